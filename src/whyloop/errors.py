@@ -1,0 +1,121 @@
+"""Every exception that whyloop raises or understands.
+
+WhyloopError                     anything below
+├── ConfigurationError           an agent, a limit or a policy that cannot work (also a ValueError)
+│   └── ToolDefinitionError      a function that cannot be offered to a model as a tool
+├── NotResumableError            `resume` was given a state with nothing left to do
+├── NestingError                 agents that call agents went too deep
+├── SnapshotError                stored data that cannot be read back; names the path
+├── ModelError                   the provider refused or failed            → error type `model`
+│   ├── RateLimitError           HTTP 429 or an overloaded provider        → error type `rate_limit`
+│   ├── RequestTimeoutError      the request ran out of time               → error type `timeout`
+│   └── ResponseValidationError  a response that cannot be read            → error type `validation`
+├── ToolExecutionError           a tool failed and says how                → error type `tool`
+│   └── ToolTimeoutError         a tool ran out of its own time            → error type `timeout`
+└── ScriptError                  a scripted model and its test disagree (also an AssertionError)
+
+A driver raises the `ModelError` family and the loop turns it into data: a failed step in the trace.
+Only mistakes of the programmer (`ConfigurationError`, `ScriptError`, …) ever leave `run`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from whyloop.values.state import AgentState
+
+
+class WhyloopError(Exception):
+    """The root of all errors that whyloop raises itself."""
+
+
+class ConfigurationError(WhyloopError, ValueError):
+    """An agent, a limit or a policy was given something that cannot work."""
+
+
+class ToolDefinitionError(ConfigurationError):
+    """A function cannot be offered to a model as a tool."""
+
+
+class NotResumableError(WhyloopError):
+    """There is nothing to go on with in this state."""
+
+
+class NestingError(WhyloopError):
+    """Agents that run agents inside their tools went too deep."""
+
+
+class SnapshotError(WhyloopError, ValueError):
+    """Stored data cannot be read back; `path` says where it is broken."""
+
+    def __init__(self, message: str, path: str = "$") -> None:
+        super().__init__(f"{message} (at {path})")
+        self.path = path
+
+
+class ModelError(WhyloopError):
+    """The provider answered with an error, refused, or could not be reached."""
+
+    def __init__(
+        self,
+        message: str = "the model call failed",
+        *,
+        status: int | None = None,
+        request_id: str | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.request_id = request_id
+        self.retry_after = retry_after
+
+
+class RateLimitError(ModelError):
+    """The provider asks for patience; `retry_after` says for how many seconds, if it does."""
+
+    def __init__(
+        self,
+        message: str = "rate limit reached",
+        *,
+        status: int | None = 429,
+        request_id: str | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message, status=status, request_id=request_id, retry_after=retry_after)
+
+
+class RequestTimeoutError(ModelError):
+    """The model did not answer in time."""
+
+
+class ResponseValidationError(ModelError):
+    """The model's response cannot be read, or does not fit the schema that was asked for."""
+
+
+class ToolExecutionError(WhyloopError):
+    """A tool failed; its text goes to the model as the result of the call."""
+
+
+class ToolTimeoutError(ToolExecutionError):
+    """A tool did not return within its own timeout."""
+
+
+class ScriptError(WhyloopError, AssertionError):
+    """A scripted model was asked for a reply that it does not have, or kept one that nobody asked for.
+
+    The test is wrong, not the agent, so the loop lets this one through instead of recording it.
+    """
+
+
+def interrupted_state(error: BaseException | None) -> AgentState | None:
+    """The state that a cancelled run left behind, found on the exception that ended it.
+
+    `asyncio.timeout` and others wrap the cancellation, so its causes are looked through too.
+    """
+    while error is not None:
+        state: AgentState | None = getattr(error, "whyloop_state", None)
+        if state is not None:
+            return state
+        error = error.__cause__ or error.__context__
+    return None

@@ -1,0 +1,1 @@
+"""Orchestration: one step after the other, until the criteria say stop."""

@@ -1,0 +1,228 @@
+"""An agent: a model, its tools, and the rules by which it goes on and stops."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from typing import Any
+
+from msgspec import UNSET, UnsetType
+
+from whyloop.errors import ConfigurationError, NotResumableError
+from whyloop.events import AgentExecutionStarted, AgentStatusChanged
+from whyloop.loop.assemble import assemble_criteria, assemble_handlers, assemble_tools, refuse_handler
+from whyloop.loop.emit import Handler
+from whyloop.loop.hooks import Hook, Hooks
+from whyloop.loop.kit import Kit
+from whyloop.loop.nesting import parent_of_new_session
+from whyloop.loop.ports import Clock, Model, World
+from whyloop.loop.record import settle
+from whyloop.loop.stop_requests import StopRequests
+from whyloop.loop.take_step import take_step
+from whyloop.loop.tool import Tool
+from whyloop.loop.world import LocalWorld, SystemClock
+from whyloop.rules.backoff import Backoff
+from whyloop.rules.continuation.criterion import CriterionLike
+from whyloop.rules.error_policy import ErrorPolicy
+from whyloop.values.execution import Execution, StateInfo
+from whyloop.values.failure import ErrorHandlingDecision
+from whyloop.values.messages import Message, Part
+from whyloop.values.state import AgentState, AgentStatus
+from whyloop.values.text import clean
+
+Query = str | Message | Sequence[Part]
+
+
+class Agent:
+    """Runs a model with tools, step by step, and can say of every step why it was followed by another.
+
+    One agent serves any number of sessions at once; everything about a session is in its state.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        tools: Tool | Callable[..., Any] | Iterable[Tool | Callable[..., Any]] = (),
+        *,
+        instructions: str | None = None,
+        max_steps: int | UnsetType | None = UNSET,
+        max_tokens: int | None = None,
+        timeout: float | UnsetType | None = UNSET,
+        cumulative_timeout: float | None = None,
+        finish_reasons: Iterable[str] | UnsetType = UNSET,
+        error_policy: ErrorPolicy | None = None,
+        backoff: Backoff | None = None,
+        criteria: CriterionLike | Iterable[CriterionLike] = (),
+        hooks: Iterable[Hook] = (),
+        clock: Clock | None = None,
+        event_handler: Handler | Iterable[Handler] | None = None,
+        world: World | None = None,
+    ) -> None:
+        if not isinstance(model, Model):
+            raise ConfigurationError(f"{model!r} is no model: it needs a method respond(request)")
+        named = assemble_tools(tools)
+        self._handlers = assemble_handlers(event_handler)
+        self._stop_requests = StopRequests()
+        self._kit = Kit(
+            world=world or LocalWorld(model, clock or SystemClock()),
+            tools=named,
+            tool_specs=tuple(tool.spec for tool in named.values()),
+            tool_names=tuple(named),
+            instructions=instructions,
+            criteria=assemble_criteria(
+                max_steps=max_steps,
+                max_tokens=max_tokens,
+                timeout=timeout,
+                cumulative_timeout=cumulative_timeout,
+                finish_reasons=finish_reasons,
+                error_policy=error_policy,
+                criteria=criteria,
+            ),
+            hooks=Hooks(hooks),
+            backoff=backoff or Backoff(),
+            handlers=self._handlers,
+            stop_request=self._stop_requests.words_for,
+        )
+        self.model = model
+        self.criteria = self._kit.criteria
+        self.tools = tuple(named.values())
+
+    # A whole execution
+
+    async def run(self, query: Query, *, state: AgentState | None = None) -> AgentState:
+        """Work on a query until the criteria say stop; with a state, as the next query of that session."""
+        return await self.final_step(self.start(query, state=state))
+
+    async def resume(self, state: AgentState) -> AgentState:
+        """Go on with an execution that was paused, stopped, failed or interrupted."""
+        return await self.final_step(self.restart(state))
+
+    def run_sync(self, query: Query, *, state: AgentState | None = None) -> AgentState:
+        return _run_sync("run", lambda: self.run(query, state=state))
+
+    def resume_sync(self, state: AgentState) -> AgentState:
+        return _run_sync("resume", lambda: self.resume(state))
+
+    # Step by step
+
+    def start(self, query: Query, *, state: AgentState | None = None) -> AgentState:
+        """The state from which a new execution begins; `iterate` takes it from there."""
+        world = self._kit.world
+        message, now = _as_message(query), world.now()
+        execution_id = world.new_id()
+        if state is None:
+            state = AgentState(
+                agent_id=world.new_id(),
+                parent_agent_id=parent_of_new_session(),
+                state_info=StateInfo(started_at=now, updated_at=now),
+                execution=Execution(id=execution_id, started_at=now),
+            )
+        return state.with_query(message, execution_id=execution_id, now=now)
+
+    def restart(self, state: AgentState) -> AgentState:
+        """The state from which an execution goes on; refused where there is nothing left to do."""
+        if state.status is AgentStatus.COMPLETED:
+            raise NotResumableError(
+                "this execution is completed, so there is nothing to resume: "
+                "ask the next question with run(text, state=state)"
+            )
+        if not state.messages:
+            raise NotResumableError("this session has no query yet: start with run(text, state=state)")
+        return state.resumed(self._kit.world.now())
+
+    def has_next_step(self, state: AgentState) -> bool:
+        return state.status is AgentStatus.PENDING or state.status is AgentStatus.IN_PROGRESS
+
+    async def next_step(self, state: AgentState) -> AgentState:
+        """The state after one more step, recorded and evaluated."""
+        requests = self._stop_requests
+        requests.listen(state)
+        try:
+            state = await self._waited_out(self._taken_up(state))
+            if requests.words_for(state.execution.id) is None:
+                state = await take_step(self._kit, state)
+            else:
+                state = settle(self._kit, self._kit.emitter(state, state.execution.step_count), state)
+        except BaseException:
+            requests.forget(state)
+            raise
+        if state.status.has_ended:
+            requests.forget(state)
+        return state
+
+    async def iterate(self, state: AgentState) -> AsyncIterator[AgentState]:
+        """Every state from here to the end of the execution, as each step is recorded."""
+        try:
+            while self.has_next_step(state):
+                state = await self.next_step(state)
+                yield state
+        finally:
+            self._stop_requests.forget(state)
+
+    async def final_step(self, state: AgentState) -> AgentState:
+        """The last of the states that `iterate` yields."""
+        async for latest in self.iterate(state):
+            state = latest
+        return state
+
+    # From outside
+
+    def request_stop(self, reason: str, *, agent_id: str | None = None) -> int:
+        """End what runs at its next safe point, for this reason; returns how many executions were told.
+
+        Every execution that this agent has under way is told, or only that of one session.
+        """
+        return self._stop_requests.ask(reason, agent_id)
+
+    def subscribe(self, handler: Handler) -> Callable[[], None]:
+        """Hear every event from now on; call what is returned to hear no more."""
+        refuse_handler(handler)
+        self._handlers.append(handler)
+        return lambda: self._handlers.remove(handler)
+
+    # How a step is prepared
+
+    def _taken_up(self, state: AgentState) -> AgentState:
+        """A pending execution is now in progress, and everyone is told."""
+        if state.status is not AgentStatus.PENDING:
+            return state if state.execution_started_at else state.in_progress(self._kit.world.now())
+        emit = self._kit.emitter(state, state.execution.step_count)
+        resumed = state.execution.step_count > 0
+        emit(
+            AgentExecutionStarted,
+            None if resumed else state.messages[-1] if state.messages else None,
+            resumed,
+        )
+        emit(AgentStatusChanged, AgentStatus.PENDING, AgentStatus.IN_PROGRESS)
+        return state.in_progress(self._kit.world.now())
+
+    async def _waited_out(self, state: AgentState) -> AgentState:
+        """Backoff before a failed model call is made again; its time is in no active clock."""
+        outcome, step = state.last_continuation_outcome, state.current_step
+        if outcome is None or step is None or step.model_failure is None:
+            return state
+        if outcome.failure_handling is not ErrorHandlingDecision.RETRY:
+            return state
+        world, failures = self._kit.world, state.execution.failures.consecutive
+        delay = self._kit.backoff.delay(failures, world.random(), step.model_failure.retry_after)
+        stopwatch = world.monotonic()
+        await world.sleep(delay)
+        return state.with_backoff(max(0.0, world.monotonic() - stopwatch), world.now())
+
+
+def _as_message(query: Query) -> Message:
+    if isinstance(query, Message):
+        return query
+    if isinstance(query, str):
+        return Message.user(clean(query))
+    return Message.user(query)
+
+
+def _run_sync(method: str, start: Callable[[], Coroutine[Any, Any, AgentState]]) -> AgentState:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(start())
+    raise RuntimeError(
+        f"{method}_sync was called inside a running event loop: use `await agent.{method}(…)` there"
+    )

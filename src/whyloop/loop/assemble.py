@@ -1,0 +1,118 @@
+"""From what a developer asked for to the criteria and tools of an agent, contradictions refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from msgspec import UNSET, UnsetType
+
+from whyloop.errors import ConfigurationError
+from whyloop.loop.emit import Handler
+from whyloop.loop.tool import Tool, as_tool
+from whyloop.rules.continuation.checks import FinishReasonCheck, StopRequestedCheck, ToolCallPresenceCheck
+from whyloop.rules.continuation.contradictions import refuse_contradictions
+from whyloop.rules.continuation.criteria import ContinuationCriteria
+from whyloop.rules.continuation.criterion import CriterionLike, as_criterion
+from whyloop.rules.continuation.error_policy_criterion import ErrorPolicyCriterion
+from whyloop.rules.continuation.limits import Limit, StepsLimit, TokenUsageLimit
+from whyloop.rules.continuation.time_limits import CumulativeExecutionTimeLimit, ExecutionTimeLimit
+from whyloop.rules.error_policy import ErrorPolicy
+
+T = TypeVar("T")
+
+DEFAULT_MAX_STEPS = 20
+DEFAULT_TIMEOUT = 300.0
+DEFAULT_FINISH_REASONS = ("length", "content_filter")
+
+
+def assemble_criteria(
+    *,
+    max_steps: int | UnsetType | None,
+    max_tokens: int | None,
+    timeout: float | UnsetType | None,
+    cumulative_timeout: float | None,
+    finish_reasons: Iterable[str] | UnsetType,
+    error_policy: ErrorPolicy | None,
+    criteria: CriterionLike | Iterable[CriterionLike],
+) -> ContinuationCriteria:
+    """The criteria in the order they are asked: errors, requests, limits, the developer's own, the driver.
+
+    A default steps aside for a criterion of its kind that the developer brings; what both a
+    keyword and a criterion say is a contradiction.
+    """
+    own = [as_criterion(candidate) for candidate in _several(criteria)]
+    own_kinds = {type(c) for c in own if not isinstance(c, Limit) or c.scope == "execution"}
+
+    def unless_own(kind: type, default: T) -> T | None:
+        return None if kind in own_kinds else default
+
+    if max_steps is UNSET:
+        max_steps = unless_own(StepsLimit, DEFAULT_MAX_STEPS)
+    if timeout is UNSET:
+        by_work = cumulative_timeout is not None or CumulativeExecutionTimeLimit in own_kinds
+        timeout = None if by_work else unless_own(ExecutionTimeLimit, DEFAULT_TIMEOUT)
+    if finish_reasons is UNSET:
+        finish_reasons = unless_own(FinishReasonCheck, DEFAULT_FINISH_REASONS) or ()
+    if error_policy is not None and not isinstance(error_policy, ErrorPolicy):
+        raise ConfigurationError(f"error_policy is an ErrorPolicy, not {error_policy!r}")
+    assembled: list[Any] = []
+    if error_policy is not None or ErrorPolicyCriterion not in own_kinds:
+        assembled.append(ErrorPolicyCriterion(error_policy or ErrorPolicy()))
+    if StopRequestedCheck not in own_kinds:
+        assembled.append(StopRequestedCheck())
+    if max_steps is not None:
+        assembled.append(StepsLimit(max_steps))
+    if max_tokens is not None:
+        assembled.append(TokenUsageLimit(max_tokens))
+    if timeout is not None:
+        assembled.append(ExecutionTimeLimit(timeout))
+    if cumulative_timeout is not None:
+        assembled.append(CumulativeExecutionTimeLimit(cumulative_timeout))
+    if reasons := [finish_reasons] if isinstance(finish_reasons, str) else list(finish_reasons):
+        assembled.append(FinishReasonCheck(reasons))
+    assembled += own
+    if ToolCallPresenceCheck not in own_kinds:
+        assembled.append(ToolCallPresenceCheck())
+    refuse_contradictions(assembled)
+    return ContinuationCriteria(*assembled)
+
+
+def assemble_tools(tools: Tool | Callable[..., Any] | Iterable[Tool | Callable[..., Any]]) -> dict[str, Tool]:
+    """The tools by name; two of one name are refused."""
+    assembled: dict[str, Tool] = {}
+    for candidate in [tools] if callable(tools) else tools:
+        tool = as_tool(candidate)
+        if tool.name in assembled:
+            raise ConfigurationError(
+                f"two tools are named {tool.name!r}, and a model could not tell them apart: "
+                "rename one with @tool(name=…)"
+            )
+        assembled[tool.name] = tool
+    return assembled
+
+
+def assemble_handlers(handlers: Handler | Iterable[Handler] | None) -> list[Handler]:
+    given = [] if handlers is None else [handlers] if callable(handlers) else list(handlers)
+    for handler in given:
+        refuse_handler(handler)
+    return given
+
+
+def refuse_handler(handler: object) -> None:
+    """An event handler is a plain function: events must not make the run wait."""
+    from inspect import iscoroutinefunction
+
+    if not callable(handler):
+        raise ConfigurationError(f"an event handler is a function of one event, not {handler!r}")
+    if iscoroutinefunction(handler) or iscoroutinefunction(getattr(handler, "__call__", None)):  # noqa: B004
+        raise ConfigurationError(
+            f"event handler {handler!r} is async, and the run does not wait for its listeners: "
+            "pass a plain function, such as a queue's put_nowait"
+        )
+
+
+def _several(criteria: CriterionLike | Iterable[CriterionLike] | ContinuationCriteria) -> list[Any]:
+    if isinstance(criteria, ContinuationCriteria):
+        return list(criteria.criteria)
+    return list(criteria) if isinstance(criteria, Iterable) else [criteria]

@@ -1,0 +1,82 @@
+"""An agent, said one sentence at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from whyloop.errors import ConfigurationError
+from whyloop.loop.agent import Agent
+from whyloop.loop.emit import Handler
+from whyloop.loop.hooks import Hook
+from whyloop.loop.ports import Clock, Model
+from whyloop.loop.tool import Tool
+from whyloop.rules.backoff import Backoff
+from whyloop.rules.continuation.criterion import CriterionLike
+from whyloop.rules.error_policy import ErrorPolicy
+
+
+class AgentBuilder:
+    """Collects what `Agent` takes as keywords; every method returns a new builder, so one can branch off."""
+
+    def __init__(self, options: Mapping[str, Any] | None = None) -> None:
+        self._options = dict(options or {})
+
+    @classmethod
+    def base(cls) -> AgentBuilder:
+        """Nothing but the defaults: 20 steps, 300 seconds, stop on any error."""
+        return cls()
+
+    def with_model(self, model: Model) -> AgentBuilder:
+        return self._with(model=model)
+
+    def with_tools(self, *tools: Tool | Callable[..., Any]) -> AgentBuilder:
+        return self._adding("tools", tools)
+
+    def with_instructions(self, instructions: str) -> AgentBuilder:
+        return self._with(instructions=instructions)
+
+    def with_max_steps(self, steps: int) -> AgentBuilder:
+        return self._with(max_steps=steps)
+
+    def with_max_tokens(self, tokens: int) -> AgentBuilder:
+        return self._with(max_tokens=tokens)
+
+    def with_timeout(self, seconds: float) -> AgentBuilder:
+        return self._with(timeout=seconds)
+
+    def with_cumulative_timeout(self, seconds: float) -> AgentBuilder:
+        """Count the seconds of work instead of the wall clock."""
+        return self._with(cumulative_timeout=seconds)
+
+    def with_finish_reasons(self, *reasons: str) -> AgentBuilder:
+        return self._with(finish_reasons=reasons)
+
+    def with_error_policy(self, policy: ErrorPolicy) -> AgentBuilder:
+        return self._with(error_policy=policy)
+
+    def with_backoff(self, backoff: Backoff) -> AgentBuilder:
+        return self._with(backoff=backoff)
+
+    def add_criteria(self, *criteria: CriterionLike) -> AgentBuilder:
+        return self._adding("criteria", criteria)
+
+    def with_hooks(self, *hooks: Hook) -> AgentBuilder:
+        return self._adding("hooks", hooks)
+
+    def with_clock(self, clock: Clock) -> AgentBuilder:
+        return self._with(clock=clock)
+
+    def with_event_handler(self, *handlers: Handler) -> AgentBuilder:
+        return self._adding("event_handler", handlers)
+
+    def build(self) -> Agent:
+        if "model" not in self._options:
+            raise ConfigurationError("an agent needs a model: call with_model(…) before build()")
+        return Agent(**self._options)
+
+    def _with(self, **options: Any) -> AgentBuilder:
+        return AgentBuilder({**self._options, **options})
+
+    def _adding(self, option: str, more: tuple[Any, ...]) -> AgentBuilder:
+        return self._with(**{option: (*self._options.get(option, ()), *more)})

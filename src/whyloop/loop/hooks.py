@@ -1,0 +1,64 @@
+"""Where people add their own: around the model call and around each tool call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from whyloop.errors import ConfigurationError
+from whyloop.loop.tool import ToolContext
+from whyloop.values.failure import Failure
+from whyloop.values.messages import ToolCall
+from whyloop.values.model import ModelRequest, ModelResponse
+
+
+class ToolResult(Struct, frozen=True, gc=False):
+    """What becomes a tool's message: its text, and what went wrong, if something did."""
+
+    content: str
+    failure: Failure | None = None
+    note: str | None = None
+
+
+class Block(Struct, frozen=True, gc=False):
+    """A hook's refusal to let a call run; the reason goes to the model and into the trace."""
+
+    reason: str
+
+
+class Hook:
+    """Override what you need; what you do not override costs nothing.
+
+    "Before" hooks run in the order they were given, "after" hooks in the reverse order.
+    """
+
+    async def before_model(self, request: ModelRequest) -> ModelRequest | ModelResponse:
+        """Change the request, or answer it at once: then no model is called."""
+        return request
+
+    async def after_model(self, request: ModelRequest, response: ModelResponse) -> ModelResponse:
+        """Change the response before anything is made of it."""
+        return response
+
+    async def before_tool(self, call: ToolCall, context: ToolContext) -> ToolCall | ToolResult | Block:
+        """Change the call, answer it at once, or block it."""
+        return call
+
+    async def after_tool(self, call: ToolCall, result: ToolResult, context: ToolContext) -> ToolResult:
+        """Change the result before the model sees it."""
+        return result
+
+
+class Hooks:
+    """The hooks of an agent, sorted by what they override."""
+
+    def __init__(self, hooks: Iterable[Hook] = ()) -> None:
+        given = tuple(hooks)
+        for hook in given:
+            if not isinstance(hook, Hook):
+                raise ConfigurationError(f"{hook!r} is no hook: derive it from whyloop.Hook")
+        self.before_model = [h.before_model for h in given if type(h).before_model is not Hook.before_model]
+        self.after_model = [h.after_model for h in given[::-1] if type(h).after_model is not Hook.after_model]
+        self.before_tool = [h.before_tool for h in given if type(h).before_tool is not Hook.before_tool]
+        self.after_tool = [h.after_tool for h in given[::-1] if type(h).after_tool is not Hook.after_tool]

@@ -1,0 +1,56 @@
+"""The one path on which a step is recorded: evaluate once, tell once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from whyloop.events import (
+    AgentExecutionFailed,
+    AgentExecutionFinished,
+    AgentStatusChanged,
+    AgentStepCompleted,
+    ContinuationEvaluated,
+    TokenUsageReported,
+)
+from whyloop.loop.emit import Emitter
+from whyloop.loop.kit import Kit
+from whyloop.values.messages import Message
+from whyloop.values.state import AgentState, AgentStatus
+from whyloop.values.step import Step
+
+
+def record_step(
+    kit: Kit, emit: Emitter, state: AgentState, step: Step, messages: Sequence[Message]
+) -> AgentState:
+    """The state after this step, with every criterion's word on it."""
+    state = state.with_step(step, messages)
+    if step.usage.total:
+        emit(TokenUsageReported, step.usage, state.execution.usage)
+    return settle(kit, emit, state, step)
+
+
+def settle(kit: Kit, emit: Emitter, state: AgentState, step: Step | None = None) -> AgentState:
+    """Ask every criterion about the state as it stands, and tell everyone what came of it."""
+    requested = kit.stop_request(state.execution.id)
+    if requested is not None and state.execution.stop_request is None:
+        state = state.with_stop_request(requested)
+    outcome = kit.criteria.evaluate(state)
+    previous, state = state.status, state.with_continuation_outcome(outcome)
+    emit(ContinuationEvaluated, outcome)
+    if step is not None:
+        emit(
+            AgentStepCompleted,
+            step.has_tool_calls,
+            step.error_count,
+            step.usage,
+            step.finish_reason,
+            step.duration_ms,
+            outcome,
+        )
+    if outcome.stop_reason is not None:
+        emit(AgentStatusChanged, previous, state.status)
+        if state.status is AgentStatus.FAILED:
+            words = outcome.resolving_evaluation
+            emit(AgentExecutionFailed, words.reason if words else "", outcome.stop_reason)
+        emit(AgentExecutionFinished, state.status, outcome.stop_reason)
+    return state

@@ -1,0 +1,31 @@
+"""Who was asked to stop, and in which words."""
+
+from __future__ import annotations
+
+from whyloop.values.state import AgentState
+
+
+class StopRequests:
+    """The executions that an agent has under way, each with the request to stop that reached it."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, str] = {}
+        self._words: dict[str, str] = {}
+
+    def listen(self, state: AgentState) -> None:
+        """From now on this execution can be asked to stop."""
+        self._sessions[state.execution.id] = state.agent_id
+
+    def forget(self, state: AgentState) -> None:
+        self._sessions.pop(state.execution.id, None)
+        self._words.pop(state.execution.id, None)
+
+    def ask(self, reason: str, agent_id: str | None = None) -> int:
+        """Ask every execution, or that of one session, to stop; returns how many were asked."""
+        asked = [key for key, session in list(self._sessions.items()) if agent_id in (None, session)]
+        for execution_id in asked:
+            self._words[execution_id] = reason
+        return len(asked)
+
+    def words_for(self, execution_id: str) -> str | None:
+        return self._words.get(execution_id)

@@ -1,0 +1,128 @@
+"""Functions that a model may call."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import sys
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, ParamSpec, TypeVar, overload
+
+from msgspec import Struct
+
+from whyloop.errors import ToolDefinitionError
+from whyloop.loop.threads import in_thread
+from whyloop.rules.tool_schema import Arguments, docstring_of, hints_of, signature_of
+from whyloop.values.model import ToolSpec
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# The names that every provider accepts.
+_NAME = re.compile(r"^[A-Za-z0-9_-]{1,64}$")
+
+DEFAULT_MAX_RESULT_CHARS = 200_000
+
+
+class ToolContext(Struct, frozen=True, gc=False):
+    """What a tool may know about the call it serves; a model never sees it.
+
+    `idempotency_key` is the same when the same call is made again. By `deadline` the execution's
+    time is up; None if it has no limit.
+    """
+
+    agent_id: str
+    execution_id: str
+    step_number: int
+    tool_call_id: str
+    tool_name: str
+    idempotency_key: str
+    deadline: datetime | None = None
+
+
+class Tool:
+    """A function with the name, the description and the schema that a model is told."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        timeout: float | None = None,
+        max_result_chars: int | None = DEFAULT_MAX_RESULT_CHARS,
+        scope: Mapping[str, Any] | None = None,
+    ) -> None:
+        if not callable(function):
+            raise ToolDefinitionError(f"{function!r} is no function, so it cannot be a tool")
+        self.name = name or str(getattr(function, "__name__", type(function).__name__))
+        if not _NAME.match(self.name):
+            raise ToolDefinitionError(
+                f"tool {self.name!r}: a name is 1 to 64 letters, digits, _ or -: use @tool(name=…)"
+            )
+        for option, value in (("timeout", timeout), ("max_result_chars", max_result_chars)):
+            if value is not None and (isinstance(value, bool) or not value > 0):
+                raise ToolDefinitionError(f"tool {self.name!r}: {option} is greater than zero, not {value!r}")
+        self.function = function
+        self.timeout = timeout
+        self.max_result_chars = max_result_chars
+        self.is_async = _is_async(function)
+        signature = signature_of(function, self.name)
+        hints = hints_of(function, self.name, scope or {})
+        text, documented = docstring_of(function)
+        self.description = description or text
+        contexts = [key for key in signature.parameters if hints[key] is ToolContext]
+        self._context_parameter = contexts[0] if contexts else None
+        visible = {key: value for key, value in signature.parameters.items() if key not in contexts}
+        self.arguments = Arguments(self.name, visible, hints, documented)
+        self.spec = ToolSpec(self.name, self.description, self.arguments.schema)
+        functools.update_wrapper(self, function, updated=())
+
+    async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> Any:
+        """Run the function with arguments that were checked; a plain one in a thread."""
+        if self._context_parameter is not None:
+            arguments = {**arguments, self._context_parameter: context}
+        if self.is_async:
+            return await self.function(**arguments)
+        result = await in_thread(functools.partial(self.function, **arguments))
+        return await result if inspect.isawaitable(result) else result
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The function itself, for the rest of the program."""
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<tool {self.name}>"
+
+
+@overload
+def tool(function: Callable[P, R], /) -> Tool: ...
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    timeout: float | None = None,
+    max_result_chars: int | None = DEFAULT_MAX_RESULT_CHARS,
+) -> Callable[[Callable[P, R]], Tool]: ...
+def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Tool | Callable[..., Tool]:
+    """Make a function callable by a model; the JSON schema comes from its signature and docstring."""
+    # Types that are written as text may name things that only the caller's function knows.
+    scope = sys._getframe(1).f_locals
+    if function is not None:
+        return Tool(function, scope=scope, **options)
+    return lambda decorated: Tool(decorated, scope=scope, **options)
+
+
+def as_tool(candidate: Tool | Callable[..., Any]) -> Tool:
+    return candidate if isinstance(candidate, Tool) else Tool(candidate)
+
+
+def _is_async(function: Callable[..., Any]) -> bool:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004  (its kind is asked for, not whether it is there)
+    )

@@ -1,0 +1,57 @@
+"""From an exception to a failure that a policy can act on."""
+
+from __future__ import annotations
+
+from whyloop.errors import (
+    ModelError,
+    RateLimitError,
+    RequestTimeoutError,
+    ResponseValidationError,
+    ToolExecutionError,
+)
+from whyloop.values.failure import ErrorType, Failure
+from whyloop.values.messages import ToolCall
+from whyloop.values.text import clean
+
+
+def model_failure(error: BaseException) -> Failure:
+    """What a failed model call is to the policy."""
+    match error:
+        case RateLimitError():
+            kind = ErrorType.RATE_LIMIT
+        case RequestTimeoutError() | TimeoutError():
+            kind = ErrorType.TIMEOUT
+        case ResponseValidationError():
+            kind = ErrorType.VALIDATION
+        case ModelError():
+            kind = ErrorType.MODEL
+        case _:
+            kind = ErrorType.UNKNOWN
+    details: dict[str, object] = {"exception": type(error).__name__}
+    retry_after = None
+    if isinstance(error, ModelError):
+        retry_after = error.retry_after
+        details |= {
+            key: value for key in ("status", "request_id") if (value := getattr(error, key)) is not None
+        }
+    return Failure(kind, words_of(error), retry_after=retry_after, details=details)
+
+
+def tool_failure(kind: ErrorType, call: ToolCall, message: str, **details: object) -> Failure:
+    """What a failed tool call is to the policy."""
+    return Failure(kind, clean(message), call.name, call.id, details=details)
+
+
+def raised_by_tool(call: ToolCall, error: BaseException) -> Failure:
+    return tool_failure(ErrorType.TOOL, call, words_of(error), exception=type(error).__name__)
+
+
+def words_of(error: BaseException) -> str:
+    """The words of an exception; its name goes first unless it was made to be read."""
+    try:
+        words = str(error).strip()
+    except Exception:
+        words = "(its message could not be read)"
+    if isinstance(error, ModelError | ToolExecutionError) and words:
+        return clean(words)
+    return clean(f"{type(error).__name__}: {words}" if words else type(error).__name__)

@@ -1,0 +1,94 @@
+"""Criteria that look at what happened rather than at how much: finish reasons, requests, tool calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from whyloop.errors import ConfigurationError
+from whyloop.rules.continuation.criterion import Criterion
+from whyloop.values.continuation import ContinuationDecision, ContinuationEvaluation, StopReason
+from whyloop.values.model import FinishReason
+from whyloop.values.state import AgentState
+from whyloop.values.text import counted
+
+_ALLOW = ContinuationDecision.ALLOW_CONTINUATION
+_FORBID = ContinuationDecision.FORBID_CONTINUATION
+_REQUEST = ContinuationDecision.REQUEST_CONTINUATION
+_STOP = ContinuationDecision.ALLOW_STOP
+
+
+class FinishReasonCheck(Criterion):
+    """Forbids when the model ended for one of these reasons: a cut-off answer is not a completed one."""
+
+    def __init__(self, *reasons: str | Iterable[str]) -> None:
+        flat = [r for reason in reasons for r in ([reason] if isinstance(reason, str) else reason)]
+        known = [member.value for member in FinishReason]
+        for reason in flat:
+            if reason not in known:
+                raise ConfigurationError(f"{reason!r} is no finish reason: choose from {', '.join(known)}")
+        self.reasons = tuple(FinishReason(reason) for reason in flat)
+        # The answers are few and the same at every step, so they are made once.
+        self._answers = {reason: self._answer(reason) for reason in (None, *FinishReason)}
+
+    def explain(self, state: AgentState) -> ContinuationEvaluation:
+        step = state.current_step
+        return self._answers[step.finish_reason if step else None]
+
+    def _answer(self, reason: FinishReason | None) -> ContinuationEvaluation:
+        forbidden = reason in self.reasons
+        if reason is None:
+            words = "The model gave no finish reason"
+        else:
+            words = f'The model finished with "{reason}"' + (", which ends the run" if forbidden else "")
+        context = {"finish_reason": reason and reason.value, "terminal": [r.value for r in self.reasons]}
+        if not forbidden:
+            return ContinuationEvaluation("FinishReasonCheck", _ALLOW, words, context)
+        stop_reason = StopReason.FINISH_REASON_RECEIVED
+        return ContinuationEvaluation("FinishReasonCheck", _FORBID, words, context, stop_reason)
+
+
+class StopRequestedCheck(Criterion):
+    """Forbids when somebody outside asked for a stop, with their words as the reason."""
+
+    _NOBODY = ContinuationEvaluation("StopRequestedCheck", _ALLOW, "Nobody asked for a stop")
+
+    def explain(self, state: AgentState) -> ContinuationEvaluation:
+        reason = state.execution.stop_request
+        if reason is None:
+            return self._NOBODY
+        return ContinuationEvaluation("StopRequestedCheck", _FORBID, reason, {}, StopReason.USER_REQUESTED)
+
+
+class ToolCallPresenceCheck(Criterion):
+    """Drives the work: requests another step while tool results await the model, else allows the stop."""
+
+    _NO_STEP = ContinuationEvaluation(
+        "ToolCallPresenceCheck", _REQUEST, "No step has been taken yet", {"tool_calls": 0}
+    )
+    _ANSWERED = ContinuationEvaluation(
+        "ToolCallPresenceCheck", _STOP, "The model answered and asked for no tools", {"tool_calls": 0}
+    )
+    _EMPTY = ContinuationEvaluation(
+        "ToolCallPresenceCheck",
+        _STOP,
+        "The model's reply was empty: no text and no tool calls",
+        {"tool_calls": 0},
+    )
+    _NOTHING = ContinuationEvaluation(
+        "ToolCallPresenceCheck",
+        _STOP,
+        "There is no answer to go on with: the model call did not succeed",
+        {"tool_calls": 0},
+        StopReason.ERROR_FORBADE,
+    )
+
+    def explain(self, state: AgentState) -> ContinuationEvaluation:
+        step = state.current_step
+        if step is None:
+            return self._NO_STEP
+        if calls := len(step.tool_calls):
+            words = f"The results of {counted(calls, 'tool call')} await the model"
+            return ContinuationEvaluation("ToolCallPresenceCheck", _REQUEST, words, {"tool_calls": calls})
+        if step.message_count == 0:
+            return self._NOTHING
+        return self._ANSWERED if state.messages[-1].content else self._EMPTY

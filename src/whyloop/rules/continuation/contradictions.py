@@ -1,0 +1,61 @@
+"""Combinations of criteria that cannot mean what was written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from whyloop.errors import ConfigurationError
+from whyloop.rules.continuation.checks import StopRequestedCheck, ToolCallPresenceCheck
+from whyloop.rules.continuation.criterion import name_of
+from whyloop.rules.continuation.error_policy_criterion import ErrorPolicyCriterion
+from whyloop.rules.continuation.limits import Limit
+from whyloop.rules.continuation.time_limits import CumulativeExecutionTimeLimit, ExecutionTimeLimit
+
+
+def refuse_contradictions(criteria: Sequence[object]) -> None:
+    """Raise a `ConfigurationError` that names both sides of the first contradiction."""
+    _refuse_twins(criteria)
+    _refuse_hidden_limits([criterion for criterion in criteria if isinstance(criterion, Limit)])
+    _refuse_two_time_limits(criteria)
+    _refuse_retries_of_zero(criteria)
+
+
+def _refuse_twins(criteria: Sequence[object]) -> None:
+    for kind in (ErrorPolicyCriterion, StopRequestedCheck, ToolCallPresenceCheck):
+        if sum(type(criterion) is kind for criterion in criteria) > 1:
+            raise ConfigurationError(f"{kind.__name__} is there twice, and the two can contradict: keep one")
+
+
+def _refuse_hidden_limits(limits: Sequence[Limit]) -> None:
+    """A session has used at least what its execution has, so the lower limit always decides first."""
+    for hidden in limits:
+        for other in limits:
+            if hidden is other or type(hidden) is not type(other):
+                continue
+            reaches_further = other.scope in (hidden.scope, "session")
+            if reaches_further and other.limit <= hidden.limit:
+                raise ConfigurationError(
+                    f"{hidden!r} can never matter, because {other!r} always decides first: remove one"
+                )
+
+
+def _refuse_two_time_limits(criteria: Sequence[object]) -> None:
+    scopes = [{c.scope for c in criteria if type(c) is kind} for kind in _TIME_LIMITS]
+    if "execution" in set.intersection(*scopes):
+        first, second = (name_of(c) for c in criteria if type(c) in _TIME_LIMITS)
+        raise ConfigurationError(
+            f"{first} and {second} exclude each other: the wall clock runs on through the pauses that "
+            "cumulative time leaves out. Choose timeout (wall clock) or cumulative_timeout (work only)"
+        )
+
+
+_TIME_LIMITS = (ExecutionTimeLimit, CumulativeExecutionTimeLimit)
+
+
+def _refuse_retries_of_zero(criteria: Sequence[object]) -> None:
+    for criterion in criteria:
+        if isinstance(criterion, ErrorPolicyCriterion) and criterion.policy.retries_nothing:
+            raise ConfigurationError(
+                "the error policy retries with max_retries=0, which never retries: "
+                "use with_max_retries(n), or stop instead of retry"
+            )

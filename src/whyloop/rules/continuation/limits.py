@@ -1,0 +1,92 @@
+"""Limits on what an execution, or by name the whole session, may use up."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from math import isfinite
+from typing import ClassVar, Literal
+
+from whyloop.errors import ConfigurationError
+from whyloop.rules.continuation.criterion import Criterion
+from whyloop.values.continuation import ContinuationDecision, ContinuationEvaluation, StopReason
+from whyloop.values.state import AgentState
+
+Scope = Literal["execution", "session"]
+
+_ALLOW = ContinuationDecision.ALLOW_CONTINUATION
+_FORBID = ContinuationDecision.FORBID_CONTINUATION
+
+
+class Limit(Criterion):
+    """Two numbers compared: what is used and how much there is. Forbids once nothing is left."""
+
+    stop_reason: ClassVar[StopReason]
+
+    def __init__(self, limit: float, *, scope: Scope = "execution") -> None:
+        name = type(self).__name__
+        if isinstance(limit, bool) or not isinstance(limit, int | float) or not isfinite(limit) or limit <= 0:
+            raise ConfigurationError(f"{name} needs a number greater than zero, not {limit!r}")
+        if scope not in ("execution", "session"):
+            raise ConfigurationError(f'{name}: scope is "execution" or "session", not {scope!r}')
+        self.limit = limit
+        self.scope: Scope = scope
+        self._name = name
+        self._of_session = scope == "session"
+
+    @abstractmethod
+    def used(self, state: AgentState) -> float:
+        """How much of it the execution (or the session) has used."""
+
+    @abstractmethod
+    def words(self, used: float) -> str:
+        """Both numbers in words: "3 of 20 steps used"."""
+
+    def explain(self, state: AgentState) -> ContinuationEvaluation:
+        used, limit = self.used(state), self.limit
+        words = self.words(used)
+        if self._of_session:
+            words += " in this session"
+        if used < limit:
+            context = {"used": used, "limit": limit, "remaining": limit - used}
+            return ContinuationEvaluation(self._name, _ALLOW, words, context)
+        context = {"used": used, "limit": limit, "remaining": 0}
+        return ContinuationEvaluation(
+            self._name, _FORBID, f"Limit reached: {words}", context, self.stop_reason
+        )
+
+    def __repr__(self) -> str:
+        scope = ', scope="session"' if self._of_session else ""
+        return f"{self._name}({self.limit!r}{scope})"
+
+
+class CountLimit(Limit):
+    """A limit on something that is counted."""
+
+    def __init__(self, limit: int, *, scope: Scope = "execution") -> None:
+        super().__init__(limit, scope=scope)
+        if not isinstance(limit, int):
+            raise ConfigurationError(f"{self._name} counts, so it needs a whole number, not {limit!r}")
+
+
+class StepsLimit(CountLimit):
+    """Forbids once this many steps were taken."""
+
+    stop_reason = StopReason.STEPS_LIMIT_REACHED
+
+    def used(self, state: AgentState) -> int:
+        return len(state.steps) if self._of_session else state.execution.step_count
+
+    def words(self, used: float) -> str:
+        return f"{used} of {self.limit} steps used"
+
+
+class TokenUsageLimit(CountLimit):
+    """Forbids once this many tokens were used, read and written together."""
+
+    stop_reason = StopReason.TOKEN_LIMIT_REACHED
+
+    def used(self, state: AgentState) -> int:
+        return (state.usage if self._of_session else state.execution.usage).total
+
+    def words(self, used: float) -> str:
+        return f"{used:,} of {self.limit:,} tokens used"

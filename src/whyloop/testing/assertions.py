@@ -1,0 +1,44 @@
+"""Assertions on decisions, whose messages show the trace."""
+
+from __future__ import annotations
+
+from whyloop.values.continuation import ContinuationOutcome, StopReason
+from whyloop.values.state import AgentState
+
+
+def assert_stopped(
+    state: AgentState, *, reason: StopReason | str | None = None, by: str | type | None = None
+) -> None:
+    """The run has ended, for this reason, decided by this criterion."""
+    __tracebackhide__ = True
+    outcome = state.last_continuation_outcome
+    if outcome is None or outcome.should_continue:
+        raise AssertionError(f"the run has not stopped\n\n{state.explain()}")
+    if reason is not None and outcome.stop_reason != reason:
+        raise AssertionError(f"stopped for {outcome.stop_reason}, not for {reason}\n\n{state.explain()}")
+    _decided_by(outcome, by, state)
+
+
+def assert_continued(state: AgentState, *, step: int | None = None, by: str | type | None = None) -> None:
+    """The run went on after this step of the current execution, decided by this criterion.
+
+    Without a step, it went on after every step but the last.
+    """
+    __tracebackhide__ = True
+    steps = state.execution_steps
+    if step is not None and not 1 <= step <= len(steps):
+        raise AssertionError(f"there is no step {step}\n\n{state.explain()}")
+    chosen = steps[:-1] if step is None else steps[step - 1 : step]
+    if not chosen:
+        raise AssertionError(f"there is no step that the run could have gone on after\n\n{state.explain()}")
+    for taken in chosen:
+        if taken.outcome is None or not taken.outcome.should_continue:
+            raise AssertionError(f"the run did not go on after step {taken.number}\n\n{state.explain()}")
+        _decided_by(taken.outcome, by, state)
+
+
+def _decided_by(outcome: ContinuationOutcome, by: str | type | None, state: AgentState) -> None:
+    __tracebackhide__ = True
+    name = by if isinstance(by, str) or by is None else by.__name__
+    if name is not None and outcome.resolved_by != name:
+        raise AssertionError(f"{outcome.resolved_by} decided, not {name}\n\n{state.explain()}")

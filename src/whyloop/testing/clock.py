@@ -1,0 +1,91 @@
+"""A clock that stands still until a test moves it."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+
+from whyloop.loop.ports import Timeout
+
+# What waits on this clock and could still come back by itself is given this long, in real time,
+# before a timeout that has passed cuts it off. Nothing that returns ever waits for it.
+_GRACE_SECONDS = 0.05
+
+
+class FakeClock:
+    """Time for tests: `advance` moves it, and its sleep returns at once and moves it too.
+
+    A timeout ends when the clock is moved past it, and also after as many real seconds, since
+    what hangs does not look at a clock.
+    """
+
+    def __init__(self, start: datetime | float | None = None) -> None:
+        if start is None:
+            start = datetime(2026, 1, 1, tzinfo=UTC)
+        elif not isinstance(start, datetime):
+            start = datetime.fromtimestamp(start, UTC)
+        self._start = start if start.tzinfo else start.replace(tzinfo=UTC)
+        self._elapsed = 0.0
+        self._timeouts: list[_FakeTimeout] = []
+        self.sleeps: list[float] = []
+
+    def now(self) -> datetime:
+        return self._start + timedelta(seconds=self._elapsed)
+
+    def monotonic(self) -> float:
+        return self._elapsed
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass; may be called from any thread."""
+        self._elapsed += seconds
+        for timeout in list(self._timeouts):
+            timeout.notice(self._elapsed)
+
+    def watch(self, timeout: _FakeTimeout) -> None:
+        self._timeouts.append(timeout)
+
+    def forget(self, timeout: _FakeTimeout) -> None:
+        self._timeouts.remove(timeout)
+
+    def watches(self, timeout: _FakeTimeout) -> bool:
+        return timeout in self._timeouts
+
+    async def sleep(self, seconds: float) -> None:
+        self.sleeps.append(seconds)
+        self.advance(seconds)
+        await asyncio.sleep(0)
+
+    def timeout(self, seconds: float | None) -> Timeout:
+        return asyncio.timeout(None) if seconds is None else _FakeTimeout(self, seconds)
+
+
+class _FakeTimeout:
+    """A timeout that passes with a fake clock, or with real time."""
+
+    def __init__(self, clock: FakeClock, seconds: float) -> None:
+        self._clock = clock
+        self._deadline = clock.monotonic() + seconds
+        self._loop = asyncio.get_running_loop()
+        self._real = asyncio.timeout(max(seconds, _GRACE_SECONDS))
+
+    async def __aenter__(self) -> object:
+        self._clock.watch(self)
+        return await self._real.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        self._clock.forget(self)
+        await self._real.__aexit__(kind, error, trace)
+
+    def expired(self) -> bool:
+        return self._real.expired()
+
+    def notice(self, elapsed: float) -> None:
+        if elapsed >= self._deadline:
+            self._loop.call_soon_threadsafe(self._cut_off_soon)
+
+    def _cut_off_soon(self) -> None:
+        if self._clock.watches(self) and not self.expired():
+            self._real.reschedule(self._loop.time() + _GRACE_SECONDS)

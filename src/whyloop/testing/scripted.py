@@ -1,0 +1,139 @@
+"""A model that says what its script says, one reply a request."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping
+from types import TracebackType
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from whyloop.errors import ScriptError
+from whyloop.values.messages import ToolCall
+from whyloop.values.model import FinishReason, ModelRequest, ModelResponse, TextDelta
+from whyloop.values.text import shortened
+from whyloop.values.usage import Usage
+
+_NOTHING = object()
+
+
+class Reply(Struct, frozen=True):
+    """One reply of a script; make it with `text`, `call` or `calls`."""
+
+    text: str
+    tool_calls: tuple[ToolCall, ...]
+    finish_reason: FinishReason
+    usage: Usage
+
+
+def text(content: str, *, finish_reason: str = "stop", usage: Usage | int | None = None) -> Reply:
+    """An answer in words."""
+    return Reply(content, (), FinishReason(finish_reason), _usage(usage))
+
+
+def call(
+    tool: str,
+    arguments: Mapping[str, Any] | str | None = None,
+    *,
+    text: str = "",
+    id: str | None = None,
+    finish_reason: str = "tool_calls",
+    usage: Usage | int | None = None,
+) -> Reply:
+    """A call of one tool. Arguments that are a string are sent as they are, be they JSON or not.
+
+    Without an id the model numbers its calls: call_1, call_2, …
+    """
+    written = arguments if isinstance(arguments, str) else _json(arguments or {})
+    wanted = ToolCall(id or "", tool, ToolCall.parse_arguments(written))
+    return Reply(text, (wanted,), FinishReason(finish_reason), _usage(usage))
+
+
+def calls(
+    *replies: Reply, text: str = "", finish_reason: str = "tool_calls", usage: Usage | int | None = None
+) -> Reply:
+    """Several calls in one reply."""
+    wanted = tuple(wanted for reply in replies for wanted in reply.tool_calls)
+    words = text or "\n".join(reply.text for reply in replies if reply.text)
+    total = _usage(usage) if usage is not None else sum((reply.usage for reply in replies), Usage())
+    return Reply(words, wanted, FinishReason(finish_reason), total)
+
+
+class ScriptedModel:
+    """Gives its replies in order and keeps every request; an exception in the script is raised.
+
+    A request for which there is no reply is a `ScriptError`. Used as a context manager, or asked
+    with `assert_finished`, it also fails on a reply that nobody asked for.
+    """
+
+    def __init__(self, replies: Iterable[Reply | str | BaseException | type[BaseException]]) -> None:
+        self._replies = iter(replies)
+        self._calls = 0
+        self.requests: list[ModelRequest] = []
+
+    async def respond(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
+        # The history is a snapshot at the time of the request; later steps do not change it.
+        self.requests.append(request)
+        reply = next(self._replies, _NOTHING)
+        if reply is _NOTHING:
+            raise ScriptError(
+                f"the script has no reply to request {len(self.requests)}, "
+                f"which ended with: {_last_words(request)}"
+            )
+        if isinstance(reply, BaseException) or (isinstance(reply, type) and issubclass(reply, BaseException)):
+            raise reply
+        if isinstance(reply, str):
+            reply = text(reply)
+        if not isinstance(reply, Reply):
+            raise ScriptError(f"a script is made of text(…), call(…), calls(…) and exceptions, not {reply!r}")
+        if reply.text:
+            yield TextDelta(reply.text)
+        tool_calls = tuple([self._identified(wanted) for wanted in reply.tool_calls])
+        yield ModelResponse(reply.text, tool_calls, reply.finish_reason, reply.usage)
+
+    def assert_finished(self) -> None:
+        """Fail if the script has a reply that nobody asked for."""
+        left = next(self._replies, _NOTHING)
+        if left is not _NOTHING:
+            raise ScriptError(
+                f"the script goes on after request {len(self.requests)}, and nobody asked for: {left!r}"
+            )
+
+    def __enter__(self) -> ScriptedModel:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.assert_finished()
+
+    def _identified(self, wanted: ToolCall) -> ToolCall:
+        self._calls += 1
+        return wanted if wanted.id else replace(wanted, id=f"call_{self._calls}")
+
+
+def _json(arguments: Mapping[str, Any]) -> str:
+    """What a model would have written; NaN as models write it, which is not JSON."""
+    import json
+
+    try:
+        return json.dumps(arguments, default=msgspec.to_builtins)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ScriptError(f"a model could not send these arguments: {error}") from None
+
+
+def _usage(usage: Usage | int | None) -> Usage:
+    """A bare number is a total: a simple way to spend tokens in a test."""
+    if usage is None:
+        return Usage()
+    return Usage(input=usage) if isinstance(usage, int) else usage
+
+
+def _last_words(request: ModelRequest) -> str:
+    if not request.messages:
+        return "nothing"
+    last = request.messages[-1]
+    return f"{last.role}: {shortened(last.text, 80)!r}"

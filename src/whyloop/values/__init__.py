@@ -1,0 +1,1 @@
+"""Frozen data: no input or output, no clock, no knowledge of the loop."""

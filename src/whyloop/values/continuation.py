@@ -1,0 +1,126 @@
+"""Decisions, their reasons, and the outcome that a step's decisions resolve to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct
+
+from whyloop.values import plain
+from whyloop.values.failure import ErrorHandlingDecision
+
+
+class ContinuationDecision(StrEnum):
+    """One rule's answer. Guards forbid or allow; work drivers request or stop."""
+
+    FORBID_CONTINUATION = "forbid"
+    REQUEST_CONTINUATION = "request"
+    ALLOW_STOP = "stop"
+    ALLOW_CONTINUATION = "allow"
+
+    @property
+    def continues(self) -> bool:
+        return self is _REQUEST or self is _ALLOW
+
+    @property
+    def words(self) -> str:
+        """The default reason, after the criterion's name: "StepsLimit forbade continuation"."""
+        return _WORDS[self]
+
+
+_FORBID = ContinuationDecision.FORBID_CONTINUATION
+_REQUEST = ContinuationDecision.REQUEST_CONTINUATION
+_STOP = ContinuationDecision.ALLOW_STOP
+_ALLOW = ContinuationDecision.ALLOW_CONTINUATION
+_WORDS = {
+    _FORBID: "forbade continuation",
+    _REQUEST: "requested continuation",
+    _STOP: "allows stop",
+    _ALLOW: "permits continuation",
+}
+
+
+class StopReason(StrEnum):
+    """Why a run ended: nine values that user interfaces rely on."""
+
+    COMPLETED = "completed"
+    STEPS_LIMIT_REACHED = "steps_limit"
+    TOKEN_LIMIT_REACHED = "token_limit"
+    TIME_LIMIT_REACHED = "time_limit"
+    RETRY_LIMIT_REACHED = "retry_limit"
+    ERROR_FORBADE = "error"
+    FINISH_REASON_RECEIVED = "finish_reason"
+    GUARD_FORBADE = "guard"
+    USER_REQUESTED = "user_requested"
+
+
+class ContinuationEvaluation(Struct, frozen=True, gc=False):
+    """What one criterion decided about a step, in which words, with which numbers.
+
+    `stop_reason` is what the criterion stands for, should it be the one that ends the run.
+    """
+
+    criterion: str
+    decision: ContinuationDecision
+    reason: str
+    context: Mapping[str, Any] = {}
+    stop_reason: StopReason | None = None
+
+    @classmethod
+    def from_decision(cls, criterion: str | type, decision: ContinuationDecision) -> ContinuationEvaluation:
+        """An evaluation for a criterion that decides without giving reasons."""
+        name = criterion if isinstance(criterion, str) else criterion.__name__
+        return cls(name, decision, f"{name} {decision.words}")
+
+
+class ContinuationOutcome(Struct, frozen=True, gc=False):
+    """Everything the criteria said after one step, and what it came to."""
+
+    decision: ContinuationDecision
+    resolved_by: str
+    stop_reason: StopReason | None
+    evaluations: tuple[ContinuationEvaluation, ...] = ()
+
+    @property
+    def should_continue(self) -> bool:
+        return self.decision.continues
+
+    @property
+    def resolving_evaluation(self) -> ContinuationEvaluation | None:
+        """The evaluation that decided, or None where there was no criterion to ask."""
+        return self.evaluation_for(self.resolved_by)
+
+    @property
+    def failure_handling(self) -> ErrorHandlingDecision | None:
+        """What the error policy made of a failure in this step; None if nothing failed."""
+        for evaluation in self.evaluations:
+            handling = evaluation.context.get("handling")
+            if handling is not None:
+                return ErrorHandlingDecision(handling) if evaluation.context["consecutive_failures"] else None
+        return None
+
+    def evaluation_for(self, criterion: str | type) -> ContinuationEvaluation | None:
+        """What this criterion said; of several with one name, the one that carried the day."""
+        name = criterion if isinstance(criterion, str) else criterion.__name__
+        named = [evaluation for evaluation in self.evaluations if evaluation.criterion == name]
+        return next((e for e in named if e.decision is self.decision), named[0] if named else None)
+
+    def forbidding_criterion(self) -> str | None:
+        """The first criterion that forbade going on."""
+        return next((e.criterion for e in self.evaluations if e.decision is _FORBID), None)
+
+    def explain(self) -> str:
+        """Why this step was followed by another one, or was not, for a person to read."""
+        from whyloop.values.explain import explain_outcome
+
+        return explain_outcome(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        document: dict[str, Any] = plain.encode(self)
+        return {"should_continue": self.should_continue, **document}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> ContinuationOutcome:
+        return plain.decode(data, cls)

@@ -1,0 +1,106 @@
+"""The words for "why did it go on, and why did it stop?"."""
+
+from __future__ import annotations
+
+from whyloop.values.continuation import ContinuationEvaluation, ContinuationOutcome
+from whyloop.values.state import AgentState, AgentStatus
+from whyloop.values.step import Step, ToolRun
+from whyloop.values.text import counted, shortened
+
+
+def explain_outcome(outcome: ContinuationOutcome) -> str:
+    """The decision first, then what every criterion said."""
+    lines = [f"{headline(outcome)}."]
+    lines += evaluation_lines(outcome.evaluations)
+    return "\n".join(lines)
+
+
+def explain_state(state: AgentState) -> str:
+    """Where the run stands and why, one line a step, then what every criterion said last."""
+    lines = [_verdict(state)]
+    steps = state.execution_steps
+    if steps:
+        lines += ["", "Steps"]
+        lines += [_step_line(step) for step in steps]
+    outcome = state.last_continuation_outcome or (steps[-1].outcome if steps else None)
+    if outcome and outcome.evaluations:
+        lines += [
+            "",
+            f"What each rule said after step {steps[-1].number}" if steps else "What each rule said",
+        ]
+        lines += evaluation_lines(outcome.evaluations)
+    return "\n".join(lines)
+
+
+def headline(outcome: ContinuationOutcome) -> str:
+    """One line: continue or stop, who decided, in which words."""
+    evaluation = outcome.resolving_evaluation
+    words = f": {evaluation.reason}" if evaluation else ", since there is no criterion to ask"
+    if outcome.should_continue:
+        return f"Continued, decided by {outcome.resolved_by}{words}"
+    return f"Stopped ({outcome.stop_reason}), decided by {outcome.resolved_by}{words}"
+
+
+def evaluation_lines(evaluations: tuple[ContinuationEvaluation, ...]) -> list[str]:
+    width = max((len(said.criterion) for said in evaluations), default=0)
+    return [
+        f"  {said.decision.value:<8}{said.criterion:<{width}}  {shortened(said.reason, 300)}"
+        for said in evaluations
+    ]
+
+
+def describe_tool(run: ToolRun) -> str:
+    """One tool call and how it went: "search_entities failed: no such index"."""
+    if run.success:
+        return f"{run.name} ok"
+    verb = "failed" if run.failure else "did not run to its end"
+    return f"{run.name} {verb}: {shortened(run.error or '', 80)}"
+
+
+def describe_step(step: Step) -> str:
+    """What the step did, without its decision."""
+    if step.model_failure is not None:
+        return f"the model call failed: {shortened(step.model_failure.message, 80)}"
+    if step.tool_calls:
+        return "; ".join(describe_tool(run) for run in step.tool_calls)
+    if step.interrupted is not None:
+        return shortened(step.interrupted, 80)
+    return "answered"
+
+
+def _verdict(state: AgentState) -> str:
+    taken = counted(state.execution.step_count, "step")
+    match state.status:
+        case AgentStatus.PENDING:
+            return f"Nothing has been decided yet: the run is to start, after {taken}."
+        case AgentStatus.IN_PROGRESS:
+            return f"In progress, after {taken}."
+        case AgentStatus.PAUSED:
+            verb = "Paused"
+        case AgentStatus.COMPLETED:
+            verb = "Completed"
+        case AgentStatus.STOPPED:
+            verb = "Stopped"
+        case AgentStatus.FAILED:
+            verb = "Failed"
+    outcome = state.last_continuation_outcome
+    if outcome is None:
+        return f"{verb} after {taken}."
+    evaluation = outcome.resolving_evaluation
+    words = f': "{evaluation.reason}"' if evaluation else ""
+    return f"{verb} after {taken} ({outcome.stop_reason}). {outcome.resolved_by} decided{words}."
+
+
+def _step_line(step: Step) -> str:
+    tokens = f"{step.usage.total:,} tokens, " if step.usage.total else ""
+    line = f"  {step.number:>3}  {describe_step(step)}  [{tokens}{_duration(step.duration_ms)}]"
+    if step.outcome is None:
+        return line
+    verb = "continue" if step.outcome.should_continue else f"stop ({step.outcome.stop_reason})"
+    return f"{line}  → {verb}, {step.outcome.resolved_by}"
+
+
+def _duration(milliseconds: float) -> str:
+    if milliseconds < 1000:
+        return f"{milliseconds:.0f} ms"
+    return f"{milliseconds / 1000:,.1f} s"

@@ -1,0 +1,83 @@
+"""What went wrong in a step, in a vocabulary that a policy can act on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct
+
+from whyloop.values.times import Count
+
+
+class ErrorType(StrEnum):
+    TOOL = "tool"
+    MODEL = "model"
+    VALIDATION = "validation"
+    RATE_LIMIT = "rate_limit"
+    TIMEOUT = "timeout"
+    UNKNOWN = "unknown"
+
+    @property
+    def label(self) -> str:
+        """The words for a person: "Rate limit error"."""
+        return f"{self.value.replace('_', ' ').capitalize()} error"
+
+
+class ErrorHandlingDecision(StrEnum):
+    STOP = "stop"
+    RETRY = "retry"
+    IGNORE = "ignore"
+
+
+class Failure(Struct, frozen=True, gc=False):
+    """One thing that failed: the model call itself, or one tool call."""
+
+    type: ErrorType
+    message: str
+    tool_name: str | None = None
+    tool_call_id: str | None = None
+    retry_after: float | None = None
+    details: Mapping[str, Any] = {}
+
+    @property
+    def is_model_call(self) -> bool:
+        """True if the model call itself failed, so that there was no answer to go on with."""
+        return self.tool_call_id is None
+
+
+class FailureTally(Struct, frozen=True, gc=False):
+    """Failed steps of an execution, counted as they happen rather than by scanning the history."""
+
+    consecutive: Count = 0
+    total: Count = 0
+
+    def after(self, *, failed: bool) -> FailureTally:
+        if failed:
+            return FailureTally(self.consecutive + 1, self.total + 1)
+        return self.forgiven()
+
+    def forgiven(self) -> FailureTally:
+        """The same history with nothing held against the next step."""
+        return FailureTally(0, self.total) if self.consecutive else self
+
+
+class ErrorContext(Struct, frozen=True, gc=False):
+    """What a policy needs to know about the failure at hand."""
+
+    type: ErrorType
+    consecutive_failures: int
+    total_failures: int
+    message: str | None = None
+    tool_name: str | None = None
+    metadata: Mapping[str, Any] = {}
+
+    @classmethod
+    def none(cls) -> ErrorContext:
+        """No failure at all."""
+        return cls(ErrorType.UNKNOWN, 0, 0)
+
+    @property
+    def is_failure(self) -> bool:
+        return self.consecutive_failures > 0

@@ -1,0 +1,100 @@
+"""An append-only sequence whose versions share their storage."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Generic, TypeVar, overload
+
+T = TypeVar("T")
+
+# Two threads may go on from the same version at once; only one of them may extend the shared list.
+_extending = threading.Lock()
+
+
+class Log(Sequence[T], Generic[T]):
+    """An immutable sequence where adding an item costs the same at the first and at the millionth.
+
+    A version owns its last item and shares everything before it with the versions it came from,
+    so replacing the last item is free too. A version that is no longer the newest copies when it
+    is extended in another direction: nobody ever sees an item that was not added to their version.
+    """
+
+    __slots__ = ("_earlier", "_last", "_length")
+
+    _earlier: list[T]
+    _last: T
+    _length: int
+
+    def __init__(self, items: Iterable[T] = ()) -> None:
+        self._earlier = list(items)
+        self._length = len(self._earlier)
+        if self._earlier:
+            self._last = self._earlier.pop()
+
+    @classmethod
+    def _version(cls, earlier: list[T], last: T, length: int) -> Log[T]:
+        log = cls.__new__(cls)
+        log._earlier = earlier
+        log._last = last
+        log._length = length
+        return log
+
+    def appended(self, item: T) -> Log[T]:
+        """This log and one item more."""
+        length = self._length
+        if not length:
+            return Log._version([], item, 1)
+        with _extending:
+            earlier = self._earlier
+            if len(earlier) == length - 1:
+                earlier.append(self._last)
+            elif earlier[length - 1] is not self._last:
+                earlier = [*earlier[: length - 1], self._last]
+        return Log._version(earlier, item, length + 1)
+
+    def extended(self, items: Iterable[T]) -> Log[T]:
+        """This log and some items more."""
+        log = self
+        for item in items:
+            log = log.appended(item)
+        return log
+
+    def with_last(self, item: T) -> Log[T]:
+        """This log with another last item."""
+        if not self._length:
+            raise IndexError("an empty log has no last item")
+        return Log._version(self._earlier, item, self._length)
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[T, ...]: ...
+    def __getitem__(self, index: int | slice) -> T | tuple[T, ...]:
+        length = self._length
+        if isinstance(index, slice):
+            return tuple(self[i] for i in range(*index.indices(length)))
+        if index < 0:
+            index += length
+        if not 0 <= index < length:
+            raise IndexError("log index out of range")
+        return self._last if index == length - 1 else self._earlier[index]
+
+    def __iter__(self) -> Iterator[T]:
+        for index in range(self._length - 1):
+            yield self._earlier[index]
+        if self._length:
+            yield self._last
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Log | list | tuple):
+            return NotImplemented
+        return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Log({list(self)!r})"

@@ -1,0 +1,133 @@
+"""What is said in a session: messages, their parts, and the tool calls they carry."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+
+class MessageRole(StrEnum):
+    SYSTEM = "system"
+    DEVELOPER = "developer"
+    USER = "user"
+    ASSISTANT = "assistant"
+    TOOL = "tool"
+
+
+class TextPart(Struct, frozen=True, gc=False, tag_field="type", tag="text"):
+    text: str
+
+
+class ImagePart(Struct, frozen=True, gc=False, tag_field="type", tag="image"):
+    """An image by address, or by its own bytes in base64."""
+
+    url: str | None = None
+    data: str | None = None
+    media_type: str | None = None
+
+
+class FilePart(Struct, frozen=True, gc=False, tag_field="type", tag="file"):
+    """A file by address, or by its own bytes in base64."""
+
+    url: str | None = None
+    data: str | None = None
+    media_type: str | None = None
+    name: str | None = None
+
+
+Part = TextPart | ImagePart | FilePart
+Content = str | tuple[Part, ...]
+
+
+class ToolCall(Struct, frozen=True, gc=False):
+    """A model's wish to run a tool.
+
+    `arguments` is the JSON object that the model sent, or the text as it came where that was no
+    JSON object: what a model says is data, and the trace keeps it.
+    """
+
+    id: str
+    name: str
+    arguments: Mapping[str, Any] | str
+
+    @staticmethod
+    def parse_arguments(text: str | bytes) -> Mapping[str, Any] | str:
+        """The arguments in a model's text; the text itself if it holds no JSON object."""
+        if not text or text.isspace():
+            return {}
+        try:
+            arguments = msgspec.json.decode(text)
+        except (msgspec.DecodeError, RecursionError, UnicodeError):
+            arguments = None
+        if isinstance(arguments, dict):
+            return arguments
+        return text if isinstance(text, str) else text.decode("utf-8", "replace")
+
+
+_USER, _ASSISTANT, _TOOL = MessageRole.USER, MessageRole.ASSISTANT, MessageRole.TOOL
+_SYSTEM, _DEVELOPER = MessageRole.SYSTEM, MessageRole.DEVELOPER
+
+
+class Message(Struct, frozen=True, gc=False, omit_defaults=True):
+    """One message; an assistant's text and its tool calls stand side by side, never mixed."""
+
+    role: MessageRole
+    content: Content = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+    tool_name: str | None = None
+
+    @classmethod
+    def system(cls, content: str) -> Message:
+        return cls(_SYSTEM, content)
+
+    @classmethod
+    def developer(cls, content: str) -> Message:
+        return cls(_DEVELOPER, content)
+
+    @classmethod
+    def user(cls, content: str | Sequence[Part]) -> Message:
+        return cls(_USER, content if isinstance(content, str) else tuple(content))
+
+    @classmethod
+    def assistant(cls, content: Content = "", tool_calls: Sequence[ToolCall] = ()) -> Message:
+        return cls(_ASSISTANT, content, tuple(tool_calls))
+
+    @classmethod
+    def tool(cls, content: str, *, tool_call_id: str, tool_name: str) -> Message:
+        return cls(_TOOL, content, (), tool_call_id, tool_name)
+
+    @property
+    def text(self) -> str:
+        """The natural language of this message, images and files left out."""
+        if isinstance(self.content, str):
+            return self.content
+        return "\n".join(part.text for part in self.content if isinstance(part, TextPart))
+
+    @property
+    def is_user(self) -> bool:
+        return self.role == _USER
+
+    @property
+    def is_assistant(self) -> bool:
+        return self.role == _ASSISTANT
+
+    @property
+    def is_tool(self) -> bool:
+        return self.role == _TOOL
+
+    @property
+    def is_developer(self) -> bool:
+        return self.role == _DEVELOPER
+
+    @property
+    def is_system(self) -> bool:
+        """True for system and for developer messages: both speak for the application."""
+        return self.role in (_SYSTEM, _DEVELOPER)
+
+    def has_role(self, *roles: MessageRole | str) -> bool:
+        return self.role in roles

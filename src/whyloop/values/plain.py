@@ -1,0 +1,42 @@
+"""Values as plain data (dicts, lists, strings, numbers) and back, with errors that name the path."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, TypeVar
+
+import msgspec
+
+from whyloop.errors import SnapshotError
+
+T = TypeVar("T")
+
+_PATH = re.compile(r"^(?P<what>.*?)(?: - at `(?P<path>[^`]*)`)?$", re.DOTALL)
+_MISSING = re.compile(r"missing required field `(?P<field>[^`]*)`")
+
+
+def encode(value: object) -> Any:
+    """The value as the data that its JSON holds."""
+    return msgspec.json.decode(msgspec.json.encode(value, enc_hook=_describe))
+
+
+def decode(data: object, as_type: type[T]) -> T:
+    """The value that plain data stands for; a `SnapshotError` with a path if it stands for none."""
+    try:
+        return msgspec.convert(data, as_type)
+    except msgspec.ValidationError as error:
+        raise _snapshot_error(str(error)) from None
+    except RecursionError:
+        raise SnapshotError("the data is nested too deep") from None
+
+
+def _snapshot_error(message: str) -> SnapshotError:
+    match = _PATH.match(message)
+    what, path = (match["what"], match["path"] or "$") if match else (message, "$")
+    missing = _MISSING.search(what)
+    return SnapshotError(what, f"{path}.{missing['field']}" if missing else path)
+
+
+def _describe(value: object) -> str:
+    """Whatever else a rule put into its context is kept as words: a trace must never be what breaks."""
+    return repr(value)[:1000]

@@ -1,0 +1,88 @@
+"""The full snapshot of a state: its schema, its versions, and how older ones are read.
+
+Version 1: the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from whyloop.errors import SnapshotError
+from whyloop.values import plain
+from whyloop.values.continuation import ContinuationOutcome
+from whyloop.values.execution import Execution, StateInfo
+from whyloop.values.log import Log
+from whyloop.values.messages import Message
+from whyloop.values.state import AgentState, AgentStatus
+from whyloop.values.step import Step
+from whyloop.values.usage import Usage
+
+VERSION = 1
+
+
+class Snapshot(Struct, frozen=True, kw_only=True):
+    """What is written of a state: everything but the clock reading that only this process can use."""
+
+    version: int
+    agent_id: str
+    parent_agent_id: str | None
+    status: AgentStatus
+    messages: tuple[Message, ...]
+    steps: tuple[Step, ...]
+    usage: Usage
+    metadata: dict[str, Any]
+    state_info: StateInfo
+    execution: Execution
+    last_continuation_outcome: ContinuationOutcome | None
+
+
+def state_to_dict(state: AgentState) -> dict[str, Any]:
+    snapshot = Snapshot(
+        version=VERSION,
+        agent_id=state.agent_id,
+        parent_agent_id=state.parent_agent_id,
+        status=state.status,
+        messages=tuple(state.messages),
+        steps=tuple(state.steps),
+        usage=state.usage,
+        metadata=dict(state.metadata),
+        state_info=state.state_info,
+        execution=state.execution,
+        last_continuation_outcome=state.last_continuation_outcome,
+    )
+    document: dict[str, Any] = plain.encode(snapshot)
+    return document
+
+
+def state_from_dict(data: Mapping[str, Any]) -> AgentState:
+    if not isinstance(data, Mapping):
+        raise SnapshotError(f"a snapshot is an object, this is {type(data).__name__}")
+    version = data.get("version")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise SnapshotError(f"a snapshot names its version, this one says {version!r}", "$.version")
+    if version > VERSION:
+        raise SnapshotError(
+            f"version {version} is newer than {VERSION}, the newest that this whyloop reads: upgrade whyloop",
+            "$.version",
+        )
+    snapshot = plain.decode(dict(data), Snapshot)
+    if snapshot.execution.step_count > len(snapshot.steps):
+        raise SnapshotError(
+            f"{snapshot.execution.step_count} steps are counted and {len(snapshot.steps)} are there",
+            "$.execution.step_count",
+        )
+    return AgentState(
+        agent_id=snapshot.agent_id,
+        parent_agent_id=snapshot.parent_agent_id,
+        status=snapshot.status,
+        messages=Log(snapshot.messages),
+        steps=Log(snapshot.steps),
+        usage=snapshot.usage,
+        metadata=snapshot.metadata,
+        state_info=snapshot.state_info,
+        execution=snapshot.execution,
+        last_continuation_outcome=snapshot.last_continuation_outcome,
+    )

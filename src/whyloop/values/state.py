@@ -1,0 +1,232 @@
+"""A session as one immutable value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from whyloop.values.continuation import ContinuationOutcome, StopReason
+from whyloop.values.execution import Execution, StateInfo
+from whyloop.values.failure import ErrorHandlingDecision
+from whyloop.values.ids import new_id
+from whyloop.values.log import Log
+from whyloop.values.messages import Message
+from whyloop.values.step import Step
+from whyloop.values.times import utc_now
+from whyloop.values.usage import Usage
+
+
+class AgentStatus(StrEnum):
+    PENDING = "pending"
+    IN_PROGRESS = "in_progress"
+    PAUSED = "paused"
+    COMPLETED = "completed"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+    @property
+    def has_ended(self) -> bool:
+        return self is AgentStatus.COMPLETED or self is AgentStatus.STOPPED or self is AgentStatus.FAILED
+
+    @classmethod
+    def after(cls, reason: StopReason | None) -> AgentStatus:
+        """The status of a run that stopped for this reason; None is one that goes on."""
+        match reason:
+            case None:
+                return cls.IN_PROGRESS
+            case StopReason.COMPLETED:
+                return cls.COMPLETED
+            case StopReason.ERROR_FORBADE | StopReason.RETRY_LIMIT_REACHED:
+                return cls.FAILED
+            case _:
+                return cls.STOPPED
+
+
+_IN_PROGRESS = AgentStatus.IN_PROGRESS
+_IGNORE = ErrorHandlingDecision.IGNORE
+
+
+class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
+    """One conversation: what was said, what was done, and why each step went on or did not.
+
+    Every change returns a new state and is complete in itself; history is only ever added to,
+    so older states stay valid and share what they have in common with newer ones.
+    """
+
+    agent_id: str = msgspec.field(default_factory=new_id)
+    parent_agent_id: str | None = None
+    status: AgentStatus = AgentStatus.PENDING
+    messages: Log[Message] = msgspec.field(default_factory=Log)
+    steps: Log[Step] = msgspec.field(default_factory=Log)
+    usage: Usage = Usage()
+    metadata: Mapping[str, Any] = {}
+    state_info: StateInfo = msgspec.field(default_factory=StateInfo)
+    execution: Execution = msgspec.field(default_factory=Execution)
+    last_continuation_outcome: ContinuationOutcome | None = None
+    execution_started_at: datetime | None = None
+
+    # What can be asked
+
+    @property
+    def current_step(self) -> Step | None:
+        """The latest step of the current execution; None before its first."""
+        return self.steps[-1] if self.execution.step_count else None
+
+    @property
+    def step_count(self) -> int:
+        """The steps of the whole session; `execution.step_count` has those of the current query."""
+        return len(self.steps)
+
+    @property
+    def execution_steps(self) -> tuple[Step, ...]:
+        """The steps of the current execution."""
+        return self.steps[len(self.steps) - self.execution.step_count :]
+
+    @property
+    def stop_reason(self) -> StopReason | None:
+        """Why the run ended; None while it has not."""
+        outcome = self.last_continuation_outcome
+        return outcome.stop_reason if outcome else None
+
+    @property
+    def last_response(self) -> str:
+        """The last thing the assistant said to this query; empty if it has said nothing yet."""
+        for message in reversed(self.messages):
+            if message.is_user:
+                break
+            if message.is_assistant and message.text:
+                return message.text
+        return ""
+
+    def messages_of(self, step: Step) -> tuple[Message, ...]:
+        """What a step added to the conversation: the assistant's message, then the tools' results."""
+        return self.messages[step.first_message : step.first_message + step.message_count]
+
+    def explain(self) -> str:
+        """Why the run went on, step by step, and why it stopped, for a person to read."""
+        from whyloop.values.explain import explain_state
+
+        return explain_state(self)
+
+    # What can happen
+
+    def with_query(self, query: Message, *, execution_id: str, now: datetime) -> AgentState:
+        """A user asks something: a new execution, with fresh counters and clocks."""
+        return replace(
+            self,
+            status=AgentStatus.PENDING,
+            messages=self.messages.appended(query),
+            state_info=replace(self.state_info, updated_at=now),
+            execution=Execution(id=execution_id, started_at=now, updated_at=now),
+            last_continuation_outcome=None,
+            execution_started_at=now,
+        )
+
+    def resumed(self, now: datetime) -> AgentState:
+        """A person lets a paused, stopped or failed execution go on; counters stay as they are."""
+        execution = self.execution
+        waited = (now - (execution.updated_at or execution.started_at)).total_seconds()
+        return replace(
+            self,
+            status=AgentStatus.PENDING,
+            state_info=replace(self.state_info, updated_at=now),
+            execution=replace(
+                execution,
+                updated_at=now,
+                waiting_seconds=execution.waiting_seconds + max(0.0, waited),
+                stop_request=None,
+            ),
+            last_continuation_outcome=None,
+            execution_started_at=now,
+        )
+
+    def mark_execution_started(self, now: datetime | None = None) -> AgentState:
+        """The wall clock of the current execution starts now."""
+        return replace(self, execution_started_at=now or utc_now())
+
+    def in_progress(self, now: datetime) -> AgentState:
+        """The loop takes the execution up."""
+        return replace(self, status=_IN_PROGRESS, execution_started_at=self.execution_started_at or now)
+
+    def with_backoff(self, seconds: float, now: datetime) -> AgentState:
+        """A provider asked for patience and got it."""
+        execution = self.execution
+        return replace(
+            self,
+            execution=replace(execution, updated_at=now, backoff_seconds=execution.backoff_seconds + seconds),
+        )
+
+    def with_stop_request(self, reason: str) -> AgentState:
+        """Somebody outside wants this execution to end, for this reason."""
+        return replace(self, execution=replace(self.execution, stop_request=reason))
+
+    def with_metadata(self, **entries: object) -> AgentState:
+        """The session's own notes, with these entries added or replaced."""
+        return replace(self, metadata={**self.metadata, **entries})
+
+    def with_step(self, step: Step, messages: Iterable[Message] = ()) -> AgentState:
+        """A step was taken: its messages join the history and every counter moves on."""
+        execution = self.execution
+        seconds = step.duration_ms / 1000
+        return replace(
+            self,
+            messages=self.messages.extended(messages),
+            steps=self.steps.appended(step),
+            usage=self.usage + step.usage,
+            state_info=self.state_info.add_execution_time(seconds, step.completed_at),
+            execution=replace(
+                execution,
+                updated_at=step.completed_at,
+                step_count=execution.step_count + 1,
+                usage=execution.usage + step.usage,
+                failures=execution.failures.after(failed=bool(step.failures)),
+                active_seconds=execution.active_seconds + seconds,
+            ),
+        )
+
+    def with_continuation_outcome(self, outcome: ContinuationOutcome) -> AgentState:
+        """The criteria have spoken about the latest step; the status follows from what they said."""
+        execution, steps, step = self.execution, self.steps, self.current_step
+        if step is not None:
+            steps = steps.with_last(replace(step, outcome=outcome))
+        if execution.failures.consecutive and outcome.failure_handling is _IGNORE:
+            execution = replace(execution, failures=execution.failures.forgiven())
+        return replace(
+            self,
+            status=AgentStatus.after(outcome.stop_reason),
+            steps=steps,
+            execution=execution,
+            last_continuation_outcome=outcome,
+        )
+
+    # What it looks like elsewhere
+
+    def to_dict(self) -> dict[str, Any]:
+        """The whole state as plain data, with the version of its schema."""
+        from whyloop.values.snapshot import state_to_dict
+
+        return state_to_dict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> AgentState:
+        """The state that `to_dict` wrote, in this version or an older one; its execution clock is unset."""
+        from whyloop.values.snapshot import state_from_dict
+
+        return state_from_dict(data)
+
+    def __eq__(self, other: object) -> bool:
+        """Equal in all that is stored; `execution_started_at` is a reading of this process's clock."""
+        if not isinstance(other, AgentState):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in _STORED)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+_STORED = tuple(name for name in AgentState.__struct_fields__ if name != "execution_started_at")

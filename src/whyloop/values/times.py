@@ -1,0 +1,15 @@
+"""Types of time and of counting that a snapshot is checked against."""
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+from msgspec import Meta
+
+Moment = Annotated[datetime, Meta(tz=True)]
+Count = Annotated[int, Meta(ge=0)]
+Seconds = Annotated[float, Meta(ge=0)]
+
+
+def utc_now() -> datetime:
+    """The time for values that are made by hand; the loop always passes the time of its clock."""
+    return datetime.now(UTC)
