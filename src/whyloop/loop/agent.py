@@ -11,10 +11,10 @@ from msgspec import UNSET, UnsetType
 from whyloop.errors import ConfigurationError, NotResumableError
 from whyloop.events import AgentExecutionStarted, AgentStatusChanged
 from whyloop.loop.assemble import assemble_criteria, assemble_handlers, assemble_tools, refuse_handler
-from whyloop.loop.emit import Handler
+from whyloop.loop.emit import Handler, Listeners
 from whyloop.loop.hooks import Hook, Hooks
 from whyloop.loop.kit import Kit
-from whyloop.loop.nesting import parent_of_new_session
+from whyloop.loop.nesting import current_parent, inside_tool_of, parent_of_new_session
 from whyloop.loop.ports import Clock, Model, World
 from whyloop.loop.record import settle
 from whyloop.loop.stop_requests import StopRequests
@@ -31,6 +31,8 @@ from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.text import clean
 
 Query = str | Message | Sequence[Part]
+
+_PENDING, _IN_PROGRESS = AgentStatus.PENDING, AgentStatus.IN_PROGRESS
 
 
 class Agent:
@@ -61,7 +63,7 @@ class Agent:
         if not isinstance(model, Model):
             raise ConfigurationError(f"{model!r} is no model: it needs a method respond(request)")
         named = assemble_tools(tools)
-        self._handlers = assemble_handlers(event_handler)
+        self._listeners = Listeners(assemble_handlers(event_handler))
         self._stop_requests = StopRequests()
         self._kit = Kit(
             world=world or LocalWorld(model, clock or SystemClock()),
@@ -80,7 +82,7 @@ class Agent:
             ),
             hooks=Hooks(hooks),
             backoff=backoff or Backoff(),
-            handlers=self._handlers,
+            listeners=self._listeners,
             stop_request=self._stop_requests.words_for,
         )
         self.model = model
@@ -131,23 +133,27 @@ class Agent:
         return state.resumed(self._kit.world.now())
 
     def has_next_step(self, state: AgentState) -> bool:
-        return state.status is AgentStatus.PENDING or state.status is AgentStatus.IN_PROGRESS
+        return state.status is _IN_PROGRESS or state.status is _PENDING
 
     async def next_step(self, state: AgentState) -> AgentState:
         """The state after one more step, recorded and evaluated."""
-        requests = self._stop_requests
-        requests.listen(state)
+        if state.status is not _IN_PROGRESS or state.execution_started_at is None:
+            state = self._taken_up(state)
+        inside = current_parent.set(inside_tool_of(state.agent_id))
         try:
-            state = await self._waited_out(self._taken_up(state))
-            if requests.words_for(state.execution.id) is None:
+            if state.execution.failures.consecutive:
+                state = await self._waited_out(state)
+            if self._stop_requests.words_for(state.execution.id) is None:
                 state = await take_step(self._kit, state)
             else:
                 state = settle(self._kit, self._kit.emitter(state, state.execution.step_count), state)
         except BaseException:
-            requests.forget(state)
+            self._stop_requests.forget(state)
             raise
-        if state.status.has_ended:
-            requests.forget(state)
+        finally:
+            current_parent.reset(inside)
+        if state.status is not _IN_PROGRESS:
+            self._stop_requests.forget(state)
         return state
 
     async def iterate(self, state: AgentState) -> AsyncIterator[AgentState]:
@@ -177,23 +183,19 @@ class Agent:
     def subscribe(self, handler: Handler) -> Callable[[], None]:
         """Hear every event from now on; call what is returned to hear no more."""
         refuse_handler(handler)
-        self._handlers.append(handler)
-        return lambda: self._handlers.remove(handler)
+        return self._listeners.add(handler)
 
     # How a step is prepared
 
     def _taken_up(self, state: AgentState) -> AgentState:
-        """A pending execution is now in progress, and everyone is told."""
-        if state.status is not AgentStatus.PENDING:
-            return state if state.execution_started_at else state.in_progress(self._kit.world.now())
-        emit = self._kit.emitter(state, state.execution.step_count)
-        resumed = state.execution.step_count > 0
-        emit(
-            AgentExecutionStarted,
-            None if resumed else state.messages[-1] if state.messages else None,
-            resumed,
-        )
-        emit(AgentStatusChanged, AgentStatus.PENDING, AgentStatus.IN_PROGRESS)
+        """The execution is in progress from now on: everyone is told, and it can be asked to stop."""
+        self._stop_requests.listen(state)
+        if state.status is not AgentStatus.IN_PROGRESS:
+            emit = self._kit.emitter(state, state.execution.step_count)
+            resumed = state.execution.step_count > 0
+            query = state.messages[-1] if state.messages and not resumed else None
+            emit(AgentExecutionStarted, query, resumed)
+            emit(AgentStatusChanged, state.status, AgentStatus.IN_PROGRESS)
         return state.in_progress(self._kit.world.now())
 
     async def _waited_out(self, state: AgentState) -> AgentState:

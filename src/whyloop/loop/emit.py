@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Concatenate, ParamSpec
 
@@ -16,42 +16,51 @@ Handler = Callable[[AgentEvent], object]
 _log = logging.getLogger("whyloop")
 
 
+class Listeners:
+    """Who hears the events of an agent; a new tuple at every change, so that telling needs no copy."""
+
+    def __init__(self, handlers: Iterable[Handler] = ()) -> None:
+        self.handlers = tuple(handlers)
+
+    def add(self, handler: Handler) -> Callable[[], None]:
+        """One listener more; what is returned takes it away again."""
+        self.handlers = (*self.handlers, handler)
+
+        def remove() -> None:
+            kept = list(self.handlers)
+            if handler in kept:
+                kept.remove(handler)
+            self.handlers = tuple(kept)
+
+        return remove
+
+
 class Emitter:
     """Makes the events of one step and hands each to every listener, in order.
 
     A listener that raises is reported to the log and never breaks the run.
     """
 
-    __slots__ = ("_agent_id", "_execution_id", "_handlers", "_now", "_parent_agent_id", "_step_number")
+    __slots__ = ("_listeners", "_now", "_whose")
 
     def __init__(
-        self, handlers: Sequence[Handler], now: Callable[[], datetime], state: AgentState, step_number: int
+        self, listeners: Listeners, now: Callable[[], datetime], state: AgentState, step_number: int
     ) -> None:
-        self._handlers = handlers
+        self._listeners = listeners
         self._now = now
-        self._agent_id = state.agent_id
-        self._parent_agent_id = state.parent_agent_id
-        self._execution_id = state.execution.id
-        self._step_number = step_number
+        self._whose = (state.agent_id, state.parent_agent_id, state.execution.id, step_number)
 
     def __call__(
         self,
         kind: Callable[Concatenate[str, str | None, str, int, datetime, P], AgentEvent],
         *args: P.args,
-        **kwargs: P.kwargs,
+        **_: P.kwargs,
     ) -> None:
-        if not self._handlers:
+        handlers = self._listeners.handlers
+        if not handlers:
             return
-        event = kind(
-            self._agent_id,
-            self._parent_agent_id,
-            self._execution_id,
-            self._step_number,
-            self._now(),
-            *args,
-            **kwargs,
-        )
-        for handler in tuple(self._handlers):
+        event = kind(*self._whose, self._now(), *args)  # type: ignore[call-arg]  # told by position only
+        for handler in handlers:
             try:
                 handler(event)
             except Exception:

@@ -14,11 +14,14 @@ from whyloop.values.model import ModelRequest, ModelResponse
 
 
 class ToolResult(Struct, frozen=True, gc=False):
-    """What becomes a tool's message: its text, and what went wrong, if something did."""
+    """What becomes a tool's message.
+
+    `error` says why the call did not succeed; where a policy is to act on it there is a `failure` too.
+    """
 
     content: str
+    error: str | None = None
     failure: Failure | None = None
-    note: str | None = None
 
 
 class Block(Struct, frozen=True, gc=False):
@@ -62,3 +65,5 @@ class Hooks:
         self.after_model = [h.after_model for h in given[::-1] if type(h).after_model is not Hook.after_model]
         self.before_tool = [h.before_tool for h in given if type(h).before_tool is not Hook.before_tool]
         self.after_tool = [h.after_tool for h in given[::-1] if type(h).after_tool is not Hook.after_tool]
+        self.around_model = bool(self.before_model or self.after_model)
+        self.around_tools = bool(self.before_tool or self.after_tool)

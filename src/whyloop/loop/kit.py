@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from whyloop.loop.emit import Emitter, Handler
+from whyloop.loop.emit import Emitter, Listeners
 from whyloop.loop.hooks import Hooks
 from whyloop.loop.ports import World
 from whyloop.loop.tool import Tool
@@ -26,9 +26,9 @@ class Kit(NamedTuple):
     criteria: ContinuationCriteria
     hooks: Hooks
     backoff: Backoff
-    handlers: Sequence[Handler]
+    listeners: Listeners
     stop_request: Callable[[str], str | None]
     """The words in which somebody asked this execution to stop, if somebody did."""
 
     def emitter(self, state: AgentState, step_number: int) -> Emitter:
-        return Emitter(self.handlers, self.world.now, state, step_number)
+        return Emitter(self.listeners, self.world.now, state, step_number)

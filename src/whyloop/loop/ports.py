@@ -6,7 +6,7 @@ is not a pure function: replace it and the very same loop runs on a durable engi
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Protocol, runtime_checkable
@@ -53,7 +53,9 @@ class World(Protocol):
 
     def respond(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]: ...
 
-    async def call_tool(self, tool: Tool, arguments: Mapping[str, Any], context: ToolContext) -> object: ...
+    def call_tool(
+        self, tool: Tool, arguments: Mapping[str, Any], context: ToolContext
+    ) -> Coroutine[Any, Any, object]: ...
 
     def now(self) -> datetime: ...
 

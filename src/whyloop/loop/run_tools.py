@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -14,126 +14,110 @@ from whyloop.events import ToolCallCompleted, ToolCallStarted
 from whyloop.loop.emit import Emitter
 from whyloop.loop.hooks import Block, ToolResult
 from whyloop.loop.kit import Kit
-from whyloop.loop.nesting import current_parent, inside_tool_of
 from whyloop.loop.tool import Tool, ToolContext
+from whyloop.loop.tool_result import encoded
 from whyloop.rules.classify import raised_by_tool, tool_failure, words_of
 from whyloop.values.failure import ErrorType, Failure
-from whyloop.values.messages import Message, ToolCall
+from whyloop.values.messages import ToolCall
 from whyloop.values.state import AgentState
-from whyloop.values.step import ToolRun
-from whyloop.values.text import clean
-
-Ran = tuple[ToolRun, Message]
 
 
-class ToolRunner:
-    """Runs the calls of one step; `ran` fills up in call order, so that a cut loses nothing that was done."""
+class Ran(NamedTuple):
+    """A call that was run to its end."""
+
+    result: ToolResult
+    seconds: float
+
+
+class ToolRuns:
+    """The calls of one step; `ran` fills up in call order, so that a cut loses nothing that was done."""
+
+    __slots__ = ("_deadline", "_emit", "_kit", "_state", "calls", "ran")
 
     def __init__(
         self, kit: Kit, emit: Emitter, state: AgentState, calls: Sequence[ToolCall], deadline: datetime | None
     ) -> None:
+        self.calls = calls
+        self.ran: list[Ran | None] = [None] * len(calls)
         self._kit = kit
         self._emit = emit
         self._state = state
-        self._calls = calls
         self._deadline = deadline
-        self._ran: list[Ran | None] = [None] * len(calls)
 
     async def run(self) -> None:
-        if len(self._calls) == 1:
+        """Run them all at once and wait for the last."""
+        if len(self.calls) == 1:
             await self._run(0)
             return
         async with asyncio.TaskGroup() as group:
-            for index in range(len(self._calls)):
+            for index in range(len(self.calls)):
                 group.create_task(self._run(index))
 
-    def results(self, otherwise: str) -> list[Ran]:
-        """Every call with its result; one that did not run to its end gets these words for a result."""
-        return [ran or skipped(call, otherwise) for call, ran in zip(self._calls, self._ran, strict=True)]
-
     async def _run(self, index: int) -> None:
-        call, world, emit = self._calls[index], self._kit.world, self._emit
-        emit(ToolCallStarted, call.name, call.id, call.arguments)
-        started = world.monotonic()
-        parent = current_parent.set(inside_tool_of(self._state.agent_id))
-        try:
-            result = await self._result(call)
-        except asyncio.CancelledError:
-            emit(
-                ToolCallCompleted, call.name, call.id, False, "cut off", _ms(world.monotonic() - started), ""
-            )
-            raise
-        finally:
-            current_parent.reset(parent)
-        duration = _ms(world.monotonic() - started)
-        failure, note = result.failure, result.note
-        error = failure.message if failure else note
-        emit(ToolCallCompleted, call.name, call.id, error is None, error, duration, result.content)
-        message = Message.tool(result.content, tool_call_id=call.id, tool_name=call.name)
-        self._ran[index] = ToolRun(call.id, call.name, duration, failure, note), message
-
-    async def _result(self, call: ToolCall) -> ToolResult:
-        context = self._context(call)
-        hooks = self._kit.hooks
-        try:
-            for before in hooks.before_tool:
-                answer = await before(call, context)
-                if isinstance(answer, Block):
-                    return _blocked(answer)
-                if isinstance(answer, ToolResult):
-                    return answer
-                call = answer
-            result = await self._call(call, context)
-            for after in hooks.after_tool:
-                result = await after(call, result, context)
-            return result
-        except Exception as error:
-            words = f"a hook around {call.name} failed: {words_of(error)}"
-            return _failed(tool_failure(ErrorType.UNKNOWN, call, words))
-
-    async def _call(self, call: ToolCall, context: ToolContext) -> ToolResult:
-        tool = self._kit.tools.get(call.name)
-        if tool is None:
-            return _unknown_tool(call, self._kit.tool_names)
-        arguments = _checked_arguments(tool, call)
-        if isinstance(arguments, ToolResult):
-            return arguments
-        try:
-            value = await self._kit.world.call_tool(tool, arguments, context)
-        except ToolTimeoutError as error:
-            return _failed(tool_failure(ErrorType.TIMEOUT, call, words_of(error), seconds=tool.timeout))
-        except KeyboardInterrupt:
-            raise
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            return _failed(raised_by_tool(call, error))  # The tool raised it itself: nobody cancelled us.
-        except BaseException as error:
-            return _failed(raised_by_tool(call, error))
-        return _encoded(tool, call, value)
-
-    def _context(self, call: ToolCall) -> ToolContext:
-        execution = self._state.execution
+        call, kit, emit, execution = self.calls[index], self._kit, self._emit, self._state.execution
+        name, call_id = call.name, call.id
+        emit(ToolCallStarted, name, call_id, call.arguments)
+        started = kit.world.monotonic()
         number = execution.step_count + 1
-        key = f"{execution.id}:{number}:{call.id}"
-        return ToolContext(
-            self._state.agent_id, execution.id, number, call.id, call.name, key, self._deadline
-        )
+        context = ToolContext(self._state.agent_id, execution.id, number, call_id, name, self._deadline)
+        run = run_hooked if kit.hooks.around_tools else run_tool
+        try:
+            result = await run(kit, call, context)
+        except asyncio.CancelledError:
+            seconds = kit.world.monotonic() - started
+            emit(ToolCallCompleted, name, call_id, False, "cut off", seconds * 1000, "")
+            raise
+        seconds = kit.world.monotonic() - started
+        error = result.error
+        emit(ToolCallCompleted, name, call_id, error is None, error, seconds * 1000, result.content)
+        self.ran[index] = Ran(result, seconds)
 
 
-def skipped(call: ToolCall, words: str) -> Ran:
-    """A call that was not run, or not to its end, and says why."""
-    message = Message.tool(f"Not completed: {words}", tool_call_id=call.id, tool_name=call.name)
-    return ToolRun(call.id, call.name, note=words), message
+async def run_hooked(kit: Kit, call: ToolCall, context: ToolContext) -> ToolResult:
+    """Run a call with the agent's hooks around it."""
+    try:
+        for before in kit.hooks.before_tool:
+            answer = await before(call, context)
+            if isinstance(answer, Block):
+                return ToolResult(f"Blocked: {answer.reason}", f"blocked: {answer.reason}")
+            if isinstance(answer, ToolResult):
+                return answer
+            call = answer
+        result = await run_tool(kit, call, context)
+        for after in kit.hooks.after_tool:
+            result = await after(call, result, context)
+        return result
+    except Exception as error:
+        words = f"a hook around {call.name} failed: {words_of(error)}"
+        return _failed(tool_failure(ErrorType.UNKNOWN, call, words))
 
 
-def _blocked(block: Block) -> ToolResult:
-    return ToolResult(f"Blocked: {block.reason}", note=f"blocked: {block.reason}")
+async def run_tool(kit: Kit, call: ToolCall, context: ToolContext) -> ToolResult:
+    """Run a call; whatever goes wrong becomes a result that the model can act on."""
+    tool = kit.tools.get(call.name)
+    if tool is None:
+        return _unknown_tool(call, kit.tool_names)
+    arguments = _checked_arguments(tool, call)
+    if isinstance(arguments, ToolResult):
+        return arguments
+    try:
+        value = await kit.world.call_tool(tool, arguments, context)
+        return ToolResult(encoded(value, tool.max_result_chars))
+    except ToolTimeoutError as error:
+        return _failed(tool_failure(ErrorType.TIMEOUT, call, words_of(error), seconds=tool.timeout))
+    except KeyboardInterrupt:
+        raise
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        return _failed(raised_by_tool(call, error))  # The tool raised it itself: nobody cancelled us.
+    except BaseException as error:
+        return _failed(raised_by_tool(call, error))
 
 
 def _failed(failure: Failure) -> ToolResult:
-    return ToolResult(f"Error: {failure.message}", failure)
+    return ToolResult(f"Error: {failure.message}", failure.message, failure)
 
 
 def _unknown_tool(call: ToolCall, names: Sequence[str]) -> ToolResult:
@@ -149,37 +133,8 @@ def _checked_arguments(tool: Tool, call: ToolCall) -> Mapping[str, Any] | ToolRe
     else:
         try:
             return tool.arguments.parse(call.arguments)
-        except (msgspec.ValidationError, RecursionError) as error:
-            problem = str(error)
         except Exception as error:
-            problem = words_of(error)
+            problem = str(error) if isinstance(error, msgspec.ValidationError) else words_of(error)
     schema = msgspec.json.encode(tool.spec.parameters).decode()
     words = f"invalid arguments for {tool.name}: {problem}. The arguments must fit this schema: {schema}"
     return _failed(tool_failure(ErrorType.VALIDATION, call, words))
-
-
-def _encoded(tool: Tool, call: ToolCall, value: object) -> ToolResult:
-    """What a tool returned, as the text that a model reads."""
-    if isinstance(value, str):
-        text = clean(value)
-    else:
-        try:
-            text = msgspec.json.encode(value, enc_hook=_plain).decode()
-        except Exception as error:
-            words = f"{tool.name} returned a {type(value).__name__} that cannot be encoded: {words_of(error)}"
-            return _failed(tool_failure(ErrorType.TOOL, call, words))
-    most = tool.max_result_chars
-    if most is not None and len(text) > most:
-        text = f"{text[:most]}\n[cut here: {len(text):,} characters in all, the first {most:,} are shown]"
-    return ToolResult(text)
-
-
-def _plain(value: Any) -> Any:
-    """Pydantic models, known by their method; nothing else has a form that a model could read."""
-    if hasattr(value, "model_dump"):
-        return value.model_dump(mode="json")
-    raise TypeError(f"{type(value).__name__} has no JSON form")
-
-
-def _ms(seconds: float) -> float:
-    return round(seconds * 1000, 3)

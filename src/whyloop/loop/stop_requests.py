@@ -11,6 +11,7 @@ class StopRequests:
     def __init__(self) -> None:
         self._sessions: dict[str, str] = {}
         self._words: dict[str, str] = {}
+        self.words_for = self._words.get
 
     def listen(self, state: AgentState) -> None:
         """From now on this execution can be asked to stop."""
@@ -26,6 +27,3 @@ class StopRequests:
         for execution_id in asked:
             self._words[execution_id] = reason
         return len(asked)
-
-    def words_for(self, execution_id: str) -> str | None:
-        return self._words.get(execution_id)

@@ -6,7 +6,7 @@ import functools
 import inspect
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from datetime import datetime
 from typing import Any, ParamSpec, TypeVar, overload
 
@@ -29,8 +29,7 @@ DEFAULT_MAX_RESULT_CHARS = 200_000
 class ToolContext(Struct, frozen=True, gc=False):
     """What a tool may know about the call it serves; a model never sees it.
 
-    `idempotency_key` is the same when the same call is made again. By `deadline` the execution's
-    time is up; None if it has no limit.
+    By `deadline` the execution's time is up; None if it has no limit.
     """
 
     agent_id: str
@@ -38,8 +37,12 @@ class ToolContext(Struct, frozen=True, gc=False):
     step_number: int
     tool_call_id: str
     tool_name: str
-    idempotency_key: str
     deadline: datetime | None = None
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same whenever this very call is made again, and different from that of any other call."""
+        return f"{self.execution_id}:{self.step_number}:{self.tool_call_id}"
 
 
 class Tool:
@@ -80,12 +83,16 @@ class Tool:
         self.spec = ToolSpec(self.name, self.description, self.arguments.schema)
         functools.update_wrapper(self, function, updated=())
 
-    async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> Any:
+    def call(self, arguments: Mapping[str, Any], context: ToolContext) -> Coroutine[Any, Any, Any]:
         """Run the function with arguments that were checked; a plain one in a thread."""
         if self._context_parameter is not None:
             arguments = {**arguments, self._context_parameter: context}
-        if self.is_async:
-            return await self.function(**arguments)
+        if not self.is_async:
+            return self._in_thread(arguments)
+        work: Coroutine[Any, Any, Any] = self.function(**arguments)
+        return work
+
+    async def _in_thread(self, arguments: Mapping[str, Any]) -> Any:
         result = await in_thread(functools.partial(self.function, **arguments))
         return await result if inspect.isawaitable(result) else result
 

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from whyloop.errors import ToolTimeoutError
+from whyloop.errors import DeadlineExceeded, ToolTimeoutError
 from whyloop.loop.ports import Clock, Model, Timeout
 from whyloop.loop.tool import Tool, ToolContext
+from whyloop.loop.waiting import within
 from whyloop.values.ids import new_id
 
 
 class SystemClock:
     """The clock of this machine."""
 
-    def now(self) -> datetime:
-        return datetime.now(UTC)
-
-    def monotonic(self) -> float:
-        return time.monotonic()
+    # Asked many times a step, so these are the functions themselves.
+    now = functools.partial(datetime.now, UTC)
+    monotonic = staticmethod(time.monotonic)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -43,14 +43,14 @@ class LocalWorld:
         self.new_id = new_id
         self.random = random.random
 
-    async def call_tool(self, tool: Tool, arguments: Mapping[str, Any], context: ToolContext) -> object:
-        if tool.timeout is None:
-            return await tool.call(arguments, context)
-        limit = self.timeout(tool.timeout)
+    def call_tool(
+        self, tool: Tool, arguments: Mapping[str, Any], context: ToolContext
+    ) -> Coroutine[Any, Any, object]:
+        work = tool.call(arguments, context)
+        return work if tool.timeout is None else self._timed(tool, tool.timeout, work)
+
+    async def _timed(self, tool: Tool, seconds: float, work: Coroutine[Any, Any, object]) -> object:
         try:
-            async with limit:
-                return await tool.call(arguments, context)
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            raise ToolTimeoutError(f"{tool.name} did not finish within {tool.timeout:g} s") from None
+            return await within(lambda: self.timeout(seconds), work)
+        except DeadlineExceeded:
+            raise ToolTimeoutError(f"{tool.name} did not finish within {seconds:g} s") from None

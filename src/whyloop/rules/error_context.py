@@ -21,10 +21,9 @@ class AgentErrorContextResolver:
 
     def resolve(self, state: AgentState) -> ErrorContext:
         tally, step = state.execution.failures, state.current_step
-        failures = step.failures if step and tally.consecutive else ()
-        if not failures:
+        if not tally.consecutive or step is None or not step.failures:
             return ErrorContext(ErrorType.UNKNOWN, 0, tally.total) if tally.total else _NO_ERROR
-        first = failures[0]
+        first = step.failures[0]
         return ErrorContext(
             type=first.type,
             consecutive_failures=tally.consecutive,
@@ -34,7 +33,7 @@ class AgentErrorContextResolver:
             metadata={
                 "failures": [
                     {"type": f.type.value, "tool_name": f.tool_name, "message": f.message, **f.details}
-                    for f in failures
+                    for f in step.failures
                 ]
             },
         )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 
 from whyloop.errors import ScriptError
 from whyloop.values.messages import ToolCall
@@ -73,8 +72,11 @@ class ScriptedModel:
         self._calls = 0
         self.requests: list[ModelRequest] = []
 
-    async def respond(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
-        # The history is a snapshot at the time of the request; later steps do not change it.
+    def respond(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
+        return _Stream(self, request)
+
+    def reply_to(self, request: ModelRequest) -> Iterator[TextDelta | ModelResponse]:
+        """The next reply, in pieces; the history in a request is as it was, whatever comes later."""
         self.requests.append(request)
         reply = next(self._replies, _NOTHING)
         if reply is _NOTHING:
@@ -112,7 +114,22 @@ class ScriptedModel:
 
     def _identified(self, wanted: ToolCall) -> ToolCall:
         self._calls += 1
-        return wanted if wanted.id else replace(wanted, id=f"call_{self._calls}")
+        return wanted if wanted.id else ToolCall(f"call_{self._calls}", wanted.name, wanted.arguments)
+
+
+class _Stream:
+    """A reply as it comes in. Not a generator: an event loop keeps books on those, and this is quicker."""
+
+    def __init__(self, model: ScriptedModel, request: ModelRequest) -> None:
+        self._pieces = model.reply_to(request)
+
+    def __aiter__(self) -> _Stream:
+        return self
+
+    async def __anext__(self) -> TextDelta | ModelResponse:
+        for piece in self._pieces:
+            return piece
+        raise StopAsyncIteration
 
 
 def _json(arguments: Mapping[str, Any]) -> str:

@@ -53,8 +53,7 @@ def describe_tool(run: ToolRun) -> str:
     """One tool call and how it went: "search_entities failed: no such index"."""
     if run.success:
         return f"{run.name} ok"
-    verb = "failed" if run.failure else "did not run to its end"
-    return f"{run.name} {verb}: {shortened(run.error or '', 80)}"
+    return f"{run.name} failed: {shortened(run.error or 'no reason given', 80)}"
 
 
 def describe_step(step: Step) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Generic, TypeVar, overload
 
 T = TypeVar("T")
@@ -32,39 +33,38 @@ class Log(Sequence[T], Generic[T]):
         if self._earlier:
             self._last = self._earlier.pop()
 
-    @classmethod
-    def _version(cls, earlier: list[T], last: T, length: int) -> Log[T]:
-        log = cls.__new__(cls)
+    def extended(self, items: Sequence[T]) -> Log[T]:
+        """This log and some items more."""
+        if not items:
+            return self
+        length = self._length
+        log: Log[T] = Log.__new__(Log)
+        with _extending:
+            earlier = self._earlier
+            if length and len(earlier) == length - 1:
+                earlier.append(self._last)
+            else:
+                earlier = list(self)
+            if len(items) > 1:
+                earlier += items[:-1]
         log._earlier = earlier
-        log._last = last
-        log._length = length
+        log._last = items[-1]
+        log._length = length + len(items)
         return log
 
     def appended(self, item: T) -> Log[T]:
         """This log and one item more."""
-        length = self._length
-        if not length:
-            return Log._version([], item, 1)
-        with _extending:
-            earlier = self._earlier
-            if len(earlier) == length - 1:
-                earlier.append(self._last)
-            elif earlier[length - 1] is not self._last:
-                earlier = [*earlier[: length - 1], self._last]
-        return Log._version(earlier, item, length + 1)
-
-    def extended(self, items: Iterable[T]) -> Log[T]:
-        """This log and some items more."""
-        log = self
-        for item in items:
-            log = log.appended(item)
-        return log
+        return self.extended((item,))
 
     def with_last(self, item: T) -> Log[T]:
         """This log with another last item."""
         if not self._length:
             raise IndexError("an empty log has no last item")
-        return Log._version(self._earlier, item, self._length)
+        log: Log[T] = Log.__new__(Log)
+        log._earlier = self._earlier
+        log._last = item
+        log._length = self._length
+        return log
 
     def __len__(self) -> int:
         return self._length
@@ -76,7 +76,7 @@ class Log(Sequence[T], Generic[T]):
     def __getitem__(self, index: int | slice) -> T | tuple[T, ...]:
         length = self._length
         if isinstance(index, slice):
-            return tuple(self[i] for i in range(*index.indices(length)))
+            return tuple([self[i] for i in range(*index.indices(length))])
         if index < 0:
             index += length
         if not 0 <= index < length:
@@ -84,9 +84,8 @@ class Log(Sequence[T], Generic[T]):
         return self._last if index == length - 1 else self._earlier[index]
 
     def __iter__(self) -> Iterator[T]:
-        for index in range(self._length - 1):
-            yield self._earlier[index]
         if self._length:
+            yield from islice(self._earlier, self._length - 1)
             yield self._last
 
     def __eq__(self, other: object) -> bool:

@@ -80,6 +80,7 @@ def state_from_dict(data: Mapping[str, Any]) -> AgentState:
         status=snapshot.status,
         messages=Log(snapshot.messages),
         steps=Log(snapshot.steps),
+        current_step=snapshot.steps[-1] if snapshot.execution.step_count else None,
         usage=snapshot.usage,
         metadata=snapshot.metadata,
         state_info=snapshot.state_info,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -57,6 +57,7 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
 
     Every change returns a new state and is complete in itself; history is only ever added to,
     so older states stay valid and share what they have in common with newer ones.
+    `current_step` is the latest step of the current execution, None before its first.
     """
 
     agent_id: str = msgspec.field(default_factory=new_id)
@@ -64,6 +65,7 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
     status: AgentStatus = AgentStatus.PENDING
     messages: Log[Message] = msgspec.field(default_factory=Log)
     steps: Log[Step] = msgspec.field(default_factory=Log)
+    current_step: Step | None = None
     usage: Usage = Usage()
     metadata: Mapping[str, Any] = {}
     state_info: StateInfo = msgspec.field(default_factory=StateInfo)
@@ -72,11 +74,6 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
     execution_started_at: datetime | None = None
 
     # What can be asked
-
-    @property
-    def current_step(self) -> Step | None:
-        """The latest step of the current execution; None before its first."""
-        return self.steps[-1] if self.execution.step_count else None
 
     @property
     def step_count(self) -> int:
@@ -122,6 +119,7 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
             self,
             status=AgentStatus.PENDING,
             messages=self.messages.appended(query),
+            current_step=None,
             state_info=replace(self.state_info, updated_at=now),
             execution=Execution(id=execution_id, started_at=now, updated_at=now),
             last_continuation_outcome=None,
@@ -170,7 +168,7 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
         """The session's own notes, with these entries added or replaced."""
         return replace(self, metadata={**self.metadata, **entries})
 
-    def with_step(self, step: Step, messages: Iterable[Message] = ()) -> AgentState:
+    def with_step(self, step: Step, messages: Sequence[Message] = ()) -> AgentState:
         """A step was taken: its messages join the history and every counter moves on."""
         execution = self.execution
         seconds = step.duration_ms / 1000
@@ -178,6 +176,7 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
             self,
             messages=self.messages.extended(messages),
             steps=self.steps.appended(step),
+            current_step=step,
             usage=self.usage + step.usage,
             state_info=self.state_info.add_execution_time(seconds, step.completed_at),
             execution=replace(
@@ -194,13 +193,15 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
         """The criteria have spoken about the latest step; the status follows from what they said."""
         execution, steps, step = self.execution, self.steps, self.current_step
         if step is not None:
-            steps = steps.with_last(replace(step, outcome=outcome))
+            step = replace(step, outcome=outcome)
+            steps = steps.with_last(step)
         if execution.failures.consecutive and outcome.failure_handling is _IGNORE:
             execution = replace(execution, failures=execution.failures.forgiven())
         return replace(
             self,
             status=AgentStatus.after(outcome.stop_reason),
             steps=steps,
+            current_step=step,
             execution=execution,
             last_continuation_outcome=outcome,
         )

@@ -20,32 +20,25 @@ class StepType(StrEnum):
 
 
 class ToolRun(Struct, frozen=True, gc=False, omit_defaults=True):
-    """How one tool call of a step went.
+    """How one tool call of a step went; its arguments and its result are in the messages.
 
-    The arguments and the result are in the messages. A call that was blocked, skipped or cut off
-    has not succeeded and has not failed either: `note` says what became of it.
+    A call that was blocked, skipped or cut off has no success either, and `error` says what became
+    of it, but it is not among the step's failures.
     """
 
     id: str
     name: str
+    success: bool = True
+    error: str | None = None
     duration_ms: float = 0.0
-    failure: Failure | None = None
-    note: str | None = None
-
-    @property
-    def success(self) -> bool:
-        return self.failure is None and self.note is None
-
-    @property
-    def error(self) -> str | None:
-        return self.failure.message if self.failure else self.note
 
 
 class Step(Struct, frozen=True, gc=False, omit_defaults=True):
     """A step as it was recorded, whether it succeeded or failed.
 
-    `number` counts within the execution. `outcome` holds what every criterion said after it.
-    The step's messages are `message_count` messages of the session from `first_message` on.
+    `number` counts within the execution. `failures` are in call order. `outcome` holds what every
+    criterion said after the step. What it added to the conversation are `message_count` messages
+    of the session from `first_message` on.
     """
 
     number: Count
@@ -58,7 +51,7 @@ class Step(Struct, frozen=True, gc=False, omit_defaults=True):
     finish_reason: FinishReason | None = None
     usage: Usage = Usage()
     duration_ms: float = 0.0
-    model_failure: Failure | None = None
+    failures: tuple[Failure, ...] = ()
     interrupted: str | None = None
     outcome: ContinuationOutcome | None = None
 
@@ -67,15 +60,13 @@ class Step(Struct, frozen=True, gc=False, omit_defaults=True):
         return bool(self.tool_calls)
 
     @property
-    def failures(self) -> tuple[Failure, ...]:
-        """Everything that failed, in call order."""
-        if self.model_failure is not None:
-            return (self.model_failure,)
-        return tuple([run.failure for run in self.tool_calls if run.failure is not None])
-
-    @property
     def error_count(self) -> int:
         return len(self.failures)
+
+    @property
+    def model_failure(self) -> Failure | None:
+        """The failure of the model call itself, if that is what failed."""
+        return self.failures[0] if self.failures and self.failures[0].is_model_call else None
 
     @property
     def type(self) -> StepType:

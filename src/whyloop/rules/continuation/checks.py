@@ -27,12 +27,17 @@ class FinishReasonCheck(Criterion):
             if reason not in known:
                 raise ConfigurationError(f"{reason!r} is no finish reason: choose from {', '.join(known)}")
         self.reasons = tuple(FinishReason(reason) for reason in flat)
-        # The answers are few and the same at every step, so they are made once.
-        self._answers = {reason: self._answer(reason) for reason in (None, *FinishReason)}
+        # The answers are few and the same at every step, so they are made once; the commonest go first.
+        likely = (FinishReason.TOOL_CALLS, FinishReason.STOP, *FinishReason, None)
+        self._answers = [(reason, self._answer(reason)) for reason in dict.fromkeys(likely)]
 
     def explain(self, state: AgentState) -> ContinuationEvaluation:
         step = state.current_step
-        return self._answers[step.finish_reason if step else None]
+        given = step.finish_reason if step else None
+        for reason, answer in self._answers:
+            if reason is given:
+                return answer
+        return self._answer(given)
 
     def _answer(self, reason: FinishReason | None) -> ContinuationEvaluation:
         forbidden = reason in self.reasons
@@ -82,13 +87,19 @@ class ToolCallPresenceCheck(Criterion):
         StopReason.ERROR_FORBADE,
     )
 
+    @staticmethod
+    def _waiting(calls: int) -> ContinuationEvaluation:
+        words = f"The results of {counted(calls, 'tool call')} await the model"
+        return ContinuationEvaluation("ToolCallPresenceCheck", _REQUEST, words, {"tool_calls": calls})
+
+    _ONE = _waiting(1)
+
     def explain(self, state: AgentState) -> ContinuationEvaluation:
         step = state.current_step
         if step is None:
             return self._NO_STEP
         if calls := len(step.tool_calls):
-            words = f"The results of {counted(calls, 'tool call')} await the model"
-            return ContinuationEvaluation("ToolCallPresenceCheck", _REQUEST, words, {"tool_calls": calls})
+            return self._ONE if calls == 1 else self._waiting(calls)
         if step.message_count == 0:
             return self._NOTHING
         return self._ANSWERED if state.messages[-1].content else self._EMPTY

@@ -13,10 +13,13 @@ from whyloop.rules.continuation.criterion import (
     CriterionLike,
     FunctionCriterion,
     as_criterion,
-    explanation_of,
+    asked,
+    could_not_be_evaluated,
+    name_of,
 )
 from whyloop.rules.continuation.resolve import resolve
-from whyloop.values.continuation import ContinuationDecision, ContinuationOutcome
+from whyloop.values.continuation import ContinuationDecision as Decision
+from whyloop.values.continuation import ContinuationEvaluation, ContinuationOutcome
 from whyloop.values.state import AgentState
 
 
@@ -27,27 +30,37 @@ class ContinuationCriteria:
         self.criteria: tuple[CanDecideToContinue | CanExplainContinuation, ...] = tuple(
             as_criterion(criterion) for criterion in criteria
         )
-        self._explanations = tuple(explanation_of(criterion) for criterion in self.criteria)
+        self._asked = tuple((name_of(criterion), asked(criterion)) for criterion in self.criteria)
         self._timed = tuple(
             criterion
             for criterion in self.criteria
-            if isinstance(criterion, Criterion) and type(criterion).seconds_left is not Criterion.seconds_left
+            if isinstance(criterion, Criterion) and type(criterion).deadline is not Criterion.deadline
         )
 
     def evaluate(self, state: AgentState) -> ContinuationOutcome:
         """What everyone says about this state, and what it comes to."""
-        return resolve(tuple([explain(state) for explain in self._explanations]))
+        evaluations: list[ContinuationEvaluation] = []
+        for name, explain in self._asked:
+            try:
+                evaluations.append(explain(state))
+            except Exception as error:
+                evaluations.append(could_not_be_evaluated(name, error))
+        return resolve(tuple(evaluations))
 
     def can_continue(self, state: AgentState) -> bool:
         return self.evaluate(state).should_continue
 
-    def decide(self, state: AgentState) -> ContinuationDecision:
+    def decide(self, state: AgentState) -> Decision:
         return self.evaluate(state).decision
 
-    def seconds_left(self, state: AgentState, now: datetime) -> float | None:
-        """How long the next step may take before a limit on time would forbid to go on."""
-        left = [seconds for limit in self._timed if (seconds := limit.seconds_left(state, now)) is not None]
-        return min(left, default=None)
+    def deadline(self, state: AgentState, now: datetime) -> datetime | None:
+        """When a limit on time would forbid to go on after a step that starts now."""
+        earliest = None
+        for limit in self._timed:
+            deadline = limit.deadline(state, now)
+            if deadline is not None and (earliest is None or deadline < earliest):
+                earliest = deadline
+        return earliest
 
     @property
     def is_empty(self) -> bool:

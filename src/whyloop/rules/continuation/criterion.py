@@ -7,13 +7,15 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Protocol, runtime_checkable
 
+from msgspec.structs import replace
+
 from whyloop.errors import ConfigurationError
-from whyloop.values.continuation import ContinuationDecision, ContinuationEvaluation, StopReason
+from whyloop.values.continuation import ContinuationDecision, StopReason
+from whyloop.values.continuation import ContinuationEvaluation as Evaluation
 from whyloop.values.state import AgentState
 from whyloop.values.text import shortened
 
-Answer = ContinuationEvaluation | ContinuationDecision | bool
-Explain = Callable[[AgentState], ContinuationEvaluation]
+Answer = Evaluation | ContinuationDecision | bool
 
 
 @runtime_checkable
@@ -23,7 +25,7 @@ class CanDecideToContinue(Protocol):
 
 @runtime_checkable
 class CanExplainContinuation(Protocol):
-    def explain(self, state: AgentState) -> ContinuationEvaluation: ...
+    def explain(self, state: AgentState) -> Evaluation: ...
 
 
 CriterionLike = CanDecideToContinue | CanExplainContinuation | Callable[[AgentState], Answer]
@@ -33,14 +35,14 @@ class Criterion(ABC):
     """The base of the criteria that ship: they explain, and decide by what they explain."""
 
     @abstractmethod
-    def explain(self, state: AgentState) -> ContinuationEvaluation:
+    def explain(self, state: AgentState) -> Evaluation:
         """The decision about this state, with its reason and its numbers."""
 
     def decide(self, state: AgentState) -> ContinuationDecision:
         return self.explain(state).decision
 
-    def seconds_left(self, state: AgentState, now: datetime) -> float | None:
-        """How long the next step may take before this criterion forbids to go on; None is for ever."""
+    def deadline(self, state: AgentState, now: datetime) -> datetime | None:
+        """When a step that starts now would make this criterion forbid to go on; None is never."""
         return None
 
 
@@ -52,13 +54,13 @@ class FunctionCriterion(Criterion):
         self.name = "when" if name == "<lambda>" else name
         self._function = function
 
-    def explain(self, state: AgentState) -> ContinuationEvaluation:
+    def explain(self, state: AgentState) -> Evaluation:
         answer: Answer | str = self._function(state)
-        if isinstance(answer, ContinuationEvaluation):
-            return answer
+        if isinstance(answer, Evaluation):
+            return _checked(answer)
         if isinstance(answer, bool):
             answer = _ALLOW if answer else _FORBID
-        return ContinuationEvaluation.from_decision(self.name, ContinuationDecision(answer))
+        return Evaluation.from_decision(self.name, ContinuationDecision(answer))
 
 
 _ALLOW = ContinuationDecision.ALLOW_CONTINUATION
@@ -84,33 +86,25 @@ def name_of(criterion: object) -> str:
     return criterion.name if isinstance(criterion, FunctionCriterion) else type(criterion).__name__
 
 
-def explanation_of(criterion: CanDecideToContinue | CanExplainContinuation) -> Explain:
-    """A function that asks the criterion and never raises: `explain` if it has one, else `decide`."""
-    name = name_of(criterion)
+def asked(criterion: CanDecideToContinue | CanExplainContinuation) -> Callable[[AgentState], Evaluation]:
+    """The function that gets an evaluation out of the criterion: `explain` if it has one, else `decide`."""
     if isinstance(criterion, CanExplainContinuation):
-        ask: Callable[[AgentState], object] = criterion.explain
-    else:
-        decide = criterion.decide
+        explain = criterion.explain
+        ours = type(criterion).__module__.startswith("whyloop.")
+        return explain if ours else lambda state: _checked(explain(state))
+    name, decide = name_of(criterion), criterion.decide
+    return lambda state: Evaluation.from_decision(name, ContinuationDecision(decide(state)))
 
-        def ask(state: AgentState) -> object:
-            return ContinuationEvaluation.from_decision(name, ContinuationDecision(decide(state)))
 
-    def explain(state: AgentState) -> ContinuationEvaluation:
-        try:
-            evaluation = ask(state)
-            if (
-                type(evaluation) is ContinuationEvaluation
-                and type(evaluation.decision) is ContinuationDecision
-            ):
-                return evaluation
-            problem = f"it returned {shortened(repr(evaluation), 80)}"
-        except Exception as error:
-            problem = f"{type(error).__name__}: {error}"
-        return ContinuationEvaluation(
-            name,
-            _FORBID,
-            f"{name} could not be evaluated: {problem}",
-            stop_reason=StopReason.ERROR_FORBADE,
-        )
+def _checked(answer: object) -> Evaluation:
+    """What somebody else's criterion answered, if that is an evaluation."""
+    if isinstance(answer, Evaluation):
+        # Exactly a member, since decisions are told apart by identity.
+        return replace(answer, decision=ContinuationDecision(answer.decision))
+    raise TypeError(f"it answered {shortened(repr(answer), 80)} instead of a ContinuationEvaluation")
 
-    return explain
+
+def could_not_be_evaluated(name: str, error: Exception) -> Evaluation:
+    """The evaluation of a criterion that raised."""
+    reason = f"{name} could not be evaluated: {type(error).__name__}: {error}"
+    return Evaluation(name, _FORBID, reason, stop_reason=StopReason.ERROR_FORBADE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from math import isfinite
 from typing import ClassVar, Literal
 
@@ -33,17 +32,9 @@ class Limit(Criterion):
         self._name = name
         self._of_session = scope == "session"
 
-    @abstractmethod
-    def used(self, state: AgentState) -> float:
-        """How much of it the execution (or the session) has used."""
-
-    @abstractmethod
-    def words(self, used: float) -> str:
-        """Both numbers in words: "3 of 20 steps used"."""
-
-    def explain(self, state: AgentState) -> ContinuationEvaluation:
-        used, limit = self.used(state), self.limit
-        words = self.words(used)
+    def _compare(self, used: float, words: str) -> ContinuationEvaluation:
+        """The evaluation that follows from how much is used."""
+        limit = self.limit
         if self._of_session:
             words += " in this session"
         if used < limit:
@@ -62,31 +53,32 @@ class Limit(Criterion):
 class CountLimit(Limit):
     """A limit on something that is counted."""
 
+    unit: ClassVar[str]
+
     def __init__(self, limit: int, *, scope: Scope = "execution") -> None:
         super().__init__(limit, scope=scope)
         if not isinstance(limit, int):
             raise ConfigurationError(f"{self._name} counts, so it needs a whole number, not {limit!r}")
+        self._words = f"of {limit:,} {self.unit} used"
 
 
 class StepsLimit(CountLimit):
     """Forbids once this many steps were taken."""
 
     stop_reason = StopReason.STEPS_LIMIT_REACHED
+    unit = "steps"
 
-    def used(self, state: AgentState) -> int:
-        return len(state.steps) if self._of_session else state.execution.step_count
-
-    def words(self, used: float) -> str:
-        return f"{used} of {self.limit} steps used"
+    def explain(self, state: AgentState) -> ContinuationEvaluation:
+        used = len(state.steps) if self._of_session else state.execution.step_count
+        return self._compare(used, f"{used:,} {self._words}")
 
 
 class TokenUsageLimit(CountLimit):
     """Forbids once this many tokens were used, read and written together."""
 
     stop_reason = StopReason.TOKEN_LIMIT_REACHED
+    unit = "tokens"
 
-    def used(self, state: AgentState) -> int:
-        return (state.usage if self._of_session else state.execution.usage).total
-
-    def words(self, used: float) -> str:
-        return f"{used:,} of {self.limit:,} tokens used"
+    def explain(self, state: AgentState) -> ContinuationEvaluation:
+        used = (state.usage if self._of_session else state.execution.usage).total
+        return self._compare(used, f"{used:,} {self._words}")

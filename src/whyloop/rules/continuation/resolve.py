@@ -10,18 +10,13 @@ from whyloop.values.continuation import (
 )
 
 # The only precedence table: the first tier in which any criterion spoke decides, whatever their order.
+# Beside each: what a stop means where the criterion that decided names no reason; None goes on.
 TIERS = (
-    ContinuationDecision.FORBID_CONTINUATION,
-    ContinuationDecision.REQUEST_CONTINUATION,
-    ContinuationDecision.ALLOW_STOP,
-    ContinuationDecision.ALLOW_CONTINUATION,
+    (ContinuationDecision.FORBID_CONTINUATION, StopReason.GUARD_FORBADE),
+    (ContinuationDecision.REQUEST_CONTINUATION, None),
+    (ContinuationDecision.ALLOW_STOP, StopReason.COMPLETED),
+    (ContinuationDecision.ALLOW_CONTINUATION, None),
 )
-
-# What a stop means where the criterion that decided names no reason of its own.
-_DEFAULT_REASONS = {
-    ContinuationDecision.FORBID_CONTINUATION: StopReason.GUARD_FORBADE,
-    ContinuationDecision.ALLOW_STOP: StopReason.COMPLETED,
-}
 
 _NO_CRITERIA = ContinuationOutcome(
     decision=ContinuationDecision.ALLOW_STOP,
@@ -32,9 +27,10 @@ _NO_CRITERIA = ContinuationOutcome(
 
 def resolve(evaluations: tuple[ContinuationEvaluation, ...]) -> ContinuationOutcome:
     """The outcome of a step: decided by the first criterion of the strongest tier."""
-    for tier in TIERS:
-        for evaluation in evaluations:
-            if evaluation.decision is tier:
-                reason = None if tier.continues else evaluation.stop_reason or _DEFAULT_REASONS[tier]
-                return ContinuationOutcome(tier, evaluation.criterion, reason, evaluations)
+    decisions = [evaluation.decision for evaluation in evaluations]
+    for tier, default_reason in TIERS:
+        if tier in decisions:
+            winner = evaluations[decisions.index(tier)]
+            reason = default_reason and (winner.stop_reason or default_reason)
+            return ContinuationOutcome(tier, winner.criterion, reason, evaluations)
     return _NO_CRITERIA

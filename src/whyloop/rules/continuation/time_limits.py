@@ -2,50 +2,55 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from whyloop.rules.continuation.limits import Limit
-from whyloop.values.continuation import StopReason
+from whyloop.rules.continuation.limits import Limit, Scope
+from whyloop.values.continuation import ContinuationEvaluation, StopReason
 from whyloop.values.state import AgentState
 from whyloop.values.times import utc_now
 
 
-class TimeLimit(Limit):
-    stop_reason = StopReason.TIME_LIMIT_REACHED
-
-    def words(self, used: float) -> str:
-        return f"{used:,.1f} of {self.limit:g} s used"
-
-
-class ExecutionTimeLimit(TimeLimit):
+class ExecutionTimeLimit(Limit):
     """Forbids once this many seconds have passed since the query, or since it was last resumed.
 
     The time is the one at which the state was last updated, so that a recorded run is judged
     the same way tomorrow; only a state that nothing has happened to yet is compared to the clock.
     """
 
-    def used(self, state: AgentState) -> float:
-        return self._elapsed(state, state.execution.updated_at or utc_now())
+    stop_reason = StopReason.TIME_LIMIT_REACHED
 
-    def seconds_left(self, state: AgentState, now: datetime) -> float:
-        return max(0.0, self.limit - self._elapsed(state, now))
+    def __init__(self, limit: float, *, scope: Scope = "execution") -> None:
+        super().__init__(limit, scope=scope)
+        self._words = f"of {limit:g} s used"
+        self._duration = timedelta(seconds=limit)
 
-    def _elapsed(self, state: AgentState, now: datetime) -> float:
-        return max(0.0, (now - self._started(state)).total_seconds())
+    def explain(self, state: AgentState) -> ContinuationEvaluation:
+        now = state.execution.updated_at or utc_now()
+        # A clock that was set back has not used anything.
+        used = max(0.0, (now - self._started_at(state)).total_seconds())
+        return self._compare(used, f"{used:.1f} {self._words}")
 
-    def _started(self, state: AgentState) -> datetime:
-        if self._of_session or state.execution_started_at is None:
-            return state.state_info.started_at
-        return state.execution_started_at
+    def deadline(self, state: AgentState, now: datetime) -> datetime:
+        return self._started_at(state) + self._duration
+
+    def _started_at(self, state: AgentState) -> datetime:
+        started = None if self._of_session else state.execution_started_at
+        return started or state.state_info.started_at
 
 
-class CumulativeExecutionTimeLimit(TimeLimit):
+class CumulativeExecutionTimeLimit(Limit):
     """Forbids once models and tools have worked this many seconds; pauses and backoff do not count."""
 
-    def used(self, state: AgentState) -> float:
+    stop_reason = StopReason.TIME_LIMIT_REACHED
+
+    def explain(self, state: AgentState) -> ContinuationEvaluation:
+        used = self._worked(state)
+        return self._compare(used, f"{used:.1f} of {self.limit:g} s of work used")
+
+    def deadline(self, state: AgentState, now: datetime) -> datetime:
+        return now + timedelta(seconds=self.limit - self._worked(state))
+
+    def _worked(self, state: AgentState) -> float:
         if self._of_session:
             return state.state_info.cumulative_execution_seconds
         return state.execution.active_seconds
-
-    def seconds_left(self, state: AgentState, now: datetime) -> float:
-        return max(0.0, self.limit - self.used(state))
