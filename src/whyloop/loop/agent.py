@@ -11,10 +11,10 @@ from msgspec import UNSET, UnsetType
 from whyloop.errors import ConfigurationError, NotResumableError
 from whyloop.events import AgentExecutionStarted, AgentStatusChanged
 from whyloop.loop.assemble import assemble_criteria, assemble_handlers, assemble_tools, refuse_handler
-from whyloop.loop.emit import Handler, Listeners
+from whyloop.loop.emit import Emitter, Handler, Listeners
 from whyloop.loop.hooks import Hook, Hooks
 from whyloop.loop.kit import Kit
-from whyloop.loop.nesting import current_parent, inside_tool_of, parent_of_new_session
+from whyloop.loop.nesting import parent_of_new_session, running_inside
 from whyloop.loop.ports import Clock, Model, World
 from whyloop.loop.record import settle
 from whyloop.loop.stop_requests import StopRequests
@@ -139,19 +139,20 @@ class Agent:
         """The state after one more step, recorded and evaluated."""
         if state.status is not _IN_PROGRESS or state.execution_started_at is None:
             state = self._taken_up(state)
-        inside = current_parent.set(inside_tool_of(state.agent_id))
+        inside = running_inside.set((*running_inside.get(), state.agent_id))
         try:
             if state.execution.failures.consecutive:
                 state = await self._waited_out(state)
             if self._stop_requests.words_for(state.execution.id) is None:
                 state = await take_step(self._kit, state)
             else:
-                state = settle(self._kit, self._kit.emitter(state, state.execution.step_count), state)
+                emit = Emitter(self._listeners, state, state.execution.step_count)
+                state = settle(self._kit, emit, state, self._kit.world.now())
         except BaseException:
             self._stop_requests.forget(state)
             raise
         finally:
-            current_parent.reset(inside)
+            running_inside.reset(inside)
         if state.status is not _IN_PROGRESS:
             self._stop_requests.forget(state)
         return state
@@ -190,13 +191,14 @@ class Agent:
     def _taken_up(self, state: AgentState) -> AgentState:
         """The execution is in progress from now on: everyone is told, and it can be asked to stop."""
         self._stop_requests.listen(state)
+        now = self._kit.world.now()
         if state.status is not AgentStatus.IN_PROGRESS:
-            emit = self._kit.emitter(state, state.execution.step_count)
+            emit = Emitter(self._listeners, state, state.execution.step_count)
             resumed = state.execution.step_count > 0
             query = state.messages[-1] if state.messages and not resumed else None
-            emit(AgentExecutionStarted, query, resumed)
-            emit(AgentStatusChanged, state.status, AgentStatus.IN_PROGRESS)
-        return state.in_progress(self._kit.world.now())
+            emit(AgentExecutionStarted, now, query, resumed)
+            emit(AgentStatusChanged, now, state.status, AgentStatus.IN_PROGRESS)
+        return state.in_progress(now)
 
     async def _waited_out(self, state: AgentState) -> AgentState:
         """Backoff before a failed model call is made again; its time is in no active clock."""

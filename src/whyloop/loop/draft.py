@@ -5,13 +5,16 @@ from __future__ import annotations
 from datetime import datetime
 
 from whyloop.loop.hooks import ToolResult
-from whyloop.loop.run_tools import Ran, ToolRuns
+from whyloop.loop.ports import Timeout, World
 from whyloop.values.failure import Failure
 from whyloop.values.messages import Message, MessageRole
 from whyloop.values.model import ModelResponse
 from whyloop.values.state import AgentState
 from whyloop.values.step import Step, ToolRun
 from whyloop.values.usage import Usage
+
+Ran = tuple[ToolResult, float]
+"""A call that was run to its end: its result, and how many milliseconds that took."""
 
 _NO_USAGE = Usage()
 _ASSISTANT, _TOOL = MessageRole.ASSISTANT, MessageRole.TOOL
@@ -20,33 +23,37 @@ _ASSISTANT, _TOOL = MessageRole.ASSISTANT, MessageRole.TOOL
 class Draft:
     """Whatever has come of a step so far, so that it can be recorded whenever it is cut off."""
 
-    __slots__ = ("deadline", "interrupted", "model_failure", "response", "started_at", "tools", "unrun")
+    __slots__ = ("_world", "deadline", "failures", "interrupted", "ran", "response", "started_at", "unrun")
 
-    def __init__(self, started_at: datetime, deadline: datetime | None) -> None:
+    def __init__(self, world: World, started_at: datetime, deadline: datetime | None) -> None:
+        self._world = world
         self.started_at = started_at
         self.deadline = deadline
         self.response: ModelResponse | None = None
-        self.model_failure: Failure | None = None
-        self.tools: ToolRuns | None = None
+        self.ran: dict[int, Ran] = {}
+        self.failures: list[Failure] = []
         self.unrun: str | None = None
         self.interrupted: str | None = None
+
+    def time_left(self) -> Timeout:
+        """A time limit that ends with the deadline."""
+        if self.deadline is None:
+            return self._world.timeout(None)
+        return self._world.timeout(max(0.0, (self.deadline - self._world.now()).total_seconds()))
 
     def finished(self, state: AgentState, now: datetime, seconds: float) -> tuple[Step, list[Message]]:
         """The step as it will be recorded, and what it adds to the conversation."""
         response, execution = self.response, state.execution
-        messages: list[Message] = []
+        calls = response.tool_calls if response else ()
+        messages = [Message(_ASSISTANT, response.text, calls)] if response else []
         runs: list[ToolRun] = []
-        failures = [self.model_failure] if self.model_failure else []
-        if response is not None:
-            messages.append(Message(_ASSISTANT, response.text, response.tool_calls))
-            ran = self.tools.ran if self.tools else [None] * len(response.tool_calls)
-            for call, done in zip(response.tool_calls, ran, strict=True):
-                result, taken = done or self._not_completed()
-                error = result.error
-                runs.append(ToolRun(call.id, call.name, error is None, error, taken * 1000))
-                messages.append(Message(_TOOL, result.content, (), call.id, call.name))
-                if result.failure is not None:
-                    failures.append(result.failure)
+        for index, call in enumerate(calls):
+            result, duration = self.ran.get(index) or self._not_completed()
+            call_id, name, error = call.id, call.name, result.error
+            runs.append(ToolRun(call_id, name, error is None, error, duration))
+            messages.append(Message(_TOOL, result.content, (), call_id, name))
+            if result.failure is not None:
+                self.failures.append(result.failure)
         step = Step(
             execution.step_count + 1,
             execution.id,
@@ -58,7 +65,7 @@ class Draft:
             response.finish_reason if response else None,
             response.usage if response else _NO_USAGE,
             max(0.0, seconds * 1000),
-            tuple(failures),
+            tuple(self.failures),
             self.interrupted,
         )
         return step, messages
@@ -66,4 +73,4 @@ class Draft:
     def _not_completed(self) -> Ran:
         """What stands for the result of a call that was not run, or not to its end."""
         words = self.unrun or self.interrupted or "it was not run"
-        return Ran(ToolResult(f"Not completed: {words}", words), 0.0)
+        return ToolResult(f"Not completed: {words}", words), 0.0

@@ -41,25 +41,24 @@ class Emitter:
     A listener that raises is reported to the log and never breaks the run.
     """
 
-    __slots__ = ("_listeners", "_now", "_whose")
+    __slots__ = ("_listeners", "_whose")
 
-    def __init__(
-        self, listeners: Listeners, now: Callable[[], datetime], state: AgentState, step_number: int
-    ) -> None:
+    def __init__(self, listeners: Listeners, state: AgentState, step_number: int) -> None:
         self._listeners = listeners
-        self._now = now
         self._whose = (state.agent_id, state.parent_agent_id, state.execution.id, step_number)
 
     def __call__(
         self,
         kind: Callable[Concatenate[str, str | None, str, int, datetime, P], AgentEvent],
+        time: datetime,
         *args: P.args,
         **_: P.kwargs,
     ) -> None:
+        """Tell everyone that this happened at that time; the event's own fields go by position."""
         handlers = self._listeners.handlers
         if not handlers:
             return
-        event = kind(*self._whose, self._now(), *args)  # type: ignore[call-arg]  # told by position only
+        event = kind(*self._whose, time, *args)  # type: ignore[call-arg]
         for handler in handlers:
             try:
                 handler(event)

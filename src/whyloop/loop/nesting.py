@@ -3,35 +3,22 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import NamedTuple
 
 from whyloop.errors import NestingError
 
 MAX_DEPTH = 8
 
-
-class Parent(NamedTuple):
-    agent_id: str
-    depth: int
-
-
-# Set while a tool runs; a thread that runs a plain tool gets a copy.
-current_parent: ContextVar[Parent | None] = ContextVar("whyloop_parent", default=None)
+# The sessions that are taking a step around this code, outermost first. A thread that runs a plain
+# tool gets a copy.
+running_inside: ContextVar[tuple[str, ...]] = ContextVar("whyloop_running_inside", default=())
 
 
 def parent_of_new_session() -> str | None:
-    """The agent whose tool is starting a session, if one is; refused where that goes too deep."""
-    parent = current_parent.get()
-    if parent is None:
-        return None
-    if parent.depth >= MAX_DEPTH:
+    """The session whose tool is starting another one, if one is; refused where that goes too deep."""
+    outer = running_inside.get()
+    if len(outer) >= MAX_DEPTH:
         raise NestingError(
-            f"{parent.depth} agents are running inside each other's tools, and no more may start: "
+            f"{len(outer)} agents are running inside each other's tools, and no more may start: "
             "a tool is probably calling the agent it belongs to"
         )
-    return parent.agent_id
-
-
-def inside_tool_of(agent_id: str) -> Parent:
-    outer = current_parent.get()
-    return Parent(agent_id, outer.depth + 1 if outer else 1)
+    return outer[-1] if outer else None

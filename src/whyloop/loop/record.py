@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from whyloop.events import (
     AgentExecutionFailed,
@@ -25,32 +26,33 @@ def record_step(
     """The state after this step, with every criterion's word on it."""
     state = state.with_step(step, messages)
     if step.usage.total:
-        emit(TokenUsageReported, step.usage, state.execution.usage)
-    return settle(kit, emit, state, step)
+        emit(TokenUsageReported, step.completed_at, step.usage, state.execution.usage)
+    return settle(kit, emit, state, step.completed_at, step)
 
 
-def settle(kit: Kit, emit: Emitter, state: AgentState, step: Step | None = None) -> AgentState:
+def settle(kit: Kit, emit: Emitter, state: AgentState, now: datetime, step: Step | None = None) -> AgentState:
     """Ask every criterion about the state as it stands, and tell everyone what came of it."""
     requested = kit.stop_request(state.execution.id)
     if requested is not None and state.execution.stop_request is None:
         state = state.with_stop_request(requested)
     outcome = kit.criteria.evaluate(state)
     previous, state = state.status, state.with_continuation_outcome(outcome)
-    emit(ContinuationEvaluated, outcome)
+    emit(ContinuationEvaluated, now, outcome)
     if step is not None:
         emit(
             AgentStepCompleted,
-            step.has_tool_calls,
-            step.error_count,
+            now,
+            bool(step.tool_calls),
+            len(step.failures),
             step.usage,
             step.finish_reason,
             step.duration_ms,
             outcome,
         )
     if outcome.stop_reason is not None:
-        emit(AgentStatusChanged, previous, state.status)
+        emit(AgentStatusChanged, now, previous, state.status)
         if state.status is AgentStatus.FAILED:
             words = outcome.resolving_evaluation
-            emit(AgentExecutionFailed, words.reason if words else "", outcome.stop_reason)
-        emit(AgentExecutionFinished, state.status, outcome.stop_reason)
+            emit(AgentExecutionFailed, now, words.reason if words else "", outcome.stop_reason)
+        emit(AgentExecutionFinished, now, state.status, outcome.stop_reason)
     return state

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from datetime import datetime
-from typing import Any, NamedTuple
+from collections.abc import Sequence
 
 import msgspec
 
 from whyloop.errors import ToolTimeoutError
 from whyloop.events import ToolCallCompleted, ToolCallStarted
+from whyloop.loop.draft import Draft
 from whyloop.loop.emit import Emitter
 from whyloop.loop.hooks import Block, ToolResult
 from whyloop.loop.kit import Kit
@@ -22,55 +21,38 @@ from whyloop.values.messages import ToolCall
 from whyloop.values.state import AgentState
 
 
-class Ran(NamedTuple):
-    """A call that was run to its end."""
+async def run_tools(
+    kit: Kit, emit: Emitter, state: AgentState, draft: Draft, calls: Sequence[ToolCall]
+) -> None:
+    """Run all calls at once; each leaves its result in the draft as soon as it has one."""
+    if len(calls) == 1:
+        await _run(kit, emit, state, draft, 0, calls[0])
+        return
+    async with asyncio.TaskGroup() as group:
+        for index, call in enumerate(calls):
+            group.create_task(_run(kit, emit, state, draft, index, call))
 
-    result: ToolResult
-    seconds: float
 
-
-class ToolRuns:
-    """The calls of one step; `ran` fills up in call order, so that a cut loses nothing that was done."""
-
-    __slots__ = ("_deadline", "_emit", "_kit", "_state", "calls", "ran")
-
-    def __init__(
-        self, kit: Kit, emit: Emitter, state: AgentState, calls: Sequence[ToolCall], deadline: datetime | None
-    ) -> None:
-        self.calls = calls
-        self.ran: list[Ran | None] = [None] * len(calls)
-        self._kit = kit
-        self._emit = emit
-        self._state = state
-        self._deadline = deadline
-
-    async def run(self) -> None:
-        """Run them all at once and wait for the last."""
-        if len(self.calls) == 1:
-            await self._run(0)
-            return
-        async with asyncio.TaskGroup() as group:
-            for index in range(len(self.calls)):
-                group.create_task(self._run(index))
-
-    async def _run(self, index: int) -> None:
-        call, kit, emit, execution = self.calls[index], self._kit, self._emit, self._state.execution
-        name, call_id = call.name, call.id
-        emit(ToolCallStarted, name, call_id, call.arguments)
-        started = kit.world.monotonic()
-        number = execution.step_count + 1
-        context = ToolContext(self._state.agent_id, execution.id, number, call_id, name, self._deadline)
-        run = run_hooked if kit.hooks.around_tools else run_tool
-        try:
-            result = await run(kit, call, context)
-        except asyncio.CancelledError:
-            seconds = kit.world.monotonic() - started
-            emit(ToolCallCompleted, name, call_id, False, "cut off", seconds * 1000, "")
-            raise
-        seconds = kit.world.monotonic() - started
-        error = result.error
-        emit(ToolCallCompleted, name, call_id, error is None, error, seconds * 1000, result.content)
-        self.ran[index] = Ran(result, seconds)
+async def _run(kit: Kit, emit: Emitter, state: AgentState, draft: Draft, index: int, call: ToolCall) -> None:
+    """One call, from the event that announces it to the event that says how it went."""
+    world, execution = kit.world, state.execution
+    name, call_id = call.name, call.id
+    emit(ToolCallStarted, world.now(), name, call_id, call.arguments)
+    started = world.monotonic()
+    context = ToolContext(
+        state.agent_id, execution.id, execution.step_count + 1, call_id, name, draft.deadline
+    )
+    run = run_hooked if kit.hooks.around_tools else run_tool
+    try:
+        result = await run(kit, call, context)
+    except asyncio.CancelledError:
+        duration = (world.monotonic() - started) * 1000
+        emit(ToolCallCompleted, world.now(), name, call_id, False, "cut off", duration, "")
+        raise
+    duration = (world.monotonic() - started) * 1000
+    error = result.error
+    emit(ToolCallCompleted, world.now(), name, call_id, error is None, error, duration, result.content)
+    draft.ran[index] = result, duration
 
 
 async def run_hooked(kit: Kit, call: ToolCall, context: ToolContext) -> ToolResult:
@@ -97,9 +79,14 @@ async def run_tool(kit: Kit, call: ToolCall, context: ToolContext) -> ToolResult
     tool = kit.tools.get(call.name)
     if tool is None:
         return _unknown_tool(call, kit.tool_names)
-    arguments = _checked_arguments(tool, call)
-    if isinstance(arguments, ToolResult):
-        return arguments
+    if isinstance(call.arguments, str):
+        return _invalid(tool, call, f"the arguments are no JSON object: {call.arguments[:200]!r}")
+    try:
+        arguments = tool.arguments.parse(call.arguments)
+    except Exception as error:
+        return _invalid(
+            tool, call, str(error) if isinstance(error, msgspec.ValidationError) else words_of(error)
+        )
     try:
         value = await kit.world.call_tool(tool, arguments, context)
         return ToolResult(encoded(value, tool.max_result_chars))
@@ -126,15 +113,8 @@ def _unknown_tool(call: ToolCall, names: Sequence[str]) -> ToolResult:
     return _failed(tool_failure(ErrorType.VALIDATION, call, words))
 
 
-def _checked_arguments(tool: Tool, call: ToolCall) -> Mapping[str, Any] | ToolResult:
-    """Arguments that fit the tool's signature, or a result that tells the model what to correct."""
-    if isinstance(call.arguments, str):
-        problem = f"the arguments are no JSON object: {call.arguments[:200]!r}"
-    else:
-        try:
-            return tool.arguments.parse(call.arguments)
-        except Exception as error:
-            problem = str(error) if isinstance(error, msgspec.ValidationError) else words_of(error)
+def _invalid(tool: Tool, call: ToolCall, problem: str) -> ToolResult:
+    """A result that tells the model what to correct."""
     schema = msgspec.json.encode(tool.spec.parameters).decode()
     words = f"invalid arguments for {tool.name}: {problem}. The arguments must fit this schema: {schema}"
     return _failed(tool_failure(ErrorType.VALIDATION, call, words))

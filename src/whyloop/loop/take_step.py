@@ -9,9 +9,8 @@ from whyloop.events import AgentStepStarted, StreamChunkReceived
 from whyloop.loop.draft import Draft
 from whyloop.loop.emit import Emitter
 from whyloop.loop.kit import Kit
-from whyloop.loop.ports import Timeout
 from whyloop.loop.record import record_step
-from whyloop.loop.run_tools import ToolRuns
+from whyloop.loop.run_tools import run_tools
 from whyloop.loop.waiting import within
 from whyloop.rules.classify import model_failure
 from whyloop.values.model import ModelRequest, ModelResponse, TextDelta
@@ -24,13 +23,12 @@ OUT_OF_TIME = "Cut off: the time for this execution was up"
 async def take_step(kit: Kit, state: AgentState) -> AgentState:
     """Make the step, evaluate, record, tell everyone; in success and in failure alike."""
     world = kit.world
-    emit = kit.emitter(state, state.execution.step_count + 1)
-    emit(AgentStepStarted, len(state.messages), kit.tool_names)
     started_at, stopwatch = world.now(), world.monotonic()
-    draft = Draft(started_at, kit.criteria.deadline(state, started_at))
-    cancelled = None
+    emit = Emitter(kit.listeners, state, state.execution.step_count + 1)
+    emit(AgentStepStarted, started_at, len(state.messages), kit.tool_names)
+    draft, cancelled = Draft(world, started_at, kit.criteria.deadline(state, started_at)), None
     try:
-        await within(lambda: _time_limit(kit, draft), _attempt(kit, emit, state, draft))
+        await within(draft.time_left, _attempt(kit, emit, state, draft))
     except DeadlineExceeded:
         draft.interrupted = OUT_OF_TIME
     except asyncio.CancelledError as error:
@@ -46,22 +44,20 @@ async def take_step(kit: Kit, state: AgentState) -> AgentState:
 
 async def _attempt(kit: Kit, emit: Emitter, state: AgentState, draft: Draft) -> None:
     """Ask the model and run the tools that it asks for; the draft keeps what came of it."""
+    ask = _ask_hooked if kit.hooks.around_model else _ask
     try:
-        ask = _ask_hooked if kit.hooks.around_model else _ask
         response = await ask(kit, emit, ModelRequest(state.messages, kit.tool_specs, kit.instructions))
     except ScriptError:
         raise
     except Exception as error:
-        draft.model_failure = model_failure(error)
+        draft.failures.append(model_failure(error))
         return
     draft.response = response
-    if not response.tool_calls:
-        return
-    # Whoever asked for a stop while the model was thinking does not want its tools to run.
-    draft.unrun = kit.stop_request(state.execution.id)
-    if draft.unrun is None:
-        draft.tools = ToolRuns(kit, emit, state, response.tool_calls, draft.deadline)
-        await draft.tools.run()
+    if response.tool_calls:
+        # Whoever asked for a stop while the model was thinking does not want its tools to run.
+        draft.unrun = kit.stop_request(state.execution.id)
+        if draft.unrun is None:
+            await run_tools(kit, emit, state, draft, response.tool_calls)
 
 
 async def _ask_hooked(kit: Kit, emit: Emitter, request: ModelRequest) -> ModelResponse:
@@ -85,20 +81,12 @@ async def _ask(kit: Kit, emit: Emitter, request: ModelRequest) -> ModelResponse:
     chunks, response = 0, None
     async for item in kit.world.respond(request):
         if isinstance(item, TextDelta):
-            emit(StreamChunkReceived, item.text, chunks, False)
+            emit(StreamChunkReceived, kit.world.now(), item.text, chunks, False)
             chunks += 1
         else:
             response = item
     if response is None:
         raise ResponseValidationError("the model's stream ended without a complete response")
     if chunks:
-        emit(StreamChunkReceived, "", chunks, True)
+        emit(StreamChunkReceived, kit.world.now(), "", chunks, True)
     return response
-
-
-def _time_limit(kit: Kit, draft: Draft) -> Timeout:
-    """The time that is left for the step."""
-    world = kit.world
-    if draft.deadline is None:
-        return world.timeout(None)
-    return world.timeout(max(0.0, (draft.deadline - world.now()).total_seconds()))

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import msgspec
+from msgspec import UNSET, convert
+from msgspec.structs import asdict
 
 from whyloop.errors import ToolDefinitionError
 
@@ -28,7 +30,7 @@ class Arguments:
                 fields.append((key, annotation))
             else:
                 # A missing argument is simply not passed on, so the function's own default holds.
-                fields.append((key, annotation | msgspec.UnsetType, msgspec.UNSET))
+                fields.append((key, annotation | msgspec.UnsetType, UNSET))
         struct_name = "".join(word.capitalize() for word in name.split("_")) or "Arguments"
         try:
             self._struct = msgspec.defstruct(struct_name, fields, kw_only=True, forbid_unknown_fields=True)
@@ -37,13 +39,14 @@ class Arguments:
             raise
         except Exception as error:
             raise ToolDefinitionError(f"tool {name!r}: no JSON schema for its signature: {error}") from error
-        self._has_defaults = any(len(field) == 3 for field in fields)
+        self._optional = [field[0] for field in fields if len(field) == 3]
 
     def parse(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments as Python values; a `msgspec.ValidationError` if they do not fit."""
-        values = msgspec.structs.asdict(msgspec.convert(arguments, self._struct, dec_hook=_from_plain))
-        if self._has_defaults:
-            return {key: value for key, value in values.items() if value is not msgspec.UNSET}
+        values = asdict(convert(arguments, self._struct, dec_hook=_from_plain))
+        for name in self._optional:
+            if values[name] is UNSET:
+                del values[name]
         return values
 
 

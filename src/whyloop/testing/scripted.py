@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -75,25 +75,22 @@ class ScriptedModel:
     def respond(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
         return _Stream(self, request)
 
-    def reply_to(self, request: ModelRequest) -> Iterator[TextDelta | ModelResponse]:
-        """The next reply, in pieces; the history in a request is as it was, whatever comes later."""
+    def reply_to(self, request: ModelRequest) -> ModelResponse:
+        """The next reply of the script; raises what the script says to raise."""
         self.requests.append(request)
         reply = next(self._replies, _NOTHING)
-        if reply is _NOTHING:
-            raise ScriptError(
-                f"the script has no reply to request {len(self.requests)}, "
-                f"which ended with: {_last_words(request)}"
+        if isinstance(reply, Reply):
+            return ModelResponse(
+                reply.text, self._numbered(reply.tool_calls), reply.finish_reason, reply.usage
             )
+        if isinstance(reply, str):
+            return ModelResponse(reply)
         if isinstance(reply, BaseException) or (isinstance(reply, type) and issubclass(reply, BaseException)):
             raise reply
-        if isinstance(reply, str):
-            reply = text(reply)
-        if not isinstance(reply, Reply):
+        if reply is not _NOTHING:
             raise ScriptError(f"a script is made of text(…), call(…), calls(…) and exceptions, not {reply!r}")
-        if reply.text:
-            yield TextDelta(reply.text)
-        tool_calls = tuple([self._identified(wanted) for wanted in reply.tool_calls])
-        yield ModelResponse(reply.text, tool_calls, reply.finish_reason, reply.usage)
+        number, ending = len(self.requests), _last_words(request)
+        raise ScriptError(f"the script has no reply to request {number}, which ends with: {ending}")
 
     def assert_finished(self) -> None:
         """Fail if the script has a reply that nobody asked for."""
@@ -112,24 +109,39 @@ class ScriptedModel:
         if kind is None:
             self.assert_finished()
 
-    def _identified(self, wanted: ToolCall) -> ToolCall:
-        self._calls += 1
-        return wanted if wanted.id else ToolCall(f"call_{self._calls}", wanted.name, wanted.arguments)
+    def _numbered(self, wanted: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
+        """The calls with ids: a script that names none gets call_1, call_2, …"""
+        numbered = []
+        for call in wanted:
+            self._calls += 1
+            numbered.append(call if call.id else ToolCall(f"call_{self._calls}", call.name, call.arguments))
+        return tuple(numbered)
 
 
 class _Stream:
-    """A reply as it comes in. Not a generator: an event loop keeps books on those, and this is quicker."""
+    """A reply as it comes in: its text, then all of it.
+
+    Not a generator: an event loop keeps books on every generator, and a test model should cost nothing.
+    """
 
     def __init__(self, model: ScriptedModel, request: ModelRequest) -> None:
-        self._pieces = model.reply_to(request)
+        self._model = model
+        self._request = request
+        self._response: ModelResponse | None = None
+        self._ended = False
 
     def __aiter__(self) -> _Stream:
         return self
 
     async def __anext__(self) -> TextDelta | ModelResponse:
-        for piece in self._pieces:
-            return piece
-        raise StopAsyncIteration
+        if self._ended:
+            raise StopAsyncIteration
+        if self._response is None:
+            self._response = self._model.reply_to(self._request)
+            if self._response.text:
+                return TextDelta(self._response.text)
+        self._ended = True
+        return self._response
 
 
 def _json(arguments: Mapping[str, Any]) -> str:

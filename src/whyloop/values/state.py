@@ -37,18 +37,15 @@ class AgentStatus(StrEnum):
     @classmethod
     def after(cls, reason: StopReason | None) -> AgentStatus:
         """The status of a run that stopped for this reason; None is one that goes on."""
-        match reason:
-            case None:
-                return cls.IN_PROGRESS
-            case StopReason.COMPLETED:
-                return cls.COMPLETED
-            case StopReason.ERROR_FORBADE | StopReason.RETRY_LIMIT_REACHED:
-                return cls.FAILED
-            case _:
-                return cls.STOPPED
+        return _IN_PROGRESS if reason is None else _STATUS_AFTER.get(reason, cls.STOPPED)
 
 
 _IN_PROGRESS = AgentStatus.IN_PROGRESS
+_STATUS_AFTER = {
+    StopReason.COMPLETED: AgentStatus.COMPLETED,
+    StopReason.ERROR_FORBADE: AgentStatus.FAILED,
+    StopReason.RETRY_LIMIT_REACHED: AgentStatus.FAILED,
+}
 _IGNORE = ErrorHandlingDecision.IGNORE
 
 

@@ -3,6 +3,8 @@
 
 def clean(text: str) -> str:
     """The text with lone surrogates replaced, since no UTF-8 encoder takes them."""
+    if text.isascii():
+        return text
     try:
         text.encode()
     except UnicodeEncodeError:

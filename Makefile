@@ -1,0 +1,56 @@
+# Everything happens in a virtual environment inside the checkout; nothing global is touched.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# How the tests are run; override to choose some: make test PYTEST="-k resolve"
+PYTEST ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format bench bench-peers picture clean
+
+help: ## Show what can be made
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.runtime ## Watch an agent explain itself (no key, no network, no service)
+	@$(BIN)/whyloop demo $(SCENARIO)
+
+test: $(VENV)/.dev ## Format, lint, strict types and every test
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest $(PYTEST)
+
+check: $(VENV)/.dev ## The fast gate: format, lint, strict types, unit tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -m "not slow" $(PYTEST)
+
+format: $(VENV)/.dev ## Put the code into shape
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.dev ## Measure the loop against a hand-written one, and against peers that are installed
+	$(BIN)/python -m benchmarks.loop
+
+bench-peers: $(VENV)/.dev ## Install the peers beside whyloop, then measure
+	$(BIN)/python -m pip install --quiet --requirement benchmarks/peers.txt
+	$(BIN)/python -m benchmarks.loop
+
+picture: $(VENV)/.runtime ## Draw the picture in the README anew
+	$(BIN)/whyloop demo steps-limit --fast --svg docs/images/steps-limit.svg
+
+clean: ## Remove what was built and cached
+	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(VENV)/.runtime: requirements.txt pyproject.toml
+	@echo "Setting up $(VENV) (once) ..."
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.runtime requirements-dev.txt
+	@echo "Installing what the tests need (once) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-dev.txt
+	@touch $@
