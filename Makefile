@@ -33,24 +33,25 @@ format: $(VENV)/.dev ## Put the code into shape
 bench: $(VENV)/.dev ## Measure the loop against a hand-written one, and against peers that are installed
 	$(BIN)/python -m benchmarks.loop
 
-bench-peers: $(VENV)/.dev ## Install the peers beside whyloop, then measure
-	$(BIN)/python -m pip install --quiet --requirement benchmarks/peers.txt
-	$(BIN)/python -m benchmarks.loop
+bench-peers: requirements.txt benchmarks/peers.txt ## Measure beside other frameworks, in an environment of their own
+	@test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/python -m pip install -qq --disable-pip-version-check -r requirements.txt -r benchmarks/peers.txt
+	PYTHONPATH=src .venv-peers/bin/python -m benchmarks.loop
 
 picture: $(VENV)/.runtime ## Draw the picture in the README anew
 	$(BIN)/whyloop demo steps-limit --fast --svg docs/images/steps-limit.svg
 
 clean: ## Remove what was built and cached
-	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-peers dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/.runtime: requirements.txt pyproject.toml
 	@echo "Setting up $(VENV) (once) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements.txt
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --requirement requirements.txt
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime requirements-dev.txt
 	@echo "Installing what the tests need (once) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-dev.txt
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --requirement requirements-dev.txt
 	@touch $@

@@ -113,6 +113,11 @@ class ScriptError(WhyloopError, AssertionError):
     """
 
 
+def leave_state(error: BaseException, state: AgentState) -> None:
+    """Let the exception that ends a run carry the state that was recorded."""
+    error.whyloop_state = state  # type: ignore[attr-defined]
+
+
 def interrupted_state(error: BaseException | None) -> AgentState | None:
     """The state that a cancelled run left behind, found on the exception that ended it.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
-from whyloop.errors import ConfigurationError, NotResumableError
+from whyloop.errors import ConfigurationError, NotResumableError, leave_state
 from whyloop.events import AgentExecutionStarted, AgentStatusChanged
 from whyloop.loop.assemble import assemble_criteria, assemble_handlers, assemble_tools, refuse_handler
 from whyloop.loop.emit import Emitter, Handler, Listeners
@@ -18,7 +18,7 @@ from whyloop.loop.nesting import parent_of_new_session, running_inside
 from whyloop.loop.ports import Clock, Model, World
 from whyloop.loop.record import settle
 from whyloop.loop.stop_requests import StopRequests
-from whyloop.loop.take_step import take_step
+from whyloop.loop.take_step import CANCELLED, take_step
 from whyloop.loop.tool import Tool
 from whyloop.loop.world import LocalWorld, SystemClock
 from whyloop.rules.backoff import Backoff
@@ -31,6 +31,9 @@ from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.text import clean
 
 Query = str | Message | Sequence[Part]
+
+# A model and tools that never wait would keep everything else on the event loop from running.
+STEPS_A_TURN = 16
 
 _PENDING, _IN_PROGRESS = AgentStatus.PENDING, AgentStatus.IN_PROGRESS
 
@@ -141,8 +144,8 @@ class Agent:
             state = self._taken_up(state)
         inside = running_inside.set((*running_inside.get(), state.agent_id))
         try:
-            if state.execution.failures.consecutive:
-                state = await self._waited_out(state)
+            if state.execution.failures.consecutive or state.execution.step_count % STEPS_A_TURN == 1:
+                state = await self._ready(state)
             if self._stop_requests.words_for(state.execution.id) is None:
                 state = await take_step(self._kit, state)
             else:
@@ -200,6 +203,17 @@ class Agent:
             emit(AgentStatusChanged, now, state.status, AgentStatus.IN_PROGRESS)
         return state.in_progress(now)
 
+    async def _ready(self, state: AgentState) -> AgentState:
+        """All the waiting before a step: others on the event loop get their turn, a provider its backoff."""
+        try:
+            await asyncio.sleep(0)
+            return await self._waited_out(state)
+        except asyncio.CancelledError as error:
+            emit = Emitter(self._listeners, state, state.execution.step_count)
+            now = self._kit.world.now()
+            leave_state(error, settle(self._kit, emit, state.with_stop_request(CANCELLED), now))
+            raise
+
     async def _waited_out(self, state: AgentState) -> AgentState:
         """Backoff before a failed model call is made again; its time is in no active clock."""
         outcome, step = state.last_continuation_outcome, state.current_step
@@ -210,7 +224,7 @@ class Agent:
         world, failures = self._kit.world, state.execution.failures.consecutive
         delay = self._kit.backoff.delay(failures, world.random(), step.model_failure.retry_after)
         stopwatch = world.monotonic()
-        await world.sleep(delay)
+        await self._stop_requests.sleep(state.execution.id, world.sleep(delay))
         return state.with_backoff(max(0.0, world.monotonic() - stopwatch), world.now())
 
 

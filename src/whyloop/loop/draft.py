@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from whyloop.loop.hooks import ToolResult
 from whyloop.loop.ports import Timeout, World
@@ -35,6 +35,15 @@ class Draft:
         self.unrun: str | None = None
         self.interrupted: str | None = None
 
+    @property
+    def time_given(self) -> float:
+        """The seconds from the start of the step to its deadline, and a little more.
+
+        Timers and clocks disagree by microseconds: a step that was cut off at its deadline has
+        used up all of its time, whatever the clock says, or the limit would not forbid to go on.
+        """
+        return 0.0 if self.deadline is None else (self.deadline - self.started_at).total_seconds() + 1e-5
+
     def time_left(self) -> Timeout:
         """A time limit that ends with the deadline."""
         if self.deadline is None:
@@ -43,6 +52,7 @@ class Draft:
 
     def finished(self, state: AgentState, now: datetime, seconds: float) -> tuple[Step, list[Message]]:
         """The step as it will be recorded, and what it adds to the conversation."""
+        now = max(now, self.started_at + timedelta(seconds=seconds)) if self.interrupted else now
         response, execution = self.response, state.execution
         calls = response.tool_calls if response else ()
         messages = [Message(_ASSISTANT, response.text, calls)] if response else []
@@ -73,4 +83,4 @@ class Draft:
     def _not_completed(self) -> Ran:
         """What stands for the result of a call that was not run, or not to its end."""
         words = self.unrun or self.interrupted or "it was not run"
-        return ToolResult(f"Not completed: {words}", words), 0.0
+        return ToolResult(f"Not completed: {words}", f"not completed: {words}"), 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -11,6 +12,8 @@ from whyloop.loop.tool import ToolContext
 from whyloop.values.failure import Failure
 from whyloop.values.messages import ToolCall
 from whyloop.values.model import ModelRequest, ModelResponse
+
+T = TypeVar("T")
 
 
 class ToolResult(Struct, frozen=True, gc=False):
@@ -51,6 +54,13 @@ class Hook:
     async def after_tool(self, call: ToolCall, result: ToolResult, context: ToolContext) -> ToolResult:
         """Change the result before the model sees it."""
         return result
+
+
+def expected(kind: type[T], answer: object) -> T:
+    """What a hook answered, if it is what a hook may answer."""
+    if isinstance(answer, kind):
+        return answer
+    raise TypeError(f"a hook answered {answer!r} where a {kind.__name__} was expected")
 
 
 class Hooks:

@@ -11,7 +11,7 @@ from whyloop.errors import ToolTimeoutError
 from whyloop.events import ToolCallCompleted, ToolCallStarted
 from whyloop.loop.draft import Draft
 from whyloop.loop.emit import Emitter
-from whyloop.loop.hooks import Block, ToolResult
+from whyloop.loop.hooks import Block, ToolResult, expected
 from whyloop.loop.kit import Kit
 from whyloop.loop.tool import Tool, ToolContext
 from whyloop.loop.tool_result import encoded
@@ -64,10 +64,10 @@ async def run_hooked(kit: Kit, call: ToolCall, context: ToolContext) -> ToolResu
                 return ToolResult(f"Blocked: {answer.reason}", f"blocked: {answer.reason}")
             if isinstance(answer, ToolResult):
                 return answer
-            call = answer
+            call = expected(ToolCall, answer)
         result = await run_tool(kit, call, context)
         for after in kit.hooks.after_tool:
-            result = await after(call, result, context)
+            result = expected(ToolResult, await after(call, result, context))
         return result
     except Exception as error:
         words = f"a hook around {call.name} failed: {words_of(error)}"

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
 from whyloop.values.state import AgentState
 
 
@@ -11,6 +15,7 @@ class StopRequests:
     def __init__(self) -> None:
         self._sessions: dict[str, str] = {}
         self._words: dict[str, str] = {}
+        self._sleeping: dict[str, asyncio.Task[None]] = {}
         self.words_for = self._words.get
 
     def listen(self, state: AgentState) -> None:
@@ -26,4 +31,17 @@ class StopRequests:
         asked = [key for key, session in list(self._sessions.items()) if agent_id in (None, session)]
         for execution_id in asked:
             self._words[execution_id] = reason
+            if sleeper := self._sleeping.get(execution_id):
+                sleeper.get_loop().call_soon_threadsafe(sleeper.cancel)
         return len(asked)
+
+    async def sleep(self, execution_id: str, sleep: Coroutine[Any, Any, None]) -> None:
+        """Sleep, but wake up at once when this execution is asked to stop."""
+        sleeper = self._sleeping[execution_id] = asyncio.ensure_future(sleep)
+        try:
+            await asyncio.wait([sleeper])
+        finally:
+            del self._sleeping[execution_id]
+            sleeper.cancel()
+        if not sleeper.cancelled():
+            sleeper.result()  # Raises what the clock raised, if it did.

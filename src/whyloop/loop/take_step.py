@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from whyloop.errors import DeadlineExceeded, ResponseValidationError, ScriptError
+from whyloop.errors import DeadlineExceeded, ResponseValidationError, ScriptError, leave_state
 from whyloop.events import AgentStepStarted, StreamChunkReceived
 from whyloop.loop.draft import Draft
 from whyloop.loop.emit import Emitter
+from whyloop.loop.hooks import expected
 from whyloop.loop.kit import Kit
 from whyloop.loop.record import record_step
 from whyloop.loop.run_tools import run_tools
@@ -31,13 +32,14 @@ async def take_step(kit: Kit, state: AgentState) -> AgentState:
         await within(draft.time_left, _attempt(kit, emit, state, draft))
     except DeadlineExceeded:
         draft.interrupted = OUT_OF_TIME
+        stopwatch = min(stopwatch, world.monotonic() - draft.time_given)
     except asyncio.CancelledError as error:
         draft.interrupted, cancelled = CANCELLED, error
         state = state.with_stop_request(CANCELLED)
     step, messages = draft.finished(state, world.now(), world.monotonic() - stopwatch)
     state = record_step(kit, emit, state, step, messages)
     if cancelled is not None:
-        cancelled.whyloop_state = state  # type: ignore[attr-defined]  # for errors.interrupted_state
+        leave_state(cancelled, state)
         raise cancelled
     return state
 
@@ -68,11 +70,11 @@ async def _ask_hooked(kit: Kit, emit: Emitter, request: ModelRequest) -> ModelRe
         if isinstance(answer, ModelResponse):
             response = answer
             break
-        request = answer
+        request = expected(ModelRequest, answer)
     if response is None:
         response = await _ask(kit, emit, request)
     for after in kit.hooks.after_model:
-        response = await after(request, response)
+        response = expected(ModelResponse, await after(request, response))
     return response
 
 
@@ -83,8 +85,10 @@ async def _ask(kit: Kit, emit: Emitter, request: ModelRequest) -> ModelResponse:
         if isinstance(item, TextDelta):
             emit(StreamChunkReceived, kit.world.now(), item.text, chunks, False)
             chunks += 1
-        else:
+        elif isinstance(item, ModelResponse):
             response = item
+        else:
+            raise ResponseValidationError(f"the model yielded {item!r} instead of a ModelResponse")
     if response is None:
         raise ResponseValidationError("the model's stream ended without a complete response")
     if chunks:

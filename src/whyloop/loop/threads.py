@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -44,7 +45,7 @@ def _hand_over(
         else:
             future.set_exception(_carried(error))
 
-    if not loop.is_closed():
+    with suppress(RuntimeError):  # The event loop was closed while the function was still at work.
         loop.call_soon_threadsafe(settle)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 
 from whyloop.errors import ConfigurationError
 from whyloop.values.failure import ErrorContext, ErrorHandlingDecision, ErrorType
@@ -32,9 +32,12 @@ class ErrorPolicy(Struct, frozen=True):
         if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
             raise ConfigurationError(f"max_retries is a whole number from zero on, not {retries!r}")
         for error_type in ErrorType:
-            handling = self.handling_of(error_type)
-            if not isinstance(handling, ErrorHandlingDecision):
-                raise ConfigurationError(f"on_{error_type}_error is stop, retry or ignore, not {handling!r}")
+            field = f"on_{error_type}_error"
+            try:
+                force_setattr(self, field, ErrorHandlingDecision(getattr(self, field)))
+            except ValueError:
+                given = getattr(self, field)
+                raise ConfigurationError(f"{field} is stop, retry or ignore, not {given!r}") from None
 
     @classmethod
     def stop_on_any_error(cls) -> ErrorPolicy:

@@ -124,6 +124,8 @@ class _Stream:
     Not a generator: an event loop keeps books on every generator, and a test model should cost nothing.
     """
 
+    __slots__ = ("_ended", "_model", "_request", "_response")
+
     def __init__(self, model: ScriptedModel, request: ModelRequest) -> None:
         self._model = model
         self._request = request

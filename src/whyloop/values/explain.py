@@ -49,11 +49,12 @@ def evaluation_lines(evaluations: tuple[ContinuationEvaluation, ...]) -> list[st
     ]
 
 
-def describe_tool(run: ToolRun) -> str:
+def describe_tool(run: ToolRun, *, failed: bool) -> str:
     """One tool call and how it went: "search_entities failed: no such index"."""
     if run.success:
         return f"{run.name} ok"
-    return f"{run.name} failed: {shortened(run.error or 'no reason given', 80)}"
+    words = shortened(run.error or "no reason given", 80)
+    return f"{run.name} failed: {words}" if failed else f"{run.name} {words}"
 
 
 def describe_step(step: Step) -> str:
@@ -61,7 +62,8 @@ def describe_step(step: Step) -> str:
     if step.model_failure is not None:
         return f"the model call failed: {shortened(step.model_failure.message, 80)}"
     if step.tool_calls:
-        return "; ".join(describe_tool(run) for run in step.tool_calls)
+        failed = {failure.tool_call_id for failure in step.failures}
+        return "; ".join(describe_tool(run, failed=run.id in failed) for run in step.tool_calls)
     if step.interrupted is not None:
         return shortened(step.interrupted, 80)
     return "answered"

@@ -45,7 +45,7 @@ class FinishReasonCheck(Criterion):
             words = "The model gave no finish reason"
         else:
             words = f'The model finished with "{reason}"' + (", which ends the run" if forbidden else "")
-        context = {"finish_reason": reason and reason.value, "terminal": [r.value for r in self.reasons]}
+        context = {"finish_reason": reason and str(reason), "terminal": [str(r) for r in self.reasons]}
         if not forbidden:
             return ContinuationEvaluation("FinishReasonCheck", _ALLOW, words, context)
         stop_reason = StopReason.FINISH_REASON_RECEIVED

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Protocol, runtime_checkable
 
@@ -98,10 +98,13 @@ def asked(criterion: CanDecideToContinue | CanExplainContinuation) -> Callable[[
 
 def _checked(answer: object) -> Evaluation:
     """What somebody else's criterion answered, if that is an evaluation."""
-    if isinstance(answer, Evaluation):
-        # Exactly a member, since decisions are told apart by identity.
-        return replace(answer, decision=ContinuationDecision(answer.decision))
-    raise TypeError(f"it answered {shortened(repr(answer), 80)} instead of a ContinuationEvaluation")
+    if not isinstance(answer, Evaluation):
+        raise TypeError(f"it answered {shortened(repr(answer), 80)} instead of a ContinuationEvaluation")
+    if not isinstance(answer.context, Mapping):
+        raise TypeError(f"its context is {shortened(repr(answer.context), 80)} instead of a mapping")
+    # Exactly the members, since they are told apart by identity.
+    reason = None if answer.stop_reason is None else StopReason(answer.stop_reason)
+    return replace(answer, decision=ContinuationDecision(answer.decision), stop_reason=reason)
 
 
 def could_not_be_evaluated(name: str, error: Exception) -> Evaluation:

@@ -1,0 +1,1 @@
+"""What whyloop costs, as ratios within one run."""

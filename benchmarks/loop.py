@@ -1,0 +1,162 @@
+"""The cost of a step: `make bench`.
+
+Machines are noisy, so every number is a ratio within one run: whyloop and the hand-written loop
+take turns, each round gives a ratio, and the median of the rounds is what counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import statistics
+import subprocess
+import sys
+import time
+import tracemalloc
+from collections.abc import Awaitable, Callable
+
+from benchmarks.bare import BareModel
+from benchmarks.peers import installed_peers
+from benchmarks.work import make_agent, run_bare, run_whyloop
+
+LENGTHS = (10, 100, 1000)
+SESSIONS = 1000
+Round = Callable[[], Awaitable[float]]
+
+
+async def _whyloop_step(steps: int) -> float:
+    agent = make_agent(steps)
+    started = time.perf_counter()
+    state = await agent.run("go")
+    seconds = time.perf_counter() - started
+    if state.step_count != steps:
+        raise RuntimeError(state.explain())
+    return seconds / steps * 1e6
+
+
+async def _bare_step(steps: int) -> float:
+    model = BareModel(steps)
+    started = time.perf_counter()
+    await run_bare(model, steps)
+    return (time.perf_counter() - started) / steps * 1e6
+
+
+async def step_cost(steps: int) -> tuple[float, float, float]:
+    """Microseconds a step for the bare loop and for whyloop, and the median ratio of the rounds."""
+    await run_whyloop(make_agent(steps), steps)  # Warm up, and check that the trace is whole.
+    await _bare_step(steps)
+    bares, ours, ratios = [], [], []
+    for _ in range(max(15, 4000 // steps)):
+        bare = (await _bare_step(steps) + await _bare_step(steps)) / 2
+        own = await _whyloop_step(steps)
+        bares.append(bare)
+        ours.append(own)
+        ratios.append(own / bare)
+    return statistics.median(bares), statistics.median(ours), statistics.median(ratios)
+
+
+async def late_step_ratio() -> float:
+    """What the thousandth step costs beside the tenth, within one session."""
+    ratios = []
+    for _ in range(15):
+        agent = make_agent(1100)
+        times = [time.perf_counter()]
+        async for _state in agent.iterate(agent.start("go")):
+            times.append(time.perf_counter())
+        costs = [after - before for before, after in zip(times, times[1:], strict=False)]
+        early, late = statistics.median(costs[5:55]), statistics.median(costs[975:1025])
+        ratios.append(late / early)
+    return statistics.median(ratios)
+
+
+async def throughput() -> tuple[float, float]:
+    """Steps a second of 1,000 concurrent sessions of 10 steps: the bare loop, then whyloop."""
+    bares, ours = [], []
+    for _ in range(5):
+        models = [BareModel(10) for _ in range(SESSIONS)]
+        started = time.perf_counter()
+        await asyncio.gather(*(run_bare(model, 10) for model in models))
+        bares.append(SESSIONS * 10 / (time.perf_counter() - started))
+        agents = [make_agent(10) for _ in range(SESSIONS)]
+        started = time.perf_counter()
+        await asyncio.gather(*(agent.run("go") for agent in agents))
+        ours.append(SESSIONS * 10 / (time.perf_counter() - started))
+    return statistics.median(bares), statistics.median(ours)
+
+
+async def session_memory() -> float:
+    """Kilobytes that a finished session of 10 steps keeps, with its whole trace."""
+    agents = [make_agent(10) for _ in range(SESSIONS)]
+    gc.collect()
+    tracemalloc.start()
+    states = [await run_whyloop(agent, 10) for agent in agents]
+    gc.collect()
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return kept / len(states) / 1024
+
+
+def import_time(statement: str) -> float:
+    """Seconds that a fresh interpreter needs for the statement, start-up included."""
+    started = time.perf_counter()
+    subprocess.run([sys.executable, "-c", statement], check=True)
+    return time.perf_counter() - started
+
+
+def import_ratio() -> float:
+    """The time of `import whyloop` and an agent beside that of `import asyncio, json`."""
+    ratios = []
+    for _ in range(15):
+        base = import_time("import asyncio, json")
+        ratios.append(import_time("import whyloop") / base)
+    return statistics.median(ratios)
+
+
+def report(label: str, value: str, target: str, met: bool) -> bool:
+    """One line of the report; returns whether the target was met."""
+    print(f"  {label:<52}{value:>14}   {target:<22}{'ok' if met else 'MISSED'}", flush=True)
+    return met
+
+
+async def peers() -> None:
+    """The same work by whatever other framework is installed, in microseconds a step."""
+    found = installed_peers()
+    if not found:
+        print("\nNo peer is installed beside whyloop; `make bench-peers` installs some and measures them.")
+        return
+    print(f"\n  {'microseconds a step':<28}" + "".join(f"{steps:>12,}" for steps in LENGTHS))
+    for name, run in (("whyloop", _whyloop_step), *found):
+        row = f"  {name:<28}"
+        for steps in LENGTHS:
+            rounds = [await run(steps) for _ in range(3)]
+            row += f"{statistics.median(rounds):>12,.0f}"
+        print(row, flush=True)
+
+
+async def main() -> int:
+    """Measure everything and say what was met; the exit code is 1 if a target was missed."""
+    print("The cost of a step, with seven criteria, a full trace and six events\n")
+    met = []
+    for steps in LENGTHS:
+        bare, own, ratio = await step_cost(steps)
+        label = f"{steps:,} steps: bare {bare:.1f} µs, whyloop {own:.1f} µs a step"
+        target, fine = ("at most 4.00", ratio <= 4) if steps > 10 else ("", True)
+        met.append(report(label, f"{ratio:.2f}", target, fine))
+    late = await late_step_ratio()
+    met.append(report("step 1,000 beside step 10", f"{late:.2f}", "at most 1.20", late <= 1.2))
+    bare_speed, speed = await throughput()
+    share = speed / bare_speed
+    label = f"1,000 sessions at once: bare {bare_speed:,.0f}, whyloop {speed:,.0f} steps/s"
+    met.append(report(label, f"{share:.2f}", "at least 0.375", share >= 0.375))
+    memory = await session_memory()
+    met.append(report("a session of 10 steps keeps", f"{memory:.1f} KB", "at most 25 KB", memory <= 25))
+    imports = import_ratio()
+    met.append(
+        report("import whyloop beside import asyncio, json", f"{imports:.2f}", "at most 1.60", imports <= 1.6)
+    )
+    await peers()
+    return 0 if all(met) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main()))

@@ -1,0 +1,158 @@
+"""From events to lines that say what happens; how a line looks is up to the view."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import Enum, auto
+from typing import NamedTuple
+
+from whyloop.cli.demo_parts.headroom import Headroom, headroom_of
+from whyloop.cli.demo_parts.words import brief, duration, safe, summary
+from whyloop.events import (
+    AgentEvent,
+    AgentExecutionStarted,
+    AgentStepCompleted,
+    AgentStepStarted,
+    ContinuationEvaluated,
+    StreamChunkReceived,
+    TokenUsageReported,
+    ToolCallCompleted,
+    ToolCallStarted,
+)
+from whyloop.values.continuation import ContinuationEvaluation, ContinuationOutcome
+from whyloop.values.failure import ErrorHandlingDecision
+from whyloop.values.text import counted
+
+# Time that passes between two events of one step is work; anything longer between steps is a wait.
+NOTICEABLE_SECONDS = 0.05
+
+
+class Kind(Enum):
+    """What a line is about."""
+
+    QUERY = auto()
+    WAITED = auto()
+    STEP = auto()
+    SAID = auto()
+    DONE = auto()
+    FAILED = auto()
+    DETAIL = auto()
+    POLICY = auto()
+    GO_ON = auto()
+    STOP = auto()
+
+
+class Line(NamedTuple):
+    """One thing that happened: the word that matters, the rest, and a measure of it."""
+
+    kind: Kind
+    text: str
+    head: str = ""
+    measure: str = ""
+
+
+class Narrator:
+    """Follows the events of a run; all that it gives out is safe to show."""
+
+    def __init__(self) -> None:
+        self.activity = "starting"
+        self.headroom: list[Headroom] = []
+        self.tokens = 0
+        self._last_time: datetime | None = None
+        self._text = ""
+        self._arguments: dict[str, str] = {}
+
+    def lines(self, event: AgentEvent) -> list[Line]:
+        """What there is to say about the event."""
+        waited = (event.time - (self._last_time or event.time)).total_seconds()
+        self._last_time = event.time
+        match event:
+            case AgentExecutionStarted():
+                return self._query(event, waited)
+            case AgentStepStarted():
+                return self._step(event, waited)
+            case StreamChunkReceived():
+                return self._chunk(event)
+            case ToolCallStarted():
+                self._arguments[event.tool_call_id] = summary(event.args)
+                self.activity = f"{brief(event.tool)} is at work"
+            case ToolCallCompleted():
+                return self._tool(event)
+            case TokenUsageReported():
+                self.tokens = event.execution_usage.total
+            case ContinuationEvaluated():
+                self.headroom = headroom_of(event.outcome)
+            case AgentStepCompleted():
+                return self._decision(event)
+        return []
+
+    def _query(self, event: AgentExecutionStarted, waited: float) -> list[Line]:
+        self.tokens, self.headroom = 0, []
+        pause = [Line(Kind.WAITED, f"{duration(waited)} later")] if waited > NOTICEABLE_SECONDS else []
+        return [*pause, Line(Kind.QUERY, safe(event.query.text))] if event.query else pause
+
+    def _step(self, event: AgentStepStarted, waited: float) -> list[Line]:
+        self.activity, self._text = "the model thinks", ""
+        self._arguments.clear()
+        step = Line(Kind.STEP, f"step {event.step_number}")
+        if waited <= NOTICEABLE_SECONDS:
+            return [step]
+        return [Line(Kind.WAITED, f"waited {duration(waited)} before the next attempt"), step]
+
+    def _chunk(self, event: StreamChunkReceived) -> list[Line]:
+        self._text += event.chunk
+        return [Line(Kind.SAID, safe(self._text))] if event.is_complete else []
+
+    def _tool(self, event: ToolCallCompleted) -> list[Line]:
+        kind = Kind.DONE if event.success else Kind.FAILED
+        detail = event.result if event.success else event.error or "it did not say why"
+        arguments = self._arguments.get(event.tool_call_id, "")
+        return [
+            Line(kind, arguments, brief(event.tool), duration(event.duration_ms / 1000)),
+            Line(Kind.DETAIL, brief(detail)),
+        ]
+
+    def _decision(self, event: AgentStepCompleted) -> list[Line]:
+        outcome, said = event.outcome, event.outcome.resolving_evaluation
+        retried = outcome.failure_handling is ErrorHandlingDecision.RETRY
+        self.activity = "waiting to try again" if retried else "going on"
+        words = _words(said) if said else brief(outcome.resolved_by)
+        spent = [counted(event.usage.total, "token")] if event.usage.total else []
+        measure = " · ".join([*spent, duration(event.duration_ms / 1000)])
+        if outcome.should_continue:
+            decision = Line(Kind.GO_ON, words, "continue", measure)
+        else:
+            decision = Line(Kind.STOP, words, "stop", measure)
+        return [*self._without_tools(event), *_policy(outcome), decision]
+
+    def _without_tools(self, event: AgentStepCompleted) -> list[Line]:
+        """What no event of its own tells: a model call that failed, and tools that were never started."""
+        if self._arguments:
+            return []
+        if event.error_count:
+            return [Line(Kind.FAILED, brief(_error_words(event.outcome)), "the model call failed")]
+        if event.has_tool_calls:
+            return [Line(Kind.FAILED, "", "the tools that it asked for were not run")]
+        return []
+
+
+def _policy(outcome: ContinuationOutcome) -> list[Line]:
+    """What became of a failure, where it was not the policy's word that decided in the end."""
+    said = _error_evaluation(outcome)
+    if outcome.failure_handling is None or said is None or said is outcome.resolving_evaluation:
+        return []
+    return [Line(Kind.POLICY, _words(said), str(outcome.failure_handling))]
+
+
+def _error_words(outcome: ContinuationOutcome) -> str:
+    """The message of the failure, as the error policy was told it."""
+    said = _error_evaluation(outcome)
+    return str(said.context.get("message", "")) if said else ""
+
+
+def _error_evaluation(outcome: ContinuationOutcome) -> ContinuationEvaluation | None:
+    return next((said for said in outcome.evaluations if "handling" in said.context), None)
+
+
+def _words(said: ContinuationEvaluation) -> str:
+    return brief(f"{said.criterion}: {said.reason}", 200)
