@@ -10,126 +10,73 @@ if TYPE_CHECKING:
     from whyloop.loop.builder import AgentBuilder as AgentBuilder
     from whyloop.loop.hooks import (
         Block as Block,
-    )
-    from whyloop.loop.hooks import (
         Hook as Hook,
-    )
-    from whyloop.loop.hooks import (
         ToolResult as ToolResult,
     )
     from whyloop.loop.tool import (
         Tool as Tool,
-    )
-    from whyloop.loop.tool import (
         ToolContext as ToolContext,
-    )
-    from whyloop.loop.tool import (
         tool as tool,
     )
     from whyloop.rules.backoff import Backoff as Backoff
     from whyloop.rules.continuation.checks import (
         FinishReasonCheck as FinishReasonCheck,
-    )
-    from whyloop.rules.continuation.checks import (
         StopRequestedCheck as StopRequestedCheck,
-    )
-    from whyloop.rules.continuation.checks import (
         ToolCallPresenceCheck as ToolCallPresenceCheck,
     )
     from whyloop.rules.continuation.criteria import ContinuationCriteria as ContinuationCriteria
     from whyloop.rules.continuation.error_policy_criterion import ErrorPolicyCriterion as ErrorPolicyCriterion
     from whyloop.rules.continuation.limits import (
         StepsLimit as StepsLimit,
-    )
-    from whyloop.rules.continuation.limits import (
         TokenUsageLimit as TokenUsageLimit,
     )
     from whyloop.rules.continuation.time_limits import (
         CumulativeExecutionTimeLimit as CumulativeExecutionTimeLimit,
-    )
-    from whyloop.rules.continuation.time_limits import (
         ExecutionTimeLimit as ExecutionTimeLimit,
     )
     from whyloop.rules.error_context import (
         AgentErrorContextResolver as AgentErrorContextResolver,
-    )
-    from whyloop.rules.error_context import (
         CanResolveErrorContext as CanResolveErrorContext,
     )
     from whyloop.rules.error_policy import ErrorPolicy as ErrorPolicy
     from whyloop.values.continuation import (
         ContinuationDecision as ContinuationDecision,
-    )
-    from whyloop.values.continuation import (
         ContinuationEvaluation as ContinuationEvaluation,
-    )
-    from whyloop.values.continuation import (
         ContinuationOutcome as ContinuationOutcome,
-    )
-    from whyloop.values.continuation import (
         StopReason as StopReason,
     )
     from whyloop.values.execution import (
         Execution as Execution,
-    )
-    from whyloop.values.execution import (
         StateInfo as StateInfo,
     )
     from whyloop.values.failure import (
         ErrorContext as ErrorContext,
-    )
-    from whyloop.values.failure import (
         ErrorHandlingDecision as ErrorHandlingDecision,
-    )
-    from whyloop.values.failure import (
         ErrorType as ErrorType,
-    )
-    from whyloop.values.failure import (
         Failure as Failure,
     )
     from whyloop.values.messages import (
         FilePart as FilePart,
-    )
-    from whyloop.values.messages import (
         ImagePart as ImagePart,
-    )
-    from whyloop.values.messages import (
         Message as Message,
-    )
-    from whyloop.values.messages import (
         MessageRole as MessageRole,
-    )
-    from whyloop.values.messages import (
         TextPart as TextPart,
-    )
-    from whyloop.values.messages import (
         ToolCall as ToolCall,
     )
     from whyloop.values.model import (
         FinishReason as FinishReason,
-    )
-    from whyloop.values.model import (
         ModelRequest as ModelRequest,
-    )
-    from whyloop.values.model import (
         ModelResponse as ModelResponse,
-    )
-    from whyloop.values.model import (
+        ModelSource as ModelSource,
         TextDelta as TextDelta,
-    )
-    from whyloop.values.model import (
         ToolSpec as ToolSpec,
     )
     from whyloop.values.state import (
         AgentState as AgentState,
-    )
-    from whyloop.values.state import (
         AgentStatus as AgentStatus,
     )
     from whyloop.values.step import (
         Step as Step,
-    )
-    from whyloop.values.step import (
         ToolRun as ToolRun,
     )
     from whyloop.values.usage import Usage as Usage
@@ -160,7 +107,14 @@ _HOMES = {
     "whyloop.values.execution": ("Execution", "StateInfo"),
     "whyloop.values.failure": ("ErrorContext", "ErrorHandlingDecision", "ErrorType", "Failure"),
     "whyloop.values.messages": ("FilePart", "ImagePart", "Message", "MessageRole", "TextPart", "ToolCall"),
-    "whyloop.values.model": ("FinishReason", "ModelRequest", "ModelResponse", "TextDelta", "ToolSpec"),
+    "whyloop.values.model": (
+        "FinishReason",
+        "ModelRequest",
+        "ModelResponse",
+        "ModelSource",
+        "TextDelta",
+        "ToolSpec",
+    ),
     "whyloop.values.state": ("AgentState", "AgentStatus"),
     "whyloop.values.step": ("Step", "ToolRun"),
     "whyloop.values.usage": ("Usage",),

@@ -55,7 +55,9 @@ class Draft:
         now = max(now, self.started_at + timedelta(seconds=seconds)) if self.interrupted else now
         response, execution = self.response, state.execution
         calls = response.tool_calls if response else ()
-        messages = [Message(_ASSISTANT, response.text, calls)] if response else []
+        messages = (
+            [Message(_ASSISTANT, response.text, calls, None, None, response.extras)] if response else []
+        )
         runs: list[ToolRun] = []
         for index, call in enumerate(calls):
             result, duration = self.ran.get(index) or self._not_completed()
@@ -77,6 +79,7 @@ class Draft:
             max(0.0, seconds * 1000),
             tuple(self.failures),
             self.interrupted,
+            response.source if response else None,
         )
         return step, messages
 

@@ -73,13 +73,18 @@ _SYSTEM, _DEVELOPER = MessageRole.SYSTEM, MessageRole.DEVELOPER
 
 
 class Message(Struct, frozen=True, gc=False, omit_defaults=True):
-    """One message; an assistant's text and its tool calls stand side by side, never mixed."""
+    """One message; an assistant's text and its tool calls stand side by side, never mixed.
+
+    `extras` is what a provider insists on getting back with an assistant's message (signatures,
+    reasoning items), by the name of its wire format; no other provider ever sees it.
+    """
 
     role: MessageRole
     content: Content = ""
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
     tool_name: str | None = None
+    extras: Mapping[str, Any] = {}
 
     @classmethod
     def system(cls, content: str) -> Message:

@@ -45,10 +45,25 @@ class TextDelta(Struct, frozen=True, gc=False):
     text: str
 
 
+class ModelSource(Struct, frozen=True, gc=False, omit_defaults=True):
+    """Where an answer came from: which model, with which word it finished, what happened on the way."""
+
+    model: str | None = None
+    response_id: str | None = None
+    finish_word: str | None = None
+    notes: tuple[str, ...] = ()
+
+
 class ModelResponse(Struct, frozen=True, gc=False):
-    """A model's complete answer."""
+    """A model's complete answer.
+
+    `reasoning` is what the model said to itself; `extras` goes back to the provider with the message.
+    """
 
     text: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     finish_reason: FinishReason = FinishReason.STOP
     usage: Usage = Usage()
+    reasoning: str = ""
+    extras: Mapping[str, Any] = {}
+    source: ModelSource | None = None

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from whyloop.values.continuation import ContinuationOutcome
 from whyloop.values.failure import Failure
-from whyloop.values.model import FinishReason
+from whyloop.values.model import FinishReason, ModelSource
 from whyloop.values.times import Count, Moment
 from whyloop.values.usage import Usage
 
@@ -53,6 +53,7 @@ class Step(Struct, frozen=True, gc=False, omit_defaults=True):
     duration_ms: float = 0.0
     failures: tuple[Failure, ...] = ()
     interrupted: str | None = None
+    source: ModelSource | None = None
     outcome: ContinuationOutcome | None = None
 
     @property

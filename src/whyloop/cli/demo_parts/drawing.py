@@ -43,6 +43,7 @@ _LOOKS = {
     Kind.DETAIL: ("", "", "", "dim"),
     Kind.POLICY: ("↻", "yellow", "bold yellow", "dim"),
     Kind.GO_ON: ("→", "cyan", "bold cyan", "dim"),
+    Kind.COMPLETE: ("■", "green", "bold green", ""),
     Kind.STOP: ("■", "yellow", "bold yellow", ""),
 }
 
@@ -75,7 +76,7 @@ def bars(headroom: Sequence[Headroom], tokens: int) -> RenderableType:
     """How much of every limit is used."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     for room in headroom:
-        full = round(room.share * BAR)
+        full = max(round(room.share * BAR), 1 if room.used else 0)
         colour = "red" if room.share >= 1 else "yellow" if room.share >= 0.75 else "green"
         bar = Text.assemble(("━" * full, colour), ("─" * (BAR - full), "dim"))
         grid.add_row(Text(room.label, style="dim"), bar, Text(str(room)))
@@ -87,8 +88,10 @@ def bars(headroom: Sequence[Headroom], tokens: int) -> RenderableType:
 def verdict(state: AgentState) -> RenderableType:
     """How it ended and who decided, in the colour of the status."""
     colour, outcome = STATUS_COLOURS.get(state.status, "cyan"), state.last_continuation_outcome
-    steps = counted(state.execution.step_count, "step")
-    title = Text(f"{state.status.capitalize()} after {steps}: {state.stop_reason}", style=f"bold {colour}")
+    title = Text(f"{state.status.capitalize()} after ", style=f"bold {colour}")
+    title.append(counted(state.execution.step_count, "step"))
+    if state.status is not AgentStatus.COMPLETED:
+        title.append(f": {state.stop_reason}")
     parts: list[RenderableType] = [Text("Nothing was decided")]
     if outcome is not None:
         said = outcome.resolving_evaluation

@@ -83,4 +83,4 @@ def show_in_short(console: Console, scenario: Scenario, state: AgentState) -> No
     """The scenario in two lines: what it shows, and the verdict in the colour of its status."""
     colour = drawing.STATUS_COLOURS.get(state.status, "cyan")
     console.print(Text.assemble((scenario.name, f"bold {colour}"), f"  {scenario.title}"))
-    console.print(Padding(Text(verdict(state), style="dim"), (0, 0, 0, 2)))
+    console.print(Padding(Text(verdict(state), style="dim"), (0, 0, 1, 2)))

@@ -19,7 +19,7 @@ from whyloop.events import (
     ToolCallCompleted,
     ToolCallStarted,
 )
-from whyloop.values.continuation import ContinuationEvaluation, ContinuationOutcome
+from whyloop.values.continuation import ContinuationEvaluation, ContinuationOutcome, StopReason
 from whyloop.values.failure import ErrorHandlingDecision
 from whyloop.values.text import counted
 
@@ -39,6 +39,7 @@ class Kind(Enum):
     DETAIL = auto()
     POLICY = auto()
     GO_ON = auto()
+    COMPLETE = auto()
     STOP = auto()
 
 
@@ -119,10 +120,13 @@ class Narrator:
         words = _words(said) if said else brief(outcome.resolved_by)
         spent = [counted(event.usage.total, "token")] if event.usage.total else []
         measure = " · ".join([*spent, duration(event.duration_ms / 1000)])
-        if outcome.should_continue:
-            decision = Line(Kind.GO_ON, words, "continue", measure)
-        else:
-            decision = Line(Kind.STOP, words, "stop", measure)
+        match outcome.stop_reason:
+            case None:
+                decision = Line(Kind.GO_ON, words, "continue", measure)
+            case StopReason.COMPLETED:
+                decision = Line(Kind.COMPLETE, words, "stop", measure)
+            case _:
+                decision = Line(Kind.STOP, words, "stop", measure)
         return [*self._without_tools(event), *_policy(outcome), decision]
 
     def _without_tools(self, event: AgentStepCompleted) -> list[Line]:
@@ -155,4 +159,4 @@ def _error_evaluation(outcome: ContinuationOutcome) -> ContinuationEvaluation | 
 
 
 def _words(said: ContinuationEvaluation) -> str:
-    return brief(f"{said.criterion}: {said.reason}", 200)
+    return brief(f"{said.criterion}: {said.reason}", 120)

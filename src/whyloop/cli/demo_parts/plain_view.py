@@ -33,7 +33,7 @@ class PlainView:
 
 def in_short(scenario: Scenario, state: AgentState) -> str:
     """The scenario in two lines: what it shows, and the verdict."""
-    return f"{scenario.name}: {scenario.title}\n  {verdict(state)}"
+    return f"{scenario.name}: {scenario.title}\n  {verdict(state)}\n"
 
 
 def verdict(state: AgentState) -> str:
@@ -58,7 +58,7 @@ def _plain(line: Line) -> str:
             return f"  {line.head}({line.text}) failed{measure}" if measure else _words(line)
         case Kind.DETAIL:
             return f"    {line.text}"
-        case Kind.POLICY | Kind.GO_ON | Kind.STOP:
+        case Kind.POLICY | Kind.GO_ON | Kind.COMPLETE | Kind.STOP:
             return f"  {line.head}, {line.text}{measure}"
 
 

@@ -96,5 +96,5 @@ def _written(value: object) -> str:
     if isinstance(value, ErrorPolicy):
         for preset in (ErrorPolicy.retry_tool_errors, ErrorPolicy.retry_all):
             if preset(value.max_retries) == value:
-                return f"{preset.__name__}({value.max_retries})"
+                return f"{preset.__qualname__}({value.max_retries})"
     return repr(value)

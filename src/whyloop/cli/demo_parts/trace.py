@@ -24,7 +24,7 @@ def trace(scenario: Scenario, state: AgentState) -> dict[str, Any]:
         "status": state.status.value,
         "stop_reason": state.stop_reason,
         "resolved_by": outcome.resolved_by if outcome else None,
-        "steps": [_step(step) for step in state.steps],
+        "steps": [_step(state, step) for step in state.steps],
         "usage": _usage(state.usage),
         "times": {
             "session_started_at": state.state_info.started_at.isoformat(),
@@ -40,7 +40,10 @@ def trace(scenario: Scenario, state: AgentState) -> dict[str, Any]:
     }
 
 
-def _step(step: Step) -> dict[str, Any]:
+def _step(state: AgentState, step: Step) -> dict[str, Any]:
+    messages = state.messages_of(step)
+    arguments = {call.id: call.arguments for message in messages for call in message.tool_calls}
+    results = {message.tool_call_id: message.text for message in messages if message.is_tool}
     return {
         "number": step.number,
         "execution_id": step.execution_id,
@@ -52,6 +55,8 @@ def _step(step: Step) -> dict[str, Any]:
             {
                 "id": run.id,
                 "name": run.name,
+                "arguments": arguments.get(run.id),
+                "result": results.get(run.id),
                 "success": run.success,
                 "error": run.error,
                 "duration_ms": _rounded(run.duration_ms),

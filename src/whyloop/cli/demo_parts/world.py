@@ -19,7 +19,7 @@ TOKENS_A_SECOND = 60
 TOOL_SECONDS = {"search_entities": 0.42, "create_program_lead": 0.68, "delete_program_lead": 0.35}
 
 # How long a person watches each of these happen.
-MODEL_PAUSE, TOOL_PAUSE, BACKOFF_PAUSE = 0.8, 0.55, 1.6
+MODEL_PAUSE, TOOL_PAUSE, BACKOFF_PAUSE = 0.8, 0.55, 1.2
 
 
 class DemoWorld(LocalWorld):

@@ -18,8 +18,11 @@ from whyloop.rules.continuation.criterion import (
     name_of,
 )
 from whyloop.rules.continuation.resolve import resolve
-from whyloop.values.continuation import ContinuationDecision as Decision
-from whyloop.values.continuation import ContinuationEvaluation, ContinuationOutcome
+from whyloop.values.continuation import (
+    ContinuationDecision as Decision,
+    ContinuationEvaluation,
+    ContinuationOutcome,
+)
 from whyloop.values.state import AgentState
 
 

@@ -10,8 +10,7 @@ from typing import Protocol, runtime_checkable
 from msgspec.structs import replace
 
 from whyloop.errors import ConfigurationError
-from whyloop.values.continuation import ContinuationDecision, StopReason
-from whyloop.values.continuation import ContinuationEvaluation as Evaluation
+from whyloop.values.continuation import ContinuationDecision, ContinuationEvaluation as Evaluation, StopReason
 from whyloop.values.state import AgentState
 from whyloop.values.text import shortened
 
