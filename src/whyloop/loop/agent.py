@@ -8,9 +8,15 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
-from whyloop.errors import ConfigurationError, NotResumableError, leave_state
+from whyloop.errors import NotResumableError, leave_state
 from whyloop.events import AgentExecutionStarted, AgentStatusChanged
-from whyloop.loop.assemble import assemble_criteria, assemble_handlers, assemble_tools, refuse_handler
+from whyloop.loop.assemble import (
+    assemble_criteria,
+    assemble_handlers,
+    assemble_tools,
+    refuse_handler,
+    refuse_model,
+)
 from whyloop.loop.emit import Emitter, Handler, Listeners
 from whyloop.loop.hooks import Hook, Hooks
 from whyloop.loop.kit import Kit
@@ -58,13 +64,12 @@ class Agent:
         error_policy: ErrorPolicy | None = None,
         backoff: Backoff | None = None,
         criteria: CriterionLike | Iterable[CriterionLike] = (),
-        hooks: Iterable[Hook] = (),
+        hooks: Hook | Iterable[Hook] = (),
         clock: Clock | None = None,
         event_handler: Handler | Iterable[Handler] | None = None,
         world: World | None = None,
     ) -> None:
-        if not isinstance(model, Model):
-            raise ConfigurationError(f"{model!r} is no model: it needs a method respond(request)")
+        refuse_model(model)
         named = assemble_tools(tools)
         self._listeners = Listeners(assemble_handlers(event_handler))
         self._stop_requests = StopRequests()
@@ -83,7 +88,7 @@ class Agent:
                 error_policy=error_policy,
                 criteria=criteria,
             ),
-            hooks=Hooks(hooks),
+            hooks=Hooks([hooks] if isinstance(hooks, Hook) else hooks),
             backoff=backoff or Backoff(),
             listeners=self._listeners,
             stop_request=self._stop_requests.words_for,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from inspect import iscoroutinefunction
+from typing import Any
 
 from msgspec import UNSET, UnsetType
 
@@ -18,8 +19,6 @@ from whyloop.rules.continuation.error_policy_criterion import ErrorPolicyCriteri
 from whyloop.rules.continuation.limits import Limit, StepsLimit, TokenUsageLimit
 from whyloop.rules.continuation.time_limits import CumulativeExecutionTimeLimit, ExecutionTimeLimit
 from whyloop.rules.error_policy import ErrorPolicy
-
-T = TypeVar("T")
 
 DEFAULT_MAX_STEPS = 20
 DEFAULT_TIMEOUT = 300.0
@@ -43,17 +42,14 @@ def assemble_criteria(
     """
     own = [as_criterion(candidate) for candidate in _several(criteria)]
     own_kinds = {type(c) for c in own if not isinstance(c, Limit) or c.scope == "execution"}
-
-    def unless_own(kind: type, default: T) -> T | None:
-        return None if kind in own_kinds else default
-
     if max_steps is UNSET:
-        max_steps = unless_own(StepsLimit, DEFAULT_MAX_STEPS)
+        max_steps = None if _makes_way(DEFAULT_MAX_STEPS, StepsLimit, own) else DEFAULT_MAX_STEPS
     if timeout is UNSET:
         by_work = cumulative_timeout is not None or CumulativeExecutionTimeLimit in own_kinds
-        timeout = None if by_work else unless_own(ExecutionTimeLimit, DEFAULT_TIMEOUT)
+        makes_way = by_work or _makes_way(DEFAULT_TIMEOUT, ExecutionTimeLimit, own)
+        timeout = None if makes_way else DEFAULT_TIMEOUT
     if finish_reasons is UNSET:
-        finish_reasons = unless_own(FinishReasonCheck, DEFAULT_FINISH_REASONS) or ()
+        finish_reasons = () if FinishReasonCheck in own_kinds else DEFAULT_FINISH_REASONS
     if error_policy is not None and not isinstance(error_policy, ErrorPolicy):
         raise ConfigurationError(f"error_policy is an ErrorPolicy, not {error_policy!r}")
     assembled: list[Any] = []
@@ -78,6 +74,11 @@ def assemble_criteria(
     return ContinuationCriteria(*assembled)
 
 
+def _makes_way(default: float, kind: type[Limit], own: list[Any]) -> bool:
+    """True if the developer's own limits of this kind leave nothing for the default one to decide."""
+    return any(type(c) is kind and (c.scope == "execution" or c.limit <= default) for c in own)
+
+
 def assemble_tools(tools: Tool | Callable[..., Any] | Iterable[Tool | Callable[..., Any]]) -> dict[str, Tool]:
     """The tools by name; two of one name are refused."""
     assembled: dict[str, Tool] = {}
@@ -99,10 +100,20 @@ def assemble_handlers(handlers: Handler | Iterable[Handler] | None) -> list[Hand
     return given
 
 
+def refuse_model(model: object) -> None:
+    """A model yields its answer, so that the pieces of it can be heard while they arrive."""
+    respond = getattr(model, "respond", None)
+    if isinstance(model, type) or not callable(respond):
+        raise ConfigurationError(f"{model!r} is no model: it needs a method respond(request)")
+    if iscoroutinefunction(respond):
+        raise ConfigurationError(
+            f"{type(model).__name__}.respond returns its answer, and a model yields it: "
+            "write `yield ModelResponse(…)` instead of `return …`"
+        )
+
+
 def refuse_handler(handler: object) -> None:
     """An event handler is a plain function: events must not make the run wait."""
-    from inspect import iscoroutinefunction
-
     if not callable(handler):
         raise ConfigurationError(f"an event handler is a function of one event, not {handler!r}")
     if iscoroutinefunction(handler) or iscoroutinefunction(getattr(handler, "__call__", None)):  # noqa: B004

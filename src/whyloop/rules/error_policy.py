@@ -79,8 +79,11 @@ class ErrorPolicy(Struct, frozen=True):
     def with_handling(
         self, error_type: ErrorType | str, decision: ErrorHandlingDecision | str
     ) -> ErrorPolicy:
-        field = f"on_{ErrorType(error_type)}_error"
-        return replace(self, **{field: ErrorHandlingDecision(decision)})
+        """The same policy with another decision for one kind of error."""
+        if error_type not in list(ErrorType):
+            known = ", ".join(ErrorType)
+            raise ConfigurationError(f"{error_type!r} is no kind of error: choose from {known}")
+        return replace(self, **{f"on_{error_type}_error": decision})
 
     def handling_of(self, error_type: ErrorType) -> ErrorHandlingDecision:
         """What the policy says about this kind of error while retries last."""

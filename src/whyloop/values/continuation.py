@@ -93,13 +93,18 @@ class ContinuationOutcome(Struct, frozen=True, gc=False):
         return self.evaluation_for(self.resolved_by)
 
     @property
-    def failure_handling(self) -> ErrorHandlingDecision | None:
-        """What the error policy made of a failure in this step; None if nothing failed."""
+    def failure_evaluation(self) -> ContinuationEvaluation | None:
+        """What the error policy said about a failure in this step; None if nothing failed."""
         for evaluation in self.evaluations:
-            handling = evaluation.context.get("handling")
-            if handling is not None:
-                return ErrorHandlingDecision(handling) if evaluation.context["consecutive_failures"] else None
+            if "handling" in evaluation.context and evaluation.context.get("consecutive_failures"):
+                return evaluation
         return None
+
+    @property
+    def failure_handling(self) -> ErrorHandlingDecision | None:
+        """What is done about a failure in this step; None if nothing failed."""
+        evaluation = self.failure_evaluation
+        return ErrorHandlingDecision(evaluation.context["handling"]) if evaluation else None
 
     def evaluation_for(self, criterion: str | type) -> ContinuationEvaluation | None:
         """What this criterion said; of several with one name, the one that carried the day."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from whyloop.values.continuation import ContinuationEvaluation, ContinuationOutcome
+from whyloop.values.continuation import ContinuationEvaluation, ContinuationOutcome, StopReason
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.step import Step, ToolRun
 from whyloop.values.text import counted, shortened
@@ -21,7 +21,7 @@ def explain_state(state: AgentState) -> str:
     steps = state.execution_steps
     if steps:
         lines += ["", "Steps"]
-        lines += [_step_line(step) for step in steps]
+        lines += [_step_line(step, said=any(m.content for m in state.messages_of(step))) for step in steps]
     outcome = state.last_continuation_outcome or (steps[-1].outcome if steps else None)
     if outcome and outcome.evaluations:
         lines += [
@@ -57,8 +57,8 @@ def describe_tool(run: ToolRun, *, failed: bool) -> str:
     return f"{run.name} failed: {words}" if failed else f"{run.name} {words}"
 
 
-def describe_step(step: Step) -> str:
-    """What the step did, without its decision."""
+def describe_step(step: Step, *, said: bool = True) -> str:
+    """What the step did, without its decision; `said` is whether the model used words."""
     if step.model_failure is not None:
         return f"the model call failed: {shortened(step.model_failure.message, 80)}"
     if step.tool_calls:
@@ -66,7 +66,7 @@ def describe_step(step: Step) -> str:
         return "; ".join(describe_tool(run, failed=run.id in failed) for run in step.tool_calls)
     if step.interrupted is not None:
         return shortened(step.interrupted, 80)
-    return "answered"
+    return "answered" if said else "gave an empty answer"
 
 
 def _verdict(state: AgentState) -> str:
@@ -89,16 +89,20 @@ def _verdict(state: AgentState) -> str:
         return f"{verb} after {taken}."
     evaluation = outcome.resolving_evaluation
     words = f': "{evaluation.reason}"' if evaluation else ""
-    return f"{verb} after {taken} ({outcome.stop_reason}). {outcome.resolved_by} decided{words}."
+    why = "" if outcome.stop_reason is StopReason.COMPLETED else f" ({outcome.stop_reason})"
+    return f"{verb} after {taken}{why}. {outcome.resolved_by} decided{words}."
 
 
-def _step_line(step: Step) -> str:
+def _step_line(step: Step, *, said: bool) -> str:
     tokens = f"{step.usage.total:,} tokens, " if step.usage.total else ""
-    line = f"  {step.number:>3}  {describe_step(step)}  [{tokens}{_duration(step.duration_ms)}]"
+    line = f"  {step.number:>3}  {describe_step(step, said=said)}  [{tokens}{_duration(step.duration_ms)}]"
     if step.outcome is None:
         return line
-    verb = "continue" if step.outcome.should_continue else f"stop ({step.outcome.stop_reason})"
-    return f"{line}  → {verb}, {step.outcome.resolved_by}"
+    outcome = step.outcome
+    verb = "continue" if outcome.should_continue else f"stop ({outcome.stop_reason})"
+    policy = outcome.failure_evaluation
+    aside = f"; {policy.reason}" if policy and policy.criterion != outcome.resolved_by else ""
+    return f"{line}  → {verb}, {outcome.resolved_by}{aside}"
 
 
 def _duration(milliseconds: float) -> str:

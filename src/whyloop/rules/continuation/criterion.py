@@ -59,6 +59,11 @@ class FunctionCriterion(Criterion):
             return _checked(answer)
         if isinstance(answer, bool):
             answer = _ALLOW if answer else _FORBID
+        if not isinstance(answer, str):
+            raise TypeError(
+                f"{self.name} returned {shortened(repr(answer), 80)}: "
+                "return True or False, a ContinuationDecision or a ContinuationEvaluation"
+            )
         return Evaluation.from_decision(self.name, ContinuationDecision(answer))
 
 

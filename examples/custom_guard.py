@@ -1,0 +1,57 @@
+"""A rule of your own: once 100 has been refunded for one query, a person has to look at it.
+
+A criterion looks at what was done and decides whether to go on. To keep a call from running at all,
+use a hook that blocks it.
+"""
+
+from whyloop import Agent, AgentState, ContinuationDecision, ContinuationEvaluation, tool
+from whyloop.testing import ScriptedModel, call, text
+
+
+@tool
+def refund(order: str, amount: float) -> str:
+    """Pay money back for an order."""
+    return f"{amount:.2f} refunded for order {order}"
+
+
+class RefundBudget:
+    """Forbids to go on once the refunds of this execution have used up the budget."""
+
+    def __init__(self, budget: float) -> None:
+        self.budget = budget
+
+    def explain(self, state: AgentState) -> ContinuationEvaluation:
+        spent = sum(
+            call.arguments["amount"]
+            for step in state.execution_steps
+            for message in state.messages_of(step)
+            for call in message.tool_calls
+            if call.name == "refund" and not isinstance(call.arguments, str)
+        )
+        over = spent >= self.budget
+        return ContinuationEvaluation(
+            criterion="RefundBudget",
+            decision=(
+                ContinuationDecision.FORBID_CONTINUATION if over else ContinuationDecision.ALLOW_CONTINUATION
+            ),
+            reason=f"{spent:.2f} of {self.budget:.2f} refunded",
+            context={"used": spent, "limit": self.budget, "remaining": max(0.0, self.budget - spent)},
+        )
+
+
+model = ScriptedModel(
+    [
+        call("refund", {"order": "A1", "amount": 40.0}),
+        call("refund", {"order": "A2", "amount": 70.0}),
+        text("All refunded."),
+    ]
+)
+agent = Agent(model, tools=[refund], criteria=[RefundBudget(100)])
+state = agent.run_sync("Refund orders A1 and A2, and whatever else I ask for")
+
+print(state.explain())
+outcome = state.last_continuation_outcome
+assert outcome is not None
+said = outcome.evaluation_for(RefundBudget)
+print()
+print(f"stop reason: {state.stop_reason}, numbers: {said.context if said else None}")

@@ -1,0 +1,20 @@
+"""An agent with one tool, and the answer to "why did it stop?"."""
+
+from whyloop import Agent, tool
+from whyloop.testing import ScriptedModel, call, text
+
+
+@tool
+def temperature(city: str) -> float:
+    """The temperature in a city, in degrees Celsius."""
+    return {"Oslo": -3.5, "Rome": 14.0}[city]
+
+
+# The model follows a script, so this runs offline; any object with respond(request) takes its place.
+model = ScriptedModel([call("temperature", {"city": "Oslo"}), text("It is -3.5 °C in Oslo.")])
+agent = Agent(model, tools=[temperature])
+state = agent.run_sync("How cold is it in Oslo?")
+
+print(state.last_response)
+print()
+print(state.explain())

@@ -1,0 +1,118 @@
+"""From a request to the body of a chat completion."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from whyloop.models.fragments import Fragments
+from whyloop.models.parts import arguments_text, data_address
+from whyloop.models.wire import Settings
+from whyloop.values.messages import ImagePart, Message, Part, TextPart
+from whyloop.values.model import ModelRequest, ToolSpec
+
+NAME = "openai-chat"
+
+_ALWAYS_BACK = ("reasoning_details", "extra_content", "thought_signature")
+
+
+def encode(request: ModelRequest, settings: Settings, fragments: Fragments) -> bytes:
+    """The body, with the messages' own JSON joined in rather than encoded again."""
+    options = msgspec.json.encode(_options(request, settings))
+    messages = fragments.of(request.messages)
+    if request.instructions:
+        messages.insert(0, msgspec.json.encode({"role": "system", "content": request.instructions}))
+    return options[:-1] + b',"messages":[' + b",".join(messages) + b"]}"
+
+
+def encode_message(message: Message) -> bytes:
+    """One message as JSON."""
+    return msgspec.json.encode(message_document(message))
+
+
+def message_document(message: Message) -> dict[str, Any]:
+    """One message in the words of this API."""
+    if message.is_tool:
+        return {"role": "tool", "tool_call_id": message.tool_call_id, "content": message.text}
+    if message.is_assistant:
+        return _assistant(message)
+    return {"role": message.role.value, "content": _content(message.content)}
+
+
+def _assistant(message: Message) -> dict[str, Any]:
+    extras = message.extras.get(NAME, {})
+    document: dict[str, Any] = {"role": "assistant", "content": message.text or None}
+    document |= {key: extras[key] for key in _ALWAYS_BACK if key in extras}
+    if not message.tool_calls:
+        document["content"] = message.text
+        return document
+    # Hosts that think aloud want the thought back while the tools it led to are being answered,
+    # and only then.
+    if "reasoning_content" in extras:
+        document["reasoning_content"] = extras["reasoning_content"]
+    signed = extras.get("tool_calls", {})
+    document["tool_calls"] = [
+        {
+            "id": call.id,
+            "type": "function",
+            "function": {"name": call.name, "arguments": arguments_text(call)},
+            **signed.get(call.id, {}),
+        }
+        for call in message.tool_calls
+    ]
+    return document
+
+
+def _content(content: str | Sequence[Part]) -> Any:
+    return content if isinstance(content, str) else [_part(part) for part in content]
+
+
+def _part(part: Part) -> dict[str, Any]:
+    if isinstance(part, TextPart):
+        return {"type": "text", "text": part.text}
+    if isinstance(part, ImagePart):
+        return {"type": "image_url", "image_url": {"url": data_address(part)}}
+    return {"type": "file", "file": {"filename": part.name or "file", "file_data": data_address(part)}}
+
+
+def _options(request: ModelRequest, settings: Settings) -> dict[str, Any]:
+    """Everything but the messages."""
+    quirks = settings.quirks
+    options: dict[str, Any] = {"model": settings.model, "stream": settings.stream}
+    if settings.stream and "no_stream_options" not in quirks:
+        options["stream_options"] = {"include_usage": True}
+    if settings.temperature is not None:
+        options["temperature"] = settings.temperature
+    if settings.max_tokens is not None:
+        name = "max_tokens" if "max_tokens" in quirks else "max_completion_tokens"
+        options[name] = settings.max_tokens
+    if request.tools:
+        options["tools"] = [tool_document(spec) for spec in request.tools]
+        if settings.tool_choice is not None:
+            options["tool_choice"] = _tool_choice(settings.tool_choice, quirks)
+        if settings.parallel_tool_calls is not None:
+            options["parallel_tool_calls"] = settings.parallel_tool_calls
+    if settings.response_format is not None:
+        options["response_format"] = _response_format(settings.response_format)
+    return {**options, **settings.extra}
+
+
+def tool_document(spec: ToolSpec) -> dict[str, Any]:
+    """A tool in the words of this API."""
+    function = {"name": spec.name, "description": spec.description, "parameters": spec.parameters}
+    return {"type": "function", "function": function}
+
+
+def _tool_choice(choice: str, quirks: frozenset[str]) -> Any:
+    if choice == "required":
+        return "any" if "tool_choice_any" in quirks else "required"
+    if choice in ("auto", "none"):
+        return choice
+    return {"type": "function", "function": {"name": choice}}
+
+
+def _response_format(schema: Mapping[str, Any]) -> Any:
+    name = str(schema.get("title", "answer"))
+    return {"type": "json_schema", "json_schema": {"name": name, "schema": schema, "strict": True}}

@@ -1,0 +1,137 @@
+"""From the body of a chat completion to a response."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from whyloop.errors import ModelError, ResponseValidationError
+from whyloop.models.failures import stream_error
+from whyloop.models.openai_chat.request import NAME
+from whyloop.models.parts import arguments_of, new_call_id, without_calls
+from whyloop.values.messages import ToolCall
+from whyloop.values.model import FinishReason, ModelResponse, ModelSource
+from whyloop.values.usage import Usage
+
+_FINISH = {
+    "stop": FinishReason.STOP,
+    "end_turn": FinishReason.STOP,
+    "eos": FinishReason.STOP,
+    "eos_token": FinishReason.STOP,
+    "stop_sequence": FinishReason.STOP,
+    "length": FinishReason.LENGTH,
+    "max_tokens": FinishReason.LENGTH,
+    "model_length": FinishReason.LENGTH,
+    "tool_calls": FinishReason.TOOL_CALLS,
+    "function_call": FinishReason.TOOL_CALLS,
+    "content_filter": FinishReason.CONTENT_FILTER,
+    "sensitive": FinishReason.CONTENT_FILTER,
+    "error": FinishReason.ERROR,
+    "network_error": FinishReason.ERROR,
+}
+
+
+def decode(body: bytes) -> ModelResponse:
+    """The response in a complete body."""
+    try:
+        document = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ResponseValidationError(f"the response is no JSON: {error}") from None
+    if isinstance(document, dict) and document.get("error"):
+        raise stream_error(document)
+    try:
+        choice = document["choices"][0]
+        message = choice["message"]
+        calls = [_call(call) for call in message.get("tool_calls") or ()]
+        text, thought = _texts(message.get("content"))
+        return build(
+            document, message, text=text, reasoning=thought, calls=calls, word=choice.get("finish_reason")
+        )
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        raise ResponseValidationError(f"the response has no answer in it: {_shape(error)}") from None
+
+
+def build(
+    document: Mapping[str, Any],
+    message: Mapping[str, Any],
+    *,
+    text: str,
+    reasoning: str,
+    calls: list[tuple[ToolCall, Mapping[str, Any]]],
+    word: str | None,
+) -> ModelResponse:
+    """The response that a message, complete or put together from a stream, amounts to."""
+    if refusal := message.get("refusal"):
+        raise ModelError(f"the model refused: {refusal}")
+    tool_calls = tuple([call for call, _ in calls])
+    extras = _extras(message, calls)
+    return ModelResponse(
+        text=without_calls(text, tool_calls),
+        tool_calls=tool_calls,
+        finish_reason=_FINISH.get(word or "", FinishReason.OTHER),
+        usage=usage_of(document),
+        reasoning=reasoning or _reasoning(message),
+        extras={NAME: extras} if extras else {},
+        source=ModelSource(document.get("model"), document.get("id"), word),
+    )
+
+
+def usage_of(document: Mapping[str, Any]) -> Usage:
+    """The tokens, wherever this host counts them."""
+    usage = document.get("usage") or (document.get("x_groq") or {}).get("usage") or {}
+    read = usage.get("prompt_tokens_details") or {}
+    written = usage.get("completion_tokens_details") or {}
+    return Usage(
+        input=usage.get("prompt_tokens") or 0,
+        output=usage.get("completion_tokens") or 0,
+        cached=read.get("cached_tokens") or usage.get("prompt_cache_hit_tokens") or 0,
+        reasoning=written.get("reasoning_tokens") or 0,
+    )
+
+
+def signature_of(call: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What has to go back with a tool call."""
+    return {"extra_content": call["extra_content"]} if call.get("extra_content") else {}
+
+
+def _call(call: Mapping[str, Any]) -> tuple[ToolCall, Mapping[str, Any]]:
+    function = call["function"]
+    wanted = ToolCall(
+        call.get("id") or new_call_id(), function["name"], arguments_of(function.get("arguments"))
+    )
+    return wanted, signature_of(call)
+
+
+def _texts(content: Any) -> tuple[str, str]:
+    """Text and thought, from a string, nothing, or a list of parts."""
+    if content is None:
+        return "", ""
+    if isinstance(content, str):
+        return content, ""
+    texts = [part.get("text", "") for part in content if part.get("type") in ("text", "output_text")]
+    thoughts = [
+        piece.get("text", "")
+        for part in content
+        if part.get("type") == "thinking"
+        for piece in part.get("thinking") or ()
+    ]
+    return "".join(texts), "".join(thoughts)
+
+
+def _reasoning(message: Mapping[str, Any]) -> str:
+    said = message.get("reasoning_content") or message.get("reasoning")
+    return said if isinstance(said, str) else ""
+
+
+def _extras(message: Mapping[str, Any], calls: list[tuple[ToolCall, Mapping[str, Any]]]) -> dict[str, Any]:
+    keys = ("reasoning_content", "reasoning_details", "extra_content", "thought_signature")
+    extras: dict[str, Any] = {key: message[key] for key in keys if message.get(key)}
+    if signed := {call.id: signature for call, signature in calls if signature}:
+        extras["tool_calls"] = signed
+    return extras
+
+
+def _shape(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

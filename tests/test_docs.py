@@ -1,0 +1,270 @@
+"""Every snippet of the guides runs, prints what the page says it prints, and every link leads somewhere.
+
+The python blocks of a page run in order in one namespace, with `await` allowed at the top level. A text
+block right after a python or console block is what that block prints. WHYLOOP_UPDATE_DOCS=1 writes
+those text blocks anew instead of comparing them; read the difference before you keep it.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import contextlib
+import difflib
+import inspect
+import io
+import os
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+import pytest
+
+import whyloop
+import whyloop.errors
+import whyloop.events
+import whyloop.testing
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+PAGES = [
+    *(page for name in ("README.md", "CONTRIBUTING.md") if (page := ROOT / name).exists()),
+    *sorted(DOCS.rglob("*.md")),
+]
+LANGUAGES = {"python", "text", "console", "toml", "json"}
+UPDATE = bool(os.environ.get("WHYLOOP_UPDATE_DOCS"))
+
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+class Block(NamedTuple):
+    """A fenced block; `line` is that of its first line of code, counted from one."""
+
+    language: str
+    line: int
+    source: str
+    follows: bool
+    """True if only blank lines are between this block and the one before it."""
+
+
+def blocks_of(page: Path) -> list[Block]:
+    blocks: list[Block] = []
+    opened: tuple[str, int] | None = None
+    only_blanks = False
+    lines = page.read_text(encoding="utf-8").splitlines()
+    for number, line in enumerate(lines, start=1):
+        if line.startswith("```"):
+            if opened is None:
+                opened = (line[3:].strip(), number + 1)
+                continue
+            language, first = opened
+            blocks.append(Block(language, first, "\n".join(lines[first - 1 : number - 1]), only_blanks))
+            opened, only_blanks = None, True
+        elif opened is None:
+            assert "```" not in line, f"{page}:{number}: a fence starts at the beginning of its line"
+            only_blanks = only_blanks and not line.strip()
+    assert opened is None, f"{page}: the block at line {opened and opened[1]} is never closed"
+    return blocks
+
+
+def outside_blocks(page: Path) -> Iterator[tuple[int, str]]:
+    """The page's lines of prose, numbered."""
+    inside = False
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), start=1):
+        if line.startswith("```"):
+            inside = not inside
+        elif not inside:
+            yield number, line
+
+
+# Snippets
+
+
+@each_page
+def test_snippets(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = blocks_of(page)
+    module = ModuleType("__main__")
+    monkeypatch.setitem(sys.modules, "__main__", module)
+    monkeypatch.chdir(tmp_path)
+    printed: str | None = None
+    outputs: list[tuple[Block, str]] = []
+    with asyncio.Runner() as runner:
+        for block in blocks:
+            where = f"{page}:{block.line}"
+            match block.language:
+                case "python":
+                    printed = run_python(block, page, module, runner)
+                case "console":
+                    printed = run_console(block, where)
+                case "text" if block.follows and printed is not None:
+                    if UPDATE:
+                        outputs.append((block, printed))
+                    else:
+                        compare(page, block, printed)
+                    printed = None
+                case language:
+                    assert language in LANGUAGES, f"{where}: a block of {language or 'no language'}"
+                    printed = None
+    if outputs:
+        rewrite(page, outputs)
+
+
+def run_python(block: Block, page: Path, module: ModuleType, runner: asyncio.Runner) -> str:
+    """What the block prints. Its lines keep the numbers that they have on the page."""
+    source = "\n" * (block.line - 1) + block.source
+    code = compile(source, str(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        result = eval(code, module.__dict__)
+        if inspect.iscoroutine(result):
+            runner.run(result)
+    return out.getvalue()
+
+
+def run_console(block: Block, where: str) -> str:
+    """What the `$ whyloop …` lines print; of the other commands only the names are checked."""
+    out = io.StringIO()
+    for line in block.source.splitlines():
+        if not line.startswith("$ "):
+            continue
+        program, *arguments = shlex.split(line[2:], comments=True)
+        match program:
+            case "whyloop":
+                from whyloop.cli import main
+
+                with contextlib.redirect_stdout(out):
+                    status = main(arguments)
+                assert not status, f"{where}: {line[2:]!r} ended with {status}"
+            case "make":
+                targets = re.findall(
+                    r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE
+                )
+                wanted = [argument for argument in arguments if "=" not in argument]
+                assert set(wanted) <= set(targets), f"{where}: the Makefile has only {targets}"
+            case "python" | ".venv/bin/python" if arguments and arguments[0].endswith(".py"):
+                assert (ROOT / arguments[0]).is_file(), f"{where}: there is no {arguments[0]}"
+            case "pip" | "git" | "cd" | "python":
+                pass
+            case _:
+                assert program.startswith(".venv/bin/"), f"{where}: nobody checks what {program!r} does"
+    return out.getvalue()
+
+
+def compare(page: Path, block: Block, printed: str) -> None:
+    expected, actual = trimmed(block.source), trimmed(printed)
+    difference = "\n".join(difflib.unified_diff(expected, actual, "on the page", "printed", lineterm=""))
+    if difference:
+        words = f"{page}:{block.line}: the snippet above prints something else\n{difference}"
+        pytest.fail(words, pytrace=False)
+
+
+def rewrite(page: Path, outputs: list[tuple[Block, str]]) -> None:
+    """Put what was printed into the text blocks, the last first, so that the others keep their lines."""
+    lines = page.read_text(encoding="utf-8").splitlines()
+    for block, printed in reversed(outputs):
+        lines[block.line - 1 : lines.index("```", block.line - 1)] = trimmed(printed)
+    page.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def trimmed(text: str) -> list[str]:
+    lines = [line.rstrip() for line in text.splitlines()]
+    while lines and not lines[-1]:
+        lines.pop()
+    return lines
+
+
+# Links
+
+
+def anchors_of(page: Path) -> set[str]:
+    """The names that headings get on a page, as the common renderers make them."""
+    anchors: set[str] = set()
+    for _, line in outside_blocks(page):
+        if match := re.match(r"#{1,6}\s+(.*)", line):
+            slug = re.sub(r"[^\w\- ]", "", match[1].strip().lower()).replace(" ", "-")
+            anchors.add(slug if slug not in anchors else f"{slug}-1")
+    return anchors
+
+
+def links_of(page: Path) -> Iterator[tuple[int, str]]:
+    for number, line in outside_blocks(page):
+        prose = re.sub(r"`[^`]*`", "", line)
+        for target in re.findall(r"\]\(([^)\s]+)[^)]*\)|(?:href|src|srcset)=\"([^\"]+)\"", prose):
+            yield number, target[0] or target[1]
+
+
+@each_page
+def test_links(page: Path) -> None:
+    for number, target in links_of(page):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        linked = (page.parent / path).resolve() if path else page
+        assert linked.exists(), f"{page}:{number}: {target} leads nowhere"
+        if anchor:
+            assert anchor in anchors_of(linked), f"{page}:{number}: {linked.name} has no heading #{anchor}"
+
+
+def test_every_page_can_be_reached_from_the_index() -> None:
+    reached: set[Path] = set()
+    waiting = [DOCS / "index.md"]
+    while waiting:
+        page = waiting.pop()
+        if page not in reached:
+            reached.add(page)
+            targets = [target.partition("#")[0] for _, target in links_of(page)]
+            waiting += [
+                linked for target in targets if (linked := (page.parent / target).resolve()).suffix == ".md"
+            ]
+    assert sorted(set(DOCS.rglob("*.md")) - reached) == []
+
+
+# Completeness
+
+
+def missing_from(text: str, names: list[str]) -> list[str]:
+    return [name for name in names if not re.search(rf"`[^`\n]*\b{name}\b[^`\n]*`", text)]
+
+
+def test_every_public_name_is_explained_somewhere() -> None:
+    text = "\n".join(page.read_text(encoding="utf-8") for page in sorted(DOCS.rglob("*.md")))
+    assert missing_from(text, whyloop.__all__) == []
+
+
+@pytest.mark.parametrize("page", ["troubleshooting.md", "concepts/outcome.md"])
+def test_every_stop_reason_is_explained(page: str) -> None:
+    from whyloop import StopReason
+
+    assert (
+        missing_from((DOCS / page).read_text(encoding="utf-8"), [reason.value for reason in StopReason]) == []
+    )
+
+
+def test_the_table_of_events_has_every_event_with_all_its_fields() -> None:
+    rows = [
+        line
+        for line in (DOCS / "concepts/events.md").read_text(encoding="utf-8").splitlines()
+        if line.startswith("|")
+    ]
+    common = whyloop.events.AgentEvent.__struct_fields__
+    for name in whyloop.events.__all__:
+        fields = getattr(whyloop.events, name).__struct_fields__
+        own = fields if name == "AgentEvent" else fields[len(common) :]
+        (row,) = [row for row in rows if re.match(rf"\| `{name}` ", row)]
+        assert missing_from(row, list(own)) == [], row
+
+
+def test_every_exception_is_explained() -> None:
+    names = [name for name, value in vars(whyloop.errors).items() if inspect.isclass(value)]
+    assert missing_from((DOCS / "concepts/errors.md").read_text(encoding="utf-8"), names) == []
+
+
+def test_every_helper_for_tests_is_explained() -> None:
+    assert (
+        missing_from((DOCS / "concepts/testing.md").read_text(encoding="utf-8"), whyloop.testing.__all__)
+        == []
+    )

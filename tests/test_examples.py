@@ -1,0 +1,54 @@
+"""Every example runs as it is, offline, and says what it is there to say."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+
+KEY_LINES = {
+    "quickstart.py": [
+        "It is -3.5 °C in Oslo.",
+        "Completed after 2 steps (completed).",
+        "stop    ToolCallPresenceCheck  The model answered and asked for no tools",
+    ],
+    "custom_guard.py": [
+        'Stopped after 2 steps (guard). RefundBudget decided: "110.00 of 100.00 refunded".',
+        "stop reason: guard, numbers: {'used': 110.0, 'limit': 100, 'remaining': 0.0}",
+    ],
+    "error_policy.py": [
+        "stop on any error: failed (error)",
+        "retry once: failed (retry_limit)",
+        "  step 2: Tool error after 2 consecutive failures (max: 1)",
+        "retry three times: completed (completed)",
+        "busy provider: completed, waited [1.0, 7] seconds",
+    ],
+    "pause_and_resume.py": [
+        "Stopped after 1 step (user_requested).",
+        "The draft waits for Ann's approval",
+        "Completed after 3 steps (completed).",
+        "8.0 of 60 s of work used",
+        "worked 8 s, waited for a person 3600 s",
+    ],
+}
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.py")))
+def test_example(name: str, tmp_path: Path) -> None:
+    run = subprocess.run(
+        [sys.executable, "-X", "utf8", "-W", "error", EXAMPLES / name],
+        cwd=tmp_path,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=60,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stderr == ""
+    for line in KEY_LINES[name]:
+        assert line in run.stdout
+    assert len((EXAMPLES / name).read_text(encoding="utf-8").splitlines()) < 60
