@@ -77,9 +77,9 @@ async def _agno(steps: int) -> float:
 
     async def ainvoke(_: Any, *__: Any, **___: Any) -> Any:
         spent = usage.MessageMetrics(input_tokens=90, output_tokens=10, total_tokens=100)
-        if not (id := script.next_call()):
+        if not (call_id := script.next_call()):
             return response(role="assistant", content=ANSWER, response_usage=spent)
-        call = {"id": id, "type": "function", "function": {"name": "lookup", "arguments": ARGUMENTS}}
+        call = {"id": call_id, "type": "function", "function": {"name": "lookup", "arguments": ARGUMENTS}}
         return response(role="assistant", tool_calls=[call], response_usage=spent)
 
     rest = ("invoke", "invoke_stream", "ainvoke_stream")
@@ -100,8 +100,8 @@ async def _pydantic_ai(steps: int) -> float:
 
     async def respond(_: Any, __: Any) -> Any:
         part: Any = messages.TextPart(ANSWER)
-        if id := script.next_call():
-            part = messages.ToolCallPart("lookup", ARGUMENTS, tool_call_id=id)
+        if call_id := script.next_call():
+            part = messages.ToolCallPart("lookup", ARGUMENTS, tool_call_id=call_id)
         spent = usage.RequestUsage(input_tokens=90, output_tokens=10)  # Else it would count words.
         return messages.ModelResponse(parts=[part], usage=spent)
 
@@ -120,9 +120,9 @@ async def _openai_agents(steps: int) -> float:
     script = _Script(steps)
 
     async def get_response(_: Any, *__: Any, **___: Any) -> Any:
-        if id := script.next_call():
+        if call_id := script.next_call():
             item = responses.ResponseFunctionToolCall(
-                type="function_call", call_id=id, name="lookup", arguments=ARGUMENTS
+                type="function_call", call_id=call_id, name="lookup", arguments=ARGUMENTS
             )
         else:
             text = responses.ResponseOutputText(type="output_text", text=ANSWER, annotations=[])
@@ -150,8 +150,8 @@ async def _langgraph(steps: int) -> float:
 
     async def agenerate(_: Any, *__: Any, **___: Any) -> Any:
         spent = {"input_tokens": 90, "output_tokens": 10, "total_tokens": 100}
-        if id := script.next_call():
-            call = {"id": id, "name": "lookup", "args": {"key": "alpha", "limit": 3}}
+        if call_id := script.next_call():
+            call = {"id": call_id, "name": "lookup", "args": {"key": "alpha", "limit": 3}}
             message = messages.AIMessage("", tool_calls=[call], usage_metadata=spent)
         else:
             message = messages.AIMessage(ANSWER, usage_metadata=spent)
@@ -160,7 +160,9 @@ async def _langgraph(steps: int) -> float:
     kind = property(lambda _: "offline")
     model = _subclass(chat.BaseChatModel, _agenerate=agenerate, _generate=_unused, _llm_type=kind)()
     lookup = tools.StructuredTool.from_function(coroutine=script.tool())
-    bound = model.bind(tools=[import_module("langchain_core.utils.function_calling").convert_to_openai_tool(lookup)])
+    bound = model.bind(
+        tools=[import_module("langchain_core.utils.function_calling").convert_to_openai_tool(lookup)]
+    )
 
     async def ask(state: dict[str, Any]) -> dict[str, Any]:
         return {"messages": [await bound.ainvoke(state["messages"])]}
@@ -188,11 +190,11 @@ async def _smolagents(steps: int) -> float:
 
     def generate(_: Any, *__: Any, **___: Any) -> Any:
         # It ends with a tool of its own: an answer in words would be an error.
-        id, name, arguments = script.next_call(), "lookup", ARGUMENTS
-        if not id:
-            id, name, arguments = "answer", "final_answer", f'{{"answer": "{ANSWER}"}}'
+        call_id, name, arguments = script.next_call(), "lookup", ARGUMENTS
+        if not call_id:
+            call_id, name, arguments = "answer", "final_answer", f'{{"answer": "{ANSWER}"}}'
         wanted = models.ChatMessageToolCallFunction(name=name, arguments=arguments)
-        call = models.ChatMessageToolCall(id=id, type="function", function=wanted)
+        call = models.ChatMessageToolCall(id=call_id, type="function", function=wanted)
         spent = usage.TokenUsage(input_tokens=90, output_tokens=10)
         return models.ChatMessage(role="assistant", content="", tool_calls=[call], token_usage=spent)
 

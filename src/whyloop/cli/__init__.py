@@ -22,7 +22,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     try:
         if args.run is None:
-            parser.print_help()
+            sys.stdout.write(parser.format_help())
             code = 0
         else:
             code = args.run(args)

@@ -23,7 +23,17 @@ _ASSISTANT, _TOOL = MessageRole.ASSISTANT, MessageRole.TOOL
 class Draft:
     """Whatever has come of a step so far, so that it can be recorded whenever it is cut off."""
 
-    __slots__ = ("_world", "deadline", "failures", "interrupted", "ran", "response", "started_at", "unrun")
+    __slots__ = (
+        "_world",
+        "cut",
+        "deadline",
+        "failures",
+        "interrupted",
+        "ran",
+        "response",
+        "started_at",
+        "unrun",
+    )
 
     def __init__(self, world: World, started_at: datetime, deadline: datetime | None) -> None:
         self._world = world
@@ -31,6 +41,7 @@ class Draft:
         self.deadline = deadline
         self.response: ModelResponse | None = None
         self.ran: dict[int, Ran] = {}
+        self.cut: dict[int, float] = {}
         self.failures: list[Failure] = []
         self.unrun: str | None = None
         self.interrupted: str | None = None
@@ -60,7 +71,7 @@ class Draft:
         )
         runs: list[ToolRun] = []
         for index, call in enumerate(calls):
-            result, duration = self.ran.get(index) or self._not_completed()
+            result, duration = self.ran.get(index) or self._not_completed(index)
             call_id, name, error = call.id, call.name, result.error
             runs.append(ToolRun(call_id, name, error is None, error, duration))
             messages.append(Message(_TOOL, result.content, (), call_id, name))
@@ -83,7 +94,7 @@ class Draft:
         )
         return step, messages
 
-    def _not_completed(self) -> Ran:
+    def _not_completed(self, index: int) -> Ran:
         """What stands for the result of a call that was not run, or not to its end."""
         words = self.unrun or self.interrupted or "it was not run"
-        return ToolResult(f"Not completed: {words}", f"not completed: {words}"), 0.0
+        return ToolResult(f"Not completed: {words}", f"not completed: {words}"), self.cut.get(index, 0.0)

@@ -46,8 +46,7 @@ async def _run(kit: Kit, emit: Emitter, state: AgentState, draft: Draft, index: 
     try:
         result = await run(kit, call, context)
     except asyncio.CancelledError:
-        duration = (world.monotonic() - started) * 1000
-        emit(ToolCallCompleted, world.now(), name, call_id, False, "cut off", duration, "")
+        draft.cut[index] = (world.monotonic() - started) * 1000
         raise
     duration = (world.monotonic() - started) * 1000
     error = result.error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from whyloop.errors import DeadlineExceeded, ResponseValidationError, ScriptError, leave_state
-from whyloop.events import AgentStepStarted, StreamChunkReceived
+from whyloop.events import AgentStepStarted, StreamChunkReceived, ToolCallCompleted
 from whyloop.loop.draft import Draft
 from whyloop.loop.emit import Emitter
 from whyloop.loop.hooks import expected
@@ -16,6 +16,7 @@ from whyloop.loop.waiting import within
 from whyloop.rules.classify import model_failure
 from whyloop.values.model import ModelRequest, ModelResponse, TextDelta
 from whyloop.values.state import AgentState
+from whyloop.values.step import Step
 
 CANCELLED = "The task that ran it was cancelled"
 OUT_OF_TIME = "Cut off: the time for this execution was up"
@@ -37,11 +38,21 @@ async def take_step(kit: Kit, state: AgentState) -> AgentState:
         draft.interrupted, cancelled = CANCELLED, error
         state = state.with_stop_request(CANCELLED)
     step, messages = draft.finished(state, world.now(), world.monotonic() - stopwatch)
+    if len(draft.ran) < len(step.tool_calls):
+        _tell_unfinished(emit, step, draft)
     state = record_step(kit, emit, state, step, messages)
     if cancelled is not None:
         leave_state(cancelled, state)
         raise cancelled
     return state
+
+
+def _tell_unfinished(emit: Emitter, step: Step, draft: Draft) -> None:
+    """Nobody who heard of a call is left without its end, also when it was cut off or never run."""
+    for index, run in enumerate(step.tool_calls):
+        if index not in draft.ran:
+            words = run.error or ""
+            emit(ToolCallCompleted, step.completed_at, run.name, run.id, False, words, run.duration_ms, words)
 
 
 async def _attempt(kit: Kit, emit: Emitter, state: AgentState, draft: Draft) -> None:

@@ -17,6 +17,7 @@ from whyloop.errors import (
     WhyloopError,
 )
 from whyloop.models.failures import http_error
+from whyloop.models.secrets import REMOVED
 from whyloop.models.sse import EventParser
 from whyloop.models.wire import Settings, WireFormat
 from whyloop.values.model import ModelRequest, ModelResponse, TextDelta
@@ -38,6 +39,7 @@ class HttpModel:
         *,
         base_url: str,
         api_key: str | None = None,
+        secret: str | None = None,
         headers: Mapping[str, str] | None = None,
         timeout: float = DEFAULT_TIMEOUT,
         max_concurrency: int | None = None,
@@ -51,7 +53,7 @@ class HttpModel:
         self.wire = wire
         self.settings = settings
         self.url = base_url.rstrip("/") + wire.path(settings)
-        self._api_key = api_key
+        self._secret = secret or api_key
         self._headers = {
             "content-type": "application/json",
             "accept": "text/event-stream" if settings.stream else "application/json",
@@ -130,8 +132,8 @@ class HttpModel:
 
     def _without_key(self, error: WhyloopError) -> WhyloopError:
         """The error, with the key taken out should a provider have repeated it."""
-        if self._api_key and self._api_key in str(error):
-            error.args = (str(error).replace(self._api_key, "[key removed]"), *error.args[1:])
+        if self._secret and self._secret in str(error):
+            error.args = (str(error).replace(self._secret, REMOVED), *error.args[1:])
         return error
 
 

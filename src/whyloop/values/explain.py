@@ -35,7 +35,7 @@ def explain_state(state: AgentState) -> str:
 def headline(outcome: ContinuationOutcome) -> str:
     """One line: continue or stop, who decided, in which words."""
     evaluation = outcome.resolving_evaluation
-    words = f": {evaluation.reason}" if evaluation else ", since there is no criterion to ask"
+    words = f": {_reason(evaluation)}" if evaluation else ", since there is no criterion to ask"
     if outcome.should_continue:
         return f"Continued, decided by {outcome.resolved_by}{words}"
     return f"Stopped ({outcome.stop_reason}), decided by {outcome.resolved_by}{words}"
@@ -51,14 +51,20 @@ def evaluation_lines(evaluations: tuple[ContinuationEvaluation, ...]) -> list[st
 
 def describe_tool(run: ToolRun, *, failed: bool) -> str:
     """One tool call and how it went: "search_entities failed: no such index"."""
+    name = shortened(run.name, 64)
     if run.success:
-        return f"{run.name} ok"
+        return f"{name} ok"
     words = shortened(run.error or "no reason given", 80)
-    return f"{run.name} failed: {words}" if failed else f"{run.name} {words}"
+    return f"{name} failed: {words}" if failed else f"{name} {words}"
 
 
 def describe_step(step: Step, *, said: bool = True) -> str:
     """What the step did, without its decision; `said` is whether the model used words."""
+    notes = step.source.notes if step.source else ()
+    return "; ".join([*(shortened(note, 200) for note in notes), _deeds(step, said=said)])
+
+
+def _deeds(step: Step, *, said: bool) -> str:
     if step.model_failure is not None:
         return f"the model call failed: {shortened(step.model_failure.message, 80)}"
     if step.tool_calls:
@@ -88,7 +94,7 @@ def _verdict(state: AgentState) -> str:
     if outcome is None:
         return f"{verb} after {taken}."
     evaluation = outcome.resolving_evaluation
-    words = f': "{evaluation.reason}"' if evaluation else ""
+    words = f": {_reason(evaluation)}" if evaluation else ""
     why = "" if outcome.stop_reason is StopReason.COMPLETED else f" ({outcome.stop_reason})"
     return f"{verb} after {taken}{why}. {outcome.resolved_by} decided{words}."
 
@@ -101,8 +107,12 @@ def _step_line(step: Step, *, said: bool) -> str:
     outcome = step.outcome
     verb = "continue" if outcome.should_continue else f"stop ({outcome.stop_reason})"
     policy = outcome.failure_evaluation
-    aside = f"; {policy.reason}" if policy and policy.criterion != outcome.resolved_by else ""
+    aside = f"; {_reason(policy)}" if policy and policy.criterion != outcome.resolved_by else ""
     return f"{line}  → {verb}, {outcome.resolved_by}{aside}"
+
+
+def _reason(evaluation: ContinuationEvaluation) -> str:
+    return shortened(evaluation.reason, 300).rstrip(".")
 
 
 def _duration(milliseconds: float) -> str:

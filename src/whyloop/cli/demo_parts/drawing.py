@@ -40,7 +40,8 @@ _LOOKS = {
     Kind.SAID: ("◆", "blue", "", ""),
     Kind.DONE: ("✓", "green", "bold", ""),
     Kind.FAILED: ("✗", "red", "bold red", ""),
-    Kind.DETAIL: ("", "", "", "dim"),
+    Kind.RESULT: ("", "", "", "dim"),
+    Kind.ERROR: ("", "", "", ""),
     Kind.POLICY: ("↻", "yellow", "bold yellow", "dim"),
     Kind.GO_ON: ("→", "cyan", "bold cyan", "dim"),
     Kind.COMPLETE: ("■", "green", "bold green", ""),
@@ -66,7 +67,8 @@ def row(line: Line) -> RenderableType:
     words = Text.assemble((line.head, head_style), gap, (line.text, style))
     grid = Table.grid(expand=True)
     grid.add_column(width=4)
-    grid.add_column(ratio=1)
+    # A result is worth a glance, so it gets one line; everything else is shown to its end.
+    grid.add_column(ratio=1, no_wrap=line.kind is Kind.RESULT, overflow="ellipsis")
     grid.add_column(justify="right", no_wrap=True)
     grid.add_row(Text(f" {sign}", style=sign_style), words, Text(f"  {line.measure}", style="dim"))
     return Padding(grid, (1, 0, 0, 0)) if line.kind in (Kind.QUERY, Kind.WAITED) else grid

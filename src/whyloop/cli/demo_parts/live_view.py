@@ -56,6 +56,8 @@ class LiveView:
     def __call__(self, event: AgentEvent) -> None:
         for line in self._narrator.lines(event):
             self._console.print(drawing.row(line))
+        if self._live is not None:
+            self._live.refresh()
 
     def close(self, state: AgentState) -> None:
         """The explanation: the verdict, then what each rule said."""

@@ -36,7 +36,8 @@ class Kind(Enum):
     SAID = auto()
     DONE = auto()
     FAILED = auto()
-    DETAIL = auto()
+    RESULT = auto()
+    ERROR = auto()
     POLICY = auto()
     GO_ON = auto()
     COMPLETE = auto()
@@ -105,13 +106,12 @@ class Narrator:
         return [Line(Kind.SAID, safe(self._text))] if event.is_complete else []
 
     def _tool(self, event: ToolCallCompleted) -> list[Line]:
-        kind = Kind.DONE if event.success else Kind.FAILED
-        detail = event.result if event.success else event.error or "it did not say why"
-        arguments = self._arguments.get(event.tool_call_id, "")
-        return [
-            Line(kind, arguments, brief(event.tool), duration(event.duration_ms / 1000)),
-            Line(Kind.DETAIL, brief(detail)),
-        ]
+        tool, arguments = brief(event.tool), self._arguments.get(event.tool_call_id, "")
+        took = duration(event.duration_ms / 1000)
+        if event.success:
+            return [Line(Kind.DONE, arguments, tool, took), Line(Kind.RESULT, brief(event.result))]
+        error = brief(event.error or "it did not say why")
+        return [Line(Kind.FAILED, arguments, tool, took), Line(Kind.ERROR, error)]
 
     def _decision(self, event: AgentStepCompleted) -> list[Line]:
         outcome, said = event.outcome, event.outcome.resolving_evaluation

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from itertools import count
 from typing import Annotated, Any, Literal
 
 from msgspec import Struct
@@ -42,6 +43,7 @@ class PartnerDesk:
         self.entities = {entity.id: entity for entity in ENTITIES}
         self.lead_created = asyncio.Event()
         self._outages = outages
+        self._lead_numbers = count(1 + sum(entity.kind == "lead" for entity in ENTITIES))
 
     @property
     def tools(self) -> tuple[Callable[..., Any], ...]:
@@ -66,8 +68,7 @@ class PartnerDesk:
     ) -> Entity:
         """Enter a partner as a lead of a program."""
         program, partner = self._known(program_id), self._known(partner_id)
-        number = sum(entity.kind == "lead" for entity in self.entities.values()) + 1
-        lead = Entity(f"lead-{number}", "lead", f"{partner.name} in {program.name}")
+        lead = Entity(f"lead-{next(self._lead_numbers)}", "lead", f"{partner.name} in {program.name}")
         self.entities[lead.id] = lead
         self.lead_created.set()
         return lead

@@ -56,7 +56,7 @@ def _plain(line: Line) -> str:
             return f"  {line.head}({line.text}) ok{measure}"
         case Kind.FAILED:
             return f"  {line.head}({line.text}) failed{measure}" if measure else _words(line)
-        case Kind.DETAIL:
+        case Kind.RESULT | Kind.ERROR:
             return f"    {line.text}"
         case Kind.POLICY | Kind.GO_ON | Kind.COMPLETE | Kind.STOP:
             return f"  {line.head}, {line.text}{measure}"

@@ -11,6 +11,8 @@ from whyloop.values.text import counted, shortened
 ARGUMENTS_SHOWN = 3
 ARGUMENT_LENGTH = 30
 
+_LONG_UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"))
+
 
 def safe(text: str) -> str:
     """The text without anything that could steer a terminal; line ends stay."""
@@ -43,7 +45,5 @@ def duration(seconds: float) -> str:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 120:
         return f"{seconds:.1f} s"
-    for size, noun in ((86_400, "day"), (3_600, "hour"), (60, "minute")):
-        if seconds >= 2 * size or (noun == "day" and seconds >= size):
-            return counted(int(seconds // size), noun)
-    return counted(int(seconds // 60), "minute")
+    size, noun = next(unit for unit in _LONG_UNITS if seconds >= unit[0])
+    return counted(int(seconds // size), noun)

@@ -1,0 +1,117 @@
+"""From a name like "anthropic:claude-sonnet-4-5" to a model that can be asked."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from whyloop.errors import ConfigurationError
+from whyloop.models.presets import PRESETS, Preset
+from whyloop.models.wire import Settings, ToolChoice, WireFormat
+
+if TYPE_CHECKING:
+    from whyloop.models.http import HttpModel
+
+_WIRES = {
+    "openai-chat": ("whyloop.models.openai_chat.client", "OpenAIChat"),
+    "openai-responses": ("whyloop.models.openai_responses.client", "OpenAIResponses"),
+    "anthropic": ("whyloop.models.anthropic.client", "AnthropicMessages"),
+    "gemini": ("whyloop.models.gemini.client", "GeminiContent"),
+}
+
+
+def load(
+    name: str,
+    *,
+    base_url: str | None = None,
+    api_key: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    timeout: float = 120.0,
+    max_concurrency: int | None = None,
+    temperature: float | None = None,
+    max_tokens: int | None = None,
+    tool_choice: ToolChoice | None = None,
+    parallel_tool_calls: bool | None = None,
+    response_format: Mapping[str, Any] | None = None,
+    stream: bool = True,
+    **extra: Any,
+) -> HttpModel:
+    """The model that a name stands for; whatever is missing is told here, before the first request.
+
+    Keywords that whyloop does not know go into every request as they are.
+    """
+    provider, _, model = name.partition(":")
+    preset = PRESETS.get(provider)
+    if preset is None:
+        raise ConfigurationError(f"{provider!r} is no provider that whyloop knows: {', '.join(PRESETS)}")
+    if not model:
+        raise ConfigurationError(f"{name!r} names no model: write provider:model, such as openai:gpt-5")
+    address = _address(provider, preset, base_url)
+    key = _key(provider, preset, api_key, own_address=base_url is not None)
+    settings = Settings(
+        model=model,
+        stream=stream,
+        temperature=temperature,
+        max_tokens=max_tokens,
+        tool_choice=tool_choice,
+        parallel_tool_calls=parallel_tool_calls,
+        response_format=response_format,
+        extra=extra,
+        quirks=preset.quirks,
+    )
+    if preset.key_header and key:
+        headers = {preset.key_header: key, **(headers or {})}
+    return _http_model()(
+        _wire(preset.wire),
+        settings,
+        base_url=address,
+        api_key=None if preset.key_header else key,
+        secret=key,
+        headers=headers,
+        timeout=timeout,
+        max_concurrency=max_concurrency,
+    )
+
+
+def _address(provider: str, preset: Preset, given: str | None) -> str:
+    address = given or (
+        os.environ.get(preset.address_variable) if preset.address_variable else preset.base_url
+    )
+    if not address:
+        raise ConfigurationError(
+            f"{provider} has its own address for everyone: set {preset.address_variable} or pass base_url=…"
+        )
+    parts = urlsplit(address)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigurationError(f"{address!r} is no address: write http://… or https://… with a host")
+    if preset.address_variable and not given and not parts.path.rstrip("/").endswith("/v1"):
+        return address.rstrip("/") + "/openai/v1"
+    return address
+
+
+def _key(provider: str, preset: Preset, given: str | None, *, own_address: bool) -> str | None:
+    key = given or (os.environ.get(preset.key) if preset.key else None)
+    if not key and preset.key and not own_address:
+        raise ConfigurationError(f"there is no key for {provider}: set {preset.key} or pass api_key=…")
+    if key and not key.isascii():
+        raise ConfigurationError(f"the key for {provider} has characters in it that no key has")
+    return key.strip() if key else None
+
+
+def _wire(name: str) -> WireFormat:
+    module, wire = _WIRES[name]
+    made: WireFormat = getattr(importlib.import_module(module), wire)()
+    return made
+
+
+def _http_model() -> type[HttpModel]:
+    try:
+        from whyloop.models.http import HttpModel
+    except ImportError as error:
+        raise ConfigurationError(
+            f"talking to a real model needs an HTTP client: pip install 'whyloop[models]' ({error})"
+        ) from None
+    return HttpModel

@@ -1,0 +1,185 @@
+"""The command line: what it prints, what it returns, and what it loads."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from whyloop import __version__
+from whyloop.cli import main
+from whyloop.cli.demo_parts.scenario import play
+from whyloop.cli.demo_parts.scenarios import SCENARIOS
+
+WHYLOOP = [sys.executable, "-c", "import sys; from whyloop.cli import main; sys.exit(main())"]
+
+
+def run(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
+    code = main(list(argv))
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
+
+
+def test_alone_it_prints_help(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys)
+    assert code == 0
+    assert "usage: whyloop" in out
+    assert "demo" in out
+
+
+def test_it_tells_its_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"whyloop {__version__}\n"
+
+
+def test_the_demo_alone_shows_the_natural_end_and_where_the_others_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, out, _ = run(capsys, "demo")
+    assert code == 0
+    assert out.startswith("whyloop demo natural-end: ")
+    assert "whyloop demo --list" in out
+    assert out.endswith(f"{play(SCENARIOS['natural-end']).explain()}\n")
+
+
+def test_a_scenario_that_was_asked_for_comes_without_the_hint(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--list" not in run(capsys, "demo", "guard")[1]
+
+
+def test_the_list_names_every_scenario(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "demo", "--list")
+    assert code == 0
+    for name, scenario in SCENARIOS.items():
+        assert f"  {name} " in out
+        assert scenario.title in out
+
+
+def test_a_scenario_that_does_not_exist_is_refused_with_the_names(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "demo", "nope")
+    assert code == 2
+    assert out == ""
+    assert "there is no scenario 'nope'" in err
+    assert all(name in err for name in SCENARIOS)
+
+
+def test_all_tells_every_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "demo", "all")
+    assert code == 0
+    for name, scenario in SCENARIOS.items():
+        assert f"{name}: {scenario.title}\n  {play(scenario).explain().splitlines()[0]}\n" in out
+
+
+def test_json_is_one_document_with_the_whole_trace(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "demo", "steps-limit", "--json")
+    assert code == 0
+    document = json.loads(out)
+    state = play(SCENARIOS["steps-limit"])
+    assert document["scenario"] == "steps-limit"
+    assert (document["status"], document["stop_reason"]) == ("stopped", "steps_limit")
+    assert document["resolved_by"] == "StepsLimit"
+    assert document["last_response"] == "Perhaps Aurora Data took it over."
+    assert document["usage"] == {"input": 1_493, "output": 105, "total": 1_598}
+    assert document["times"]["wall_seconds"] == document["times"]["active_seconds"] == 4.21
+    assert [step["outcome"] for step in document["steps"]] == [
+        step.outcome.to_dict() for step in state.steps if step.outcome
+    ]
+    call = document["steps"][0]["tool_calls"][0]
+    assert (call["arguments"], call["result"]) == ({"query": "baltic", "kind": "partner"}, "[]")
+
+
+def test_json_of_all_is_a_list(capsys: pytest.CaptureFixture[str]) -> None:
+    documents = json.loads(run(capsys, "demo", "all", "--json")[1])
+    assert [document["scenario"] for document in documents] == list(SCENARIOS)
+
+
+def test_a_picture_is_written_where_it_was_asked_for(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "run.svg"
+    code, out, _ = run(capsys, "demo", "guard", "--svg", str(path))
+    assert (code, out) == (0, f"Wrote {path}\n")
+    assert path.read_text(encoding="utf-8").startswith("<svg")
+
+
+def test_a_picture_of_all_or_nowhere_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert run(capsys, "demo", "all", "--svg", str(tmp_path / "run.svg"))[0] == 2
+    code, _, err = run(capsys, "demo", "guard", "--svg", str(tmp_path / "none" / "run.svg"))
+    assert code == 1
+    assert "cannot write" in err
+
+
+def test_ctrl_c_ends_quietly(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("whyloop.cli.demo_parts.scenario.play", interrupted)
+    assert run(capsys, "demo") == (130, "", "")
+
+
+@pytest.mark.parametrize("arguments", [["demo"], ["demo", "all", "--json"], ["demo", "--list"], []])
+def test_a_reader_who_goes_away_gets_no_traceback(arguments: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        ended = subprocess.run([*WHYLOOP, *arguments], stdout=writing, stderr=subprocess.PIPE, check=False)
+    finally:
+        os.close(writing)
+    assert (ended.returncode, ended.stderr) == (141, b"")
+
+
+@pytest.mark.parametrize("arguments", [["demo", "--list"], ["demo"], ["demo", "--json"], ["demo", "all"]])
+def test_rich_is_loaded_only_to_draw(arguments: list[str]) -> None:
+    program = f"import sys, whyloop.cli; whyloop.cli.main({arguments!r}); sys.exit('rich' in sys.modules)"
+    ended = subprocess.run([sys.executable, "-c", program], stdout=subprocess.DEVNULL, check=False)
+    assert ended.returncode == 0
+
+
+def test_an_encoding_that_lacks_a_character_does_not_end_the_run() -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    ended = subprocess.run([*WHYLOOP, "demo"], capture_output=True, check=True, env=environment)
+    assert b"Completed after 3 steps" in ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("scenario", "words"),
+    [("guard", "Stopped after 2 steps: guard"), ("all", "A session goes on after three days")],
+)
+def test_on_a_terminal_it_draws(scenario: str, words: str) -> None:
+    shown = _on_a_terminal(["demo", scenario, "--fast"], TERM="xterm-256color")
+    assert words in shown
+    assert "\x1b[" in shown
+
+
+def test_on_a_terminal_that_can_only_print_it_is_plain() -> None:
+    shown = _on_a_terminal(["demo", "guard"], TERM="dumb")
+    assert "Stopped after 2 steps (guard)." in shown
+    assert "\x1b" not in shown
+
+
+def _on_a_terminal(arguments: list[str], **variables: str) -> str:
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "COLUMNS": "100", "LINES": "40", **variables}
+    try:
+        with subprocess.Popen([*WHYLOOP, *arguments], stdout=theirs, env=environment) as running:
+            os.close(theirs)
+            shown = b""
+            while chunk := _read(ours):
+                shown += chunk
+        assert running.returncode == 0
+    finally:
+        os.close(ours)
+    return shown.decode()
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65_536)
+    except OSError:  # how some systems say that the other end is closed
+        return b""

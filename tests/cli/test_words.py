@@ -1,0 +1,74 @@
+"""What comes from models and tools is made safe and short before anybody sees it."""
+
+from __future__ import annotations
+
+import pytest
+
+from whyloop import ContinuationDecision, ContinuationEvaluation, ContinuationOutcome
+from whyloop.cli.demo_parts.headroom import headroom_of
+from whyloop.cli.demo_parts.words import brief, duration, safe, summary
+
+
+@pytest.mark.parametrize("steering", ["\x1b[31m", "\x1b]0;title\x07", "\r", "\x9b2J", "\u202e", "\x00"])
+def test_nothing_that_steers_a_terminal_is_left(steering: str) -> None:
+    assert all(char.isprintable() for char in safe(f"a{steering}b"))
+
+
+def test_line_ends_stay_until_a_text_is_made_brief() -> None:
+    assert safe("one\ntwo") == "one\ntwo"
+    assert brief("one\ntwo") == "one two"
+
+
+def test_a_summary_has_the_first_three_arguments_and_says_that_there_are_more() -> None:
+    assert summary({"query": "dbplus", "types": ["program"]}) == "query: 'dbplus', types: [\"program\"]"
+    assert summary({"a": 1, "b": None, "c": True, "d": 4}) == "a: 1, b: null, c: true, …"
+
+
+def test_a_long_argument_is_cut() -> None:
+    assert summary({"query": "x" * 99}) == f"query: '{'x' * 29}…'"
+
+
+def test_arguments_that_are_no_object_are_shown_as_they_came() -> None:
+    assert summary('{"query": ') == '{"query":'
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.0, "0 ms"),
+        (0.42, "420 ms"),
+        (1.5, "1.5 s"),
+        (119.0, "119.0 s"),
+        (150.0, "2 minutes"),
+        (7_300.0, "2 hours"),
+        (90_000.0, "1 day"),
+        (3 * 86_400.0, "3 days"),
+    ],
+)
+def test_a_duration_comes_in_the_unit_that_suits_it(seconds: float, words: str) -> None:
+    assert duration(seconds) == words
+
+
+def test_headroom_is_what_the_rules_report_and_nothing_else() -> None:
+    outcome = _outcome(
+        ("StepsLimit", {"used": 3, "limit": 20}),
+        ("TokenUsageLimit", {"used": 1_598, "limit": 8_000}),
+        ("ExecutionTimeLimit", {"used": 19.0, "limit": 30}),
+        ("MyBudget", {"used": 5, "limit": 2}),
+        ("Odd", {"used": "all", "limit": 2}),
+        ("Silent", {}),
+    )
+    rooms = headroom_of(outcome)
+    assert [f"{room.label} {room}" for room in rooms] == [
+        "steps 3 of 20",
+        "tokens 1,598 of 8,000",
+        "time 19.0 of 30 s",
+        "MyBudget 5 of 2",
+    ]
+    assert [room.share for room in rooms] == [0.15, pytest.approx(0.19975), pytest.approx(19 / 30), 1.0]
+
+
+def _outcome(*reports: tuple[str, dict[str, object]]) -> ContinuationOutcome:
+    allow = ContinuationDecision.ALLOW_CONTINUATION
+    evaluations = tuple(ContinuationEvaluation(name, allow, "", context) for name, context in reports)
+    return ContinuationOutcome(allow, "StepsLimit", None, evaluations)

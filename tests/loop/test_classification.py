@@ -1,0 +1,230 @@
+"""Every way in which a step can fail, and what kind of error that is to the policy."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from tests.support import RespondingModel, assert_readable, broken, echo, requests_of, scripted
+from whyloop import (
+    Agent,
+    AgentState,
+    AgentStatus,
+    ErrorPolicy,
+    ErrorPolicyCriterion,
+    ErrorType,
+    Failure,
+    ModelRequest,
+    ModelResponse,
+    TextDelta,
+    ToolCall,
+    tool,
+)
+from whyloop.errors import (
+    ModelError,
+    RateLimitError,
+    RequestTimeoutError,
+    ResponseValidationError,
+    ToolExecutionError,
+    ToolTimeoutError,
+)
+from whyloop.testing import assert_stopped, call, calls
+
+
+@tool
+async def add(a: int, b: int) -> int:
+    """Adds two numbers."""
+    return a + b
+
+
+def failure_of(state: AgentState) -> Failure:
+    """The failure of a run that stopped at its first error."""
+    assert state.status is AgentStatus.FAILED
+    assert_stopped(state, reason="error", by=ErrorPolicyCriterion)
+    outcome = state.last_continuation_outcome
+    assert outcome is not None
+    said = outcome.evaluation_for(ErrorPolicyCriterion)
+    assert said is not None
+    failure = state.steps[-1].failures[0]
+    assert said.context["error_type"] == failure.type.value
+    assert_readable(state)
+    return failure
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (ModelError("down"), "model"),
+        (ModelError("I will not answer that"), "model"),
+        (ModelError("bad gateway", status=502), "model"),
+        (ModelError("slow down", status=429), "rate_limit"),
+        (RateLimitError("slow down"), "rate_limit"),
+        (RateLimitError("overloaded", status=529), "rate_limit"),
+        (RequestTimeoutError("no answer in 60 s"), "timeout"),
+        (TimeoutError("no answer"), "timeout"),
+        (ResponseValidationError("half a JSON"), "validation"),
+        (RuntimeError("a bug in the driver"), "unknown"),
+        (OSError("no route to host"), "unknown"),
+    ],
+    ids=repr,
+)
+async def test_what_a_model_raises_is_classified(error: Exception, kind: str) -> None:
+    state = await scripted(error).run("go")
+    failure = failure_of(state)
+    assert failure.type == kind
+    assert failure.is_model_call
+    assert str(error) in failure.message
+    assert str(error) in state.explain()
+    assert [m.role.value for m in state.messages] == ["user"]
+
+
+async def test_a_stream_without_a_complete_response_is_a_validation_error() -> None:
+    async def respond(request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
+        yield TextDelta("Hel")
+
+    assert failure_of(await Agent(RespondingModel(respond)).run("go")).type is ErrorType.VALIDATION
+
+
+@pytest.mark.parametrize("garbage", ["words", None, 42, {"text": "hello"}], ids=repr)
+async def test_a_response_that_is_none_is_a_validation_error(garbage: Any) -> None:
+    async def respond(request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
+        yield garbage
+
+    assert failure_of(await Agent(RespondingModel(respond)).run("go")).type is ErrorType.VALIDATION
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        ModelResponse(None),  # type: ignore[arg-type]
+        ModelResponse("x", usage=None),  # type: ignore[arg-type]
+        ModelResponse("x", finish_reason="who knows"),  # type: ignore[arg-type]
+        ModelResponse("x", tool_calls=("echo",)),  # type: ignore[arg-type]
+    ],
+    ids=repr,
+)
+async def test_a_response_with_wrong_fields_crashes_neither_the_run_nor_its_reader(garbage: ModelResponse) -> None:
+    async def respond(request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
+        yield garbage
+
+    state = await Agent(RespondingModel(respond), [echo], max_steps=1).run("go")
+    assert_readable(state)
+
+
+async def test_a_model_that_breaks_in_the_middle_of_an_answer_leaves_nothing_broken() -> None:
+    async def respond(request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
+        yield TextDelta("I was about to s")
+        raise ModelError("connection lost")
+
+    state = await Agent(RespondingModel(respond)).run("go")
+    assert failure_of(state).type is ErrorType.MODEL
+    assert len(state.messages) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "words"),
+    [
+        (RuntimeError("disk full"), "tool", "RuntimeError: disk full"),
+        (ToolExecutionError("no such partner"), "tool", "no such partner"),
+        (ToolTimeoutError("the search took too long"), "timeout", "the search took too long"),
+        (ValueError(), "tool", "ValueError"),
+    ],
+    ids=repr,
+)
+async def test_what_a_tool_raises_is_classified(error: Exception, kind: str, words: str) -> None:
+    @tool
+    async def fail() -> str:
+        raise error
+
+    state = await scripted(call("fail"), tools=[fail]).run("go")
+    failure = failure_of(state)
+    assert (failure.type, failure.message) == (kind, words)
+    assert (failure.tool_name, failure.tool_call_id) == ("fail", "call_1")
+    assert state.messages[-1].text == f"Error: {words}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        ('{"a": 1, "b":', "no JSON object"),
+        ("not json", "no JSON object"),
+        ("[1, 2]", "no JSON object"),
+        ("null", "no JSON object"),
+        ('"a"', "no JSON object"),
+        ('{"a": 1, "b": NaN}', "no JSON object"),
+        ({"a": 1, "b": "two"}, "$.b"),
+        ({"a": 1}, "`b`"),
+        ({"a": 1, "b": 2, "c": 3}, "`c`"),
+        ({"a": 1, "b": None}, "$.b"),
+        ({"a": 1.5, "b": 2}, "$.a"),
+        ({"a": True, "b": 2}, "$.a"),
+    ],
+    ids=str,
+)
+async def test_arguments_that_do_not_fit_are_a_validation_error_that_the_model_can_act_on(
+    arguments: Any, hint: str
+) -> None:
+    agent = scripted(
+        call("add", arguments), "sorry", tools=[add], error_policy=ErrorPolicy.retry_tool_errors()
+    )
+    state = await agent.run("go")
+    (failure,) = state.steps[0].failures
+    assert failure.type is ErrorType.VALIDATION
+    told = requests_of(agent)[1].messages[-1]
+    assert hint in told.text
+    assert "add" in told.text
+    assert '"required":["a","b"]' in told.text
+    assert told.tool_call_id == "call_1"
+    assert_readable(state)
+
+
+async def test_the_tool_is_not_called_with_arguments_that_do_not_fit() -> None:
+    ran: list[int] = []
+
+    @tool
+    async def spend(amount: int) -> str:
+        ran.append(amount)
+        return "spent"
+
+    await scripted(call("spend", {"amount": "all"}), tools=[spend]).run("go")
+    assert ran == []
+
+
+@pytest.mark.parametrize("name", ["ad", "Add", "", "no such tool"])
+async def test_a_tool_name_that_does_not_exist_is_a_validation_error_with_the_names_there_are(name: str) -> None:
+    state = await scripted(call(name), tools=[add, echo]).run("go")
+    failure = failure_of(state)
+    assert failure.type is ErrorType.VALIDATION
+    assert repr(name) in failure.message
+    assert "add, echo" in failure.message
+
+
+async def test_a_tool_call_without_any_tools_is_a_validation_error() -> None:
+    assert failure_of(await scripted(call("add")).run("go")).type is ErrorType.VALIDATION
+
+
+async def test_of_several_failed_calls_the_first_in_call_order_decides_and_all_are_listed() -> None:
+    agent = scripted(calls(call("echo"), call("add", "oops"), call("broken")), tools=[echo, add, broken])
+    state = await agent.run("go")
+    assert failure_of(state).type is ErrorType.VALIDATION
+    outcome = state.last_continuation_outcome
+    assert outcome is not None
+    said = outcome.evaluation_for(ErrorPolicyCriterion)
+    assert said is not None
+    assert said.context["tool_name"] == "add"
+    assert said.context["consecutive_failures"] == 1
+    assert [(f["tool_name"], f["type"]) for f in said.context["failures"]] == [
+        ("add", "validation"),
+        ("broken", "tool"),
+    ]
+
+
+async def test_a_response_may_ask_for_a_call_with_arguments_as_text() -> None:
+    async def respond(request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
+        yield ModelResponse("", (ToolCall("c1", "add", "a=1, b=2"),))
+
+    state = await Agent(RespondingModel(respond), [add]).run("go")
+    assert failure_of(state).type is ErrorType.VALIDATION
+    assert state.messages[1].tool_calls[0].arguments == "a=1, b=2"

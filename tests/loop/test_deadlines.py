@@ -1,0 +1,178 @@
+"""Time limits cut off what hangs: a model, a tool, or one tool of several."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from tests.support import assert_readable, echo, hanging_model, requests_of, scripted
+from whyloop import Agent, AgentStatus, CumulativeExecutionTimeLimit, ExecutionTimeLimit, Tool, tool
+from whyloop.testing import FakeClock, assert_continued, assert_stopped, call, calls
+
+LIMIT = 0.03
+
+
+@tool
+async def hang() -> str:
+    """Never returns."""
+    await asyncio.Event().wait()
+    return "never"
+
+
+def blocking_tool(release: threading.Event) -> Tool:
+    @tool
+    def block() -> str:
+        release.wait(5)
+        return "too late"
+
+    return block
+
+
+@pytest.mark.parametrize("option", ["timeout", "cumulative_timeout"])
+async def test_a_model_that_never_answers_is_cut_off_by_the_executions_limit(option: str) -> None:
+    agent = Agent(hanging_model(), **{option: LIMIT})  # type: ignore[arg-type]
+    state = await agent.run("go")
+    assert_stopped(state, reason="time_limit")
+    assert state.status is AgentStatus.STOPPED
+    assert state.step_count == 1
+    assert state.steps[0].interrupted is not None
+    assert "Cut off" in assert_readable(state)
+
+
+@pytest.mark.parametrize("option", ["timeout", "cumulative_timeout"])
+async def test_a_tool_that_never_returns_is_cut_off_by_the_executions_limit(option: str) -> None:
+    agent = scripted(call("hang"), tools=[hang], clock=None, **{option: LIMIT})
+    state = await agent.run("go")
+    assert_stopped(state, reason="time_limit")
+    (run,) = state.steps[0].tool_calls
+    assert not run.success
+    assert state.messages[-1].tool_call_id == run.id
+    assert_readable(state)
+
+
+async def test_a_plain_function_that_never_returns_is_cut_off_too() -> None:
+    release = threading.Event()
+    agent = scripted(call("block"), tools=[blocking_tool(release)], clock=None, timeout=LIMIT)
+    state = await agent.run("go")
+    release.set()
+    assert_stopped(state, reason="time_limit", by=ExecutionTimeLimit)
+    assert "too late" not in assert_readable(state)
+
+
+async def test_when_one_of_two_tools_hangs_the_others_result_is_kept() -> None:
+    agent = scripted(
+        calls(call("hang"), call("echo", {"value": "kept"})), tools=[echo, hang], clock=None, timeout=LIMIT
+    )
+    state = await agent.run("go")
+    assert_stopped(state, reason="time_limit")
+    assert [run.success for run in state.steps[0].tool_calls] == [False, True]
+    assert state.messages[-1].text == "kept"
+    assert_readable(state)
+
+
+async def test_a_clock_that_is_moved_past_the_deadline_cuts_off_what_hangs() -> None:
+    clock = FakeClock()
+    agent = Agent(hanging_model(), clock=clock, timeout=300)
+    running = asyncio.create_task(agent.run("go"))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not running.done()
+    clock.advance(300)
+    state = await running
+    assert_stopped(state, reason="time_limit", by=ExecutionTimeLimit)
+
+
+async def test_a_tool_that_outlasts_the_limit_but_returns_is_recorded_and_then_the_run_stops() -> None:
+    clock = FakeClock()
+
+    @tool
+    async def slow() -> str:
+        clock.advance(301)
+        return "finished"
+
+    state = await scripted(call("slow"), tools=[slow], clock=clock).run("go")
+    assert_stopped(state, reason="time_limit", by=ExecutionTimeLimit)
+    assert state.messages[-1].text == "finished"
+    assert state.steps[0].tool_calls[0].success
+
+
+async def test_a_tool_that_runs_out_of_its_own_time_is_a_timeout_error() -> None:
+    @tool(timeout=0.01)
+    async def slow() -> str:
+        await asyncio.Event().wait()
+        return "never"
+
+    state = await scripted(call("slow"), tools=[slow], clock=None).run("go")
+    assert_stopped(state, reason="error", by="ErrorPolicyCriterion")
+    (failure,) = state.steps[0].failures
+    assert failure.type == "timeout"
+    assert "slow did not finish within 0.01 s" in assert_readable(state)
+
+
+async def test_a_plain_tool_that_runs_out_of_its_own_time_is_a_timeout_error() -> None:
+    release = threading.Event()
+
+    @tool(timeout=0.01)
+    def slow() -> str:
+        release.wait(5)
+        return "never"
+
+    state = await scripted(call("slow"), tools=[slow], clock=None).run("go")
+    release.set()
+    assert state.steps[0].failures[0].type == "timeout"
+
+
+async def test_a_tools_own_timeout_leaves_the_other_calls_of_the_step_alone() -> None:
+    @tool(timeout=0.01)
+    async def slow() -> str:
+        await asyncio.Event().wait()
+        return "never"
+
+    from whyloop import ErrorPolicy
+
+    agent = scripted(
+        calls(call("slow"), call("echo", {"value": "ok"})),
+        "done",
+        tools=[slow, echo],
+        clock=None,
+        error_policy=ErrorPolicy.retry_all(),
+    )
+    state = await agent.run("go")
+    assert_continued(state, step=1)
+    assert [run.success for run in state.steps[0].tool_calls] == [False, True]
+    assert "slow did not finish" in requests_of(agent)[1].messages[2].text
+
+
+async def test_a_tool_that_is_quick_enough_is_not_cut_off() -> None:
+    @tool(timeout=5)
+    async def quick() -> str:
+        await asyncio.sleep(0)
+        return "quick"
+
+    state = await scripted(call("quick"), "done", tools=[quick], clock=None).run("go")
+    assert state.status is AgentStatus.COMPLETED
+
+
+async def test_a_run_that_was_cut_off_can_be_resumed_with_more_time() -> None:
+    stopped = await Agent(hanging_model(), timeout=LIMIT).run("go")
+    done = await scripted("done", clock=None).resume(stopped)
+    assert done.status is AgentStatus.COMPLETED
+
+
+async def test_a_limit_that_the_developer_brings_cuts_off_too() -> None:
+    state = await Agent(hanging_model(), criteria=CumulativeExecutionTimeLimit(LIMIT)).run("go")
+    assert_stopped(state, reason="time_limit", by=CumulativeExecutionTimeLimit)
+
+
+async def test_the_time_that_a_cut_off_step_took_is_counted() -> None:
+    state = await Agent(hanging_model(), cumulative_timeout=LIMIT).run("go")
+    assert state.execution.active_seconds >= LIMIT
+    assert state.state_info.cumulative_execution_seconds == pytest.approx(state.execution.active_seconds)
+
+
+async def test_a_limit_always_wins_against_what_it_cut_off() -> None:
+    for _ in range(10):
+        state = await Agent(hanging_model(), timeout=0.002).run("go")
+        assert_stopped(state, reason="time_limit", by=ExecutionTimeLimit)

@@ -1,0 +1,289 @@
+"""What the loop tells the world, in which order, with which fields."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.support import RespondingModel, broken, echo, empty_session, scripted
+from whyloop import (
+    Agent,
+    AgentStatus,
+    Backoff,
+    ErrorPolicy,
+    Message,
+    ModelRequest,
+    ModelResponse,
+    StopReason,
+    TextDelta,
+    ToolCall,
+    Usage,
+    tool,
+)
+from whyloop.errors import ConfigurationError, RateLimitError
+from whyloop.events import (
+    AgentEvent,
+    AgentExecutionFailed,
+    AgentExecutionFinished,
+    AgentExecutionStarted,
+    AgentStatusChanged,
+    AgentStepCompleted,
+    AgentStepStarted,
+    ContinuationEvaluated,
+    StreamChunkReceived,
+    TokenUsageReported,
+    ToolCallCompleted,
+    ToolCallStarted,
+)
+from whyloop.testing import CapturedEvents, FakeClock, call, capture_events, text
+
+
+async def captured(agent: Agent, query: str = "go") -> CapturedEvents:
+    events = capture_events(agent)
+    await agent.run(query)
+    return events
+
+
+async def test_a_run_with_one_tool_call_tells_exactly_this() -> None:
+    agent = scripted(call("echo", {"value": "x"}, usage=10), text("done", usage=5), tools=[echo])
+    events = await captured(agent)
+    assert events.kinds() == [
+        "AgentExecutionStarted",
+        "AgentStatusChanged",
+        "AgentStepStarted",
+        "ToolCallStarted",
+        "ToolCallCompleted",
+        "TokenUsageReported",
+        "ContinuationEvaluated",
+        "AgentStepCompleted",
+        "AgentStepStarted",
+        "StreamChunkReceived",
+        "StreamChunkReceived",
+        "TokenUsageReported",
+        "ContinuationEvaluated",
+        "AgentStepCompleted",
+        "AgentStatusChanged",
+        "AgentExecutionFinished",
+    ]
+
+
+async def test_every_event_says_whose_it_is_and_when() -> None:
+    clock = FakeClock()
+
+    @tool
+    async def work() -> str:
+        clock.advance(2)
+        return "ok"
+
+    agent = scripted(call("work"), "done", tools=[work], clock=clock)
+    start = clock.now()
+    events = capture_events(agent)
+    state = await agent.run("go")
+    for event in events:
+        assert event.agent_id == state.agent_id
+        assert event.parent_agent_id is None
+        assert event.execution_id == state.execution.id
+        assert event.time.utcoffset() == timedelta(0)
+    assert events[0].time == start
+    assert events[-1].time == start + timedelta(seconds=2)
+    assert [e.step_number for e in events.of(AgentStepCompleted)] == [1, 2]
+    assert [e.step_number for e in events.of(ContinuationEvaluated)] == [1, 2]
+    assert [e.step_number for e in events.of(ToolCallCompleted)] == [1]
+
+
+async def test_the_start_of_an_execution_has_the_query() -> None:
+    events = await captured(scripted("done"), "what now?")
+    (started,) = events.of(AgentExecutionStarted)
+    assert started.query == Message.user("what now?")
+    assert not started.resumed
+
+
+async def test_the_start_of_a_resumed_execution_says_so() -> None:
+    stopped = await scripted(call("echo"), tools=[echo], max_steps=1).run("go")
+    agent = scripted("done", tools=[echo])
+    events = capture_events(agent)
+    await agent.resume(stopped)
+    (started,) = events.of(AgentExecutionStarted)
+    assert started.resumed
+
+
+async def test_a_resume_is_told_as_one_also_when_no_step_was_taken_before() -> None:
+    agent = scripted("done", "unused")
+    unsubscribe = agent.subscribe(lambda event: agent.request_stop("wait") and None)
+    stopped = await agent.run("go")
+    unsubscribe()
+    assert stopped.step_count == 0
+    events = capture_events(agent)
+    await agent.resume(stopped)
+    (started,) = events.of(AgentExecutionStarted)
+    assert started.resumed
+
+
+async def test_the_start_of_a_step_has_the_size_of_the_history_and_the_tools() -> None:
+    events = await captured(scripted(call("echo"), "done", tools=[echo, broken]))
+    first, second = events.of(AgentStepStarted)
+    assert (first.message_count, first.available_tools) == (1, ("echo", "broken"))
+    assert second.message_count == 3
+
+
+async def test_a_tool_call_is_told_with_its_arguments_and_its_result() -> None:
+    clock = FakeClock()
+
+    @tool
+    async def search(query: str) -> list[str]:
+        clock.advance(0.25)
+        return [query]
+
+    events = await captured(scripted(call("search", {"query": "x"}), "done", tools=[search], clock=clock))
+    (started,) = events.of(ToolCallStarted)
+    assert (started.tool, started.tool_call_id, started.args) == ("search", "call_1", {"query": "x"})
+    (completed,) = events.of(ToolCallCompleted)
+    assert (completed.tool, completed.tool_call_id) == ("search", "call_1")
+    assert completed.success
+    assert completed.error is None
+    assert completed.result == '["x"]'
+    assert completed.duration_ms == pytest.approx(250)
+
+
+async def test_a_failed_tool_call_is_told_with_its_error() -> None:
+    events = await captured(scripted(call("broken"), tools=[broken]))
+    (completed,) = events.of(ToolCallCompleted)
+    assert not completed.success
+    assert completed.error is not None
+    assert "RuntimeError: broken" in completed.error
+    (step,) = events.of(AgentStepCompleted)
+    assert step.error_count == 1
+
+
+async def test_a_completed_step_is_told_with_its_numbers_and_its_outcome() -> None:
+    agent = scripted(call("echo", usage=Usage(input=8, output=2)), "done", tools=[echo])
+    events = capture_events(agent)
+    state = await agent.run("go")
+    first, second = events.of(AgentStepCompleted)
+    assert first.has_tool_calls
+    assert not second.has_tool_calls
+    assert first.usage == Usage(input=8, output=2)
+    assert (first.finish_reason, second.finish_reason) == ("tool_calls", "stop")
+    assert first.error_count == 0
+    assert first.duration_ms == 0
+    assert [first.outcome, second.outcome] == [step.outcome for step in state.steps]
+    assert [e.outcome for e in events.of(ContinuationEvaluated)] == [first.outcome, second.outcome]
+
+
+async def test_token_usage_is_told_for_the_step_and_for_the_execution_so_far() -> None:
+    events = await captured(scripted(call("echo", usage=10), text("done", usage=5), tools=[echo]))
+    reported = [(e.usage.total, e.execution_usage.total) for e in events.of(TokenUsageReported)]
+    assert reported == [(10, 10), (5, 15)]
+
+
+async def test_the_status_is_told_as_it_changes() -> None:
+    events = await captured(scripted("done"))
+    changes = [(e.previous_status, e.status) for e in events.of(AgentStatusChanged)]
+    assert changes == [
+        (AgentStatus.PENDING, AgentStatus.IN_PROGRESS),
+        (AgentStatus.IN_PROGRESS, AgentStatus.COMPLETED),
+    ]
+
+
+async def test_the_end_is_told_with_its_status_and_reason() -> None:
+    events = await captured(scripted(call("echo"), tools=[echo], max_steps=1))
+    (finished,) = events.of(AgentExecutionFinished)
+    assert finished.status is AgentStatus.STOPPED
+    assert finished.stop_reason is StopReason.STEPS_LIMIT_REACHED
+    assert not events.of(AgentExecutionFailed)
+
+
+async def test_a_failed_execution_is_told_as_failed_and_then_as_finished() -> None:
+    events = await captured(scripted(call("broken"), tools=[broken]))
+    assert events.kinds()[-2:] == ["AgentExecutionFailed", "AgentExecutionFinished"]
+    (failed,) = events.of(AgentExecutionFailed)
+    assert failed.stop_reason is StopReason.ERROR_FORBADE
+    assert "broken" in failed.error
+
+
+async def test_an_answer_streams_in_pieces_and_its_end_is_marked() -> None:
+    async def respond(request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
+        yield TextDelta("Hel")
+        yield TextDelta("lo")
+        yield ModelResponse("Hello", (ToolCall("c1", "echo", {"value": "s3cret"}),))
+
+    agent = Agent(RespondingModel(respond), [echo], max_steps=1)
+    events = await captured(agent)
+    chunks = [(e.chunk, e.chunk_index, e.is_complete) for e in events.of(StreamChunkReceived)]
+    assert chunks == [("Hel", 0, False), ("lo", 1, False), ("", 2, True)]
+
+
+async def test_a_retried_model_call_is_a_step_of_its_own() -> None:
+    agent = scripted(
+        RateLimitError(), "done", error_policy=ErrorPolicy.retry_all(), backoff=Backoff(jitter=0)
+    )
+    events = await captured(agent)
+    assert [e.error_count for e in events.of(AgentStepCompleted)] == [1, 0]
+    assert not events.of(AgentExecutionFailed)
+
+
+async def test_a_continuation_is_one_readable_line() -> None:
+    agent = scripted(call("echo"), call("echo"), call("echo"), tools=[echo], max_steps=3)
+    events = capture_events(agent)
+    await agent.run("go", state=empty_session())
+    lines = [str(event) for event in events.of(ContinuationEvaluated)]
+    assert lines == [
+        "Agent [1a2b3c4d] step 1: CONTINUE (requested by ToolCallPresenceCheck)",
+        "Agent [1a2b3c4d] step 2: CONTINUE (requested by ToolCallPresenceCheck)",
+        "Agent [1a2b3c4d] step 3: STOP (steps_limit)",
+    ]
+
+
+async def test_every_event_is_one_line_with_the_agent_and_the_step() -> None:
+    agent = scripted(call("broken", usage=3), "done", tools=[broken], error_policy=ErrorPolicy.retry_all())
+    events = capture_events(agent)
+    await agent.run("go", state=empty_session())
+    for event in events:
+        assert str(event).startswith(f"Agent [1a2b3c4d] step {event.step_number}: ")
+        assert "\n" not in str(event)
+
+
+async def test_a_listener_that_raises_is_reported_and_breaks_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    heard: list[AgentEvent] = []
+
+    def bad(event: AgentEvent) -> None:
+        raise RuntimeError("the dashboard is down")
+
+    agent = scripted("done", event_handler=[bad, heard.append])
+    with caplog.at_level(logging.ERROR, logger="whyloop"):
+        state = await agent.run("go")
+    assert state.status is AgentStatus.COMPLETED
+    assert len(caplog.records) == len(heard) > 0
+    assert "the dashboard is down" in caplog.text
+
+
+async def test_a_listener_can_be_taken_away_again() -> None:
+    agent = scripted("one", "two")
+    heard: list[AgentEvent] = []
+    unsubscribe = agent.subscribe(heard.append)
+    await agent.run("go")
+    before = len(heard)
+    unsubscribe()
+    unsubscribe()
+    await agent.run("go")
+    assert len(heard) == before > 0
+
+
+@pytest.mark.parametrize("handler", [42, "print", object()])
+def test_what_is_no_function_cannot_listen(handler: Any) -> None:
+    with pytest.raises(ConfigurationError, match="event handler"):
+        scripted(event_handler=[handler])
+    with pytest.raises(ConfigurationError, match="event handler"):
+        scripted().subscribe(handler)
+
+
+def test_an_async_listener_is_refused_since_nobody_would_wait_for_it() -> None:
+    async def listen(event: AgentEvent) -> None:
+        raise AssertionError
+
+    with pytest.raises(ConfigurationError, match="async"):
+        scripted(event_handler=listen)

@@ -1,0 +1,148 @@
+"""How many decisions become one: the order does not matter, forbid always wins, the trace is complete."""
+
+from __future__ import annotations
+
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support import session
+from whyloop import (
+    AgentState,
+    ContinuationCriteria,
+    ContinuationDecision,
+    ContinuationEvaluation,
+    ContinuationOutcome,
+    StopReason,
+)
+
+FORBID = ContinuationDecision.FORBID_CONTINUATION
+REQUEST = ContinuationDecision.REQUEST_CONTINUATION
+STOP = ContinuationDecision.ALLOW_STOP
+ALLOW = ContinuationDecision.ALLOW_CONTINUATION
+
+
+class Says:
+    """A criterion that gives one fixed evaluation."""
+
+    def __init__(self, evaluation: ContinuationEvaluation) -> None:
+        self.evaluation = evaluation
+
+    def explain(self, state: AgentState) -> ContinuationEvaluation:
+        return self.evaluation
+
+
+evaluations = st.lists(
+    st.builds(
+        ContinuationEvaluation,
+        criterion=st.text(alphabet="abcdefgh", min_size=1, max_size=8),
+        decision=st.sampled_from(ContinuationDecision),
+        reason=st.text(max_size=20),
+        context=st.dictionaries(st.text(max_size=5), st.integers(-5, 5), max_size=3),
+        stop_reason=st.none() | st.sampled_from(StopReason),
+    ),
+    max_size=8,
+)
+
+
+def resolved(given_evaluations: list[ContinuationEvaluation]) -> ContinuationOutcome:
+    return ContinuationCriteria(*(Says(e) for e in given_evaluations)).evaluate(session())
+
+
+@given(evaluations, st.randoms(use_true_random=False))
+def test_the_order_of_the_criteria_does_not_change_the_decision(
+    said: list[ContinuationEvaluation], random: Random
+) -> None:
+    shuffled = list(said)
+    random.shuffle(shuffled)
+    first, second = resolved(said), resolved(shuffled)
+    assert first.decision is second.decision
+    assert first.should_continue is second.should_continue
+
+
+@given(evaluations, st.integers(0, 8))
+def test_one_forbid_wins_over_everything_else(said: list[ContinuationEvaluation], place: int) -> None:
+    said.insert(place, ContinuationEvaluation("Guard", FORBID, "no"))
+    outcome = resolved(said)
+    assert outcome.decision is FORBID
+    assert not outcome.should_continue
+    assert outcome.forbidding_criterion() == next(e.criterion for e in said if e.decision is FORBID)
+
+
+@given(evaluations)
+def test_the_trace_has_every_evaluation_in_the_order_of_the_criteria(
+    said: list[ContinuationEvaluation],
+) -> None:
+    assert list(resolved(said).evaluations) == said
+
+
+@given(evaluations)
+def test_the_strongest_tier_decides_and_its_first_criterion_resolves(
+    said: list[ContinuationEvaluation],
+) -> None:
+    outcome = resolved(said)
+    present = {e.decision for e in said}
+    expected = next((tier for tier in (FORBID, REQUEST, STOP, ALLOW) if tier in present), STOP)
+    assert outcome.decision is expected
+    assert outcome.should_continue is (expected in (REQUEST, ALLOW))
+    winners = [e for e in said if e.decision is expected]
+    assert outcome.resolved_by == (winners[0].criterion if winners else "ContinuationCriteria")
+
+
+@given(evaluations)
+def test_a_stop_reason_is_there_exactly_when_the_run_stops(said: list[ContinuationEvaluation]) -> None:
+    outcome = resolved(said)
+    assert (outcome.stop_reason is None) is outcome.should_continue
+
+
+@given(evaluations)
+def test_the_stop_reason_is_the_one_that_the_deciding_evaluation_carries(
+    said: list[ContinuationEvaluation],
+) -> None:
+    outcome = resolved(said)
+    if outcome.should_continue or not said:
+        return
+    winner = next(e for e in said if e.decision is outcome.decision)
+    default = StopReason.GUARD_FORBADE if outcome.decision is FORBID else StopReason.COMPLETED
+    assert outcome.stop_reason is (winner.stop_reason or default)
+
+
+@given(evaluations)
+def test_an_outcome_survives_a_round_trip(said: list[ContinuationEvaluation]) -> None:
+    outcome = resolved(said)
+    assert ContinuationOutcome.from_dict(outcome.to_dict()) == outcome
+
+
+@given(evaluations)
+def test_can_continue_and_decide_say_what_evaluate_says(said: list[ContinuationEvaluation]) -> None:
+    criteria = ContinuationCriteria(*(Says(e) for e in said))
+    outcome = criteria.evaluate(session())
+    assert criteria.can_continue(session()) is outcome.should_continue
+    assert criteria.decide(session()) is outcome.decision
+
+
+def test_without_criteria_the_run_is_completed_and_nobody_said_anything() -> None:
+    outcome = ContinuationCriteria().evaluate(session())
+    assert outcome.decision is STOP
+    assert outcome.stop_reason is StopReason.COMPLETED
+    assert outcome.evaluations == ()
+    assert outcome.resolved_by == "ContinuationCriteria"
+    assert "no criterion" in outcome.explain()
+
+
+def test_only_allowances_mean_going_on() -> None:
+    outcome = resolved([ContinuationEvaluation("A", ALLOW, "fine"), ContinuationEvaluation("B", ALLOW, "fine")])
+    assert outcome.should_continue
+    assert outcome.resolved_by == "A"
+
+
+def test_a_guard_that_names_no_reason_gives_guard() -> None:
+    outcome = resolved([ContinuationEvaluation("Budget", FORBID, "the budget is spent")])
+    assert outcome.stop_reason is StopReason.GUARD_FORBADE
+    assert outcome.resolved_by == "Budget"
+
+
+def test_a_guard_may_name_the_reason_that_it_stands_for() -> None:
+    said = ContinuationEvaluation("Budget", FORBID, "spent", stop_reason=StopReason.TOKEN_LIMIT_REACHED)
+    assert resolved([said]).stop_reason is StopReason.TOKEN_LIMIT_REACHED

@@ -1,0 +1,32 @@
+"""Snapshots that were written once are read for ever."""
+
+from __future__ import annotations
+
+import json
+
+from tests.golden.fixed_run import GOLDEN, fixed_run
+from tests.support import assert_readable
+from whyloop import AgentState, AgentStatus
+
+DOCUMENT = json.loads(GOLDEN.read_text(encoding="utf-8"))
+
+
+def test_a_snapshot_of_version_1_can_be_read() -> None:
+    state = AgentState.from_dict(DOCUMENT)
+    assert state.status is AgentStatus.STOPPED
+    assert state.stop_reason == "user_requested"
+    assert state.step_count == 5
+    assert state.messages[0].text == "Who are they?"
+    assert state.steps[0].failures[0].retry_after == 2
+    assert state.metadata["customer"] == {"id": 7, "tags": ["a", "b"]}
+    assert "closed for today" in assert_readable(state)
+
+
+def test_a_snapshot_of_version_1_is_written_back_as_it_was() -> None:
+    assert AgentState.from_dict(DOCUMENT).to_dict() == DOCUMENT
+
+
+async def test_the_same_run_gives_the_same_snapshot_today() -> None:
+    state = await fixed_run()
+    assert state.to_dict() == DOCUMENT
+    assert AgentState.from_dict(DOCUMENT) == state

@@ -1,0 +1,115 @@
+"""History is append-only, and its versions share what they have in common."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from whyloop.values.log import Log
+
+# Each action picks one of the versions made so far and makes a new one from it.
+actions = st.lists(
+    st.tuples(st.integers(0, 30), st.sampled_from(["append", "extend", "replace"]), st.lists(st.integers(), max_size=4)),
+    max_size=30,
+)
+
+
+@given(st.lists(st.integers(), max_size=5), actions)
+def test_every_version_is_like_a_list_however_the_versions_branch(
+    start: list[int], taken: list[tuple[int, str, list[int]]]
+) -> None:
+    logs, lists = [Log(start)], [list(start)]
+    for which, action, items in taken:
+        log, expected = logs[which % len(logs)], lists[which % len(lists)]
+        if action == "append":
+            logs.append(log.appended(len(items)))
+            lists.append([*expected, len(items)])
+        elif action == "extend":
+            logs.append(log.extended(items))
+            lists.append(expected + items)
+        elif expected:
+            logs.append(log.with_last(-1))
+            lists.append([*expected[:-1], -1])
+    for log, expected in zip(logs, lists, strict=True):
+        assert list(log) == expected
+        assert log == expected
+        assert len(log) == len(expected)
+        assert list(reversed(log)) == expected[::-1]
+        assert [log[i] for i in range(len(log))] == expected
+
+
+@given(st.lists(st.integers(), max_size=8), st.slices(10))
+def test_slices_are_those_of_a_list(items: list[int], part: slice) -> None:
+    assert Log(items)[part] == tuple(items[part])
+
+
+@given(st.lists(st.integers(), max_size=8), st.integers(-12, 12))
+def test_an_index_means_what_it_means_to_a_list(items: list[int], index: int) -> None:
+    log = Log(items)
+    if -len(items) <= index < len(items):
+        assert log[index] == items[index]
+    else:
+        with pytest.raises(IndexError):
+            log[index]
+
+
+def test_an_empty_log_has_no_last_item_to_replace() -> None:
+    with pytest.raises(IndexError):
+        Log[int]().with_last(1)
+
+
+def test_a_log_has_no_hash_and_is_not_equal_to_other_things() -> None:
+    with pytest.raises(TypeError):
+        hash(Log([1]))
+    assert Log([1]) != 1
+    assert Log([1]) != Log([2])
+    assert Log([1, 2]) == (1, 2)
+    assert repr(Log([1])) == "Log([1])"
+
+
+def test_nothing_that_changes_the_callers_list_changes_the_log() -> None:
+    items = [1, 2]
+    log = Log(items)
+    more = [3, 4]
+    longer = log.extended(more)
+    items.append(9)
+    more.append(9)
+    assert list(log) == [1, 2]
+    assert list(longer) == [1, 2, 3, 4]
+
+
+def test_threads_that_branch_off_one_version_never_see_each_others_items() -> None:
+    base = Log(range(10))
+    results: dict[int, Log[int]] = {}
+    barrier = threading.Barrier(8)
+
+    def extend(name: int) -> None:
+        barrier.wait()
+        log = base
+        for _ in range(500):
+            log = log.appended(name)
+        results[name] = log
+
+    threads = [threading.Thread(target=extend, args=(name,)) for name in range(100, 108)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 8
+    for name, log in results.items():
+        assert list(log) == [*range(10), *([name] * 500)]
+    assert list(base) == list(range(10))
+
+
+def test_adding_to_the_newest_version_does_not_copy_the_history() -> None:
+    log = Log(range(3))
+    versions = [log]
+    for number in range(3, 2000):
+        log = log.appended(number)
+        versions.append(log)
+    shared = {id(version._earlier) for version in versions}
+    assert len(shared) == 1
+    assert list(versions[500]) == list(range(503))

@@ -1,0 +1,82 @@
+"""Messages: who speaks, in which parts, and the tool calls beside the text."""
+
+from __future__ import annotations
+
+import pytest
+
+from whyloop import FilePart, ImagePart, Message, MessageRole, TextPart, ToolCall
+
+
+def test_the_roles_are_these() -> None:
+    assert [role.value for role in MessageRole] == ["system", "developer", "user", "assistant", "tool"]
+    assert MessageRole.USER == "user"
+
+
+@pytest.mark.parametrize(
+    ("message", "true"),
+    [
+        (Message.user("x"), {"is_user"}),
+        (Message.assistant("x"), {"is_assistant"}),
+        (Message.tool("x", tool_call_id="1", tool_name="t"), {"is_tool"}),
+        (Message.system("x"), {"is_system"}),
+        (Message.developer("x"), {"is_developer", "is_system"}),
+    ],
+    ids=lambda v: str(getattr(v, "role", "")),
+)
+def test_a_message_knows_who_speaks(message: Message, true: set[str]) -> None:
+    properties = {"is_user", "is_assistant", "is_tool", "is_developer", "is_system"}
+    assert {name for name in properties if getattr(message, name)} == true
+
+
+def test_has_role_takes_any_number_of_roles_as_members_or_words() -> None:
+    message = Message.user("x")
+    assert message.has_role(MessageRole.USER)
+    assert message.has_role("system", "user")
+    assert not message.has_role("assistant", MessageRole.TOOL)
+    assert not message.has_role()
+
+
+def test_an_assistants_text_and_tool_calls_stand_side_by_side() -> None:
+    wanted = ToolCall("c1", "search", {"query": "x"})
+    message = Message.assistant("Let me look.", [wanted])
+    assert message.text == "Let me look."
+    assert message.tool_calls == (wanted,)
+    assert Message.assistant(tool_calls=[wanted]).text == ""
+
+
+def test_a_tool_message_names_its_call_and_its_tool() -> None:
+    message = Message.tool("42", tool_call_id="c1", tool_name="add")
+    assert (message.tool_call_id, message.tool_name, message.text) == ("c1", "add", "42")
+
+
+def test_the_text_of_parts_is_their_language() -> None:
+    message = Message.user([TextPart("a"), ImagePart(url="u"), TextPart("b"), FilePart(name="f")])
+    assert message.text == "a\nb"
+    assert isinstance(message.content, tuple)
+
+
+def test_a_message_cannot_be_changed() -> None:
+    with pytest.raises(AttributeError):
+        Message.user("x").content = "y"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("written", "arguments"),
+    [
+        ('{"a": 1}', {"a": 1}),
+        ("", {}),
+        ("  ", {}),
+        (b'{"a": 1}', {"a": 1}),
+        ("[1]", "[1]"),
+        ("oops", "oops"),
+        ('{"a": NaN}', '{"a": NaN}'),
+        (b"\xff", "�"),
+    ],
+)
+def test_arguments_are_an_object_or_the_text_as_it_came(written: str | bytes, arguments: object) -> None:
+    assert ToolCall.parse_arguments(written) == arguments
+
+
+def test_arguments_that_are_nested_too_deep_stay_text() -> None:
+    deep = '{"a":' * 100_000 + "1" + "}" * 100_000
+    assert ToolCall.parse_arguments(deep) == deep

@@ -1,0 +1,223 @@
+"""The full snapshot: lossless, versioned, and errors that name the path."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import itertools
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.golden.fixed_run import GOLDEN
+from tests.support import ScriptItem, assert_readable, broken, echo, empty_session, scripted, session
+from whyloop import AgentState, Backoff, ErrorPolicy, Message, Usage
+from whyloop.errors import ModelError, RateLimitError, SnapshotError
+from whyloop.testing import call, calls, text
+
+DOCUMENT = json.loads(GOLDEN.read_text(encoding="utf-8"))
+
+words = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | words,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3),
+    max_leaves=8,
+)
+tool_calls = st.builds(
+    call,
+    st.sampled_from(["echo", "broken", "no_such_tool"]),
+    st.fixed_dictionaries({"value": words}) | st.dictionaries(words, json_values, max_size=2) | words,
+    text=words,
+    usage=st.integers(0, 1000),
+)
+replies: st.SearchStrategy[ScriptItem] = st.one_of(
+    st.builds(text, words, finish_reason=st.sampled_from(["stop", "length"]), usage=st.builds(Usage, st.integers(0, 9))),
+    tool_calls,
+    st.builds(lambda several: calls(*several), st.lists(tool_calls, min_size=2, max_size=3)),
+    st.builds(RateLimitError, words, retry_after=st.none() | st.floats(0, 100)),
+    st.builds(ModelError, words),
+)
+policies = st.sampled_from(
+    [
+        ErrorPolicy.stop_on_any_error(),
+        ErrorPolicy.retry_tool_errors(2),
+        ErrorPolicy.ignore_tool_errors(),
+        ErrorPolicy.retry_all(1),
+    ]
+)
+
+
+@settings(max_examples=60)
+@given(st.lists(replies, max_size=6), policies, st.lists(words, min_size=1, max_size=2), json_values)
+def test_any_run_survives_a_round_trip(
+    script: list[ScriptItem], policy: ErrorPolicy, queries: list[str], note: Any
+) -> None:
+    async def run() -> None:
+        agent = scripted(
+            *script,
+            *itertools.repeat("the end", 3),
+            tools=[echo, broken],
+            error_policy=policy,
+            backoff=Backoff(jitter=0),
+            max_steps=4,
+        )
+        state: AgentState | None = None
+        for query in queries:
+            state = await agent.run(query, state=state)
+            assert_readable(state.with_metadata(note=note))
+            state = AgentState.from_dict(state.to_dict())
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("state", [AgentState(), empty_session(), session(), session(steps=3, tool_calls=2)])
+def test_a_state_made_by_hand_survives_a_round_trip(state: AgentState) -> None:
+    assert_readable(state)
+
+
+def test_a_snapshot_names_the_version_of_its_schema() -> None:
+    assert AgentState().to_dict()["version"] == 1
+
+
+def test_a_snapshot_is_plain_data() -> None:
+    assert json.loads(json.dumps(DOCUMENT, allow_nan=False)) == DOCUMENT
+
+
+def test_the_execution_clock_is_unset_after_a_restore() -> None:
+    state = session(steps=1).mark_execution_started()
+    assert state.execution_started_at is not None
+    assert "execution_started_at" not in state.to_dict() or state.to_dict()["execution_started_at"] is None
+    assert AgentState.from_dict(state.to_dict()).execution_started_at is None
+
+
+@pytest.mark.parametrize("version", [2, 99])
+def test_a_newer_version_is_refused_and_named(version: int) -> None:
+    with pytest.raises(SnapshotError, match=f"version {version} is newer") as caught:
+        AgentState.from_dict({**DOCUMENT, "version": version})
+    assert caught.value.path == "$.version"
+
+
+@pytest.mark.parametrize("version", [None, "1", 0, -1, 1.0, True])
+def test_a_version_that_is_none_is_refused(version: object) -> None:
+    with pytest.raises(SnapshotError) as caught:
+        AgentState.from_dict({**DOCUMENT, "version": version})
+    assert caught.value.path == "$.version"
+
+
+@pytest.mark.parametrize("data", [None, [], "state", 1])
+def test_what_is_no_object_is_refused(data: Any) -> None:
+    with pytest.raises(SnapshotError) as caught:
+        AgentState.from_dict(data)
+    assert caught.value.path == "$"
+
+
+def changed(path: str, value: object = None, *, missing: bool = False) -> dict[str, Any]:
+    """The golden document with one thing in it replaced or removed."""
+    document: Any = copy.deepcopy(DOCUMENT)
+    *parents, last = [int(key) if key.isdigit() else key for key in path.split(".")]
+    inner = document
+    for key in parents:
+        inner = inner[key]
+    if missing:
+        del inner[last]
+    else:
+        inner[last] = value
+    return document  # type: ignore[no-any-return]
+
+
+def in_brackets(path: str) -> str:
+    return "$" + "".join(f"[{key}]" if key.isdigit() else f".{key}" for key in path.split("."))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "agent_id",
+        "parent_agent_id",
+        "status",
+        "messages",
+        "steps",
+        "usage",
+        "metadata",
+        "state_info",
+        "execution",
+        "last_continuation_outcome",
+        "version",
+        "messages.1.role",
+        "messages.1.tool_calls.0.id",
+        "messages.1.tool_calls.0.name",
+        "messages.1.tool_calls.0.arguments",
+        "steps.0.number",
+        "steps.0.execution_id",
+        "steps.0.started_at",
+        "steps.0.outcome.decision",
+        "steps.0.outcome.evaluations.0.reason",
+        "steps.0.failures.0.message",
+        "execution.id",
+        "execution.started_at",
+        "execution.step_count",
+        "state_info.started_at",
+    ],
+)
+def test_a_missing_field_is_an_error_that_names_the_path(path: str) -> None:
+    with pytest.raises(SnapshotError) as caught:
+        AgentState.from_dict(changed(path, missing=True))
+    assert caught.value.path == in_brackets(path)
+    assert in_brackets(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("agent_id", 7),
+        ("status", "sleeping"),
+        ("messages", {}),
+        ("messages.0.role", "narrator"),
+        ("messages.1.content", 5),
+        ("messages.1.tool_calls.0.arguments", [1]),
+        ("steps.0.number", "one"),
+        ("steps.0.number", -1),
+        ("steps.1.duration_ms", "long"),
+        ("steps.0.started_at", "yesterday"),
+        ("steps.0.started_at", "2026-01-16T10:00:00"),
+        ("steps.0.failures.0.type", "bad luck"),
+        ("steps.2.outcome.stop_reason", "bored"),
+        ("usage.input", -5),
+        ("usage.input", 1.5),
+        ("metadata", []),
+        ("execution.active_seconds", -1),
+        ("execution.failures.total", None),
+        ("state_info.started_at", None),
+        ("last_continuation_outcome.evaluations.0.decision", "perhaps"),
+    ],
+)
+def test_a_wrong_type_is_an_error_that_names_the_path(path: str, value: object) -> None:
+    with pytest.raises(SnapshotError) as caught:
+        AgentState.from_dict(changed(path, value))
+    assert caught.value.path == in_brackets(path)
+
+
+def test_old_data_without_cumulative_time_has_none_of_it() -> None:
+    document = changed("state_info.cumulative_execution_seconds", missing=True)
+    assert AgentState.from_dict(document).state_info.cumulative_execution_seconds == 0.0
+
+
+def test_more_steps_counted_than_there_are_is_an_error() -> None:
+    with pytest.raises(SnapshotError) as caught:
+        AgentState.from_dict(changed("execution.step_count", 6))
+    assert caught.value.path == "$.execution.step_count"
+
+
+def test_a_snapshot_error_is_a_value_error_with_its_path_in_words() -> None:
+    error = SnapshotError("Expected `int`", "$.steps[0]")
+    assert isinstance(error, ValueError)
+    assert str(error) == "Expected `int` (at $.steps[0])"
+
+
+def test_reading_a_snapshot_does_not_change_it() -> None:
+    document = copy.deepcopy(DOCUMENT)
+    AgentState.from_dict(document).with_query(Message.user("x"), execution_id="e", now=empty_session().state_info.started_at)
+    assert document == DOCUMENT
