@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support import NetworkBlocked
-from whyloop.testing import FakeClock
+from tests.support import NetworkBlockedError
 
 settings.register_profile(
     "whyloop", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
@@ -29,13 +26,7 @@ def _refuse_network(event: str, arguments: tuple[Any, ...]) -> None:
         return
     # Addresses of local (Unix) sockets are plain paths, not tuples.
     if isinstance(address, tuple) and address[0] and not str(address[0]).startswith(_LOOPBACK):
-        raise NetworkBlocked(f"a test tried to reach {address[0]!r}")
+        raise NetworkBlockedError(f"a test tried to reach {address[0]!r}")
 
 
 sys.addaudithook(_refuse_network)
-
-
-@pytest.fixture
-def clock() -> Iterator[FakeClock]:
-    """A clock that stands still until the test moves it."""
-    yield FakeClock()

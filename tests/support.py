@@ -37,7 +37,7 @@ START = datetime(2026, 1, 16, 10, tzinfo=UTC)
 ScriptItem = Reply | str | BaseException | type[BaseException]
 
 
-class NetworkBlocked(Exception):
+class NetworkBlockedError(Exception):
     """A test tried to leave this machine."""
 
 
@@ -160,7 +160,9 @@ def failed_steps(state: AgentState, count: int, *failures: Failure) -> AgentStat
     return state
 
 
-def tool_failure(kind: ErrorType = ErrorType.TOOL, message: str = "it broke", name: str = "search") -> Failure:
+def tool_failure(
+    kind: ErrorType = ErrorType.TOOL, message: str = "it broke", name: str = "search"
+) -> Failure:
     return Failure(kind, message, name, "call_1")
 
 
@@ -177,15 +179,23 @@ def assert_complete_history(messages: Sequence[Message]) -> None:
     assert not expected
 
 
-def assert_readable(state: AgentState) -> str:
-    """The state survives a round trip through strict JSON and explains itself the same; its explanation."""
+def assert_can_be_read(state: AgentState) -> AgentState:
+    """The state can be stored as strict JSON, read back and explained; what is read back."""
     document = state.to_dict()
-    restored = AgentState.from_dict(json.loads(json.dumps(document, allow_nan=False)))
-    assert restored == state
+    stored = json.dumps(document, allow_nan=False, ensure_ascii=False).encode()
+    restored = AgentState.from_dict(json.loads(stored))
     assert restored.to_dict() == document
+    assert restored.explain().splitlines()[0].startswith(state.explain().split(":")[0])
+    assert_complete_history(restored.messages)
+    return restored
+
+
+def assert_readable(state: AgentState) -> str:
+    """The state survives a round trip unchanged and explains itself the same; its explanation."""
+    restored = assert_can_be_read(state)
+    assert restored == state
     explanation = state.explain()
     assert restored.explain() == explanation
-    assert_complete_history(state.messages)
     return explanation
 
 

@@ -13,11 +13,11 @@ EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 KEY_LINES = {
     "quickstart.py": [
         "It is -3.5 °C in Oslo.",
-        "Completed after 2 steps (completed).",
+        "Completed after 2 steps.",
         "stop    ToolCallPresenceCheck  The model answered and asked for no tools",
     ],
     "custom_guard.py": [
-        'Stopped after 2 steps (guard). RefundBudget decided: "110.00 of 100.00 refunded".',
+        "Stopped after 2 steps (guard). RefundBudget decided: 110.00 of 100.00 refunded.",
         "stop reason: guard, numbers: {'used': 110.0, 'limit': 100, 'remaining': 0.0}",
     ],
     "error_policy.py": [
@@ -30,7 +30,7 @@ KEY_LINES = {
     "pause_and_resume.py": [
         "Stopped after 1 step (user_requested).",
         "The draft waits for Ann's approval",
-        "Completed after 3 steps (completed).",
+        "Completed after 3 steps.",
         "8.0 of 60 s of work used",
         "worked 8 s, waited for a person 3600 s",
     ],

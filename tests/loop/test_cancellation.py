@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 
 import pytest
@@ -74,20 +75,18 @@ async def test_a_cancellation_during_one_of_two_tools_keeps_what_was_done() -> N
 
 
 async def test_a_cancellation_during_a_plain_function_does_not_wait_for_it() -> None:
-    import threading
-
-    inside, release = threading.Event(), threading.Event()
+    inside, release = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
 
     @tool
     def block() -> str:
-        inside.set()
+        loop.call_soon_threadsafe(inside.set)
         release.wait(5)
         return "too late"
 
     agent = scripted(call("block"), tools=[block])
     running = asyncio.create_task(agent.run("go"))
-    while not inside.is_set():
-        await asyncio.sleep(0)
+    await inside.wait()
     state = await cancelled(running)
     release.set()
     assert "too late" not in assert_readable(state)
@@ -118,6 +117,7 @@ def test_other_errors_carry_no_state() -> None:
 
 async def test_a_cancelled_execution_can_be_resumed() -> None:
     attempts = 0
+    second = asyncio.Event()
 
     async def respond(request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
         nonlocal attempts
@@ -125,14 +125,14 @@ async def test_a_cancelled_execution_can_be_resumed() -> None:
         if attempts == 1:
             yield ModelResponse("", (ToolCall("a", "echo", {}),))
         elif attempts == 2:
+            second.set()
             await asyncio.Event().wait()
         else:
             yield ModelResponse("done")
 
     agent = Agent(RespondingModel(respond), [echo])
     running = asyncio.create_task(agent.run("go"))
-    while attempts < 2:
-        await asyncio.sleep(0)
+    await second.wait()
     state = await cancelled(running)
     assert state.execution.step_count == 2
     restored = AgentState.from_dict(state.to_dict())

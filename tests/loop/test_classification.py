@@ -103,9 +103,11 @@ async def test_a_response_that_is_none_is_a_validation_error(garbage: Any) -> No
         ModelResponse("x", finish_reason="who knows"),  # type: ignore[arg-type]
         ModelResponse("x", tool_calls=("echo",)),  # type: ignore[arg-type]
     ],
-    ids=repr,
+    ids=["text", "usage", "finish-reason", "tool-calls"],
 )
-async def test_a_response_with_wrong_fields_crashes_neither_the_run_nor_its_reader(garbage: ModelResponse) -> None:
+async def test_a_response_with_wrong_fields_crashes_neither_the_run_nor_its_reader(
+    garbage: ModelResponse,
+) -> None:
     async def respond(request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
         yield garbage
 
@@ -193,7 +195,9 @@ async def test_the_tool_is_not_called_with_arguments_that_do_not_fit() -> None:
 
 
 @pytest.mark.parametrize("name", ["ad", "Add", "", "no such tool"])
-async def test_a_tool_name_that_does_not_exist_is_a_validation_error_with_the_names_there_are(name: str) -> None:
+async def test_a_tool_name_that_does_not_exist_is_a_validation_error_with_the_names_there_are(
+    name: str,
+) -> None:
     state = await scripted(call(name), tools=[add, echo]).run("go")
     failure = failure_of(state)
     assert failure.type is ErrorType.VALIDATION

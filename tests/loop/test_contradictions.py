@@ -85,7 +85,9 @@ def test_a_keyword_and_a_criterion_that_say_different_things_are_refused() -> No
 
 def test_a_limit_for_an_execution_above_that_of_its_session_can_never_matter() -> None:
     refused(
-        "StepsLimit(10)", 'StepsLimit(5, scope="session")', criteria=[StepsLimit(10), StepsLimit(5, scope="session")]
+        "StepsLimit(10)",
+        'StepsLimit(5, scope="session")',
+        criteria=[StepsLimit(10), StepsLimit(5, scope="session")],
     )
 
 

@@ -103,12 +103,11 @@ async def test_nothing_else_is_asked_for_time_or_chance(monkeypatch: pytest.Monk
         def now(cls, tz: Any = None) -> Any:
             forbidden()
 
-    import whyloop.values.ids
     import whyloop.values.times
 
     with monkeypatch.context() as patch:
         patch.setattr(whyloop.values.times, "datetime", NoClock)
-        patch.setattr(whyloop.values.ids.os, "urandom", forbidden)
+        patch.setattr("os.urandom", forbidden)
         patch.setattr(time, "time", forbidden)
         patch.setattr(random, "random", forbidden)
         document, _, _ = await run_once()

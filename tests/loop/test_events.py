@@ -247,7 +247,9 @@ async def test_every_event_is_one_line_with_the_agent_and_the_step() -> None:
         assert "\n" not in str(event)
 
 
-async def test_a_listener_that_raises_is_reported_and_breaks_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_listener_that_raises_is_reported_and_breaks_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     heard: list[AgentEvent] = []
 
     def bad(event: AgentEvent) -> None:

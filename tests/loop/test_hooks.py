@@ -132,7 +132,9 @@ async def test_a_hook_that_blocks_a_call_leaves_its_words_in_the_trace() -> None
         async def before_tool(self, call: ToolCall, context: ToolContext) -> ToolCall | Block:
             return Block("nobody deletes on Fridays") if call.name == "broken" else call
 
-    agent = scripted(calls(call("echo", {"value": "ok"}), call("broken")), "done", tools=[echo, broken], hooks=[Guard()])
+    agent = scripted(
+        calls(call("echo", {"value": "ok"}), call("broken")), "done", tools=[echo, broken], hooks=[Guard()]
+    )
     events = capture_events(agent)
     state = await agent.run("go")
     assert state.status is AgentStatus.COMPLETED
@@ -200,7 +202,9 @@ async def test_a_hook_that_raises_is_a_failure_in_the_trace(hook: type[BadHook])
 
 @pytest.mark.parametrize("hook", [BadBeforeModel, BadAfterModel, BadBeforeTool, BadAfterTool])
 @pytest.mark.parametrize("answer", [None, "yes", 42])
-async def test_a_hook_that_answers_nonsense_is_a_failure_in_the_trace(hook: type[BadHook], answer: Any) -> None:
+async def test_a_hook_that_answers_nonsense_is_a_failure_in_the_trace(
+    hook: type[BadHook], answer: Any
+) -> None:
     agent = scripted(call("echo"), tools=[echo], hooks=[hook(answer)])
     state = await agent.run("go")
     assert state.status is AgentStatus.FAILED

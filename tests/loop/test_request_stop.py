@@ -240,7 +240,9 @@ async def test_a_run_that_was_taken_up_again_in_the_middle_can_be_stopped() -> N
     await iteration.aclose()  # type: ignore[attr-defined]
     told: list[int] = []
     agent.subscribe(
-        lambda event: told.append(agent.request_stop("enough")) if isinstance(event, ToolCallStarted) else None
+        lambda event: (
+            told.append(agent.request_stop("enough")) if isinstance(event, ToolCallStarted) else None
+        )
     )
     state = await agent.final_step(state)
     assert told == [1]

@@ -111,13 +111,12 @@ async def test_an_ignored_failure_of_the_model_call_is_not_taken_for_an_answer()
 
 
 @pytest.mark.parametrize(
-    "error", [RateLimitError(), RequestTimeoutError(), ResponseValidationError(), ModelError(), RuntimeError("?")]
+    "error",
+    [RateLimitError(), RequestTimeoutError(), ResponseValidationError(), ModelError(), RuntimeError("?")],
 )
 async def test_a_failed_model_call_is_made_again_with_the_same_request(error: Exception) -> None:
     clock = FakeClock()
-    agent = scripted(
-        error, error, "done", error_policy=ErrorPolicy.retry_all(), backoff=STEADY, clock=clock
-    )
+    agent = scripted(error, error, "done", error_policy=ErrorPolicy.retry_all(), backoff=STEADY, clock=clock)
     state = await agent.run("go")
     assert state.status is AgentStatus.COMPLETED
     first, second, third = requests_of(agent)

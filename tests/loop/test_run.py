@@ -51,7 +51,9 @@ async def test_a_tool_call_with_empty_content_keeps_its_calls_and_has_no_text() 
 
 
 async def test_a_tool_call_with_words_keeps_the_words_apart_from_the_arguments() -> None:
-    state = await scripted(call("echo", {"value": "s3cret"}, text="Let me look."), "done", tools=[echo]).run("go")
+    state = await scripted(call("echo", {"value": "s3cret"}, text="Let me look."), "done", tools=[echo]).run(
+        "go"
+    )
     assert state.messages[1].text == "Let me look."
     assert "s3cret" not in state.messages[1].text
     assert state.messages[1].tool_calls[0].arguments == {"value": "s3cret"}
@@ -128,7 +130,11 @@ async def test_what_a_model_was_asked_stays_as_it_was() -> None:
 
 
 async def test_multimodal_input_survives() -> None:
-    parts = [TextPart("look"), ImagePart(url="https://example.com/a.png"), FilePart(data="QQ==", name="a.txt")]
+    parts: list[TextPart | ImagePart | FilePart] = [
+        TextPart("look"),
+        ImagePart(url="https://example.com/a.png"),
+        FilePart(data="QQ==", name="a.txt"),
+    ]
     agent = scripted("seen")
     state = await agent.run(parts)
     assert requests_of(agent)[0].messages[0].content == tuple(parts)
@@ -200,9 +206,9 @@ def test_run_sync_and_resume_sync_serve_scripts() -> None:
 
 async def test_run_sync_inside_an_event_loop_says_what_to_do_instead() -> None:
     agent = scripted("unused")
-    with pytest.raises(RuntimeError, match="await agent.run"):
+    with pytest.raises(RuntimeError, match=r"await agent\.run"):
         agent.run_sync("go")
-    with pytest.raises(RuntimeError, match="await agent.resume"):
+    with pytest.raises(RuntimeError, match=r"await agent\.resume"):
         agent.resume_sync(AgentState())
 
 

@@ -99,9 +99,7 @@ async def test_five_seconds_a_pause_of_an_hour_and_three_seconds_are_eight_secon
     )
     paused = await first.run("go")
     clock.advance(3600)
-    second = scripted(
-        call("work"), "done", tools=[working(clock, 3)], clock=clock, cumulative_timeout=100
-    )
+    second = scripted(call("work"), "done", tools=[working(clock, 3)], clock=clock, cumulative_timeout=100)
     state = await second.resume(AgentState.from_dict(paused.to_dict()))
     assert state.status is AgentStatus.COMPLETED
     outcome = state.last_continuation_outcome
@@ -123,18 +121,14 @@ async def test_the_cumulative_limit_sees_the_work_on_both_sides_of_a_pause(
         call("work"), tools=[working(clock, 5)], clock=clock, max_steps=1, cumulative_timeout=limit
     ).run("go")
     clock.advance(3600)
-    agent = scripted(
-        call("work"), "done", tools=[working(clock, 3)], clock=clock, cumulative_timeout=limit
-    )
+    agent = scripted(call("work"), "done", tools=[working(clock, 3)], clock=clock, cumulative_timeout=limit)
     state = await agent.resume(paused)
     assert state.status is status
 
 
 async def test_a_hundred_queries_of_a_second_never_trip_a_cumulative_limit_of_thirty() -> None:
     clock = FakeClock()
-    agent = Agent(
-        SlowModel(clock, *(f"answer {n}" for n in range(100))), clock=clock, cumulative_timeout=30
-    )
+    agent = Agent(SlowModel(clock, *(f"answer {n}" for n in range(100))), clock=clock, cumulative_timeout=30)
     state = await agent.run("query 0")
     for number in range(1, 100):
         state = await agent.run(f"query {number}", state=state)
@@ -159,9 +153,7 @@ async def test_a_hundred_queries_never_trip_any_limit_that_is_meant_for_one() ->
 
 async def test_the_wall_clock_limit_counts_from_the_query() -> None:
     clock = FakeClock()
-    agent = scripted(
-        *(call("work") for _ in range(3)), tools=[working(clock, 4)], clock=clock, timeout=12
-    )
+    agent = scripted(*(call("work") for _ in range(3)), tools=[working(clock, 4)], clock=clock, timeout=12)
     state = await agent.run("go")
     assert_stopped(state, reason="time_limit", by=ExecutionTimeLimit)
     assert state.step_count == 3
@@ -181,7 +173,11 @@ async def test_active_seconds_accumulate_per_step_failed_ones_included() -> None
         raise RuntimeError("in the end")
 
     agent = scripted(
-        call("fails_slowly"), call("fails_slowly"), "done", tools=[fails_slowly], clock=clock,
+        call("fails_slowly"),
+        call("fails_slowly"),
+        "done",
+        tools=[fails_slowly],
+        clock=clock,
         error_policy=ErrorPolicy.retry_all(),
     )
     state = await agent.run("go")
@@ -192,9 +188,7 @@ async def test_active_seconds_accumulate_per_step_failed_ones_included() -> None
 
 async def test_active_seconds_are_back_to_zero_at_a_new_query_and_the_sessions_go_on() -> None:
     clock = FakeClock()
-    agent = scripted(
-        call("work"), "one", call("work"), "two", tools=[working(clock, 5)], clock=clock
-    )
+    agent = scripted(call("work"), "one", call("work"), "two", tools=[working(clock, 5)], clock=clock)
     state = await agent.run("first")
     state = await agent.run("second", state=state)
     assert state.execution.active_seconds == 5
@@ -211,8 +205,12 @@ async def test_active_seconds_survive_a_restore() -> None:
 async def test_the_four_times_of_an_execution_are_measured_apart() -> None:
     clock = FakeClock()
     first = scripted(
-        RateLimitError(retry_after=20), call("work"), tools=[working(clock, 5)], clock=clock,
-        error_policy=ErrorPolicy.retry_all(), max_steps=2,
+        RateLimitError(retry_after=20),
+        call("work"),
+        tools=[working(clock, 5)],
+        clock=clock,
+        error_policy=ErrorPolicy.retry_all(),
+        max_steps=2,
     )
     stopped = await first.run("go")
     clock.advance(100)

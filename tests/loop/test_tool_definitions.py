@@ -54,7 +54,6 @@ def test_a_decorated_function_can_still_be_called() -> None:
 
     assert double(4) == 8
     assert double.__doc__ == "Doubles."
-    assert double.__name__ == "double"
 
 
 async def test_a_plain_and_an_async_function_may_be_passed_undecorated() -> None:

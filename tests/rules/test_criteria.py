@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import assert_readable, scripted, session
+from tests.support import assert_can_be_read, assert_readable, scripted, session
 from whyloop import (
     AgentState,
     AgentStatus,
@@ -120,13 +120,13 @@ def test_a_shipped_criterion_that_raises_is_named_too() -> None:
     assert "unreadable" in said.reason
 
 
-class Unprintable(Exception):
+class UnprintableError(Exception):
     def __str__(self) -> str:
         raise ValueError("no words")
 
 
 def test_an_error_that_cannot_be_printed_is_still_a_forbid() -> None:
-    outcome = ContinuationCriteria(Raises(Unprintable())).evaluate(session())
+    outcome = ContinuationCriteria(Raises(UnprintableError())).evaluate(session())
     assert outcome.stop_reason is StopReason.ERROR_FORBADE
 
 
@@ -158,7 +158,21 @@ async def test_a_run_whose_criterion_raises_ends_failed_with_that_trace() -> Non
         lambda state: None,
         lambda state: "perhaps",
     ],
-    ids=lambda c: f"{type(c).__name__}-{getattr(c, 'answer', '')!r:.60}",
+    ids=[
+        "none",
+        "words",
+        "number",
+        "decision",
+        "unknown-decision",
+        "no-reason",
+        "no-context",
+        "no-name",
+        "unknown-stop-reason",
+        "decides-none",
+        "decides-nonsense",
+        "function-none",
+        "function-nonsense",
+    ],
 )
 async def test_a_criterion_that_answers_nonsense_forbids_and_the_state_can_be_read(criterion: Any) -> None:
     state = await scripted("hello", criteria=[criterion]).run("hi")
@@ -169,12 +183,11 @@ async def test_a_criterion_that_answers_nonsense_forbids_and_the_state_can_be_re
 
 async def test_odd_things_in_an_evaluations_context_do_not_break_the_trace() -> None:
     context = {"object": object(), "nan": float("nan"), "set": {1}, "error": ValueError("x")}
-    state = await scripted("hello", criteria=Explains(ContinuationEvaluation("E", ALLOW, "fine", context))).run(
-        "hi"
-    )
+    state = await scripted(
+        "hello", criteria=Explains(ContinuationEvaluation("E", ALLOW, "fine", context))
+    ).run("hi")
     assert_stopped(state, reason="completed")
-    restored = AgentState.from_dict(state.to_dict())
-    assert restored.explain() == state.explain()
+    assert assert_can_be_read(state).explain() == state.explain()
 
 
 def test_when_makes_a_criterion_from_a_function() -> None:

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.support import at, session
 from whyloop import (
@@ -78,7 +77,12 @@ cases = pytest.mark.parametrize(
 
 @cases
 def test_below_its_limit_it_allows_and_says_how_much_is_left(
-    limit: Any, below: AgentState, exactly: AgentState, above: AgentState, reason: StopReason, overshoot: float
+    limit: Any,
+    below: AgentState,
+    exactly: AgentState,
+    above: AgentState,
+    reason: StopReason,
+    overshoot: float,
 ) -> None:
     said = limit.explain(below)
     assert said.decision is ALLOW
@@ -91,7 +95,12 @@ def test_below_its_limit_it_allows_and_says_how_much_is_left(
 
 @cases
 def test_at_its_limit_it_forbids_with_its_own_stop_reason(
-    limit: Any, below: AgentState, exactly: AgentState, above: AgentState, reason: StopReason, overshoot: float
+    limit: Any,
+    below: AgentState,
+    exactly: AgentState,
+    above: AgentState,
+    reason: StopReason,
+    overshoot: float,
 ) -> None:
     said = limit.explain(exactly)
     assert said.decision is FORBID
@@ -102,7 +111,12 @@ def test_at_its_limit_it_forbids_with_its_own_stop_reason(
 
 @cases
 def test_above_its_limit_it_forbids_with_nothing_left(
-    limit: Any, below: AgentState, exactly: AgentState, above: AgentState, reason: StopReason, overshoot: float
+    limit: Any,
+    below: AgentState,
+    exactly: AgentState,
+    above: AgentState,
+    reason: StopReason,
+    overshoot: float,
 ) -> None:
     said = limit.explain(above)
     assert said.decision is FORBID
@@ -111,7 +125,12 @@ def test_above_its_limit_it_forbids_with_nothing_left(
 
 @cases
 def test_decide_says_what_explain_says(
-    limit: Any, below: AgentState, exactly: AgentState, above: AgentState, reason: StopReason, overshoot: float
+    limit: Any,
+    below: AgentState,
+    exactly: AgentState,
+    above: AgentState,
+    reason: StopReason,
+    overshoot: float,
 ) -> None:
     assert limit.decide(below) is ALLOW
     assert limit.decide(exactly) is FORBID
@@ -119,7 +138,12 @@ def test_decide_says_what_explain_says(
 
 @cases
 def test_the_reason_has_the_numbers_in_words(
-    limit: Any, below: AgentState, exactly: AgentState, above: AgentState, reason: StopReason, overshoot: float
+    limit: Any,
+    below: AgentState,
+    exactly: AgentState,
+    above: AgentState,
+    reason: StopReason,
+    overshoot: float,
 ) -> None:
     assert f"{limit.limit:g}" in limit.explain(below).reason
     assert f"{limit.limit:g}" in limit.explain(exactly).reason
@@ -127,7 +151,12 @@ def test_the_reason_has_the_numbers_in_words(
 
 @cases
 def test_the_next_query_starts_from_zero(
-    limit: Any, below: AgentState, exactly: AgentState, above: AgentState, reason: StopReason, overshoot: float
+    limit: Any,
+    below: AgentState,
+    exactly: AgentState,
+    above: AgentState,
+    reason: StopReason,
+    overshoot: float,
 ) -> None:
     said = limit.explain(next_query(above, now=1000))
     assert said.decision is ALLOW
@@ -228,5 +257,3 @@ def test_used_and_remaining_add_up_to_the_limit_until_it_is_reached(most: int, u
     said = StepsLimit(most).explain(session(steps=used))
     assert said.context == {"used": used, "limit": most, "remaining": max(0, most - used)}
     assert (said.decision is FORBID) is (used >= most)
-
-

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.support import session
 from whyloop import (
@@ -132,7 +131,9 @@ def test_without_criteria_the_run_is_completed_and_nobody_said_anything() -> Non
 
 
 def test_only_allowances_mean_going_on() -> None:
-    outcome = resolved([ContinuationEvaluation("A", ALLOW, "fine"), ContinuationEvaluation("B", ALLOW, "fine")])
+    outcome = resolved(
+        [ContinuationEvaluation("A", ALLOW, "fine"), ContinuationEvaluation("B", ALLOW, "fine")]
+    )
     assert outcome.should_continue
     assert outcome.resolved_by == "A"
 

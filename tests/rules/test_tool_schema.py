@@ -242,7 +242,12 @@ def test_a_default_that_json_cannot_say_is_simply_not_told() -> None:
 def test_arguments_become_the_types_that_the_function_asked_for() -> None:
     @tool
     def use(
-        color: Color, partner: Partner, lead: Lead, when: date, maybe: Lead | None = None, many: list[Lead] = []  # noqa: B006
+        color: Color,
+        partner: Partner,
+        lead: Lead,
+        when: date,
+        maybe: Lead | None = None,
+        many: list[Lead] = [],  # noqa: B006
     ) -> None: ...
 
     parsed = use.arguments.parse(
@@ -263,7 +268,9 @@ def test_arguments_become_the_types_that_the_function_asked_for() -> None:
     }
 
 
-@pytest.mark.parametrize("arguments", [{"lead": {"name": "y", "amount": 0}}, {"lead": {"name": "y"}}, {"lead": 5}])
+@pytest.mark.parametrize(
+    "arguments", [{"lead": {"name": "y", "amount": 0}}, {"lead": {"name": "y"}}, {"lead": 5}]
+)
 def test_a_pydantic_model_checks_its_own_arguments(arguments: dict[str, Any]) -> None:
     @tool
     def use(lead: Lead) -> None: ...

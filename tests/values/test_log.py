@@ -5,14 +5,17 @@ from __future__ import annotations
 import threading
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from whyloop.values.log import Log
 
 # Each action picks one of the versions made so far and makes a new one from it.
 actions = st.lists(
-    st.tuples(st.integers(0, 30), st.sampled_from(["append", "extend", "replace"]), st.lists(st.integers(), max_size=4)),
+    st.tuples(
+        st.integers(0, 30),
+        st.sampled_from(["append", "extend", "replace"]),
+        st.lists(st.integers(), max_size=4),
+    ),
     max_size=30,
 )
 

@@ -9,7 +9,7 @@ from whyloop import FilePart, ImagePart, Message, MessageRole, TextPart, ToolCal
 
 def test_the_roles_are_these() -> None:
     assert [role.value for role in MessageRole] == ["system", "developer", "user", "assistant", "tool"]
-    assert MessageRole.USER == "user"
+    assert [role.name for role in MessageRole] == ["SYSTEM", "DEVELOPER", "USER", "ASSISTANT", "TOOL"]
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tests.golden.fixed_run import GOLDEN
 from tests.support import ScriptItem, assert_readable, broken, echo, empty_session, scripted, session
@@ -22,7 +21,11 @@ DOCUMENT = json.loads(GOLDEN.read_text(encoding="utf-8"))
 
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | words,
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | words,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3),
     max_leaves=8,
 )
@@ -34,7 +37,12 @@ tool_calls = st.builds(
     usage=st.integers(0, 1000),
 )
 replies: st.SearchStrategy[ScriptItem] = st.one_of(
-    st.builds(text, words, finish_reason=st.sampled_from(["stop", "length"]), usage=st.builds(Usage, st.integers(0, 9))),
+    st.builds(
+        text,
+        words,
+        finish_reason=st.sampled_from(["stop", "length"]),
+        usage=st.builds(Usage, st.integers(0, 9)),
+    ),
     tool_calls,
     st.builds(lambda several: calls(*several), st.lists(tool_calls, min_size=2, max_size=3)),
     st.builds(RateLimitError, words, retry_after=st.none() | st.floats(0, 100)),
@@ -219,5 +227,7 @@ def test_a_snapshot_error_is_a_value_error_with_its_path_in_words() -> None:
 
 def test_reading_a_snapshot_does_not_change_it() -> None:
     document = copy.deepcopy(DOCUMENT)
-    AgentState.from_dict(document).with_query(Message.user("x"), execution_id="e", now=empty_session().state_info.started_at)
+    AgentState.from_dict(document).with_query(
+        Message.user("x"), execution_id="e", now=empty_session().state_info.started_at
+    )
     assert document == DOCUMENT

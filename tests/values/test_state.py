@@ -58,7 +58,7 @@ def test_an_empty_session_is_pending_with_nothing_in_it() -> None:
 def test_statuses_have_these_values() -> None:
     values = ["pending", "in_progress", "paused", "completed", "stopped", "failed"]
     assert [status.value for status in AgentStatus] == values
-    assert AgentStatus.IN_PROGRESS == "in_progress"
+    assert [status.name.lower() for status in AgentStatus] == values
 
 
 def test_a_state_cannot_be_changed() -> None:
@@ -100,7 +100,11 @@ def test_a_query_starts_a_new_execution_with_fresh_counters() -> None:
     )
     after = before.with_query(Message.user("next"), execution_id="e2", now=at(99))
     assert after.execution.id == "e2"
-    assert (after.execution.step_count, after.execution.usage, after.execution.active_seconds) == (0, Usage(), 0)
+    assert (after.execution.step_count, after.execution.usage, after.execution.active_seconds) == (
+        0,
+        Usage(),
+        0,
+    )
     assert after.execution.failures.consecutive == after.execution.failures.total == 0
     assert after.current_step is None
     assert after.last_continuation_outcome is None
@@ -136,7 +140,10 @@ def test_the_messages_of_a_step_can_be_found() -> None:
 
 async def test_the_explanation_names_the_rule_its_words_and_numbers_and_every_step() -> None:
     agent = scripted(
-        call("echo", usage=1200), call("broken", usage=34), tools=[echo, broken], max_steps=2,
+        call("echo", usage=1200),
+        call("broken", usage=34),
+        tools=[echo, broken],
+        max_steps=2,
         error_policy=ErrorPolicy.retry_tool_errors(),
     )
     state = await agent.run("go")

@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequen
 from typing import Any
 
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
-from whyloop.errors import NotResumableError, leave_state
+from whyloop.errors import ConfigurationError, NotResumableError, leave_state
 from whyloop.events import AgentExecutionStarted, AgentStatusChanged
 from whyloop.loop.assemble import (
     assemble_criteria,
@@ -70,6 +71,8 @@ class Agent:
         world: World | None = None,
     ) -> None:
         refuse_model(model)
+        if clock is not None and world is not None:
+            raise ConfigurationError("a world brings its own clock: pass clock or world, not both")
         named = assemble_tools(tools)
         self._listeners = Listeners(assemble_handlers(event_handler))
         self._stop_requests = StopRequests()
@@ -145,6 +148,7 @@ class Agent:
 
     async def next_step(self, state: AgentState) -> AgentState:
         """The state after one more step, recorded and evaluated."""
+        self._stop_requests.listen(state)
         if state.status is not _IN_PROGRESS or state.execution_started_at is None:
             state = self._taken_up(state)
         inside = running_inside.set((*running_inside.get(), state.agent_id))
@@ -197,12 +201,11 @@ class Agent:
     # How a step is prepared
 
     def _taken_up(self, state: AgentState) -> AgentState:
-        """The execution is in progress from now on: everyone is told, and it can be asked to stop."""
-        self._stop_requests.listen(state)
+        """The execution is in progress from now on, and everyone is told."""
         now = self._kit.world.now()
         if state.status is not AgentStatus.IN_PROGRESS:
             emit = Emitter(self._listeners, state, state.execution.step_count)
-            resumed = state.execution.step_count > 0
+            resumed = state.execution.resumes > 0
             query = state.messages[-1] if state.messages and not resumed else None
             emit(AgentExecutionStarted, now, query, resumed)
             emit(AgentStatusChanged, now, state.status, AgentStatus.IN_PROGRESS)
@@ -234,11 +237,10 @@ class Agent:
 
 
 def _as_message(query: Query) -> Message:
-    if isinstance(query, Message):
-        return query
     if isinstance(query, str):
         return Message.user(clean(query))
-    return Message.user(query)
+    message = query if isinstance(query, Message) else Message.user(query)
+    return replace(message, content=clean(message.content)) if isinstance(message.content, str) else message
 
 
 def _run_sync(method: str, start: Callable[[], Coroutine[Any, Any, AgentState]]) -> AgentState:

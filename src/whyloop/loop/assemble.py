@@ -102,6 +102,8 @@ def assemble_handlers(handlers: Handler | Iterable[Handler] | None) -> list[Hand
 
 def refuse_model(model: object) -> None:
     """A model yields its answer, so that the pieces of it can be heard while they arrive."""
+    if isinstance(model, str):
+        raise ConfigurationError(f"{model!r} is the name of a model: pass whyloop.models.load({model!r})")
     respond = getattr(model, "respond", None)
     if isinstance(model, type) or not callable(respond):
         raise ConfigurationError(f"{model!r} is no model: it needs a method respond(request)")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from whyloop.errors import ToolTimeoutError
+from whyloop.errors import ScriptError, ToolTimeoutError
 from whyloop.events import ToolCallCompleted, ToolCallStarted
 from whyloop.loop.draft import Draft
 from whyloop.loop.emit import Emitter
@@ -40,7 +40,7 @@ async def _run(kit: Kit, emit: Emitter, state: AgentState, draft: Draft, index: 
     emit(ToolCallStarted, world.now(), name, call_id, call.arguments)
     started = world.monotonic()
     context = ToolContext(
-        state.agent_id, execution.id, execution.step_count + 1, call_id, name, draft.deadline
+        state.agent_id, execution.id, execution.step_count + 1, call_id, name, draft.deadline, index
     )
     run = run_hooked if kit.hooks.around_tools else run_tool
     try:
@@ -68,6 +68,8 @@ async def run_hooked(kit: Kit, call: ToolCall, context: ToolContext) -> ToolResu
         for after in kit.hooks.after_tool:
             result = expected(ToolResult, await after(call, result, context))
         return result
+    except ScriptError:
+        raise
     except Exception as error:
         words = f"a hook around {call.name} failed: {words_of(error)}"
         return _failed(tool_failure(ErrorType.UNKNOWN, call, words))
@@ -91,7 +93,7 @@ async def run_tool(kit: Kit, call: ToolCall, context: ToolContext) -> ToolResult
         return ToolResult(encoded(value, tool.max_result_chars))
     except ToolTimeoutError as error:
         return _failed(tool_failure(ErrorType.TIMEOUT, call, words_of(error), seconds=tool.timeout))
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, ScriptError):
         raise
     except asyncio.CancelledError as error:
         task = asyncio.current_task()

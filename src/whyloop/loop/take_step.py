@@ -10,6 +10,7 @@ from whyloop.loop.draft import Draft
 from whyloop.loop.emit import Emitter
 from whyloop.loop.hooks import expected
 from whyloop.loop.kit import Kit
+from whyloop.loop.readable import readable
 from whyloop.loop.record import record_step
 from whyloop.loop.run_tools import run_tools
 from whyloop.loop.waiting import within
@@ -17,6 +18,7 @@ from whyloop.rules.classify import model_failure
 from whyloop.values.model import ModelRequest, ModelResponse, TextDelta
 from whyloop.values.state import AgentState
 from whyloop.values.step import Step
+from whyloop.values.text import clean
 
 CANCELLED = "The task that ran it was cancelled"
 OUT_OF_TIME = "Cut off: the time for this execution was up"
@@ -59,7 +61,8 @@ async def _attempt(kit: Kit, emit: Emitter, state: AgentState, draft: Draft) -> 
     """Ask the model and run the tools that it asks for; the draft keeps what came of it."""
     ask = _ask_hooked if kit.hooks.around_model else _ask
     try:
-        response = await ask(kit, emit, ModelRequest(state.messages, kit.tool_specs, kit.instructions))
+        request = ModelRequest(state.messages, kit.tool_specs, kit.instructions)
+        response = readable(await ask(kit, emit, request))
     except ScriptError:
         raise
     except Exception as error:
@@ -94,7 +97,7 @@ async def _ask(kit: Kit, emit: Emitter, request: ModelRequest) -> ModelResponse:
     chunks, response = 0, None
     async for item in kit.world.respond(request):
         if isinstance(item, TextDelta):
-            emit(StreamChunkReceived, kit.world.now(), item.text, chunks, False)
+            emit(StreamChunkReceived, kit.world.now(), clean(item.text), chunks, False)
             chunks += 1
         elif isinstance(item, ModelResponse):
             response = item

@@ -51,6 +51,8 @@ def _hand_over(
 
 def _carried(error: BaseException) -> BaseException:
     """The error, or a stand-in where a future cannot carry it."""
-    if isinstance(error, StopIteration | asyncio.CancelledError | KeyboardInterrupt | SystemExit):
+    if isinstance(
+        error, StopIteration | GeneratorExit | asyncio.CancelledError | KeyboardInterrupt | SystemExit
+    ):
         return RuntimeError(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
     return error

@@ -8,20 +8,21 @@ import re
 import sys
 from collections.abc import Callable, Coroutine, Mapping
 from datetime import datetime
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, ParamSpec, TypeVar, get_args, overload
 
 from msgspec import Struct
 
 from whyloop.errors import ToolDefinitionError
 from whyloop.loop.threads import in_thread
-from whyloop.rules.tool_schema import Arguments, docstring_of, hints_of, signature_of
+from whyloop.rules.docstring import docstring_of
+from whyloop.rules.tool_schema import Arguments, hints_of, signature_of
 from whyloop.values.model import ToolSpec
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 # The names that every provider accepts.
-_NAME = re.compile(r"^[A-Za-z0-9_-]{1,64}$")
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 DEFAULT_MAX_RESULT_CHARS = 200_000
 
@@ -38,11 +39,12 @@ class ToolContext(Struct, frozen=True, gc=False):
     tool_call_id: str
     tool_name: str
     deadline: datetime | None = None
+    call_index: int = 0
 
     @property
     def idempotency_key(self) -> str:
         """The same whenever this very call is made again, and different from that of any other call."""
-        return f"{self.execution_id}:{self.step_number}:{self.tool_call_id}"
+        return f"{self.execution_id}:{self.step_number}:{self.call_index}:{self.tool_call_id}"
 
 
 class Tool:
@@ -61,7 +63,7 @@ class Tool:
         if not callable(function):
             raise ToolDefinitionError(f"{function!r} is no function, so it cannot be a tool")
         self.name = name or str(getattr(function, "__name__", type(function).__name__))
-        if not _NAME.match(self.name):
+        if not _NAME.fullmatch(self.name):
             raise ToolDefinitionError(
                 f"tool {self.name!r}: a name is 1 to 64 letters, digits, _ or -: use @tool(name=…)"
             )
@@ -76,7 +78,7 @@ class Tool:
         hints = hints_of(function, self.name, scope or {})
         text, documented = docstring_of(function)
         self.description = description or text
-        contexts = [key for key in signature.parameters if hints[key] is ToolContext]
+        contexts = [key for key in signature.parameters if _is_context(hints[key])]
         self._context_parameter = contexts[0] if contexts else None
         visible = {key: value for key, value in signature.parameters.items() if key not in contexts}
         self.arguments = Arguments(self.name, visible, hints, documented)
@@ -125,6 +127,10 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Tool 
 
 def as_tool(candidate: Tool | Callable[..., Any]) -> Tool:
     return candidate if isinstance(candidate, Tool) else Tool(candidate)
+
+
+def _is_context(hint: object) -> bool:
+    return hint is ToolContext or ToolContext in get_args(hint)
 
 
 def _is_async(function: Callable[..., Any]) -> bool:

@@ -13,11 +13,13 @@ from whyloop.values.failure import ErrorType, Failure
 from whyloop.values.messages import ToolCall
 from whyloop.values.text import clean
 
+MAX_WORDS = 10_000
+
 
 def model_failure(error: BaseException) -> Failure:
     """What a failed model call is to the policy."""
     match error:
-        case RateLimitError():
+        case RateLimitError() | ModelError(status=429 | 529):
             kind = ErrorType.RATE_LIMIT
         case RequestTimeoutError() | TimeoutError():
             kind = ErrorType.TIMEOUT
@@ -52,6 +54,8 @@ def words_of(error: BaseException) -> str:
         words = str(error).strip()
     except Exception:
         words = "(its message could not be read)"
+    if len(words) > MAX_WORDS:
+        words = f"{words[:MAX_WORDS]} [cut here: {len(words):,} characters in all]"
     if isinstance(error, ModelError | ToolExecutionError) and words:
         return clean(words)
     return clean(f"{type(error).__name__}: {words}" if words else type(error).__name__)

@@ -29,6 +29,7 @@ class Execution(Struct, frozen=True, gc=False):
     active_seconds: Seconds = 0.0
     waiting_seconds: Seconds = 0.0
     backoff_seconds: Seconds = 0.0
+    resumes: Count = 0
     stop_request: str | None = None
 
     @property

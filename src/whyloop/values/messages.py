@@ -9,6 +9,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from whyloop.values.text import clean
+
 
 class MessageRole(StrEnum):
     SYSTEM = "system"
@@ -63,9 +65,32 @@ class ToolCall(Struct, frozen=True, gc=False):
             arguments = msgspec.json.decode(text)
         except (msgspec.DecodeError, RecursionError, UnicodeError):
             arguments = None
-        if isinstance(arguments, dict):
+        if isinstance(arguments, dict) and not _too_deep(arguments, text):
             return arguments
-        return text if isinstance(text, str) else text.decode("utf-8", "replace")
+        return clean(text) if isinstance(text, str) else text.decode("utf-8", "replace")
+
+
+# Far beyond any honest call, and far below where encoders give up.
+MAX_DEPTH = 100
+
+
+def _too_deep(arguments: Any, text: str | bytes) -> bool:
+    opened = (
+        text.count("{") + text.count("[") if isinstance(text, str) else text.count(b"{") + text.count(b"[")
+    )
+    if opened <= MAX_DEPTH:
+        return False
+    level = [arguments]
+    for _ in range(MAX_DEPTH):
+        level = [
+            inner
+            for value in level
+            if isinstance(value, dict | list)
+            for inner in (value.values() if isinstance(value, dict) else value)
+        ]
+        if not level:
+            return False
+    return True
 
 
 _USER, _ASSISTANT, _TOOL = MessageRole.USER, MessageRole.ASSISTANT, MessageRole.TOOL

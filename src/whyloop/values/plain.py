@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from whyloop.errors import SnapshotError
+from whyloop.values.text import clean
 
 T = TypeVar("T")
 
@@ -17,7 +18,10 @@ _MISSING = re.compile(r"missing required field `(?P<field>[^`]*)`")
 
 def encode(value: object) -> Any:
     """The value as the data that its JSON holds."""
-    return msgspec.json.decode(msgspec.json.encode(value, enc_hook=_describe))
+    try:
+        return msgspec.json.decode(msgspec.json.encode(value, enc_hook=_describe))
+    except UnicodeEncodeError:
+        return _cleaned(msgspec.to_builtins(value, str_keys=True, enc_hook=_describe))
 
 
 def decode(data: object, as_type: type[T]) -> T:
@@ -35,6 +39,15 @@ def _snapshot_error(message: str) -> SnapshotError:
     what, path = (match["what"], match["path"] or "$") if match else (message, "$")
     missing = _MISSING.search(what)
     return SnapshotError(what, f"{path}.{missing['field']}" if missing else path)
+
+
+def _cleaned(data: Any) -> Any:
+    """Plain data whose texts can all be encoded."""
+    if isinstance(data, str):
+        return clean(data)
+    if isinstance(data, dict):
+        return {clean(key): _cleaned(value) for key, value in data.items()}
+    return [_cleaned(item) for item in data] if isinstance(data, list | tuple) else data
 
 
 def _describe(value: object) -> str:

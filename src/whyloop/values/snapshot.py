@@ -22,6 +22,14 @@ from whyloop.values.usage import Usage
 
 VERSION = 1
 
+# What can be left out when a value is made by hand, and not when it is read.
+_REQUIRED = (
+    ("execution", "id"),
+    ("execution", "started_at"),
+    ("execution", "step_count"),
+    ("state_info", "started_at"),
+)
+
 
 class Snapshot(Struct, frozen=True, kw_only=True):
     """What is written of a state: everything but the clock reading that only this process can use."""
@@ -68,6 +76,10 @@ def state_from_dict(data: Mapping[str, Any]) -> AgentState:
             f"version {version} is newer than {VERSION}, the newest that this whyloop reads: upgrade whyloop",
             "$.version",
         )
+    for path in _REQUIRED:
+        part = data.get(path[0])
+        if isinstance(part, Mapping) and path[1] not in part:
+            raise SnapshotError(f"`{path[0]}` lacks the field `{path[1]}`", f"$.{'.'.join(path)}")
     snapshot = plain.decode(dict(data), Snapshot)
     if snapshot.execution.step_count > len(snapshot.steps):
         raise SnapshotError(

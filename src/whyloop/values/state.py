@@ -134,6 +134,7 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
             execution=replace(
                 execution,
                 updated_at=now,
+                resumes=execution.resumes + 1,
                 waiting_seconds=execution.waiting_seconds + max(0.0, waited),
                 stop_request=None,
             ),

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from whyloop.errors import ConfigurationError
 from whyloop.rules.continuation.checks import StopRequestedCheck, ToolCallPresenceCheck
-from whyloop.rules.continuation.criterion import name_of
 from whyloop.rules.continuation.error_policy_criterion import ErrorPolicyCriterion
 from whyloop.rules.continuation.limits import Limit
 from whyloop.rules.continuation.time_limits import CumulativeExecutionTimeLimit, ExecutionTimeLimit
@@ -40,16 +39,14 @@ def _refuse_hidden_limits(limits: Sequence[Limit]) -> None:
 
 
 def _refuse_two_time_limits(criteria: Sequence[object]) -> None:
-    scopes = [{c.scope for c in criteria if type(c) is kind} for kind in _TIME_LIMITS]
-    if "execution" in set.intersection(*scopes):
-        first, second = (name_of(c) for c in criteria if type(c) in _TIME_LIMITS)
+    by_wall = [c for c in criteria if type(c) is ExecutionTimeLimit and c.scope == "execution"]
+    by_work = [c for c in criteria if type(c) is CumulativeExecutionTimeLimit and c.scope == "execution"]
+    if by_wall and by_work:
         raise ConfigurationError(
-            f"{first} and {second} exclude each other: the wall clock runs on through the pauses that "
-            "cumulative time leaves out. Choose timeout (wall clock) or cumulative_timeout (work only)"
+            f"{by_wall[0]!r} and {by_work[0]!r} exclude each other: "
+            "the wall clock runs on through the pauses that cumulative time leaves out. "
+            "Choose timeout (wall clock) or cumulative_timeout (work only)"
         )
-
-
-_TIME_LIMITS = (ExecutionTimeLimit, CumulativeExecutionTimeLimit)
 
 
 def _refuse_retries_of_zero(criteria: Sequence[object]) -> None:

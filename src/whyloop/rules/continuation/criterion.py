@@ -10,6 +10,7 @@ from typing import Protocol, runtime_checkable
 from msgspec.structs import replace
 
 from whyloop.errors import ConfigurationError
+from whyloop.rules.classify import words_of
 from whyloop.values.continuation import ContinuationDecision, ContinuationEvaluation as Evaluation, StopReason
 from whyloop.values.state import AgentState
 from whyloop.values.text import shortened
@@ -104,8 +105,10 @@ def _checked(answer: object) -> Evaluation:
     """What somebody else's criterion answered, if that is an evaluation."""
     if not isinstance(answer, Evaluation):
         raise TypeError(f"it answered {shortened(repr(answer), 80)} instead of a ContinuationEvaluation")
-    if not isinstance(answer.context, Mapping):
-        raise TypeError(f"its context is {shortened(repr(answer.context), 80)} instead of a mapping")
+    for field, kind in (("criterion", str), ("reason", str), ("context", Mapping)):
+        if not isinstance(getattr(answer, field), kind):
+            said = shortened(repr(getattr(answer, field)), 80)
+            raise TypeError(f"its {field} is {said} instead of a {kind.__name__.lower()}")
     # Exactly the members, since they are told apart by identity.
     reason = None if answer.stop_reason is None else StopReason(answer.stop_reason)
     return replace(answer, decision=ContinuationDecision(answer.decision), stop_reason=reason)
@@ -113,5 +116,5 @@ def _checked(answer: object) -> Evaluation:
 
 def could_not_be_evaluated(name: str, error: Exception) -> Evaluation:
     """The evaluation of a criterion that raised."""
-    reason = f"{name} could not be evaluated: {type(error).__name__}: {error}"
+    reason = f"{name} could not be evaluated: {words_of(error)}"
     return Evaluation(name, _FORBID, reason, stop_reason=StopReason.ERROR_FORBADE)

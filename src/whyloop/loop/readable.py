@@ -1,0 +1,56 @@
+"""What a model answered, made sure that it can be worked with, stored and read back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from whyloop.errors import ResponseValidationError
+from whyloop.values.messages import ToolCall
+from whyloop.values.model import FinishReason, ModelResponse
+from whyloop.values.text import clean, shortened
+from whyloop.values.usage import Usage
+
+
+def readable(response: ModelResponse) -> ModelResponse:
+    """The response itself where it is as it should be, else one that is; a careless model is data, too."""
+    if (
+        type(response.text) is str
+        and response.text.isascii()
+        and type(response.finish_reason) is FinishReason
+        and type(response.usage) is Usage
+        and type(response.tool_calls) is tuple
+    ):
+        for call in response.tool_calls:
+            if type(call) is not ToolCall or not (call.name.isascii() and call.id.isascii()):
+                break
+        else:
+            return response
+    return _repaired(response)
+
+
+def _repaired(response: ModelResponse) -> ModelResponse:
+    if not isinstance(response.text, str):
+        raise ResponseValidationError(f"the model's text is {shortened(repr(response.text), 80)}")
+    if not isinstance(response.usage, Usage):
+        raise ResponseValidationError(f"the model's usage is {shortened(repr(response.usage), 80)}")
+    word = response.finish_reason
+    known = word in list(FinishReason)
+    return replace(
+        response,
+        text=clean(response.text),
+        tool_calls=tuple([_call(call) for call in response.tool_calls]),
+        finish_reason=FinishReason(word) if known else FinishReason.OTHER,
+    )
+
+
+def _call(call: object) -> ToolCall:
+    if not isinstance(call, ToolCall) or not isinstance(call.name, str) or not isinstance(call.id, str):
+        raise ResponseValidationError(
+            f"the model asked for {shortened(repr(call), 80)}, which is no tool call"
+        )
+    arguments = call.arguments
+    if not isinstance(arguments, Mapping | str):
+        raise ResponseValidationError(f"the arguments for {call.name} are {shortened(repr(arguments), 80)}")
+    return ToolCall(clean(call.id), clean(call.name), arguments)

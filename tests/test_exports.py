@@ -1,0 +1,116 @@
+"""The public names, pinned: a name that comes or goes is a decision, not an accident."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from pathlib import Path
+
+import pytest
+
+import whyloop
+
+WHYLOOP = """
+Agent AgentBuilder AgentErrorContextResolver AgentState AgentStatus Backoff Block CanResolveErrorContext
+ContinuationCriteria ContinuationDecision ContinuationEvaluation ContinuationOutcome
+CumulativeExecutionTimeLimit ErrorContext ErrorHandlingDecision ErrorPolicy ErrorPolicyCriterion ErrorType
+Execution ExecutionTimeLimit Failure FilePart FinishReason FinishReasonCheck Hook ImagePart Message
+MessageRole ModelRequest ModelResponse ModelSource StateInfo Step StepsLimit StopReason StopRequestedCheck
+TextDelta TextPart TokenUsageLimit Tool ToolCall ToolCallPresenceCheck ToolContext ToolResult ToolRun
+ToolSpec Usage tool
+"""
+EVENTS = """
+AgentEvent AgentExecutionFailed AgentExecutionFinished AgentExecutionStarted AgentStatusChanged
+AgentStepCompleted AgentStepStarted ContinuationEvaluated StreamChunkReceived TokenUsageReported
+ToolCallCompleted ToolCallStarted
+"""
+TESTING = """
+CapturedEvents FakeClock Reply ScriptedModel assert_continued assert_stopped call calls capture_events text
+"""
+ERRORS = """
+ConfigurationError DeadlineExceeded ModelError NestingError NotResumableError RateLimitError
+RequestTimeoutError ResponseValidationError ScriptError SnapshotError ToolDefinitionError
+ToolExecutionError ToolTimeoutError WhyloopError
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "names"),
+    [("whyloop", WHYLOOP), ("whyloop.events", EVENTS), ("whyloop.testing", TESTING)],
+)
+def test_a_module_exports_exactly_these_names(module: str, names: str) -> None:
+    loaded = importlib.import_module(module)
+    assert loaded.__all__ == sorted(loaded.__all__)
+    assert loaded.__all__ == names.split()
+    for name in loaded.__all__:
+        assert getattr(loaded, name).__name__ == name
+
+
+def test_the_errors_are_exactly_these_and_of_one_tree() -> None:
+    from whyloop import errors
+
+    found = [
+        name
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and value.__module__ == errors.__name__
+    ]
+    assert sorted(found) == ERRORS.split()
+    assert all(issubclass(getattr(errors, name), errors.WhyloopError) for name in found)
+    assert callable(errors.interrupted_state)
+
+
+def test_the_tree_of_errors_is_drawn_with_every_class_in_it() -> None:
+    from whyloop import errors
+
+    assert errors.__doc__ is not None
+    for name in ERRORS.split():
+        assert name in errors.__doc__
+        assert getattr(errors, name).__doc__
+
+
+def source() -> ast.Module:
+    return ast.parse(Path(whyloop.__file__).read_text(encoding="utf-8"))
+
+
+def imported_for_types() -> dict[str, str]:
+    """The names under TYPE_CHECKING, each with the module that it comes from."""
+    found: dict[str, str] = {}
+    for node in source().body:
+        if isinstance(node, ast.If):
+            for statement in node.body:
+                assert isinstance(statement, ast.ImportFrom)
+                assert statement.module is not None
+                for alias in statement.names:
+                    assert alias.asname == alias.name, f"{alias.name} is not exported to type checkers"
+                    found[alias.name] = statement.module
+    return found
+
+
+def test_what_type_checkers_see_is_what_is_loaded_when_asked_for() -> None:
+    assert imported_for_types() == whyloop._HOME_OF
+    assert sorted(whyloop._HOME_OF) == whyloop.__all__
+
+
+def test_every_name_is_loaded_from_its_home() -> None:
+    for name, home in whyloop._HOME_OF.items():
+        assert getattr(whyloop, name) is getattr(importlib.import_module(home), name)
+
+
+def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="Agnet"):
+        whyloop.Agnet
+
+
+def test_the_names_can_be_listed() -> None:
+    assert set(whyloop.__all__) <= set(dir(whyloop))
+
+
+def test_a_star_import_gets_the_public_names() -> None:
+    scope: dict[str, object] = {}
+    exec("from whyloop import *", scope)
+    assert set(whyloop.__all__) <= set(scope)
+
+
+def test_the_version_is_one() -> None:
+    assert whyloop.__version__.count(".") == 2
+    assert (Path(whyloop.__file__).parent / "py.typed").exists()

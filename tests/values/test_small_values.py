@@ -1,0 +1,55 @@
+"""Tokens, texts and clocks as values."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, strategies as st
+
+from tests.support import START, at
+from whyloop import Execution, Usage
+from whyloop.values.text import clean, counted, shortened
+
+usages = st.builds(Usage, *[st.integers(0, 10**9)] * 4)
+
+
+@given(usages, usages)
+def test_usage_adds_up_in_every_part(a: Usage, b: Usage) -> None:
+    both = a + b
+    assert (both.input, both.output) == (a.input + b.input, a.output + b.output)
+    assert (both.cached, both.reasoning) == (a.cached + b.cached, a.reasoning + b.reasoning)
+    assert both.total == a.total + b.total
+    assert a + Usage() == a
+
+
+@given(st.text())
+def test_clean_text_can_always_be_encoded_and_good_text_stays_as_it_is(text: str) -> None:
+    cleaned = clean(text)
+    cleaned.encode()
+    if not any("\ud800" <= character <= "\udfff" for character in text):
+        assert cleaned == text
+
+
+def test_halves_of_one_character_are_put_together_and_lone_ones_are_replaced() -> None:
+    assert clean("\ud83c\udf89") == "🎉"
+    assert "\ud800" not in clean("a\ud800b")
+    assert clean("a\ud800b").startswith("a")
+
+
+@given(st.text(), st.integers(1, 50))
+def test_shortened_text_is_one_line_and_never_longer_than_its_limit(text: str, limit: int) -> None:
+    short = shortened(text, limit)
+    assert len(short) <= limit
+    assert len(short.splitlines()) <= 1
+
+
+@pytest.mark.parametrize(
+    ("number", "words"), [(0, "0 steps"), (1, "1 step"), (2, "2 steps"), (1200, "1,200 steps")]
+)
+def test_a_number_goes_with_its_noun(number: int, words: str) -> None:
+    assert counted(number, "step") == words
+
+
+def test_the_wall_time_of_an_execution_runs_from_its_start_to_the_last_that_happened() -> None:
+    assert Execution(started_at=START).wall_seconds == 0
+    assert Execution(started_at=START, updated_at=at(12.5)).wall_seconds == 12.5
+    assert Execution(started_at=START, updated_at=at(-5)).wall_seconds == 0
