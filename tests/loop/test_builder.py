@@ -19,6 +19,8 @@ from whyloop import (
     ExecutionTimeLimit,
     FinishReasonCheck,
     Hook,
+    ModelRequest,
+    ModelResponse,
     StepsLimit,
     StopRequestedCheck,
     TokenUsageLimit,
@@ -198,7 +200,23 @@ def test_a_builder_without_a_model_says_so() -> None:
         AgentBuilder.base().build()
 
 
-@pytest.mark.parametrize("model", [None, 42, object()])
+def test_the_name_of_a_model_is_refused_with_what_to_do_instead() -> None:
+    name: Any = "gpt-4"
+    with pytest.raises(ConfigurationError, match="gpt-4"):
+        Agent(name)
+
+
+def test_a_model_that_returns_its_answer_is_refused_when_the_agent_is_built() -> None:
+    class Returns:
+        async def respond(self, request: ModelRequest) -> ModelResponse:
+            return ModelResponse("hello")
+
+    model: Any = Returns()
+    with pytest.raises(ConfigurationError, match="yield"):
+        Agent(model)
+
+
+@pytest.mark.parametrize("model", [None, 42, object(), ScriptedModel])
 def test_what_is_no_model_is_refused(model: Any) -> None:
     with pytest.raises(ConfigurationError, match="no model"):
         Agent(model)

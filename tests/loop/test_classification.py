@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from tests.support import RespondingModel, assert_readable, broken, echo, requests_of, scripted
+from tests.support import (
+    RespondingModel,
+    assert_can_be_read,
+    assert_readable,
+    broken,
+    echo,
+    requests_of,
+    scripted,
+)
 from whyloop import (
     Agent,
     AgentState,
@@ -20,6 +29,7 @@ from whyloop import (
     ModelResponse,
     TextDelta,
     ToolCall,
+    Usage,
     tool,
 )
 from whyloop.errors import (
@@ -95,15 +105,40 @@ async def test_a_response_that_is_none_is_a_validation_error(garbage: Any) -> No
     assert failure_of(await Agent(RespondingModel(respond)).run("go")).type is ErrorType.VALIDATION
 
 
+NO_USAGE = Usage()
+
+
+def odd_response(
+    text: Any = "x", calls: Any = (), reason: Any = "stop", usage: Any = NO_USAGE
+) -> ModelResponse:
+    return ModelResponse(text, calls, reason, usage)
+
+
+def odd_call(id: Any = "c1", name: Any = "echo", arguments: Any = None) -> ModelResponse:
+    return odd_response(calls=(ToolCall(id, name, arguments),))
+
+
 @pytest.mark.parametrize(
     "garbage",
     [
-        ModelResponse(None),  # type: ignore[arg-type]
-        ModelResponse("x", usage=None),  # type: ignore[arg-type]
-        ModelResponse("x", finish_reason="who knows"),  # type: ignore[arg-type]
-        ModelResponse("x", tool_calls=("echo",)),  # type: ignore[arg-type]
+        pytest.param(odd_response(text=None), id="no text"),
+        pytest.param(odd_response(text=["x"]), id="text in parts"),
+        pytest.param(odd_response(usage=None), id="no usage"),
+        pytest.param(odd_response(usage=Usage(-5)), id="negative usage"),
+        pytest.param(odd_response(usage=Usage("5")), id="usage in words"),  # type: ignore[arg-type]
+        pytest.param(odd_response(usage=Usage(1.5)), id="broken usage"),  # type: ignore[arg-type]
+        pytest.param(odd_response(reason="who knows"), id="unknown finish reason"),
+        pytest.param(odd_response(reason=None), id="no finish reason"),
+        pytest.param(odd_response(calls=None), id="no calls"),
+        pytest.param(odd_response(calls=("echo",)), id="a name for a call"),
+        pytest.param(odd_response(calls=[ToolCall("c1", "echo", {})]), id="calls in a list"),
+        pytest.param(odd_call(), id="no arguments"),
+        pytest.param(odd_call(arguments=[1]), id="arguments in a list"),
+        pytest.param(odd_call(arguments={1: 2}), id="arguments by number"),
+        pytest.param(odd_call(name=None, arguments={}), id="no name"),
+        pytest.param(odd_call(id=None, arguments={}), id="no id"),
+        pytest.param(odd_call(id=7, arguments={}), id="a number for an id"),
     ],
-    ids=["text", "usage", "finish-reason", "tool-calls"],
 )
 async def test_a_response_with_wrong_fields_crashes_neither_the_run_nor_its_reader(
     garbage: ModelResponse,
@@ -112,7 +147,19 @@ async def test_a_response_with_wrong_fields_crashes_neither_the_run_nor_its_read
         yield garbage
 
     state = await Agent(RespondingModel(respond), [echo], max_steps=1).run("go")
-    assert_readable(state)
+    assert state.status.has_ended
+    assert_can_be_read(state)
+
+
+async def test_a_model_that_gives_up_while_it_waits_is_a_timeout_of_the_request() -> None:
+    async def respond(request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
+        yield TextDelta("a")
+        await asyncio.sleep(0)
+        raise TimeoutError("the socket timed out")
+
+    failure = failure_of(await Agent(RespondingModel(respond)).run("go"))
+    assert failure.type is ErrorType.TIMEOUT
+    assert "the socket timed out" in failure.message
 
 
 async def test_a_model_that_breaks_in_the_middle_of_an_answer_leaves_nothing_broken() -> None:

@@ -8,7 +8,17 @@ import threading
 import pytest
 
 from tests.support import assert_readable, echo, hanging_model, requests_of, scripted
-from whyloop import Agent, AgentStatus, CumulativeExecutionTimeLimit, ExecutionTimeLimit, Tool, tool
+from whyloop import (
+    Agent,
+    AgentStatus,
+    Backoff,
+    CumulativeExecutionTimeLimit,
+    ErrorPolicy,
+    ExecutionTimeLimit,
+    Tool,
+    tool,
+)
+from whyloop.errors import RateLimitError
 from whyloop.testing import FakeClock, assert_continued, assert_stopped, call, calls
 
 LIMIT = 0.03
@@ -130,8 +140,6 @@ async def test_a_tools_own_timeout_leaves_the_other_calls_of_the_step_alone() ->
         await asyncio.Event().wait()
         return "never"
 
-    from whyloop import ErrorPolicy
-
     agent = scripted(
         calls(call("slow"), call("echo", {"value": "ok"})),
         "done",
@@ -170,6 +178,20 @@ async def test_the_time_that_a_cut_off_step_took_is_counted() -> None:
     state = await Agent(hanging_model(), cumulative_timeout=LIMIT).run("go")
     assert state.execution.active_seconds >= LIMIT
     assert state.state_info.cumulative_execution_seconds == pytest.approx(state.execution.active_seconds)
+
+
+async def test_the_clock_of_this_machine_waits_out_a_provider() -> None:
+    agent = scripted(
+        RateLimitError(),
+        "done",
+        clock=None,
+        error_policy=ErrorPolicy.retry_all(),
+        backoff=Backoff(base=0.01, jitter=0),
+    )
+    state = await agent.run("go")
+    assert state.status is AgentStatus.COMPLETED
+    assert 0.009 <= state.execution.backoff_seconds < 5
+    assert state.execution.active_seconds < state.execution.wall_seconds
 
 
 async def test_a_limit_always_wins_against_what_it_cut_off() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
+from msgspec.structs import replace
 
 from tests.support import (
     START,
@@ -187,6 +188,26 @@ def test_a_run_that_has_not_ended_explains_where_it_stands() -> None:
     assert "Nothing has been decided yet" in session().explain()
     going_on = session(steps=1, tool_calls=1).with_continuation_outcome(outcome(None))
     assert going_on.explain().startswith("In progress, after 1 step")
+
+
+def test_a_paused_run_explains_that_it_is_paused() -> None:
+    paused = replace(session(steps=1, tool_calls=1), status=AgentStatus.PAUSED)
+    assert paused.explain().startswith("Paused after 1 step")
+
+
+@pytest.mark.parametrize("status", list(AgentStatus))
+def test_a_run_has_ended_when_it_is_completed_stopped_or_failed(status: AgentStatus) -> None:
+    assert status.has_ended is (status in ("completed", "stopped", "failed"))
+
+
+async def test_a_step_knows_what_kind_it_was() -> None:
+    agent = scripted(
+        call("echo"), call("broken"), "done", tools=[echo, broken], error_policy=ErrorPolicy.retry_all()
+    )
+    state = await agent.run("go")
+    assert [step.type.value for step in state.steps] == ["tool_execution", "error", "final"]
+    assert [step.has_tool_calls for step in state.steps] == [True, True, False]
+    assert [step.error_count for step in state.steps] == [0, 1, 0]
 
 
 def test_metadata_is_added_to_and_replaced() -> None:

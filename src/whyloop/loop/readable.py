@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isfinite
 
 from msgspec.structs import replace
 
@@ -20,6 +21,7 @@ def readable(response: ModelResponse) -> ModelResponse:
         and response.text.isascii()
         and type(response.finish_reason) is FinishReason
         and type(response.usage) is Usage
+        and _counted(response.usage)
         and type(response.tool_calls) is tuple
     ):
         for call in response.tool_calls:
@@ -40,9 +42,24 @@ def _repaired(response: ModelResponse) -> ModelResponse:
     return replace(
         response,
         text=clean(response.text),
+        usage=Usage(*[_count(getattr(response.usage, name)) for name in Usage.__struct_fields__]),
         tool_calls=tuple([_call(call) for call in response.tool_calls]),
         finish_reason=FinishReason(word) if known else FinishReason.OTHER,
     )
+
+
+def _counted(usage: Usage) -> bool:
+    for number in (usage.input, usage.output, usage.cached, usage.reasoning):
+        if type(number) is not int or number < 0:
+            return False
+    return True
+
+
+def _count(number: object) -> int:
+    """A number of tokens, whatever a provider made of it."""
+    if isinstance(number, bool) or not isinstance(number, int | float) or not isfinite(number):
+        return 0
+    return max(0, int(number))
 
 
 def _call(call: object) -> ToolCall:

@@ -80,7 +80,8 @@ def _error_in(document: Any) -> Any:
         document = document[0] if document else None
     if not isinstance(document, dict):
         return document
-    return document.get("error") or document.get("response", {}).get("error") or document
+    inner = document.get("response")
+    return document.get("error") or (inner.get("error") if isinstance(inner, dict) else None) or document
 
 
 def _words(document: Any) -> str:

@@ -8,8 +8,10 @@ from msgspec.structs import replace
 
 from whyloop.errors import ConfigurationError, ScriptError
 from whyloop.loop.ports import Model
+from whyloop.models.asking import asked, name_of, secrets_of
+from whyloop.models.load import load
 from whyloop.rules.classify import model_failure
-from whyloop.values.failure import ErrorType
+from whyloop.values.failure import ErrorType, Failure
 from whyloop.values.model import ModelRequest, ModelResponse, ModelSource, TextDelta
 from whyloop.values.text import shortened
 
@@ -20,39 +22,55 @@ class FallbackModel:
     """Asks the first model, and the next one when that fails with an error of these types.
 
     Every switch is noted in the source of the answer, and so in the trace. Text that a failed
-    model had already streamed is not part of the answer.
+    model had already streamed is not part of the answer. A model may be given by its name.
     """
 
-    def __init__(self, *models: Model, on: Iterable[ErrorType | str] = DEFAULT_ERRORS) -> None:
+    def __init__(self, *models: Model | str, on: Iterable[ErrorType | str] = DEFAULT_ERRORS) -> None:
         if len(models) < 2:
             raise ConfigurationError("a fallback needs two models or more")
-        self.models = models
-        self.on = frozenset(ErrorType(kind) for kind in on)
+        self.models = tuple(load(model) if isinstance(model, str) else model for model in models)
+        self.on = _error_types(on)
+        self.name = " or ".join(map(name_of, self.models))
+        self.secrets = tuple(secret for model in self.models for secret in secrets_of(model))
 
     async def respond(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
         notes: list[str] = []
         for model, following in zip(self.models, [*self.models[1:], None], strict=True):
             try:
-                async for item in model.respond(request):
-                    yield _noted(item, notes) if notes and isinstance(item, ModelResponse) else item
+                async with asked(model, request) as answer:
+                    async for item in answer:
+                        yield _noted(item, notes) if isinstance(item, ModelResponse) else item
                 return
             except ScriptError:
                 raise
             except Exception as error:
                 failure = model_failure(error)
                 if following is None or failure.type not in self.on:
-                    if notes:
-                        error.args = (f"{error} (before that: {'; '.join(notes)})", *error.args[1:])
+                    _tell_all(error, notes)
                     raise
-                words = f"{failure.type}: {shortened(failure.message, 120)}"
-                notes.append(f"{name_of(model)} failed ({words}), {name_of(following)} was asked")
+                notes.append(_switch(model, failure, following))
 
 
-def name_of(model: object) -> str:
-    """The name of a model for a person."""
-    return str(getattr(model, "name", type(model).__name__))
+def _error_types(kinds: Iterable[ErrorType | str]) -> frozenset[ErrorType]:
+    try:
+        return frozenset(ErrorType(kind) for kind in ([kinds] if isinstance(kinds, str) else kinds))
+    except ValueError as error:
+        raise ConfigurationError(f"on: {error}; there are {', '.join(ErrorType)}") from None
+
+
+def _switch(model: Model, failure: Failure, following: Model) -> str:
+    words = f"{failure.type}: {shortened(failure.message, 120)}"
+    return f"{name_of(model)} failed ({words}), {name_of(following)} was asked"
+
+
+def _tell_all(error: Exception, notes: list[str]) -> None:
+    """Let the last error tell of those before it, which nobody would hear of otherwise."""
+    if notes:
+        error.args = (f"{error} (before that: {'; '.join(notes)})", *error.args[1:])
 
 
 def _noted(response: ModelResponse, notes: list[str]) -> ModelResponse:
+    if not notes:
+        return response
     source = response.source or ModelSource()
     return replace(response, source=replace(source, notes=(*notes, *source.notes)))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from typing import Any
+import io
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 
 import aiohttp
 
+from whyloop import __version__
 from whyloop.errors import (
     ConfigurationError,
     ModelError,
@@ -16,14 +18,24 @@ from whyloop.errors import (
     ResponseValidationError,
     WhyloopError,
 )
+from whyloop.models.answer import Answer
 from whyloop.models.failures import http_error
-from whyloop.models.secrets import REMOVED
-from whyloop.models.sse import EventParser
+from whyloop.models.secrets import header_secrets, without_secrets
+from whyloop.models.sessions import Slots, session_here
 from whyloop.models.wire import Settings, WireFormat
+from whyloop.rules.classify import words_of
 from whyloop.values.model import ModelRequest, ModelResponse, TextDelta
+from whyloop.values.text import shortened
 
 DEFAULT_TIMEOUT = 120.0
 MAX_ERROR_BYTES = 100_000
+# A request with pictures in it is sent a piece at a time, so that the event loop has time for others.
+LARGE_BYTES = 500_000
+
+# An error is known by its status: its words are not worth a long wait.
+ERROR_BODY_SECONDS = 5.0
+# Nor is the end of a response whose answer is complete; it only lets the connection be used again.
+ENDING_SECONDS = 0.2
 
 
 class HttpModel:
@@ -38,6 +50,7 @@ class HttpModel:
         settings: Settings,
         *,
         base_url: str,
+        name: str | None = None,
         api_key: str | None = None,
         secret: str | None = None,
         headers: Mapping[str, str] | None = None,
@@ -46,29 +59,25 @@ class HttpModel:
     ) -> None:
         if not base_url.startswith(("http://", "https://")):
             raise ConfigurationError(f"{base_url!r} is no address: it starts with http:// or https://")
-        if not timeout > 0:
+        if not isinstance(timeout, int | float) or not timeout > 0:
             raise ConfigurationError(f"timeout is a number of seconds greater than zero, not {timeout!r}")
         if max_concurrency is not None and max_concurrency < 1:
             raise ConfigurationError(f"max_concurrency is at least 1, not {max_concurrency!r}")
         self.wire = wire
         self.settings = settings
+        self.name = name or f"{wire.name}:{settings.model}"
         self.url = base_url.rstrip("/") + wire.path(settings)
-        self._secret = secret or api_key
         self._headers = {
             "content-type": "application/json",
             "accept": "text/event-stream" if settings.stream else "application/json",
+            "user-agent": f"whyloop/{__version__}",
             **wire.headers(api_key),
-            **(headers or {}),
+            **_checked(headers or {}),
         }
+        self.secrets = tuple({*filter(None, (secret, api_key)), *header_secrets(self._headers)})
         self._timeout = timeout
-        self._most = max_concurrency
-        self._sessions = _Sessions()
-        self._slots: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]
-        self._slots = weakref.WeakKeyDictionary()
-
-    @property
-    def name(self) -> str:
-        return f"{self.wire.name}:{self.settings.model}"
+        self._limit = aiohttp.ClientTimeout(total=timeout)
+        self._slots = Slots(max_concurrency)
 
     def __repr__(self) -> str:
         return f"<model {self.name} at {self.url}>"
@@ -76,90 +85,105 @@ class HttpModel:
     async def respond(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
         """Ask; pieces of text come first, the complete response last."""
         body = self.wire.encode(request, self.settings)
-        slot = self._slot()
-        if slot is not None:
-            await slot.acquire()
-        try:
-            async for item in self._exchange(body):
-                yield item
-        except WhyloopError as error:
-            raise self._without_key(error) from None
-        except TimeoutError:
-            raise RequestTimeoutError(f"{self.name} did not answer within {self._timeout:g} s") from None
-        except aiohttp.ClientPayloadError as error:
-            raise ResponseValidationError(f"{self.name}: the response was cut off: {error}") from None
-        except aiohttp.ClientError as error:
-            words = str(error) or type(error).__name__
-            raise self._without_key(ModelError(f"{self.name} could not be reached: {words}")) from None
-        finally:
-            if slot is not None:
-                slot.release()
-
-    async def _exchange(self, body: bytes) -> AsyncIterator[TextDelta | ModelResponse]:
-        session = await self._sessions.current()
-        timeout = aiohttp.ClientTimeout(total=self._timeout)
-        async with session.post(
-            self.url, data=body, headers=self._headers, timeout=timeout, allow_redirects=False
-        ) as response:
-            if response.status != 200:
-                text = await response.content.read(MAX_ERROR_BYTES)
-                raise http_error(response.status, _lower(response.headers), text)
-            shown = 0
-            if "event-stream" in response.headers.get("content-type", ""):
-                parser, reader = EventParser(), self.wire.reader()
-                async for chunk in response.content.iter_any():
-                    for event in parser.feed(chunk):
-                        for delta in reader.read(event.name, event.data):
-                            shown += len(delta.text)
+        session = await session_here()
+        answered, failed = False, None
+        async with self._slots.here():
+            try:
+                async with session.post(
+                    self.url,
+                    data=body if len(body) < LARGE_BYTES else io.BytesIO(body),
+                    headers=self._headers,
+                    timeout=self._limit,
+                    allow_redirects=False,
+                ) as response:
+                    if not 200 <= response.status < 300:
+                        raise await _refusal(response)
+                    answered = True
+                    answer = Answer(self.wire, response.headers.get("content-type", ""))
+                    async for chunk in response.content.iter_any():
+                        for delta in answer.feed(chunk):
                             yield delta
-                for event in parser.close():
-                    for delta in reader.read(event.name, event.data):
-                        shown += len(delta.text)
+                        if answer.ended:
+                            await _let_end(response)
+                            break
+                    deltas, complete = answer.finish()
+                    for delta in deltas:
                         yield delta
-                complete = reader.finish()
-            else:
-                complete = self.wire.decode(await response.read())
-            # What was held back until it was clear that it is language, or did not come in pieces.
-            if rest := complete.text[shown:]:
-                yield TextDelta(rest)
-            yield complete
+                    yield complete
+            except Exception as error:
+                failed = self._classified(error, answered=answered)
+        if failed is not None:
+            # Raised out here, so that it drags along nothing of the request and its headers.
+            raise failed
 
-    def _slot(self) -> asyncio.Semaphore | None:
-        if self._most is None:
-            return None
-        loop = asyncio.get_running_loop()
-        return self._slots.setdefault(loop, asyncio.Semaphore(self._most))
-
-    def _without_key(self, error: WhyloopError) -> WhyloopError:
-        """The error, with the key taken out should a provider have repeated it."""
-        if self._secret and self._secret in str(error):
-            error.args = (str(error).replace(self._secret, REMOVED), *error.args[1:])
-        return error
-
-
-class _Sessions:
-    """One HTTP session an event loop, closed when the loop shuts down."""
-
-    def __init__(self) -> None:
-        self._keepers: weakref.WeakKeyDictionary[
-            asyncio.AbstractEventLoop, tuple[aiohttp.ClientSession, AsyncGenerator[Any, None]]
-        ] = weakref.WeakKeyDictionary()
-
-    async def current(self) -> aiohttp.ClientSession:
-        loop = asyncio.get_running_loop()
-        kept = self._keepers.get(loop)
-        if kept is None or kept[0].closed:
-            # An event loop closes its generators when it shuts down, and with this one the session:
-            # nobody has to remember to.
-            keeper = _session()
-            kept = self._keepers[loop] = (await anext(keeper), keeper)
-        return kept[0]
+    def _classified(self, error: Exception, *, answered: bool) -> Exception:
+        """The error that a policy can act on, with every secret taken out of its words."""
+        match error:
+            case WhyloopError():
+                told: WhyloopError = error
+            case TimeoutError():
+                told = RequestTimeoutError(f"{self.name} gave no complete answer within {self._timeout:g} s")
+            case aiohttp.ClientError() | OSError() if answered:
+                told = ResponseValidationError(f"{self.name}: the response was cut off: {_words(error)}")
+            case _ if answered:
+                told = ResponseValidationError(f"{self.name}: the response cannot be read: {words_of(error)}")
+            case aiohttp.ClientConnectorError():
+                told = ModelError(f"{self.name} could not be reached: {_words(error)}")
+            case aiohttp.ClientError() | OSError():
+                told = ModelError(f"{self.name}: the connection was lost before an answer: {_words(error)}")
+            case _:
+                return error
+        told.args = (without_secrets(str(told), self.secrets), *told.args[1:])
+        return told.with_traceback(None)
 
 
-async def _session() -> AsyncGenerator[aiohttp.ClientSession, None]:
-    async with aiohttp.ClientSession(auto_decompress=True) as session:
-        yield session
+async def _refusal(response: aiohttp.ClientResponse) -> ModelError:
+    """The error that a response without success amounts to."""
+    headers = {name.lower(): value for name, value in response.headers.items()}
+    if 300 <= response.status < 400 and "location" in headers:
+        where = shortened(headers["location"], 200)
+        # The key is for the host that was named, not for whoever that host points to.
+        words = f"HTTP {response.status}: the address has moved to {where}; no redirect is followed"
+        return ModelError(words, status=response.status)
+    return http_error(response.status, headers, await _error_body(response))
 
 
-def _lower(headers: Mapping[str, str]) -> dict[str, str]:
+async def _error_body(response: aiohttp.ClientResponse) -> bytes:
+    """As much of an error's words as there is, and no more than anyone wants to read."""
+    body = b""
+    with suppress(TimeoutError, aiohttp.ClientError, OSError):
+        async with asyncio.timeout(ERROR_BODY_SECONDS):
+            async for chunk in response.content.iter_any():
+                body += chunk
+                if len(body) > MAX_ERROR_BYTES:
+                    break
+    return body[:MAX_ERROR_BYTES]
+
+
+async def _let_end(response: aiohttp.ClientResponse) -> None:
+    """Give the response a moment to end, so that its connection can be used again."""
+    with suppress(TimeoutError, aiohttp.ClientError, OSError):
+        async with asyncio.timeout(ENDING_SECONDS):
+            await response.content.readany()
+
+
+def _words(error: Exception) -> str:
+    """What went wrong with a connection, without the client's own way of putting it."""
+    match error:
+        case aiohttp.ClientConnectorError(os_error=cause):
+            code = cause.errno or 0
+            words = os.strerror(code) if code > 0 else cause.strerror or str(cause)
+            return f"{error.host}:{error.port}: {shortened(words, 200)}"
+        case aiohttp.ClientPayloadError() if "not completed" in str(error):
+            return "the connection ended before the response did"
+    return shortened(str(error) or type(error).__name__, 300)
+
+
+def _checked(headers: Mapping[str, str]) -> dict[str, str]:
+    """The headers that can be sent, in lower case, so that one that is given takes the place of ours."""
+    for name, value in headers.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise ConfigurationError(f"header {name!r}: names and values are text")
+        if not name.isascii() or not (name + value).isprintable() or not name.strip():
+            raise ConfigurationError(f"header {name!r} has characters in it that cannot be sent")
     return {name.lower(): value for name, value in headers.items()}

@@ -43,12 +43,7 @@ def load(
 
     Keywords that whyloop does not know go into every request as they are.
     """
-    provider, _, model = name.partition(":")
-    preset = PRESETS.get(provider)
-    if preset is None:
-        raise ConfigurationError(f"{provider!r} is no provider that whyloop knows: {', '.join(PRESETS)}")
-    if not model:
-        raise ConfigurationError(f"{name!r} names no model: write provider:model, such as openai:gpt-5")
+    provider, preset, model = _named(name)
     address = _address(provider, preset, base_url)
     key = _key(provider, preset, api_key, own_address=base_url is not None)
     settings = Settings(
@@ -68,6 +63,7 @@ def load(
         _wire(preset.wire),
         settings,
         base_url=address,
+        name=name,
         api_key=None if preset.key_header else key,
         secret=key,
         headers=headers,
@@ -76,29 +72,56 @@ def load(
     )
 
 
+def _named(name: str) -> tuple[str, Preset, str]:
+    if not isinstance(name, str):
+        raise ConfigurationError(f"a model is named by text such as openai:gpt-5, not by {name!r}")
+    provider, _, model = name.partition(":")
+    preset = PRESETS.get(provider)
+    if preset is None:
+        raise ConfigurationError(f"{provider!r} is no provider that whyloop knows: {', '.join(PRESETS)}")
+    if not model.strip():
+        raise ConfigurationError(f"{name!r} names no model: write provider:model, such as openai:gpt-5")
+    return provider, preset, model
+
+
 def _address(provider: str, preset: Preset, given: str | None) -> str:
-    address = given or (
-        os.environ.get(preset.address_variable) if preset.address_variable else preset.base_url
-    )
+    variable = preset.address_variable
+    address = given or (os.environ.get(variable) if variable else preset.base_url)
     if not address:
         raise ConfigurationError(
-            f"{provider} has its own address for everyone: set {preset.address_variable} or pass base_url=…"
+            f"{provider} has its own address for everyone: set {variable} or pass base_url=…"
         )
-    parts = urlsplit(address)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    path = _path_of(address)
+    return address.rstrip("/") + "/openai/v1" if variable and not path.strip("/") else address
+
+
+def _path_of(address: str) -> str:
+    """The path of an address that a request can be sent to; any other is refused."""
+    try:
+        parts = urlsplit(address)
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        raise ConfigurationError(f"{address!r} is no address: {error}") from None
+    if parts.scheme not in ("http", "https") or not host or not address.isprintable() or " " in address:
         raise ConfigurationError(f"{address!r} is no address: write http://… or https://… with a host")
-    if preset.address_variable and not given and not parts.path.rstrip("/").endswith("/v1"):
-        return address.rstrip("/") + "/openai/v1"
-    return address
+    if "@" in parts.netloc:
+        raise ConfigurationError(
+            f"the address of {host} has a name or a password in it: use api_key=… or headers=…"
+        )
+    if parts.query or parts.fragment:
+        raise ConfigurationError(f"the address of {host} goes on after its path: leave out ?… and #…")
+    return parts.path
 
 
 def _key(provider: str, preset: Preset, given: str | None, *, own_address: bool) -> str | None:
-    key = given or (os.environ.get(preset.key) if preset.key else None)
-    if not key and preset.key and not own_address:
+    key = (given or (os.environ.get(preset.key) if preset.key else None) or "").strip()
+    # Somebody else's address may need no key, unless every address of this provider is somebody's own.
+    needed = preset.key and (preset.address_variable or not own_address)
+    if needed and not key:
         raise ConfigurationError(f"there is no key for {provider}: set {preset.key} or pass api_key=…")
-    if key and not key.isascii():
+    if not key.isascii() or not key.isprintable() or " " in key:
         raise ConfigurationError(f"the key for {provider} has characters in it that no key has")
-    return key.strip() if key else None
+    return key or None
 
 
 def _wire(name: str) -> WireFormat:

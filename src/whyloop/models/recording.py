@@ -13,16 +13,18 @@ import msgspec
 from msgspec import Struct
 
 from whyloop import errors
-from whyloop.errors import ModelError, ScriptError, SnapshotError
+from whyloop.errors import ConfigurationError, ModelError, ScriptError, SnapshotError
 from whyloop.loop.ports import Model
+from whyloop.models.asking import asked, name_of, secrets_of
+from whyloop.models.comparing import as_json, described, difference, last_words
 from whyloop.models.secrets import without_secrets
 from whyloop.rules.classify import words_of
 from whyloop.values.messages import Message
 from whyloop.values.model import ModelRequest, ModelResponse, TextDelta
-from whyloop.values.text import shortened
+from whyloop.values.text import counted
 
 
-class RecordedError(Struct, frozen=True):
+class RecordedError(Struct, frozen=True, omit_defaults=True):
     """An error that a model raised, enough of it to raise it again."""
 
     kind: str
@@ -32,114 +34,132 @@ class RecordedError(Struct, frozen=True):
     retry_after: float | None = None
 
 
-class Exchange(Struct, frozen=True):
+class Exchange(Struct, frozen=True, omit_defaults=True):
     """One request and what came of it."""
 
     messages: list[Message]
-    tools: list[str]
-    chunks: list[str]
+    tools: list[str] = []
+    instructions: str | None = None
+    chunks: list[str] = []
     response: ModelResponse | None = None
     error: RecordedError | None = None
-    version: int = 1
 
 
 class RecordingModel:
-    """Passes everything through to another model and keeps it in a file."""
+    """Passes everything through to another model and keeps it in a file, which it begins anew.
+
+    Keys of the model, the `secrets` that you name, and whatever looks like a credential are left out.
+    """
 
     def __init__(self, inner: Model, path: str | Path, *, secrets: Iterable[str] = ()) -> None:
         self.inner = inner
         self.path = Path(path)
-        self._secrets = tuple(secrets)
+        self.name = name_of(inner)
+        self.secrets = (*secrets, *secrets_of(inner))
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.write_bytes(b"")
-
-    @property
-    def name(self) -> str:
-        return str(getattr(self.inner, "name", type(self.inner).__name__))
 
     async def respond(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
         chunks: list[str] = []
         response: ModelResponse | None = None
         try:
-            async for item in self.inner.respond(request):
-                if isinstance(item, TextDelta):
-                    chunks.append(item.text)
-                else:
-                    response = item
-                yield item
-        except Exception as error:
-            self._write(request, chunks, None, _recorded(error))
+            async with asked(self.inner, request) as answer:
+                async for item in answer:
+                    if isinstance(item, TextDelta):
+                        chunks.append(item.text)
+                    else:
+                        response = item
+                        self._keep(request, chunks, response)
+                    yield item
+            if response is None:
+                self._keep(request, chunks)
+        except ScriptError:
             raise
-        self._write(request, chunks, response, None)
+        except Exception as error:
+            if response is None:
+                self._keep(request, chunks, error=_recorded(error))
+            raise
 
-    def _write(
+    def _keep(
         self,
         request: ModelRequest,
         chunks: list[str],
-        response: ModelResponse | None,
-        error: RecordedError | None,
+        response: ModelResponse | None = None,
+        error: RecordedError | None = None,
     ) -> None:
-        tools = [spec.name for spec in request.tools]
-        exchange = Exchange(list(request.messages), tools, chunks, response, error)
-        line = without_secrets(msgspec.json.encode(exchange).decode(), self._secrets)
+        exchange = Exchange(
+            list(request.messages),
+            [spec.name for spec in request.tools],
+            request.instructions,
+            chunks,
+            response,
+            error,
+        )
         with self.path.open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
+            file.write(without_secrets(as_json(exchange), self.secrets) + "\n")
 
 
 class ReplayModel:
-    """Answers from a recording, in order; a request that differs from the recorded one is a `ScriptError`."""
+    """Answers from a recording; a request that is not in it is a `ScriptError` that shows the difference.
+
+    Each exchange is used once. Equal requests get their answers in the order in which they were
+    recorded; sessions that ran side by side may be replayed in any order.
+    """
 
     def __init__(self, path: str | Path, *, secrets: Iterable[str] = ()) -> None:
         self.path = Path(path)
+        self.name = f"replay of {self.path.name}"
         self._secrets = tuple(secrets)
-        self._exchanges = _read(self.path)
-        self._next = 0
+        self._left = _read(self.path)
+        self._total = len(self._left)
 
     async def respond(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
-        if self._next >= len(self._exchanges):
-            raise ScriptError(
-                f"{self.path.name} has {len(self._exchanges)} exchanges, and one more is asked for"
-            )
-        exchange = self._exchanges[self._next]
-        self._next += 1
-        self._compare(request, exchange)
+        exchange = self._exchange_for(request)
         for chunk in exchange.chunks:
             yield TextDelta(chunk)
         if exchange.error is not None:
             raise _raised(exchange.error)
-        yield exchange.response or ModelResponse()
+        if exchange.response is not None:
+            yield exchange.response
 
     def assert_finished(self) -> None:
         """Fail if the recording has an exchange that nobody asked for."""
-        if self._next < len(self._exchanges):
-            left = len(self._exchanges) - self._next
-            raise ScriptError(f"{self.path.name} has {left} more exchanges that nobody asked for")
+        if self._left:
+            left = counted(len(self._left), "exchange")
+            raise ScriptError(f"{self.path.name} has {left} left that nobody asked for")
 
-    def _compare(self, request: ModelRequest, exchange: Exchange) -> None:
-        asked = msgspec.json.decode(
-            without_secrets(msgspec.json.encode(list(request.messages)).decode(), self._secrets),
-            type=list[Message],
-        )
-        if asked == exchange.messages:
-            return
-        for index, (ours, theirs) in enumerate(zip(asked, exchange.messages, strict=False)):
-            if ours != theirs:
-                raise ScriptError(
-                    f"request {self._next} differs from {self.path.name} in message {index}: "
-                    f"{shortened(repr(ours), 200)} instead of {shortened(repr(theirs), 200)}"
-                )
-        raise ScriptError(
-            f"request {self._next} has {len(asked)} messages, "
-            f"and {len(exchange.messages)} in {self.path.name}"
-        )
+    def _exchange_for(self, request: ModelRequest) -> Exchange:
+        tools = [spec.name for spec in request.tools]
+        ours = [
+            (part, without_secrets(text, self._secrets))
+            for part, text in described(request.messages, tools, request.instructions)
+        ]
+        if not self._left:
+            size = counted(self._total, "exchange")
+            raise ScriptError(f"{self.path.name} has {size}, and one more is asked for: {last_words(ours)}")
+        differences: list[str] = []
+        for index, exchange in enumerate(self._left):
+            theirs = described(exchange.messages, exchange.tools, exchange.instructions)
+            words = difference(ours, theirs)
+            if words is None:
+                return self._left.pop(index)
+            differences.append(words)
+        number = self._total - len(self._left) + 1
+        raise ScriptError(f"request {number} is not in {self.path.name}: {differences[0]}")
 
 
 def _read(path: Path) -> list[Exchange]:
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise ConfigurationError(f"the recording {path} cannot be read: {error.strerror}") from None
     exchanges = []
-    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
         try:
             exchanges.append(msgspec.json.decode(line, type=Exchange))
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             raise SnapshotError(f"{path.name} is no recording: {error}", f"line {number}") from None
     return exchanges
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -114,5 +115,5 @@ def _tool_choice(choice: str, quirks: frozenset[str]) -> Any:
 
 
 def _response_format(schema: Mapping[str, Any]) -> Any:
-    name = str(schema.get("title", "answer"))
+    name = re.sub(r"[^A-Za-z0-9_-]", "_", str(schema.get("title", "answer")))[:64]
     return {"type": "json_schema", "json_schema": {"name": name, "schema": schema, "strict": True}}

@@ -1,0 +1,86 @@
+"""A response body, put together as it comes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from whyloop.errors import ResponseValidationError
+from whyloop.models.sse import EventParser, ServerEvent
+from whyloop.models.wire import WireFormat
+from whyloop.values.model import ModelResponse, TextDelta
+from whyloop.values.text import shortened
+
+# Far more than any answer, and little enough for one that never ends to do no harm.
+MAX_RESPONSE_BYTES = 64 * 1024 * 1024
+
+# The last events of the wire formats that have one; hosts are known to leave the connection open after it.
+_LAST_DATA = b"[DONE]"
+_LAST_NAMES = frozenset({"message_stop", "response.completed", "response.incomplete"})
+
+_DOCUMENT_STARTS = (b"{", b"[", b"<")
+_EVENT_STARTS = (b"data:", b"event:", b":")
+
+
+class Answer:
+    """Reads one body: server-sent events, or a document in one piece.
+
+    Hosts are not always right about which of the two they send, so its first bytes are looked at.
+    """
+
+    def __init__(self, wire: WireFormat, content_type: str) -> None:
+        self._wire = wire
+        self._parser = EventParser()
+        self._reader = wire.reader()
+        self._streams: bool | None = None if "event-stream" in content_type else False
+        self._body: list[bytes] = []
+        self._size = 0
+        self._shown = 0
+        self.ended = False
+
+    def feed(self, chunk: bytes) -> list[TextDelta]:
+        """Take some bytes; what they add to the visible text comes back."""
+        self._size += len(chunk)
+        if self._size > MAX_RESPONSE_BYTES:
+            raise ResponseValidationError(f"the response is longer than {MAX_RESPONSE_BYTES:,} bytes")
+        if self._streams is None and (start := chunk.lstrip()):
+            self._streams = not start.startswith(_DOCUMENT_STARTS)
+        if self._streams is not False:
+            return self._read(self._parser.feed(chunk))
+        self._body.append(chunk)
+        return []
+
+    def finish(self) -> tuple[list[TextDelta], ModelResponse]:
+        """The rest of the visible text and the complete response."""
+        body = b"".join(self._body)
+        if body.lstrip().startswith(_EVENT_STARTS):
+            deltas = self._read([*self._parser.feed(body), *self._parser.close()])
+            complete = self._reader.finish()
+        elif self._streams is False:
+            deltas, complete = [], self._document(body)
+        else:
+            deltas = self._read(self._parser.close())
+            complete = self._reader.finish()
+        # What was held back until it was clear that it is language, or did not come in pieces.
+        if rest := complete.text[self._shown :]:
+            deltas.append(TextDelta(rest))
+        return deltas, complete
+
+    def _read(self, events: Iterable[ServerEvent]) -> list[TextDelta]:
+        deltas: list[TextDelta] = []
+        for event in events:
+            if self.ended:
+                break
+            deltas += self._reader.read(event.name, event.data)
+            self.ended = event.data == _LAST_DATA or event.name in _LAST_NAMES
+        for delta in deltas:
+            self._shown += len(delta.text)
+        return deltas
+
+    def _document(self, body: bytes) -> ModelResponse:
+        start = body.lstrip()
+        if not start:
+            raise ResponseValidationError("the response is empty")
+        if start.startswith(b"<"):
+            page = shortened(start[:800].decode("utf-8", "replace"), 120)
+            raise ResponseValidationError(f"the response is a web page, so check the address: {page}")
+        return self._wire.decode(body)

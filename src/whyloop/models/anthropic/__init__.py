@@ -1,0 +1,1 @@
+"""Anthropic's messages, and the hosts that speak the same language."""

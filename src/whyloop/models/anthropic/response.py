@@ -1,0 +1,106 @@
+"""From the body of an Anthropic message to a response."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from whyloop.errors import ModelError, ResponseValidationError
+from whyloop.models.anthropic.blocks import NAME, Block, call_entry, text_entry, usual_row
+from whyloop.models.failures import stream_error
+from whyloop.models.parts import arguments_of, new_call_id, without_calls
+from whyloop.values.messages import ToolCall
+from whyloop.values.model import FinishReason, ModelResponse, ModelSource
+from whyloop.values.usage import Usage
+
+_FINISH = {
+    "end_turn": FinishReason.STOP,
+    "stop_sequence": FinishReason.STOP,
+    "max_tokens": FinishReason.LENGTH,
+    "model_context_window_exceeded": FinishReason.LENGTH,
+    "tool_use": FinishReason.TOOL_CALLS,
+    "refusal": FinishReason.CONTENT_FILTER,
+}
+
+
+def decode(body: bytes) -> ModelResponse:
+    """The response in a complete body."""
+    try:
+        document = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ResponseValidationError(f"the response is no JSON: {error}") from None
+    if isinstance(document, dict) and (document.get("error") or document.get("type") == "error"):
+        raise stream_error(document)
+    return build(document)
+
+
+def build(document: Any) -> ModelResponse:
+    """The response that a message, complete or put together from a stream, amounts to."""
+    try:
+        return _built(document)
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        words = f"{type(error).__name__}: {error}"
+        raise ResponseValidationError(f"the response has no answer in it: {words}") from None
+
+
+def usage_of(usage: Mapping[str, Any]) -> Usage:
+    """The tokens; this API counts what it wrote to and read from its cache beside the input."""
+    read = _count(usage, "cache_read_input_tokens")
+    return Usage(
+        input=_count(usage, "input_tokens") + _count(usage, "cache_creation_input_tokens") + read,
+        output=_count(usage, "output_tokens"),
+        cached=read,
+        reasoning=_count(usage.get("output_tokens_details") or {}, "thinking_tokens"),
+    )
+
+
+def _built(document: Mapping[str, Any]) -> ModelResponse:
+    said: list[str] = []
+    thoughts: list[str] = []
+    calls: list[ToolCall] = []
+    row: list[Block] = []
+    for block in document["content"] or ():
+        kind = block["type"]
+        if kind == "text":
+            text = block.get("text") or ""
+            said.append(text)
+            row += [text_entry(text, block)] if text else []
+        elif kind == "tool_use":
+            arguments = arguments_of(block.get("input"))
+            calls.append(ToolCall(block.get("id") or new_call_id(), block["name"], arguments))
+            row.append(call_entry(calls[-1], block))
+        elif kind == "thinking":
+            thoughts.append(block.get("thinking") or "")
+            # Without its signature, which a thought that was cut off lacks, it would be refused.
+            row += [block] if block.get("signature") else []
+        else:
+            row.append(block)
+    word = document.get("stop_reason")
+    text = without_calls("".join(said), calls)
+    if said and not text:
+        row = [entry for entry in row if entry["type"] != "text"]
+    if word == "refusal" and not text.strip() and not calls:
+        raise ModelError(_refusal(document))
+    return ModelResponse(
+        text=text,
+        tool_calls=tuple(calls),
+        finish_reason=_FINISH.get(word or "", FinishReason.OTHER),
+        usage=usage_of(document.get("usage") or {}),
+        reasoning="".join(thoughts),
+        extras={} if row == usual_row(text, calls) else {NAME: {"blocks": row}},
+        source=ModelSource(document.get("model"), document.get("id"), word),
+    )
+
+
+def _refusal(document: Mapping[str, Any]) -> str:
+    """The words for a refusal that leaves nothing to show; one that came with text is a content filter's."""
+    details = document.get("stop_details")
+    words = details.get("explanation") or details.get("category") if isinstance(details, dict) else None
+    return f"the model refused: {words or 'it gave no explanation'}"
+
+
+def _count(usage: Mapping[str, Any], key: str) -> int:
+    value = usage.get(key)
+    return value if isinstance(value, int) and value > 0 else 0

@@ -1,0 +1,46 @@
+"""An answer of generateContent put together from its pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from whyloop.errors import ResponseValidationError
+from whyloop.models.gemini.response import Answer
+from whyloop.models.parts import may_be_a_call
+from whyloop.values.model import ModelResponse, TextDelta
+
+
+class ContentStream:
+    """Reads the pieces of one answer; calls come whole and are never shown."""
+
+    def __init__(self) -> None:
+        self._answer = Answer()
+        # The first words are held back until it is clear that they are language.
+        self._held: str | None = ""
+
+    def read(self, event: str, data: bytes) -> Iterable[TextDelta]:
+        if data == b"[DONE]":
+            return ()
+        try:
+            document = msgspec.json.decode(data)
+        except (msgspec.DecodeError, RecursionError):
+            raise ResponseValidationError(f"a piece of the stream is no JSON: {data[:80]!r}") from None
+        text = self._shown(self._answer.take(document))
+        return (TextDelta(text),) if text else ()
+
+    def finish(self) -> ModelResponse:
+        response = self._answer.complete()
+        if not self._answer.finished:
+            raise ResponseValidationError("the stream ended before the answer was complete")
+        return response
+
+    def _shown(self, text: str) -> str:
+        if self._held is None or not text:
+            return text
+        self._held += text
+        if may_be_a_call(self._held):
+            return ""
+        text, self._held = self._held, None
+        return text

@@ -1,0 +1,1 @@
+"""OpenAI's responses, and the servers that speak them too."""

@@ -1,0 +1,135 @@
+"""From the body of a response to our own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from whyloop.errors import ModelError, ResponseValidationError
+from whyloop.models.failures import stream_error
+from whyloop.models.openai_responses.items import NAME, Item, kept_items, kind_of, texts_of
+from whyloop.models.parts import arguments_of, new_call_id, without_calls
+from whyloop.values.messages import ToolCall
+from whyloop.values.model import FinishReason, ModelResponse, ModelSource
+from whyloop.values.usage import Usage
+
+_COMPLETE = (None, "completed", "complete")
+_UNFINISHED = ("queued", "in_progress")
+_FAILED = ("failed", "cancelled")
+_INCOMPLETE = {
+    "max_output_tokens": FinishReason.LENGTH,
+    "max_tokens": FinishReason.LENGTH,
+    "length": FinishReason.LENGTH,
+    "content_filter": FinishReason.CONTENT_FILTER,
+}
+
+
+def decode(body: bytes) -> ModelResponse:
+    """The response in a complete body."""
+    try:
+        document = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ResponseValidationError(f"the response is no JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise ResponseValidationError("the response is no object")
+    return build(document)
+
+
+def build(document: Mapping[str, Any]) -> ModelResponse:
+    """The response that a document, complete or put together from a stream, amounts to."""
+    status = document.get("status")
+    if status in _UNFINISHED:
+        raise ResponseValidationError(f"the response is not finished yet: its status is {status!r}")
+    if document.get("error") or status in _FAILED:
+        raise _failure(document)
+    try:
+        output = document["output"]
+        if not output and status in _COMPLETE:
+            raise ResponseValidationError("the response has no answer in it: its output is empty")
+        return _response(document, output)
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        shape = f"{type(error).__name__}: {error}"
+        raise ResponseValidationError(f"the response has no answer in it: {shape}") from None
+
+
+def _response(document: Mapping[str, Any], output: Iterable[Item]) -> ModelResponse:
+    by_kind: dict[str, list[Item]] = {}
+    for item in output:
+        by_kind.setdefault(kind_of(item), []).append(item)
+    messages = by_kind.get("message", [])
+    _check_refusal(messages)
+    calls = tuple([_call(item) for item in by_kind.get("function_call", ())])
+    text = without_calls("".join([text for item in messages for text in texts_of(item)]), calls)
+    kept = kept_items(output, text, calls, stored=document.get("store") is not False)
+    reason, word = _finish(document, calls)
+    return ModelResponse(
+        text=text,
+        tool_calls=calls,
+        finish_reason=reason,
+        usage=_usage(document),
+        reasoning="\n\n".join(
+            [thought for item in by_kind.get("reasoning", ()) for thought in _thoughts(item)]
+        ),
+        extras={NAME: {"items": kept}} if kept else {},
+        source=ModelSource(_text(document.get("model")), _text(document.get("id")), _text(word)),
+    )
+
+
+def _failure(document: Mapping[str, Any]) -> ModelError:
+    if error := document.get("error"):
+        return stream_error({"error": error})
+    return ModelError(f"the response was given up: its status is {document.get('status')!r}")
+
+
+def _check_refusal(messages: Iterable[Item]) -> None:
+    for item in messages:
+        content = item.get("content")
+        for part in content if isinstance(content, list) else ():
+            if part.get("type") == "refusal":
+                raise ModelError(f"the model refused: {part.get('refusal') or 'it did not say why'}")
+
+
+def _call(item: Item) -> ToolCall:
+    call_id = _text(item.get("call_id") or item.get("id")) or new_call_id()
+    if not isinstance(name := item["name"], str):
+        raise TypeError(f"{name!r} is no name of a tool")
+    return ToolCall(call_id, name, arguments_of(item.get("arguments")))
+
+
+def _thoughts(item: Item) -> list[str]:
+    """The summary of a thought; the thought itself where a model shows it."""
+    parts = item.get("summary") or item.get("content") or ()
+    return [part["text"] for part in parts if part.get("text")]
+
+
+def _finish(document: Mapping[str, Any], calls: tuple[ToolCall, ...]) -> tuple[FinishReason, str | None]:
+    """Why it ended, in our words and in the provider's."""
+    status = document.get("status")
+    if status == "incomplete":
+        word = (document.get("incomplete_details") or {}).get("reason") or status
+        return _INCOMPLETE.get(word, FinishReason.OTHER), word
+    if status in _COMPLETE:
+        return FinishReason.TOOL_CALLS if calls else FinishReason.STOP, status
+    return FinishReason.OTHER, status
+
+
+def _usage(document: Mapping[str, Any]) -> Usage:
+    usage = document.get("usage") or {}
+    read = usage.get("input_tokens_details") or {}
+    written = usage.get("output_tokens_details") or {}
+    return Usage(
+        input=_count(usage.get("input_tokens")),
+        output=_count(usage.get("output_tokens")),
+        cached=_count(read.get("cached_tokens")),
+        reasoning=_count(written.get("reasoning_tokens")),
+    )
+
+
+def _count(value: Any) -> int:
+    return value if type(value) is int and value > 0 else 0
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None

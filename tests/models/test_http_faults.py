@@ -1,0 +1,460 @@
+"""Whatever a server does, a run ends as a classified failure with nothing half-read in its history."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import gzip
+import json
+import logging
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.models.faulty_server import (
+    DONE,
+    KEY,
+    Behaviour,
+    FaultyServer,
+    call_piece,
+    chat_answer,
+    chat_events,
+    chunked,
+    cut,
+    event,
+    hang,
+    head,
+    reset,
+    say,
+    trickle,
+    until_close,
+    whole,
+)
+from tests.support import echo
+from whyloop import Agent, AgentState, ErrorPolicy
+from whyloop.events import AgentEvent
+from whyloop.models import load
+from whyloop.testing import FakeClock
+
+TIMEOUT = 0.25
+PATIENCE = 2.0  # Far more than any of these takes on a busy machine; a hang would take for ever.
+
+
+@pytest.fixture(autouse=True)
+def nothing_leaks(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """No key in the log, and nothing left open: the collector's warnings are errors."""
+    caplog.set_level(logging.DEBUG)
+    yield
+    gc.collect()
+    assert KEY not in caplog.text
+    assert "Unclosed" not in caplog.text
+
+
+async def run_against(
+    base_url: str,
+    *,
+    model: str = "openai:gpt-test",
+    timeout: float = TIMEOUT,
+    query: str = "Hi",
+    **options: Any,
+) -> AgentState:
+    """One run on a model at this address; whatever became of it, the key is nowhere to be found."""
+    events: list[AgentEvent] = []
+    asked = load(model, base_url=base_url, api_key=KEY, timeout=timeout)
+    options.setdefault("tools", [echo])
+    async with asyncio.timeout(PATIENCE):
+        state = await Agent(asked, event_handler=events.append, **options).run(query)
+    seen = json.dumps(state.to_dict()) + state.explain() + repr(asked) + "".join(map(repr, events))
+    assert KEY not in seen
+    return state
+
+
+async def run_on(behaviour: Behaviour, *more: Behaviour, **options: Any) -> AgentState:
+    async with FaultyServer(behaviour, *more) as server:
+        return await run_against(server.base_url, **options)
+
+
+def assert_failed(state: AgentState, kind: str, *words: str) -> None:
+    """The trace says what failed, in these words, and the history is as it was."""
+    outcome = state.last_continuation_outcome
+    assert outcome is not None
+    said = outcome.evaluation_for("ErrorPolicyCriterion")
+    assert said is not None
+    assert (state.status, said.context["error_type"]) == ("failed", kind), state.explain()
+    for word in words:
+        assert word in said.context["message"]
+    assert [message.role for message in state.messages] == ["user"]
+    assert state.steps[-1].message_count == 0
+    assert state.usage.total == 0
+
+
+def assert_answered(state: AgentState, text: str) -> None:
+    assert (state.status, state.last_response) == ("completed", text), state.explain()
+
+
+# Cut streams
+
+TEXT_STREAM = chat_events("Grüße", " 🙂") + DONE
+CALL_STREAM = chat_events(calls=[call_piece("echo", '{"value": "é"}')], finish="tool_calls") + DONE
+
+
+@pytest.mark.parametrize("stream", [TEXT_STREAM, CALL_STREAM], ids=["text", "call"])
+@pytest.mark.parametrize("framed", [until_close, chunked], ids=["until-close", "chunked"])
+async def test_a_stream_that_is_cut_at_any_byte(stream: bytes, framed: Any) -> None:
+    """Either all of the answer is there or none of it, at every single byte."""
+    response, body_starts = framed(stream), len(framed(b"").partition(b"\r\n\r\n")[0]) + 4
+    finished = response.index(b"finish_reason", response.rindex(b'"delta": {}'))
+    async with FaultyServer(cut()) as server:
+        for size in range(len(response)):
+            server.behaviours = [cut(response[:size]), say(chat_answer("Done."))]
+            state = await run_against(server.base_url)
+            if size < body_starts:
+                assert_failed(state, "model", "lost before an answer")
+            elif size < finished:
+                assert_failed(state, "validation")
+            elif state.status == "completed":
+                whole_answer = state.messages[1]
+                assert whole_answer.text == ("Grüße 🙂" if stream is TEXT_STREAM else "")
+                assert [call.arguments for call in whole_answer.tool_calls] == (
+                    [] if stream is TEXT_STREAM else [{"value": "é"}]
+                )
+            else:
+                assert_failed(state, "validation")
+
+
+@pytest.mark.parametrize("stream", [TEXT_STREAM, CALL_STREAM], ids=["text", "call"])
+async def test_a_stream_that_is_split_at_any_byte(stream: bytes) -> None:
+    """UTF-8, JSON and line ends come in whatever pieces the network makes of them."""
+    for size in (1, 2, 3, 7, 50):
+        for response in (chunked(stream, size), chunked(stream.replace(b"\n", b"\r\n"), size)):
+            state = await run_on(trickle(response, 0, size=31), say(chat_answer("Done.")), timeout=1.0)
+            assert state.status == "completed", state.explain()
+            assert (state.messages[1].text, len(state.messages[1].tool_calls)) == (
+                ("Grüße 🙂", 0) if stream is TEXT_STREAM else ("", 1)
+            )
+
+
+# Streams that are odd but whole
+
+ODD_STREAMS = {
+    "keep-alives": b": keep-alive\n\n: OPENROUTER PROCESSING\n\n\n\n" + TEXT_STREAM.replace(b"\n\n", b"\n\n:\n\n"),
+    "ids and retry times": b"id: 7\nretry: 100\n" + TEXT_STREAM,
+    "no space after data:": TEXT_STREAM.replace(b"data: ", b"data:"),
+    "carriage returns": TEXT_STREAM.replace(b"\n", b"\r"),
+    "no [DONE]": chat_events("Grüße", " 🙂"),
+    "no blank line at the end": chat_events("Grüße", " 🙂").rstrip(),
+    "an empty choices first": event({"choices": [], "prompt_filter_results": []}) + TEXT_STREAM,
+    "something after [DONE]": TEXT_STREAM + event({"choices": []}) + b"data: rubbish\n\n",
+}
+
+
+@pytest.mark.parametrize("stream", ODD_STREAMS.values(), ids=ODD_STREAMS.keys())
+async def test_an_odd_stream_is_read_all_the_same(stream: bytes) -> None:
+    assert_answered(await run_on(say(chunked(stream))), "Grüße 🙂")
+
+
+async def test_a_stream_that_says_it_is_something_else() -> None:
+    state = await run_on(say(whole(TEXT_STREAM, content_type="application/octet-stream")))
+    assert_answered(state, "Grüße 🙂")
+
+
+async def test_a_document_that_says_it_is_a_stream() -> None:
+    choices = [{"message": {"role": "assistant", "content": "Hello."}, "finish_reason": "stop"}]
+    state = await run_on(say(whole({"choices": choices}, content_type="text/event-stream")))
+    assert_answered(state, "Hello.")
+
+
+async def test_a_connection_that_stays_open_after_done() -> None:
+    state = await run_on(hang(chunked(TEXT_STREAM)[:-5]), timeout=5.0)
+    assert_answered(state, "Grüße 🙂")
+
+
+async def test_gzip() -> None:
+    state = await run_on(say(chunked(gzip.compress(TEXT_STREAM), 20, content_encoding="gzip")))
+    assert_answered(state, "Grüße 🙂")
+
+
+async def test_duplicate_indexes_with_ids_of_their_own_are_calls_of_their_own() -> None:
+    pieces = [call_piece("echo", '{"value": "1"}', id="a"), call_piece("echo", '{"value": "2"}', id="b")]
+    stream = chunked(chat_events(calls=pieces, finish="tool_calls") + DONE)
+    state = await run_on(say(stream), say(chat_answer("Done.")))
+    assert [message.text for message in state.messages if message.is_tool] == ["1", "2"]
+
+
+# Responses that are none
+
+BAD_ANSWERS: dict[str, tuple[Behaviour, str, str]] = {
+    "[DONE] at once": (say(chunked(DONE)), "validation", "before the answer was complete"),
+    "[DONE] early": (
+        say(chunked(chat_events("Grü", finish=None) + DONE + chat_events("ße"))),
+        "validation",
+        "before the answer was complete",
+    ),
+    "an error inside": (
+        say(chunked(chat_events("Grü", finish=None) + event({"error": {"message": f"no {KEY}"}}) + DONE)),
+        "model",
+        "no [removed]",
+    ),
+    "an overload inside": (
+        say(chunked(event({"error": {"message": "Overloaded", "code": 529}}))),
+        "rate_limit",
+        "Overloaded",
+    ),
+    "an error event": (
+        say(chunked(event({"message": "it broke"}, name="error"))),
+        "model",
+        "it broke",
+    ),
+    "an error in a 200": (say(whole({"error": {"message": "nope"}})), "model", "nope"),
+    "rubbish": (say(chunked(b"data: {rubbish}\n\n")), "validation", "no JSON"),
+    "no object": (say(chunked(b"data: 7\n\n")), "validation", "no object"),
+    "broken UTF-8": (say(chunked(chat_events("é").replace(b"\xa9", b"("))), "validation", "cannot be read"),
+    "broken UTF-8 in a document": (say(whole(b'{"choices": ["\xff"]}')), "validation", "cannot be read"),
+    "broken gzip": (say(chunked(b"no gzip at all", content_encoding="gzip")), "validation", "cut off"),
+    "half a gzip": (cut(chunked(gzip.compress(TEXT_STREAM), content_encoding="gzip")[:-30]), "validation", ""),
+    "a web page": (
+        say(whole(b"<!doctype html><title>Welcome</title>", content_type="text/html")),
+        "validation",
+        "web page",
+    ),
+    "an empty body": (say(whole(b"")), "validation", "empty"),
+    "an empty stream": (say(chunked(b"")), "validation", "before the answer was complete"),
+    "no content": (say(b"HTTP/1.1 204 No Content\r\n\r\n"), "validation", "empty"),
+    "only keep-alives": (say(chunked(b": ping\n\n" * 3)), "validation", "before the answer was complete"),
+    "empty choices": (say(whole({"choices": []})), "validation", "no answer"),
+    "empty choices in a stream": (
+        say(chunked(event({"choices": []}) + DONE)),
+        "validation",
+        "before the answer was complete",
+    ),
+    "choices of another kind": (say(whole({"choices": {"a": 1}})), "validation", "no answer"),
+    "another kind of document": (say(whole([1, 2])), "validation", "no answer"),
+    "an unnamed call": (
+        say(chunked(chat_events(calls=[{"index": 0, "id": "a"}], finish="tool_calls"))),
+        "validation",
+        "without a name",
+    ),
+    "no HTTP": (say(b"SSH-2.0-OpenSSH_9.6\r\n\r\n"), "model", "lost before an answer"),
+    "endless headers": (
+        say(b"HTTP/1.1 200 OK\r\n" + b"x: " + b"y" * 100_000 + b"\r\n\r\n"),
+        "model",
+        "lost before an answer",
+    ),
+    "a wrong length": (cut(head(content_length=10_000) + TEXT_STREAM[:90]), "validation", "cut off"),
+    "closed at once": (cut(), "model", "lost before an answer"),
+    "a reset at once": (reset(), "model", "lost before an answer"),
+    "a reset after the headers": (reset(head(content_length=100)), "validation", "cut off"),
+    "a reset in the body": (reset(chunked(TEXT_STREAM)[:150]), "validation", "cut off"),
+    "a redirect": (
+        say(whole(b"", 307, location=f"http://127.0.0.1:9/v1?key={KEY}")),
+        "model",
+        "moved to http://127.0.0.1:9/v1?key=[removed]",
+    ),
+}
+
+
+@pytest.mark.parametrize(("behaviour", "kind", "words"), BAD_ANSWERS.values(), ids=BAD_ANSWERS.keys())
+async def test_a_response_that_is_none(behaviour: Behaviour, kind: str, words: str) -> None:
+    assert_failed(await run_on(behaviour), kind, words)
+
+
+async def test_a_redirect_is_not_followed() -> None:
+    async with FaultyServer(say(chat_answer())) as other:
+        state = await run_on(say(whole(b"", 308, location=f"{other.base_url}/chat/completions")))
+        assert_failed(state, "model", "HTTP 308", other.base_url)
+        assert other.requests == []
+
+
+# Statuses
+
+STATUSES = {
+    **dict.fromkeys((400, 401, 403, 404, 413, 422, 500, 502), "model"),
+    **dict.fromkeys((429, 503, 529), "rate_limit"),
+    **dict.fromkeys((408, 504), "timeout"),
+}
+
+
+@pytest.mark.parametrize(("status", "kind"), STATUSES.items())
+async def test_a_status_that_is_no_success(status: int, kind: str) -> None:
+    body = {"error": {"message": f"Incorrect API key provided: {KEY}"}}
+    state = await run_on(say(whole(body, status, x_request_id="req_7")))
+    assert_failed(state, kind, f"HTTP {status}: Incorrect API key provided: [removed]")
+    failure = state.steps[0].failures[0]
+    assert (failure.details["status"], failure.details["request_id"]) == (status, "req_7")
+
+
+@pytest.mark.parametrize("status", [403, 502, 529])
+async def test_a_status_with_a_web_page(status: int) -> None:
+    page = b"<html><head><title>Bad gateway</title></head></html>"
+    state = await run_on(say(whole(page, status, content_type="text/html")))
+    assert_failed(state, STATUSES[status], f"HTTP {status}", "Bad gateway")
+
+
+async def test_a_status_with_nothing() -> None:
+    assert_failed(await run_on(say(whole(b"", 500))), "model", "HTTP 500: no explanation was given")
+
+
+async def test_an_explanation_that_comes_in_pieces_is_read_to_its_end() -> None:
+    body = whole({"error": {"message": "x" * 100 + " the end"}}, 400)
+    assert_failed(await run_on(trickle(body, 0.002, size=40)), "model", "the end")
+
+
+async def test_an_explanation_that_never_ends_is_read_as_far_as_it_gets() -> None:
+    state = await run_on(hang(head(429, content_length=999) + b"slow down"))
+    assert_failed(state, "rate_limit", "HTTP 429: slow down")
+
+
+async def test_an_endless_explanation_is_not_read_to_its_end() -> None:
+    endless = head(500, "text/plain", connection="close") + b"no " * 200_000
+    assert_failed(await run_on(hang(endless)), "model", "HTTP 500: no no")
+
+
+async def test_a_refusal_while_the_request_is_still_being_sent() -> None:
+    """A server may say 413 without reading on; what it says is heard."""
+    async with await asyncio.start_server(_too_much, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        state = await run_against(f"http://127.0.0.1:{port}/v1", query="x" * 5_000_000, timeout=1.0)
+    assert_failed(state, "model", "HTTP 413: too large")
+
+
+async def test_a_large_request_arrives_whole() -> None:
+    async with FaultyServer(say(chat_answer())) as server:
+        assert_answered(await run_against(server.base_url, query="é" * 2_000_000, timeout=2.0), "Hello.")
+        assert server.requests[0].json["messages"][-1]["content"] == "é" * 2_000_000
+
+
+async def _too_much(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.readuntil(b"\r\n\r\n")
+    writer.write(whole({"error": {"message": "too large"}}, 413, connection="close"))
+    await writer.drain()
+    await asyncio.sleep(0.1)
+    writer.close()
+
+
+# Time
+
+HANGS = {
+    "before the headers": hang(),
+    "in the headers": hang(head()[:20]),
+    "after the headers": hang(head(content_length=100)),
+    "in the body": hang(chunked(TEXT_STREAM)[:150]),
+    "with keep-alives": trickle(head(connection="close") + b": ping\n\n" * 200, 0.01, size=8),
+    "in a slow trickle": trickle(chunked(TEXT_STREAM), 0.01),
+}
+
+
+@pytest.mark.parametrize("behaviour", HANGS.values(), ids=HANGS.keys())
+async def test_a_connection_that_hangs(behaviour: Behaviour) -> None:
+    started = time.monotonic()
+    state = await run_on(behaviour)
+    assert_failed(state, "timeout", "openai:gpt-test gave no complete answer within 0.25 s")
+    assert time.monotonic() - started < TIMEOUT * 4
+
+
+async def test_the_agents_own_time_limit_cuts_a_request_off() -> None:
+    async with FaultyServer(hang()) as server:
+        model = load("openai:gpt-test", base_url=server.base_url, api_key=KEY, timeout=60.0)
+        state = await Agent(model, timeout=0.1).run("Hi")
+        await _until(lambda: server.at_once == 0)
+    assert state.stop_reason == "time_limit"
+
+
+# Nobody there
+
+
+async def test_a_refused_connection() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))  # Bound, but it does not listen.
+        port = unused.getsockname()[1]
+        state = await run_against(f"http://127.0.0.1:{port}/v1")
+    assert_failed(state, "model", f"could not be reached: 127.0.0.1:{port}: Connection refused")
+
+
+async def test_an_unknown_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    def resolve(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    state = await run_against("http://models.invalid/v1")
+    assert_failed(state, "model", "could not be reached: models.invalid:80: Name or service not known")
+
+
+async def test_a_host_that_speaks_no_tls() -> None:
+    async with await asyncio.start_server(_plain, "127.0.0.1", 0) as server:
+        state = await run_against(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1")
+    assert_failed(state, "model", "could not be reached", "SSL")
+
+
+async def _plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read(1)
+    writer.write(whole(b"", 400))
+    writer.close()
+
+
+# Size
+
+
+async def test_an_answer_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("whyloop.models.answer.MAX_RESPONSE_BYTES", 10_000)
+    for endless in (b"x" * 50_000, b"data: " + b"x" * 50_000, b": ping\n\n" * 9_000, b'{"a": "' + b"x" * 50_000):
+        state = await run_on(hang(head(connection="close") + endless))
+        assert_failed(state, "validation", "longer than 10,000 bytes")
+
+
+async def test_a_compressed_flood_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("whyloop.models.answer.MAX_RESPONSE_BYTES", 100_000)
+    flood = gzip.compress(b"data: " + b"x" * 20_000_000)
+    state = await run_on(say(chunked(flood, content_encoding="gzip")), timeout=1.0)
+    assert_failed(state, "validation", "longer than 100,000 bytes")
+
+
+# Retries
+
+DATE = "Fri, 16 Jan 2026 10:00:00 GMT"
+PATIENCE_ASKED = {
+    "seconds": ({"retry_after": "7"}, 7.0),
+    "a part of a second": ({"retry_after": "1.5"}, 1.5),
+    "milliseconds": ({"retry_after_ms": "250"}, 0.25),
+    "milliseconds first": ({"retry_after_ms": "250", "retry_after": "9"}, 0.25),
+    "a date": ({"retry_after": "Fri, 16 Jan 2026 10:00:12 GMT", "date": DATE}, 12.0),
+    "a date that has passed": ({"retry_after": "Fri, 16 Jan 2026 09:00:00 GMT", "date": DATE}, 0.0),
+    "longer than the cap": ({"retry_after": "9999"}, 60.0),
+}
+
+
+@pytest.mark.parametrize(("headers", "seconds"), PATIENCE_ASKED.values(), ids=PATIENCE_ASKED.keys())
+@pytest.mark.parametrize("status", [429, 503, 529])
+async def test_retry_after(status: int, headers: dict[str, str], seconds: float) -> None:
+    clock = FakeClock()
+    busy = say(whole({"error": {"message": "slow down"}}, status, **headers))
+    policy = ErrorPolicy.retry_tool_errors()
+    state = await run_on(busy, say(chat_answer()), error_policy=policy, clock=clock)
+    assert_answered(state, "Hello.")
+    assert clock.sleeps == [seconds]
+    assert [message.role for message in state.messages] == ["user", "assistant"]
+
+
+async def test_a_retry_is_the_same_request_and_nothing_is_retried_in_secret() -> None:
+    async with FaultyServer(cut(chunked(TEXT_STREAM)[:180]), cut(), say(chat_answer())) as server:
+        policy = ErrorPolicy.retry_all()
+        state = await run_against(server.base_url, error_policy=policy, clock=FakeClock())
+        assert_answered(state, "Hello.")
+        assert len({request.body for request in server.requests}) == 1
+        assert len(server.requests) == len(state.steps) == 3
+        assert [step.error_count for step in state.steps] == [1, 1, 0]
+
+
+async def test_retries_that_run_out() -> None:
+    clock = FakeClock()
+    policy = ErrorPolicy.retry_tool_errors(max_retries=2)
+    state = await run_on(say(whole(b"", 503)), error_policy=policy, clock=clock)
+    assert (state.stop_reason, len(state.steps), len(clock.sleeps)) == ("retry_limit", 3, 2)
+
+
+async def _until(condition: Any) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not condition():
+            await asyncio.sleep(0.005)
