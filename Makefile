@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PYTEST ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-local test check format bench bench-peers picture clean
+.PHONY: help demo demo-local test check format bench bench-models bench-peers picture clean
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,10 +36,14 @@ format: $(VENV)/.dev ## Put the code into shape
 bench: $(VENV)/.dev ## Measure the loop against a hand-written one, and against peers that are installed
 	$(BIN)/python -m benchmarks.loop
 
+bench-models: $(VENV)/.dev ## Measure a model call against the bare HTTP client
+	$(BIN)/python -m benchmarks.models
+
 bench-peers: requirements.txt benchmarks/peers.txt ## Measure beside other frameworks, in an environment of their own
 	@test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
 	.venv-peers/bin/python -m pip install -qq --disable-pip-version-check -r requirements.txt -r benchmarks/peers.txt
 	PYTHONPATH=src .venv-peers/bin/python -m benchmarks.loop
+	PYTHONPATH=src .venv-peers/bin/python -m benchmarks.models
 
 picture: $(VENV)/.runtime ## Draw the picture in the README anew
 	$(BIN)/whyloop demo steps-limit --fast --svg docs/images/steps-limit.svg
