@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -69,6 +71,20 @@ async def test_a_plain_function_that_never_returns_is_cut_off_too() -> None:
     release.set()
     assert_stopped(state, reason="time_limit", by=ExecutionTimeLimit)
     assert "too late" not in assert_readable(state)
+
+
+def test_a_plain_function_that_never_returns_does_not_keep_the_program_from_ending() -> None:
+    program = (
+        "import threading\n"
+        "from whyloop import Agent, tool\n"
+        "from whyloop.testing import ScriptedModel, call\n"
+        "hang = tool(name='hang')(lambda: threading.Event().wait())\n"
+        "print(Agent(ScriptedModel([call('hang')]), [hang], timeout=0.02).run_sync('go').stop_reason)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=20
+    )
+    assert (done.stdout, done.stderr) == ("time_limit\n", "")
 
 
 async def test_when_one_of_two_tools_hangs_the_others_result_is_kept() -> None:
@@ -172,6 +188,14 @@ async def test_a_run_that_was_cut_off_can_be_resumed_with_more_time() -> None:
 async def test_a_limit_that_the_developer_brings_cuts_off_too() -> None:
     state = await Agent(hanging_model(), criteria=CumulativeExecutionTimeLimit(LIMIT)).run("go")
     assert_stopped(state, reason="time_limit", by=CumulativeExecutionTimeLimit)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+async def test_of_two_limits_the_one_that_ends_first_cuts_off(order: int) -> None:
+    limits = [ExecutionTimeLimit(LIMIT), CumulativeExecutionTimeLimit(100, scope="session")][::order]
+    async with asyncio.timeout(5):
+        state = await Agent(hanging_model(), criteria=limits).run("go")
+    assert_stopped(state, reason="time_limit", by=ExecutionTimeLimit)
 
 
 async def test_the_time_that_a_cut_off_step_took_is_counted() -> None:

@@ -143,8 +143,9 @@ async def test_the_waits_grow_and_a_success_makes_them_short_again() -> None:
         backoff=STEADY,
         clock=clock,
     )
-    await agent.run("go")
+    state = await agent.run("go")
     assert clock.sleeps == [1, 2, 4, 1]
+    assert state.execution.backoff_seconds == 8
 
 
 async def test_jitter_keeps_the_waits_between_its_bounds() -> None:

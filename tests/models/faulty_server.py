@@ -9,7 +9,7 @@ import struct
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 KEY = "secret-key-0123456789"
 
@@ -42,10 +42,16 @@ Behaviour = Callable[[Line], Awaitable[None]]
 
 
 class FaultyServer:
-    """Answers request after request as its behaviours say; the last one is for all that follow."""
+    """Answers request after request as its behaviours say; the last one is for all that follow.
 
-    def __init__(self, *behaviours: Behaviour) -> None:
+    It may be so hasty as to read only the head of a request, or nothing but that somebody is there.
+    """
+
+    def __init__(
+        self, *behaviours: Behaviour, reads: Literal["everything", "head", "nothing"] = "everything"
+    ) -> None:
         self.behaviours = list(behaviours)
+        self._reads = reads
         self.requests: list[Request] = []
         self.connections = 0
         self.at_once = 0
@@ -64,7 +70,7 @@ class FaultyServer:
         return f"http://127.0.0.1:{self.port}/v1"
 
     async def __aenter__(self) -> FaultyServer:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=2**24)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=2**24, backlog=512)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -82,13 +88,22 @@ class FaultyServer:
         self.connections += 1
         try:
             while not writer.is_closing():
-                self.requests.append(await _request(reader))
+                await self._listen(reader)
                 await self._answer(Line(reader, writer))
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             pass  # The client has left, or the test is over.
         finally:
             self._tasks.discard(task)
             writer.close()
+
+    async def _listen(self, reader: asyncio.StreamReader) -> None:
+        if self._reads == "nothing":
+            await reader.readexactly(1)
+            return
+        first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().strip().split("\r\n")
+        headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+        size = int(headers["content-length"]) if self._reads == "everything" else 0
+        self.requests.append(Request(first.split()[1], headers, await reader.readexactly(size)))
 
     async def _answer(self, line: Line) -> None:
         behaviour = self.behaviours[0] if len(self.behaviours) == 1 else self.behaviours.pop(0)
@@ -98,12 +113,6 @@ class FaultyServer:
             await behaviour(line)
         finally:
             self.at_once -= 1
-
-
-async def _request(reader: asyncio.StreamReader) -> Request:
-    first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().strip().split("\r\n")
-    headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
-    return Request(first.split()[1], headers, await reader.readexactly(int(headers.get("content-length", 0))))
 
 
 @contextmanager
@@ -126,6 +135,13 @@ def in_a_thread(server: FaultyServer) -> Iterator[FaultyServer]:
     finally:
         loops[0].call_soon_threadsafe(done.set)
         thread.join()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for something that is about to be true."""
+    async with asyncio.timeout(2):
+        while not condition():  # noqa: ASYNC110  (what is waited for has no event of its own)
+            await asyncio.sleep(0.002)
 
 
 # What a connection can do

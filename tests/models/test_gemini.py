@@ -27,7 +27,7 @@ def body_of(
     **settings: Any,
 ) -> dict[str, Any]:
     request = ModelRequest(messages, tools, instructions)
-    body = GeminiContent().encode(request, Settings(model="gemini-3-pro", **settings))
+    body = GeminiContent().encode(request, Settings(**{"model": "gemini-2.5-pro", **settings}))
     document: dict[str, Any] = json.loads(body)
     return document
 
@@ -60,12 +60,17 @@ def test_a_question_needs_nothing_but_contents() -> None:
 
 
 def test_instructions_and_system_messages_are_the_system_instruction() -> None:
-    messages = [Message.system("Be brief."), Message.user("Hi"), Message.developer("Be kind.")]
+    messages = [
+        Message.system("Be brief."),
+        Message.user("Hi"),
+        Message.developer("Be kind."),
+        Message.user("there"),
+    ]
     body = body_of(messages, instructions="You help.")
     assert body["systemInstruction"] == {
         "parts": [{"text": "You help."}, {"text": "Be brief."}, {"text": "Be kind."}]
     }
-    assert body["contents"] == [{"role": "user", "parts": [{"text": "Hi"}]}]
+    assert body["contents"] == [{"role": "user", "parts": [{"text": "Hi"}, {"text": "there"}]}]
 
 
 def test_instructions_alone_still_make_a_turn() -> None:
@@ -239,6 +244,20 @@ def test_what_was_encoded_is_not_encoded_again() -> None:
         encode(ModelRequest(messages), Settings(model="m"), fragments)
     encode(ModelRequest([*messages, Message.user("Three.")]), Settings(model="m"), fragments)
     assert [message.text for message in seen] == ["One.", "Two.", "Three."]
+
+
+def test_calls_of_another_model_are_marked_where_a_signature_is_demanded() -> None:
+    calls = [ToolCall("a", "weather", {}), ToolCall("b", "weather", {})]
+    signed = {"gemini": {"parts": [{"functionCall": "a", "thoughtSignature": "s"}]}}
+
+    def signatures(model: str, message: Message) -> list[str | None]:
+        parts = body_of([message], model=model)["contents"][0]["parts"]
+        return [part.get("thoughtSignature") for part in parts]
+
+    foreign, own = Message.assistant("", calls), Message(MessageRole.ASSISTANT, "", (*calls,), extras=signed)
+    assert signatures("gemini-3-pro-preview", foreign) == ["skip_thought_signature_validator", None]
+    assert signatures("gemini-3-pro-preview", own) == ["s", None]
+    assert signatures("gemini-2.5-pro", foreign) == [None, None]
 
 
 def test_what_another_provider_insists_on_is_not_sent() -> None:

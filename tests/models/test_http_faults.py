@@ -30,6 +30,7 @@ from tests.models.faulty_server import (
     reset,
     say,
     trickle,
+    until,
     until_close,
     whole,
 )
@@ -57,7 +58,7 @@ async def run_against(
     base_url: str,
     *,
     model: str = "openai:gpt-test",
-    timeout: float = TIMEOUT,
+    timeout: float = TIMEOUT,  # noqa: ASYNC109  (it is the model's)
     query: str = "Hi",
     **options: Any,
 ) -> AgentState:
@@ -140,7 +141,8 @@ async def test_a_stream_that_is_split_at_any_byte(stream: bytes) -> None:
 # Streams that are odd but whole
 
 ODD_STREAMS = {
-    "keep-alives": b": keep-alive\n\n: OPENROUTER PROCESSING\n\n\n\n" + TEXT_STREAM.replace(b"\n\n", b"\n\n:\n\n"),
+    "keep-alives": b": keep-alive\n\n: OPENROUTER PROCESSING\n\n\n\n"
+    + TEXT_STREAM.replace(b"\n\n", b"\n\n:\n\n"),
     "ids and retry times": b"id: 7\nretry: 100\n" + TEXT_STREAM,
     "no space after data:": TEXT_STREAM.replace(b"data: ", b"data:"),
     "carriage returns": TEXT_STREAM.replace(b"\n", b"\r"),
@@ -214,7 +216,11 @@ BAD_ANSWERS: dict[str, tuple[Behaviour, str, str]] = {
     "broken UTF-8": (say(chunked(chat_events("é").replace(b"\xa9", b"("))), "validation", "cannot be read"),
     "broken UTF-8 in a document": (say(whole(b'{"choices": ["\xff"]}')), "validation", "cannot be read"),
     "broken gzip": (say(chunked(b"no gzip at all", content_encoding="gzip")), "validation", "cut off"),
-    "half a gzip": (cut(chunked(gzip.compress(TEXT_STREAM), content_encoding="gzip")[:-30]), "validation", ""),
+    "half a gzip": (
+        cut(chunked(gzip.compress(TEXT_STREAM), content_encoding="gzip")[:-30]),
+        "validation",
+        "",
+    ),
     "a web page": (
         say(whole(b"<!doctype html><title>Welcome</title>", content_type="text/html")),
         "validation",
@@ -314,9 +320,9 @@ async def test_an_endless_explanation_is_not_read_to_its_end() -> None:
 
 async def test_a_refusal_while_the_request_is_still_being_sent() -> None:
     """A server may say 413 without reading on; what it says is heard."""
-    async with await asyncio.start_server(_too_much, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        state = await run_against(f"http://127.0.0.1:{port}/v1", query="x" * 5_000_000, timeout=1.0)
+    refusal = hang(whole({"error": {"message": "too large"}}, 413, connection="close"))
+    async with FaultyServer(refusal, reads="head") as server:
+        state = await run_against(server.base_url, query="x" * 5_000_000, timeout=1.0)
     assert_failed(state, "model", "HTTP 413: too large")
 
 
@@ -324,14 +330,6 @@ async def test_a_large_request_arrives_whole() -> None:
     async with FaultyServer(say(chat_answer())) as server:
         assert_answered(await run_against(server.base_url, query="é" * 2_000_000, timeout=2.0), "Hello.")
         assert server.requests[0].json["messages"][-1]["content"] == "é" * 2_000_000
-
-
-async def _too_much(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    await reader.readuntil(b"\r\n\r\n")
-    writer.write(whole({"error": {"message": "too large"}}, 413, connection="close"))
-    await writer.drain()
-    await asyncio.sleep(0.1)
-    writer.close()
 
 
 # Time
@@ -358,7 +356,7 @@ async def test_the_agents_own_time_limit_cuts_a_request_off() -> None:
     async with FaultyServer(hang()) as server:
         model = load("openai:gpt-test", base_url=server.base_url, api_key=KEY, timeout=60.0)
         state = await Agent(model, timeout=0.1).run("Hi")
-        await _until(lambda: server.at_once == 0)
+        await until(lambda: server.at_once == 0)
     assert state.stop_reason == "time_limit"
 
 
@@ -383,15 +381,9 @@ async def test_an_unknown_host(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_host_that_speaks_no_tls() -> None:
-    async with await asyncio.start_server(_plain, "127.0.0.1", 0) as server:
-        state = await run_against(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1")
+    async with FaultyServer(cut(whole(b"", 400)), reads="nothing") as server:
+        state = await run_against(server.base_url.replace("http://", "https://"))
     assert_failed(state, "model", "could not be reached", "SSL")
-
-
-async def _plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    await reader.read(1)
-    writer.write(whole(b"", 400))
-    writer.close()
 
 
 # Size
@@ -399,7 +391,12 @@ async def _plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 
 async def test_an_answer_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("whyloop.models.answer.MAX_RESPONSE_BYTES", 10_000)
-    for endless in (b"x" * 50_000, b"data: " + b"x" * 50_000, b": ping\n\n" * 9_000, b'{"a": "' + b"x" * 50_000):
+    for endless in (
+        b"x" * 50_000,
+        b"data: " + b"x" * 50_000,
+        b": ping\n\n" * 9_000,
+        b'{"a": "' + b"x" * 50_000,
+    ):
         state = await run_on(hang(head(connection="close") + endless))
         assert_failed(state, "validation", "longer than 10,000 bytes")
 
@@ -452,9 +449,3 @@ async def test_retries_that_run_out() -> None:
     policy = ErrorPolicy.retry_tool_errors(max_retries=2)
     state = await run_on(say(whole(b"", 503)), error_policy=policy, clock=clock)
     assert (state.stop_reason, len(state.steps), len(clock.sleeps)) == ("retry_limit", 3, 2)
-
-
-async def _until(condition: Any) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not condition():
-            await asyncio.sleep(0.005)

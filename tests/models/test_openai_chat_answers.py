@@ -211,10 +211,6 @@ def test_an_error_in_a_body_that_is_called_a_success() -> None:
         OpenAIChat().decode(b'{"error": {"code": 429, "message": "slow down"}}')
 
 
-# Known habits of hosts that are not understood yet.
-
-
-@pytest.mark.xfail(reason="only one tag, one fence or one document is looked into")
 @pytest.mark.parametrize(
     "text",
     [
@@ -227,19 +223,16 @@ def test_calls_that_are_repeated_in_other_ways_are_no_text(text: str) -> None:
     assert decoded({"content": text, "tool_calls": [call(id="a"), call(id="b")]}).text == ""
 
 
-@pytest.mark.xfail(reason="a call in tags behind some words is shown")
 def test_a_call_that_is_repeated_behind_words_is_cut_off() -> None:
     text = 'Let me see.\n<tool_call>{"name": "weather", "arguments": {"city": "Paris"}}</tool_call>'
     assert decoded({"content": text, "tool_calls": [call(id="a")]}).text.strip() == "Let me see."
 
 
-@pytest.mark.xfail(reason="only OpenAI's and DeepSeek's names are known")
 @pytest.mark.parametrize("key", ["num_cached_tokens", "cached_tokens"])
 def test_cached_tokens_by_other_names(key: str) -> None:
     assert decoded({"content": "Hi"}, usage={"prompt_tokens": 100, key: 99}).usage == Usage(100, 0, 99)
 
 
-@pytest.mark.xfail(reason="names and counts are taken as they come")
 @pytest.mark.parametrize(
     ("message", "more"),
     [
@@ -253,20 +246,17 @@ def test_values_of_the_wrong_kind_are_unreadable(message: Any, more: dict[str, A
         decoded(message, **more)
 
 
-@pytest.mark.xfail(reason="an error beside the message is not seen")
 def test_an_error_inside_a_choice() -> None:
     choice = {"message": {"content": ""}, "finish_reason": "error", "error": {"code": 429, "message": "slow"}}
     with pytest.raises(RateLimitError, match="slow"):
         OpenAIChat().decode(json.dumps({"choices": [choice]}).encode())
 
 
-@pytest.mark.xfail(reason="the finish word is known, the call beside it is not read")
 def test_a_call_in_the_older_form() -> None:
     function = {"name": "weather", "arguments": "{}"}
     assert decoded({"content": None, "function_call": function}, "function_call").tool_calls
 
 
-@pytest.mark.xfail(reason="a thought is expected to be a list of parts")
 def test_a_thought_that_is_plain_text() -> None:
     thinking = {"type": "thinking", "thinking": "Hm."}
     assert decoded({"content": [thinking, {"type": "text", "text": "Yes."}]}).reasoning == "Hm."

@@ -71,10 +71,12 @@ def test_text_calls_usage_and_finish_are_what_the_json_says(path: Path) -> None:
     for call, said in zip(response.tool_calls, message.get("tool_calls") or [], strict=True):
         assert call.id == said["id"] or (not said["id"] and call.id)
     counted = [one["usage"] for one in recording.documents if one.get("usage")][-1]
+    details = counted.get("prompt_tokens_details")
     assert response.usage == Usage(
         input=counted["prompt_tokens"],
         output=counted["completion_tokens"],
-        cached=(counted.get("prompt_tokens_details") or {}).get("cached_tokens") or 0,
+        # Hosts have other names for it too; those have a test of their own.
+        cached=(details.get("cached_tokens") or 0) if details else response.usage.cached,
         reasoning=(counted.get("completion_tokens_details") or {}).get("reasoning_tokens") or 0,
     )
     (word,) = {

@@ -222,10 +222,6 @@ def test_usage_in_the_words_of_groq() -> None:
     assert (response.usage.input, response.usage.output) == (3, 2)
 
 
-# Known habits of hosts that are not understood yet.
-
-
-@pytest.mark.xfail(reason="a second name does not begin a second call")
 @pytest.mark.parametrize("more", [{}, {"index": 0}, {"index": 0, "id": ""}])
 @pytest.mark.parametrize("apart", [True, False])
 def test_whole_calls_that_only_a_name_sets_apart(more: dict[str, Any], apart: bool) -> None:
@@ -233,14 +229,12 @@ def test_whole_calls_that_only_a_name_sets_apart(more: dict[str, Any], apart: bo
     assert calls_in(*(map(asked, pieces) if apart else [asked(*pieces)])) == [FIRST, SECOND]
 
 
-@pytest.mark.xfail(reason="the rest of the second call goes to the first")
 def test_the_rest_of_a_call_whose_index_is_taken() -> None:
     first = asked(piece('{"city": "Paris"}', "weather", index=0, id="a"))
     second = asked(piece("", "time", index=0, id="b"))
     assert calls_in(first, second, asked(piece('{"zone": "CET"}', index=0))) == [FIRST, SECOND]
 
 
-@pytest.mark.xfail(reason="the pieces of one detail are sent back as several")
 def test_details_in_pieces_go_back_as_one() -> None:
     detail = {"type": "reasoning.text", "format": "anthropic-claude-v1", "index": 0}
     pieces = [{**detail, "text": "Hm, "}, {**detail, "text": "yes."}, {**detail, "signature": "s"}]
@@ -249,16 +243,12 @@ def test_details_in_pieces_go_back_as_one() -> None:
     assert sent == [{**detail, "text": "Hm, yes.", "signature": "s"}]
 
 
-@pytest.mark.xfail(
-    reason="what is put together at the end is not guarded", raises=(AttributeError, TypeError)
-)
 @pytest.mark.parametrize("more", [{"usage": "many"}, {"choices": [{"delta": {}, "finish_reason": ["stop"]}]}])
 def test_values_of_the_wrong_kind_are_unreadable(more: dict[str, Any]) -> None:
     with pytest.raises(ResponseValidationError):
         read({**said("Hi", "stop"), **more})
 
 
-@pytest.mark.xfail(reason="every choice is taken for the first")
 def test_only_the_first_of_several_answers_is_read() -> None:
     other = {"choices": [{"index": 1, "delta": {"content": "Other"}}]}
     assert read(said("Hi"), other, said(word="stop"))[0].text == "Hi"

@@ -84,6 +84,16 @@ def test_an_evaluation_is_found_by_class_or_by_name() -> None:
     assert STOPPED.evaluation_for("Nobody") is None
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_two_criteria_with_one_name_the_one_that_carried_the_day_is_found(order: int) -> None:
+    allowed = ContinuationEvaluation("StepsLimit", ALLOW, "5 of 20 steps used")
+    forbade = ContinuationEvaluation("StepsLimit", FORBID, "50 of 50 steps used in this session")
+    said = (allowed, forbade)[::order]
+    outcome = ContinuationOutcome(FORBID, "StepsLimit", StopReason.STEPS_LIMIT_REACHED, said)
+    assert outcome.evaluation_for(StepsLimit) is forbade
+    assert forbade.reason in outcome.explain().splitlines()[0]
+
+
 def test_the_forbidding_criterion_is_the_first_that_forbade() -> None:
     assert STOPPED.forbidding_criterion() == "StepsLimit"
     assert ContinuationOutcome(ALLOW, "A", None).forbidding_criterion() is None

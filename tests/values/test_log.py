@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 
 import pytest
@@ -97,10 +98,15 @@ def test_threads_that_branch_off_one_version_never_see_each_others_items() -> No
         results[name] = log
 
     threads = [threading.Thread(target=extend, args=(name,)) for name in range(100, 108)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
     assert len(results) == 8
     for name, log in results.items():
         assert list(log) == [*range(10), *([name] * 500)]

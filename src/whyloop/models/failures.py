@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from math import isfinite
 from typing import Any
 
 import msgspec
@@ -13,8 +14,8 @@ import msgspec
 from whyloop.errors import ModelError, RateLimitError, RequestTimeoutError
 from whyloop.values.text import shortened
 
-_BUSY = frozenset({429, 503, 529})
-_LATE = frozenset({408, 504})
+_BUSY = frozenset({429, 498, 503, 529})
+_LATE = frozenset({408, 504, 522, 524})
 _BUSY_WORDS = re.compile(
     r"overload|rate.?limit|too many requests|resource.?exhausted|capacity", re.IGNORECASE
 )
@@ -26,13 +27,16 @@ _REQUEST_IDS = ("x-request-id", "request-id", "x-goog-request-id", "cf-ray")
 def http_error(status: int, headers: Mapping[str, str], body: bytes) -> ModelError:
     """The error for a response that is not a success; header names are in lower case."""
     document = _decoded(body)
-    words = _words(document) or shortened(body.decode("utf-8", "replace"), 300) or "no explanation was given"
+    told = _words(document)
+    words = told or shortened(body.decode("utf-8", "replace"), 300) or "no explanation was given"
     message = f"HTTP {status}: {words}"
     request_id = next((headers[name] for name in _REQUEST_IDS if name in headers), None)
+    if request_id is None and isinstance(document, dict) and isinstance(document.get("request_id"), str):
+        request_id = document["request_id"]
     retry_after = retry_after_seconds(headers)
     if retry_after is None:
         retry_after = _retry_info(document)
-    kind = _kind(status, words)
+    kind = _kind(status, f"{told} {_type_in(document)}")
     return kind(message, status=status, request_id=request_id, retry_after=retry_after)
 
 
@@ -45,18 +49,35 @@ def stream_error(document: Any) -> ModelError:
 
 def retry_after_seconds(headers: Mapping[str, str]) -> float | None:
     """How long the provider asks to wait: in milliseconds, in seconds, or until a date."""
+    milliseconds = _number(headers.get("retry-after-ms"))
+    if milliseconds is not None:
+        return milliseconds / 1000
+    value = headers.get("retry-after")
+    seconds = _number(value)
+    if seconds is not None or value is None:
+        return seconds
+    until = _date(value)
+    if until is None:
+        return None
+    # The provider's own date, if it sends one, spares us the difference between two clocks.
+    now = _date(headers.get("date")) or datetime.now(UTC)
+    return max(0.0, (until - now).total_seconds())
+
+
+def _number(value: str | None) -> float | None:
     try:
-        if milliseconds := headers.get("retry-after-ms"):
-            return max(0.0, float(milliseconds) / 1000)
-        if not (value := headers.get("retry-after")):
-            return None
-        if value.replace(".", "", 1).isdigit():
-            return float(value)
-        # The provider's own date, if it sends one, spares us the difference between two clocks.
-        now = parsedate_to_datetime(headers["date"]) if "date" in headers else datetime.now(UTC)
-        return max(0.0, (parsedate_to_datetime(value) - now).total_seconds())
+        number = float(value) if value else None
+    except ValueError:
+        return None
+    return number if number is not None and isfinite(number) and number >= 0 else None
+
+
+def _date(value: str | None) -> datetime | None:
+    try:
+        date = parsedate_to_datetime(value) if value else None
     except (ValueError, TypeError, OverflowError):
         return None
+    return date.replace(tzinfo=UTC) if date is not None and date.tzinfo is None else date
 
 
 def _kind(status: int, words: str) -> type[ModelError]:
@@ -108,6 +129,8 @@ def _type_in(document: Any) -> str:
 def _status_in(document: Any) -> int | None:
     error = _error_in(document)
     code = error.get("code") if isinstance(error, dict) else None
+    if isinstance(code, str) and code.isdigit():
+        code = int(code)
     return code if isinstance(code, int) and not isinstance(code, bool) and 100 <= code < 600 else None
 
 

@@ -171,8 +171,9 @@ def _words(error: Exception) -> str:
     """What went wrong with a connection, without the client's own way of putting it."""
     match error:
         case aiohttp.ClientConnectorError(os_error=cause):
-            code = cause.errno or 0
-            words = os.strerror(code) if code > 0 else cause.strerror or str(cause)
+            words = cause.strerror or str(cause)
+            if cause.errno and words.startswith("Connect call failed"):
+                words = os.strerror(cause.errno)
             return f"{error.host}:{error.port}: {shortened(words, 200)}"
         case aiohttp.ClientPayloadError() if "not completed" in str(error):
             return "the connection ended before the response did"

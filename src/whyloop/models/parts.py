@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Sequence
@@ -12,13 +13,30 @@ import msgspec
 from whyloop.values.messages import FilePart, ImagePart, ToolCall
 
 _FENCE = re.compile(r"^```(?:json|tool_call)?\s*(.*?)\s*```$", re.DOTALL)
-_TAGS = re.compile(r"^<(tool_calls?)>\s*(.*?)\s*</\1>$", re.DOTALL)
+_TAGGED = re.compile(r"<(tool_calls?)>\s*(.*?)\s*</\1>", re.DOTALL)
+_DECODER = json.JSONDecoder()
 _LOOKS_LIKE_A_CALL = ("{", "[", "`", "<tool_call")
 
 
 def new_call_id() -> str:
     """An id for a tool call that came without one."""
     return f"call_{os.urandom(12).hex()}"
+
+
+def count(value: object) -> int:
+    """A number of tokens; nothing is none."""
+    if value is None:
+        return 0
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{value!r} is no number of tokens")
+    return int(value)
+
+
+def name(value: object) -> str:
+    """The name of a tool."""
+    if isinstance(value, str) and value:
+        return value
+    raise TypeError(f"{value!r} is no name of a tool")
 
 
 def data_address(part: ImagePart | FilePart) -> str:
@@ -51,19 +69,29 @@ def may_be_a_call(text: str) -> bool:
 
 
 def without_calls(text: str, calls: Sequence[ToolCall]) -> str:
-    """The text, unless it only repeats the tool calls: arguments are never shown as language."""
-    if not calls or not text or not may_be_a_call(text):
+    """The text without what only repeats the tool calls: arguments are never shown as language."""
+    if not calls or not text:
         return text
+    kept = _TAGGED.sub(lambda tagged: "" if _only_repeats(tagged[2], calls) else tagged[0], text)
+    if may_be_a_call(kept) and _only_repeats(kept, calls):
+        return ""
+    return text if kept == text else kept.rstrip()
+
+
+def _only_repeats(text: str, calls: Sequence[ToolCall]) -> bool:
+    """True if there is nothing in the text but JSON documents, each of them one of the calls."""
     inner = text.strip()
-    for wrapping in (_FENCE, _TAGS):
-        if match := wrapping.match(inner):
-            inner = match[match.lastindex or 1].strip()
-    try:
-        said = msgspec.json.decode(inner)
-    except (msgspec.DecodeError, RecursionError):
-        return text
-    entries = said if isinstance(said, list) else [said]
-    return "" if entries and all(_repeats(entry, calls) for entry in entries) else text
+    if match := _FENCE.match(inner):
+        inner = match[1].strip()
+    entries: list[Any] = []
+    while inner:
+        try:
+            said, end = _DECODER.raw_decode(inner)
+        except (ValueError, RecursionError):
+            return False
+        entries += said if isinstance(said, list) else [said]
+        inner = inner[end:].strip()
+    return bool(entries) and all(_repeats(entry, calls) for entry in entries)
 
 
 def _repeats(entry: Any, calls: Sequence[ToolCall]) -> bool:

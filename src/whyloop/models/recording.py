@@ -18,7 +18,6 @@ from whyloop.loop.ports import Model
 from whyloop.models.asking import asked, name_of, secrets_of
 from whyloop.models.comparing import as_json, described, difference, last_words
 from whyloop.models.secrets import without_secrets
-from whyloop.rules.classify import words_of
 from whyloop.values.messages import Message
 from whyloop.values.model import ModelRequest, ModelResponse, TextDelta
 from whyloop.values.text import counted
@@ -166,8 +165,11 @@ def _read(path: Path) -> list[Exchange]:
 
 def _recorded(error: Exception) -> RecordedError:
     if not isinstance(error, ModelError):
-        return RecordedError(type(error).__name__, words_of(error))
-    return RecordedError(type(error).__name__, str(error), error.status, error.request_id, error.retry_after)
+        kind = TimeoutError if isinstance(error, TimeoutError) else type(error)
+        return RecordedError(kind.__name__, str(error))
+    # A driver may have errors of its own; what counts is which of ours they are.
+    name = next(kind.__name__ for kind in type(error).__mro__ if hasattr(errors, kind.__name__))
+    return RecordedError(name, str(error), error.status, error.request_id, error.retry_after)
 
 
 def _raised(recorded: RecordedError) -> Exception:
@@ -179,6 +181,7 @@ def _raised(recorded: RecordedError) -> Exception:
             request_id=recorded.request_id,
             retry_after=recorded.retry_after,
         )
-    return (
-        TimeoutError(recorded.message) if recorded.kind == "TimeoutError" else RuntimeError(recorded.message)
-    )
+    if recorded.kind == "TimeoutError":
+        return TimeoutError(recorded.message)
+    unknown: type[Exception] = type(recorded.kind, (Exception,), {})  # Of the same name, for the trace.
+    return unknown(recorded.message)

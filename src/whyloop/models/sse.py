@@ -12,6 +12,9 @@ class ServerEvent(NamedTuple):
     data: bytes
 
 
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
 class EventParser:
     """Collects bytes and gives back the events that are complete.
 
@@ -20,6 +23,7 @@ class EventParser:
     """
 
     def __init__(self) -> None:
+        self._begun = False
         self._pending = b""
         self._name = ""
         self._data: list[bytes] = []
@@ -27,6 +31,12 @@ class EventParser:
     def feed(self, chunk: bytes) -> list[ServerEvent]:
         """The events that this chunk completes."""
         text = self._pending + chunk
+        if not self._begun and text:
+            if _BYTE_ORDER_MARK.startswith(text):
+                self._pending = text
+                return []
+            text = text.removeprefix(_BYTE_ORDER_MARK)
+            self._begun = True
         if b"\r" in text:
             # A CR at the very end may be half of a CR LF: it waits for the next chunk.
             held = b"\r" if text.endswith(b"\r") else b""

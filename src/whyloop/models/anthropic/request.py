@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby, takewhile
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 import msgspec
@@ -11,7 +11,7 @@ import msgspec
 from whyloop.models.anthropic.blocks import NAME, assistant_blocks, fit, part_blocks
 from whyloop.models.fragments import Fragments
 from whyloop.models.wire import Settings
-from whyloop.values.messages import Message
+from whyloop.values.messages import Message, MessageRole
 from whyloop.values.model import ModelRequest, ToolSpec
 
 __all__ = ["NAME", "encode", "encode_message"]
@@ -20,7 +20,8 @@ DEFAULT_MAX_TOKENS = 8192
 """The API wants a number; this one is long enough for an answer and every model of today takes it."""
 
 _FIRST_GENERATION = ("claude-3-haiku", "claude-3-sonnet", "claude-3-opus", "claude-2", "claude-instant")
-_ROLE = {False: b'{"role":"user","content":[', True: b'{"role":"assistant","content":['}
+_USER, _ASSISTANT, _TOOL = MessageRole.USER, MessageRole.ASSISTANT, MessageRole.TOOL
+_OPENING = {_USER: b'{"role":"user","content":[', _ASSISTANT: b'{"role":"assistant","content":['}
 
 
 def encode(request: ModelRequest, settings: Settings, fragments: Fragments) -> bytes:
@@ -38,13 +39,25 @@ def encode_message(message: Message) -> bytes:
     return b",".join([msgspec.json.encode(block) for block in _blocks(message)])
 
 
-def _turns(messages: Sequence[Message], fragments: Fragments) -> Iterator[bytes]:
+def _turns(messages: Sequence[Message], fragments: Fragments) -> list[bytes]:
     """The messages as user and assistant take turns: neighbours of the same side are one turn."""
-    said = [pair for pair in zip(messages, fragments.of(messages), strict=True) if pair[1]]
-    for is_assistant, pairs in groupby(said, key=lambda pair: pair[0].is_assistant):
+    turns: list[list[bytes]] = []
+    speaker, results = None, 0
+    for message, fragment in zip(messages, fragments.of(messages), strict=True):
+        if not fragment:
+            continue
+        role = message.role
+        side = _ASSISTANT if role == _ASSISTANT else _USER
+        if side != speaker:
+            speaker, results = side, 0
+            turns.append([_OPENING[side]])
         # The results of tools come first in a turn, or the API refuses it.
-        turn = sorted(pairs, key=lambda pair: not pair[0].is_tool)
-        yield _ROLE[is_assistant] + b",".join([fragment for _, fragment in turn]) + b"]}"
+        if role == _TOOL:
+            results += 1
+            turns[-1].insert(results, fragment)
+        else:
+            turns[-1].append(fragment)
+    return [opening + b",".join(blocks) + b"]}" for opening, *blocks in turns]
 
 
 def _blocks(message: Message) -> list[dict[str, Any]]:

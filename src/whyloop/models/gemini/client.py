@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from whyloop.models.fragments import Fragments
-from whyloop.models.gemini.request import NAME, encode, encode_message
+from whyloop.models.gemini.request import (
+    NAME,
+    encode,
+    encode_message,
+    encode_signed_message,
+    needs_signatures,
+)
 from whyloop.models.gemini.response import decode
 from whyloop.models.gemini.stream import ContentStream
 from whyloop.models.wire import Settings, StreamReader
@@ -19,6 +25,7 @@ class GeminiContent:
 
     def __init__(self) -> None:
         self._fragments = Fragments(encode_message)
+        self._signed = Fragments(encode_signed_message)
 
     def path(self, settings: Settings) -> str:
         # A tuned model brings its own collection along: "tunedModels/mine".
@@ -29,7 +36,8 @@ class GeminiContent:
         return {"x-goog-api-key": api_key} if api_key else {}
 
     def encode(self, request: ModelRequest, settings: Settings) -> bytes:
-        return encode(request, settings, self._fragments)
+        fragments = self._signed if needs_signatures(settings.model) else self._fragments
+        return encode(request, settings, fragments)
 
     def decode(self, body: bytes) -> ModelResponse:
         return decode(body)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import mimetypes
 import re
 from collections.abc import Mapping
-from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -17,6 +16,12 @@ from whyloop.values.model import ModelRequest, ToolSpec
 
 NAME = "gemini"
 
+_SYSTEM = b'{"role":"system","parts":['
+_USER = b'{"role":"user","parts":['
+_MODEL = b'{"role":"model","parts":['
+_ROLE = len(b'{"role":"')  # Where the first letter of the role stands.
+# What Google accepts in place of a signature on calls that another model made.
+_UNSIGNED = "skip_thought_signature_validator"
 _MODES = {"auto": "AUTO", "none": "NONE", "required": "ANY"}
 _MADE_UP = re.compile(r"call_[0-9a-f]{24}")
 _DATA_ADDRESS = re.compile(r"data:([^;,]*)(?:;[^,]*)?;base64,(.*)", re.DOTALL)
@@ -26,25 +31,59 @@ _FAILED = "Error: "
 
 def encode(request: ModelRequest, settings: Settings, fragments: Fragments) -> bytes:
     """The body, with the messages' own JSON joined in rather than encoded again."""
-    spoken = [message for message in request.messages if not message.is_system]
-    turns = groupby(zip(map(_role, spoken), fragments.of(spoken), strict=True), key=lambda turn: turn[0])
-    # Turns must alternate, and all answers to one round of calls belong into one turn.
-    contents = [
-        b'{"role":"' + role + b'","parts":[' + b",".join([parts for _, parts in turn]) + b"]}"
-        for role, turn in turns
-    ]
-    body = b'{"contents":[' + (b",".join(contents) or _NOTHING_SAID) + b"]"
-    options = msgspec.json.encode(_options(request, settings))
-    return body + b"}" if options == b"{}" else body + b"," + options[1:]
-
-
-# A request without contents is refused, and with instructions alone there are none.
-_NOTHING_SAID = b'{"role":"user","parts":[{"text":""}]}'
+    contents, instructions = _turns(fragments.of(request.messages))
+    if request.instructions:
+        instructions.insert(0, msgspec.json.encode({"text": request.instructions}))
+    body: dict[str, Any] = {"contents": msgspec.Raw(contents)}
+    if instructions:
+        body["systemInstruction"] = {"parts": [msgspec.Raw(part) for part in instructions]}
+    return msgspec.json.encode(_merged(body | _options(request, settings), settings.extra))
 
 
 def encode_message(message: Message) -> bytes:
-    """The parts of one message as JSON, without the brackets around them."""
-    return msgspec.json.encode(message_parts(message))[1:-1]
+    """One message as the beginning of a turn: its role and its parts, open for more parts."""
+    return _lead(message) + msgspec.json.encode(message_parts(message))[1:-1]
+
+
+def encode_signed_message(message: Message) -> bytes:
+    """The same, for a model that refuses calls without a signature, whoever made them."""
+    parts = message_parts(message)
+    calls = [part for part in parts if "functionCall" in part]
+    if calls and not any("thoughtSignature" in part for part in calls):
+        calls[0]["thoughtSignature"] = _UNSIGNED
+    return _lead(message) + msgspec.json.encode(parts)[1:-1]
+
+
+def needs_signatures(model: str) -> bool:
+    """True for the models that want a signature on the first call of each turn."""
+    return "gemini-3" in model
+
+
+def _lead(message: Message) -> bytes:
+    if message.is_assistant:
+        return _MODEL
+    return _SYSTEM if message.is_system else _USER
+
+
+def _turns(fragments: list[bytes]) -> tuple[bytes, list[bytes]]:
+    """All turns as JSON, and apart from them what is said to the model by the application.
+
+    Turns must alternate, and all answers to one round of calls belong into one.
+    """
+    turns: list[bytes] = []
+    instructions: list[bytes] = []
+    role = None
+    for fragment in fragments:
+        if fragment[_ROLE] == role:
+            turns += (b",", fragment[fragment.index(b"[") + 1 :])
+        elif fragment.startswith(_SYSTEM):
+            instructions.append(fragment.removeprefix(_SYSTEM))
+        else:
+            turns += (b"]},", fragment)
+            role = fragment[_ROLE]
+    # A request without contents is refused, and with instructions alone there are none.
+    turns = turns[1:] or [_USER, b'{"text":""}']
+    return b"".join([b"[", *turns, b"]}]"]), instructions
 
 
 def message_parts(message: Message) -> list[dict[str, Any]]:
@@ -56,10 +95,6 @@ def message_parts(message: Message) -> list[dict[str, Any]]:
     if isinstance(message.content, str):
         return [{"text": message.content}]
     return [_part(part) for part in message.content] or [{"text": ""}]
-
-
-def _role(message: Message) -> bytes:
-    return b"model" if message.is_assistant else b"user"
 
 
 def _model_parts(message: Message) -> list[dict[str, Any]]:
@@ -80,7 +115,7 @@ def _model_parts(message: Message) -> list[dict[str, Any]]:
                 calls.remove(call)
                 parts.append({**kept, **_function_call(call)})
         else:
-            parts.append(kept)
+            parts.append({**kept})
     if text:
         parts.append({"text": text})
     parts += map(_function_call, calls)
@@ -138,19 +173,15 @@ def _media_type(part: ImagePart | FilePart) -> str:
 
 
 def _options(request: ModelRequest, settings: Settings) -> dict[str, Any]:
-    """Everything but the contents."""
+    """Everything but what was said."""
     options: dict[str, Any] = {}
-    instructions = [request.instructions] if request.instructions else []
-    instructions += [message.text for message in request.messages if message.is_system]
-    if instructions:
-        options["systemInstruction"] = {"parts": [{"text": text} for text in instructions]}
     if request.tools:
         options["tools"] = [{"functionDeclarations": [tool_document(spec) for spec in request.tools]}]
         if settings.tool_choice is not None:
             options["toolConfig"] = {"functionCallingConfig": _tool_choice(settings.tool_choice)}
     if generation := _generation(settings):
         options["generationConfig"] = generation
-    return _merged(options, settings.extra)
+    return options
 
 
 def tool_document(spec: ToolSpec) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import msgspec
 from whyloop.errors import ModelError, ResponseValidationError
 from whyloop.models.failures import stream_error
 from whyloop.models.openai_chat.request import NAME
-from whyloop.models.parts import arguments_of, new_call_id, without_calls
+from whyloop.models.parts import arguments_of, count, name, new_call_id, without_calls
 from whyloop.values.messages import ToolCall
 from whyloop.values.model import FinishReason, ModelResponse, ModelSource
 from whyloop.values.usage import Usage
@@ -33,6 +33,10 @@ _FINISH = {
 }
 
 
+# What hosts call the part of a prompt that they did not have to read again.
+_CACHED = ("prompt_cache_hit_tokens", "num_cached_tokens", "cached_tokens")
+
+
 def decode(body: bytes) -> ModelResponse:
     """The response in a complete body."""
     try:
@@ -43,9 +47,11 @@ def decode(body: bytes) -> ModelResponse:
         raise stream_error(document)
     try:
         choice = document["choices"][0]
+        if choice.get("error"):
+            raise stream_error(choice)
         message = choice["message"]
-        calls = [_call(call) for call in message.get("tool_calls") or ()]
-        text, thought = _texts(message.get("content"))
+        calls = [_call(call) for call in message.get("tool_calls") or _older_calls(message)]
+        text, thought = texts_of(message.get("content"))
         return build(
             document, message, text=text, reasoning=thought, calls=calls, word=choice.get("finish_reason")
         )
@@ -83,11 +89,12 @@ def usage_of(document: Mapping[str, Any]) -> Usage:
     usage = document.get("usage") or (document.get("x_groq") or {}).get("usage") or {}
     read = usage.get("prompt_tokens_details") or {}
     written = usage.get("completion_tokens_details") or {}
+    cached = [read.get("cached_tokens"), *[usage.get(key) for key in _CACHED]]
     return Usage(
-        input=usage.get("prompt_tokens") or 0,
-        output=usage.get("completion_tokens") or 0,
-        cached=read.get("cached_tokens") or usage.get("prompt_cache_hit_tokens") or 0,
-        reasoning=written.get("reasoning_tokens") or 0,
+        input=count(usage.get("prompt_tokens")),
+        output=count(usage.get("completion_tokens")),
+        cached=count(next(filter(None, cached), 0)),
+        reasoning=count(written.get("reasoning_tokens")),
     )
 
 
@@ -99,25 +106,29 @@ def signature_of(call: Mapping[str, Any]) -> Mapping[str, Any]:
 def _call(call: Mapping[str, Any]) -> tuple[ToolCall, Mapping[str, Any]]:
     function = call["function"]
     wanted = ToolCall(
-        call.get("id") or new_call_id(), function["name"], arguments_of(function.get("arguments"))
+        call.get("id") or new_call_id(), name(function["name"]), arguments_of(function.get("arguments"))
     )
     return wanted, signature_of(call)
 
 
-def _texts(content: Any) -> tuple[str, str]:
+def texts_of(content: Any) -> tuple[str, str]:
     """Text and thought, from a string, nothing, or a list of parts."""
     if content is None:
         return "", ""
     if isinstance(content, str):
         return content, ""
     texts = [part.get("text", "") for part in content if part.get("type") in ("text", "output_text")]
-    thoughts = [
-        piece.get("text", "")
-        for part in content
-        if part.get("type") == "thinking"
-        for piece in part.get("thinking") or ()
-    ]
-    return "".join(texts), "".join(thoughts)
+    return "".join(texts), "".join(_thought(part) for part in content if part.get("type") == "thinking")
+
+
+def _thought(part: Mapping[str, Any]) -> str:
+    said = part.get("thinking") or ""
+    return said if isinstance(said, str) else "".join(piece.get("text", "") for piece in said)
+
+
+def _older_calls(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The one call that a message had before there were several."""
+    return [{"function": message["function_call"]}] if message.get("function_call") else []
 
 
 def _reasoning(message: Mapping[str, Any]) -> str:

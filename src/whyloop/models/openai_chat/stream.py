@@ -9,38 +9,10 @@ import msgspec
 
 from whyloop.errors import ResponseValidationError
 from whyloop.models.failures import stream_error
-from whyloop.models.openai_chat.response import build, signature_of
-from whyloop.models.parts import arguments_of, may_be_a_call, new_call_id
-from whyloop.values.messages import ToolCall
+from whyloop.models.openai_chat.partial_calls import PartialCalls
+from whyloop.models.openai_chat.response import build, texts_of
+from whyloop.models.visible import VisibleText
 from whyloop.values.model import ModelResponse, TextDelta
-
-
-class _PartialCall:
-    """A tool call whose pieces are still coming in."""
-
-    def __init__(self) -> None:
-        self.id = ""
-        self.name = ""
-        self.arguments: list[str] = []
-        self.whole: Mapping[str, Any] | None = None
-        self.signature: Mapping[str, Any] = {}
-
-    def add(self, piece: Mapping[str, Any]) -> None:
-        self.id = piece.get("id") or self.id
-        self.signature = signature_of(piece) or self.signature
-        function = piece.get("function") or {}
-        self.name = self.name or function.get("name") or ""
-        arguments = function.get("arguments")
-        if isinstance(arguments, str):
-            self.arguments.append(arguments)
-        elif isinstance(arguments, dict):
-            self.whole = arguments
-
-    def complete(self) -> tuple[ToolCall, Mapping[str, Any]]:
-        if not self.name:
-            raise ResponseValidationError("the stream has a tool call without a name")
-        arguments = self.whole if self.whole is not None else arguments_of("".join(self.arguments))
-        return ToolCall(self.id or new_call_id(), self.name, arguments), self.signature
 
 
 class ChatStream:
@@ -48,12 +20,11 @@ class ChatStream:
 
     def __init__(self) -> None:
         self._document: dict[str, Any] = {}
-        self._text: list[str] = []
-        self._held = True  # The first words are held back until it is clear that they are language.
         self._message: dict[str, Any] = {}
+        self._text = VisibleText()
         self._reasoning: list[str] = []
-        self._details: list[Any] = []
-        self._calls: dict[Any, _PartialCall] = {}
+        self._details: dict[Any, dict[str, Any]] = {}
+        self._calls = PartialCalls()
         self._word: str | None = None
 
     def read(self, event: str, data: bytes) -> Iterable[TextDelta]:
@@ -70,76 +41,70 @@ class ChatStream:
         try:
             return self._take(chunk)
         except (KeyError, IndexError, TypeError, AttributeError) as error:
-            raise ResponseValidationError(
-                f"a chunk of the stream cannot be read: {type(error).__name__}: {error}"
-            ) from None
+            raise _unreadable(error) from None
 
     def finish(self) -> ModelResponse:
         if self._word is None:
             raise ResponseValidationError("the stream ended before the answer was complete")
         reasoning = "".join(self._reasoning)
-        message = {**self._message, "reasoning_details": self._details}
+        message = {**self._message, "reasoning_details": list(self._details.values())}
         if "reasoning_content" in message:
             message["reasoning_content"] = reasoning
-        return build(
-            self._document,
-            message,
-            text="".join(self._text),
-            reasoning=reasoning,
-            calls=[call.complete() for call in self._calls.values()],
-            word=self._word,
-        )
+        try:
+            return build(
+                self._document,
+                message,
+                text=self._text.complete(),
+                reasoning=reasoning,
+                calls=self._calls.complete(),
+                word=self._word,
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise _unreadable(error) from None
 
     def _take(self, chunk: dict[str, Any]) -> Iterable[TextDelta]:
         for key in ("id", "model", "usage", "x_groq"):
             if chunk.get(key):
                 self._document[key] = chunk[key]
-        choices = chunk.get("choices")
-        if not choices:
-            return ()
-        choice = choices[0]
+        for choice in chunk.get("choices") or ():
+            if not choice.get("index"):  # Of several answers only the first was asked for.
+                return self._take_choice(choice)
+        return ()
+
+    def _take_choice(self, choice: dict[str, Any]) -> Iterable[TextDelta]:
+        if choice.get("error"):
+            raise stream_error(choice)
         self._word = choice.get("finish_reason") or self._word
         delta = choice.get("delta") or choice.get("message") or {}
         self._take_extras(delta)
-        for position, piece in enumerate(delta.get("tool_calls") or ()):
-            self._call_for(piece, position).add(piece)
-        return self._show(delta.get("content"))
-
-    def _call_for(self, piece: Mapping[str, Any], position: int) -> _PartialCall:
-        """The call that a piece belongs to: by its index, unless another id says that it is a new one."""
-        index = piece.get("index")
-        key: Any = position if index is None else index
-        known = self._calls.get(key)
-        other = known is not None and piece.get("id") and known.id and piece["id"] != known.id
-        if other:
-            key = piece["id"]
-        elif index is None and not piece.get("id") and self._calls:
-            key = next(reversed(self._calls))
-        return self._calls.setdefault(key, _PartialCall())
+        for piece in delta.get("tool_calls") or ():
+            self._calls.add(piece)
+        if older := delta.get("function_call"):
+            self._calls.add({"index": "function_call", "function": older})
+        text, thought = texts_of(delta.get("content"))
+        self._reasoning.append(thought)
+        shown = self._text.add(text) if text else ""
+        return (TextDelta(shown),) if shown else ()
 
     def _take_extras(self, delta: Mapping[str, Any]) -> None:
         thought = delta.get("reasoning_content") or delta.get("reasoning")
         if isinstance(thought, str):
             self._reasoning.append(thought)
-        self._details += delta.get("reasoning_details") or ()
+        for detail in delta.get("reasoning_details") or ():
+            self._take_detail(detail)
         for key in ("reasoning_content", "extra_content", "thought_signature"):
             if delta.get(key):
                 self._message[key] = delta[key]
         if refusal := delta.get("refusal"):
             self._message["refusal"] = self._message.get("refusal", "") + refusal
 
-    def _show(self, content: Any) -> Iterable[TextDelta]:
-        if isinstance(content, list):
-            thoughts = [p for part in content if part.get("type") == "thinking" for p in part["thinking"]]
-            self._reasoning += [piece.get("text", "") for piece in thoughts]
-            content = "".join(part.get("text", "") for part in content if part.get("type") == "text")
-        if not content:
-            return ()
-        self._text.append(content)
-        if not self._held:
-            return (TextDelta(content),)
-        text = "".join(self._text)
-        if may_be_a_call(text):
-            return ()
-        self._held = False
-        return (TextDelta(text),)
+    def _take_detail(self, detail: dict[str, Any]) -> None:
+        """A piece of a thought joins the pieces that came before it."""
+        known = self._details.setdefault((detail.get("type"), detail.get("index")), {})
+        for key, value in detail.items():
+            joins = key in ("text", "summary", "data") and isinstance(known.get(key), str) and value
+            known[key] = known[key] + value if joins else value
+
+
+def _unreadable(error: Exception) -> ResponseValidationError:
+    return ResponseValidationError(f"the stream cannot be read: {type(error).__name__}: {error}")

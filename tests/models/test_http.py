@@ -1,0 +1,274 @@
+"""The client: who gets a connection, for how long, and that it comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import AsyncGenerator
+from typing import Any, cast
+
+import pytest
+
+from tests.models.faulty_server import (
+    DONE,
+    KEY,
+    FaultyServer,
+    Line,
+    chat_answer,
+    chat_call,
+    chat_events,
+    chunked,
+    cut,
+    hang,
+    in_a_thread,
+    say,
+    slow,
+    until,
+    whole,
+)
+from tests.support import echo
+from whyloop import Agent, Message, ModelRequest, ModelResponse, TextDelta
+from whyloop.errors import ConfigurationError, ModelError, RequestTimeoutError
+from whyloop.events import StreamChunkReceived
+from whyloop.models import load, sessions
+from whyloop.models.http import HttpModel
+from whyloop.testing import capture_events
+
+REQUEST = ModelRequest((Message.user("Hi"),))
+
+
+def model_at(server: FaultyServer, **options: Any) -> HttpModel:
+    return load("openai:gpt-test", base_url=server.base_url, **{"api_key": KEY, "timeout": 2.0, **options})
+
+
+async def everything(model: HttpModel) -> list[TextDelta | ModelResponse]:
+    return [item async for item in model.respond(REQUEST)]
+
+
+# Asking
+
+
+async def test_a_request_says_who_it_is_from_and_what_it_wants() -> None:
+    async with FaultyServer(say(chat_answer())) as server:
+        await everything(model_at(server))
+    (request,) = server.requests
+    assert request.path == "/v1/chat/completions"
+    assert request.headers["authorization"] == f"Bearer {KEY}"
+    assert request.headers["content-type"] == "application/json"
+    assert request.headers["accept"] == "text/event-stream"
+    assert request.headers["user-agent"].startswith("whyloop/")
+    assert request.json["model"] == "gpt-test"
+
+
+async def test_headers_of_your_own_come_first() -> None:
+    async with FaultyServer(say(chat_answer())) as server:
+        await everything(model_at(server, headers={"Authorization": "Bearer other", "X-Team": "blue"}))
+    headers = server.requests[0].headers
+    assert (headers["authorization"], headers["x-team"]) == ("Bearer other", "blue")
+
+
+async def test_a_secret_in_a_header_of_your_own_is_a_secret_too() -> None:
+    refusal = whole({"error": {"message": "unknown token tok-55555"}}, 401)
+    async with FaultyServer(say(refusal)) as server:
+        with pytest.raises(ModelError, match=r"unknown token \[removed\]"):
+            await everything(model_at(server, headers={"X-Auth-Token": "tok-55555"}))
+
+
+async def test_an_error_carries_nothing_of_the_request() -> None:
+    async with FaultyServer(cut()) as server:
+        with pytest.raises(ModelError) as raised:
+            await everything(model_at(server))
+    assert raised.value.__cause__ is raised.value.__context__ is None
+
+
+async def test_without_streaming_a_document_is_asked_for_and_shown_in_one_piece() -> None:
+    document = {"choices": [{"message": {"content": "Hello."}, "finish_reason": "stop"}]}
+    async with FaultyServer(say(whole(document))) as server:
+        delta, complete = await everything(model_at(server, stream=False))
+    assert delta == TextDelta("Hello.")
+    assert isinstance(complete, ModelResponse)
+    assert complete.text == "Hello."
+    assert server.requests[0].headers["accept"] == "application/json"
+    assert server.requests[0].json["stream"] is False
+
+
+async def test_text_is_passed_on_as_it_comes() -> None:
+    """The second piece is sent only after the first one has been seen."""
+    seen = asyncio.Event()
+
+    async def behave(line: Line) -> None:
+        stream = chunked(chat_events("One, ", "two.") + DONE)
+        middle = stream.index(b"two")
+        await line.send(stream[:middle])
+        await seen.wait()
+        await line.send(stream[middle:])
+
+    async with FaultyServer(behave) as server:
+        agent = Agent(model_at(server))
+        agent.subscribe(lambda event: seen.set() if isinstance(event, StreamChunkReceived) else None)
+        with capture_events(agent) as events:
+            state = await agent.run("Count")
+    chunks = events.of(StreamChunkReceived)
+    assert [(chunk.chunk, chunk.is_complete) for chunk in chunks] == [
+        ("One, ", False),
+        ("two.", False),
+        ("", True),
+    ]
+    assert state.last_response == "One, two."
+
+
+# Connections
+
+
+async def test_the_steps_of_a_run_share_a_connection() -> None:
+    async with FaultyServer(say(chat_call("echo")), say(chat_call("echo")), say(chat_answer())) as server:
+        state = await Agent(model_at(server), [echo]).run("Hi")
+    assert (state.status, len(server.requests), server.connections) == ("completed", 3, 1)
+
+
+async def test_a_connection_whose_end_comes_late_is_used_again() -> None:
+    async def behave(line: Line) -> None:
+        await line.send(chat_answer()[:-5])
+        await asyncio.sleep(0.02)
+        await line.send(chat_answer()[-5:])
+
+    async with FaultyServer(behave) as server:
+        model = model_at(server)
+        await everything(model)
+        await everything(model)
+    assert (len(server.requests), server.connections) == (2, 1)
+
+
+async def test_a_connection_that_was_closed_meanwhile_is_not_used_again() -> None:
+    async with FaultyServer(cut(chat_answer())) as server:
+        model = model_at(server)
+        for _ in range(3):
+            await everything(model)
+            await asyncio.sleep(0.01)
+    assert server.connections == 3
+
+
+@pytest.mark.filterwarnings("error")
+async def test_a_model_may_be_forgotten_while_the_loop_runs_on() -> None:
+    async with FaultyServer(say(chat_answer())) as server:
+        for _ in range(3):
+            state = await Agent(model_at(server)).run("Hi")
+            gc.collect()
+            await asyncio.sleep(0)
+    assert state.status == "completed"
+    assert server.connections == 1
+
+
+def test_event_loops_may_come_and_go() -> None:
+    with in_a_thread(FaultyServer(slow(chat_answer(), 0.005))) as server:
+        agent = Agent(model_at(server, max_concurrency=1))
+        for _ in range(3):
+            assert agent.run_sync("Hi").last_response == "Hello."
+
+        async def two() -> None:
+            await asyncio.gather(agent.run("Hi"), agent.run("Hi"))
+
+        asyncio.run(two())
+        asyncio.run(two())
+    assert server.connections == 5  # One a loop.
+    assert len(sessions._kept) == 1  # The places of the loops before are given up.
+
+
+# How many at once
+
+
+async def test_the_cap_holds() -> None:
+    async with FaultyServer(slow(chat_answer(), 0.01)) as server:
+        agent = Agent(model_at(server, max_concurrency=3))
+        states = await asyncio.gather(*(agent.run("Hi") for _ in range(20)))
+    assert {state.last_response for state in states} == {"Hello."}
+    assert server.most_at_once == 3
+
+
+async def test_without_a_cap_there_is_none() -> None:
+    """Not even the client's own, which would make the last ones wait until they time out."""
+    async with FaultyServer(slow(chat_answer(), 0.5)) as server:
+        agent = Agent(model_at(server))
+        await asyncio.gather(*(agent.run("Hi") for _ in range(120)))
+    assert server.most_at_once == 120
+
+
+async def test_waiting_for_a_turn_is_not_waiting_for_an_answer() -> None:
+    async with FaultyServer(slow(chat_answer(), 0.1)) as server:
+        model = model_at(server, max_concurrency=1, timeout=0.25)
+        answers = await asyncio.gather(*(everything(model) for _ in range(4)))
+    assert len(answers) == 4
+
+
+async def test_a_failure_gives_its_turn_back() -> None:
+    async with FaultyServer(cut(), hang(), say(whole(b"", 500)), say(chat_answer())) as server:
+        model = model_at(server, max_concurrency=1, timeout=0.1)
+        for kind in (ModelError, RequestTimeoutError, ModelError):
+            with pytest.raises(kind):
+                await everything(model)
+        assert len(await everything(model)) == 2
+
+
+@pytest.mark.parametrize("sent", [b"", chunked(chat_events("Hel", finish=None))[:-5]], ids=["before", "amid"])
+async def test_a_run_that_is_cancelled_gives_its_turn_and_its_connection_back(sent: bytes) -> None:
+    async with FaultyServer(hang(sent), say(chat_answer())) as server:
+        agent = Agent(model_at(server, max_concurrency=1))
+        running = asyncio.create_task(agent.run("Hi"))
+        await until(lambda: server.at_once == 1)
+        await asyncio.sleep(0.02)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        await until(lambda: server.at_once == 0)  # The server saw the client leave.
+        assert (await agent.run("Hi")).last_response == "Hello."
+
+
+async def test_whoever_is_cancelled_while_waiting_for_a_turn_takes_none() -> None:
+    async with FaultyServer(slow(chat_answer(), 0.05)) as server:
+        model = model_at(server, max_concurrency=1)
+        first, second, third = (asyncio.create_task(everything(model)) for _ in range(3))
+        await until(lambda: server.at_once == 1)
+        second.cancel()
+        await asyncio.gather(first, third)
+        assert second.cancelled()
+    assert len(server.requests) == 2
+
+
+async def test_whoever_leaves_amid_an_answer_leaves_nothing_behind() -> None:
+    stream = chunked(chat_events("Hel", "lo.", finish=None))[:-5]
+    async with FaultyServer(hang(stream), hang(stream), say(chat_answer())) as server:
+        model = model_at(server, max_concurrency=1)
+        closed = cast("AsyncGenerator[Any, None]", model.respond(REQUEST))
+        assert await anext(closed) == TextDelta("Hel")
+        await closed.aclose()
+        await until(lambda: server.at_once == 0)
+        forgotten = model.respond(REQUEST)
+        assert await anext(forgotten) == TextDelta("Hel")
+        del forgotten
+        gc.collect()
+        await until(lambda: server.at_once == 0)
+        assert len(await everything(model)) == 2
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"timeout": 0}, "timeout is a number of seconds greater than zero, not 0"),
+        ({"timeout": "3"}, "timeout is a number of seconds greater than zero, not '3'"),
+        ({"max_concurrency": 0}, "max_concurrency is at least 1, not 0"),
+        ({"headers": {"x-team": 7}}, "header 'x-team': names and values are text"),
+        ({"headers": {"x-team": "a\r\nb: c"}}, "header 'x-team' has characters in it that cannot be sent"),
+        ({"headers": {"": "a"}}, "header '' has characters"),
+    ],
+)
+def test_options_that_cannot_work(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        load("openai:m", api_key=KEY, **options)
+
+
+def test_a_model_shows_its_name_and_address_and_not_its_key() -> None:
+    model = load("groq:llama", api_key=KEY)
+    assert repr(model) == "<model groq:llama at https://api.groq.com/openai/v1/chat/completions>"

@@ -1,0 +1,186 @@
+"""From a name to a model; whatever is missing is told at once, with what to set."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from tests.models.faulty_server import KEY, FaultyServer, chat_answer, say
+from whyloop import Message, ModelRequest
+from whyloop.errors import ConfigurationError
+from whyloop.models import load
+from whyloop.models.presets import PRESETS
+
+KEYED = sorted(name for name, preset in PRESETS.items() if preset.key)
+LOCAL = sorted(name for name, preset in PRESETS.items() if not preset.key)
+AZURE = "https://mine.openai.azure.com"
+
+
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No key of whoever runs the tests is ever used."""
+    for preset in PRESETS.values():
+        for variable in (preset.key, preset.address_variable):
+            if variable:
+                monkeypatch.delenv(variable, raising=False)
+
+
+# Presets
+
+
+@pytest.mark.parametrize("provider", KEYED)
+def test_every_host_loads_with_a_key_from_its_variable(
+    provider: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    preset = PRESETS[provider]
+    monkeypatch.setenv(str(preset.key), KEY)
+    if preset.address_variable:
+        monkeypatch.setenv(preset.address_variable, AZURE)
+    model = load(f"{provider}:some-model")
+    assert model.name == f"{provider}:some-model"
+    assert model.settings.model == "some-model"
+    assert model.url.startswith(preset.base_url or AZURE)
+    assert KEY not in repr(model)
+    assert KEY in model.secrets
+
+
+@pytest.mark.parametrize("provider", LOCAL)
+def test_a_host_on_your_own_machine_needs_no_key(provider: str) -> None:
+    assert load(f"{provider}:llama3:8b").settings.model == "llama3:8b"
+    assert load(f"{provider}:m").url.startswith("http://127.0.0.1:")
+
+
+@pytest.mark.parametrize("provider", KEYED)
+def test_a_missing_key_is_told_with_what_to_set(provider: str) -> None:
+    preset = PRESETS[provider]
+    with pytest.raises(ConfigurationError) as refused:
+        load(f"{provider}:m", base_url=AZURE if preset.address_variable else None)
+    assert str(refused.value) == f"there is no key for {provider}: set {preset.key} or pass api_key=…"
+
+
+@pytest.mark.parametrize("key", ["", "  "])
+def test_an_empty_key_is_a_missing_one(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    with pytest.raises(ConfigurationError, match="set OPENAI_API_KEY"):
+        load("openai:gpt-5")
+
+
+def test_a_key_that_is_passed_comes_before_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "from-the-environment")
+    assert load("openai:gpt-5", api_key=f" {KEY}\n").secrets == (KEY,)
+
+
+def test_another_address_may_need_no_key() -> None:
+    assert load("openai:gpt-5", base_url="http://127.0.0.1:8000/v1").secrets == ()
+
+
+@pytest.mark.parametrize("key", ["sk-…", "sk-a b", "sk-a\nb"])
+def test_a_key_that_is_none_is_refused_and_not_repeated(key: str) -> None:
+    with pytest.raises(ConfigurationError, match="characters in it that no key has") as refused:
+        load("openai:gpt-5", api_key=key)
+    assert key not in str(refused.value)
+
+
+# Names and addresses
+
+
+def test_an_unknown_provider_is_told_with_those_that_are_known() -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        load("opnai:gpt-5", api_key=KEY)
+    assert "'opnai' is no provider that whyloop knows" in str(refused.value)
+    assert all(name in str(refused.value) for name in PRESETS)
+
+
+@pytest.mark.parametrize("name", ["openai", "openai:", "openai: "])
+def test_a_name_without_a_model(name: str) -> None:
+    with pytest.raises(ConfigurationError, match="names no model: write provider:model"):
+        load(name, api_key=KEY)
+
+
+def test_a_name_that_is_no_text() -> None:
+    nothing: Any = None
+    with pytest.raises(ConfigurationError, match="not by None"):
+        load(nothing)
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("api.example.com/v1", "is no address: write http://… or https://… with a host"),
+        ("ftp://example.com", "is no address"),
+        ("http://", "is no address"),
+        ("http://exa mple.com", "is no address"),
+        ("http://example.com:99999", "is no address: Port out of range"),
+        ("http://[::1", "is no address: Invalid IPv6 URL"),
+        ("https://me:pass@example.com/v1", "has a name or a password in it: use api_key=… or headers=…"),
+        ("https://example.com/v1?key=1", "goes on after its path"),
+    ],
+)
+def test_a_bad_address(address: str, words: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        load("openai:gpt-5", api_key=KEY, base_url=address)
+    assert words in str(refused.value)
+    assert "pass@" not in str(refused.value)
+
+
+def test_a_slash_at_the_end_of_an_address_does_not_matter() -> None:
+    for address in ("http://127.0.0.1:1/v1", "http://127.0.0.1:1/v1/"):
+        assert load("openai:m", base_url=address).url == "http://127.0.0.1:1/v1/chat/completions"
+
+
+# Azure
+
+
+@pytest.mark.parametrize("address", [AZURE, f"{AZURE}/", f"{AZURE}/openai/v1", f"{AZURE}/openai/v1/"])
+def test_azure_has_an_address_for_everyone(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = f"{AZURE}/openai/v1/chat/completions"
+    assert load("azure:gpt", api_key=KEY, base_url=address).url == expected
+    monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", address)
+    assert load("azure:gpt", api_key=KEY).url == expected
+
+
+def test_azure_without_an_address() -> None:
+    with pytest.raises(ConfigurationError, match="set AZURE_OPENAI_ENDPOINT or pass base_url=…"):
+        load("azure:gpt", api_key=KEY)
+
+
+async def test_azure_gets_its_key_in_a_header_of_its_own() -> None:
+    async with FaultyServer(say(chat_answer())) as server:
+        model = load("azure:gpt", api_key=KEY, base_url=server.base_url)
+        [_ async for _ in model.respond(ModelRequest((Message.user("Hi"),)))]
+    headers = server.requests[0].headers
+    assert headers["api-key"] == KEY
+    assert "authorization" not in headers
+
+
+# Options
+
+
+async def test_options_reach_the_request_and_unknown_ones_pass_through() -> None:
+    async with FaultyServer(say(chat_answer())) as server:
+        model = load("openai:m", base_url=server.base_url, temperature=0.5, max_tokens=9, seed=7)
+        [_ async for _ in model.respond(ModelRequest((Message.user("Hi"),)))]
+    sent = server.requests[0].json
+    assert (sent["temperature"], sent["max_completion_tokens"], sent["seed"]) == (0.5, 9, 7)
+
+
+# What it costs
+
+
+def test_the_client_is_loaded_only_when_a_model_is() -> None:
+    program = (
+        "import sys, whyloop.models; assert 'aiohttp' not in sys.modules;"
+        "whyloop.models.load('ollama:m'); assert 'aiohttp' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_client_that_is_not_installed_is_told_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("whyloop.models.http", "whyloop.models.sessions"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'whyloop\[models\]'"):
+        load("ollama:m")
