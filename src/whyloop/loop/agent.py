@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from datetime import timedelta
 from typing import Any
 
 from msgspec import UNSET, UnsetType
@@ -102,13 +103,16 @@ class Agent:
 
     # A whole execution
 
-    async def run(self, query: Query, *, state: AgentState | None = None) -> AgentState:
-        """Work on a query until the criteria say stop; with a state, as the next query of that session."""
-        return await self.final_step(self.start(query, state=state))
+    # These two begin when they are called, not when they are awaited: whoever has made a task of
+    # them can ask it to stop, also before it has had its first turn.
 
-    async def resume(self, state: AgentState) -> AgentState:
+    def run(self, query: Query, *, state: AgentState | None = None) -> Coroutine[Any, Any, AgentState]:
+        """Work on a query until the criteria say stop; with a state, as the next query of that session."""
+        return self.final_step(self.start(query, state=state))
+
+    def resume(self, state: AgentState) -> Coroutine[Any, Any, AgentState]:
         """Go on with an execution that was paused, stopped, failed or interrupted."""
-        return await self.final_step(self.restart(state))
+        return self.final_step(self.restart(state))
 
     def run_sync(self, query: Query, *, state: AgentState | None = None) -> AgentState:
         return _run_sync("run", lambda: self.run(query, state=state))
@@ -130,7 +134,9 @@ class Agent:
                 state_info=StateInfo(started_at=now, updated_at=now),
                 execution=Execution(id=execution_id, started_at=now),
             )
-        return state.with_query(message, execution_id=execution_id, now=now)
+        state = state.with_query(message, execution_id=execution_id, now=now)
+        self._stop_requests.listen(state)
+        return state
 
     def restart(self, state: AgentState) -> AgentState:
         """The state from which an execution goes on; refused where there is nothing left to do."""
@@ -141,7 +147,9 @@ class Agent:
             )
         if not state.messages:
             raise NotResumableError("this session has no query yet: start with run(text, state=state)")
-        return state.resumed(self._kit.world.now())
+        state = state.resumed(self._kit.world.now())
+        self._stop_requests.listen(state)
+        return state
 
     def has_next_step(self, state: AgentState) -> bool:
         return state.status is _IN_PROGRESS or state.status is _PENDING
@@ -155,11 +163,11 @@ class Agent:
         try:
             if state.execution.failures.consecutive or state.execution.step_count % STEPS_A_TURN == 1:
                 state = await self._ready(state)
-            if self._stop_requests.words_for(state.execution.id) is None:
-                state = await take_step(self._kit, state)
-            else:
+            if self._must_end(state):
                 emit = Emitter(self._listeners, state, state.execution.step_count)
                 state = settle(self._kit, emit, state, self._kit.world.now())
+            else:
+                state = await take_step(self._kit, state)
         except BaseException:
             self._stop_requests.forget(state)
             raise
@@ -211,6 +219,15 @@ class Agent:
             emit(AgentStatusChanged, now, state.status, AgentStatus.IN_PROGRESS)
         return state.in_progress(now)
 
+    def _must_end(self, state: AgentState) -> bool:
+        """True if there is to be no other step: somebody asked for a stop, or backoff used up the time."""
+        if self._stop_requests.words_for(state.execution.id) is not None:
+            return True
+        if not state.execution.backoff_seconds or state.execution.updated_at is None:
+            return False
+        deadline = self._kit.criteria.deadline(state, state.execution.updated_at)
+        return deadline is not None and state.execution.updated_at >= deadline
+
     async def _ready(self, state: AgentState) -> AgentState:
         """All the waiting before a step: others on the event loop get their turn, a provider its backoff."""
         try:
@@ -231,6 +248,11 @@ class Agent:
             return state
         world, failures = self._kit.world, state.execution.failures.consecutive
         delay = self._kit.backoff.delay(failures, world.random(), step.model_failure.retry_after)
+        # No longer than until a limit on the wall clock; one on work does not run meanwhile.
+        until = (now := world.now()) + timedelta(seconds=delay)
+        deadline = self._kit.criteria.deadline(state, until)
+        if deadline is not None and deadline < until:
+            delay = max(0.0, (deadline - now).total_seconds())
         stopwatch = world.monotonic()
         await self._stop_requests.sleep(state.execution.id, world.sleep(delay))
         return state.with_backoff(max(0.0, world.monotonic() - stopwatch), world.now())

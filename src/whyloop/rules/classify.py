@@ -45,7 +45,9 @@ def tool_failure(kind: ErrorType, call: ToolCall, message: str, **details: objec
 
 
 def raised_by_tool(call: ToolCall, error: BaseException) -> Failure:
-    return tool_failure(ErrorType.TOOL, call, words_of(error), exception=type(error).__name__)
+    """What a tool's exception is to the policy: out of time if it says so itself, else a failed tool."""
+    kind = ErrorType.TIMEOUT if isinstance(error, TimeoutError) else ErrorType.TOOL
+    return tool_failure(kind, call, words_of(error), exception=type(error).__name__)
 
 
 def words_of(error: BaseException) -> str:

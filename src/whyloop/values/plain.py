@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import msgspec
 
-from whyloop.errors import SnapshotError
+from whyloop.errors import ConfigurationError, SnapshotError
 from whyloop.values.text import clean
 
 T = TypeVar("T")
@@ -22,6 +23,15 @@ def encode(value: object) -> Any:
         return msgspec.json.decode(msgspec.json.encode(value, enc_hook=_describe))
     except UnicodeEncodeError:
         return _cleaned(msgspec.to_builtins(value, str_keys=True, enc_hook=_describe))
+
+
+def jsonable(entries: Mapping[str, object]) -> dict[str, Any]:
+    """Somebody's own entries as the data that JSON holds; refused where it cannot hold them."""
+    try:
+        plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(entries))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigurationError(f"these entries cannot be stored as JSON: {error}") from None
+    return plain
 
 
 def decode(data: object, as_type: type[T]) -> T:

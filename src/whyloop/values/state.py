@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from whyloop.values import plain
 from whyloop.values.continuation import ContinuationOutcome, StopReason
 from whyloop.values.execution import Execution, StateInfo
 from whyloop.values.failure import ErrorHandlingDecision
@@ -163,8 +164,8 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
         return replace(self, execution=replace(self.execution, stop_request=reason))
 
     def with_metadata(self, **entries: object) -> AgentState:
-        """The session's own notes, with these entries added or replaced."""
-        return replace(self, metadata={**self.metadata, **entries})
+        """The session's own notes, with these entries added or replaced; kept as JSON keeps them."""
+        return replace(self, metadata={**self.metadata, **plain.jsonable(entries)})
 
     def with_step(self, step: Step, messages: Sequence[Message] = ()) -> AgentState:
         """A step was taken: its messages join the history and every counter moves on."""

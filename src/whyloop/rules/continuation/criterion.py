@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from inspect import iscoroutinefunction
 from typing import Protocol, runtime_checkable
 
 from msgspec.structs import replace
@@ -78,6 +79,12 @@ def as_criterion(candidate: CriterionLike) -> CanDecideToContinue | CanExplainCo
         raise ConfigurationError(
             f"{candidate.__name__} is a class: pass an instance, {candidate.__name__}(…)"
         )
+    for asked_for in ("explain", "decide", "__call__"):
+        if iscoroutinefunction(getattr(candidate, asked_for, None)) or iscoroutinefunction(candidate):
+            raise ConfigurationError(
+                f"{candidate!r} is async, and a criterion answers at once from the state: "
+                "put what it needs to know into a tool's result or the session's metadata"
+            )
     if isinstance(candidate, CanExplainContinuation | CanDecideToContinue):
         return candidate
     if callable(candidate):
