@@ -8,7 +8,7 @@ import os
 import sys
 
 from whyloop import __version__
-from whyloop.cli import demo
+from whyloop.cli import demo, run
 
 INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
 BROKEN_PIPE = 141  # and of one whose reader went away
@@ -42,5 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"whyloop {__version__}")
     parser.set_defaults(run=None)
-    demo.add_to(parser.add_subparsers(title="commands", metavar="COMMAND"))
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    demo.add_to(commands)
+    run.add_to(commands)
     return parser

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
-from datetime import timedelta
 from typing import Any
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from whyloop.errors import ConfigurationError, NotResumableError, leave_state
-from whyloop.events import AgentExecutionStarted, AgentStatusChanged
+from whyloop.errors import ConfigurationError, NotResumableError
 from whyloop.loop.assemble import (
     assemble_criteria,
     assemble_handlers,
@@ -19,29 +17,25 @@ from whyloop.loop.assemble import (
     refuse_handler,
     refuse_model,
 )
-from whyloop.loop.emit import Emitter, Handler, Listeners
+from whyloop.loop.emit import Handler, Listeners
 from whyloop.loop.hooks import Hook, Hooks
 from whyloop.loop.kit import Kit
 from whyloop.loop.nesting import parent_of_new_session, running_inside
 from whyloop.loop.ports import Clock, Model, World
-from whyloop.loop.record import settle
+from whyloop.loop.prepare import STEPS_A_TURN, end_now, must_end, taken_up, waited
 from whyloop.loop.stop_requests import StopRequests
-from whyloop.loop.take_step import CANCELLED, take_step
+from whyloop.loop.take_step import take_step
 from whyloop.loop.tool import Tool
 from whyloop.loop.world import LocalWorld, SystemClock
 from whyloop.rules.backoff import Backoff
 from whyloop.rules.continuation.criterion import CriterionLike
 from whyloop.rules.error_policy import ErrorPolicy
 from whyloop.values.execution import Execution, StateInfo
-from whyloop.values.failure import ErrorHandlingDecision
 from whyloop.values.messages import Message, Part
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.text import clean
 
 Query = str | Message | Sequence[Part]
-
-# A model and tools that never wait would keep everything else on the event loop from running.
-STEPS_A_TURN = 16
 
 _PENDING, _IN_PROGRESS = AgentStatus.PENDING, AgentStatus.IN_PROGRESS
 
@@ -76,7 +70,6 @@ class Agent:
             raise ConfigurationError("a world brings its own clock: pass clock or world, not both")
         named = assemble_tools(tools)
         self._listeners = Listeners(assemble_handlers(event_handler))
-        self._stop_requests = StopRequests()
         self._kit = Kit(
             world=world or LocalWorld(model, clock or SystemClock()),
             tools=named,
@@ -95,7 +88,7 @@ class Agent:
             hooks=Hooks([hooks] if isinstance(hooks, Hook) else hooks),
             backoff=backoff or Backoff(),
             listeners=self._listeners,
-            stop_request=self._stop_requests.words_for,
+            stops=StopRequests(),
         )
         self.model = model
         self.criteria = self._kit.criteria
@@ -135,7 +128,7 @@ class Agent:
                 execution=Execution(id=execution_id, started_at=now),
             )
         state = state.with_query(message, execution_id=execution_id, now=now)
-        self._stop_requests.listen(state)
+        self._kit.stops.listen(state)
         return state
 
     def restart(self, state: AgentState) -> AgentState:
@@ -148,7 +141,7 @@ class Agent:
         if not state.messages:
             raise NotResumableError("this session has no query yet: start with run(text, state=state)")
         state = state.resumed(self._kit.world.now())
-        self._stop_requests.listen(state)
+        self._kit.stops.listen(state)
         return state
 
     def has_next_step(self, state: AgentState) -> bool:
@@ -156,25 +149,26 @@ class Agent:
 
     async def next_step(self, state: AgentState) -> AgentState:
         """The state after one more step, recorded and evaluated."""
-        self._stop_requests.listen(state)
-        if state.status is not _IN_PROGRESS or state.execution_started_at is None:
-            state = self._taken_up(state)
+        kit, execution = self._kit, state.execution
+        if execution.id not in kit.stops.listening:
+            kit.stops.listen(state)
         inside = running_inside.set((*running_inside.get(), state.agent_id))
         try:
-            if state.execution.failures.consecutive or state.execution.step_count % STEPS_A_TURN == 1:
-                state = await self._ready(state)
-            if self._must_end(state):
-                emit = Emitter(self._listeners, state, state.execution.step_count)
-                state = settle(self._kit, emit, state, self._kit.world.now())
+            if state.status is not _IN_PROGRESS or state.execution_started_at is None:
+                state = taken_up(kit, state)
+            if execution.failures.consecutive or execution.step_count % STEPS_A_TURN == 1:
+                state = await waited(kit, state)
+            if must_end(kit, state):
+                state = end_now(kit, state)
             else:
-                state = await take_step(self._kit, state)
+                state = await take_step(kit, state)
         except BaseException:
-            self._stop_requests.forget(state)
+            kit.stops.forget(state)
             raise
         finally:
             running_inside.reset(inside)
         if state.status is not _IN_PROGRESS:
-            self._stop_requests.forget(state)
+            kit.stops.forget(state)
         return state
 
     async def iterate(self, state: AgentState) -> AsyncIterator[AgentState]:
@@ -184,7 +178,7 @@ class Agent:
                 state = await self.next_step(state)
                 yield state
         finally:
-            self._stop_requests.forget(state)
+            self._kit.stops.forget(state)
 
     async def final_step(self, state: AgentState) -> AgentState:
         """The last of the states that `iterate` yields."""
@@ -199,63 +193,12 @@ class Agent:
 
         Every execution that this agent has under way is told, or only that of one session.
         """
-        return self._stop_requests.ask(reason, agent_id)
+        return self._kit.stops.ask(reason, agent_id)
 
     def subscribe(self, handler: Handler) -> Callable[[], None]:
         """Hear every event from now on; call what is returned to hear no more."""
         refuse_handler(handler)
         return self._listeners.add(handler)
-
-    # How a step is prepared
-
-    def _taken_up(self, state: AgentState) -> AgentState:
-        """The execution is in progress from now on, and everyone is told."""
-        now = self._kit.world.now()
-        if state.status is not AgentStatus.IN_PROGRESS:
-            emit = Emitter(self._listeners, state, state.execution.step_count)
-            resumed = state.execution.resumes > 0
-            query = state.messages[-1] if state.messages and not resumed else None
-            emit(AgentExecutionStarted, now, query, resumed)
-            emit(AgentStatusChanged, now, state.status, AgentStatus.IN_PROGRESS)
-        return state.in_progress(now)
-
-    def _must_end(self, state: AgentState) -> bool:
-        """True if there is to be no other step: somebody asked for a stop, or backoff used up the time."""
-        if self._stop_requests.words_for(state.execution.id) is not None:
-            return True
-        if not state.execution.backoff_seconds or state.execution.updated_at is None:
-            return False
-        deadline = self._kit.criteria.deadline(state, state.execution.updated_at)
-        return deadline is not None and state.execution.updated_at >= deadline
-
-    async def _ready(self, state: AgentState) -> AgentState:
-        """All the waiting before a step: others on the event loop get their turn, a provider its backoff."""
-        try:
-            await asyncio.sleep(0)
-            return await self._waited_out(state)
-        except asyncio.CancelledError as error:
-            emit = Emitter(self._listeners, state, state.execution.step_count)
-            now = self._kit.world.now()
-            leave_state(error, settle(self._kit, emit, state.with_stop_request(CANCELLED), now))
-            raise
-
-    async def _waited_out(self, state: AgentState) -> AgentState:
-        """Backoff before a failed model call is made again; its time is in no active clock."""
-        outcome, step = state.last_continuation_outcome, state.current_step
-        if outcome is None or step is None or step.model_failure is None:
-            return state
-        if outcome.failure_handling is not ErrorHandlingDecision.RETRY:
-            return state
-        world, failures = self._kit.world, state.execution.failures.consecutive
-        delay = self._kit.backoff.delay(failures, world.random(), step.model_failure.retry_after)
-        # No longer than until a limit on the wall clock; one on work does not run meanwhile.
-        until = (now := world.now()) + timedelta(seconds=delay)
-        deadline = self._kit.criteria.deadline(state, until)
-        if deadline is not None and deadline < until:
-            delay = max(0.0, (deadline - now).total_seconds())
-        stopwatch = world.monotonic()
-        await self._stop_requests.sleep(state.execution.id, world.sleep(delay))
-        return state.with_backoff(max(0.0, world.monotonic() - stopwatch), world.now())
 
 
 def _as_message(query: Query) -> Message:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from msgspec import Struct
 
 from whyloop.loop.emit import Listeners
 from whyloop.loop.hooks import Hooks
 from whyloop.loop.ports import World
+from whyloop.loop.stop_requests import StopRequests
 from whyloop.loop.tool import Tool
 from whyloop.rules.backoff import Backoff
 from whyloop.rules.continuation.criteria import ContinuationCriteria
@@ -27,5 +28,4 @@ class Kit(Struct, frozen=True):
     hooks: Hooks
     backoff: Backoff
     listeners: Listeners
-    stop_request: Callable[[str], str | None]
-    """The words in which somebody asked this execution to stop, if somebody did."""
+    stops: StopRequests

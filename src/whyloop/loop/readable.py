@@ -16,20 +16,21 @@ from whyloop.values.usage import Usage
 
 def readable(response: ModelResponse) -> ModelResponse:
     """The response itself where it is as it should be, else one that is; a careless model is data, too."""
-    if (
-        type(response.text) is str
-        and response.text.isascii()
-        and type(response.finish_reason) is FinishReason
-        and type(response.usage) is Usage
-        and _counted(response.usage)
-        and type(response.tool_calls) is tuple
-    ):
-        for call in response.tool_calls:
-            if type(call) is not ToolCall or not (call.name.isascii() and call.id.isascii()):
-                break
-        else:
-            return response
-    return _repaired(response)
+    try:
+        usage = response.usage
+        if (
+            response.text.isascii()
+            and type(response.finish_reason) is FinishReason
+            and (usage.input | usage.output | usage.cached | usage.reasoning) >= 0
+        ):
+            for call in response.tool_calls:
+                if not (call.name.isascii() and call.id.isascii()) or type(call.arguments) is not dict:
+                    break
+            else:
+                return response
+        return _repaired(response)
+    except (AttributeError, TypeError):
+        return _repaired(response)  # Something in it is not what it should be; there it is named.
 
 
 def _repaired(response: ModelResponse) -> ModelResponse:
@@ -46,13 +47,6 @@ def _repaired(response: ModelResponse) -> ModelResponse:
         tool_calls=tuple([_call(call) for call in response.tool_calls]),
         finish_reason=FinishReason(word) if known else FinishReason.OTHER,
     )
-
-
-def _counted(usage: Usage) -> bool:
-    for number in (usage.input, usage.output, usage.cached, usage.reasoning):
-        if type(number) is not int or number < 0:
-            return False
-    return True
 
 
 def _count(number: object) -> int:

@@ -32,7 +32,7 @@ def record_step(
 
 def settle(kit: Kit, emit: Emitter, state: AgentState, now: datetime, step: Step | None = None) -> AgentState:
     """Ask every criterion about the state as it stands, and tell everyone what came of it."""
-    requested = kit.stop_request(state.execution.id)
+    requested = kit.stops.words.get(state.execution.id)
     if requested is not None and state.execution.stop_request is None:
         state = state.with_stop_request(requested)
     outcome = kit.criteria.evaluate(state)

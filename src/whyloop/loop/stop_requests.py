@@ -10,27 +10,29 @@ from whyloop.values.state import AgentState
 
 
 class StopRequests:
-    """The executions that an agent has under way, each with the request to stop that reached it."""
+    """The executions that an agent has under way, and the requests to stop that reached them.
+
+    `listening` has the session of each execution, `words` the words in which it was asked to stop.
+    """
 
     def __init__(self) -> None:
-        self._sessions: dict[str, str] = {}
-        self._words: dict[str, str] = {}
+        self.listening: dict[str, str] = {}
+        self.words: dict[str, str] = {}
         self._sleeping: dict[str, asyncio.Task[None]] = {}
-        self.words_for = self._words.get
 
     def listen(self, state: AgentState) -> None:
         """From now on this execution can be asked to stop."""
-        self._sessions[state.execution.id] = state.agent_id
+        self.listening[state.execution.id] = state.agent_id
 
     def forget(self, state: AgentState) -> None:
-        self._sessions.pop(state.execution.id, None)
-        self._words.pop(state.execution.id, None)
+        self.listening.pop(state.execution.id, None)
+        self.words.pop(state.execution.id, None)
 
     def ask(self, reason: str, agent_id: str | None = None) -> int:
         """Ask every execution, or that of one session, to stop; returns how many were asked."""
-        asked = [key for key, session in list(self._sessions.items()) if agent_id in (None, session)]
+        asked = [key for key, session in list(self.listening.items()) if agent_id in (None, session)]
         for execution_id in asked:
-            self._words[execution_id] = reason
+            self.words[execution_id] = reason
             if sleeper := self._sleeping.get(execution_id):
                 sleeper.get_loop().call_soon_threadsafe(sleeper.cancel)
         return len(asked)

@@ -71,7 +71,7 @@ async def _attempt(kit: Kit, emit: Emitter, state: AgentState, draft: Draft) -> 
     draft.response = response
     if response.tool_calls:
         # Whoever asked for a stop while the model was thinking does not want its tools to run.
-        draft.unrun = kit.stop_request(state.execution.id)
+        draft.unrun = kit.stops.words.get(state.execution.id)
         if draft.unrun is None:
             await run_tools(kit, emit, state, draft, response.tool_calls)
 

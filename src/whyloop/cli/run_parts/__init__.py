@@ -1,0 +1,1 @@
+"""What `whyloop run` is made of; loaded only when it runs."""
