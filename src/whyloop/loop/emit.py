@@ -41,10 +41,10 @@ class Emitter:
     A listener that raises is reported to the log and never breaks the run.
     """
 
-    __slots__ = ("_listeners", "_whose")
+    __slots__ = ("_handlers", "_whose")
 
     def __init__(self, listeners: Listeners, state: AgentState, step_number: int) -> None:
-        self._listeners = listeners
+        self._handlers = listeners.handlers
         self._whose = (state.agent_id, state.parent_agent_id, state.execution.id, step_number)
 
     def __call__(
@@ -55,11 +55,10 @@ class Emitter:
         **_: P.kwargs,
     ) -> None:
         """Tell everyone that this happened at that time; the event's own fields go by position."""
-        handlers = self._listeners.handlers
-        if not handlers:
+        if not self._handlers:
             return
         event = kind(*self._whose, time, *args)  # type: ignore[call-arg]
-        for handler in handlers:
+        for handler in self._handlers:
             try:
                 handler(event)
             except Exception:

