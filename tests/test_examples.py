@@ -25,7 +25,7 @@ KEY_LINES = {
         "retry once: failed (retry_limit)",
         "  step 2: Tool error after 2 consecutive failures (max: 1)",
         "retry three times: completed (completed)",
-        "busy provider: completed, waited [1.0, 7] seconds",
+        "busy provider: completed, waited [1.0, 7.0] seconds",
     ],
     "pause_and_resume.py": [
         "Stopped after 1 step (user_requested).",

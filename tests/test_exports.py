@@ -12,12 +12,13 @@ import whyloop
 
 WHYLOOP = """
 Agent AgentBuilder AgentErrorContextResolver AgentState AgentStatus Backoff Block CanResolveErrorContext
-ContinuationCriteria ContinuationDecision ContinuationEvaluation ContinuationOutcome
-CumulativeExecutionTimeLimit ErrorContext ErrorHandlingDecision ErrorPolicy ErrorPolicyCriterion ErrorType
-Execution ExecutionTimeLimit Failure FilePart FinishReason FinishReasonCheck Hook ImagePart Message
-MessageRole ModelRequest ModelResponse ModelSource StateInfo Step StepsLimit StopReason StopRequestedCheck
+CanSerializeAgentState ContinuationCriteria ContinuationDecision ContinuationEvaluation
+ContinuationOutcome CumulativeExecutionTimeLimit ErrorContext ErrorHandlingDecision ErrorPolicy
+ErrorPolicyCriterion ErrorType Execution ExecutionTimeLimit Failure FilePart FinishReason
+FinishReasonCheck Hook ImagePart Message MessageRole ModelRequest ModelResponse ModelSource
+SlimAgentStateSerializer SlimSerializationConfig StateInfo Step StepsLimit StopReason StopRequestedCheck
 TextDelta TextPart TokenUsageLimit Tool ToolCall ToolCallPresenceCheck ToolContext ToolResult ToolRun
-ToolSpec Usage tool
+ToolSpec Usage interrupted_state tool
 """
 EVENTS = """
 AgentEvent AgentExecutionFailed AgentExecutionFinished AgentExecutionStarted AgentStatusChanged

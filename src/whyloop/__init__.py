@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from whyloop.errors import interrupted_state as interrupted_state
     from whyloop.loop.agent import Agent as Agent
     from whyloop.loop.builder import AgentBuilder as AgentBuilder
     from whyloop.loop.hooks import (
@@ -80,12 +81,18 @@ if TYPE_CHECKING:
         ToolRun as ToolRun,
     )
     from whyloop.values.usage import Usage as Usage
+    from whyloop.wire.config import SlimSerializationConfig as SlimSerializationConfig
+    from whyloop.wire.slim import (
+        CanSerializeAgentState as CanSerializeAgentState,
+        SlimAgentStateSerializer as SlimAgentStateSerializer,
+    )
 
 __version__ = "0.1.0"
 
 # Where each public name lives. They are loaded when asked for, so that importing whyloop is fast
 # and a program pays only for the parts that it uses.
 _HOMES = {
+    "whyloop.errors": ("interrupted_state",),
     "whyloop.loop.agent": ("Agent",),
     "whyloop.loop.builder": ("AgentBuilder",),
     "whyloop.loop.hooks": ("Block", "Hook", "ToolResult"),
@@ -118,6 +125,8 @@ _HOMES = {
     "whyloop.values.state": ("AgentState", "AgentStatus"),
     "whyloop.values.step": ("Step", "ToolRun"),
     "whyloop.values.usage": ("Usage",),
+    "whyloop.wire.config": ("SlimSerializationConfig",),
+    "whyloop.wire.slim": ("CanSerializeAgentState", "SlimAgentStateSerializer"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

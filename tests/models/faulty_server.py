@@ -139,8 +139,8 @@ def in_a_thread(server: FaultyServer) -> Iterator[FaultyServer]:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for something that is about to be true."""
-    async with asyncio.timeout(2):
-        while not condition():  # noqa: ASYNC110  (what is waited for has no event of its own)
+    async with asyncio.timeout(10):
+        while not condition():
             await asyncio.sleep(0.002)
 
 

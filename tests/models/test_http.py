@@ -32,6 +32,7 @@ from whyloop.errors import ConfigurationError, ModelError, RequestTimeoutError
 from whyloop.events import StreamChunkReceived
 from whyloop.models import load, sessions
 from whyloop.models.http import HttpModel
+from whyloop.models.proxy import proxy_for
 from whyloop.testing import capture_events
 
 REQUEST = ModelRequest((Message.user("Hi"),))
@@ -174,6 +175,44 @@ def test_event_loops_may_come_and_go() -> None:
     assert len(sessions._kept) == 1  # The places of the loops before are given up.
 
 
+# Proxies
+
+
+@pytest.fixture
+def no_proxies(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    return monkeypatch
+
+
+async def test_a_proxy_in_the_environment_is_used(no_proxies: pytest.MonkeyPatch) -> None:
+    async with FaultyServer(say(chat_answer())) as proxy:
+        no_proxies.setenv("HTTP_PROXY", f"me:hush-hush@127.0.0.1:{proxy.port}")
+        model = load("openai:m", base_url="http://models.invalid/v1", api_key=KEY)
+        assert len(await everything(model)) == 2
+    assert proxy.requests[0].path == "http://models.invalid/v1/chat/completions"
+    assert proxy.requests[0].headers["proxy-authorization"].startswith("Basic ")
+    assert set(model.secrets) == {KEY, "hush-hush"}
+
+
+async def test_a_proxy_that_is_not_there(no_proxies: pytest.MonkeyPatch) -> None:
+    no_proxies.setenv("HTTPS_PROXY", "http://me:hush-hush@127.0.0.1:1")
+    with pytest.raises(ModelError, match="could not be reached") as raised:
+        await everything(load("openai:m", api_key=KEY))
+    assert "hush-hush" not in str(raised.value)
+
+
+def test_which_proxy_is_for_which_address(no_proxies: pytest.MonkeyPatch) -> None:
+    no_proxies.setenv("HTTPS_PROXY", "http://proxy:1")
+    no_proxies.setenv("NO_PROXY", "example.com")
+    assert proxy_for("https://api.openai.com/v1") == "http://proxy:1"
+    for address in ("https://example.com", "https://a.example.com", "http://api.openai.com"):
+        assert proxy_for(address) is None
+    for address in ("https://localhost:1", "https://127.0.0.1:1", "https://[::1]:1"):
+        assert proxy_for(address) is None
+
+
 # How many at once
 
 
@@ -187,10 +226,15 @@ async def test_the_cap_holds() -> None:
 
 async def test_without_a_cap_there_is_none() -> None:
     """Not even the client's own, which would make the last ones wait until they time out."""
-    async with FaultyServer(slow(chat_answer(), 0.5)) as server:
-        agent = Agent(model_at(server))
-        await asyncio.gather(*(agent.run("Hi") for _ in range(120)))
-    assert server.most_at_once == 120
+
+    async def behave(line: Line) -> None:
+        await until(lambda: server.most_at_once == 120)  # Nobody is answered before all have asked.
+        await line.send(chat_answer())
+
+    async with FaultyServer(behave) as server:
+        agent = Agent(model_at(server, timeout=20.0))
+        states = await asyncio.gather(*(agent.run("Hi") for _ in range(120)))
+    assert {state.status for state in states} == {"completed"}
 
 
 async def test_waiting_for_a_turn_is_not_waiting_for_an_answer() -> None:
@@ -248,6 +292,17 @@ async def test_whoever_leaves_amid_an_answer_leaves_nothing_behind() -> None:
         gc.collect()
         await until(lambda: server.at_once == 0)
         assert len(await everything(model)) == 2
+
+
+async def test_whoever_takes_the_response_and_comes_for_no_more_leaves_nothing_behind() -> None:
+    async with FaultyServer(say(chat_answer())) as server:
+        model = model_at(server, max_concurrency=1)
+        answers = []
+        for _ in range(3):
+            answers.append(model.respond(REQUEST))
+            while not isinstance(await anext(answers[-1]), ModelResponse):
+                pass
+    assert (len(server.requests), server.connections) == (3, 1)
 
 
 # What is refused

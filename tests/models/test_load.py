@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -165,6 +167,19 @@ async def test_options_reach_the_request_and_unknown_ones_pass_through() -> None
         [_ async for _ in model.respond(ModelRequest((Message.user("Hi"),)))]
     sent = server.requests[0].json
     assert (sent["temperature"], sent["max_completion_tokens"], sent["seed"]) == (0.5, 9, 7)
+
+
+# What the guide says
+
+
+@pytest.mark.parametrize("provider", PRESETS)
+def test_the_guide_has_every_host_with_its_variables(provider: str) -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
+    (row,) = [line for line in guide.splitlines() if line.startswith(f"| `{provider}` |")]
+    preset = PRESETS[provider]
+    for variable in filter(None, (preset.key, preset.address_variable)):
+        assert f"`{variable}`" in row
+    assert not preset.base_url or str(urlsplit(preset.base_url).netloc) in row
 
 
 # What it costs

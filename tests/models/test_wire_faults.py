@@ -77,8 +77,14 @@ ERRORS: dict[str, Callable[[str, str, int], bytes]] = {
 every_wire = pytest.mark.parametrize("provider", STREAMS)
 
 
-async def run_at(server: FaultyServer, provider: str, **options: Any) -> AgentState:
-    model = load(f"{provider}:m", base_url=server.base_url, api_key=KEY, timeout=0.25)
+async def run_at(
+    server: FaultyServer,
+    provider: str,
+    *,
+    timeout: float = 5.0,
+    **options: Any,
+) -> AgentState:
+    model = load(f"{provider}:m", base_url=server.base_url, api_key=KEY, timeout=timeout)
     state = await Agent(model, **options).run("Hi")
     assert KEY not in json.dumps(state.to_dict()) + state.explain()
     return state
@@ -141,7 +147,8 @@ async def test_a_stream_that_hangs(provider: str) -> None:
     async with FaultyServer(hang(head(connection="close") + STREAMS[provider][0])) as server:
         if provider == "openai":
             server.behaviours = [hang(head(connection="close") + chat_events("Grü", finish=None))]
-        assert_failed(await run_at(server, provider), "timeout", f"{provider}:m gave no complete answer")
+        state = await run_at(server, provider, timeout=0.25)
+        assert_failed(state, "timeout", f"{provider}:m gave no complete answer")
 
 
 @every_wire

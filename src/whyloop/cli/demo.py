@@ -26,6 +26,9 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     form.add_argument("--json", action="store_true", help="print the trace for machines")
     form.add_argument("--svg", metavar="FILE", help="draw the run into a picture")
     parser.add_argument("--fast", action="store_true", help="no pauses for the eye")
+    parser.add_argument(
+        "--model", choices=["local"], help="no script: a small real model on this machine, offline"
+    )
     parser.set_defaults(run=run)
 
 
@@ -36,6 +39,10 @@ def run(args: argparse.Namespace) -> int:
     if args.list:
         _print(_listing(SCENARIOS))
         return 0
+    if args.model:
+        if args.scenario or args.json or args.svg:
+            return _refused("a real model has no script: leave out SCENARIO, --json and --svg", 2)
+        return _show_local()
     name = args.scenario or DEFAULT
     if name == "all" and args.svg:
         return _refused("--svg draws one scenario, so name one instead of all", 2)
@@ -88,6 +95,37 @@ def _show_all(scenarios: list[Scenario]) -> None:
 
     for scenario in scenarios:
         _print(in_short(scenario, play(scenario)))
+
+
+def _show_local() -> int:
+    """The assistant on a real model, if there is one."""
+    from whyloop.errors import WhyloopError
+
+    try:
+        _play_local()
+    except WhyloopError as error:
+        return _refused(str(error), 1)
+    return 0
+
+
+def _play_local() -> None:
+    from whyloop.cli.demo_parts.local_run import LOCAL, play_local
+
+    if _watched():
+        from whyloop.cli.demo_parts.live_view import terminal
+        from whyloop.cli.demo_parts.local_view import StreamingView, started
+
+        console = terminal()
+        with started(console) as server, StreamingView(console, live=True) as live:
+            live.open(LOCAL)
+            live.close(play_local(server, live))
+        return
+    from whyloop.cli.demo_parts.plain_view import PlainView
+    from whyloop.models.local import LocalServer
+
+    plain = PlainView(LOCAL)
+    with LocalServer() as server:
+        _print(plain.text(play_local(server, plain)))
 
 
 def _draw(scenario: Scenario, path: str) -> int:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 MODEL_VARIABLE = "WHYLOOP_MODEL"
 USAGE_ERROR = 2
+SECONDS_A_REQUEST = 120.0  # Or as long as the whole run may take, if that is longer.
 # One code for each stop reason, so that a script can tell them apart.
 EXIT_CODES = {
     "completed": 0,
@@ -111,7 +112,7 @@ def _agent(args: argparse.Namespace) -> Agent:
         )
     limits: dict[str, Any] = {"max_steps": args.max_steps, "timeout": args.timeout}
     return Agent(
-        load(name, base_url=args.base_url),
+        load(name, base_url=args.base_url, timeout=max(SECONDS_A_REQUEST, args.timeout or 0)),
         find_tools(args.tools),
         instructions=args.instructions,
         max_tokens=args.max_tokens,
@@ -167,7 +168,7 @@ def _tell_the_end(state: AgentState, telling: Telling, args: argparse.Namespace)
     if args.json:
         import json
 
-        from whyloop.cli.run_parts.document import document
+        from whyloop.cli.document import document
 
         sys.stdout.write(json.dumps(document(state), indent=2) + "\n")
     explanation = safe(state.explain())

@@ -14,6 +14,7 @@ from whyloop.loop.assemble import (
     assemble_criteria,
     assemble_handlers,
     assemble_tools,
+    refuse_clock,
     refuse_handler,
     refuse_model,
 )
@@ -33,7 +34,7 @@ from whyloop.rules.error_policy import ErrorPolicy
 from whyloop.values.execution import Execution, StateInfo
 from whyloop.values.messages import Message, Part
 from whyloop.values.state import AgentState, AgentStatus
-from whyloop.values.text import clean
+from whyloop.values.text import clean, shortened
 
 Query = str | Message | Sequence[Part]
 
@@ -49,14 +50,14 @@ class Agent:
     def __init__(
         self,
         model: Model,
-        tools: Tool | Callable[..., Any] | Iterable[Tool | Callable[..., Any]] = (),
+        tools: Tool | Callable[..., Any] | Iterable[Tool | Callable[..., Any]] | None = (),
         *,
         instructions: str | None = None,
         max_steps: int | UnsetType | None = UNSET,
         max_tokens: int | None = None,
         timeout: float | UnsetType | None = UNSET,
         cumulative_timeout: float | None = None,
-        finish_reasons: Iterable[str] | UnsetType = UNSET,
+        finish_reasons: Iterable[str] | UnsetType | None = UNSET,
         error_policy: ErrorPolicy | None = None,
         backoff: Backoff | None = None,
         criteria: CriterionLike | Iterable[CriterionLike] = (),
@@ -66,6 +67,7 @@ class Agent:
         world: World | None = None,
     ) -> None:
         refuse_model(model)
+        refuse_clock(clock)
         if clock is not None and world is not None:
             raise ConfigurationError("a world brings its own clock: pass clock or world, not both")
         named = assemble_tools(tools)
@@ -85,7 +87,7 @@ class Agent:
                 error_policy=error_policy,
                 criteria=criteria,
             ),
-            hooks=Hooks([hooks] if isinstance(hooks, Hook) else hooks),
+            hooks=Hooks(hooks),
             backoff=backoff or Backoff(),
             listeners=self._listeners,
             stops=StopRequests(),
@@ -96,16 +98,13 @@ class Agent:
 
     # A whole execution
 
-    # These two begin when they are called, not when they are awaited: whoever has made a task of
-    # them can ask it to stop, also before it has had its first turn.
-
-    def run(self, query: Query, *, state: AgentState | None = None) -> Coroutine[Any, Any, AgentState]:
+    async def run(self, query: Query, *, state: AgentState | None = None) -> AgentState:
         """Work on a query until the criteria say stop; with a state, as the next query of that session."""
-        return self.final_step(self.start(query, state=state))
+        return await self.final_step(self.start(query, state=state))
 
-    def resume(self, state: AgentState) -> Coroutine[Any, Any, AgentState]:
+    async def resume(self, state: AgentState) -> AgentState:
         """Go on with an execution that was paused, stopped, failed or interrupted."""
-        return self.final_step(self.restart(state))
+        return await self.final_step(self.restart(state))
 
     def run_sync(self, query: Query, *, state: AgentState | None = None) -> AgentState:
         return _run_sync("run", lambda: self.run(query, state=state))
@@ -118,6 +117,10 @@ class Agent:
     def start(self, query: Query, *, state: AgentState | None = None) -> AgentState:
         """The state from which a new execution begins; `iterate` takes it from there."""
         world = self._kit.world
+        if state is not None and not isinstance(state, AgentState):
+            raise ConfigurationError(
+                f"state is an AgentState, not {type(state).__name__}: use from_dict first"
+            )
         message, now = _as_message(query), world.now()
         execution_id = world.new_id()
         if state is None:
@@ -127,9 +130,7 @@ class Agent:
                 state_info=StateInfo(started_at=now, updated_at=now),
                 execution=Execution(id=execution_id, started_at=now),
             )
-        state = state.with_query(message, execution_id=execution_id, now=now)
-        self._kit.stops.listen(state)
-        return state
+        return state.with_query(message, execution_id=execution_id, now=now)
 
     def restart(self, state: AgentState) -> AgentState:
         """The state from which an execution goes on; refused where there is nothing left to do."""
@@ -140,9 +141,7 @@ class Agent:
             )
         if not state.messages:
             raise NotResumableError("this session has no query yet: start with run(text, state=state)")
-        state = state.resumed(self._kit.world.now())
-        self._kit.stops.listen(state)
-        return state
+        return state.resumed(self._kit.world.now())
 
     def has_next_step(self, state: AgentState) -> bool:
         return state.status is _IN_PROGRESS or state.status is _PENDING
@@ -150,7 +149,8 @@ class Agent:
     async def next_step(self, state: AgentState) -> AgentState:
         """The state after one more step, recorded and evaluated."""
         kit, execution = self._kit, state.execution
-        if execution.id not in kit.stops.listening:
+        alone = execution.id not in kit.stops.listening
+        if alone:
             kit.stops.listen(state)
         inside = running_inside.set((*running_inside.get(), state.agent_id))
         try:
@@ -162,17 +162,15 @@ class Agent:
                 state = end_now(kit, state)
             else:
                 state = await take_step(kit, state)
-        except BaseException:
-            kit.stops.forget(state)
-            raise
         finally:
             running_inside.reset(inside)
-        if state.status is not _IN_PROGRESS:
-            kit.stops.forget(state)
+            if alone:
+                kit.stops.forget(state)
         return state
 
     async def iterate(self, state: AgentState) -> AsyncIterator[AgentState]:
         """Every state from here to the end of the execution, as each step is recorded."""
+        self._kit.stops.listen(state)
         try:
             while self.has_next_step(state):
                 state = await self.next_step(state)
@@ -204,7 +202,13 @@ class Agent:
 def _as_message(query: Query) -> Message:
     if isinstance(query, str):
         return Message.user(clean(query))
-    message = query if isinstance(query, Message) else Message.user(query)
+    message = query
+    if not isinstance(message, Message):
+        if not isinstance(query, list | tuple) or not all(isinstance(part, Part) for part in query):
+            raise ConfigurationError(
+                f"a query is text, a Message or a list of parts, not {shortened(repr(query), 80)}"
+            )
+        message = Message.user(query)
     return replace(message, content=clean(message.content)) if isinstance(message.content, str) else message
 
 

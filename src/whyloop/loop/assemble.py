@@ -10,6 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from whyloop.errors import ConfigurationError
 from whyloop.loop.emit import Handler
+from whyloop.loop.ports import Clock
 from whyloop.loop.tool import Tool, as_tool
 from whyloop.rules.continuation.checks import FinishReasonCheck, StopRequestedCheck, ToolCallPresenceCheck
 from whyloop.rules.continuation.contradictions import refuse_contradictions
@@ -31,7 +32,7 @@ def assemble_criteria(
     max_tokens: int | None,
     timeout: float | UnsetType | None,
     cumulative_timeout: float | None,
-    finish_reasons: Iterable[str] | UnsetType,
+    finish_reasons: Iterable[str] | UnsetType | None,
     error_policy: ErrorPolicy | None,
     criteria: CriterionLike | Iterable[CriterionLike],
 ) -> ContinuationCriteria:
@@ -65,7 +66,7 @@ def assemble_criteria(
         assembled.append(ExecutionTimeLimit(timeout))
     if cumulative_timeout is not None:
         assembled.append(CumulativeExecutionTimeLimit(cumulative_timeout))
-    if reasons := [finish_reasons] if isinstance(finish_reasons, str) else list(finish_reasons):
+    if reasons := [finish_reasons] if isinstance(finish_reasons, str) else list(finish_reasons or ()):
         assembled.append(FinishReasonCheck(reasons))
     assembled += own
     if ToolCallPresenceCheck not in own_kinds:
@@ -79,10 +80,12 @@ def _makes_way(default: float, kind: type[Limit], own: list[Any]) -> bool:
     return any(type(c) is kind and (c.scope == "execution" or c.limit <= default) for c in own)
 
 
-def assemble_tools(tools: Tool | Callable[..., Any] | Iterable[Tool | Callable[..., Any]]) -> dict[str, Tool]:
+def assemble_tools(
+    tools: Tool | Callable[..., Any] | Iterable[Tool | Callable[..., Any]] | None,
+) -> dict[str, Tool]:
     """The tools by name; two of one name are refused."""
     assembled: dict[str, Tool] = {}
-    for candidate in [tools] if callable(tools) else tools:
+    for candidate in tools if isinstance(tools, Iterable) else () if tools is None else [tools]:
         tool = as_tool(candidate)
         if tool.name in assembled:
             raise ConfigurationError(
@@ -94,7 +97,8 @@ def assemble_tools(tools: Tool | Callable[..., Any] | Iterable[Tool | Callable[.
 
 
 def assemble_handlers(handlers: Handler | Iterable[Handler] | None) -> list[Handler]:
-    given = [] if handlers is None else [handlers] if callable(handlers) else list(handlers)
+    given: list[Any] = list(handlers) if isinstance(handlers, Iterable) else [handlers]
+    given = [] if handlers is None else given
     for handler in given:
         refuse_handler(handler)
     return given
@@ -112,6 +116,16 @@ def refuse_model(model: object) -> None:
             f"{type(model).__name__}.respond returns its answer, and a model yields it: "
             "write `yield ModelResponse(…)` instead of `return …`"
         )
+
+
+def refuse_clock(clock: object) -> None:
+    """A clock can do all that is asked of it, and knows its time zone."""
+    if clock is None:
+        return
+    if not isinstance(clock, Clock):
+        raise ConfigurationError(f"{clock!r} is no clock: it needs now, monotonic, sleep and timeout")
+    if clock.now().tzinfo is None:
+        raise ConfigurationError("a clock's now() has a time zone: use datetime.now(UTC)")
 
 
 def refuse_handler(handler: object) -> None:

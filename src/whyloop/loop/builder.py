@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from whyloop.errors import ConfigurationError
@@ -30,8 +30,8 @@ class AgentBuilder:
     def with_model(self, model: Model) -> AgentBuilder:
         return self._with(model=model)
 
-    def with_tools(self, *tools: Tool | Callable[..., Any]) -> AgentBuilder:
-        return self._adding("tools", tools)
+    def with_tools(self, *tools: Tool | Callable[..., Any] | Iterable[Tool]) -> AgentBuilder:
+        return self._adding("tools", _flat(tools, Tool))
 
     def with_instructions(self, instructions: str) -> AgentBuilder:
         return self._with(instructions=instructions)
@@ -49,8 +49,8 @@ class AgentBuilder:
         """Count the seconds of work instead of the wall clock."""
         return self._with(cumulative_timeout=seconds)
 
-    def with_finish_reasons(self, *reasons: str) -> AgentBuilder:
-        return self._with(finish_reasons=reasons)
+    def with_finish_reasons(self, *reasons: str | Iterable[str]) -> AgentBuilder:
+        return self._with(finish_reasons=_flat(reasons, str))
 
     def with_error_policy(self, policy: ErrorPolicy) -> AgentBuilder:
         return self._with(error_policy=policy)
@@ -58,8 +58,8 @@ class AgentBuilder:
     def with_backoff(self, backoff: Backoff) -> AgentBuilder:
         return self._with(backoff=backoff)
 
-    def add_criteria(self, *criteria: CriterionLike) -> AgentBuilder:
-        return self._adding("criteria", criteria)
+    def add_criteria(self, *criteria: CriterionLike | Iterable[CriterionLike]) -> AgentBuilder:
+        return self._adding("criteria", _flat(criteria))
 
     def with_hooks(self, *hooks: Hook) -> AgentBuilder:
         return self._adding("hooks", hooks)
@@ -80,3 +80,11 @@ class AgentBuilder:
 
     def _adding(self, option: str, more: tuple[Any, ...]) -> AgentBuilder:
         return self._with(**{option: (*self._options.get(option, ()), *more)})
+
+
+def _flat(given: Iterable[Any], *single: type) -> tuple[Any, ...]:
+    """What was given one by one or in lists, in order."""
+    flat: list[Any] = []
+    for item in given:
+        flat += [item] if isinstance(item, single) or not isinstance(item, Iterable) else item
+    return tuple(flat)

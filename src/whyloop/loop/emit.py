@@ -61,5 +61,5 @@ class Emitter:
         for handler in self._handlers:
             try:
                 handler(event)
-            except Exception:
+            except (Exception, SystemExit):
                 _log.exception("an event handler failed on: %s", event)

@@ -66,8 +66,8 @@ def expected(kind: type[T], answer: object) -> T:
 class Hooks:
     """The hooks of an agent, sorted by what they override."""
 
-    def __init__(self, hooks: Iterable[Hook] = ()) -> None:
-        given = tuple(hooks)
+    def __init__(self, hooks: Hook | Iterable[Hook] = ()) -> None:
+        given = tuple(hooks) if isinstance(hooks, Iterable) else (hooks,)
         for hook in given:
             if not isinstance(hook, Hook):
                 raise ConfigurationError(f"{hook!r} is no hook: derive it from whyloop.Hook")

@@ -44,9 +44,15 @@ async def waited(kit: Kit, state: AgentState) -> AgentState:
 
 
 def must_end(kit: Kit, state: AgentState) -> bool:
-    """True if there is to be no other step: somebody asked for a stop, or backoff used up the time."""
+    """True if there is to be no other step.
+
+    Somebody asked for a stop, a limit was used up before the execution was resumed, or backoff
+    took the time that there was.
+    """
     execution = state.execution
     if execution.id in kit.stops.words:
+        return True
+    if execution.resumes and state.last_continuation_outcome is None and kit.criteria.used_up(state):
         return True
     if not execution.backoff_seconds or execution.updated_at is None:
         return False

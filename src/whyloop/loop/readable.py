@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from whyloop.errors import ResponseValidationError
 from whyloop.values.messages import ToolCall
-from whyloop.values.model import FinishReason, ModelResponse
+from whyloop.values.model import FinishReason, ModelResponse, ModelSource
 from whyloop.values.text import clean, shortened
 from whyloop.values.usage import Usage
 
@@ -21,6 +21,9 @@ def readable(response: ModelResponse) -> ModelResponse:
         if (
             response.text.isascii()
             and type(response.finish_reason) is FinishReason
+            and type(response.tool_calls) is tuple
+            and type(response.extras) is dict
+            and (response.source is None or type(response.source) is ModelSource)
             and (usage.input | usage.output | usage.cached | usage.reasoning) >= 0
         ):
             for call in response.tool_calls:
@@ -46,6 +49,8 @@ def _repaired(response: ModelResponse) -> ModelResponse:
         usage=Usage(*[_count(getattr(response.usage, name)) for name in Usage.__struct_fields__]),
         tool_calls=tuple([_call(call) for call in response.tool_calls]),
         finish_reason=FinishReason(word) if known else FinishReason.OTHER,
+        extras=response.extras if isinstance(response.extras, dict) else {},
+        source=response.source if isinstance(response.source, ModelSource) else None,
     )
 
 

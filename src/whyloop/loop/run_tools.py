@@ -6,13 +6,15 @@ import asyncio
 from collections.abc import Sequence
 
 import msgspec
+from msgspec.structs import replace
 
-from whyloop.errors import ScriptError, ToolTimeoutError
+from whyloop.errors import NestingError, ScriptError, ToolTimeoutError
 from whyloop.events import ToolCallCompleted, ToolCallStarted
 from whyloop.loop.draft import Draft
 from whyloop.loop.emit import Emitter
 from whyloop.loop.hooks import Block, ToolResult, expected
 from whyloop.loop.kit import Kit
+from whyloop.loop.nesting import running_inside
 from whyloop.loop.tool import Tool, ToolContext
 from whyloop.loop.tool_result import encoded
 from whyloop.rules.classify import raised_by_tool, tool_failure, words_of
@@ -28,9 +30,12 @@ async def run_tools(
     if len(calls) == 1:
         await _run(kit, emit, state, draft, 0, calls[0])
         return
-    async with asyncio.TaskGroup() as group:
-        for index, call in enumerate(calls):
-            group.create_task(_run(kit, emit, state, draft, index, call))
+    try:
+        async with asyncio.TaskGroup() as group:
+            for index, call in enumerate(calls):
+                group.create_task(_run(kit, emit, state, draft, index, call))
+    except BaseExceptionGroup as several:
+        raise several.exceptions[0] from None  # What may leave a tool at all leaves it as itself.
 
 
 async def _run(kit: Kit, emit: Emitter, state: AgentState, draft: Draft, index: int, call: ToolCall) -> None:
@@ -62,13 +67,13 @@ async def run_hooked(kit: Kit, call: ToolCall, context: ToolContext) -> ToolResu
             if isinstance(answer, Block):
                 return ToolResult(f"Blocked: {answer.reason}", f"blocked: {answer.reason}")
             if isinstance(answer, ToolResult):
-                return answer
+                return _textual(answer)
             call = expected(ToolCall, answer)
         result = await run_tool(kit, call, context)
         for after in kit.hooks.after_tool:
-            result = expected(ToolResult, await after(call, result, context))
+            result = _textual(expected(ToolResult, await after(call, result, context)))
         return result
-    except ScriptError:
+    except (ScriptError, NestingError):
         raise
     except Exception as error:
         words = f"a hook around {call.name} failed: {words_of(error)}"
@@ -95,6 +100,10 @@ async def run_tool(kit: Kit, call: ToolCall, context: ToolContext) -> ToolResult
         return _failed(tool_failure(ErrorType.TIMEOUT, call, words_of(error), seconds=tool.timeout))
     except (KeyboardInterrupt, ScriptError):
         raise
+    except NestingError as error:
+        if len(running_inside.get()) > 1:
+            raise  # Only the outermost agent goes on, or each of them would try again in turn.
+        return _failed(raised_by_tool(call, error))
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
@@ -102,6 +111,13 @@ async def run_tool(kit: Kit, call: ToolCall, context: ToolContext) -> ToolResult
         return _failed(raised_by_tool(call, error))  # The tool raised it itself: nobody cancelled us.
     except BaseException as error:
         return _failed(raised_by_tool(call, error))
+
+
+def _textual(result: ToolResult) -> ToolResult:
+    """A hook's result as the text that a message holds."""
+    return (
+        result if isinstance(result.content, str) else replace(result, content=encoded(result.content, None))
+    )
 
 
 def _failed(failure: Failure) -> ToolResult:

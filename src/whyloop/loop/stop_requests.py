@@ -18,7 +18,7 @@ class StopRequests:
     def __init__(self) -> None:
         self.listening: dict[str, str] = {}
         self.words: dict[str, str] = {}
-        self._sleeping: dict[str, asyncio.Task[None]] = {}
+        self._sleeping: dict[asyncio.Task[None], str] = {}
 
     def listen(self, state: AgentState) -> None:
         """From now on this execution can be asked to stop."""
@@ -33,17 +33,19 @@ class StopRequests:
         asked = [key for key, session in list(self.listening.items()) if agent_id in (None, session)]
         for execution_id in asked:
             self.words[execution_id] = reason
-            if sleeper := self._sleeping.get(execution_id):
+        for sleeper, execution_id in list(self._sleeping.items()):
+            if execution_id in asked:
                 sleeper.get_loop().call_soon_threadsafe(sleeper.cancel)
         return len(asked)
 
     async def sleep(self, execution_id: str, sleep: Coroutine[Any, Any, None]) -> None:
         """Sleep, but wake up at once when this execution is asked to stop."""
-        sleeper = self._sleeping[execution_id] = asyncio.ensure_future(sleep)
+        sleeper = asyncio.ensure_future(sleep)
+        self._sleeping[sleeper] = execution_id
         try:
             await asyncio.wait([sleeper])
         finally:
-            del self._sleeping[execution_id]
+            del self._sleeping[sleeper]
             sleeper.cancel()
         if not sleeper.cancelled():
             sleeper.result()  # Raises what the clock raised, if it did.

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from whyloop.errors import DeadlineExceeded, ResponseValidationError, ScriptError, leave_state
+from whyloop.errors import (
+    DeadlineExceeded,
+    NestingError,
+    ResponseValidationError,
+    ScriptError,
+    leave_state,
+)
 from whyloop.events import AgentStepStarted, StreamChunkReceived, ToolCallCompleted
 from whyloop.loop.draft import Draft
 from whyloop.loop.emit import Emitter
@@ -40,7 +46,7 @@ async def take_step(kit: Kit, state: AgentState) -> AgentState:
         draft.interrupted, cancelled = CANCELLED, error
         state = state.with_stop_request(CANCELLED)
     step, messages = draft.finished(state, world.now(), world.monotonic() - stopwatch)
-    if len(draft.ran) < len(step.tool_calls):
+    if draft.cut:
         _tell_unfinished(emit, step, draft)
     state = record_step(kit, emit, state, step, messages)
     if cancelled is not None:
@@ -50,9 +56,9 @@ async def take_step(kit: Kit, state: AgentState) -> AgentState:
 
 
 def _tell_unfinished(emit: Emitter, step: Step, draft: Draft) -> None:
-    """Nobody who heard of a call is left without its end, also when it was cut off or never run."""
+    """Nobody who heard of a call that was cut off is left without its end."""
     for index, run in enumerate(step.tool_calls):
-        if index not in draft.ran:
+        if index in draft.cut:
             words = run.error or ""
             emit(ToolCallCompleted, step.completed_at, run.name, run.id, False, words, run.duration_ms, words)
 
@@ -63,9 +69,9 @@ async def _attempt(kit: Kit, emit: Emitter, state: AgentState, draft: Draft) -> 
     try:
         request = ModelRequest(state.messages, kit.tool_specs, kit.instructions)
         response = readable(await ask(kit, emit, request))
-    except ScriptError:
+    except (ScriptError, NestingError):
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         draft.failures.append(model_failure(error))
         return
     draft.response = response

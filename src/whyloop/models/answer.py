@@ -32,7 +32,7 @@ class Answer:
         self._parser = EventParser()
         self._reader = wire.reader()
         self._streams: bool | None = None if "event-stream" in content_type else False
-        self._body: list[bytes] = []
+        self._waiting: list[bytes] = []
         self._size = 0
         self._shown = 0
         self.ended = False
@@ -44,26 +44,30 @@ class Answer:
             raise ResponseValidationError(f"the response is longer than {MAX_RESPONSE_BYTES:,} bytes")
         if self._streams is None and (start := chunk.lstrip()):
             self._streams = not start.startswith(_DOCUMENT_STARTS)
-        if self._streams is not False:
-            return self._read(self._parser.feed(chunk))
-        self._body.append(chunk)
+        if self._streams is not False and (b"\n" in chunk or b"\r" in chunk):
+            return self._read(self._parser.feed(self._taken() + chunk))
+        # Part of a document, or of a line whose end is still to come: looked at once, when it is there.
+        self._waiting.append(chunk)
         return []
 
-    def finish(self) -> tuple[list[TextDelta], ModelResponse]:
-        """The rest of the visible text and the complete response."""
-        body = b"".join(self._body)
-        if body.lstrip().startswith(_EVENT_STARTS):
-            deltas = self._read([*self._parser.feed(body), *self._parser.close()])
-            complete = self._reader.finish()
-        elif self._streams is False:
-            deltas, complete = [], self._document(body)
+    def finish(self) -> list[TextDelta | ModelResponse]:
+        """The rest of the visible text, and last the complete response."""
+        rest = self._taken()
+        deltas: list[TextDelta] = []
+        if self._streams is False and not rest.lstrip().startswith(_EVENT_STARTS):
+            complete = self._document(rest)
         else:
-            deltas = self._read(self._parser.close())
+            deltas += self._read([*self._parser.feed(rest), *self._parser.close()])
             complete = self._reader.finish()
         # What was held back until it was clear that it is language, or did not come in pieces.
-        if rest := complete.text[self._shown :]:
-            deltas.append(TextDelta(rest))
-        return deltas, complete
+        if unseen := complete.text[self._shown :]:
+            deltas.append(TextDelta(unseen))
+        return [*deltas, complete]
+
+    def _taken(self) -> bytes:
+        waiting = b"".join(self._waiting)
+        self._waiting.clear()
+        return waiting
 
     def _read(self, events: Iterable[ServerEvent]) -> list[TextDelta]:
         deltas: list[TextDelta] = []

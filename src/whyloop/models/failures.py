@@ -91,7 +91,7 @@ def _kind(status: int, words: str) -> type[ModelError]:
 def _decoded(body: bytes) -> Any:
     try:
         return msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
         return None
 
 

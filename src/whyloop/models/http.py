@@ -20,6 +20,7 @@ from whyloop.errors import (
 )
 from whyloop.models.answer import Answer
 from whyloop.models.failures import http_error
+from whyloop.models.proxy import proxy_for, proxy_secrets
 from whyloop.models.secrets import header_secrets, without_secrets
 from whyloop.models.sessions import Slots, session_here
 from whyloop.models.wire import Settings, WireFormat
@@ -74,7 +75,9 @@ class HttpModel:
             **wire.headers(api_key),
             **_checked(headers or {}),
         }
-        self.secrets = tuple({*filter(None, (secret, api_key)), *header_secrets(self._headers)})
+        self._proxy = proxy_for(self.url)
+        known = (secret, api_key, *header_secrets(self._headers), *proxy_secrets(self._proxy))
+        self.secrets = tuple({value for value in known if value})
         self._timeout = timeout
         self._limit = aiohttp.ClientTimeout(total=timeout)
         self._slots = Slots(max_concurrency)
@@ -87,6 +90,7 @@ class HttpModel:
         body = self.wire.encode(request, self.settings)
         session = await session_here()
         answered, failed = False, None
+        ending: list[TextDelta | ModelResponse] = []
         async with self._slots.here():
             try:
                 async with session.post(
@@ -94,6 +98,7 @@ class HttpModel:
                     data=body if len(body) < LARGE_BYTES else io.BytesIO(body),
                     headers=self._headers,
                     timeout=self._limit,
+                    proxy=self._proxy,
                     allow_redirects=False,
                 ) as response:
                     if not 200 <= response.status < 300:
@@ -106,15 +111,15 @@ class HttpModel:
                         if answer.ended:
                             await _let_end(response)
                             break
-                    deltas, complete = answer.finish()
-                    for delta in deltas:
-                        yield delta
-                    yield complete
+                    ending = answer.finish()
             except Exception as error:
                 failed = self._classified(error, answered=answered)
         if failed is not None:
             # Raised out here, so that it drags along nothing of the request and its headers.
             raise failed
+        # Handed over when all is given back: whoever has the response may come for no more.
+        for item in ending:
+            yield item
 
     def _classified(self, error: Exception, *, answered: bool) -> Exception:
         """The error that a policy can act on, with every secret taken out of its words."""
@@ -157,7 +162,7 @@ async def _error_body(response: aiohttp.ClientResponse) -> bytes:
                 body += chunk
                 if len(body) > MAX_ERROR_BYTES:
                     break
-    return body[:MAX_ERROR_BYTES]
+    return body[:MAX_ERROR_BYTES].decode("utf-8", "replace").encode()  # Some proxies still speak Latin-1.
 
 
 async def _let_end(response: aiohttp.ClientResponse) -> None:

@@ -57,6 +57,8 @@ def load(
         extra=extra,
         quirks=preset.quirks,
     )
+    if "no_keep_alive" in preset.quirks:
+        headers = {"connection": "close", **(headers or {})}
     if preset.key_header and key:
         headers = {preset.key_header: key, **(headers or {})}
     return _http_model()(

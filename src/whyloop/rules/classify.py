@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import isfinite
+
 from whyloop.errors import (
     ModelError,
     RateLimitError,
@@ -32,11 +34,20 @@ def model_failure(error: BaseException) -> Failure:
     details: dict[str, object] = {"exception": type(error).__name__}
     retry_after = None
     if isinstance(error, ModelError):
-        retry_after = error.retry_after
+        retry_after = _seconds(error.retry_after)
         details |= {
             key: value for key in ("status", "request_id") if (value := getattr(error, key)) is not None
         }
     return Failure(kind, words_of(error), retry_after=retry_after, details=details)
+
+
+def _seconds(value: object) -> float | None:
+    """How long a provider asks to wait, if that is a length of time."""
+    try:
+        seconds = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return None
+    return seconds if isfinite(seconds) and seconds >= 0 else None
 
 
 def tool_failure(kind: ErrorType, call: ToolCall, message: str, **details: object) -> Failure:

@@ -61,6 +61,10 @@ def signature_of(function: Callable[..., Any], name: str) -> inspect.Signature:
             raise ToolDefinitionError(
                 f"tool {name!r}: a model passes arguments by name, which {parameter} does not allow"
             )
+        if parameter.annotation is parameter.empty and parameter.name in ("self", "cls"):
+            raise ToolDefinitionError(
+                f"tool {name!r} is a method of a class: use tool(thing.{name}) on an instance"
+            )
         if parameter.annotation is parameter.empty:
             raise ToolDefinitionError(
                 f"tool {name!r}: parameter {parameter.name!r} has no type, so no model knows what to send"

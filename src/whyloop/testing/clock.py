@@ -20,9 +20,11 @@ class FakeClock:
     what hangs does not look at a clock.
     """
 
-    def __init__(self, start: datetime | float | None = None) -> None:
+    def __init__(self, start: datetime | float | str | None = None) -> None:
         if start is None:
             start = datetime(2026, 1, 1, tzinfo=UTC)
+        elif isinstance(start, str):
+            start = datetime.fromisoformat(start)
         elif not isinstance(start, datetime):
             start = datetime.fromtimestamp(start, UTC)
         self._start = start if start.tzinfo else start.replace(tzinfo=UTC)

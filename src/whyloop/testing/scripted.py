@@ -27,7 +27,9 @@ class Reply(Struct, frozen=True):
     usage: Usage
 
 
-def text(content: str, *, finish_reason: str = "stop", usage: Usage | int | None = None) -> Reply:
+def text(
+    content: str, *, finish_reason: str = "stop", usage: Usage | Mapping[str, int] | int | None = None
+) -> Reply:
     """An answer in words."""
     return Reply(content, (), FinishReason(finish_reason), _usage(usage))
 
@@ -35,11 +37,11 @@ def text(content: str, *, finish_reason: str = "stop", usage: Usage | int | None
 def call(
     tool: str,
     arguments: Mapping[str, Any] | str | None = None,
-    *,
     text: str = "",
+    *,
     id: str | None = None,
     finish_reason: str = "tool_calls",
-    usage: Usage | int | None = None,
+    usage: Usage | Mapping[str, int] | int | None = None,
 ) -> Reply:
     """A call of one tool. Arguments that are a string are sent as they are, be they JSON or not.
 
@@ -51,7 +53,10 @@ def call(
 
 
 def calls(
-    *replies: Reply, text: str = "", finish_reason: str = "tool_calls", usage: Usage | int | None = None
+    *replies: Reply,
+    text: str = "",
+    finish_reason: str = "tool_calls",
+    usage: Usage | Mapping[str, int] | int | None = None,
 ) -> Reply:
     """Several calls in one reply."""
     wanted = tuple(wanted for reply in replies for wanted in reply.tool_calls)
@@ -156,10 +161,12 @@ def _json(arguments: Mapping[str, Any]) -> str:
         raise ScriptError(f"a model could not send these arguments: {error}") from None
 
 
-def _usage(usage: Usage | int | None) -> Usage:
+def _usage(usage: Usage | Mapping[str, int] | int | None) -> Usage:
     """A bare number is a total: a simple way to spend tokens in a test."""
     if usage is None:
         return Usage()
+    if isinstance(usage, Mapping):
+        return Usage(**usage)
     return Usage(input=usage) if isinstance(usage, int) else usage
 
 

@@ -56,6 +56,13 @@ class StopReason(StrEnum):
     USER_REQUESTED = "user_requested"
 
 
+def criterion_name(criterion: object) -> str:
+    """The name that a criterion goes by in a trace: that of its class."""
+    if isinstance(criterion, str):
+        return criterion
+    return criterion.__name__ if isinstance(criterion, type) else type(criterion).__name__
+
+
 class ContinuationEvaluation(Struct, frozen=True, gc=False):
     """What one criterion decided about a step, in which words, with which numbers.
 
@@ -69,9 +76,9 @@ class ContinuationEvaluation(Struct, frozen=True, gc=False):
     stop_reason: StopReason | None = None
 
     @classmethod
-    def from_decision(cls, criterion: str | type, decision: ContinuationDecision) -> ContinuationEvaluation:
+    def from_decision(cls, criterion: object, decision: ContinuationDecision) -> ContinuationEvaluation:
         """An evaluation for a criterion that decides without giving reasons."""
-        name = criterion if isinstance(criterion, str) else criterion.__name__
+        name = criterion_name(criterion)
         return cls(name, decision, f"{name} {decision.words}")
 
 
@@ -106,9 +113,9 @@ class ContinuationOutcome(Struct, frozen=True, gc=False):
         evaluation = self.failure_evaluation
         return ErrorHandlingDecision(evaluation.context["handling"]) if evaluation else None
 
-    def evaluation_for(self, criterion: str | type) -> ContinuationEvaluation | None:
+    def evaluation_for(self, criterion: object) -> ContinuationEvaluation | None:
         """What this criterion said; of several with one name, the one that carried the day."""
-        name = criterion if isinstance(criterion, str) else criterion.__name__
+        name = criterion_name(criterion)
         named = [evaluation for evaluation in self.evaluations if evaluation.criterion == name]
         return next((e for e in named if e.decision is self.decision), named[0] if named else None)
 

@@ -7,6 +7,8 @@ from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.step import Step, ToolRun
 from whyloop.values.text import counted, shortened
 
+MOST_STEPS = 60
+
 
 def explain_outcome(outcome: ContinuationOutcome) -> str:
     """The decision first, then what every criterion said."""
@@ -21,7 +23,7 @@ def explain_state(state: AgentState) -> str:
     steps = state.execution_steps
     if steps:
         lines += ["", "Steps"]
-        lines += [_step_line(step, said=any(m.content for m in state.messages_of(step))) for step in steps]
+        lines += _step_lines(state, steps)
     outcome = state.last_continuation_outcome or (steps[-1].outcome if steps else None)
     if outcome and outcome.evaluations:
         lines += [
@@ -30,6 +32,16 @@ def explain_state(state: AgentState) -> str:
         ]
         lines += evaluation_lines(outcome.evaluations)
     return "\n".join(lines)
+
+
+def _step_lines(state: AgentState, steps: tuple[Step, ...]) -> list[str]:
+    """One line a step; the middle of a long run is left out."""
+    hidden = max(0, len(steps) - MOST_STEPS)
+    shown = steps if not hidden else (*steps[: MOST_STEPS // 2], *steps[-(MOST_STEPS // 2) :])
+    lines = [_step_line(step, said=any(m.content for m in state.messages_of(step))) for step in shown]
+    if hidden:
+        lines.insert(MOST_STEPS // 2, f"   …  {counted(hidden, 'step')} more, left out here")
+    return lines
 
 
 def headline(outcome: ContinuationOutcome) -> str:

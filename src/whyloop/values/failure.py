@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from whyloop.values.times import Count
+from whyloop.values.times import Count, Seconds
 
 
 class ErrorType(StrEnum):
@@ -38,7 +38,7 @@ class Failure(Struct, frozen=True, gc=False):
     message: str
     tool_name: str | None = None
     tool_call_id: str | None = None
-    retry_after: float | None = None
+    retry_after: Seconds | None = None
     details: Mapping[str, Any] = {}
 
     @property

@@ -33,6 +33,11 @@ class Log(Sequence[T], Generic[T]):
         if self._earlier:
             self._last = self._earlier.pop()
 
+    @classmethod
+    def of(cls, items: Iterable[T]) -> Log[T]:
+        """The items as a log; a log is one already."""
+        return items if isinstance(items, Log) else cls(items)
+
     def appended(self, item: T) -> Log[T]:
         """This log and one item more."""
         with _extending:

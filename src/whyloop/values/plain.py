@@ -42,6 +42,8 @@ def decode(data: object, as_type: type[T]) -> T:
         raise _snapshot_error(str(error)) from None
     except RecursionError:
         raise SnapshotError("the data is nested too deep") from None
+    except UnicodeError:
+        raise SnapshotError("there is text in the data that no encoding knows") from None
 
 
 def _snapshot_error(message: str) -> SnapshotError:

@@ -116,7 +116,8 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
         return replace(
             self,
             status=AgentStatus.PENDING,
-            messages=self.messages.appended(query),
+            messages=Log.of(self.messages).appended(query),
+            steps=Log.of(self.steps),
             current_step=None,
             state_info=replace(self.state_info, updated_at=now),
             execution=Execution(id=execution_id, started_at=now, updated_at=now),
@@ -149,7 +150,13 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
 
     def in_progress(self, now: datetime) -> AgentState:
         """The loop takes the execution up."""
-        return replace(self, status=_IN_PROGRESS, execution_started_at=self.execution_started_at or now)
+        return replace(
+            self,
+            status=_IN_PROGRESS,
+            messages=Log.of(self.messages),
+            steps=Log.of(self.steps),
+            execution_started_at=self.execution_started_at or now,
+        )
 
     def with_backoff(self, seconds: float, now: datetime) -> AgentState:
         """A provider asked for patience and got it."""
@@ -158,6 +165,10 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
             self,
             execution=replace(execution, updated_at=now, backoff_seconds=execution.backoff_seconds + seconds),
         )
+
+    def add_execution_time(self, seconds: float) -> AgentState:
+        """Time that was spent on the session, for its own clock; no limit counts it."""
+        return replace(self, state_info=self.state_info.add_execution_time(seconds))
 
     def with_stop_request(self, reason: str) -> AgentState:
         """Somebody outside wants this execution to end, for this reason."""

@@ -9,7 +9,7 @@ from msgspec import Struct
 from whyloop.values.continuation import ContinuationOutcome
 from whyloop.values.failure import Failure
 from whyloop.values.model import FinishReason, ModelSource
-from whyloop.values.times import Count, Moment
+from whyloop.values.times import Count, Moment, Seconds
 from whyloop.values.usage import Usage
 
 
@@ -30,7 +30,7 @@ class ToolRun(Struct, frozen=True, gc=False, omit_defaults=True):
     name: str
     success: bool = True
     error: str | None = None
-    duration_ms: float = 0.0
+    duration_ms: Seconds = 0.0
 
 
 class Step(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -50,7 +50,7 @@ class Step(Struct, frozen=True, gc=False, omit_defaults=True):
     tool_calls: tuple[ToolRun, ...] = ()
     finish_reason: FinishReason | None = None
     usage: Usage = Usage()
-    duration_ms: float = 0.0
+    duration_ms: Seconds = 0.0
     failures: tuple[Failure, ...] = ()
     interrupted: str | None = None
     source: ModelSource | None = None

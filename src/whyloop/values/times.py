@@ -7,7 +7,8 @@ from msgspec import Meta
 
 Moment = Annotated[datetime, Meta(tz=True)]
 Count = Annotated[int, Meta(ge=0)]
-Seconds = Annotated[float, Meta(ge=0)]
+# NaN and infinity are beyond these bounds, which JSON could not hold either.
+Seconds = Annotated[float, Meta(ge=0, le=1e15)]
 
 
 def utc_now() -> datetime:

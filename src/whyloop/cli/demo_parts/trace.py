@@ -1,77 +1,20 @@
-"""A run for machines."""
+"""A scenario's run for machines."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from whyloop.cli.demo_parts.scenario import Scenario
+from whyloop.cli.document import document
 from whyloop.values.state import AgentState
-from whyloop.values.step import Step
-from whyloop.values.usage import Usage
 
 
 def trace(scenario: Scenario, state: AgentState) -> dict[str, Any]:
     """Everything that was decided and why, as plain data; the same on every run."""
-    outcome, execution = state.last_continuation_outcome, state.execution
     return {
         "scenario": scenario.name,
         "title": scenario.title,
         "settings": scenario.settings,
         "queries": [query.text for query in scenario.queries],
-        "agent_id": state.agent_id,
-        "status": state.status.value,
-        "stop_reason": state.stop_reason,
-        "resolved_by": outcome.resolved_by if outcome else None,
-        "steps": [_step(state, step) for step in state.steps],
-        "usage": _usage(state.usage),
-        "times": {
-            "session_started_at": state.state_info.started_at.isoformat(),
-            "execution_started_at": execution.started_at.isoformat(),
-            "updated_at": state.state_info.updated_at.isoformat(),
-            "active_seconds": _rounded(execution.active_seconds),
-            "backoff_seconds": _rounded(execution.backoff_seconds),
-            "waiting_seconds": _rounded(execution.waiting_seconds),
-            "wall_seconds": _rounded(execution.wall_seconds),
-            "cumulative_execution_seconds": _rounded(state.state_info.cumulative_execution_seconds),
-        },
-        "last_response": state.last_response,
+        **document(state),
     }
-
-
-def _step(state: AgentState, step: Step) -> dict[str, Any]:
-    messages = state.messages_of(step)
-    arguments = {call.id: call.arguments for message in messages for call in message.tool_calls}
-    results = {message.tool_call_id: message.text for message in messages if message.is_tool}
-    return {
-        "number": step.number,
-        "execution_id": step.execution_id,
-        "type": step.type.value,
-        "finish_reason": step.finish_reason,
-        "usage": _usage(step.usage),
-        "duration_ms": _rounded(step.duration_ms),
-        "tool_calls": [
-            {
-                "id": run.id,
-                "name": run.name,
-                "arguments": arguments.get(run.id),
-                "result": results.get(run.id),
-                "success": run.success,
-                "error": run.error,
-                "duration_ms": _rounded(run.duration_ms),
-            }
-            for run in step.tool_calls
-        ],
-        "failures": msgspec.to_builtins(step.failures),
-        "interrupted": step.interrupted,
-        "outcome": step.outcome.to_dict() if step.outcome else None,
-    }
-
-
-def _usage(usage: Usage) -> dict[str, int]:
-    return {"input": usage.input, "output": usage.output, "total": usage.total}
-
-
-def _rounded(number: float) -> float:
-    return round(number, 3)

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from whyloop.errors import ConfigurationError
 from whyloop.models.fragments import Fragments
 from whyloop.models.parts import arguments_text, data_address
 from whyloop.models.wire import Settings
@@ -75,6 +76,10 @@ def _part(part: Part) -> dict[str, Any]:
         return {"type": "text", "text": part.text}
     if isinstance(part, ImagePart):
         return {"type": "image_url", "image_url": {"url": data_address(part)}}
+    if part.url is not None:
+        raise ConfigurationError(
+            f"chat completions take no file by its address, only by its data: {part.url}"
+        )
     return {"type": "file", "file": {"filename": part.name or "file", "file_data": data_address(part)}}
 
 

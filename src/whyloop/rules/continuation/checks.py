@@ -20,8 +20,8 @@ _STOP = ContinuationDecision.ALLOW_STOP
 class FinishReasonCheck(Criterion):
     """Forbids when the model ended for one of these reasons: a cut-off answer is not a completed one."""
 
-    def __init__(self, *reasons: str | Iterable[str]) -> None:
-        flat = [r for reason in reasons for r in ([reason] if isinstance(reason, str) else reason)]
+    def __init__(self, reasons: str | Iterable[str], *more: str) -> None:
+        flat = [*([reasons] if isinstance(reasons, str) else reasons), *more]
         known = [member.value for member in FinishReason]
         for reason in flat:
             if reason not in known:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from whyloop.errors import ConfigurationError
-from whyloop.rules.continuation.checks import StopRequestedCheck, ToolCallPresenceCheck
+from whyloop.rules.continuation.checks import FinishReasonCheck, StopRequestedCheck, ToolCallPresenceCheck
 from whyloop.rules.continuation.error_policy_criterion import ErrorPolicyCriterion
 from whyloop.rules.continuation.limits import Limit
 from whyloop.rules.continuation.time_limits import CumulativeExecutionTimeLimit, ExecutionTimeLimit
@@ -14,6 +15,7 @@ from whyloop.rules.continuation.time_limits import CumulativeExecutionTimeLimit,
 def refuse_contradictions(criteria: Sequence[object]) -> None:
     """Raise a `ConfigurationError` that names both sides of the first contradiction."""
     _refuse_twins(criteria)
+    _refuse_hidden_finish_reasons(criteria)
     _refuse_hidden_limits([criterion for criterion in criteria if isinstance(criterion, Limit)])
     _refuse_two_time_limits(criteria)
     _refuse_retries_of_zero(criteria)
@@ -23,6 +25,16 @@ def _refuse_twins(criteria: Sequence[object]) -> None:
     for kind in (ErrorPolicyCriterion, StopRequestedCheck, ToolCallPresenceCheck):
         if sum(type(criterion) is kind for criterion in criteria) > 1:
             raise ConfigurationError(f"{kind.__name__} is there twice, and the two can contradict: keep one")
+
+
+def _refuse_hidden_finish_reasons(criteria: Sequence[object]) -> None:
+    checks = [criterion for criterion in criteria if type(criterion) is FinishReasonCheck]
+    for hidden, other in itertools.permutations(checks, 2):
+        if set(hidden.reasons) <= set(other.reasons):
+            words = ", ".join(hidden.reasons)
+            raise ConfigurationError(
+                f"FinishReasonCheck({words}) can never matter, because another one has all of its reasons"
+            )
 
 
 def _refuse_hidden_limits(limits: Sequence[Limit]) -> None:

@@ -17,6 +17,7 @@ from whyloop.rules.continuation.criterion import (
     could_not_be_evaluated,
     name_of,
 )
+from whyloop.rules.continuation.limits import Limit
 from whyloop.rules.continuation.resolve import resolve
 from whyloop.values.continuation import (
     ContinuationDecision as Decision,
@@ -46,7 +47,7 @@ class ContinuationCriteria:
         for name, explain in self._asked:
             try:
                 evaluations.append(explain(state))
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 evaluations.append(could_not_be_evaluated(name, error))
         return resolve(tuple(evaluations))
 
@@ -64,6 +65,11 @@ class ContinuationCriteria:
             if deadline is not None and (earliest is None or deadline < earliest):
                 earliest = deadline
         return earliest
+
+    def used_up(self, state: AgentState) -> bool:
+        """True if a limit forbids to go on whatever the next step would do."""
+        limits = [criterion for criterion in self.criteria if isinstance(criterion, Limit)]
+        return any(not limit.decide(state).continues for limit in limits)
 
     @property
     def is_empty(self) -> bool:

@@ -121,7 +121,7 @@ def _checked(answer: object) -> Evaluation:
     return replace(answer, decision=ContinuationDecision(answer.decision), stop_reason=reason)
 
 
-def could_not_be_evaluated(name: str, error: Exception) -> Evaluation:
+def could_not_be_evaluated(name: str, error: BaseException) -> Evaluation:
     """The evaluation of a criterion that raised."""
     reason = f"{name} could not be evaluated: {words_of(error)}"
     return Evaluation(name, _FORBID, reason, stop_reason=StopReason.ERROR_FORBADE)

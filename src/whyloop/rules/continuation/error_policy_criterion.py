@@ -6,7 +6,7 @@ from whyloop.rules.continuation.criterion import Criterion
 from whyloop.rules.error_context import AgentErrorContextResolver, CanResolveErrorContext
 from whyloop.rules.error_policy import ErrorPolicy
 from whyloop.values.continuation import ContinuationDecision, ContinuationEvaluation, StopReason
-from whyloop.values.failure import ErrorContext, ErrorHandlingDecision
+from whyloop.values.failure import ErrorContext, ErrorHandlingDecision, ErrorType
 from whyloop.values.state import AgentState
 from whyloop.values.text import counted, shortened
 
@@ -32,9 +32,10 @@ class ErrorPolicyCriterion(Criterion):
         context = self.resolver.resolve(state)
         if not context.is_failure:
             return self._nothing_wrong(context) if context.total_failures else self._no_errors
+        # Tool calls ask for the next step themselves; after a failed model call nobody else does.
         step = state.current_step
-        model_call_failed = step is not None and step.model_failure is not None
-        return self._judge(context, _REQUEST if model_call_failed else _ALLOW)
+        of_a_tool = bool(step.tool_calls) if step else context.type is ErrorType.TOOL
+        return self._judge(context, _ALLOW if of_a_tool or context.tool_name else _REQUEST)
 
     def _judge(self, context: ErrorContext, to_retry: ContinuationDecision) -> ContinuationEvaluation:
         handling = self.policy.evaluate(context)
@@ -66,6 +67,7 @@ class ErrorPolicyCriterion(Criterion):
         stop_reason: StopReason | None = None,
     ) -> ContinuationEvaluation:
         numbers: dict[str, object] = {
+            **context.metadata,
             "error_type": context.type.value,
             "consecutive_failures": context.consecutive_failures,
             "total_failures": context.total_failures,
@@ -75,5 +77,4 @@ class ErrorPolicyCriterion(Criterion):
         }
         if context.message is not None:
             numbers["message"] = context.message
-        numbers.update(context.metadata)
         return ContinuationEvaluation(_NAME, decision, words, numbers, stop_reason)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import isfinite
+from math import inf
 from typing import ClassVar, Literal
 
 from whyloop.errors import ConfigurationError
@@ -11,6 +11,9 @@ from whyloop.values.continuation import ContinuationDecision, ContinuationEvalua
 from whyloop.values.state import AgentState
 
 Scope = Literal["execution", "session"]
+
+# As seconds it is three centuries, which can still be added to a date.
+LARGEST = 10**10
 
 _ALLOW = ContinuationDecision.ALLOW_CONTINUATION
 _FORBID = ContinuationDecision.FORBID_CONTINUATION
@@ -23,8 +26,10 @@ class Limit(Criterion):
 
     def __init__(self, limit: float, *, scope: Scope = "execution") -> None:
         name = type(self).__name__
-        if isinstance(limit, bool) or not isinstance(limit, int | float) or not isfinite(limit) or limit <= 0:
+        if isinstance(limit, bool) or not isinstance(limit, int | float) or not 0 < limit < inf:
             raise ConfigurationError(f"{name} needs a number greater than zero, not {limit!r}")
+        if limit > LARGEST:
+            raise ConfigurationError(f"{name}({limit!r}) is as good as none: leave the limit out")
         if scope not in ("execution", "session"):
             raise ConfigurationError(f'{name}: scope is "execution" or "session", not {scope!r}')
         self.limit = limit

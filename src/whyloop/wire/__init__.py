@@ -1,0 +1,1 @@
+"""Pure translation between values and what travels or is stored."""

@@ -1,0 +1,42 @@
+"""Slim snapshots: what of a state goes over the wire or into a list of sessions, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
+
+from whyloop.values.state import AgentState
+from whyloop.wire.config import SlimSerializationConfig
+from whyloop.wire.fit import fitted
+from whyloop.wire.redact import Redactor
+from whyloop.wire.slim_read import read_slim
+from whyloop.wire.slim_write import SlimWriter
+
+
+@runtime_checkable
+class CanSerializeAgentState(Protocol):
+    """Turns a state into plain data, and that data into a state that can be run."""
+
+    def serialize(self, state: AgentState) -> dict[str, Any]: ...
+
+    def deserialize(self, data: Mapping[str, Any]) -> AgentState: ...
+
+
+class SlimAgentStateSerializer:
+    """Writes as much of a state as its configuration allows, without secrets, and counts what it cut.
+
+    The document is described in `whyloop.wire.slim_schema`.
+    """
+
+    def __init__(self, config: SlimSerializationConfig | None = None) -> None:
+        self.config = config or SlimSerializationConfig()
+        self._redactor = Redactor(self.config)
+
+    def serialize(self, state: AgentState) -> dict[str, Any]:
+        """The slim snapshot of a state."""
+        writer = SlimWriter(state, self.config, self._redactor)
+        return fitted(writer.document, self.config, len(state.messages))
+
+    def deserialize(self, data: Mapping[str, Any]) -> AgentState:
+        """The state in a slim snapshot, ready for the next query or to be resumed."""
+        return read_slim(data)

@@ -1,0 +1,123 @@
+"""Which messages of a history are kept, and how what is too long in them is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from whyloop.values.continuation import ContinuationOutcome
+from whyloop.values.messages import Content, Message, Part, TextPart
+from whyloop.values.step import Step
+
+ELLIPSIS = "…"
+LEFT_OUT = f"[left out]{ELLIPSIS}"
+
+# What is done to a piece of plain data: a text stays a text, an object an object.
+Change = Callable[[Any], Any]
+
+
+def kept_indices(messages: Sequence[Message], most: int | None) -> list[int]:
+    """The messages that a history of at most this many keeps, the oldest dropped first.
+
+    A call and its results stay or go together. Instructions at the beginning stay. What follows
+    them begins with a user's message; where the steps since the last one are too many, that one
+    is kept all the same, as without it nobody knows what they are about.
+    """
+    count = len(messages)
+    if most is None or count <= most:
+        return list(range(count))
+    body = next((i for i, message in enumerate(messages) if not message.is_system), count)
+    head = list(range(min(body, most - 1)))
+    room = most - len(head)
+    start = _start_of_latest(messages, body, room)
+    user = next((i for i in range(start, count) if messages[i].is_user), None)
+    if user is not None:
+        return head + list(range(user, count))
+    user = next((i for i in range(start - 1, body - 1, -1) if messages[i].is_user), None)
+    if user is None:
+        return head + list(range(start, count))
+    return [*head, user, *range(_start_of_latest(messages, body, room - 1), count)]
+
+
+def _start_of_latest(messages: Sequence[Message], body: int, room: int) -> int:
+    """Where the latest messages begin that fit into this room; never among the results of a call."""
+    start = count = len(messages)
+    for index in range(count - 1, max(body, count - room) - 1, -1):
+        if not messages[index].is_tool:
+            start = index
+    return start
+
+
+def cut(data: Any, most: int | None) -> Any:
+    """Plain data in which every text is at most this long."""
+    if most is None:
+        return data
+    if isinstance(data, str):
+        return data if len(data) <= most else data[: most - 1] + ELLIPSIS
+    if isinstance(data, dict):
+        return {key: cut(value, most) for key, value in data.items()}
+    return [cut(item, most) for item in data] if isinstance(data, list) else data
+
+
+# One way through a value to all that was said in it; names and ids stay as they are, since they hold
+# the value together.
+
+
+def changed_message(message: Message, change: Change, stand_in: str) -> Message:
+    """The message with its content and its calls' arguments changed.
+
+    A provider's extras vouch for the message word by word: where a word was changed they are left out.
+    """
+    content = _changed_content(message.content, change, stand_in)
+    calls = tuple([replace(call, arguments=change(call.arguments)) for call in message.tool_calls])
+    same = content == message.content and calls == message.tool_calls
+    return replace(message, content=content, tool_calls=calls, extras=message.extras if same else {})
+
+
+def _changed_content(content: Content, change: Change, stand_in: str) -> Content:
+    if isinstance(content, str):
+        text: str = change(content)
+        return text
+    return tuple([_changed_part(part, change, stand_in) for part in content])
+
+
+def _changed_part(part: Part, change: Change, stand_in: str) -> Part:
+    """A text is changed; an image or a file is of use only as a whole, so that words stand in for it."""
+    if isinstance(part, TextPart):
+        return TextPart(change(part.text))
+    fields = [value for name in part.__struct_fields__ if (value := getattr(part, name)) is not None]
+    if all(change(value) == value for value in fields):
+        return part
+    return TextPart(change(f"{part.__struct_config__.tag}: {stand_in}"))
+
+
+def changed_step(step: Step, change: Change) -> Step:
+    """The step with its errors, its notes and the words of its outcome changed."""
+    return replace(
+        step,
+        tool_calls=tuple([replace(run, error=run.error and change(run.error)) for run in step.tool_calls]),
+        failures=tuple(
+            [
+                replace(failure, message=change(failure.message), details=change(failure.details))
+                for failure in step.failures
+            ]
+        ),
+        interrupted=step.interrupted and change(step.interrupted),
+        source=step.source and replace(step.source, notes=tuple(change(list(step.source.notes)))),
+        outcome=step.outcome and changed_outcome(step.outcome, change),
+    )
+
+
+def changed_outcome(outcome: ContinuationOutcome, change: Change) -> ContinuationOutcome:
+    """The outcome with the words and the numbers of its evaluations changed."""
+    return replace(
+        outcome,
+        evaluations=tuple(
+            [
+                replace(said, reason=change(said.reason), context=change(said.context))
+                for said in outcome.evaluations
+            ]
+        ),
+    )

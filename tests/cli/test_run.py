@@ -1,0 +1,351 @@
+"""`whyloop run`: what goes where, which tools it finds, and with which code it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.models.faulty_server import (
+    DONE,
+    KEY,
+    FaultyServer,
+    chat_answer,
+    chat_call,
+    chat_events,
+    chunked,
+    cut,
+    hang,
+    in_a_thread,
+    say,
+    slow,
+    trickle,
+    whole,
+)
+from whyloop import StopReason
+from whyloop.cli import main
+from whyloop.cli.run import EXIT_CODES, MODEL_VARIABLE
+
+WHYLOOP = [sys.executable, "-c", "import sys; from whyloop.cli import main; sys.exit(main())"]
+MODEL = "openai:gpt-test"
+
+TOOLS = '''
+from whyloop import tool
+
+@tool
+async def weather(city: str) -> str:
+    """The weather in a city."""
+    return f"14 °C in {city}"
+
+@tool
+async def broken() -> str:
+    """Never works."""
+    raise OSError("the disk is full")
+
+def plain(a: int, b: int = 2) -> int:
+    """Adds."""
+    return a + b
+
+both = [weather, plain]
+alias = weather
+number = 7
+
+class Box:
+    add = staticmethod(plain)
+'''
+
+
+@pytest.fixture(autouse=True)
+def in_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A directory with a module of tools, and nobody's key or model."""
+    (tmp_path / "my_tools.py").write_text(TOOLS, encoding="utf-8")
+    (tmp_path / "no_tools.py").write_text("x = 1\n", encoding="utf-8")
+    (tmp_path / "bad_tools.py").write_text("1 / 0\n", encoding="utf-8")
+    (tmp_path / "needy_tools.py").write_text("import surely_not_installed\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.delenv(MODEL_VARIABLE, raising=False)
+    yield
+    for name in ("my_tools", "no_tools"):
+        sys.modules.pop(name, None)
+
+
+def run(capsys: pytest.CaptureFixture[str], server: FaultyServer, *argv: str) -> tuple[int, str, str]:
+    """The exit code, the answer, and everything else."""
+    with in_a_thread(server):
+        code = main(["run", "Hi", "--model", MODEL, "--base-url", server.base_url, *argv])
+    printed = capsys.readouterr()
+    assert KEY not in printed.out + printed.err
+    return code, printed.out, printed.err
+
+
+def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    """The one line that says why it could not start."""
+    assert main(["run", *argv]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("whyloop run: ")
+    assert printed.err.count("\n") == 1
+    return printed.err.removeprefix("whyloop run: ").strip()
+
+
+# What goes where
+
+
+def test_the_answer_is_alone_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, FaultyServer(say(chunked(chat_events("Grüße", " 🙂") + DONE))))
+    assert (code, out) == (0, "Grüße 🙂\n")
+    assert "  stop, ToolCallPresenceCheck: The model answered and asked for no tools (" in err
+    assert "\nCompleted after 1 step. ToolCallPresenceCheck decided" in err
+
+
+def test_tools_and_decisions_are_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    server = FaultyServer(say(chat_call("weather", '{"city": "Oslo"}')), say(chat_answer("It is 14 °C.")))
+    code, out, err = run(capsys, server, "--tools", "my_tools:weather")
+    assert (code, out) == (0, "It is 14 °C.\n")
+    lines = err.splitlines()
+    assert lines[0].startswith("  weather(city: 'Oslo') ok (")
+    assert lines[1].startswith(
+        "  continue, ToolCallPresenceCheck: The results of 1 tool call await the model"
+    )
+
+
+def test_words_between_tools_are_lines_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    stream = chat_events("Let me see.", calls=[{"index": 0, "id": "a", "function": {"name": "weather"}}])
+    server = FaultyServer(say(chunked(stream + DONE)), say(chat_answer("No city.")))
+    code, out, err = run(capsys, server, "--tools", "my_tools", "--retry")
+    assert (code, out) == (0, "Let me see.\nNo city.\n")
+    assert "  retry, ErrorPolicyCriterion: Validation error, retrying (1/3)" in err
+
+
+def test_an_answer_that_broke_off_ends_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    server = FaultyServer(cut(chunked(chat_events("Hel", finish=None))[:-5]), say(chat_answer()))
+    code, out, err = run(capsys, server, "--retry")
+    assert (code, out) == (0, "Hel\nHello.\n")
+    assert "the model call failed: openai:gpt-test: the response was cut off" in err
+    assert "before the next attempt" in err
+
+
+def test_quiet_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, FaultyServer(say(chat_answer())), "--quiet") == (0, "Hello.\n", "")
+
+
+def test_quiet_still_says_what_went_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(
+        capsys, FaultyServer(say(whole({"error": {"message": f"no {KEY}"}}, 401))), "--quiet"
+    )
+    assert (code, out) == (14, "")
+    assert err.startswith("Failed after 1 step (error). ErrorPolicyCriterion decided: Model error")
+    assert err.count("\n") == 1
+
+
+def test_json_is_the_trace(capsys: pytest.CaptureFixture[str]) -> None:
+    server = FaultyServer(say(chat_call("plain", '{"a": 1}')), say(chat_answer("3", prompt_tokens=5)))
+    code, out, err = run(capsys, server, "--tools", "my_tools:plain", "--json", "--quiet")
+    document = json.loads(out)
+    assert (code, err) == (0, "")
+    assert (document["status"], document["stop_reason"], document["last_response"]) == (
+        "completed",
+        "completed",
+        "3",
+    )
+    assert document["usage"] == {"input": 5, "output": 0, "total": 5}
+    call = document["steps"][0]["tool_calls"][0]
+    assert (call["name"], call["arguments"], call["result"]) == ("plain", {"a": 1}, "3")
+    assert document["steps"][1]["outcome"]["resolved_by"] == "ToolCallPresenceCheck"
+
+
+def test_the_question_may_come_from_stdin(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import io
+
+    monkeypatch.setattr(sys, "stdin", io.StringIO("What?\n"))
+    with in_a_thread(FaultyServer(say(chat_answer()))) as server:
+        assert main(["run", "-", "--model", MODEL, "--base-url", server.base_url]) == 0
+    assert capsys.readouterr().out == "Hello.\n"
+    assert server.requests[0].json["messages"][-1]["content"] == "What?"
+
+
+# Options
+
+
+def test_options_reach_the_model(capsys: pytest.CaptureFixture[str]) -> None:
+    server = FaultyServer(say(chat_answer()))
+    run(capsys, server, "--instructions", "Be brief.", "--tools", "my_tools:both")
+    sent = server.requests[0].json
+    assert [message["content"] for message in sent["messages"]] == ["Be brief.", "Hi"]
+    assert [tool["function"]["name"] for tool in sent["tools"]] == ["weather", "plain"]
+
+
+def test_the_model_may_be_in_a_variable(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(MODEL_VARIABLE, "ollama:tiny")
+    with in_a_thread(FaultyServer(say(chat_answer()))) as server:
+        assert main(["run", "Hi", "--base-url", server.base_url]) == 0
+    assert server.requests[0].json["model"] == "tiny"
+    assert capsys.readouterr().out == "Hello.\n"
+
+
+@pytest.mark.parametrize(
+    ("paths", "names"),
+    [
+        (["my_tools:weather"], ["weather"]),
+        (["my_tools:plain"], ["plain"]),
+        (["my_tools:both"], ["weather", "plain"]),
+        (["my_tools:Box.add"], ["plain"]),
+        (["my_tools"], ["weather", "broken"]),
+        (["my_tools:*"], ["weather", "broken"]),
+        (["my_tools:weather", "my_tools:plain"], ["weather", "plain"]),
+    ],
+)
+def test_tools_are_found(paths: list[str], names: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    server = FaultyServer(say(chat_answer()))
+    run(capsys, server, "--tools", *paths)
+    assert [tool["function"]["name"] for tool in server.requests[0].json["tools"]] == names
+
+
+# Exit codes
+
+
+def test_every_stop_reason_has_a_code_of_its_own_and_help_shows_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert set(EXIT_CODES) == {reason.value for reason in StopReason}
+    assert len(set(EXIT_CODES.values())) == len(StopReason)
+    assert not {1, 2, 130, 141} & set(EXIT_CODES.values())
+    with pytest.raises(SystemExit) as ended:
+        main(["run", "--help"])
+    assert ended.value.code == 0
+    shown = capsys.readouterr().out
+    for reason, code in EXIT_CODES.items():
+        assert f" {code}  {reason} " in shown
+
+
+def test_the_guide_has_every_exit_code() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
+    for reason, code in EXIT_CODES.items():
+        assert f"| {code} | `{reason}` |" in guide
+
+
+ENDINGS: dict[str, tuple[FaultyServer, list[str]]] = {
+    "steps_limit": (FaultyServer(say(chat_call("weather", '{"city": "Oslo"}'))), ["--max-steps", "2"]),
+    "token_limit": (FaultyServer(say(chat_answer(prompt_tokens=50))), ["--max-tokens", "10"]),
+    "time_limit": (FaultyServer(hang()), ["--timeout", "0.1"]),
+    "retry_limit": (FaultyServer(say(whole(b"", 503, retry_after_ms="1"))), ["--retry"]),
+    "error": (FaultyServer(say(chat_call("broken"))), []),
+    "finish_reason": (FaultyServer(say(chunked(chat_events("Hel", finish="length") + DONE))), []),
+}
+
+
+@pytest.mark.parametrize(("reason", "ending"), ENDINGS.items(), ids=ENDINGS.keys())
+def test_a_stop_reason_is_an_exit_code(
+    reason: str, ending: tuple[FaultyServer, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    server, options = ending
+    code, _, err = run(capsys, server, "--tools", "my_tools", *options)
+    assert (code, f"({reason})" in err) == (EXIT_CODES[reason], True), err
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        ([], f"name a model: --model openai:gpt-5, or one for all runs in {MODEL_VARIABLE}"),
+        (["--model", "gpt-5"], "'gpt-5' is no provider that whyloop knows"),
+        (["--model", "groq:llama"], "there is no key for groq: set GROQ_API_KEY"),
+        (["--model", MODEL, "--base-url", "nowhere"], "'nowhere' is no address"),
+        (["--model", MODEL, "--max-steps", "0"], "StepsLimit"),
+        (["--model", MODEL, "--tools", "nowhere:x"], "--tools: there is no module 'nowhere'"),
+        (["--model", MODEL, "--tools", "my_tools.sub:x"], "--tools: there is no module 'my_tools.sub'"),
+        (["--model", MODEL, "--tools", "my_tools:x"], "there is no 'x' in my_tools; its tools are weather"),
+        (["--model", MODEL, "--tools", "my_tools:number"], "7 is neither a tool nor a function"),
+        (
+            ["--model", MODEL, "--tools", "no_tools"],
+            "no_tools has no tools: decorate its functions with @tool",
+        ),
+        (
+            ["--model", MODEL, "--tools", "bad_tools"],
+            "cannot be imported: ZeroDivisionError: division by zero",
+        ),
+        (["--model", MODEL, "--tools", "needy_tools"], "No module named 'surely_not_installed'"),
+        (["--model", MODEL, "--tools", ":x"], "--tools"),
+        (["--model", MODEL, "--tools", "my_tools:weather", "my_tools:alias"], "weather"),
+    ],
+)
+def test_what_cannot_start_is_one_clear_line(
+    argv: list[str], words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GROQ_API_KEY", raising=False)
+    assert words in refused(capsys, "Hi", *argv)
+
+
+def test_an_empty_question(capsys: pytest.CaptureFixture[str]) -> None:
+    assert refused(capsys, " ", "--model", MODEL) == "there is no question"
+
+
+# Signals and pipes
+
+
+def started(server: FaultyServer, *argv: str) -> subprocess.Popen[str]:
+    command = [*WHYLOOP, "run", "Hi", "--model", MODEL, "--base-url", server.base_url, *argv]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ}
+    )
+
+
+def wait_for(condition: Any) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_ctrl_c_asks_the_agent_to_stop() -> None:
+    with in_a_thread(FaultyServer(slow(chat_call("weather", '{"city": "Oslo"}'), 0.5))) as server:
+        running = started(server, "--tools", "my_tools")
+        wait_for(lambda: server.at_once)
+        running.send_signal(signal.SIGINT)
+        _, err = running.communicate(timeout=20)
+    assert running.returncode == 17, err
+    assert "stopping after this step; Ctrl-C again to end it at once" in err
+    assert "Stopped after 1 step (user_requested). StopRequestedCheck decided: Ctrl-C was pressed" in err
+    assert len(server.requests) == 1
+
+
+def test_a_second_ctrl_c_does_not_ask() -> None:
+    with in_a_thread(FaultyServer(hang())) as server:
+        running = started(server)
+        assert running.stderr is not None
+        wait_for(lambda: server.at_once)
+        running.send_signal(signal.SIGINT)
+        assert "Ctrl-C again" in running.stderr.readline()
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=20)
+    assert (running.returncode, out) == (130, "")
+    assert "Traceback" not in err
+
+
+def test_a_reader_that_goes_away_ends_the_run() -> None:
+    words = chunked(b"".join(chat_events(f"{number} ", finish=None) for number in range(2000)))
+    with in_a_thread(FaultyServer(trickle(words, 0.002, size=100))) as server:
+        running = started(server, "--quiet")
+        assert running.stdout is not None
+        assert running.stdout.read(1) == "0"
+        running.stdout.close()
+        assert running.stderr is not None
+        assert running.stderr.read() == ""
+        running.stderr.close()
+        assert running.wait(timeout=20) == 141

@@ -1,0 +1,197 @@
+"""The slim snapshot: exactly the documented document, in as much detail as is asked for."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tests.support import (
+    START,
+    empty_session,
+    session,
+    tool_failure,
+)
+from tests.wire.support import read, slim
+from tests.wire.test_slim_golden import golden
+from whyloop import (
+    AgentState,
+    FilePart,
+    ImagePart,
+    Message,
+    SlimAgentStateSerializer,
+    SlimSerializationConfig,
+    TextPart,
+    ToolCall,
+)
+from whyloop.errors import ConfigurationError
+
+DOCUMENT = golden("standard")
+Config = SlimSerializationConfig
+
+
+# Configuration
+
+
+def test_the_presets_are_these() -> None:
+    assert Config.standard() == Config() == Config(50, 1000, True, True, False)
+    assert Config.minimal() == Config(10, 500, False, False, False)
+    assert Config.full() == Config(None, None, True, True, True)
+    assert all(preset.redact for preset in (Config.minimal(), Config.standard(), Config.full()))
+
+
+@pytest.mark.parametrize("field", ["max_messages", "max_content_length", "max_bytes"])
+@pytest.mark.parametrize("value", [0, -1, 1.5, True, "10"])
+def test_an_impossible_limit_is_an_error_that_names_it(field: str, value: Any) -> None:
+    with pytest.raises(ConfigurationError, match=f"{field} is a whole number greater than zero"):
+        Config(**{field: value})
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"redact": None}, "redact is True or False"),
+        ({"include_all_steps": 1}, "include_all_steps is True or False"),
+        ({"secret_patterns": ("(",)}, r"secret_patterns has '\(', which is no regular expression"),
+        ({"secret_patterns": ("x*",)}, r"secret_patterns has 'x\*', which finds itself in every text"),
+        ({"secret_patterns": "abc"}, "secret_patterns is a tuple of texts"),
+        ({"secret_keys": ("",)}, "secret_keys is a tuple of texts"),
+        ({"secret_keys": ["pin"]}, "secret_keys is a tuple of texts"),
+    ],
+)
+def test_an_impossible_choice_is_an_error_that_names_it(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        Config(**options)
+
+
+def test_a_configuration_cannot_be_changed() -> None:
+    with pytest.raises(AttributeError):
+        Config().max_messages = 3  # type: ignore[misc]
+
+
+# The document
+
+
+KEYS = {
+    "execution": "id step_count started_at updated_at cumulative_seconds",
+    "usage": "input output total",
+    "current_step": "step_number type has_tool_calls finish_reason errors usage duration_ms tool_calls",
+    "last_continuation": "should_continue stop_reason resolved_by",
+}
+TOP = """
+version agent_id parent_agent_id status execution usage messages current_step steps last_continuation
+metadata truncated
+"""
+
+
+def test_the_document_has_the_documented_keys_in_their_order() -> None:
+    assert list(DOCUMENT)[: len(TOP.split())] == TOP.split()
+    for part, keys in KEYS.items():
+        assert list(DOCUMENT[part])[: len(keys.split())] == keys.split()
+    assert DOCUMENT["truncated"] == {"messages": 0, "contents": 0}
+
+
+def test_the_empty_session_is_a_document_too() -> None:
+    document = slim(empty_session())
+    assert document["current_step"] is None
+    assert document["last_continuation"] is None
+    assert document["messages"] == document["steps"] == []
+    assert read(document) == empty_session()
+
+
+def test_a_message_names_its_calls_and_a_result_its_call() -> None:
+    state = session(steps=1, tool_calls=1)
+    user, assistant, result = slim(state)["messages"]
+    assert user == {"role": "user", "content": "go"}
+    assert assistant == {
+        "role": "assistant",
+        "content": "",
+        "metadata": {"tool_calls": [{"id": "call_1_0", "name": "echo", "args": {}}]},
+    }
+    assert result["metadata"] == {"tool_call_id": "call_1_0", "tool_name": "echo"}
+
+
+def test_arguments_that_are_left_out_are_read_back_as_none() -> None:
+    state = empty_session().with_query(Message.user("go"), execution_id="e", now=START)
+    asked = [Message.assistant("", [ToolCall("1", "echo", {"value": "x"}), ToolCall("2", "echo", "{oops")])]
+    state = replace(state, messages=state.messages.extended(asked))
+    document = slim(state, include_tool_args=False)
+    assert document["messages"][1]["metadata"]["tool_calls"] == [
+        {"id": "1", "name": "echo"},
+        {"id": "2", "name": "echo"},
+    ]
+    assert [wanted.arguments for wanted in read(document).messages[1].tool_calls] == [{}, {}]
+    assert [wanted.arguments for wanted in read(slim(state)).messages[1].tool_calls] == [
+        {"value": "x"},
+        "{oops",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("state", "kind"),
+    [
+        (session(steps=1, tool_calls=1), "tool_execution"),
+        (session(steps=1, text="done"), "final"),
+        (session(steps=1, tool_calls=1, failures=[tool_failure()]), "error"),
+    ],
+)
+def test_the_current_step_says_what_it_was(state: AgentState, kind: str) -> None:
+    step = slim(state)["current_step"]
+    assert step["type"] == kind
+    assert step["has_tool_calls"] == (kind != "final")
+    assert step["errors"] == (kind == "error")
+
+
+def test_steps_are_there_when_they_are_asked_for() -> None:
+    state = session(steps=3, tool_calls=1)
+    document = slim(state, include_all_steps=True)
+    assert [step["step_number"] for step in document["steps"]] == [1, 2, 3]
+    assert read(document) == state
+
+
+def test_metadata_can_be_left_out() -> None:
+    state = session().with_metadata(customer="Ann")
+    assert slim(state)["metadata"] == {"customer": "Ann"}
+    document = slim(state, include_metadata=False)
+    assert document["metadata"] == {}
+    assert document["truncated"] == {"messages": 0, "contents": 0}
+
+
+def test_parts_survive() -> None:
+    parts = [
+        TextPart("What is this?"),
+        ImagePart(data="aGVsbG8=", media_type="image/png"),
+        FilePart(url="https://example.com/a.pdf", name="a.pdf"),
+    ]
+    state = empty_session().with_query(Message.user(parts), execution_id="e", now=START)
+    assert read(slim(state)).messages == state.messages
+
+
+def test_times_are_in_utc() -> None:
+    there = datetime(2026, 1, 16, 12, tzinfo=timezone(timedelta(hours=2)))
+    state = empty_session().with_query(Message.user("hi"), execution_id="e", now=there)
+    assert slim(state)["execution"]["started_at"] == "2026-01-16T10:00:00Z"
+    edge = datetime.min.replace(tzinfo=timezone(timedelta(hours=2)))
+    state = empty_session().with_query(Message.user("hi"), execution_id="e", now=edge)
+    assert slim(state)["execution"]["started_at"] == "0001-01-01T00:00:00Z"
+
+
+def test_what_a_provider_wants_back_is_kept_for_the_current_query_only() -> None:
+    signed = replace(Message.assistant("thinking"), extras={"anthropic": {"blocks": ["x" * 5000]}})
+    state = replace(session(), messages=[signed, Message.user("and?"), signed])
+    documents = slim(state)["messages"]
+    assert ["metadata" in document for document in documents] == [False, False, True]
+    assert ["metadata" in document for document in slim(state, include_metadata=False)["messages"]] == [
+        False
+    ] * 3
+    everything = SlimAgentStateSerializer(Config.full()).serialize(state)
+    assert list(read(everything).messages) == list(state.messages)
+
+
+def test_what_a_provider_wants_back_is_left_out_where_a_word_was_changed() -> None:
+    cut = replace(Message.assistant("x" * 2000), extras={"anthropic": {"blocks": []}})
+    secret = replace(Message.assistant("ok"), extras={"openai": {"api_key": "abc"}})
+    documents = slim(replace(session(), messages=[Message.user("go"), cut, secret]))["messages"]
+    assert [document.get("metadata") for document in documents] == [None, None, None]

@@ -1,0 +1,71 @@
+"""Slim snapshots that were written once are read for ever.
+
+`python -m tests.wire.test_slim_golden` writes them.
+A file that an older version wrote is kept: a new version of the schema gets new files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.golden.fixed_run import GOLDEN, fixed_run
+from tests.support import assert_complete_history, assert_readable, scripted
+from whyloop import AgentState, AgentStatus, SlimAgentStateSerializer, SlimSerializationConfig
+
+CONFIGS = {
+    "minimal": SlimSerializationConfig.minimal(),
+    "standard": SlimSerializationConfig.standard(),
+    "full": SlimSerializationConfig.full(),
+}
+each_preset = pytest.mark.parametrize("name", CONFIGS)
+
+
+def file_of(name: str) -> Path:
+    return GOLDEN.with_name(f"slim_{name}_v1.json")
+
+
+def golden(name: str) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(file_of(name).read_text(encoding="utf-8"))
+    return document
+
+
+@each_preset
+async def test_the_same_run_gives_the_same_snapshot_today(name: str) -> None:
+    assert SlimAgentStateSerializer(CONFIGS[name]).serialize(await fixed_run()) == golden(name)
+
+
+@each_preset
+async def test_a_snapshot_of_version_1_can_be_read_and_run(name: str) -> None:
+    state = SlimAgentStateSerializer().deserialize(golden(name))
+    assert (state.agent_id, state.status, state.stop_reason) == (
+        "id-2",
+        AgentStatus.STOPPED,
+        "user_requested",
+    )
+    assert state.execution_started_at is None
+    assert state.execution.active_seconds == 0.25
+    assert state.state_info.cumulative_execution_seconds == 0.75
+    assert_complete_history(state.messages)
+    assert "closed for today" in assert_readable(state)
+    assert (await scripted("Yes.").run("Still there?", state=state)).last_response == "Yes."
+    assert (await scripted("Done.").resume(state)).status is AgentStatus.COMPLETED
+
+
+async def test_nothing_is_lost_in_a_snapshot_of_everything() -> None:
+    assert SlimAgentStateSerializer().deserialize(golden("full")) == await fixed_run()
+
+
+def test_a_full_snapshot_of_version_1_can_be_written_slim() -> None:
+    state = AgentState.from_dict(json.loads(GOLDEN.read_text(encoding="utf-8")))
+    assert SlimAgentStateSerializer().serialize(state) == golden("standard")
+
+
+if __name__ == "__main__":
+    for preset, config in CONFIGS.items():
+        written = SlimAgentStateSerializer(config).serialize(asyncio.run(fixed_run()))
+        file_of(preset).write_text(json.dumps(written, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
