@@ -23,28 +23,17 @@ _ASSISTANT, _TOOL = MessageRole.ASSISTANT, MessageRole.TOOL
 class Draft:
     """Whatever has come of a step so far, so that it can be recorded whenever it is cut off."""
 
-    __slots__ = (
-        "_world",
-        "cut",
-        "deadline",
-        "failures",
-        "interrupted",
-        "ran",
-        "response",
-        "started_at",
-        "unrun",
-    )
+    response: ModelResponse | None = None
+    failures: tuple[Failure, ...] = ()
+    unrun: str | None = None
+    interrupted: str | None = None
 
     def __init__(self, world: World, started_at: datetime, deadline: datetime | None) -> None:
         self._world = world
         self.started_at = started_at
         self.deadline = deadline
-        self.response: ModelResponse | None = None
         self.ran: dict[int, Ran] = {}
         self.cut: dict[int, float] = {}
-        self.failures: list[Failure] = []
-        self.unrun: str | None = None
-        self.interrupted: str | None = None
 
     @property
     def time_given(self) -> float:
@@ -70,13 +59,14 @@ class Draft:
             [Message(_ASSISTANT, response.text, calls, None, None, response.extras)] if response else []
         )
         runs: list[ToolRun] = []
+        failures = self.failures
         for index, call in enumerate(calls):
             result, duration = self.ran.get(index) or self._not_completed(index)
             call_id, name, error = call.id, call.name, result.error
             runs.append(ToolRun(call_id, name, error is None, error, duration))
             messages.append(Message(_TOOL, result.content, (), call_id, name))
             if result.failure is not None:
-                self.failures.append(result.failure)
+                failures += (result.failure,)
         step = Step(
             execution.step_count + 1,
             execution.id,
@@ -88,7 +78,7 @@ class Draft:
             response.finish_reason if response else None,
             response.usage if response else _NO_USAGE,
             max(0.0, seconds * 1000),
-            tuple(self.failures),
+            failures,
             self.interrupted,
             response.source if response else None,
         )

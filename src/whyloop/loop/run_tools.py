@@ -23,22 +23,21 @@ from whyloop.values.messages import ToolCall
 from whyloop.values.state import AgentState
 
 
-async def run_tools(
+async def run_calls(
     kit: Kit, emit: Emitter, state: AgentState, draft: Draft, calls: Sequence[ToolCall]
 ) -> None:
-    """Run all calls at once; each leaves its result in the draft as soon as it has one."""
-    if len(calls) == 1:
-        await _run(kit, emit, state, draft, 0, calls[0])
-        return
+    """Run several calls at once; each leaves its result in the draft as soon as it has one."""
     try:
         async with asyncio.TaskGroup() as group:
             for index, call in enumerate(calls):
-                group.create_task(_run(kit, emit, state, draft, index, call))
+                group.create_task(run_call(kit, emit, state, draft, index, call))
     except BaseExceptionGroup as several:
         raise several.exceptions[0] from None  # What may leave a tool at all leaves it as itself.
 
 
-async def _run(kit: Kit, emit: Emitter, state: AgentState, draft: Draft, index: int, call: ToolCall) -> None:
+async def run_call(
+    kit: Kit, emit: Emitter, state: AgentState, draft: Draft, index: int, call: ToolCall
+) -> None:
     """One call, from the event that announces it to the event that says how it went."""
     world, execution = kit.world, state.execution
     name, call_id = call.name, call.id

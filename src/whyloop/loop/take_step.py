@@ -18,7 +18,7 @@ from whyloop.loop.hooks import expected
 from whyloop.loop.kit import Kit
 from whyloop.loop.readable import readable
 from whyloop.loop.record import record_step
-from whyloop.loop.run_tools import run_tools
+from whyloop.loop.run_tools import run_call, run_calls
 from whyloop.loop.waiting import within
 from whyloop.rules.classify import model_failure
 from whyloop.values.model import ModelRequest, ModelResponse, TextDelta
@@ -72,14 +72,18 @@ async def _attempt(kit: Kit, emit: Emitter, state: AgentState, draft: Draft) -> 
     except (ScriptError, NestingError):
         raise
     except (Exception, SystemExit) as error:
-        draft.failures.append(model_failure(error))
+        draft.failures = (model_failure(error),)
         return
     draft.response = response
     if response.tool_calls:
         # Whoever asked for a stop while the model was thinking does not want its tools to run.
         draft.unrun = kit.stops.words.get(state.execution.id)
-        if draft.unrun is None:
-            await run_tools(kit, emit, state, draft, response.tool_calls)
+        if draft.unrun is not None:
+            return
+        if len(response.tool_calls) == 1:
+            await run_call(kit, emit, state, draft, 0, response.tool_calls[0])
+        else:
+            await run_calls(kit, emit, state, draft, response.tool_calls)
 
 
 async def _ask_hooked(kit: Kit, emit: Emitter, request: ModelRequest) -> ModelResponse:
