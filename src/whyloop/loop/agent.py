@@ -152,7 +152,8 @@ class Agent:
         alone = execution.id not in kit.stops.listening
         if alone:
             kit.stops.listen(state)
-        inside = running_inside.set((*running_inside.get(), state.agent_id))
+        outer = running_inside.get()
+        inside = None if state.agent_id in outer else running_inside.set((*outer, state.agent_id))
         try:
             if state.status is not _IN_PROGRESS or state.execution_started_at is None:
                 state = taken_up(kit, state)
@@ -163,7 +164,8 @@ class Agent:
             else:
                 state = await take_step(kit, state)
         finally:
-            running_inside.reset(inside)
+            if inside is not None:
+                running_inside.reset(inside)
             if alone:
                 kit.stops.forget(state)
         return state
@@ -180,8 +182,12 @@ class Agent:
 
     async def final_step(self, state: AgentState) -> AgentState:
         """The last of the states that `iterate` yields."""
-        async for latest in self.iterate(state):
-            state = latest
+        inside = running_inside.set((*running_inside.get(), state.agent_id))
+        try:
+            async for latest in self.iterate(state):
+                state = latest
+        finally:
+            running_inside.reset(inside)
         return state
 
     # From outside

@@ -13,7 +13,9 @@ from whyloop.values.failure import ErrorHandlingDecision
 
 
 class ContinuationDecision(StrEnum):
-    """One rule's answer. Guards forbid or allow; work drivers request or stop."""
+    """One rule's answer, in order of precedence. Guards forbid or allow; work drivers request or stop."""
+
+    precedence: int
 
     FORBID_CONTINUATION = "forbid"
     REQUEST_CONTINUATION = "request"
@@ -29,6 +31,9 @@ class ContinuationDecision(StrEnum):
         """The default reason, after the criterion's name: "StepsLimit forbade continuation"."""
         return _WORDS[self]
 
+
+for _precedence, _decision in enumerate(ContinuationDecision):
+    _decision.precedence = _precedence
 
 _FORBID = ContinuationDecision.FORBID_CONTINUATION
 _REQUEST = ContinuationDecision.REQUEST_CONTINUATION

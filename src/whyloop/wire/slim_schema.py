@@ -18,9 +18,9 @@ are what a state needs beyond the rest to be run again just as it would have bee
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 
 from whyloop.values.continuation import ContinuationDecision, ContinuationEvaluation, StopReason
 from whyloop.values.execution import StateInfo
@@ -29,14 +29,9 @@ from whyloop.values.messages import Content, MessageRole
 from whyloop.values.model import FinishReason, ModelSource
 from whyloop.values.state import AgentStatus
 from whyloop.values.step import StepType, ToolRun
-from whyloop.values.times import Moment
+from whyloop.values.times import Count, Moment, Seconds
 
 VERSION = 1
-
-# Numbers beyond these are no counts and no times, and break arithmetic further on.
-Count = Annotated[int, Meta(ge=0, le=2**53)]
-Seconds = Annotated[float, Meta(ge=0, le=1e10)]
-Milliseconds = Annotated[float, Meta(ge=0, le=1e13)]
 
 
 class Tokens(Struct, frozen=True, omit_defaults=True):
@@ -103,7 +98,7 @@ class SlimStep(Struct, frozen=True, omit_defaults=True):
     finish_reason: FinishReason | None
     errors: Count
     usage: StepTokens
-    duration_ms: Milliseconds
+    duration_ms: Seconds
     tool_calls: tuple[ToolRun, ...]
     execution_id: str | None = None
     started_at: Moment | None = None

@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
-
 from whyloop.values.continuation import (
     ContinuationDecision,
     ContinuationEvaluation,
     ContinuationOutcome,
     StopReason,
 )
-
-# The only precedence table: the first tier in which any criterion spoke decides, whatever their order.
-# Beside each: what a stop means where the criterion that decided names no reason; None goes on.
-TIERS = (
-    (ContinuationDecision.FORBID_CONTINUATION, StopReason.GUARD_FORBADE),
-    (ContinuationDecision.REQUEST_CONTINUATION, None),
-    (ContinuationDecision.ALLOW_STOP, StopReason.COMPLETED),
-    (ContinuationDecision.ALLOW_CONTINUATION, None),
-)
-
-_decision = attrgetter("decision")
 
 _NO_CRITERIA = ContinuationOutcome(
     decision=ContinuationDecision.ALLOW_STOP,
@@ -30,11 +17,24 @@ _NO_CRITERIA = ContinuationOutcome(
 
 
 def resolve(evaluations: tuple[ContinuationEvaluation, ...]) -> ContinuationOutcome:
-    """The outcome of a step: decided by the first criterion of the strongest tier."""
-    decisions = list(map(_decision, evaluations))
-    for tier, default_reason in TIERS:
-        if tier in decisions:
-            winner = evaluations[decisions.index(tier)]
-            reason = default_reason and (winner.stop_reason or default_reason)
-            return ContinuationOutcome(tier, winner.criterion, reason, evaluations)
-    return _NO_CRITERIA
+    """The outcome of a step.
+
+    The strongest decision wins: forbid, request, stop, allow, in the order in which they are defined.
+    The first criterion that gave it has decided, so the order of criteria never changes the decision.
+    """
+    if not evaluations:
+        return _NO_CRITERIA
+    winner, strongest = evaluations[0], evaluations[0].decision.precedence
+    for evaluation in evaluations:
+        precedence = evaluation.decision.precedence
+        if precedence < strongest:
+            winner, strongest = evaluation, precedence
+    decision = winner.decision
+    reason = None if decision.continues else winner.stop_reason or _unnamed(decision)
+    return ContinuationOutcome(decision, winner.criterion, reason, evaluations)
+
+
+def _unnamed(decision: ContinuationDecision) -> StopReason:
+    """What a stop means where the criterion that decided names no reason of its own."""
+    forbidden = decision is ContinuationDecision.FORBID_CONTINUATION
+    return StopReason.GUARD_FORBADE if forbidden else StopReason.COMPLETED
