@@ -11,7 +11,7 @@ import pytest
 import whyloop
 
 WHYLOOP = """
-Agent AgentBuilder AgentErrorContextResolver AgentState AgentStatus Backoff Block CanResolveErrorContext
+Agent AgentBuilder AgentErrorContextResolver AgentState AgentStatus Backoff Block Budget CanResolveErrorContext
 CanSerializeAgentState ContinuationCriteria ContinuationDecision ContinuationEvaluation
 ContinuationOutcome CumulativeExecutionTimeLimit ErrorContext ErrorHandlingDecision ErrorPolicy
 ErrorPolicyCriterion ErrorType Execution ExecutionTimeLimit Failure FilePart FinishReason

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         CanResolveErrorContext as CanResolveErrorContext,
     )
     from whyloop.rules.error_policy import ErrorPolicy as ErrorPolicy
+    from whyloop.values.budget import Budget as Budget
     from whyloop.values.continuation import (
         ContinuationDecision as ContinuationDecision,
         ContinuationEvaluation as ContinuationEvaluation,
@@ -105,6 +106,7 @@ _HOMES = {
     "whyloop.rules.continuation.time_limits": ("CumulativeExecutionTimeLimit", "ExecutionTimeLimit"),
     "whyloop.rules.error_context": ("AgentErrorContextResolver", "CanResolveErrorContext"),
     "whyloop.rules.error_policy": ("ErrorPolicy",),
+    "whyloop.values.budget": ("Budget",),
     "whyloop.values.continuation": (
         "ContinuationDecision",
         "ContinuationEvaluation",

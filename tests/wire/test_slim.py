@@ -160,7 +160,7 @@ def test_metadata_can_be_left_out() -> None:
 
 
 def test_parts_survive() -> None:
-    parts = [
+    parts: list[TextPart | ImagePart | FilePart] = [
         TextPart("What is this?"),
         ImagePart(data="aGVsbG8=", media_type="image/png"),
         FilePart(url="https://example.com/a.pdf", name="a.pdf"),

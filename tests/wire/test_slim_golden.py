@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.golden.fixed_run import GOLDEN, fixed_run
-from tests.support import assert_complete_history, assert_readable, scripted
+from tests.support import assert_complete_history, scripted
 from whyloop import AgentState, AgentStatus, SlimAgentStateSerializer, SlimSerializationConfig
 
 CONFIGS = {
@@ -51,7 +51,7 @@ async def test_a_snapshot_of_version_1_can_be_read_and_run(name: str) -> None:
     assert state.execution.active_seconds == 0.25
     assert state.state_info.cumulative_execution_seconds == 0.75
     assert_complete_history(state.messages)
-    assert "closed for today" in assert_readable(state)
+    assert "closed for today" in state.explain()
     assert (await scripted("Yes.").run("Still there?", state=state)).last_response == "Yes."
     assert (await scripted("Done.").resume(state)).status is AgentStatus.COMPLETED
 

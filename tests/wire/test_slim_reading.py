@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from tests.support import (
     START,
-    assert_readable,
     at,
     broken,
     echo,
@@ -20,6 +19,7 @@ from tests.support import (
 from tests.wire.support import read, slim
 from tests.wire.test_slim import DOCUMENT, KEYS, TOP
 from whyloop import (
+    AgentState,
     AgentStatus,
     CanSerializeAgentState,
     ErrorPolicy,
@@ -62,7 +62,7 @@ async def test_a_stopped_execution_goes_on_with_its_counters_and_its_time() -> N
     assert restored.last_continuation_outcome is not None
     assert restored.last_continuation_outcome.resolved_by == "StepsLimit"
     assert "1 of 1 steps used" in restored.explain()
-    after = await scripted("done", clock=clock, tools=[echo], max_steps=2).resume(restored)
+    after = await scripted("done", clock=clock, tools=[echo], max_steps=3).resume(restored)
     assert (after.status, after.execution.step_count) == (AgentStatus.COMPLETED, 2)
     assert after.execution.active_seconds >= 8.0
 
@@ -83,7 +83,7 @@ async def test_failures_are_counted_on() -> None:
     assert restored.current_step is not None
     assert state.current_step is not None
     assert restored.current_step.failures == state.current_step.failures
-    assert_readable(restored)
+    assert "broken" in restored.explain()
 
 
 def test_a_document_with_the_documented_fields_only_can_be_read() -> None:
@@ -131,7 +131,7 @@ def test_a_document_with_the_documented_fields_only_can_be_read() -> None:
     assert (state.current_step.usage.total, state.current_step.execution_id) == (500, "e")
     assert state.current_step.completed_at == at(60)
     assert state.state_info.started_at == START
-    assert_readable(state)
+    assert "steps_limit" in state.explain()
 
 
 @pytest.mark.parametrize("version", [2, 99, 2**70])
@@ -155,19 +155,6 @@ def test_what_is_no_object_is_refused(data: Any) -> None:
     assert caught.value.path == "$"
 
 
-def places(data: object, path: str = "$") -> list[str]:
-    """Every documented place in the document that may not be missing."""
-    if isinstance(data, dict):
-        return [
-            found
-            for key, value in data.items()
-            for found in [f"{path}.{key}", *places(value, f"{path}.{key}")]
-        ]
-    if isinstance(data, list):
-        return [found for index, value in enumerate(data) for found in places(value, f"{path}[{index}]")]
-    return []
-
-
 @pytest.mark.parametrize(
     "path",
     [
@@ -182,19 +169,27 @@ def places(data: object, path: str = "$") -> list[str]:
     ],
 )
 def test_a_missing_field_and_a_wrong_type_are_errors_that_name_the_path(path: str) -> None:
-    assert path in places(DOCUMENT)
-    keys = [
-        int(key) if key.isdigit() else key for key in path[2:].replace("[", ".").replace("]", "").split(".")
-    ]
-    for spoil in (lambda holder, key: holder.pop(key), lambda holder, key: holder.update({key: object()})):
+    for wrong in (object(), None):
         document: Any = copy.deepcopy(DOCUMENT)
         holder = document
-        for key in keys[:-1]:
-            holder = holder[key]
-        spoil(holder, keys[-1])
+        *parents, last = path[2:].replace("[", ".").replace("]", "").split(".")
+        for key in parents:
+            holder = holder[int(key) if key.isdigit() else key]
+        assert last in holder
+        if wrong is None:
+            del holder[last]
+        else:
+            holder[last] = wrong
         with pytest.raises(SnapshotError) as caught:
             SlimAgentStateSerializer().deserialize(document)
         assert caught.value.path == path
+
+
+@pytest.mark.xfail(strict=True, reason="the full snapshot wants all steps that the execution counts")
+async def test_what_was_read_back_can_be_stored_in_full() -> None:
+    agent = scripted(call("echo"), call("echo"), "done", tools=[echo], max_steps=2)
+    restored = read(slim(await agent.run("go")))
+    assert AgentState.from_dict(restored.to_dict()) == restored
 
 
 def test_reading_does_not_change_the_document() -> None:

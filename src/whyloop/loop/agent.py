@@ -31,6 +31,7 @@ from whyloop.loop.world import LocalWorld, SystemClock
 from whyloop.rules.backoff import Backoff
 from whyloop.rules.continuation.criterion import CriterionLike
 from whyloop.rules.error_policy import ErrorPolicy
+from whyloop.values.budget import Budget
 from whyloop.values.execution import Execution, StateInfo
 from whyloop.values.messages import Message, Part
 from whyloop.values.state import AgentState, AgentStatus
@@ -102,15 +103,18 @@ class Agent:
         """Work on a query until the criteria say stop; with a state, as the next query of that session."""
         return await self.final_step(self.start(query, state=state))
 
-    async def resume(self, state: AgentState) -> AgentState:
-        """Go on with an execution that was paused, stopped, failed or interrupted."""
-        return await self.final_step(self.restart(state))
+    async def resume(self, state: AgentState, *, grant: Budget | None = None) -> AgentState:
+        """Go on with an execution that was paused, stopped, failed or interrupted.
+
+        A limit that is used up forbids it still, unless more is granted.
+        """
+        return await self.final_step(self.restart(state, grant=grant))
 
     def run_sync(self, query: Query, *, state: AgentState | None = None) -> AgentState:
         return _run_sync("run", lambda: self.run(query, state=state))
 
-    def resume_sync(self, state: AgentState) -> AgentState:
-        return _run_sync("resume", lambda: self.resume(state))
+    def resume_sync(self, state: AgentState, *, grant: Budget | None = None) -> AgentState:
+        return _run_sync("resume", lambda: self.resume(state, grant=grant))
 
     # Step by step
 
@@ -132,7 +136,7 @@ class Agent:
             )
         return state.with_query(message, execution_id=execution_id, now=now)
 
-    def restart(self, state: AgentState) -> AgentState:
+    def restart(self, state: AgentState, *, grant: Budget | None = None) -> AgentState:
         """The state from which an execution goes on; refused where there is nothing left to do."""
         if state.status is AgentStatus.COMPLETED:
             raise NotResumableError(
@@ -141,7 +145,7 @@ class Agent:
             )
         if not state.messages:
             raise NotResumableError("this session has no query yet: start with run(text, state=state)")
-        return state.resumed(self._kit.world.now())
+        return state.resumed(self._kit.world.now(), grant)
 
     def has_next_step(self, state: AgentState) -> bool:
         return state.status is _IN_PROGRESS or state.status is _PENDING

@@ -7,6 +7,7 @@ from datetime import datetime
 import msgspec
 from msgspec import Struct
 
+from whyloop.values.budget import Budget
 from whyloop.values.failure import FailureTally
 from whyloop.values.ids import new_id
 from whyloop.values.times import Count, Moment, Seconds, utc_now
@@ -18,6 +19,7 @@ class Execution(Struct, frozen=True, gc=False):
 
     Active: models and tools at work. Waiting: stopped or paused, until a person resumed it.
     Backoff: waiting out a provider. Wall: from the query to the last thing that happened.
+    `granted` is what a person allowed on top of the limits.
     """
 
     id: str = msgspec.field(default_factory=new_id)
@@ -30,6 +32,7 @@ class Execution(Struct, frozen=True, gc=False):
     waiting_seconds: Seconds = 0.0
     backoff_seconds: Seconds = 0.0
     resumes: Count = 0
+    granted: Budget | None = None
     stop_request: str | None = None
 
     @property

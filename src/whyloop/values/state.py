@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from whyloop.values import plain
+from whyloop.values.budget import Budget
 from whyloop.values.continuation import ContinuationOutcome, StopReason
 from whyloop.values.execution import Execution, StateInfo
 from whyloop.values.failure import ErrorHandlingDecision
@@ -125,9 +126,10 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
             execution_started_at=now,
         )
 
-    def resumed(self, now: datetime) -> AgentState:
+    def resumed(self, now: datetime, grant: Budget | None = None) -> AgentState:
         """A person lets a paused, stopped or failed execution go on; counters stay as they are."""
         execution = self.execution
+        granted = execution.granted if grant is None else (execution.granted or Budget()) + grant
         waited = (now - (execution.updated_at or execution.started_at)).total_seconds()
         return replace(
             self,
@@ -137,6 +139,7 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
                 execution,
                 updated_at=now,
                 resumes=execution.resumes + 1,
+                granted=granted,
                 waiting_seconds=execution.waiting_seconds + max(0.0, waited),
                 stop_request=None,
             ),

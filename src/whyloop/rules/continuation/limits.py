@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from math import inf
 from typing import ClassVar, Literal
 
 from whyloop.errors import ConfigurationError
 from whyloop.rules.continuation.criterion import Criterion
+from whyloop.values.budget import Budget
 from whyloop.values.continuation import ContinuationDecision, ContinuationEvaluation, StopReason
 from whyloop.values.state import AgentState
 
@@ -37,11 +39,23 @@ class Limit(Criterion):
         self._name = name
         self._of_session = scope == "session"
 
-    def _compare(self, used: float, words: str) -> ContinuationEvaluation:
+    @abstractmethod
+    def share(self, granted: Budget) -> float:
+        """How much of a grant is for what this limit counts."""
+
+    def granted(self, state: AgentState) -> float:
+        """How much a person has allowed on top of the limit."""
+        granted = state.execution.granted
+        return 0 if granted is None else self.share(granted)
+
+    def _compare(self, state: AgentState, used: float, words: str) -> ContinuationEvaluation:
         """The evaluation that follows from how much is used."""
-        limit = self.limit
+        limit, more = self.limit, 0 if state.execution.granted is None else self.granted(state)
         if self._of_session:
             words += " in this session"
+        if more:
+            limit += more
+            words += f", {more:g} more were granted"
         if used < limit:
             context = {"used": used, "limit": limit, "remaining": limit - used}
             return ContinuationEvaluation(self._name, _ALLOW, words, context)
@@ -75,7 +89,10 @@ class StepsLimit(CountLimit):
 
     def explain(self, state: AgentState) -> ContinuationEvaluation:
         used = len(state.steps) if self._of_session else state.execution.step_count
-        return self._compare(used, f"{used:,} {self._words}")
+        return self._compare(state, used, f"{used:,} {self._words}")
+
+    def share(self, granted: Budget) -> int:
+        return granted.steps
 
 
 class TokenUsageLimit(CountLimit):
@@ -86,4 +103,7 @@ class TokenUsageLimit(CountLimit):
 
     def explain(self, state: AgentState) -> ContinuationEvaluation:
         used = (state.usage if self._of_session else state.execution.usage).total
-        return self._compare(used, f"{used:,} {self._words}")
+        return self._compare(state, used, f"{used:,} {self._words}")
+
+    def share(self, granted: Budget) -> int:
+        return granted.tokens

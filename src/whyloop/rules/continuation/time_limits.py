@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from whyloop.rules.continuation.limits import Limit, Scope
+from whyloop.values.budget import Budget
 from whyloop.values.continuation import ContinuationEvaluation, StopReason
 from whyloop.values.state import AgentState
 from whyloop.values.times import utc_now
@@ -28,10 +29,15 @@ class ExecutionTimeLimit(Limit):
         now = state.execution.updated_at or utc_now()
         # A clock that was set back has not used anything.
         used = max(0.0, (now - self._started_at(state)).total_seconds())
-        return self._compare(used, f"{used:.1f} {self._words}")
+        return self._compare(state, used, f"{used:.1f} {self._words}")
 
     def deadline(self, state: AgentState, now: datetime) -> datetime:
-        return self._started_at(state) + self._duration
+        deadline = self._started_at(state) + self._duration
+        more = self.granted(state)
+        return deadline + timedelta(seconds=more) if more else deadline
+
+    def share(self, granted: Budget) -> float:
+        return granted.seconds
 
     def _started_at(self, state: AgentState) -> datetime:
         started = None if self._of_session else state.execution_started_at
@@ -45,10 +51,13 @@ class CumulativeExecutionTimeLimit(Limit):
 
     def explain(self, state: AgentState) -> ContinuationEvaluation:
         used = self._worked(state)
-        return self._compare(used, f"{used:.1f} of {self.limit:g} s of work used")
+        return self._compare(state, used, f"{used:.1f} of {self.limit:g} s of work used")
 
     def deadline(self, state: AgentState, now: datetime) -> datetime:
-        return now + timedelta(seconds=self.limit - self._worked(state))
+        return now + timedelta(seconds=self.limit + self.granted(state) - self._worked(state))
+
+    def share(self, granted: Budget) -> float:
+        return granted.seconds
 
     def _worked(self, state: AgentState) -> float:
         if self._of_session:
