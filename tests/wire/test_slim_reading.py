@@ -8,14 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.support import (
-    START,
-    at,
-    broken,
-    echo,
-    requests_of,
-    scripted,
-)
+from tests.support import START, at, broken, echo, requests_of, scripted
 from tests.wire.support import read, slim
 from tests.wire.test_slim import DOCUMENT, KEYS, TOP
 from whyloop import (

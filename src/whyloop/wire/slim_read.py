@@ -79,6 +79,7 @@ def _execution(slim: SlimExecution) -> Execution:
         waiting_seconds=slim.waiting_seconds,
         backoff_seconds=slim.backoff_seconds,
         resumes=slim.resumes,
+        granted=slim.granted,
         stop_request=slim.stop_request,
     )
 

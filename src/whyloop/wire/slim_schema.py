@@ -4,7 +4,7 @@ Fields without a default are always there. Those with one are written where they
 are what a state needs beyond the rest to be run again just as it would have been:
 
 - `execution`: `usage` and `failures` of the execution, the seconds spent waiting and in backoff, how often
-  it was resumed, and the words of a request to stop;
+  it was resumed, what was granted to it, and the words of a request to stop;
 - a step: when it began and ended, its execution if that is an earlier one, which of the snapshot's messages
   are its own, its `failures`, what `interrupted` it, the `source` of the answer, and in `steps` its
   `continuation`;
@@ -22,6 +22,7 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
+from whyloop.values.budget import Budget
 from whyloop.values.continuation import ContinuationDecision, ContinuationEvaluation, StopReason
 from whyloop.values.execution import StateInfo
 from whyloop.values.failure import Failure, FailureTally
@@ -61,6 +62,7 @@ class SlimExecution(Struct, frozen=True, omit_defaults=True):
     waiting_seconds: Seconds = 0.0
     backoff_seconds: Seconds = 0.0
     resumes: Count = 0
+    granted: Budget | None = None
     stop_request: str | None = None
 
 

@@ -196,6 +196,7 @@ def _execution(execution: Execution, stop_request: str | None) -> SlimExecution:
         waiting_seconds=execution.waiting_seconds,
         backoff_seconds=execution.backoff_seconds,
         resumes=execution.resumes,
+        granted=execution.granted,
         stop_request=stop_request,
     )
 
