@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from whyloop.models.sse import EventParser
+from whyloop.models.visible import VisibleText
 from whyloop.models.wire import StreamReader, WireFormat
 from whyloop.values.messages import Message, MessageRole
 from whyloop.values.model import ModelResponse
@@ -87,8 +88,9 @@ def streamed(reader: StreamReader, chunks: list[bytes]) -> tuple[ModelResponse, 
     """The response that a stream in these chunks amounts to, and the text shown on the way."""
     parser = EventParser()
     events = [event for chunk in chunks for event in parser.feed(chunk)] + parser.close()
-    shown = "".join(delta.text for event in events for delta in reader.read(event.name, event.data))
-    return reader.finish(), shown
+    visible = VisibleText()
+    deltas = [delta for event in events for delta in reader.read(event.name, event.data)]
+    return reader.finish(), "".join([visible.add(delta.text) for delta in deltas])
 
 
 def cuts(body: bytes) -> Iterator[list[bytes]]:

@@ -259,13 +259,3 @@ def test_a_stream_that_stops_short() -> None:
         read(candidate({"text": "Hello "}, word=None))
     with pytest.raises(ResponseValidationError):
         read()
-
-
-def test_the_first_words_wait_until_they_are_language() -> None:
-    reader = GeminiContent().reader()
-
-    def shown(text: str) -> str:
-        data = json.dumps(candidate({"text": text}, word=None)).encode()
-        return "".join(delta.text for delta in reader.read("", data))
-
-    assert [shown(text) for text in ("", "  <", "b> bold", " {")] == ["", "", "  <b> bold", " {"]

@@ -149,7 +149,7 @@ def test_tagged_content_that_repeats_the_call_is_never_shown() -> None:
 def test_words_beside_a_call_are_shown_at_once() -> None:
     call = asked(piece("{}", "weather", index=0, id="a"))
     response, shown = read(said("Let me "), said("see: {"), call, said(word="tool_calls"))
-    assert (response.text, shown) == ("Let me see: {", "Let me see: {")
+    assert (response.text, shown) == ("Let me see: {", "Let me see: ")
 
 
 def test_json_without_a_call_is_text_in_the_end() -> None:

@@ -178,7 +178,6 @@ def test_a_missing_field_and_a_wrong_type_are_errors_that_name_the_path(path: st
         assert caught.value.path == path
 
 
-@pytest.mark.xfail(strict=True, reason="the full snapshot wants all steps that the execution counts")
 async def test_what_was_read_back_can_be_stored_in_full() -> None:
     agent = scripted(call("echo"), call("echo"), "done", tools=[echo], max_steps=2)
     restored = read(slim(await agent.run("go")))

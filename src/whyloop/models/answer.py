@@ -6,16 +6,14 @@ from collections.abc import Iterable
 
 from whyloop.errors import ResponseValidationError
 from whyloop.models.sse import EventParser, ServerEvent
+from whyloop.models.tidy import tidied
+from whyloop.models.visible import VisibleText
 from whyloop.models.wire import WireFormat
 from whyloop.values.model import ModelResponse, TextDelta
 from whyloop.values.text import shortened
 
 # Far more than any answer, and little enough for one that never ends to do no harm.
 MAX_RESPONSE_BYTES = 64 * 1024 * 1024
-
-# The last events of the wire formats that have one; hosts are known to leave the connection open after it.
-_LAST_DATA = b"[DONE]"
-_LAST_NAMES = frozenset({"message_stop", "response.completed", "response.incomplete"})
 
 _DOCUMENT_STARTS = (b"{", b"[", b"<")
 _EVENT_STARTS = (b"data:", b"event:", b":")
@@ -27,7 +25,7 @@ class Answer:
     Hosts are not always right about which of the two they send, so its first bytes are looked at.
     """
 
-    def __init__(self, wire: WireFormat, content_type: str) -> None:
+    def __init__(self, wire: WireFormat, content_type: str, *, tools: bool = True) -> None:
         self._wire = wire
         self._parser = EventParser()
         self._reader = wire.reader()
@@ -35,6 +33,8 @@ class Answer:
         self._waiting: list[bytes] = []
         self._size = 0
         self._shown = 0
+        # Where no tools were offered nothing can be a call, and all text is shown as it comes.
+        self._visible = VisibleText() if tools else None
         self.ended = False
 
     def feed(self, chunk: bytes) -> list[TextDelta]:
@@ -59,6 +59,7 @@ class Answer:
         else:
             deltas += self._read([*self._parser.feed(rest), *self._parser.close()])
             complete = self._reader.finish()
+        complete = tidied(complete)
         # What was held back until it was clear that it is language, or did not come in pieces.
         if unseen := complete.text[self._shown :]:
             deltas.append(TextDelta(unseen))
@@ -74,10 +75,12 @@ class Answer:
         for event in events:
             if self.ended:
                 break
-            deltas += self._reader.read(event.name, event.data)
-            self.ended = event.data == _LAST_DATA or event.name in _LAST_NAMES
-        for delta in deltas:
-            self._shown += len(delta.text)
+            for delta in self._reader.read(event.name, event.data):
+                text = delta.text if self._visible is None else self._visible.add(delta.text)
+                if text:
+                    deltas.append(TextDelta(text))
+                    self._shown += len(text)
+            self.ended = self._reader.ended
         return deltas
 
     def _document(self, body: bytes) -> ModelResponse:

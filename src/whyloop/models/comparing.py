@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from whyloop.models.secrets import REMOVED
 from whyloop.values.messages import Message
+from whyloop.values.secrets import REMOVED
 from whyloop.values.text import shortened
 
 Described = list[tuple[str, str]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from math import isfinite
@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from whyloop.errors import ModelError, RateLimitError, RequestTimeoutError
+from whyloop.models.secrets import without_secrets
 from whyloop.values.text import shortened
 
 _BUSY = frozenset({429, 498, 503, 529})
@@ -22,29 +23,41 @@ _BUSY_WORDS = re.compile(
 _LATE_WORDS = re.compile(r"time.?out|timed out|deadline", re.IGNORECASE)
 _DELAY = re.compile(r"^(\d+(?:\.\d+)?)s$")
 _REQUEST_IDS = ("x-request-id", "request-id", "x-goog-request-id", "cf-ray")
+_MOST = 100_000  # No words are longer than this before they are shortened.
 
 
-def http_error(status: int, headers: Mapping[str, str], body: bytes) -> ModelError:
+def http_error(
+    status: int, headers: Mapping[str, str], body: bytes, secrets: Iterable[str] = ()
+) -> ModelError:
     """The error for a response that is not a success; header names are in lower case."""
     document = _decoded(body)
-    told = _words(document)
-    words = told or shortened(body.decode("utf-8", "replace"), 300) or "no explanation was given"
-    message = f"HTTP {status}: {words}"
-    request_id = next((headers[name] for name in _REQUEST_IDS if name in headers), None)
-    if request_id is None and isinstance(document, dict) and isinstance(document.get("request_id"), str):
-        request_id = document["request_id"]
-    retry_after = retry_after_seconds(headers)
-    if retry_after is None:
-        retry_after = _retry_info(document)
-    kind = _kind(status, f"{told} {_type_in(document)}")
-    return kind(message, status=status, request_id=request_id, retry_after=retry_after)
+    # Secrets go before anything is cut: half a key is not found any more, and is still half a key.
+    told = shortened(without_secrets(_words(document), secrets), 500)
+    page = shortened(without_secrets(body.decode("utf-8", "replace"), secrets), 300)
+    request_id, retry_after = request_id_in(headers), retry_after_seconds(headers)
+    return _kind(status, f"{told} {_type_in(document)}")(
+        f"HTTP {status}: {told or page or 'no explanation was given'}",
+        status=status,
+        request_id=_request_id(document) if request_id is None else request_id,
+        retry_after=_retry_info(document) if retry_after is None else retry_after,
+    )
 
 
 def stream_error(document: Any) -> ModelError:
-    """The error for a failure that is told inside a stream that began well."""
-    words = _words(document) or shortened(str(document), 300)
+    """The error for a failure that is told inside a stream that began well.
+
+    Its words are whole: whoever knows the secrets takes them out and then shortens what is left.
+    """
+    words = _words(document) or str(document)[:_MOST]
     status = _status_in(document)
-    return _kind(status or 0, f"{words} {_type_in(document)}")(words, status=status)
+    return _kind(status or 0, f"{words} {_type_in(document)}")(
+        words, status=status, request_id=_request_id(document), retry_after=_retry_info(document)
+    )
+
+
+def request_id_in(headers: Mapping[str, str]) -> str | None:
+    """What the provider calls this request; header names are in lower case."""
+    return next((headers[name] for name in _REQUEST_IDS if name in headers), None)
 
 
 def retry_after_seconds(headers: Mapping[str, str]) -> float | None:
@@ -108,7 +121,7 @@ def _error_in(document: Any) -> Any:
 def _words(document: Any) -> str:
     error = _error_in(document)
     if isinstance(error, str):
-        return shortened(error, 500)
+        return error[:_MOST]
     if not isinstance(error, dict):
         return ""
     words = error.get("message") or error.get("detail") or error.get("msg")
@@ -116,7 +129,7 @@ def _words(document: Any) -> str:
         words = msgspec.json.encode(words).decode()
     raw = error.get("metadata", {}).get("raw") if isinstance(error.get("metadata"), dict) else None
     both = f"{words}: {raw}" if words and isinstance(raw, str) else words
-    return shortened(str(both), 500) if both else ""
+    return str(both)[:_MOST] if both else ""
 
 
 def _type_in(document: Any) -> str:
@@ -132,6 +145,12 @@ def _status_in(document: Any) -> int | None:
     if isinstance(code, str) and code.isdigit():
         code = int(code)
     return code if isinstance(code, int) and not isinstance(code, bool) and 100 <= code < 600 else None
+
+
+def _request_id(document: Any) -> str | None:
+    """What the provider calls this request, where it says so beside the error."""
+    told = document.get("request_id") if isinstance(document, dict) else None
+    return told if isinstance(told, str) else None
 
 
 def _retry_info(document: Any) -> float | None:

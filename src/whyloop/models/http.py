@@ -19,10 +19,10 @@ from whyloop.errors import (
     WhyloopError,
 )
 from whyloop.models.answer import Answer
-from whyloop.models.failures import http_error
+from whyloop.models.failures import http_error, request_id_in, retry_after_seconds
 from whyloop.models.proxy import proxy_for, proxy_secrets
-from whyloop.models.secrets import header_secrets, without_secrets
-from whyloop.models.sessions import Slots, session_here
+from whyloop.models.secrets import header_secrets, without_cut_secrets, without_secrets
+from whyloop.models.sessions import Slots, close_here, session_here
 from whyloop.models.wire import Settings, WireFormat
 from whyloop.rules.classify import words_of
 from whyloop.values.model import ModelRequest, ModelResponse, TextDelta
@@ -37,6 +37,7 @@ LARGE_BYTES = 500_000
 ERROR_BODY_SECONDS = 5.0
 # Nor is the end of a response whose answer is complete; it only lets the connection be used again.
 ENDING_SECONDS = 0.2
+MAX_WORDS = 600  # Of an error, as much as anyone wants to read.
 
 
 class HttpModel:
@@ -60,10 +61,12 @@ class HttpModel:
     ) -> None:
         if not base_url.startswith(("http://", "https://")):
             raise ConfigurationError(f"{base_url!r} is no address: it starts with http:// or https://")
-        if not isinstance(timeout, int | float) or not timeout > 0:
+        if not isinstance(timeout, int | float) or isinstance(timeout, bool) or not timeout > 0:
             raise ConfigurationError(f"timeout is a number of seconds greater than zero, not {timeout!r}")
-        if max_concurrency is not None and max_concurrency < 1:
-            raise ConfigurationError(f"max_concurrency is at least 1, not {max_concurrency!r}")
+        if max_concurrency is not None and (type(max_concurrency) is not int or max_concurrency < 1):
+            raise ConfigurationError(
+                f"max_concurrency is a whole number, and at least 1, not {max_concurrency!r}"
+            )
         self.wire = wire
         self.settings = settings
         self.name = name or f"{wire.name}:{settings.model}"
@@ -90,6 +93,7 @@ class HttpModel:
         body = self.wire.encode(request, self.settings)
         session = await session_here()
         answered, failed = False, None
+        headers: dict[str, str] = {}
         ending: list[TextDelta | ModelResponse] = []
         async with self._slots.here():
             try:
@@ -101,10 +105,11 @@ class HttpModel:
                     proxy=self._proxy,
                     allow_redirects=False,
                 ) as response:
+                    headers = {name.lower(): value for name, value in response.headers.items()}
                     if not 200 <= response.status < 300:
-                        raise await _refusal(response)
+                        raise await self._refusal(response, headers)
                     answered = True
-                    answer = Answer(self.wire, response.headers.get("content-type", ""))
+                    answer = Answer(self.wire, headers.get("content-type", ""))
                     async for chunk in response.content.iter_any():
                         for delta in answer.feed(chunk):
                             yield delta
@@ -113,7 +118,7 @@ class HttpModel:
                             break
                     ending = answer.finish()
             except Exception as error:
-                failed = self._classified(error, answered=answered)
+                failed = self._classified(error, headers, answered=answered)
         if failed is not None:
             # Raised out here, so that it drags along nothing of the request and its headers.
             raise failed
@@ -121,13 +126,36 @@ class HttpModel:
         for item in ending:
             yield item
 
-    def _classified(self, error: Exception, *, answered: bool) -> Exception:
+    async def close(self) -> None:
+        """Close the connections of the running event loop, which all models on it share.
+
+        Only a loop that is closed by hand needs it: `asyncio.run` and `run_sync` clean up themselves.
+        """
+        await close_here()
+
+    async def _refusal(self, response: aiohttp.ClientResponse, headers: Mapping[str, str]) -> ModelError:
+        """The error that a response without success amounts to."""
+        if 300 <= response.status < 400 and "location" in headers:
+            where = shortened(without_secrets(headers["location"], self.secrets), 200)
+            # The key is for the host that was named, not for whoever that host points to.
+            words = f"HTTP {response.status}: the address has moved to {where}; no redirect is followed"
+            return ModelError(words, status=response.status)
+        return http_error(response.status, headers, await _error_body(response), self.secrets)
+
+    def _classified(self, error: Exception, headers: Mapping[str, str], *, answered: bool) -> Exception:
         """The error that a policy can act on, with every secret taken out of its words."""
         match error:
             case WhyloopError():
                 told: WhyloopError = error
             case TimeoutError():
                 told = RequestTimeoutError(f"{self.name} gave no complete answer within {self._timeout:g} s")
+            case aiohttp.ClientHttpProxyError():
+                told = ModelError(
+                    f"{self.name}: the proxy answered HTTP {error.status}: {error.message}", status=error.status
+                )
+            case aiohttp.ClientResponseError():
+                # What the client could not make out; its status is the client's own invention.
+                told = ResponseValidationError(f"{self.name}: the response cannot be read: {error.message}")
             case aiohttp.ClientError() | OSError() if answered:
                 told = ResponseValidationError(f"{self.name}: the response was cut off: {_words(error)}")
             case _ if answered:
@@ -138,19 +166,24 @@ class HttpModel:
                 told = ModelError(f"{self.name}: the connection was lost before an answer: {_words(error)}")
             case _:
                 return error
-        told.args = (without_secrets(str(told), self.secrets), *told.args[1:])
+        if isinstance(told, ModelError):
+            self._complete(told, headers)
+        told.args = (self._shown(str(told)), *told.args[1:])
         return told.with_traceback(None)
 
+    def _complete(self, error: ModelError, headers: Mapping[str, str]) -> None:
+        """Fill in what only the headers tell, also of an error inside a response that began well."""
+        if error.request_id is None:
+            error.request_id = request_id_in(headers)
+        if error.request_id is not None:
+            error.request_id = self._shown(error.request_id)
+        if error.retry_after is None and not isinstance(error, ResponseValidationError):
+            error.retry_after = retry_after_seconds(headers)
 
-async def _refusal(response: aiohttp.ClientResponse) -> ModelError:
-    """The error that a response without success amounts to."""
-    headers = {name.lower(): value for name, value in response.headers.items()}
-    if 300 <= response.status < 400 and "location" in headers:
-        where = shortened(headers["location"], 200)
-        # The key is for the host that was named, not for whoever that host points to.
-        words = f"HTTP {response.status}: the address has moved to {where}; no redirect is followed"
-        return ModelError(words, status=response.status)
-    return http_error(response.status, headers, await _error_body(response))
+    def _shown(self, words: str) -> str:
+        """The words without secrets, and only then shortened."""
+        without = without_cut_secrets(without_secrets(words, self.secrets), self.secrets)
+        return shortened(without, MAX_WORDS)
 
 
 async def _error_body(response: aiohttp.ClientResponse) -> bytes:
@@ -179,10 +212,10 @@ def _words(error: Exception) -> str:
             words = cause.strerror or str(cause)
             if cause.errno and words.startswith("Connect call failed"):
                 words = os.strerror(cause.errno)
-            return f"{error.host}:{error.port}: {shortened(words, 200)}"
+            return f"{error.host}:{error.port}: {words}"
         case aiohttp.ClientPayloadError() if "not completed" in str(error):
             return "the connection ended before the response did"
-    return shortened(str(error) or type(error).__name__, 300)
+    return str(error) or type(error).__name__
 
 
 def _checked(headers: Mapping[str, str]) -> dict[str, str]:

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from whyloop.values.messages import FilePart, ImagePart, ToolCall
-
-_FENCE = re.compile(r"^```(?:json|tool_call)?\s*(.*?)\s*```$", re.DOTALL)
-_TAGGED = re.compile(r"<(tool_calls?)>\s*(.*?)\s*</\1>", re.DOTALL)
-_DECODER = json.JSONDecoder()
-_LOOKS_LIKE_A_CALL = ("{", "[", "`", "<tool_call")
 
 
 def new_call_id() -> str:
@@ -60,49 +52,3 @@ def arguments_of(value: Any) -> Any:
     if value is None:
         return {}
     return ToolCall.parse_arguments(value if isinstance(value, str) else msgspec.json.encode(value))
-
-
-def may_be_a_call(text: str) -> bool:
-    """True for the beginning of a text that could turn out to be a tool call written out as text."""
-    start = text.lstrip()
-    return start.startswith(_LOOKS_LIKE_A_CALL) or "<tool_call".startswith(start)
-
-
-def without_calls(text: str, calls: Sequence[ToolCall]) -> str:
-    """The text without what only repeats the tool calls: arguments are never shown as language."""
-    if not calls or not text:
-        return text
-    kept = _TAGGED.sub(lambda tagged: "" if _only_repeats(tagged[2], calls) else tagged[0], text)
-    if may_be_a_call(kept) and _only_repeats(kept, calls):
-        return ""
-    return text if kept == text else kept.rstrip()
-
-
-def _only_repeats(text: str, calls: Sequence[ToolCall]) -> bool:
-    """True if there is nothing in the text but JSON documents, each of them one of the calls."""
-    inner = text.strip()
-    if match := _FENCE.match(inner):
-        inner = match[1].strip()
-    entries: list[Any] = []
-    while inner:
-        try:
-            said, end = _DECODER.raw_decode(inner)
-        except (ValueError, RecursionError):
-            return False
-        entries += said if isinstance(said, list) else [said]
-        inner = inner[end:].strip()
-    return bool(entries) and all(_repeats(entry, calls) for entry in entries)
-
-
-def _repeats(entry: Any, calls: Sequence[ToolCall]) -> bool:
-    if not isinstance(entry, dict):
-        return False
-    function = entry["function"] if isinstance(entry.get("function"), dict) else entry
-    named = function.get("name")
-    given = function.get("arguments", function.get("parameters", function.get("input")))
-    for call in calls:
-        if entry == call.arguments:
-            return True
-        if named == call.name and (given is None or arguments_of(given) == call.arguments):
-            return True
-    return False

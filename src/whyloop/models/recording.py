@@ -17,7 +17,7 @@ from whyloop.errors import ConfigurationError, ModelError, ScriptError, Snapshot
 from whyloop.loop.ports import Model
 from whyloop.models.asking import asked, name_of, secrets_of
 from whyloop.models.comparing import as_json, described, difference, last_words
-from whyloop.models.secrets import without_secrets
+from whyloop.models.secrets import cleaned, without_secrets
 from whyloop.values.messages import Message
 from whyloop.values.model import ModelRequest, ModelResponse, TextDelta
 from whyloop.values.text import counted
@@ -90,12 +90,20 @@ class RecordingModel:
             list(request.messages),
             [spec.name for spec in request.tools],
             request.instructions,
-            chunks,
+            self._safe(chunks),
             response,
             error,
         )
+        # Text by text, and not as JSON: there, the n of a line's end would stand right before a key.
+        document = cleaned(msgspec.json.decode(msgspec.json.encode(exchange)), self.secrets)
         with self.path.open("a", encoding="utf-8") as file:
-            file.write(without_secrets(as_json(exchange), self.secrets) + "\n")
+            file.write(as_json(document) + "\n")
+
+    def _safe(self, chunks: list[str]) -> list[str]:
+        """The pieces as they came, or in one if a secret could be put together from them."""
+        whole = "".join(chunks)
+        safe = without_secrets(whole, self.secrets)
+        return chunks if safe == whole else [safe]
 
 
 class ReplayModel:

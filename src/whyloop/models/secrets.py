@@ -4,25 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import msgspec
 
-REMOVED = "[removed]"
+from whyloop.values.secrets import PATTERNS, REMOVED
 
-# What looks like a credential, whoever it belongs to. No pattern reaches across a quotation mark:
-# the text may be JSON, and is to stay JSON.
-_PATTERNS = (
-    re.compile(
-        r"\b(?:sk|pk|rk|gsk|xai|csk|hf|ghp|gho|ghs|github_pat|glpat|xox[abprs])[-_][A-Za-z0-9_-]{16,}"
-    ),
-    re.compile(r"\bAIza[A-Za-z0-9_-]{30,}"),
-    re.compile(r"\bAKIA[A-Z0-9]{16}\b"),
-    re.compile(r"\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{5,}"),
-    re.compile(r"(?<=Bearer )[A-Za-z0-9._~+/-]{12,}=*"),
-    re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----[^\"]*?-----END [A-Z ]*PRIVATE KEY-----"),
-)
 _TELLING_HEADER = re.compile(r"authorization|api-?key|token|secret|cookie", re.IGNORECASE)
 _SHORTEST = 8  # Less than this is found in ordinary text, and gives nothing away.
+_TELLING = 4  # The beginning of a secret, as long as this, is more than chance.
 
 
 def without_secrets(text: str, known: Iterable[str] = ()) -> str:
@@ -31,9 +21,30 @@ def without_secrets(text: str, known: Iterable[str] = ()) -> str:
         for form in {secret, msgspec.json.encode(secret).decode()[1:-1]}:
             if form:
                 text = text.replace(form, REMOVED)
-    for pattern in _PATTERNS:
+    for pattern in PATTERNS:
         text = pattern.sub(REMOVED, text)
     return text
+
+
+def without_cut_secrets(text: str, known: Iterable[str]) -> str:
+    """The text with what is left of a known secret taken out, where the text was shortened amid it."""
+    for secret in known:
+        for size in range(len(secret) - 1, _TELLING - 1, -1):
+            text = text.replace(f"{secret[:size]}…", f"{REMOVED}…")
+    return text
+
+
+def cleaned(value: Any, known: Iterable[str] = ()) -> Any:
+    """A JSON document with secrets taken out of every text in it."""
+    known = tuple(known)
+    match value:
+        case str():
+            return without_secrets(value, known)
+        case list():
+            return [cleaned(item, known) for item in value]
+        case dict():
+            return {cleaned(key, known): cleaned(item, known) for key, item in value.items()}
+    return value
 
 
 def header_secrets(headers: Mapping[str, str]) -> list[str]:

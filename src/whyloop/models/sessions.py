@@ -31,6 +31,13 @@ async def session_here() -> aiohttp.ClientSession:
     return kept[0]
 
 
+async def close_here() -> None:
+    """Close the session of the event loop that is running, if it has one; the next request opens another."""
+    kept = _kept.pop(asyncio.get_running_loop(), None)
+    if kept is not None:
+        await kept[1].aclose()
+
+
 async def _opened() -> _Keeper:
     # How many requests are made at once is for the slots to say; cookies would tie one user's
     # requests to another's.

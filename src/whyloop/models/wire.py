@@ -32,7 +32,13 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 
 class StreamReader(Protocol):
-    """Puts a streamed response together, event by event."""
+    """Puts a streamed response together, event by event.
+
+    `ended` turns true with the last event: hosts are known to leave the connection open after it.
+    """
+
+    @property
+    def ended(self) -> bool: ...
 
     def read(self, event: str, data: bytes) -> Iterable[TextDelta]:
         """Take one server-sent event; what it adds to the visible text comes back."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from math import isfinite
-
 from msgspec import Struct
 
 from whyloop.errors import ConfigurationError
+
+LARGEST = 10**10
 
 
 class Budget(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -25,8 +25,8 @@ class Budget(Struct, frozen=True, gc=False, omit_defaults=True):
             whole = isinstance(value, int) or name == "seconds"
             if isinstance(value, bool) or not isinstance(value, int | float) or not whole:
                 raise ConfigurationError(f"a budget's {name} is a number, not {value!r}")
-            if not isfinite(value) or value < 0:
-                raise ConfigurationError(f"a budget's {name} is zero or more, not {value!r}")
+            if not 0 <= value <= LARGEST:
+                raise ConfigurationError(f"a budget's {name} is from zero to {LARGEST:,}")
 
     def __add__(self, other: Budget) -> Budget:
         return Budget(self.steps + other.steps, self.tokens + other.tokens, self.seconds + other.seconds)

@@ -87,6 +87,9 @@ class ContinuationEvaluation(Struct, frozen=True, gc=False):
         return cls(name, decision, f"{name} {decision.words}")
 
 
+_HANDLINGS = tuple(ErrorHandlingDecision)
+
+
 class ContinuationOutcome(Struct, frozen=True, gc=False):
     """Everything the criteria said after one step, and what it came to."""
 
@@ -108,7 +111,8 @@ class ContinuationOutcome(Struct, frozen=True, gc=False):
     def failure_evaluation(self) -> ContinuationEvaluation | None:
         """What the error policy said about a failure in this step; None if nothing failed."""
         for evaluation in self.evaluations:
-            if "handling" in evaluation.context and evaluation.context.get("consecutive_failures"):
+            handling = evaluation.context.get("handling")
+            if handling in _HANDLINGS and evaluation.context.get("consecutive_failures"):
                 return evaluation
         return None
 

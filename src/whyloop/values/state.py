@@ -82,7 +82,7 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
     @property
     def execution_steps(self) -> tuple[Step, ...]:
         """The steps of the current execution."""
-        return self.steps[len(self.steps) - self.execution.step_count :]
+        return self.steps[max(0, len(self.steps) - self.execution.step_count) :]
 
     @property
     def stop_reason(self) -> StopReason | None:

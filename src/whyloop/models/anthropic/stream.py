@@ -10,11 +10,8 @@ import msgspec
 from whyloop.errors import ResponseValidationError
 from whyloop.models.anthropic.response import build
 from whyloop.models.failures import stream_error
-from whyloop.models.parts import arguments_of, may_be_a_call
+from whyloop.models.parts import arguments_of
 from whyloop.values.model import ModelResponse, TextDelta
-
-_ENOUGH_TO_TELL = 100
-"""So many characters of a text say whether it may be a tool call written out."""
 
 
 class _PartialBlock:
@@ -70,9 +67,7 @@ class MessageStream:
         self._usage: dict[str, Any] = {}
         self._blocks: list[_PartialBlock] = []
         self._open: dict[Any, _PartialBlock] = {}
-        self._stopped = False
-        self._held: list[str] | None = []  # The first words, until it is clear that they are language.
-        self._beginning = ""
+        self.ended = False
 
     def read(self, event: str, data: bytes) -> Iterable[TextDelta]:
         if data == b"[DONE]":
@@ -94,25 +89,25 @@ class MessageStream:
             ) from None
 
     def finish(self) -> ModelResponse:
-        if not self._stopped or not self._message.get("stop_reason"):
+        if not self.ended or not self._message.get("stop_reason"):
             raise ResponseValidationError("the stream ended before the answer was complete")
         blocks = map(_PartialBlock.complete, self._blocks)
         return build({**self._message, "content": blocks, "usage": self._usage})
 
     def _take(self, kind: str, document: Mapping[str, Any]) -> Iterable[TextDelta]:
         if kind == "content_block_delta":
-            return self._show(self._open[document.get("index")].add(document["delta"]))
+            return _shown(self._open[document.get("index")].add(document["delta"]))
         if kind == "content_block_start":
             start = document["content_block"]
             block = self._open[document.get("index")] = _PartialBlock(start)
             self._blocks.append(block)
-            return self._show((start.get("text") or "") if start["type"] == "text" else "")
+            return _shown((start.get("text") or "") if start["type"] == "text" else "")
         if kind == "message_start":
             self._update(document["message"], document["message"].get("usage"))
         elif kind == "message_delta":
             self._update(document["delta"], document.get("usage"))
         elif kind == "message_stop":
-            self._stopped = True
+            self.ended = True
         # Pings and kinds of events that are yet to be invented say nothing about the answer.
         return ()
 
@@ -121,15 +116,6 @@ class MessageStream:
         self._message.update({key: value for key, value in fields.items() if value is not None})
         self._usage.update({key: value for key, value in (usage or {}).items() if value is not None})
 
-    def _show(self, text: str) -> Iterable[TextDelta]:
-        if not text:
-            return ()
-        if self._held is None:
-            return (TextDelta(text),)
-        self._held.append(text)
-        if len(self._beginning) < _ENOUGH_TO_TELL:
-            self._beginning += text
-        if may_be_a_call(self._beginning):
-            return ()
-        text, self._held = "".join(self._held), None
-        return (TextDelta(text),)
+
+def _shown(text: str) -> Iterable[TextDelta]:
+    return (TextDelta(text),) if text else ()

@@ -8,7 +8,6 @@ import msgspec
 
 from whyloop.errors import ResponseValidationError
 from whyloop.models.gemini.response import Answer
-from whyloop.models.parts import may_be_a_call
 from whyloop.values.model import ModelResponse, TextDelta
 
 
@@ -17,8 +16,11 @@ class ContentStream:
 
     def __init__(self) -> None:
         self._answer = Answer()
-        # The first words are held back until it is clear that they are language.
-        self._held: str | None = ""
+
+    @property
+    def ended(self) -> bool:
+        # What is still to come after the last piece, if anything, are counts.
+        return False
 
     def read(self, event: str, data: bytes) -> Iterable[TextDelta]:
         if data == b"[DONE]":
@@ -27,7 +29,7 @@ class ContentStream:
             document = msgspec.json.decode(data)
         except (msgspec.DecodeError, RecursionError):
             raise ResponseValidationError(f"a piece of the stream is no JSON: {data[:80]!r}") from None
-        text = self._shown(self._answer.take(document))
+        text = self._answer.take(document)
         return (TextDelta(text),) if text else ()
 
     def finish(self) -> ModelResponse:
@@ -35,12 +37,3 @@ class ContentStream:
         if not self._answer.finished:
             raise ResponseValidationError("the stream ended before the answer was complete")
         return response
-
-    def _shown(self, text: str) -> str:
-        if self._held is None or not text:
-            return text
-        self._held += text
-        if may_be_a_call(self._held):
-            return ""
-        text, self._held = self._held, None
-        return text

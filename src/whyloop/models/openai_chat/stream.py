@@ -11,7 +11,6 @@ from whyloop.errors import ResponseValidationError
 from whyloop.models.failures import stream_error
 from whyloop.models.openai_chat.partial_calls import PartialCalls
 from whyloop.models.openai_chat.response import build, texts_of
-from whyloop.models.visible import VisibleText
 from whyloop.values.model import ModelResponse, TextDelta
 
 
@@ -21,7 +20,8 @@ class ChatStream:
     def __init__(self) -> None:
         self._document: dict[str, Any] = {}
         self._message: dict[str, Any] = {}
-        self._text = VisibleText()
+        self._text: list[str] = []
+        self.ended = False
         self._reasoning: list[str] = []
         self._details: dict[Any, dict[str, Any]] = {}
         self._calls = PartialCalls()
@@ -29,6 +29,7 @@ class ChatStream:
 
     def read(self, event: str, data: bytes) -> Iterable[TextDelta]:
         if data == b"[DONE]":
+            self.ended = True
             return ()
         try:
             chunk = msgspec.json.decode(data)
@@ -54,7 +55,7 @@ class ChatStream:
             return build(
                 self._document,
                 message,
-                text=self._text.complete(),
+                text="".join(self._text),
                 reasoning=reasoning,
                 calls=self._calls.complete(),
                 word=self._word,
@@ -83,8 +84,10 @@ class ChatStream:
             self._calls.add({"index": "function_call", "function": older})
         text, thought = texts_of(delta.get("content"))
         self._reasoning.append(thought)
-        shown = self._text.add(text) if text else ""
-        return (TextDelta(shown),) if shown else ()
+        if not text:
+            return ()
+        self._text.append(text)
+        return (TextDelta(text),)
 
     def _take_extras(self, delta: Mapping[str, Any]) -> None:
         thought = delta.get("reasoning_content") or delta.get("reasoning")

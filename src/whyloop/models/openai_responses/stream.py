@@ -11,11 +11,9 @@ from whyloop.errors import ResponseValidationError
 from whyloop.models.failures import stream_error
 from whyloop.models.openai_responses.items import Item, kind_of, texts_of
 from whyloop.models.openai_responses.response import build
-from whyloop.models.parts import may_be_a_call
 from whyloop.values.model import ModelResponse, TextDelta
 
 _ENDS = frozenset({"response.completed", "response.incomplete", "response.failed", "response.cancelled"})
-_DECIDED = len("<tool_call")
 
 
 class _Place(NamedTuple):
@@ -44,6 +42,7 @@ class _PartialItem:
         self.index = index
         self.item: Item = {}
         self.done = False
+        self.said = 0
         self.shown = 0
         self.pieces: dict[tuple[str, int], list[str]] = {}
 
@@ -66,12 +65,10 @@ class ResponsesStream:
 
     def __init__(self) -> None:
         self._document: dict[str, Any] = {}
-        self._ended = False
+        self.ended = False
         self._items: dict[int, _PartialItem] = {}
         self._named: dict[str, _PartialItem] = {}
         self._speakers: list[_PartialItem] = []  # Messages that are not shown in full; the first one speaks.
-        self._held: str | None = ""  # The first words wait until it is clear that they are language.
-        self._hidden = False  # They look like a call: all waits for the complete response.
 
     def read(self, event: str, data: bytes) -> Iterable[TextDelta]:
         if data in (b"", b"[DONE]"):
@@ -93,7 +90,7 @@ class ResponsesStream:
             ) from None
 
     def finish(self) -> ModelResponse:
-        if not self._ended:
+        if not self.ended:
             raise ResponseValidationError("the stream ended before the answer was complete")
         # Some hosts end with a response that leaves out what they have streamed.
         if not self._document.get("output"):
@@ -110,7 +107,7 @@ class ResponsesStream:
         if isinstance(response, dict):
             self._document |= {key: value for key, value in response.items() if value is not None}
         if kind in _ENDS:
-            self._ended = True
+            self.ended = True
             self._document["status"] = ending
         return ()
 
@@ -128,7 +125,9 @@ class ResponsesStream:
             pieces[:] = [piece]
         if name != "output_text":
             return ()
-        if ending == "delta" and self._held is None and self._speakers[:1] == [partial]:
+        in_step = ending == "delta" and partial.shown == partial.said
+        partial.said += len(piece) if ending == "delta" else 0
+        if in_step and self._speakers[:1] == [partial]:
             partial.shown += len(piece)
             return (TextDelta(piece),)
         return self._show()
@@ -170,22 +169,13 @@ class ResponsesStream:
     def _show(self) -> Iterable[TextDelta]:
         """What can be shown of the messages now: all of those that are done, and the one that speaks."""
         news = []
-        while self._speakers and not self._hidden:
+        while self._speakers:
             speaker = self._speakers[0]
             text = "".join(texts_of(speaker.complete()))
             news.append(text[speaker.shown :])
-            speaker.shown = max(speaker.shown, len(text))
+            speaker.said = speaker.shown = max(speaker.shown, len(text))
             if not speaker.done:
                 break
             self._speakers.pop(0)
-        return self._language("".join(news))
-
-    def _language(self, text: str) -> Iterable[TextDelta]:
-        if self._held is not None:
-            text = self._held + text
-            if may_be_a_call(text):
-                self._held = text
-                self._hidden = len(text.lstrip()) >= _DECIDED
-                return ()
-            self._held = None
+        text = "".join(news)
         return (TextDelta(text),) if text else ()
