@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import importlib
 import importlib.util
-import json
 import statistics
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from functools import partial
 from typing import Any
 
 import aiohttp
+import msgspec
 
 from benchmarks.model_server import CHUNKS
 from whyloop.models import load
@@ -26,6 +26,7 @@ from whyloop.values.messages import Message
 from whyloop.values.model import ModelRequest, ModelResponse
 
 ROUNDS = 40
+JSON = {"content-type": "application/json"}
 HISTORY = [
     Message.user(f"question {n} " + "word " * 40) if n % 2 == 0 else Message.assistant("answer " * 40)
     for n in range(200)
@@ -37,14 +38,14 @@ Call = Callable[[], Awaitable[None]]
 async def _bare(session: aiohttp.ClientSession, url: str, messages: list[Any], *, stream: bool) -> None:
     """The client alone: encode, send, read, decode; every event of a stream decoded, too."""
     payload = {"model": "bench", "messages": messages, "stream": stream}
-    async with session.post(url, json=payload) as response:
+    async with session.post(url, data=msgspec.json.encode(payload), headers=JSON) as response:
         if not stream:
-            json.loads(await response.read())
+            msgspec.json.decode(await response.read())
             return
         pieces = 0
         async for line in response.content:
             if line.startswith(b"data: {"):
-                pieces += len(json.loads(line[6:])["choices"])
+                pieces += len(msgspec.json.decode(line[6:])["choices"])
         if pieces <= CHUNKS:
             raise RuntimeError(f"{pieces} pieces")
 

@@ -198,7 +198,6 @@ def test_a_blocked_prompt_names_the_reason(take: Any) -> None:
         candidate({"functionCall": {"name": 7}}),
         candidate({"functionCall": "text"}),
         {"candidates": [{"finishReason": ["STOP"]}]},
-        {**candidate({"text": "Hi"}), "usageMetadata": {"promptTokenCount": "many"}},
         {"promptFeedback": 7},
     ],
 )

@@ -65,7 +65,7 @@ class HttpModel:
             raise ConfigurationError(f"timeout is a number of seconds greater than zero, not {timeout!r}")
         if max_concurrency is not None and (type(max_concurrency) is not int or max_concurrency < 1):
             raise ConfigurationError(
-                f"max_concurrency is a whole number, and at least 1, not {max_concurrency!r}"
+                f"max_concurrency is a whole number of at least 1, not {max_concurrency!r}"
             )
         self.wire = wire
         self.settings = settings
@@ -151,7 +151,8 @@ class HttpModel:
                 told = RequestTimeoutError(f"{self.name} gave no complete answer within {self._timeout:g} s")
             case aiohttp.ClientHttpProxyError():
                 told = ModelError(
-                    f"{self.name}: the proxy answered HTTP {error.status}: {error.message}", status=error.status
+                    f"{self.name}: the proxy answered HTTP {error.status}: {error.message}",
+                    status=error.status,
                 )
             case aiohttp.ClientResponseError():
                 # What the client could not make out; its status is the client's own invention.

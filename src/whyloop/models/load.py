@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Mapping
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from whyloop.errors import ConfigurationError
 from whyloop.models.presets import PRESETS, Preset
 from whyloop.models.wire import Settings, ToolChoice, WireFormat
+from whyloop.values.text import shortened
 
 if TYPE_CHECKING:
     from whyloop.models.http import HttpModel
@@ -43,6 +45,7 @@ def load(
 
     Keywords that whyloop does not know go into every request as they are.
     """
+    _check_options(temperature, max_tokens, tool_choice)
     provider, preset, model = _named(name)
     address = _address(provider, preset, base_url)
     key = _key(provider, preset, api_key, own_address=base_url is not None)
@@ -53,7 +56,7 @@ def load(
         max_tokens=max_tokens,
         tool_choice=tool_choice,
         parallel_tool_calls=parallel_tool_calls,
-        response_format=response_format,
+        response_format=_schema(response_format),
         extra=extra,
         quirks=preset.quirks,
     )
@@ -74,6 +77,36 @@ def load(
     )
 
 
+def _check_options(temperature: object, max_tokens: object, tool_choice: object) -> None:
+    if temperature is not None and (
+        not isinstance(temperature, int | float) or isinstance(temperature, bool) or not isfinite(temperature)
+    ):
+        raise ConfigurationError(f"temperature is a number, not {temperature!r}")
+    if max_tokens is not None and (
+        not isinstance(max_tokens, int) or isinstance(max_tokens, bool) or max_tokens < 1
+    ):
+        raise ConfigurationError(f"max_tokens is a whole number greater than zero, not {max_tokens!r}")
+    if tool_choice is not None and (not isinstance(tool_choice, str) or not tool_choice):
+        raise ConfigurationError(
+            f"tool_choice is auto, none, required or the name of a tool, not {tool_choice!r}"
+        )
+
+
+def _schema(given: object) -> Mapping[str, Any] | None:
+    """The JSON schema that an answer has to fit, also out of the wrapping that OpenAI has for it."""
+    if given is None:
+        return None
+    if isinstance(given, Mapping) and given.get("type") == "json_schema":
+        inner = given.get("json_schema", given)  # The responses API has it without the inner wrapping.
+        given = inner.get("schema") if isinstance(inner, Mapping) else None
+    # These are words of an API, and no types that a schema knows.
+    if not isinstance(given, Mapping) or given.get("type") in ("json_object", "json_schema", "text"):
+        raise ConfigurationError(
+            f"response_format is the JSON schema that the answer has to fit, not {shortened(repr(given), 80)}"
+        )
+    return given
+
+
 def _named(name: str) -> tuple[str, Preset, str]:
     if not isinstance(name, str):
         raise ConfigurationError(f"a model is named by text such as openai:gpt-5, not by {name!r}")
@@ -88,11 +121,16 @@ def _named(name: str) -> tuple[str, Preset, str]:
 
 def _address(provider: str, preset: Preset, given: str | None) -> str:
     variable = preset.address_variable
-    address = given or (os.environ.get(variable) if variable else preset.base_url)
-    if not address:
-        raise ConfigurationError(
-            f"{provider} has its own address for everyone: set {variable} or pass base_url=…"
-        )
+    if given is not None and not isinstance(given, str):
+        raise ConfigurationError(f"base_url is the text of an address, not {given!r}")
+    # One that is given and empty is refused: what was meant for another host must not go to this one.
+    address = given
+    if address is None:
+        address = os.environ.get(variable) if variable else preset.base_url
+        if not address:
+            raise ConfigurationError(
+                f"{provider} has its own address for everyone: set {variable} or pass base_url=…"
+            )
     path = _path_of(address)
     return address.rstrip("/") + "/openai/v1" if variable and not path.strip("/") else address
 

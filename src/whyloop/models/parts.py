@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
+from whyloop.errors import ResponseValidationError
 from whyloop.values.messages import FilePart, ImagePart, ToolCall
+
+# How the bytes of a few well-known formats begin, in base64.
+_BEGINNINGS = {
+    "/9j/": "image/jpeg",
+    "iVBORw": "image/png",
+    "R0lGOD": "image/gif",
+    "UklGR": "image/webp",
+    "JVBERi": "application/pdf",
+}
 
 
 def new_call_id() -> str:
@@ -16,11 +27,9 @@ def new_call_id() -> str:
 
 
 def count(value: object) -> int:
-    """A number of tokens; nothing is none."""
-    if value is None:
+    """A number of tokens; no answer is lost over a counter that cannot be read."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 10**15:
         return 0
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{value!r} is no number of tokens")
     return int(value)
 
 
@@ -31,11 +40,41 @@ def name(value: object) -> str:
     raise TypeError(f"{value!r} is no name of a tool")
 
 
+def own_bytes(part: ImagePart | FilePart) -> tuple[str, str | None]:
+    """The media type and the base64 of a part; no base64 if it is only an address."""
+    media_type, data = part.media_type, part.data
+    if part.url is not None and part.url.startswith("data:"):
+        head, _, data = part.url.partition(",")
+        media_type = media_type or head.removeprefix("data:").split(";")[0]
+    # Some APIs compare the type with the bytes, so the bytes have the last word.
+    known = [kind for start, kind in _BEGINNINGS.items() if data and data.startswith(start)]
+    return (known[0] if known else media_type or ""), data
+
+
 def data_address(part: ImagePart | FilePart) -> str:
     """The address of an image or a file; its own bytes as a data: address."""
-    if part.url is not None:
-        return part.url
-    return f"data:{part.media_type or 'application/octet-stream'};base64,{part.data or ''}"
+    media_type, data = own_bytes(part)
+    if data is None:
+        return part.url or ""
+    return f"data:{media_type or 'application/octet-stream'};base64,{data}"
+
+
+def json_of(data: bytes, what: str) -> Any:
+    """The document in some bytes of a response; a `ResponseValidationError` if there is none."""
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+        problem = error
+    try:
+        # Half of a character, cut between two pieces of a stream, is JSON to some and not to others.
+        return json.loads(data) if b"\\ud" in data.lower() else _refuse(what, data, problem)
+    except (ValueError, RecursionError):
+        return _refuse(what, data, problem)
+
+
+def _refuse(what: str, data: bytes, problem: Exception) -> NoReturn:
+    wrong = "cannot be read" if isinstance(problem, UnicodeError) else "is no JSON"
+    raise ResponseValidationError(f"{what} {wrong}: {problem}: {data[:80]!r}") from None
 
 
 def arguments_text(call: ToolCall) -> str:

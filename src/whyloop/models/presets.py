@@ -22,33 +22,44 @@ class Preset(Struct, frozen=True):
 
 # Quirks: `max_tokens` (not max_completion_tokens), `no_stream_options`, `tool_choice_any` (any, not
 # required), `no_keep_alive` (a connection serves one request), `no_encrypted_reasoning` (reasoning
-# items are neither kept nor returned), `no_store` (does not know the field).
-_OLD_LIMIT = frozenset({"max_tokens"})
+# items are neither kept nor returned), `no_store` (does not know the field), `no_developer` (knows only
+# system messages), `no_extras` (refuses fields of other hosts), `short_ids` (nine letters and digits).
+_OLD = frozenset({"max_tokens", "no_developer"})
 
 PRESETS = {
     "openai": Preset("openai-chat", "https://api.openai.com/v1", "OPENAI_API_KEY"),
     "openai-responses": Preset("openai-responses", "https://api.openai.com/v1", "OPENAI_API_KEY"),
     "anthropic": Preset("anthropic", "https://api.anthropic.com", "ANTHROPIC_API_KEY"),
     "gemini": Preset("gemini", "https://generativelanguage.googleapis.com/v1beta", "GEMINI_API_KEY"),
-    "groq": Preset("openai-chat", "https://api.groq.com/openai/v1", "GROQ_API_KEY"),
+    "groq": Preset(
+        "openai-chat",
+        "https://api.groq.com/openai/v1",
+        "GROQ_API_KEY",
+        frozenset({"no_developer", "no_extras"}),
+    ),
     "openrouter": Preset("openai-chat", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
     "mistral": Preset(
         "openai-chat",
         "https://api.mistral.ai/v1",
         "MISTRAL_API_KEY",
-        frozenset({"max_tokens", "no_stream_options", "tool_choice_any"}),
+        frozenset(
+            {"max_tokens", "no_stream_options", "tool_choice_any", "no_developer", "no_extras", "short_ids"}
+        ),
     ),
-    "deepseek": Preset("openai-chat", "https://api.deepseek.com/v1", "DEEPSEEK_API_KEY", _OLD_LIMIT),
+    "deepseek": Preset("openai-chat", "https://api.deepseek.com/v1", "DEEPSEEK_API_KEY", _OLD),
     "xai": Preset("openai-chat", "https://api.x.ai/v1", "XAI_API_KEY"),
-    "together": Preset("openai-chat", "https://api.together.xyz/v1", "TOGETHER_API_KEY", _OLD_LIMIT),
+    "together": Preset("openai-chat", "https://api.together.xyz/v1", "TOGETHER_API_KEY", _OLD),
     "cerebras": Preset("openai-chat", "https://api.cerebras.ai/v1", "CEREBRAS_API_KEY"),
-    "huggingface": Preset("openai-chat", "https://router.huggingface.co/v1", "HF_TOKEN", _OLD_LIMIT),
-    "ollama": Preset("openai-chat", "http://127.0.0.1:11434/v1", None, _OLD_LIMIT),
-    "lmstudio": Preset("openai-chat", "http://127.0.0.1:1234/v1", None, _OLD_LIMIT),
-    "vllm": Preset("openai-chat", "http://127.0.0.1:8000/v1", None, _OLD_LIMIT),
+    "huggingface": Preset("openai-chat", "https://router.huggingface.co/v1", "HF_TOKEN", _OLD),
+    "ollama": Preset("openai-chat", "http://127.0.0.1:11434/v1", None, _OLD),
+    "lmstudio": Preset("openai-chat", "http://127.0.0.1:1234/v1", None, _OLD),
+    "vllm": Preset("openai-chat", "http://127.0.0.1:8000/v1", None, _OLD),
     # llama.cpp promises to keep a connection and closes it after a stream.
     "llama.cpp": Preset(
-        "openai-chat", "http://127.0.0.1:8080/v1", None, frozenset({"max_tokens", "no_keep_alive"})
+        "openai-chat",
+        "http://127.0.0.1:8080/v1",
+        None,
+        frozenset({"max_tokens", "no_developer", "no_keep_alive"}),
     ),
     "azure": Preset(
         "openai-chat",

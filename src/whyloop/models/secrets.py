@@ -30,7 +30,8 @@ def without_cut_secrets(text: str, known: Iterable[str]) -> str:
     """The text with what is left of a known secret taken out, where the text was shortened amid it."""
     for secret in known:
         for size in range(len(secret) - 1, _TELLING - 1, -1):
-            text = text.replace(f"{secret[:size]}…", f"{REMOVED}…")
+            for dots in ("…", "..."):
+                text = text.replace(secret[:size] + dots, REMOVED + dots)
     return text
 
 

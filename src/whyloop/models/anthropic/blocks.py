@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from whyloop.models.parts import own_bytes
 from whyloop.values.messages import FilePart, ImagePart, Message, Part, TextPart, ToolCall
 
 NAME = "anthropic"
@@ -21,13 +22,6 @@ Block = dict[str, Any]
 _THOUGHTS = ("thinking", "redacted_thinking")
 _UNFIT = re.compile(r"[^a-zA-Z0-9_-]")
 _TEXTUAL = re.compile(r"text/|application/(.*\+)?(json|xml|yaml|x-yaml|toml|javascript|sql|csv)$")
-_BEGINNINGS = {
-    "/9j/": "image/jpeg",
-    "iVBORw": "image/png",
-    "R0lGOD": "image/gif",
-    "UklGR": "image/webp",
-    "JVBERi": "application/pdf",
-}
 
 
 def fit(name: str) -> str:
@@ -104,7 +98,7 @@ def _without(entry: Block, key: str) -> Block:
 def _part(part: Part) -> Block:
     if isinstance(part, TextPart):
         return {"type": "text", "text": part.text}
-    media_type, data = _own_bytes(part)
+    media_type, data = own_bytes(part)
     if isinstance(part, ImagePart) or media_type.startswith("image/"):
         return {"type": "image", "source": _source(part, media_type or "image/png", data)}
     title = {"title": part.name} if part.name else {}
@@ -115,17 +109,6 @@ def _part(part: Part) -> Block:
             source = {"type": "text", "media_type": "text/plain", "data": words}
             return {"type": "document", "source": source, **title}
     return {"type": "document", "source": _source(part, media_type or "application/pdf", data), **title}
-
-
-def _own_bytes(part: ImagePart | FilePart) -> tuple[str, str | None]:
-    """The media type and the base64 of a part; no base64 if it is only an address."""
-    media_type, data = part.media_type, part.data
-    if part.url is not None and part.url.startswith("data:"):
-        head, _, data = part.url.partition(",")
-        media_type = media_type or head.removeprefix("data:").split(";")[0]
-    # The API compares the type with the bytes, so the bytes have the last word.
-    known = [kind for start, kind in _BEGINNINGS.items() if data and data.startswith(start)]
-    return (known[0] if known else media_type or ""), data
 
 
 def _source(part: ImagePart | FilePart, media_type: str, data: str | None) -> Block:

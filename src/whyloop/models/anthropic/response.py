@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from whyloop.errors import ModelError, ResponseValidationError
 from whyloop.models.anthropic.blocks import NAME, Block, call_entry, text_entry, usual_row
 from whyloop.models.failures import stream_error
-from whyloop.models.parts import arguments_of, new_call_id
+from whyloop.models.parts import arguments_of, count, json_of, new_call_id
 from whyloop.models.repeated import without_calls
 from whyloop.values.messages import ToolCall
 from whyloop.values.model import FinishReason, ModelResponse, ModelSource
@@ -28,10 +26,7 @@ _FINISH = {
 
 def decode(body: bytes) -> ModelResponse:
     """The response in a complete body."""
-    try:
-        document = msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise ResponseValidationError(f"the response is no JSON: {error}") from None
+    document = json_of(body, "the response")
     if isinstance(document, dict) and (document.get("error") or document.get("type") == "error"):
         raise stream_error(document)
     return build(document)
@@ -48,12 +43,12 @@ def build(document: Any) -> ModelResponse:
 
 def usage_of(usage: Mapping[str, Any]) -> Usage:
     """The tokens; this API counts what it wrote to and read from its cache beside the input."""
-    read = _count(usage, "cache_read_input_tokens")
+    read = count(usage.get("cache_read_input_tokens"))
     return Usage(
-        input=_count(usage, "input_tokens") + _count(usage, "cache_creation_input_tokens") + read,
-        output=_count(usage, "output_tokens"),
+        input=count(usage.get("input_tokens")) + count(usage.get("cache_creation_input_tokens")) + read,
+        output=count(usage.get("output_tokens")),
         cached=read,
-        reasoning=_count(usage.get("output_tokens_details") or {}, "thinking_tokens"),
+        reasoning=count((usage.get("output_tokens_details") or {}).get("thinking_tokens")),
     )
 
 
@@ -100,8 +95,3 @@ def _refusal(document: Mapping[str, Any]) -> str:
     details = document.get("stop_details")
     words = details.get("explanation") or details.get("category") if isinstance(details, dict) else None
     return f"the model refused: {words or 'it gave no explanation'}"
-
-
-def _count(usage: Mapping[str, Any], key: str) -> int:
-    value = usage.get(key)
-    return value if isinstance(value, int) and value > 0 else 0

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import msgspec
-
 from whyloop.errors import ResponseValidationError
 from whyloop.models.anthropic.response import build
 from whyloop.models.failures import stream_error
-from whyloop.models.parts import arguments_of
+from whyloop.models.parts import arguments_of, json_of
 from whyloop.values.model import ModelResponse, TextDelta
 
 
@@ -72,10 +70,7 @@ class MessageStream:
     def read(self, event: str, data: bytes) -> Iterable[TextDelta]:
         if data == b"[DONE]":
             return ()
-        try:
-            document = msgspec.json.decode(data)
-        except (msgspec.DecodeError, RecursionError):
-            raise ResponseValidationError(f"an event of the stream is no JSON: {data[:80]!r}") from None
+        document = json_of(data, "an event of the stream")
         if not isinstance(document, dict):
             raise ResponseValidationError(f"an event of the stream is no object: {data[:80]!r}")
         kind = document.get("type") or event

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-import msgspec
-
 from whyloop.errors import ModelError, ResponseValidationError
 from whyloop.models.failures import stream_error
 from whyloop.models.gemini.request import NAME
-from whyloop.models.parts import arguments_of, new_call_id
+from whyloop.models.parts import arguments_of, count, json_of, new_call_id
 from whyloop.models.repeated import without_calls
 from whyloop.values.messages import ToolCall
 from whyloop.values.model import FinishReason, ModelResponse, ModelSource
@@ -37,10 +35,7 @@ _UNREADABLE = frozenset({"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "MAL
 
 def decode(body: bytes) -> ModelResponse:
     """The response in a complete body: one document, or a list of its pieces."""
-    try:
-        document = msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise ResponseValidationError(f"the response is no JSON: {error}") from None
+    document = json_of(body, "the response")
     answer = Answer()
     for piece in document if isinstance(document, list) else [document]:
         answer.take(piece)
@@ -123,17 +118,13 @@ class Answer:
 def usage_of(document: Mapping[str, Any]) -> Usage:
     """The tokens; what a tool of Google's read is read, and what the model thought is written."""
     usage = document.get("usageMetadata") or {}
-    thoughts = _count(usage, "thoughtsTokenCount")
+    thoughts = count(usage.get("thoughtsTokenCount"))
     return Usage(
-        input=_count(usage, "promptTokenCount") + _count(usage, "toolUsePromptTokenCount"),
-        output=_count(usage, "candidatesTokenCount") + thoughts,
-        cached=_count(usage, "cachedContentTokenCount"),
+        input=count(usage.get("promptTokenCount")) + count(usage.get("toolUsePromptTokenCount")),
+        output=count(usage.get("candidatesTokenCount")) + thoughts,
+        cached=count(usage.get("cachedContentTokenCount")),
         reasoning=thoughts,
     )
-
-
-def _count(usage: Mapping[str, Any], key: str) -> int:
-    return int(usage.get(key) or 0)
 
 
 def _is_text(part: Mapping[str, Any]) -> bool:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import msgspec
-
 from whyloop.errors import ResponseValidationError
 from whyloop.models.gemini.response import Answer
+from whyloop.models.parts import json_of
 from whyloop.values.model import ModelResponse, TextDelta
 
 
@@ -25,10 +24,7 @@ class ContentStream:
     def read(self, event: str, data: bytes) -> Iterable[TextDelta]:
         if data == b"[DONE]":
             return ()
-        try:
-            document = msgspec.json.decode(data)
-        except (msgspec.DecodeError, RecursionError):
-            raise ResponseValidationError(f"a piece of the stream is no JSON: {data[:80]!r}") from None
+        document = json_of(data, "a piece of the stream")
         text = self._answer.take(document)
         return (TextDelta(text),) if text else ()
 

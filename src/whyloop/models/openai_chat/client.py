@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from whyloop.models.fragments import Fragments
 from whyloop.models.openai_chat.request import NAME, encode, encode_message
@@ -18,7 +19,7 @@ class OpenAIChat:
     name = NAME
 
     def __init__(self) -> None:
-        self._fragments = Fragments(encode_message)
+        self._fragments: dict[frozenset[str], Fragments] = {}
 
     def path(self, settings: Settings) -> str:
         return "/chat/completions"
@@ -27,7 +28,11 @@ class OpenAIChat:
         return {"authorization": f"Bearer {api_key}"} if api_key else {}
 
     def encode(self, request: ModelRequest, settings: Settings) -> bytes:
-        return encode(request, settings, self._fragments)
+        quirks = settings.quirks
+        fragments = self._fragments.get(quirks)
+        if fragments is None:
+            fragments = self._fragments[quirks] = Fragments(partial(encode_message, quirks=quirks))
+        return encode(request, settings, fragments)
 
     def decode(self, body: bytes) -> ModelResponse:
         return decode(body)

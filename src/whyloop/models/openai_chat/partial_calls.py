@@ -36,7 +36,9 @@ class PartialCall:
     def arguments(self) -> Mapping[str, Any] | str:
         if self.whole is not None:
             return self.whole
-        arguments: Mapping[str, Any] | str = arguments_of("".join(self.pieces))
+        # Some hosts begin with an empty object and then send the real one.
+        pieces = self.pieces[1:] if self.pieces[:1] == ["{}"] and "".join(self.pieces[1:]) else self.pieces
+        arguments: Mapping[str, Any] | str = arguments_of("".join(pieces))
         return arguments
 
     def ends_before(self, name: str) -> bool:
@@ -70,7 +72,8 @@ class PartialCalls:
         """The call that a piece goes on with; None if it begins one."""
         call_id, name = piece.get("id"), (piece.get("function") or {}).get("name")
         if call_id and (same := [call for call in self._calls if call.id == call_id]):
-            return same[0]
+            # One id for two indexes is a host that repeats itself, not one call.
+            return same[0] if index is None or self._latest.get(index) is same[0] else None
         candidate = self._latest.get(index)
         if candidate is None and index is None and self._calls:
             candidate = self._calls[-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,10 +11,11 @@ import msgspec
 
 from whyloop.errors import ConfigurationError
 from whyloop.models.fragments import Fragments
-from whyloop.models.parts import arguments_text, data_address
+from whyloop.models.parts import arguments_text, data_address, own_bytes
 from whyloop.models.wire import Settings
 from whyloop.values.messages import ImagePart, Message, Part, TextPart
 from whyloop.values.model import ModelRequest, ToolSpec
+from whyloop.values.text import shortened
 
 NAME = "openai-chat"
 
@@ -29,22 +31,31 @@ def encode(request: ModelRequest, settings: Settings, fragments: Fragments) -> b
     return options[:-1] + b',"messages":[' + b",".join(messages) + b"]}"
 
 
-def encode_message(message: Message) -> bytes:
+def encode_message(message: Message, quirks: frozenset[str] = frozenset()) -> bytes:
     """One message as JSON."""
-    return msgspec.json.encode(message_document(message))
+    return msgspec.json.encode(message_document(message, quirks))
 
 
-def message_document(message: Message) -> dict[str, Any]:
-    """One message in the words of this API."""
+def message_document(message: Message, quirks: frozenset[str] = frozenset()) -> dict[str, Any]:
+    """One message in the words of this API, as this host understands them."""
     if message.is_tool:
-        return {"role": "tool", "tool_call_id": message.tool_call_id, "content": message.text}
+        call_id = _id(message.tool_call_id or "", quirks)
+        return {"role": "tool", "tool_call_id": call_id, "content": message.text}
     if message.is_assistant:
-        return _assistant(message)
-    return {"role": message.role.value, "content": _content(message.content)}
+        return _assistant(message, quirks)
+    role = "system" if message.is_developer and "no_developer" in quirks else message.role.value
+    return {"role": role, "content": _content(message.content)}
 
 
-def _assistant(message: Message) -> dict[str, Any]:
-    extras = message.extras.get(NAME, {})
+def _id(call_id: str, quirks: frozenset[str]) -> str:
+    """A call's id as the host wants it, the same for the call and for its result."""
+    if "short_ids" not in quirks or re.fullmatch(r"[A-Za-z0-9]{9}", call_id):
+        return call_id
+    return hashlib.sha256(call_id.encode()).hexdigest()[:9]
+
+
+def _assistant(message: Message, quirks: frozenset[str]) -> dict[str, Any]:
+    extras = {} if "no_extras" in quirks else message.extras.get(NAME, {})
     document: dict[str, Any] = {"role": "assistant", "content": message.text or None}
     document |= {key: extras[key] for key in _ALWAYS_BACK if key in extras}
     if not message.tool_calls:
@@ -57,7 +68,7 @@ def _assistant(message: Message) -> dict[str, Any]:
     signed = extras.get("tool_calls", {})
     document["tool_calls"] = [
         {
-            "id": call.id,
+            "id": _id(call.id, quirks),
             "type": "function",
             "function": {"name": call.name, "arguments": arguments_text(call)},
             **signed.get(call.id, {}),
@@ -76,10 +87,9 @@ def _part(part: Part) -> dict[str, Any]:
         return {"type": "text", "text": part.text}
     if isinstance(part, ImagePart):
         return {"type": "image_url", "image_url": {"url": data_address(part)}}
-    if part.url is not None:
-        raise ConfigurationError(
-            f"chat completions take no file by its address, only by its data: {part.url}"
-        )
+    if own_bytes(part)[1] is None:
+        address = shortened(part.url or "", 100)
+        raise ConfigurationError(f"chat completions take no file by its address: {address}; pass its data")
     return {"type": "file", "file": {"filename": part.name or "file", "file_data": data_address(part)}}
 
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from whyloop.errors import ModelError, ResponseValidationError
 from whyloop.models.failures import stream_error
 from whyloop.models.openai_chat.request import NAME
-from whyloop.models.parts import arguments_of, count, name, new_call_id
+from whyloop.models.parts import arguments_of, count, json_of, name, new_call_id
 from whyloop.models.repeated import without_calls
 from whyloop.values.messages import ToolCall
 from whyloop.values.model import FinishReason, ModelResponse, ModelSource
@@ -40,14 +38,12 @@ _CACHED = ("prompt_cache_hit_tokens", "num_cached_tokens", "cached_tokens")
 
 def decode(body: bytes) -> ModelResponse:
     """The response in a complete body."""
-    try:
-        document = msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise ResponseValidationError(f"the response is no JSON: {error}") from None
+    document = json_of(body, "the response")
     if isinstance(document, dict) and document.get("error"):
         raise stream_error(document)
     try:
-        choice = document["choices"][0]
+        choices = document["choices"]
+        choice = next((one for one in choices if not one.get("index")), choices[0])
         if choice.get("error"):
             raise stream_error(choice)
         message = choice["message"]
@@ -88,6 +84,7 @@ def build(
 def usage_of(document: Mapping[str, Any]) -> Usage:
     """The tokens, wherever this host counts them."""
     usage = document.get("usage") or (document.get("x_groq") or {}).get("usage") or {}
+    usage = usage if isinstance(usage, dict) else {}
     read = usage.get("prompt_tokens_details") or {}
     written = usage.get("completion_tokens_details") or {}
     cached = [read.get("cached_tokens"), *[usage.get(key) for key in _CACHED]]

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import msgspec
-
 from whyloop.errors import ResponseValidationError
 from whyloop.models.failures import stream_error
 from whyloop.models.openai_chat.partial_calls import PartialCalls
 from whyloop.models.openai_chat.response import build, texts_of
+from whyloop.models.parts import json_of
 from whyloop.values.model import ModelResponse, TextDelta
 
 
@@ -31,10 +30,7 @@ class ChatStream:
         if data == b"[DONE]":
             self.ended = True
             return ()
-        try:
-            chunk = msgspec.json.decode(data)
-        except (msgspec.DecodeError, RecursionError):
-            raise ResponseValidationError(f"a chunk of the stream is no JSON: {data[:80]!r}") from None
+        chunk = json_of(data, "a chunk of the stream")
         if not isinstance(chunk, dict):
             raise ResponseValidationError(f"a chunk of the stream is no object: {data[:80]!r}")
         if chunk.get("error") or event == "error":

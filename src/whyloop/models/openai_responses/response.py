@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import msgspec
-
 from whyloop.errors import ModelError, ResponseValidationError
 from whyloop.models.failures import stream_error
 from whyloop.models.openai_responses.items import NAME, Item, kept_items, kind_of, texts_of
-from whyloop.models.parts import arguments_of, new_call_id
+from whyloop.models.parts import arguments_of, count, json_of, new_call_id
 from whyloop.models.repeated import without_calls
 from whyloop.values.messages import ToolCall
 from whyloop.values.model import FinishReason, ModelResponse, ModelSource
@@ -29,10 +27,7 @@ _INCOMPLETE = {
 
 def decode(body: bytes) -> ModelResponse:
     """The response in a complete body."""
-    try:
-        document = msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise ResponseValidationError(f"the response is no JSON: {error}") from None
+    document = json_of(body, "the response")
     if not isinstance(document, dict):
         raise ResponseValidationError("the response is no object")
     return build(document)
@@ -121,15 +116,11 @@ def _usage(document: Mapping[str, Any]) -> Usage:
     read = usage.get("input_tokens_details") or {}
     written = usage.get("output_tokens_details") or {}
     return Usage(
-        input=_count(usage.get("input_tokens")),
-        output=_count(usage.get("output_tokens")),
-        cached=_count(read.get("cached_tokens")),
-        reasoning=_count(written.get("reasoning_tokens")),
+        input=count(usage.get("input_tokens")),
+        output=count(usage.get("output_tokens")),
+        cached=count(read.get("cached_tokens")),
+        reasoning=count(written.get("reasoning_tokens")),
     )
-
-
-def _count(value: Any) -> int:
-    return value if type(value) is int and value > 0 else 0
 
 
 def _text(value: Any) -> str | None:

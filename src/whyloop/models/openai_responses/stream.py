@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-import msgspec
-
 from whyloop.errors import ResponseValidationError
 from whyloop.models.failures import stream_error
 from whyloop.models.openai_responses.items import Item, kind_of, texts_of
 from whyloop.models.openai_responses.response import build
+from whyloop.models.parts import json_of
 from whyloop.values.model import ModelResponse, TextDelta
 
 _ENDS = frozenset({"response.completed", "response.incomplete", "response.failed", "response.cancelled"})
@@ -73,10 +72,7 @@ class ResponsesStream:
     def read(self, event: str, data: bytes) -> Iterable[TextDelta]:
         if data in (b"", b"[DONE]"):
             return ()
-        try:
-            chunk = msgspec.json.decode(data)
-        except (msgspec.DecodeError, RecursionError):
-            raise ResponseValidationError(f"an event of the stream is no JSON: {data[:80]!r}") from None
+        chunk = json_of(data, "an event of the stream")
         if not isinstance(chunk, dict):
             raise ResponseValidationError(f"an event of the stream is no object: {data[:80]!r}")
         kind = chunk.get("type") or event

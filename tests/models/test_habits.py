@@ -1,0 +1,182 @@
+"""Habits of hosts that a driver has to survive, each with a request or a response that shows it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any
+
+import pytest
+
+from tests.models.recorded import streamed
+from whyloop.errors import ConfigurationError, ModelError
+from whyloop.models.answer import Answer
+from whyloop.models.fragments import LARGEST_BYTES, Fragments
+from whyloop.models.openai_chat.client import OpenAIChat
+from whyloop.models.openai_chat.request import message_document
+from whyloop.models.presets import PRESETS
+from whyloop.values.messages import FilePart, ImagePart, Message, ToolCall
+from whyloop.values.model import ModelResponse
+
+
+def answered(document: dict[str, Any]) -> ModelResponse:
+    """What the client makes of a complete body."""
+    answer = Answer(OpenAIChat(), "application/json")
+    answer.feed(json.dumps(document).encode())
+    complete = answer.finish()[-1]
+    assert isinstance(complete, ModelResponse)
+    return complete
+
+
+def choice(message: dict[str, Any], word: Any = "stop", **more: Any) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "message": message, "finish_reason": word}], **more}
+
+
+def chunks(*deltas: dict[str, Any], word: str = "tool_calls") -> list[bytes]:
+    events = [{"choices": [{"index": 0, "delta": delta}]} for delta in deltas]
+    events.append({"choices": [{"index": 0, "delta": {}, "finish_reason": word}]})
+    return [b"data: " + json.dumps(event).encode() + b"\n\n" for event in events]
+
+
+@pytest.mark.parametrize("word", ["error", "network_error"])
+def test_an_answer_that_ends_in_an_error_is_no_answer(word: str) -> None:
+    with pytest.raises(ModelError, match=word):
+        answered(choice({"content": "Half"}, word))
+
+
+def test_a_source_is_words_or_nothing() -> None:
+    response = answered(choice({"content": "Hi"}, id=5, model=7))
+    assert response.source is not None
+    assert (response.source.model, response.source.response_id) == (None, None)
+
+
+def test_one_id_for_two_calls_becomes_two() -> None:
+    call = {"id": "same", "function": {"name": "f", "arguments": "{}"}}
+    ids = [call.id for call in answered(choice({"tool_calls": [call, call]})).tool_calls]
+    assert ids[0] == "same"
+    assert len(set(ids)) == 2
+
+
+def test_the_first_of_several_answers_is_found_by_its_index() -> None:
+    second = {"index": 1, "message": {"content": "second"}, "finish_reason": "stop"}
+    first = {"index": 0, "message": {"content": "first"}, "finish_reason": "stop"}
+    assert answered({"choices": [second, first]}).text == "first"
+
+
+def test_one_id_at_two_indexes_is_two_calls() -> None:
+    def piece(index: int, arguments: str) -> dict[str, Any]:
+        call = {"index": index, "id": "same", "function": {"name": "f", "arguments": arguments}}
+        return {"tool_calls": [call]}
+
+    response, _ = streamed(OpenAIChat().reader(), chunks(piece(0, '{"a": 1}'), piece(1, '{"a": 2}')))
+    assert [call.arguments for call in response.tool_calls] == [{"a": 1}, {"a": 2}]
+
+
+def test_an_empty_object_before_the_arguments_is_passed_over() -> None:
+    pieces = [
+        {"tool_calls": [{"index": 0, "id": "a", "function": {"name": "f", "arguments": "{}"}}]},
+        {"tool_calls": [{"index": 0, "function": {"arguments": '{"a": 1}'}}]},
+    ]
+    response, _ = streamed(OpenAIChat().reader(), chunks(*pieces))
+    assert response.tool_calls[0].arguments == {"a": 1}
+
+
+def test_a_character_that_is_cut_in_two_is_put_together() -> None:
+    events = [
+        b'data: {"choices": [{"index": 0, "delta": {"content": "\\ud83d"}}]}\n\n',
+        b'data: {"choices": [{"index": 0, "delta": {"content": "\\ude00"}, "finish_reason": "stop"}]}\n\n',
+    ]
+    response, _ = streamed(OpenAIChat().reader(), events)
+    assert response.text.encode("utf-16", "surrogatepass").decode("utf-16") == "😀"
+
+
+def test_text_streams_as_it_comes_where_no_tools_were_offered() -> None:
+    pieces = ['{"city"', ': "Oslo"}']
+    body = chunks(*[{"content": piece} for piece in pieces], word="stop")
+    answer = Answer(OpenAIChat(), "text/event-stream", tools=False)
+    assert ["".join(delta.text for delta in answer.feed(event)) for event in body] == [*pieces, ""]
+
+
+MISTRAL = PRESETS["mistral"].quirks
+ASKED = Message.assistant("", [ToolCall("call_0123456789", "f", {})])
+
+
+def test_a_host_with_short_ids_gets_the_same_one_for_call_and_result() -> None:
+    call_id = message_document(ASKED, MISTRAL)["tool_calls"][0]["id"]
+    result = message_document(Message.tool("ok", tool_call_id="call_0123456789", tool_name="f"), MISTRAL)
+    assert result["tool_call_id"] == call_id
+    assert len(call_id) == 9
+    assert call_id.isalnum()
+    assert message_document(ASKED)["tool_calls"][0]["id"] == "call_0123456789"
+
+
+def test_a_host_that_knows_no_developer_gets_system_messages() -> None:
+    message = Message.developer("Be brief.")
+    assert message_document(message, MISTRAL)["role"] == "system"
+    assert message_document(message)["role"] == "developer"
+
+
+def test_what_one_host_wants_back_does_not_go_to_one_that_refuses_it() -> None:
+    thought = Message(
+        ASKED.role,
+        "",
+        ASKED.tool_calls,
+        extras={"openai-chat": {"reasoning_content": "Hm.", "extra_content": 1}},
+    )
+    assert "reasoning_content" not in message_document(thought, PRESETS["groq"].quirks)
+    assert message_document(thought)["reasoning_content"] == "Hm."
+
+
+def test_a_file_by_data_address_is_its_data_and_by_any_other_is_refused() -> None:
+    pdf = Message.user([FilePart(url="data:application/pdf;base64,JVBERi0x", name="a.pdf")])
+    (part,) = message_document(pdf)["content"]
+    assert part["file"] == {"filename": "a.pdf", "file_data": "data:application/pdf;base64,JVBERi0x"}
+    with pytest.raises(ConfigurationError, match="by its address") as caught:
+        message_document(Message.user([FilePart(url="https://example.org/" + "x" * 500)]))
+    assert len(str(caught.value)) < 300
+
+
+def test_an_image_without_a_type_is_recognised_by_its_bytes() -> None:
+    (part,) = message_document(Message.user([ImagePart(data="iVBORw0KGgo=")]))["content"]
+    assert part["image_url"]["url"] == "data:image/png;base64,iVBORw0KGgo="
+
+
+def test_fragments_are_bounded_by_their_size_and_keep_nothing_huge() -> None:
+    encoded: list[str] = []
+
+    def encode(message: Message) -> bytes:
+        encoded.append(message.text[:1])
+        return message.text.encode()
+
+    fragments = Fragments(encode, most=25)
+    first, second, third = (Message.user(letter * 10) for letter in "abc")
+    fragments.of([first, second])
+    fragments.of([first, second, third])
+    fragments.of([third, second])
+    assert encoded == ["a", "b", "c"]
+    fragments.of([first])
+    assert encoded == ["a", "b", "c", "a"]
+    huge = Message.user("x" * (LARGEST_BYTES + 1))
+    fragments.of([huge])
+    fragments.of([huge])
+    assert encoded[-2:] == ["x", "x"]
+
+
+def test_fragments_can_be_shared_by_threads() -> None:
+    fragments = Fragments(lambda message: message.text.encode(), most=500)
+    problems: list[BaseException] = []
+
+    def use() -> None:
+        try:
+            for _ in range(300):
+                messages = [Message.user(f"{n:010}") for n in range(20)]
+                assert fragments.of(messages) == [message.text.encode() for message in messages]
+        except BaseException as error:
+            problems.append(error)
+
+    threads = [threading.Thread(target=use) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert problems == []
