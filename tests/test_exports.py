@@ -11,8 +11,8 @@ import pytest
 import whyloop
 
 WHYLOOP = """
-Agent AgentBuilder AgentErrorContextResolver AgentState AgentStatus Backoff Block Budget CanResolveErrorContext
-CanSerializeAgentState ContinuationCriteria ContinuationDecision ContinuationEvaluation
+Agent AgentBuilder AgentErrorContextResolver AgentState AgentStatus Backoff Block Budget
+CanResolveErrorContext CanSerializeAgentState ContinuationCriteria ContinuationDecision ContinuationEvaluation
 ContinuationOutcome CumulativeExecutionTimeLimit ErrorContext ErrorHandlingDecision ErrorPolicy
 ErrorPolicyCriterion ErrorType Execution ExecutionTimeLimit Failure FilePart FinishReason
 FinishReasonCheck Hook ImagePart Message MessageRole ModelRequest ModelResponse ModelSource
