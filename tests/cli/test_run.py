@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -32,7 +33,7 @@ from tests.models.faulty_server import (
 )
 from whyloop import StopReason
 from whyloop.cli import main
-from whyloop.cli.run import EXIT_CODES, MODEL_VARIABLE
+from whyloop.cli.run import CANNOT_WRITE, EXIT_CODES, MODEL_VARIABLE
 
 WHYLOOP = [sys.executable, "-c", "import sys; from whyloop.cli import main; sys.exit(main())"]
 MODEL = "openai:gpt-test"
@@ -127,12 +128,25 @@ def test_words_between_tools_are_lines_of_their_own(capsys: pytest.CaptureFixtur
     assert "  retry, ErrorPolicyCriterion: Validation error, retrying (1/3)" in err
 
 
-def test_an_answer_that_broke_off_ends_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_answer_that_broke_off_and_came_again_is_there_once(capsys: pytest.CaptureFixture[str]) -> None:
     server = FaultyServer(cut(chunked(chat_events("Hel", finish=None))[:-5]), say(chat_answer()))
     code, out, err = run(capsys, server, "--retry")
-    assert (code, out) == (0, "Hel\nHello.\n")
+    assert (code, out) == (0, "Hello.\n")
     assert "the model call failed: openai:gpt-test: the response was cut off" in err
     assert "before the next attempt" in err
+
+
+def test_a_terminal_sees_each_attempt_as_it_comes(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    server = FaultyServer(cut(chunked(chat_events("Hel", finish=None))[:-5]), say(chat_answer()))
+    assert run(capsys, server, "--retry")[:2] == (0, "Hel\nHello.\n")
+
+
+def test_an_answer_that_broke_off_for_good_ends_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    server = FaultyServer(cut(chunked(chat_events("Hel", finish=None))[:-5]))
+    assert run(capsys, server)[:2] == (14, "Hel\n")
 
 
 def test_quiet_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:
@@ -174,6 +188,26 @@ def test_the_question_may_come_from_stdin(
         assert main(["run", "-", "--model", MODEL, "--base-url", server.base_url]) == 0
     assert capsys.readouterr().out == "Hello.\n"
     assert server.requests[0].json["messages"][-1]["content"] == "What?"
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["--tools", "my_tools", "How warm?"],
+        ["--tools", "my_tools", "How warm?", "--quiet"],
+        ["--tools", "my_tools", "--", "How warm?"],
+        ["--tools", "my_tools", "--quiet", "How warm?"],
+        ["How warm?", "--tools", "my_tools"],
+        ["--quiet", "How warm?", "--tools", "my_tools"],
+    ],
+)
+def test_the_question_may_stand_anywhere(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with in_a_thread(FaultyServer(say(chat_answer()))) as server:
+        assert main(["run", "--model", MODEL, "--base-url", server.base_url, *argv]) == 0
+    assert capsys.readouterr().out == "Hello.\n"
+    sent = server.requests[0].json
+    assert sent["messages"][-1]["content"] == "How warm?"
+    assert [tool["function"]["name"] for tool in sent["tools"]] == ["weather", "broken"]
 
 
 # Options
@@ -223,19 +257,21 @@ def test_every_stop_reason_has_a_code_of_its_own_and_help_shows_them(
 ) -> None:
     assert set(EXIT_CODES) == {reason.value for reason in StopReason}
     assert len(set(EXIT_CODES.values())) == len(StopReason)
-    assert not {1, 2, 130, 141} & set(EXIT_CODES.values())
+    assert not {1, 2, CANNOT_WRITE, 130, 141} & set(EXIT_CODES.values())
     with pytest.raises(SystemExit) as ended:
         main(["run", "--help"])
     assert ended.value.code == 0
     shown = capsys.readouterr().out
     for reason, code in EXIT_CODES.items():
         assert f" {code}  {reason} " in shown
+    assert f" {CANNOT_WRITE}  " in shown
 
 
 def test_the_guide_has_every_exit_code() -> None:
     guide = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
     for reason, code in EXIT_CODES.items():
         assert f"| {code} | `{reason}` |" in guide
+    assert f"| {CANNOT_WRITE} | |" in guide
 
 
 ENDINGS: dict[str, tuple[FaultyServer, list[str]]] = {
@@ -281,7 +317,15 @@ def test_a_stop_reason_is_an_exit_code(
             "cannot be imported: ZeroDivisionError: division by zero",
         ),
         (["--model", MODEL, "--tools", "needy_tools"], "No module named 'surely_not_installed'"),
-        (["--model", MODEL, "--tools", ":x"], "--tools"),
+        (
+            ["--model", MODEL, "--tools", ":x"],
+            "--tools :x: '' names no module: write package.module:name",
+        ),
+        (
+            ["--model", MODEL, "--tools", "..x:y"],
+            "--tools ..x:y: '..x' names no module: write package.module:name",
+        ),
+        (["--model", MODEL, "--base-url", ""], "'' is no address"),
         (["--model", MODEL, "--tools", "my_tools:weather", "my_tools:alias"], "weather"),
     ],
 )
@@ -294,6 +338,14 @@ def test_what_cannot_start_is_one_clear_line(
 
 def test_an_empty_question(capsys: pytest.CaptureFixture[str]) -> None:
     assert refused(capsys, " ", "--model", MODEL) == "there is no question"
+
+
+@pytest.mark.parametrize(
+    "argv", [[], ["--tools", "my_tools"], ["--tools", "my_tools", "Hi"], ["--tools", "a b", "c d"]]
+)
+def test_a_question_that_is_not_found(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    expected = "there is no question: write it before the options, or last and after --"
+    assert refused(capsys, "--model", MODEL, *argv) == expected
 
 
 # Signals and pipes
@@ -349,3 +401,45 @@ def test_a_reader_that_goes_away_ends_the_run() -> None:
         assert running.stderr.read() == ""
         running.stderr.close()
         assert running.wait(timeout=20) == 141
+
+
+def in_a_shell(rest: str, server: FaultyServer) -> tuple[int, str]:
+    """The exit code and stderr of a command line that ends like this."""
+    with in_a_thread(server):
+        command = shlex.join([*WHYLOOP, "run", "Hi", "--model", MODEL, "--base-url", server.base_url])
+        done = subprocess.run(
+            ["sh", "-c", f"{command} {rest}"], capture_output=True, text=True, timeout=60, check=False
+        )
+    return done.returncode, done.stderr
+
+
+needs_dev_full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+
+
+@needs_dev_full
+@pytest.mark.parametrize("options", ["", "--json", "--retry", "--quiet"])
+def test_a_disk_that_is_full(options: str) -> None:
+    code, err = in_a_shell(f"{options} >/dev/full", FaultyServer(say(chat_answer())))
+    assert code == CANNOT_WRITE, err
+    assert err.endswith("whyloop run: the answer cannot be written: No space left on device\n")
+    assert "Traceback" not in err
+    assert "Exception ignored" not in err
+
+
+@needs_dev_full
+def test_a_disk_that_is_full_stops_the_run() -> None:
+    endless = hang(chunked(chat_events("Hel", finish=None))[:-5])
+    code, err = in_a_shell("--quiet >/dev/full", FaultyServer(endless))
+    assert (code, err.count("\n")) == (CANNOT_WRITE, 1), err
+
+
+@pytest.mark.parametrize("options", ["", "--json"])
+def test_an_stdout_that_is_closed_is_told_before_anything_is_asked(options: str) -> None:
+    server = FaultyServer(say(chat_answer()))
+    code, err = in_a_shell(f"{options} >&-", server)
+    assert (code, err) == (CANNOT_WRITE, "whyloop run: the answer cannot be written: stdout is closed\n")
+    assert server.requests == []
+
+
+def test_an_stderr_that_is_closed_costs_nothing_but_its_words() -> None:
+    assert in_a_shell("2>&-", FaultyServer(say(chat_answer()))) == (0, "")

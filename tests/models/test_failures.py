@@ -132,6 +132,17 @@ def test_the_request_id(name: str) -> None:
     assert http_error(400, {name: "r-1", "other": "x"}, b"").request_id == "r-1"
 
 
+def test_the_request_id_inside_a_stream() -> None:
+    assert stream_error({"error": {"message": "no"}, "request_id": "r-1"}).request_id == "r-1"
+    assert stream_error({"error": {"message": "no"}, "request_id": 7}).request_id is None
+
+
+def test_secrets_are_removed_before_the_words_are_cut() -> None:
+    for size in range(470, 500):
+        words = str(http_error(401, {}, body(message="x" * size + " my-own-secret"), ["my-own-secret"]))
+        assert "my-" not in words
+
+
 # How long to wait.
 
 
@@ -178,6 +189,7 @@ def test_google_tells_the_delay_among_the_details(delay: Any, seconds: float | N
     assert http_error(429, {}, text).retry_after == seconds
     assert http_error(429, {}, b"[" + text + b"]").retry_after == seconds
     assert http_error(429, {"retry-after": "2"}, text).retry_after == 2.0
+    assert stream_error(json.loads(text)).retry_after == seconds
 
 
 @pytest.mark.parametrize(

@@ -175,6 +175,28 @@ def test_event_loops_may_come_and_go() -> None:
     assert len(sessions._kept) == 1  # The places of the loops before are given up.
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_loop_that_is_closed_by_hand_is_left_clean_by_close(caplog: pytest.LogCaptureFixture) -> None:
+    with in_a_thread(FaultyServer(say(chat_answer()))) as server:
+        model = model_at(server)
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(everything(model))
+        loop.run_until_complete(model.close())
+        loop.run_until_complete(model.close())  # There is nothing left to close.
+        loop.close()
+        gc.collect()
+    assert "Unclosed" not in caplog.text
+
+
+async def test_a_model_that_was_closed_can_be_asked_again() -> None:
+    async with FaultyServer(say(chat_answer())) as server:
+        model = model_at(server)
+        for _ in range(2):
+            assert len(await everything(model)) == 2
+            await model.close()
+    assert server.connections == 2
+
+
 # Proxies
 
 
@@ -201,6 +223,14 @@ async def test_a_proxy_that_is_not_there(no_proxies: pytest.MonkeyPatch) -> None
     with pytest.raises(ModelError, match="could not be reached") as raised:
         await everything(load("openai:m", api_key=KEY))
     assert "hush-hush" not in str(raised.value)
+
+
+async def test_a_proxy_that_refuses(no_proxies: pytest.MonkeyPatch) -> None:
+    async with FaultyServer(cut(whole(b"", 407)), reads="head") as proxy:
+        no_proxies.setenv("HTTPS_PROXY", f"http://me:hush-hush@127.0.0.1:{proxy.port}")
+        with pytest.raises(ModelError, match="openai:m: the proxy answered HTTP 407: Whatever") as raised:
+            await everything(load("openai:m", api_key=KEY))
+    assert raised.value.status == 407
 
 
 def test_which_proxy_is_for_which_address(no_proxies: pytest.MonkeyPatch) -> None:
@@ -313,7 +343,11 @@ async def test_whoever_takes_the_response_and_comes_for_no_more_leaves_nothing_b
     [
         ({"timeout": 0}, "timeout is a number of seconds greater than zero, not 0"),
         ({"timeout": "3"}, "timeout is a number of seconds greater than zero, not '3'"),
-        ({"max_concurrency": 0}, "max_concurrency is at least 1, not 0"),
+        ({"timeout": True}, "timeout is a number of seconds greater than zero, not True"),
+        ({"max_concurrency": 0}, "max_concurrency is a whole number of at least 1, not 0"),
+        ({"max_concurrency": "8"}, "max_concurrency is a whole number of at least 1, not '8'"),
+        ({"max_concurrency": 1.5}, "max_concurrency is a whole number of at least 1, not 1.5"),
+        ({"max_concurrency": True}, "max_concurrency is a whole number of at least 1, not True"),
         ({"headers": {"x-team": 7}}, "header 'x-team': names and values are text"),
         ({"headers": {"x-team": "a\r\nb: c"}}, "header 'x-team' has characters in it that cannot be sent"),
         ({"headers": {"": "a"}}, "header '' has characters"),

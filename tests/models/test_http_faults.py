@@ -244,11 +244,21 @@ BAD_ANSWERS: dict[str, tuple[Behaviour, str, str]] = {
         "validation",
         "without a name",
     ),
-    "no HTTP": (say(b"SSH-2.0-OpenSSH_9.6\r\n\r\n"), "model", "lost before an answer"),
+    "no HTTP": (
+        say(b"SSH-2.0-OpenSSH_9.6\r\n\r\n"),
+        "validation",
+        "openai:gpt-test: the response cannot be read: ",
+    ),
     "endless headers": (
         say(b"HTTP/1.1 200 OK\r\n" + b"x: " + b"y" * 100_000 + b"\r\n\r\n"),
-        "model",
-        "lost before an answer",
+        "validation",
+        "the response cannot be read: Got more than",
+    ),
+    "an unknown encoding": (say(chunked(TEXT_STREAM, content_encoding="br")), "validation", ""),
+    "a bad chunk size": (
+        say(head(transfer_encoding="chunked") + b"zz\r\nrubbish\r\n"),
+        "validation",
+        "the response cannot be read: ",
     ),
     "a wrong length": (cut(head(content_length=10_000) + TEXT_STREAM[:90]), "validation", "cut off"),
     "closed at once": (cut(), "model", "lost before an answer"),
@@ -266,6 +276,16 @@ BAD_ANSWERS: dict[str, tuple[Behaviour, str, str]] = {
 @pytest.mark.parametrize(("behaviour", "kind", "words"), BAD_ANSWERS.values(), ids=BAD_ANSWERS.keys())
 async def test_a_response_that_is_none(behaviour: Behaviour, kind: str, words: str) -> None:
     assert_failed(await run_on(behaviour), kind, words)
+
+
+@pytest.mark.parametrize("name", ["no HTTP", "endless headers", "an unknown encoding", "a bad chunk size"])
+async def test_broken_http_is_told_without_a_status_that_nobody_sent(name: str) -> None:
+    behaviour, _, _ = BAD_ANSWERS[name]
+    state = await run_on(behaviour)
+    failure = state.steps[0].failures[0]
+    assert failure.details.get("status") is None
+    assert "message=" not in failure.message
+    assert "400" not in failure.message
 
 
 async def test_a_redirect_is_not_followed() -> None:
@@ -336,6 +356,80 @@ async def test_a_large_request_arrives_whole() -> None:
     async with FaultyServer(say(chat_answer())) as server:
         assert_answered(await run_against(server.base_url, query="é" * 2_000_000), "Hello.")
         assert server.requests[0].json["messages"][-1]["content"] == "é" * 2_000_000
+
+
+# A key that is cut is still half a key
+
+OTHER_KEY = "sk-proj-abcdefghijklmnop1234567890"
+
+
+def escaped(text: str) -> str:
+    return "".join(f"\\u{ord(char):04x}" for char in text)
+
+
+CUT_KEYS: dict[str, Any] = {
+    "in a document": lambda key, words: whole({"error": {"message": words + key}}, 401),
+    "in an escaped document": lambda key, words: whole(
+        f'{{"error": {{"message": "{words}{escaped(key)}"}}}}'.encode(), 401
+    ),
+    "in a page": lambda key, words: whole((words + key).encode(), 500, "text/plain"),
+    "in an address": lambda key, words: whole(
+        b"", 302, location=f"http://127.0.0.1:9/{words}/{key}".replace(" ", "+")
+    ),
+    "in an event": lambda key, words: chunked(event({"error": {"message": words + key}})),
+    "in an odd event": lambda key, words: chunked(event({"error": {"odd": words + key}})),
+    "in a 200": lambda key, words: whole({"error": {"message": words + key}}),
+}
+
+
+@pytest.mark.parametrize("key", [KEY, OTHER_KEY], ids=["ours", "anybody's"])
+@pytest.mark.parametrize("answer", CUT_KEYS.values(), ids=CUT_KEYS.keys())
+async def test_a_key_is_removed_before_anything_is_shortened(answer: Any, key: str) -> None:
+    async with FaultyServer(cut()) as server:
+        for gap in range(80, 310, 3):
+            server.behaviours = [say(answer(key, "a " * gap))]
+            state = await run_against(server.base_url)
+            assert key[:6] not in state.explain() + state.steps[0].failures[0].message, f"after {gap}"
+
+
+@pytest.mark.parametrize("gap", range(20, 62, 3))
+async def test_no_half_of_our_key_is_left_of_a_web_page(gap: int) -> None:
+    page = f"<p>{'a ' * gap}{KEY} {'b ' * 500}".encode()
+    state = await run_on(say(whole(page, content_type="text/html")))
+    assert_failed(state, "validation", "web page")
+    assert KEY[:6] not in state.explain()
+
+
+async def test_a_request_id_is_no_place_for_a_key_either() -> None:
+    state = await run_on(say(whole({"error": {"message": "no"}}, 401, x_request_id=f"r-{KEY}")))
+    assert state.steps[0].failures[0].details["request_id"] == "r-[removed]"
+
+
+# What only the headers of a response tell
+
+INSIDE = {
+    "an error in a 200": {"error": {"message": "Overloaded", "code": 529}},
+    "an error event": event({"error": {"message": "Overloaded", "code": 529}}),
+}
+
+
+@pytest.mark.parametrize("body", INSIDE.values(), ids=INSIDE.keys())
+async def test_an_error_inside_a_response_has_what_its_headers_tell(body: Any) -> None:
+    clock = FakeClock()
+    kind = "text/event-stream" if isinstance(body, bytes) else "application/json"
+    busy = whole(body, 200, kind, x_request_id="req_7", retry_after="7")
+    policy = ErrorPolicy.retry_tool_errors()
+    state = await run_on(say(busy), say(chat_answer()), error_policy=policy, clock=clock)
+    assert_answered(state, "Hello.")
+    assert clock.sleeps == [7.0]
+    assert state.steps[0].failures[0].details["request_id"] == "req_7"
+
+
+@pytest.mark.parametrize("body", [b"", b"{rubbish}", b"data: {rubbish}\n\n"])
+async def test_a_response_that_cannot_be_read_has_its_request_id(body: bytes) -> None:
+    state = await run_on(say(whole(body, x_request_id="req_7", retry_after="7")))
+    assert_failed(state, "validation")
+    assert state.steps[0].failures[0].details["request_id"] == "req_7"
 
 
 # Time

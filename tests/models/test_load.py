@@ -111,6 +111,7 @@ def test_a_name_that_is_no_text() -> None:
 @pytest.mark.parametrize(
     ("address", "words"),
     [
+        ("", "'' is no address"),
         ("api.example.com/v1", "is no address: write http://… or https://… with a host"),
         ("ftp://example.com", "is no address"),
         ("http://", "is no address"),
@@ -167,6 +168,67 @@ async def test_options_reach_the_request_and_unknown_ones_pass_through() -> None
         [_ async for _ in model.respond(ModelRequest((Message.user("Hi"),)))]
     sent = server.requests[0].json
     assert (sent["temperature"], sent["max_completion_tokens"], sent["seed"]) == (0.5, 9, 7)
+
+
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        SCHEMA,
+        {"type": "json_schema", "json_schema": {"name": "place", "strict": True, "schema": SCHEMA}},
+        {"type": "json_schema", "name": "place", "schema": SCHEMA},
+    ],
+)
+def test_a_schema_may_come_in_the_wrapping_of_an_api(given: Any) -> None:
+    assert load("ollama:m", response_format=given).settings.response_format == SCHEMA
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"type": "json_object"},
+        {"type": "text"},
+        {"type": "json_schema"},
+        {"type": "json_schema", "json_schema": 7},
+        {"type": "json_schema", "json_schema": {"name": "place"}},
+        "json",
+        7,
+    ],
+)
+def test_a_response_format_that_is_no_schema(given: Any) -> None:
+    words = "response_format is the JSON schema that the answer has to fit, not "
+    with pytest.raises(ConfigurationError, match=words):
+        load("ollama:m", response_format=given)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"max_tokens": 0}, "max_tokens is a whole number greater than zero, not 0"),
+        ({"max_tokens": -1}, "max_tokens is a whole number greater than zero, not -1"),
+        ({"max_tokens": 1.5}, "max_tokens is a whole number greater than zero, not 1.5"),
+        ({"max_tokens": "9"}, "max_tokens is a whole number greater than zero, not '9'"),
+        ({"max_tokens": True}, "max_tokens is a whole number greater than zero, not True"),
+        ({"temperature": "hot"}, "temperature is a number, not 'hot'"),
+        ({"temperature": True}, "temperature is a number, not True"),
+        ({"temperature": float("nan")}, "temperature is a number, not nan"),
+        ({"tool_choice": {"type": "auto"}}, "tool_choice is auto, none, required or the name of a tool"),
+        ({"tool_choice": ""}, "tool_choice is auto, none, required or the name of a tool, not ''"),
+        ({"base_url": 7}, "base_url is the text of an address, not 7"),
+    ],
+)
+def test_an_option_that_cannot_be(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        load("ollama:m", **options)
+    assert words in str(refused.value)
+
+
+def test_an_empty_address_is_not_azures_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", AZURE)
+    with pytest.raises(ConfigurationError, match="'' is no address"):
+        load("azure:gpt", api_key=KEY, base_url="")
 
 
 # What the guide says

@@ -164,6 +164,51 @@ async def test_secrets_are_left_out_as_it_records(path: Path) -> None:
     assert (await agent.run("My key is sk-other-1234567890abcdef")).last_response == "It is [removed]."
 
 
+def in_pieces(*pieces: str) -> RespondingModel:
+    async def respond(request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
+        for piece in pieces:
+            yield TextDelta(piece)
+        yield ModelResponse("".join(pieces))
+
+    return RespondingModel(respond)
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        ("It is secret-", "key-0123", "456789."),
+        tuple(f"It is {KEY}."),
+        ("It is sk-proj-", "abcdefgh", "ijklmnop1234."),
+    ],
+)
+async def test_a_secret_in_pieces_is_left_out_too(path: Path, pieces: tuple[str, ...]) -> None:
+    await Agent(RecordingModel(in_pieces(*pieces), path, secrets=[KEY])).run("Hi")
+    assert json.loads(kept(path))["chunks"] == ["It is [removed]."]
+    assert (await Agent(ReplayModel(path)).run("Hi")).last_response == "It is [removed]."
+
+
+async def test_a_secret_in_pieces_of_an_answer_that_broke_off(path: Path) -> None:
+    async def respond(request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
+        yield TextDelta("secret-")
+        yield TextDelta("key-0123456789")
+        raise ModelError("it broke")
+
+    await Agent(RecordingModel(RespondingModel(respond), path, secrets=[KEY])).run("Hi")
+    assert json.loads(kept(path))["chunks"] == ["[removed]"]
+
+
+async def test_pieces_without_a_secret_stay_pieces(path: Path) -> None:
+    await Agent(RecordingModel(in_pieces("secret-", "free"), path, secrets=[KEY])).run("Hi")
+    assert json.loads(kept(path))["chunks"] == ["secret-", "free"]
+
+
+async def test_a_key_at_the_start_of_a_line_is_left_out(path: Path) -> None:
+    query = "Keys:\n\tsk-proj-zyxwvutsrqponmlk9876"
+    await recorded(path, ["Here:\nsk-proj-abcdefghijklmnop1234"], query=query)
+    assert "sk-proj" not in kept(path)
+    assert (await agent_on(ReplayModel(path)).run(query)).last_response == "Here:\n[removed]"
+
+
 @pytest.mark.parametrize(
     "secret",
     [

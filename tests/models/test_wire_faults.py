@@ -167,6 +167,27 @@ async def test_an_overload_inside_a_stream(provider: str) -> None:
 
 
 @every_wire
+async def test_an_overload_inside_a_stream_has_what_the_headers_tell(provider: str) -> None:
+    kind = "server_overloaded" if provider == "openai-responses" else "overloaded_error"
+    busy = chunked(ERRORS[provider]("Overloaded", kind, 529), x_request_id="req_7", retry_after="7")
+    clock = FakeClock()
+    async with FaultyServer(say(busy), say(chunked(b"".join(STREAMS[provider])))) as server:
+        state = await run_at(server, provider, error_policy=ErrorPolicy.retry_tool_errors(), clock=clock)
+    assert (state.status, clock.sleeps) == ("completed", [7.0]), state.explain()
+    assert state.steps[0].failures[0].details["request_id"] == "req_7"
+
+
+@every_wire
+async def test_no_half_of_a_key_is_left_of_a_long_error(provider: str) -> None:
+    async with FaultyServer(cut()) as server:
+        for gap in range(230, 310, 3):
+            error = ERRORS[provider]("a " * gap + KEY, "api_error", 500)
+            server.behaviours = [say(chunked(error))]
+            state = await run_at(server, provider)
+            assert KEY[:6] not in state.steps[0].failures[0].message, f"after {gap}"
+
+
+@every_wire
 @pytest.mark.parametrize("status", [429, 503, 529])
 async def test_patience_that_is_asked_for_is_given(provider: str, status: int) -> None:
     busy = whole({"type": "error", "error": {"message": "busy", "type": "x"}}, status, retry_after="7")

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 MODEL_VARIABLE = "WHYLOOP_MODEL"
 USAGE_ERROR = 2
+CANNOT_WRITE = 74  # EX_IOERR, as other programs have it.
 SECONDS_A_REQUEST = 120.0  # Or as long as the whole run may take, if that is longer.
 # One code for each stop reason, so that a script can tell them apart.
 EXIT_CODES = {
@@ -50,7 +51,8 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         epilog=_codes(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("question", metavar="QUESTION", help="what to ask; - reads it from stdin")
+    # Not required here, since --tools takes the words after it, and the question may be among them.
+    parser.add_argument("question", metavar="QUESTION", nargs="?", help="what to ask; - reads it from stdin")
     parser.add_argument(
         "--model", metavar="NAME", help=f"such as openai:gpt-5 or ollama:qwen3 (default: ${MODEL_VARIABLE})"
     )
@@ -81,21 +83,55 @@ def run(args: argparse.Namespace) -> int:
     """Ask what was asked for and return the exit code."""
     import asyncio
 
+    from whyloop.cli.run_parts.telling import CannotWrite, complain
     from whyloop.errors import ConfigurationError
 
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  (whoever flushes it at the end finds something)
+        complain("whyloop run: the answer cannot be written: stdout is closed")
+        return CANNOT_WRITE
     try:
+        _take_question_back(args)
         agent = _agent(args)
-        question = sys.stdin.read().strip() if args.question == "-" else args.question
-        if not question.strip():
-            raise ConfigurationError("there is no question")
+        question = _question(args)
     except ConfigurationError as error:
-        sys.stderr.write(f"whyloop run: {error}\n")
+        complain(f"whyloop run: {error}")
         return USAGE_ERROR
     try:
         state = asyncio.run(_run(agent, question, args))
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
+    except CannotWrite as error:
+        complain(f"whyloop run: the answer cannot be written: {error}")
+        return CANNOT_WRITE
     return EXIT_CODES[str(state.stop_reason)]
+
+
+def _take_question_back(args: argparse.Namespace) -> None:
+    """Find a question that stands after --tools, which takes all the words that follow it."""
+    from whyloop.errors import ConfigurationError
+
+    if args.question is not None:
+        return
+    # A single word may as well be a module, and nobody wants to pay for an answer to its name.
+    questions = [word for word in args.tools if word == "-" or len(word.split()) > 1]
+    if len(questions) != 1:
+        raise ConfigurationError("there is no question: write it before the options, or last and after --")
+    args.question = questions[0]
+    args.tools.remove(questions[0])
+
+
+def _question(args: argparse.Namespace) -> str:
+    from whyloop.errors import ConfigurationError
+
+    question: str = args.question
+    if question == "-":
+        if sys.stdin is None:
+            raise ConfigurationError("there is no question: stdin is closed")
+        question = sys.stdin.read().strip()
+    if not question.strip():
+        raise ConfigurationError("there is no question")
+    return question
 
 
 def _agent(args: argparse.Namespace) -> Agent:
@@ -128,15 +164,18 @@ async def _run(agent: Agent, question: str, args: argparse.Namespace) -> AgentSt
     from whyloop.cli.run_parts.telling import Telling
 
     work = asyncio.ensure_future(agent.run(question))
-    telling = Telling(answer=not args.json, quiet=args.quiet, unheard=work.cancel)
+    whole = args.retry and not sys.stdout.isatty()  # What has been piped cannot be taken back.
+    telling = Telling(answer=not args.json, quiet=args.quiet, unheard=work.cancel, whole=whole)
     agent.subscribe(telling)
     _listen_to_ctrl_c(agent, work, telling)
     try:
         state = await work
     except asyncio.CancelledError:
-        if telling.nobody_listens:
-            raise BrokenPipeError from None
+        if telling.failure:
+            raise telling.failure from None
         raise
+    if telling.failure:
+        raise telling.failure
     _tell_the_end(state, telling, args)
     return state
 
@@ -169,8 +208,9 @@ def _tell_the_end(state: AgentState, telling: Telling, args: argparse.Namespace)
         import json
 
         from whyloop.cli.document import document
+        from whyloop.cli.run_parts.telling import write
 
-        sys.stdout.write(json.dumps(document(state), indent=2) + "\n")
+        write(json.dumps(document(state), indent=2) + "\n")
     explanation = safe(state.explain())
     if not args.quiet:
         telling.aside(f"\n{explanation}")
@@ -181,4 +221,9 @@ def _tell_the_end(state: AgentState, telling: Telling, args: argparse.Namespace)
 def _codes() -> str:
     width = max(map(len, EXIT_CODES))
     lines = [f"  {code:>3}  {reason:<{width}}  {_MEANINGS[reason]}" for reason, code in EXIT_CODES.items()]
-    return "\n".join(["exit codes:", *lines, f"  {USAGE_ERROR:>3}  {'':<{width}}  it could not start"])
+    others = {
+        USAGE_ERROR: "it could not start",
+        CANNOT_WRITE: "the answer could not be written, as to a full disk",
+    }
+    lines += [f"  {code:>3}  {'':<{width}}  {words}" for code, words in others.items()]
+    return "\n".join(["exit codes:", *lines])

@@ -109,7 +109,8 @@ class HttpModel:
                     if not 200 <= response.status < 300:
                         raise await self._refusal(response, headers)
                     answered = True
-                    answer = Answer(self.wire, headers.get("content-type", ""))
+                    tools = bool(request.tools or "tools" in self.settings.extra)
+                    answer = Answer(self.wire, headers.get("content-type", ""), tools=tools)
                     async for chunk in response.content.iter_any():
                         for delta in answer.feed(chunk):
                             yield delta

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -39,10 +39,12 @@ def load(
     parallel_tool_calls: bool | None = None,
     response_format: Mapping[str, Any] | None = None,
     stream: bool = True,
+    quirks: Iterable[str] = (),
     **extra: Any,
 ) -> HttpModel:
     """The model that a name stands for; whatever is missing is told here, before the first request.
 
+    `quirks` adds habits of a host that has no preset of its own; `whyloop.models.presets` lists them.
     Keywords that whyloop does not know go into every request as they are.
     """
     _check_options(temperature, max_tokens, tool_choice)
@@ -58,9 +60,9 @@ def load(
         parallel_tool_calls=parallel_tool_calls,
         response_format=_schema(response_format),
         extra=extra,
-        quirks=preset.quirks,
+        quirks=preset.quirks | frozenset(quirks),
     )
-    if "no_keep_alive" in preset.quirks:
+    if "no_keep_alive" in settings.quirks:
         headers = {"connection": "close", **(headers or {})}
     if preset.key_header and key:
         headers = {preset.key_header: key, **(headers or {})}

@@ -73,7 +73,8 @@ def state_from_dict(data: Mapping[str, Any]) -> AgentState:
         raise SnapshotError("a snapshot names its version with a number from 1 on", "$.version")
     if version > VERSION:
         raise SnapshotError(
-            f"the version is newer than {VERSION}, the newest that this whyloop reads: upgrade whyloop",
+            f"version {min(version, 10**9)} is newer than {VERSION}, the newest that this whyloop reads: "
+            "upgrade whyloop",
             "$.version",
         )
     for path in _REQUIRED:

@@ -27,6 +27,8 @@ def find_tools(paths: Iterable[str]) -> list[AnyTool]:
 
 def _found(path: str) -> list[AnyTool]:
     name, _, wanted = path.partition(":")
+    if not all(name.split(".")):
+        raise ConfigurationError(f"--tools {path}: {name!r} names no module: write package.module:name")
     module = _imported(name)
     if wanted in ("", "*"):
         return _all_of(module)

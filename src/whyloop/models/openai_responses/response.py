@@ -42,7 +42,7 @@ def build(document: Mapping[str, Any]) -> ModelResponse:
         raise _failure(document)
     try:
         output = document["output"]
-        if not output and status in _COMPLETE:
+        if not output and status is None:
             raise ResponseValidationError("the response has no answer in it: its output is empty")
         return _response(document, output)
     except (KeyError, IndexError, TypeError, AttributeError) as error:
