@@ -71,7 +71,7 @@ class Agent:
         refuse_clock(clock)
         if clock is not None and world is not None:
             raise ConfigurationError("a world brings its own clock: pass clock or world, not both")
-        named = assemble_tools(tools)
+        named, around = assemble_tools(tools), Hooks(hooks)
         self._listeners = Listeners(assemble_handlers(event_handler))
         self._kit = Kit(
             world=world or LocalWorld(model, clock or SystemClock()),
@@ -88,10 +88,11 @@ class Agent:
                 error_policy=error_policy,
                 criteria=criteria,
             ),
-            hooks=Hooks(hooks),
+            hooks=around,
             backoff=backoff or Backoff(),
             listeners=self._listeners,
             stops=StopRequests(),
+            tells_deadlines=around.around_tools or any(tool.takes_context for tool in named.values()),
         )
         self.model = model
         self.criteria = self._kit.criteria
@@ -163,7 +164,9 @@ class Agent:
                 state = taken_up(kit, state)
             if execution.failures.consecutive or execution.step_count % STEPS_A_TURN == 1:
                 state = await waited(kit, state)
-            if must_end(kit, state):
+            execution = state.execution
+            special = kit.stops.words or execution.resumes or execution.backoff_seconds
+            if special and must_end(kit, state):
                 state = end_now(kit, state)
             else:
                 state = await take_step(kit, state)

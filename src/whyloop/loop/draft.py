@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from whyloop.loop.hooks import ToolResult
-from whyloop.loop.ports import Timeout, World
+from whyloop.loop.kit import Kit
+from whyloop.loop.ports import Timeout
 from whyloop.values.failure import Failure
 from whyloop.values.messages import Message, MessageRole
 from whyloop.values.model import ModelResponse
@@ -28,12 +29,17 @@ class Draft:
     unrun: str | None = None
     interrupted: str | None = None
 
-    def __init__(self, world: World, started_at: datetime, deadline: datetime | None) -> None:
-        self._world = world
+    def __init__(self, kit: Kit, state: AgentState, started_at: datetime) -> None:
+        self._kit = kit
+        self._state = state
         self.started_at = started_at
-        self.deadline = deadline
         self.ran: dict[int, Ran] = {}
         self.cut: dict[int, float] = {}
+
+    @property
+    def deadline(self) -> datetime | None:
+        """When a limit on time would cut the step off; worked out only for whoever has to wait or to know."""
+        return self._kit.criteria.deadline(self._state, self.started_at)
 
     @property
     def time_given(self) -> float:
@@ -42,13 +48,15 @@ class Draft:
         Timers and clocks disagree by microseconds: a step that was cut off at its deadline has
         used up all of its time, whatever the clock says, or the limit would not forbid to go on.
         """
-        return 0.0 if self.deadline is None else (self.deadline - self.started_at).total_seconds() + 1e-5
+        deadline = self.deadline
+        return 0.0 if deadline is None else (deadline - self.started_at).total_seconds() + 1e-5
 
     def time_left(self) -> Timeout:
         """A time limit that ends with the deadline."""
-        if self.deadline is None:
-            return self._world.timeout(None)
-        return self._world.timeout(max(0.0, (self.deadline - self._world.now()).total_seconds()))
+        world, deadline = self._kit.world, self.deadline
+        if deadline is None:
+            return world.timeout(None)
+        return world.timeout(max(0.0, (deadline - world.now()).total_seconds()))
 
     def finished(self, state: AgentState, now: datetime, seconds: float) -> tuple[Step, list[Message]]:
         """The step as it will be recorded, and what it adds to the conversation."""

@@ -36,7 +36,7 @@ async def take_step(kit: Kit, state: AgentState) -> AgentState:
     started_at, stopwatch = world.now(), world.monotonic()
     emit = Emitter(kit.listeners, state, state.execution.step_count + 1)
     emit(AgentStepStarted, started_at, len(state.messages), kit.tool_names)
-    draft, cancelled = Draft(world, started_at, kit.criteria.deadline(state, started_at)), None
+    draft, cancelled = Draft(kit, state, started_at), None
     try:
         await within(draft.time_left, _attempt(kit, emit, state, draft))
     except DeadlineExceeded:

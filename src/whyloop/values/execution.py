@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 import msgspec
 from msgspec import Struct
 
@@ -49,5 +47,5 @@ class StateInfo(Struct, frozen=True, gc=False):
     updated_at: Moment = msgspec.field(default_factory=utc_now)
     cumulative_execution_seconds: Seconds = 0.0
 
-    def add_execution_time(self, seconds: float, now: datetime | None = None) -> StateInfo:
-        return StateInfo(self.started_at, now or self.updated_at, self.cumulative_execution_seconds + seconds)
+    def add_execution_time(self, seconds: float) -> StateInfo:
+        return StateInfo(self.started_at, self.updated_at, self.cumulative_execution_seconds + seconds)

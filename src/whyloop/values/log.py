@@ -40,32 +40,32 @@ class Log(Sequence[T], Generic[T]):
 
     def appended(self, item: T) -> Log[T]:
         """This log and one item more."""
-        with _extending:
-            earlier = self._shared()
-        return _version(earlier, item, self._length + 1)
+        return self.extended((item,))
 
     def extended(self, items: Sequence[T]) -> Log[T]:
         """This log and some items more."""
         if not items:
             return self
+        length = self._length
         with _extending:
-            earlier = self._shared()
-            earlier += items[:-1]
-        return _version(earlier, items[-1], self._length + len(items))
-
-    def _shared(self) -> list[T]:
-        """A list with all of this version in it, to be extended: the shared one if this is the newest."""
-        earlier, length = self._earlier, self._length
-        if length and len(earlier) == length - 1:
-            earlier.append(self._last)
-            return earlier
-        return list(self)
+            earlier = self._earlier
+            if length and len(earlier) == length - 1:
+                earlier.append(self._last)
+            else:
+                earlier = list(self)  # This version is not the newest any more.
+            if len(items) > 1:
+                earlier += items[:-1]
+        log: Log[T] = Log.__new__(Log)
+        log._earlier, log._last, log._length = earlier, items[-1], length + len(items)
+        return log
 
     def with_last(self, item: T) -> Log[T]:
         """This log with another last item."""
         if not self._length:
             raise IndexError("an empty log has no last item")
-        return _version(self._earlier, item, self._length)
+        log: Log[T] = Log.__new__(Log)
+        log._earlier, log._last, log._length = self._earlier, item, self._length
+        return log
 
     def __len__(self) -> int:
         return self._length
@@ -98,11 +98,3 @@ class Log(Sequence[T], Generic[T]):
 
     def __repr__(self) -> str:
         return f"Log({list(self)!r})"
-
-
-def _version(earlier: list[T], last: T, length: int) -> Log[T]:
-    log: Log[T] = Log.__new__(Log)
-    log._earlier = earlier
-    log._last = last
-    log._length = length
-    return log

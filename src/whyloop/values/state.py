@@ -183,21 +183,25 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
 
     def with_step(self, step: Step, messages: Sequence[Message] = ()) -> AgentState:
         """A step was taken: its messages join the history and every counter moves on."""
-        execution = self.execution
-        seconds = step.duration_ms / 1000
+        execution, info = self.execution, self.state_info
+        seconds, failures = step.duration_ms / 1000, execution.failures
+        if step.failures or failures.consecutive:
+            failures = failures.after(failed=bool(step.failures))
         return replace(
             self,
             messages=self.messages.extended(messages),
             steps=self.steps.appended(step),
             current_step=step,
             usage=self.usage + step.usage,
-            state_info=self.state_info.add_execution_time(seconds, step.completed_at),
+            state_info=StateInfo(
+                info.started_at, step.completed_at, info.cumulative_execution_seconds + seconds
+            ),
             execution=replace(
                 execution,
                 updated_at=step.completed_at,
                 step_count=execution.step_count + 1,
                 usage=execution.usage + step.usage,
-                failures=execution.failures.after(failed=bool(step.failures)),
+                failures=failures,
                 active_seconds=execution.active_seconds + seconds,
             ),
         )
@@ -210,9 +214,10 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
             steps = steps.with_last(step)
         if execution.failures.consecutive and outcome.failure_handling is _IGNORE:
             execution = replace(execution, failures=execution.failures.forgiven())
+        reason = outcome.stop_reason
         return replace(
             self,
-            status=AgentStatus.after(outcome.stop_reason),
+            status=_IN_PROGRESS if reason is None else AgentStatus.after(reason),
             steps=steps,
             current_step=step,
             execution=execution,

@@ -15,17 +15,15 @@ class ContentStream:
 
     def __init__(self) -> None:
         self._answer = Answer()
-
-    @property
-    def ended(self) -> bool:
-        # What is still to come after the last piece, if anything, are counts.
-        return False
+        self.ended = False
 
     def read(self, event: str, data: bytes) -> Iterable[TextDelta]:
         if data == b"[DONE]":
             return ()
         document = json_of(data, "a piece of the stream")
         text = self._answer.take(document)
+        # The piece that says why the model fell silent and what it cost is the last one.
+        self.ended = self._answer.finished and "usageMetadata" in document
         return (TextDelta(text),) if text else ()
 
     def finish(self) -> ModelResponse:
