@@ -130,12 +130,15 @@ _HOMES = {
     "whyloop.wire.config": ("SlimSerializationConfig",),
     "whyloop.wire.slim": ("CanSerializeAgentState", "SlimAgentStateSerializer"),
 }
+_MODULES = frozenset({"errors", "events", "models", "testing"})
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = sorted(_HOME_OF)  # noqa: PLE0605
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"whyloop.{name}")
     if name not in _HOME_OF:
         raise AttributeError(f"module 'whyloop' has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOME_OF[name]), name)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.models.recorded import streamed
-from whyloop.errors import ConfigurationError, ModelError
+from whyloop.errors import ConfigurationError, ModelError, ResponseValidationError
 from whyloop.models.answer import Answer
 from whyloop.models.fragments import LARGEST_BYTES, Fragments
 from whyloop.models.openai_chat.client import OpenAIChat
@@ -180,3 +180,36 @@ def test_fragments_can_be_shared_by_threads() -> None:
     for thread in threads:
         thread.join()
     assert problems == []
+
+
+SCHEMA = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [('{"x": "no"}', "x is string"), ("{}", "lacks 'x'"), ("no", "no JSON"), ("", "no JSON")],
+)
+def test_structured_output_that_misses_its_schema_is_a_validation_error(text: str, words: str) -> None:
+    answer = Answer(OpenAIChat(), "application/json", schema=SCHEMA)
+    answer.feed(json.dumps(choice({"content": text})).encode())
+    with pytest.raises(ResponseValidationError, match=words):
+        answer.finish()
+
+
+@pytest.mark.parametrize(
+    ("message", "word"),
+    [
+        ({"content": '{"x": 1}'}, "stop"),
+        ({"content": '{"x": '}, "length"),
+        ({"tool_calls": [{"id": "a", "function": {"name": "f", "arguments": "{}"}}]}, "tool_calls"),
+    ],
+)
+def test_only_a_finished_answer_is_held_to_its_schema(message: dict[str, Any], word: str) -> None:
+    answer = Answer(OpenAIChat(), "application/json", schema=SCHEMA)
+    answer.feed(json.dumps(choice(message, word)).encode())
+    assert isinstance(answer.finish()[-1], ModelResponse)
+
+
+def test_arguments_that_were_no_json_go_back_as_an_empty_object() -> None:
+    broken = Message.assistant("", [ToolCall("a", "f", '{"a":1')])
+    assert message_document(broken)["tool_calls"][0]["function"]["arguments"] == "{}"

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from whyloop.models.repeated import without_calls
 from whyloop.models.visible import VisibleText
+from whyloop.rules.repeated import without_calls
 from whyloop.values.messages import ToolCall
 
 CALL = ToolCall("a", "get_weather", {"city": "Oslo"})

@@ -71,7 +71,7 @@ class Agent:
         refuse_clock(clock)
         if clock is not None and world is not None:
             raise ConfigurationError("a world brings its own clock: pass clock or world, not both")
-        named, around = assemble_tools(tools), Hooks(hooks)
+        named = assemble_tools(tools)
         self._listeners = Listeners(assemble_handlers(event_handler))
         self._kit = Kit(
             world=world or LocalWorld(model, clock or SystemClock()),
@@ -88,11 +88,10 @@ class Agent:
                 error_policy=error_policy,
                 criteria=criteria,
             ),
-            hooks=around,
+            hooks=Hooks(hooks),
             backoff=backoff or Backoff(),
             listeners=self._listeners,
             stops=StopRequests(),
-            tells_deadlines=around.around_tools or any(tool.takes_context for tool in named.values()),
         )
         self.model = model
         self.criteria = self._kit.criteria
@@ -100,7 +99,7 @@ class Agent:
 
     # A whole execution
 
-    async def run(self, query: Query, *, state: AgentState | None = None) -> AgentState:
+    async def run(self, query: Query, state: AgentState | None = None) -> AgentState:
         """Work on a query until the criteria say stop; with a state, as the next query of that session."""
         return await self.final_step(self.start(query, state=state))
 
@@ -111,7 +110,7 @@ class Agent:
         """
         return await self.final_step(self.restart(state, grant=grant))
 
-    def run_sync(self, query: Query, *, state: AgentState | None = None) -> AgentState:
+    def run_sync(self, query: Query, state: AgentState | None = None) -> AgentState:
         return _run_sync("run", lambda: self.run(query, state=state))
 
     def resume_sync(self, state: AgentState, *, grant: Budget | None = None) -> AgentState:

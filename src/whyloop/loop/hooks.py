@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from inspect import iscoroutinefunction
 from typing import TypeVar
 
 from msgspec import Struct
@@ -71,6 +72,11 @@ class Hooks:
         for hook in given:
             if not isinstance(hook, Hook):
                 raise ConfigurationError(f"{hook!r} is no hook: derive it from whyloop.Hook")
+            for name in ("before_model", "after_model", "before_tool", "after_tool"):
+                if not iscoroutinefunction(getattr(hook, name)):
+                    raise ConfigurationError(
+                        f"{type(hook).__name__}.{name} is awaited: write `async def {name}`"
+                    )
         self.before_model = [h.before_model for h in given if type(h).before_model is not Hook.before_model]
         self.after_model = [h.after_model for h in given[::-1] if type(h).after_model is not Hook.after_model]
         self.before_tool = [h.before_tool for h in given if type(h).before_tool is not Hook.before_tool]

@@ -29,5 +29,3 @@ class Kit(Struct, frozen=True):
     backoff: Backoff
     listeners: Listeners
     stops: StopRequests
-    tells_deadlines: bool
-    """Whether a tool or a hook asks for the context of a call, and so for the deadline in it."""

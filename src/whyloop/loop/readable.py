@@ -8,6 +8,7 @@ from math import isfinite
 from msgspec.structs import replace
 
 from whyloop.errors import ResponseValidationError
+from whyloop.rules.repeated import without_calls
 from whyloop.values.messages import ToolCall
 from whyloop.values.model import FinishReason, ModelResponse, ModelSource
 from whyloop.values.text import clean, shortened
@@ -26,6 +27,8 @@ def readable(response: ModelResponse) -> ModelResponse:
             and (response.source is None or type(response.source) is ModelSource)
             and (usage.input | usage.output | usage.cached | usage.reasoning) >= 0
         ):
+            if response.text and response.tool_calls:
+                return _repaired(response)
             for call in response.tool_calls:
                 if not (call.name.isascii() and call.id.isascii()) or type(call.arguments) is not dict:
                     break
@@ -43,11 +46,13 @@ def _repaired(response: ModelResponse) -> ModelResponse:
         raise ResponseValidationError(f"the model's usage is {shortened(repr(response.usage), 80)}")
     word = response.finish_reason
     known = word in list(FinishReason)
+    calls = tuple([_call(call) for call in response.tool_calls])
     return replace(
         response,
-        text=clean(response.text),
+        # Whatever the model is: arguments are no language, and are not kept as text.
+        text=without_calls(clean(response.text), calls),
         usage=Usage(*[_count(getattr(response.usage, name)) for name in Usage.__struct_fields__]),
-        tool_calls=tuple([_call(call) for call in response.tool_calls]),
+        tool_calls=calls,
         finish_reason=FinishReason(word) if known else FinishReason.OTHER,
         extras=response.extras if isinstance(response.extras, dict) else {},
         source=response.source if isinstance(response.source, ModelSource) else None,

@@ -25,7 +25,7 @@ def record_step(
 ) -> AgentState:
     """The state after this step, with every criterion's word on it."""
     state = state.with_step(step, messages)
-    if step.usage.input or step.usage.output:
+    if step.finish_reason is not None:
         emit(TokenUsageReported, step.completed_at, step.usage, state.execution.usage)
     return settle(kit, emit, state, step.completed_at, step)
 

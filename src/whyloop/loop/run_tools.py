@@ -43,14 +43,13 @@ async def run_call(
     name, call_id = call.name, call.id
     emit(ToolCallStarted, world.now(), name, call_id, call.arguments)
     started = world.monotonic()
-    deadline = draft.deadline if kit.tells_deadlines else None
     context = ToolContext(
-        state.agent_id, execution.id, execution.step_count + 1, call_id, name, deadline, index
+        state.agent_id, execution.id, execution.step_count + 1, call_id, name, draft.deadline, index
     )
     run = run_hooked if kit.hooks.around_tools else run_tool
     try:
         result = await run(kit, call, context)
-    except asyncio.CancelledError:
+    except (asyncio.CancelledError, KeyboardInterrupt):
         draft.cut[index] = (world.monotonic() - started) * 1000
         raise
     duration = (world.monotonic() - started) * 1000

@@ -36,13 +36,14 @@ async def take_step(kit: Kit, state: AgentState) -> AgentState:
     started_at, stopwatch = world.now(), world.monotonic()
     emit = Emitter(kit.listeners, state, state.execution.step_count + 1)
     emit(AgentStepStarted, started_at, len(state.messages), kit.tool_names)
-    draft, cancelled = Draft(kit, state, started_at), None
+    draft = Draft(kit, state, started_at)
+    cancelled: BaseException | None = None
     try:
         await within(draft.time_left, _attempt(kit, emit, state, draft))
     except DeadlineExceeded:
         draft.interrupted = OUT_OF_TIME
         stopwatch = min(stopwatch, world.monotonic() - draft.time_given)
-    except asyncio.CancelledError as error:
+    except (asyncio.CancelledError, KeyboardInterrupt) as error:
         draft.interrupted, cancelled = CANCELLED, error
         state = state.with_stop_request(CANCELLED)
     step, messages = draft.finished(state, world.now(), world.monotonic() - stopwatch)

@@ -80,7 +80,6 @@ class Tool:
         self.description = description or text
         contexts = [key for key in signature.parameters if _is_context(hints[key])]
         self._context_parameter = contexts[0] if contexts else None
-        self.takes_context = bool(contexts)
         visible = {key: value for key, value in signature.parameters.items() if key not in contexts}
         self.arguments = Arguments(self.name, visible, hints, documented)
         self.spec = ToolSpec(self.name, self.description, self.arguments.schema)

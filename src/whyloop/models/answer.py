@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from whyloop.errors import ResponseValidationError
 from whyloop.models.sse import EventParser, ServerEvent
-from whyloop.models.tidy import tidied
+from whyloop.models.tidy import refuse_misfit, tidied
 from whyloop.models.visible import VisibleText
 from whyloop.models.wire import WireFormat
 from whyloop.values.model import ModelResponse, TextDelta
@@ -25,8 +26,16 @@ class Answer:
     Hosts are not always right about which of the two they send, so its first bytes are looked at.
     """
 
-    def __init__(self, wire: WireFormat, content_type: str, *, tools: bool = True) -> None:
+    def __init__(
+        self,
+        wire: WireFormat,
+        content_type: str,
+        *,
+        tools: bool = True,
+        schema: Mapping[str, Any] | None = None,
+    ) -> None:
         self._wire = wire
+        self._schema = schema
         self._parser = EventParser()
         self._reader = wire.reader()
         self._streams: bool | None = None if "event-stream" in content_type else False
@@ -60,6 +69,8 @@ class Answer:
             deltas += self._read([*self._parser.feed(rest), *self._parser.close()])
             complete = self._reader.finish()
         complete = tidied(complete)
+        if self._schema is not None:
+            refuse_misfit(complete, self._schema)
         # What was held back until it was clear that it is language, or did not come in pieces.
         if unseen := complete.text[self._shown :]:
             deltas.append(TextDelta(unseen))

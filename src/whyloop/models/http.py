@@ -70,7 +70,10 @@ class HttpModel:
         self.wire = wire
         self.settings = settings
         self.name = name or f"{wire.name}:{settings.model}"
-        self.url = base_url.rstrip("/") + wire.path(settings)
+        path = wire.path(settings)
+        base = base_url.rstrip("/")
+        # Some write the version into the address, others leave it to the path.
+        self.url = (base.removesuffix("/v1") if path.startswith("/v1/") else base) + path
         self._headers = {
             "content-type": "application/json",
             "accept": "text/event-stream" if settings.stream else "application/json",
@@ -110,7 +113,12 @@ class HttpModel:
                         raise await self._refusal(response, headers)
                     answered = True
                     tools = bool(request.tools or "tools" in self.settings.extra)
-                    answer = Answer(self.wire, headers.get("content-type", ""), tools=tools)
+                    answer = Answer(
+                        self.wire,
+                        headers.get("content-type", ""),
+                        tools=tools,
+                        schema=self.settings.response_format,
+                    )
                     async for chunk in response.content.iter_any():
                         for delta in answer.feed(chunk):
                             yield delta

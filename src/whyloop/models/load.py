@@ -17,6 +17,9 @@ from whyloop.values.text import shortened
 if TYPE_CHECKING:
     from whyloop.models.http import HttpModel
 
+# Other names under which people keep the same key.
+_ALSO = {"GEMINI_API_KEY": "GOOGLE_API_KEY", "HF_TOKEN": "HUGGINGFACE_API_KEY"}
+
 _WIRES = {
     "openai-chat": ("whyloop.models.openai_chat.client", "OpenAIChat"),
     "openai-responses": ("whyloop.models.openai_responses.client", "OpenAIResponses"),
@@ -156,7 +159,9 @@ def _path_of(address: str) -> str:
 
 
 def _key(provider: str, preset: Preset, given: str | None, *, own_address: bool) -> str | None:
-    key = (given or (os.environ.get(preset.key) if preset.key else None) or "").strip()
+    names = (preset.key, _ALSO.get(preset.key)) if preset.key else ()
+    kept = next((found for name in names if name and (found := os.environ.get(name))), "")
+    key = (given or kept).strip()
     # Somebody else's address may need no key, unless every address of this provider is somebody's own.
     needed = preset.key and (preset.address_variable or not own_address)
     if needed and not key:

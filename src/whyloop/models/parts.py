@@ -78,9 +78,13 @@ def _refuse(what: str, data: bytes, problem: Exception) -> NoReturn:
 
 
 def arguments_text(call: ToolCall) -> str:
-    """The arguments of a call as the JSON text that it was, or would have been."""
+    """The arguments of a call as JSON text.
+
+    What was no JSON goes back as an empty object: hosts parse it and would refuse the whole history,
+    and the result of the call tells the model what it had written.
+    """
     if isinstance(call.arguments, str):
-        return call.arguments
+        return "{}"
     return msgspec.json.encode(call.arguments).decode()
 
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
 from msgspec.structs import replace
 
-from whyloop.errors import ModelError
+from whyloop.errors import ModelError, ResponseValidationError
 from whyloop.models.parts import new_call_id
+from whyloop.rules.schema_check import problem_with
 from whyloop.values.messages import ToolCall
 from whyloop.values.model import FinishReason, ModelResponse, ModelSource
+from whyloop.values.text import shortened
 
 
 def tidied(response: ModelResponse) -> ModelResponse:
@@ -22,6 +28,18 @@ def tidied(response: ModelResponse) -> ModelResponse:
             _words(source.model), _words(source.response_id), _words(source.finish_word), source.notes
         ),
     )
+
+
+def refuse_misfit(response: ModelResponse, schema: Mapping[str, Any]) -> None:
+    """An answer that was to fit a schema and does not is no answer; one that was cut off is told as that."""
+    if response.tool_calls or response.finish_reason is not FinishReason.STOP:
+        return
+    try:
+        problem = problem_with(msgspec.json.decode(response.text), schema)
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        problem = f"it is no JSON: {shortened(response.text, 80)!r}"
+    if problem is not None:
+        raise ResponseValidationError(f"the answer does not fit the schema that was asked for: {problem}")
 
 
 def _distinct(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:

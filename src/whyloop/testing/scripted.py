@@ -167,7 +167,11 @@ def _usage(usage: Usage | Mapping[str, int] | int | None) -> Usage:
         return Usage()
     if isinstance(usage, Mapping):
         return Usage(**usage)
-    return Usage(input=usage) if isinstance(usage, int) else usage
+    if isinstance(usage, int):
+        return Usage(input=usage)
+    if not isinstance(usage, Usage):
+        raise ScriptError(f"usage is a Usage, a number of tokens or a mapping, not {usage!r}")
+    return usage
 
 
 def _last_words(request: ModelRequest) -> str:

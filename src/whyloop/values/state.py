@@ -177,9 +177,9 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
         """Somebody outside wants this execution to end, for this reason."""
         return replace(self, execution=replace(self.execution, stop_request=reason))
 
-    def with_metadata(self, **entries: object) -> AgentState:
+    def with_metadata(self, entries: Mapping[str, object] | None = None, /, **more: object) -> AgentState:
         """The session's own notes, with these entries added or replaced; kept as JSON keeps them."""
-        return replace(self, metadata={**self.metadata, **plain.jsonable(entries)})
+        return replace(self, metadata={**self.metadata, **plain.jsonable({**(entries or {}), **more})})
 
     def with_step(self, step: Step, messages: Sequence[Message] = ()) -> AgentState:
         """A step was taken: its messages join the history and every counter moves on."""

@@ -43,7 +43,7 @@ def message_document(message: Message, quirks: frozenset[str] = frozenset()) -> 
         return {"role": "tool", "tool_call_id": call_id, "content": message.text}
     if message.is_assistant:
         return _assistant(message, quirks)
-    role = "system" if message.is_developer and "no_developer" in quirks else message.role.value
+    role = "system" if message.is_developer and "no_developer" in quirks else str(message.role)
     return {"role": role, "content": _content(message.content)}
 
 

@@ -52,7 +52,7 @@ def message_items(message: Message, *, reasoning: bool = True) -> list[Item]:
         return [{"type": "function_call_output", "call_id": message.tool_call_id, "output": output}]
     if message.is_assistant:
         return items_of(message, reasoning=reasoning)
-    return [{"role": message.role.value, "content": _content(message.content)}]
+    return [{"role": str(message.role), "content": _content(message.content)}]
 
 
 def tool_document(spec: ToolSpec) -> dict[str, Any]:

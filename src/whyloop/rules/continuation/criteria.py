@@ -79,6 +79,6 @@ class ContinuationCriteria:
         return ContinuationCriteria(*self.criteria, *more)
 
     @staticmethod
-    def when(function: Callable[[AgentState], Answer]) -> FunctionCriterion:
+    def when(function: Callable[[AgentState], Answer], *, name: str | None = None) -> FunctionCriterion:
         """A criterion from a function that returns an evaluation, a decision, or True to allow going on."""
-        return FunctionCriterion(function)
+        return FunctionCriterion(function, name)

@@ -50,9 +50,9 @@ class Criterion(ABC):
 class FunctionCriterion(Criterion):
     """A criterion made from a function that returns an evaluation, a decision, or whether to go on."""
 
-    def __init__(self, function: Callable[[AgentState], Answer]) -> None:
-        name = getattr(function, "__name__", type(function).__name__)
-        self.name = "when" if name == "<lambda>" else name
+    def __init__(self, function: Callable[[AgentState], Answer], name: str | None = None) -> None:
+        own = getattr(function, "__name__", type(function).__name__)
+        self.name = name or ("when" if own == "<lambda>" else own)
         self._function = function
 
     def explain(self, state: AgentState) -> Evaluation:

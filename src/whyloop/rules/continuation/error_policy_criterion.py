@@ -39,7 +39,11 @@ class ErrorPolicyCriterion(Criterion):
 
     def _judge(self, context: ErrorContext, to_retry: ContinuationDecision) -> ContinuationEvaluation:
         handling = self.policy.evaluate(context)
-        label, failures, most = context.type.label, context.consecutive_failures, self.policy.max_retries
+        label, failures, most = (
+            ErrorType(context.type).label,
+            context.consecutive_failures,
+            self.policy.max_retries,
+        )
         match handling:
             case ErrorHandlingDecision.RETRY:
                 return self._evaluation(to_retry, f"{label}, retrying ({failures}/{most})", context, handling)
@@ -68,7 +72,7 @@ class ErrorPolicyCriterion(Criterion):
     ) -> ContinuationEvaluation:
         numbers: dict[str, object] = {
             **context.metadata,
-            "error_type": context.type.value,
+            "error_type": str(context.type),
             "consecutive_failures": context.consecutive_failures,
             "total_failures": context.total_failures,
             "max_retries": self.policy.max_retries,

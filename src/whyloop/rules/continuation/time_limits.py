@@ -33,8 +33,9 @@ class ExecutionTimeLimit(Limit):
 
     def deadline(self, state: AgentState, now: datetime) -> datetime:
         deadline = self._started_at(state) + self._duration
-        more = self.granted(state)
-        return deadline + timedelta(seconds=more) if more else deadline
+        if state.execution.granted is None:
+            return deadline
+        return deadline + timedelta(seconds=self.granted(state))
 
     def share(self, granted: Budget) -> float:
         return granted.seconds

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from whyloop.models.parts import arguments_of
 from whyloop.values.messages import ToolCall
 
 _DECODER = json.JSONDecoder()
@@ -69,9 +68,13 @@ def _is_repeated(said: Any, calls: Sequence[ToolCall], *, whole: bool) -> bool:
         # An empty object is in many texts, so it must be all there is.
         if said == call.arguments and (said or whole):
             return True
-        if named == call.name and (given is None or arguments_of(given) == call.arguments):
+        if named == call.name and (given is None or _plain(given) == call.arguments):
             return True
     return False
+
+
+def _plain(given: Any) -> Any:
+    return ToolCall.parse_arguments(given) if isinstance(given, str) else given
 
 
 def _is_cut_off(text: str, calls: Sequence[ToolCall]) -> bool:

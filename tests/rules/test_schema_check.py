@@ -1,0 +1,59 @@
+"""A value fits its schema or is told where it does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from whyloop.rules.schema_check import problem_with
+
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string"},
+        "age": {"type": ["integer", "null"]},
+        "kind": {"enum": ["a", "b"]},
+        "friends": {"type": "array", "items": {"$ref": "#/$defs/friend"}},
+        "home": {"anyOf": [{"type": "null"}, {"type": "object", "required": ["street"]}]},
+    },
+    "required": ["name"],
+    "additionalProperties": False,
+    "$defs": {"friend": {"type": "object", "properties": {"name": {"const": "Ann"}}}},
+}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"name": "x"},
+        {"name": "x", "age": 3, "kind": "a", "friends": [{"name": "Ann"}], "home": {"street": 1}},
+        {"name": "x", "age": None, "home": None, "friends": []},
+        {"name": "x", "age": 3.0},
+    ],
+)
+def test_what_fits_has_no_problem(value: Any) -> None:
+    assert problem_with(value, PERSON) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ([], "$ is array instead of object"),
+        ({}, "$ lacks 'name'"),
+        ({"name": 1}, "$.name is number instead of string"),
+        ({"name": "x", "age": "3"}, "$.age is string instead of integer or null"),
+        ({"name": "x", "age": True}, "$.age is boolean instead of integer or null"),
+        ({"name": "x", "kind": "c"}, "$.kind is none of ['a', 'b']"),
+        ({"name": "x", "more": 1}, "$ has 'more', which is not in the schema"),
+        ({"name": "x", "friends": [{}, {"name": "Bob"}]}, "$.friends[1].name is not 'Ann'"),
+        ({"name": "x", "home": {}}, "$.home fits none of its 2 alternatives"),
+    ],
+)
+def test_what_does_not_fit_is_told_with_its_path(value: Any, words: str) -> None:
+    assert problem_with(value, PERSON) == words
+
+
+def test_a_schema_that_says_nothing_fits_everything() -> None:
+    assert problem_with({"a": [1, None]}, {}) is None
+    assert problem_with(1, {"allOf": [{"type": "integer"}, {"type": "string"}]}) is not None
