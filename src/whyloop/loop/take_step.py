@@ -19,7 +19,7 @@ from whyloop.loop.kit import Kit
 from whyloop.loop.readable import readable
 from whyloop.loop.record import record_step
 from whyloop.loop.run_tools import run_call, run_calls
-from whyloop.loop.waiting import within
+from whyloop.loop.waiting import DONE, begun, ended_within
 from whyloop.rules.classify import model_failure
 from whyloop.values.model import ModelRequest, ModelResponse, TextDelta
 from whyloop.values.state import AgentState
@@ -39,7 +39,10 @@ async def take_step(kit: Kit, state: AgentState) -> AgentState:
     draft = Draft(kit, state, started_at)
     cancelled: BaseException | None = None
     try:
-        await within(draft.time_left, _attempt(kit, emit, state, draft))
+        attempt = _attempt(kit, emit, state, draft)
+        waiting_for = begun(attempt)
+        if waiting_for is not DONE:
+            await ended_within(draft.time_left, attempt, waiting_for)
     except DeadlineExceeded:
         draft.interrupted = OUT_OF_TIME
         stopwatch = min(stopwatch, world.monotonic() - draft.time_given)

@@ -11,17 +11,24 @@ from whyloop.loop.ports import Timeout
 T = TypeVar("T")
 
 
-async def within(limit: Callable[[], Timeout], work: Coroutine[Any, Any, T]) -> T:
-    """What the work returns; a `DeadlineExceeded` if it is still waiting when its time is up.
+# Work may wait for nothing in particular (None), so being done needs a sign of its own.
+DONE = object()
 
-    Setting up a timer costs as much as a whole step of the loop, so the work first runs as far as
-    it gets by itself, and only if it has to wait is it asked how long it may.
+
+def begun(work: Coroutine[Any, Any, None]) -> Any:
+    """Run some work as far as it gets by itself; what it then waits for, or DONE.
+
+    Setting up a timer costs as much as a whole step of the loop, so it is worth knowing first
+    whether there is anything to time.
     """
     try:
-        waiting_for = work.send(None)
-    except StopIteration as done:
-        result: T = done.value
-        return result
+        return work.send(None)
+    except StopIteration:
+        return DONE
+
+
+async def ended_within(limit: Callable[[], Timeout], work: Coroutine[Any, Any, T], waiting_for: Any) -> T:
+    """The rest of work that has begun; a `DeadlineExceeded` if it still waits when its time is up."""
     timeout = limit()
     try:
         async with timeout:
@@ -30,6 +37,16 @@ async def within(limit: Callable[[], Timeout], work: Coroutine[Any, Any, T]) -> 
         if not timeout.expired():
             raise
         raise DeadlineExceeded("it was still waiting when its time was up") from None
+
+
+async def within(limit: Callable[[], Timeout], work: Coroutine[Any, Any, T]) -> T:
+    """What the work returns; a `DeadlineExceeded` if it still waits when its time is up."""
+    try:
+        waiting_for = work.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    return await ended_within(limit, work, waiting_for)
 
 
 class _Rest(Generic[T]):

@@ -59,6 +59,8 @@ class ContinuationCriteria:
 
     def deadline(self, state: AgentState, now: datetime) -> datetime | None:
         """When a limit on time would forbid to go on after a step that starts now."""
+        if len(self._timed) == 1:
+            return self._timed[0].deadline(state, now)
         earliest = None
         for limit in self._timed:
             deadline = limit.deadline(state, now)

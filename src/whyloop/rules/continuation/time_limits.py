@@ -28,21 +28,19 @@ class ExecutionTimeLimit(Limit):
     def explain(self, state: AgentState) -> ContinuationEvaluation:
         now = state.execution.updated_at or utc_now()
         # A clock that was set back has not used anything.
-        used = max(0.0, (now - self._started_at(state)).total_seconds())
+        started = None if self._of_session else state.execution_started_at
+        used = max(0.0, (now - (started or state.state_info.started_at)).total_seconds())
         return self._compare(state, used, f"{used:.1f} {self._words}")
 
     def deadline(self, state: AgentState, now: datetime) -> datetime:
-        deadline = self._started_at(state) + self._duration
+        started = None if self._of_session else state.execution_started_at
+        deadline = (started or state.state_info.started_at) + self._duration
         if state.execution.granted is None:
             return deadline
         return deadline + timedelta(seconds=self.granted(state))
 
     def share(self, granted: Budget) -> float:
         return granted.seconds
-
-    def _started_at(self, state: AgentState) -> datetime:
-        started = None if self._of_session else state.execution_started_at
-        return started or state.state_info.started_at
 
 
 class CumulativeExecutionTimeLimit(Limit):
