@@ -21,7 +21,7 @@ class SystemClock:
     """The clock of this machine."""
 
     # Asked many times a step, so these are the functions themselves.
-    now = functools.partial(datetime.now, UTC)
+    now = staticmethod(functools.partial(datetime.now, UTC))
     monotonic = staticmethod(time.monotonic)
 
     async def sleep(self, seconds: float) -> None:
