@@ -9,7 +9,7 @@ PYTEST ?=
 .PHONY: help demo demo-local test check format bench bench-models bench-peers picture clean
 
 help: ## Show what can be made
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.runtime ## Watch an agent explain itself (no key, no network, no service)
 	@$(BIN)/whyloop demo $(SCENARIO)
