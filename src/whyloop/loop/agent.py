@@ -161,7 +161,7 @@ class Agent:
         try:
             if state.status is not _IN_PROGRESS or state.execution_started_at is None:
                 state = taken_up(kit, state)
-            if execution.failures.consecutive or execution.step_count % STEPS_A_TURN == 1:
+            if execution.failures.consecutive or execution.step_count % STEPS_A_TURN == STEPS_A_TURN - 1:
                 state = await waited(kit, state)
             execution = state.execution
             special = kit.stops.words or execution.resumes or execution.backoff_seconds
