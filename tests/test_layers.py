@@ -22,7 +22,9 @@ ALLOWED = {
     "rules": {"errors", "events", "values"},
     "wire": {"errors", "values", "rules"},
     "loop": {"errors", "events", "values", "rules"},
-    "testing": {"errors", "events", "values", "rules", "loop"},
+    "stores": {"errors", "values", "rules", "wire", "loop"},
+    "sessions": {"errors", "values", "wire", "loop", "stores"},
+    "testing": {"errors", "events", "values", "rules", "loop", "stores"},
 }
 EXTERNAL = {
     "errors": set(),
@@ -31,6 +33,8 @@ EXTERNAL = {
     "rules": {"msgspec"},
     "wire": {"msgspec"},
     "loop": {"msgspec"},
+    "stores": {"msgspec", "psycopg", "psycopg_pool"},
+    "sessions": {"msgspec"},
     "testing": {"msgspec"},
 }
 

@@ -7,6 +7,14 @@ WhyloopError                     anything below
 ├── NotResumableError            `resume` was given a state with nothing left to do
 ├── NestingError                 agents that call agents went too deep
 ├── SnapshotError                stored data that cannot be read back; names the path
+├── ApprovalError                a decision about a tool call that does not wait for one
+├── StoreError                   a store that cannot do what it was asked for
+│   ├── SessionNotFoundError     there is no session of this id
+│   ├── SessionExistsError       there is one already
+│   ├── SessionRunningError      somebody else is running it; says who
+│   ├── ConflictError            another writer came first; nothing was overwritten
+│   ├── LeaseLostError           another runner has taken the session over
+│   └── StoreUnavailableError    locked, full, read-only or not there: to be tried again
 ├── ModelError                   the provider refused or failed            → error type `model`
 │   ├── RateLimitError           HTTP 429 or an overloaded provider        → error type `rate_limit`
 │   ├── RequestTimeoutError      the request ran out of time               → error type `timeout`
@@ -16,7 +24,8 @@ WhyloopError                     anything below
 └── ScriptError                  a scripted model and its test disagree (also an AssertionError)
 
 A driver raises the `ModelError` family and the loop turns it into data: a failed step in the trace.
-Only mistakes of the programmer (`ConfigurationError`, `ScriptError`, …) ever leave `run`.
+Only mistakes of the programmer (`ConfigurationError`, `ScriptError`, …) ever leave `run`, and what
+a store could not record: then the run ends where it is, and can be resumed from what is stored.
 """
 
 from __future__ import annotations
@@ -57,6 +66,70 @@ class SnapshotError(WhyloopError, ValueError):
     def __init__(self, message: str, path: str = "$") -> None:
         super().__init__(f"{message} (at {path})")
         self.path = path
+
+
+class ApprovalError(WhyloopError):
+    """Somebody decided about a tool call that does not wait for a decision, or not any more."""
+
+
+class StoreError(WhyloopError):
+    """A store cannot do what it was asked for; what it holds is as it was."""
+
+
+class SessionNotFoundError(StoreError):
+    """There is no session of this id in the store."""
+
+    def __init__(self, agent_id: str) -> None:
+        super().__init__(f"there is no session {agent_id!r} in this store")
+        self.agent_id = agent_id
+
+
+class SessionExistsError(StoreError):
+    """A session of this id is in the store already."""
+
+    def __init__(self, agent_id: str) -> None:
+        super().__init__(f"there is a session {agent_id!r} in this store already")
+        self.agent_id = agent_id
+
+
+class SessionRunningError(StoreError):
+    """Somebody else is running the session, and only one may."""
+
+    def __init__(self, agent_id: str, owner: str, seconds: float) -> None:
+        super().__init__(
+            f"session {agent_id!r} is being run by {owner}: wait until it has ended, "
+            f"or for {max(0.0, seconds):.0f} s if that process is dead"
+        )
+        self.agent_id = agent_id
+        self.owner = owner
+        self.seconds = seconds
+
+
+class ConflictError(StoreError):
+    """Another writer came first, so this one wrote nothing."""
+
+    def __init__(self, agent_id: str, expected: int, found: int) -> None:
+        super().__init__(
+            f"session {agent_id!r} is at version {found} and not at {expected}: somebody else "
+            "has written to it, and nothing was overwritten. Read it again and go on from there"
+        )
+        self.agent_id = agent_id
+        self.expected = expected
+        self.found = found
+
+
+class LeaseLostError(StoreError):
+    """Another runner has taken the session over, so this one may not write to it any more."""
+
+    def __init__(self, agent_id: str, owner: str | None = None) -> None:
+        taken = f"has been taken over by {owner}" if owner else "is no longer this runner's"
+        super().__init__(f"session {agent_id!r} {taken}: what this runner did since was not recorded")
+        self.agent_id = agent_id
+        self.owner = owner
+
+
+class StoreUnavailableError(StoreError):
+    """The store cannot be reached or written to at the moment; what it holds is safe."""
 
 
 class ModelError(WhyloopError):

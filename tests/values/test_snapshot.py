@@ -11,13 +11,20 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from tests.golden.fixed_run import GOLDEN
+from tests.golden.fixed_run import snapshot
 from tests.support import ScriptItem, assert_readable, broken, echo, empty_session, scripted, session
-from whyloop import AgentState, Backoff, ErrorPolicy, Message, Usage
+from whyloop import AgentState, Backoff, ErrorPolicy, Message, Usage, tool
 from whyloop.errors import ModelError, RateLimitError, SnapshotError
 from whyloop.testing import call, calls, text
 
-DOCUMENT = json.loads(GOLDEN.read_text(encoding="utf-8"))
+DOCUMENT = snapshot(2)
+
+
+@tool(needs_approval=True)
+async def guarded(value: str = "") -> str:
+    """Says it back once a person agrees."""
+    return value
+
 
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 json_values = st.recursive(
@@ -31,7 +38,7 @@ json_values = st.recursive(
 )
 tool_calls = st.builds(
     call,
-    st.sampled_from(["echo", "broken", "no_such_tool"]),
+    st.sampled_from(["echo", "broken", "guarded", "no_such_tool"]),
     st.fixed_dictionaries({"value": words}) | st.dictionaries(words, json_values, max_size=2) | words,
     text=words,
     usage=st.integers(0, 1000),
@@ -67,7 +74,7 @@ def test_any_run_survives_a_round_trip(
         agent = scripted(
             *script,
             *itertools.repeat("the end", 3),
-            tools=[echo, broken],
+            tools=[echo, broken, guarded],
             error_policy=policy,
             backoff=Backoff(jitter=0),
             max_steps=4,
@@ -87,7 +94,7 @@ def test_a_state_made_by_hand_survives_a_round_trip(state: AgentState) -> None:
 
 
 def test_a_snapshot_names_the_version_of_its_schema() -> None:
-    assert AgentState().to_dict()["version"] == 1
+    assert AgentState().to_dict()["version"] == 2
 
 
 def test_a_snapshot_is_plain_data() -> None:
@@ -101,7 +108,7 @@ def test_the_execution_clock_is_unset_after_a_restore() -> None:
     assert AgentState.from_dict(state.to_dict()).execution_started_at is None
 
 
-@pytest.mark.parametrize("version", [2, 99])
+@pytest.mark.parametrize("version", [3, 99])
 def test_a_newer_version_is_refused_and_named(version: int) -> None:
     with pytest.raises(SnapshotError, match=f"version {version} is newer") as caught:
         AgentState.from_dict({**DOCUMENT, "version": version})
@@ -154,6 +161,14 @@ def in_brackets(path: str) -> str:
         "execution",
         "last_continuation_outcome",
         "version",
+        "open_step",
+        "open_step.number",
+        "open_step.message.role",
+        "open_step.message.tool_calls.1.arguments",
+        "open_step.calls",
+        "open_step.calls.0.result.content",
+        "steps.5.tool_calls.0.approvals.0.by",
+        "steps.5.tool_calls.0.approvals.0.at",
         "messages.1.role",
         "messages.1.tool_calls.0.id",
         "messages.1.tool_calls.0.name",
@@ -200,6 +215,10 @@ def test_a_missing_field_is_an_error_that_names_the_path(path: str) -> None:
         ("execution.failures.total", None),
         ("state_info.started_at", None),
         ("last_continuation_outcome.evaluations.0.decision", "perhaps"),
+        ("open_step.started_at", "soon"),
+        ("open_step.calls.1.question", 1),
+        ("open_step.message.tool_calls.1.arguments", None),
+        ("steps.5.tool_calls.1.approvals.0.verdict", "perhaps"),
     ],
 )
 def test_a_wrong_type_is_an_error_that_names_the_path(path: str, value: object) -> None:
@@ -208,15 +227,57 @@ def test_a_wrong_type_is_an_error_that_names_the_path(path: str, value: object) 
     assert caught.value.path == in_brackets(path)
 
 
+@pytest.mark.parametrize(
+    ("path", "value", "where"),
+    [
+        ("open_step.calls", [{"started": True}], "$.open_step.calls"),
+        ("open_step.calls", [{}, {}, {}], "$.open_step.calls"),
+        ("open_step.message.tool_calls", [], "$.open_step.message"),
+        ("open_step.message.role", "user", "$.open_step.message"),
+        ("open_step.calls.1.started", True, "$.open_step.calls[1]"),
+        ("open_step.calls.1.result", {"content": "done"}, "$.open_step.calls[1]"),
+        ("open_step.calls.0.arguments", {"amount": 1}, "$.open_step.calls[0]"),
+    ],
+)
+def test_an_open_step_that_contradicts_itself_is_an_error_that_names_the_path(
+    path: str, value: object, where: str
+) -> None:
+    with pytest.raises(SnapshotError) as caught:
+        AgentState.from_dict(changed(path, value))
+    assert caught.value.path == where
+
+
+def test_an_older_version_has_no_open_step_whatever_it_says() -> None:
+    older = {**snapshot(1), "open_step": DOCUMENT["open_step"]}
+    assert AgentState.from_dict(older).open_step is None
+
+
+async def test_a_paused_execution_goes_on_after_a_restore() -> None:
+    paid: list[str] = []
+
+    @tool(needs_approval=True)
+    async def pay(amount: int, to: str) -> str:
+        paid.append(f"{amount} to {to}")
+        return "paid"
+
+    state = AgentState.from_dict(DOCUMENT)
+    unchanged = await scripted(tools=[pay]).resume(state)
+    assert (unchanged.status, unchanged.pending_calls) == (state.status, state.pending_calls)
+    assert paid == []
+    done = await scripted("Done.", tools=[pay]).resume(state.approve("pay_4", by="ada"))
+    assert (done.last_response, paid) == ("Done.", ["101 to Again Ltd"])
+    assert_readable(done)
+
+
 def test_old_data_without_cumulative_time_has_none_of_it() -> None:
     document = changed("state_info.cumulative_execution_seconds", missing=True)
     assert AgentState.from_dict(document).state_info.cumulative_execution_seconds == 0.0
 
 
 def test_more_steps_counted_than_kept_is_how_a_slim_state_looks() -> None:
-    state = AgentState.from_dict(changed("execution.step_count", 6))
-    assert state.execution.step_count == 6
-    assert len(state.execution_steps) == len(state.steps) == 5
+    state = AgentState.from_dict(changed("execution.step_count", 7))
+    assert state.execution.step_count == 7
+    assert len(state.execution_steps) == len(state.steps) == 6
 
 
 def test_a_snapshot_error_is_a_value_error_with_its_path_in_words() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.golden.fixed_run import GOLDEN, fixed_run
+from tests.golden.fixed_run import FOLDER, Recording, fixed_run, snapshot, stopped_run
 from tests.support import assert_complete_history, scripted
 from whyloop import AgentState, AgentStatus, SlimAgentStateSerializer, SlimSerializationConfig
 
@@ -26,7 +26,7 @@ each_preset = pytest.mark.parametrize("name", CONFIGS)
 
 
 def file_of(name: str) -> Path:
-    return GOLDEN.with_name(f"slim_{name}_v1.json")
+    return FOLDER / f"slim_{name}_v1.json"
 
 
 def golden(name: str) -> dict[str, Any]:
@@ -36,7 +36,9 @@ def golden(name: str) -> dict[str, Any]:
 
 @each_preset
 async def test_the_same_run_gives_the_same_snapshot_today(name: str) -> None:
-    assert SlimAgentStateSerializer(CONFIGS[name]).serialize(await fixed_run()) == golden(name)
+    serializer = SlimAgentStateSerializer(CONFIGS[name])
+    assert serializer.serialize(await stopped_run(Recording())) == golden(name)
+    assert serializer.serialize(await fixed_run()) == golden(f"{name}_paused")
 
 
 @each_preset
@@ -56,16 +58,36 @@ async def test_a_snapshot_of_version_1_can_be_read_and_run(name: str) -> None:
     assert (await scripted("Done.").resume(state)).status is AgentStatus.COMPLETED
 
 
+@each_preset
+async def test_a_snapshot_of_a_paused_execution_can_be_read_and_run(name: str) -> None:
+    document = golden(f"{name}_paused")
+    state = SlimAgentStateSerializer().deserialize(document)
+    assert (state.status, state.stop_reason) == (AgentStatus.PAUSED, None)
+    assert_complete_history(state.messages)
+    assert "pay(amount=101" in state.explain()
+    assert (await scripted("Yes.").run("Still there?", state=state)).last_response == "Yes."
+    assert document["truncated"].get("open_step", 0) == (name == "minimal")
+    if state.open_step is not None:
+        state = state.deny("pay_4", "no more", by="ada")
+    assert (await scripted("Done.").resume(state)).status is AgentStatus.COMPLETED
+
+
 async def test_nothing_is_lost_in_a_snapshot_of_everything() -> None:
-    assert SlimAgentStateSerializer().deserialize(golden("full")) == await fixed_run()
+    assert SlimAgentStateSerializer().deserialize(golden("full")) == await stopped_run(Recording())
+    assert SlimAgentStateSerializer().deserialize(golden("full_paused")) == await fixed_run()
 
 
-def test_a_full_snapshot_of_version_1_can_be_written_slim() -> None:
-    state = AgentState.from_dict(json.loads(GOLDEN.read_text(encoding="utf-8")))
-    assert SlimAgentStateSerializer().serialize(state) == golden("standard")
+def test_a_full_snapshot_of_any_version_can_be_written_slim() -> None:
+    older, newest = (AgentState.from_dict(snapshot(version)) for version in (1, 2))
+    assert SlimAgentStateSerializer().serialize(older) == golden("standard")
+    assert SlimAgentStateSerializer().serialize(newest) == golden("standard_paused")
 
 
 if __name__ == "__main__":
+    runs = {"": asyncio.run(stopped_run(Recording())), "_paused": asyncio.run(fixed_run())}
     for preset, config in CONFIGS.items():
-        written = SlimAgentStateSerializer(config).serialize(asyncio.run(fixed_run()))
-        file_of(preset).write_text(json.dumps(written, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        for suffix, state in runs.items():
+            written = json.dumps(
+                SlimAgentStateSerializer(config).serialize(state), indent=1, ensure_ascii=False
+            )
+            file_of(preset + suffix).write_text(written + "\n", encoding="utf-8")

@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 from msgspec.structs import replace
 
 from tests.support import ScriptItem, assert_complete_history, broken, echo, scripted
-from tests.values.test_snapshot import json_values, policies, replies, words
+from tests.values.test_snapshot import guarded, json_values, policies, replies, words
 from tests.wire.support import read
 from whyloop import (
     AgentState,
@@ -24,7 +24,7 @@ from whyloop import (
     SlimSerializationConfig,
 )
 from whyloop.errors import ConfigurationError
-from whyloop.testing import call
+from whyloop.testing import call, calls
 
 # It looks like no credential, so that only its key or the user's pattern gives it away.
 SECRET = "Zq7RtUvWx"
@@ -48,7 +48,7 @@ async def conversation(
     agent = scripted(
         *script,
         *itertools.repeat("the end", 4),
-        tools=[echo, broken],
+        tools=[echo, broken, guarded],
         error_policy=policy,
         backoff=Backoff(jitter=0),
         max_steps=4,
@@ -79,9 +79,14 @@ async def check_running(state: AgentState) -> None:
     after = await scripted(call("echo"), "fine", tools=[echo]).run("and now?", state=state)
     assert (after.status, after.last_response) == (AgentStatus.COMPLETED, "fine")
     if state.status not in (AgentStatus.COMPLETED, AgentStatus.PENDING):
-        resumed = await scripted("fine", tools=[echo], max_steps=50).resume(state)
+        steps = 1 if state.open_step is None else 2
+        for pending in state.pending_calls:
+            state = state.approve(pending.id)
+        policy = ErrorPolicy.ignore_tool_errors()
+        agent = scripted("fine", tools=[echo, guarded], max_steps=50, error_policy=policy)
+        resumed = await agent.resume(state)
         assert resumed.status is AgentStatus.COMPLETED
-        assert resumed.execution.step_count == state.execution.step_count + 1
+        assert resumed.execution.step_count == state.execution.step_count + steps
 
 
 @settings(max_examples=150)
@@ -108,6 +113,10 @@ def test_any_run_can_be_written_within_its_limits_read_and_run(
         assert (restored.status, restored.stop_reason) == (state.status, state.stop_reason)
         assert restored.execution == state.execution
         assert restored.usage == state.usage
+        waiting = [(pending.id, pending.arguments) for pending in restored.pending_calls]
+        assert waiting in ([], [(pending.id, pending.arguments) for pending in state.pending_calls])
+        left_out = state.open_step is not None and restored.open_step is None
+        assert document["truncated"].get("open_step", 0) == left_out
         assert restored.explain().splitlines()[0][:20] == state.explain().splitlines()[0][:20]
         await check_running(restored)
 
@@ -147,9 +156,12 @@ def test_no_planted_secret_is_ever_in_a_snapshot(
             call("broken", {"value": SECRET}),
             call("no_such_tool", {"deep": hidden}),
             call("echo", text),
+            calls(call("echo", {"value": text}), call("guarded", {"deep": hidden}, id="edited")),
+            call("guarded", {"value": "x"}, text=data if isinstance(data, str) else ""),
         ]
         policy = ErrorPolicy.ignore_tool_errors()
         state = await conversation(script, policy, [text, f"and {SECRET}?"], Message.system(text))
+        state = state.edit("edited", {"value": text}, by="ada")
         state = replace(state, metadata={"deep": hidden}).with_stop_request(text)
         assert SECRET in json.dumps(state.to_dict())
         try:

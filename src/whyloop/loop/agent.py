@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from copy import copy
 from typing import Any
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from whyloop.errors import ConfigurationError, NotResumableError
+from whyloop.loop.abandon import abandoned
 from whyloop.loop.assemble import (
     assemble_criteria,
     assemble_handlers,
@@ -22,7 +24,7 @@ from whyloop.loop.emit import Handler, Listeners
 from whyloop.loop.hooks import Hook, Hooks
 from whyloop.loop.kit import Kit
 from whyloop.loop.nesting import parent_of_new_session, running_inside
-from whyloop.loop.ports import Clock, Model, World
+from whyloop.loop.ports import Clock, Journal, Model, World
 from whyloop.loop.prepare import STEPS_A_TURN, end_now, must_end, taken_up, waited
 from whyloop.loop.stop_requests import StopRequests
 from whyloop.loop.take_step import take_step
@@ -92,6 +94,7 @@ class Agent:
             backoff=backoff or Backoff(),
             listeners=self._listeners,
             stops=StopRequests(),
+            asks_people=any(tool.needs_approval for tool in named.values()),
         )
         self.model = model
         self.criteria = self._kit.criteria
@@ -127,14 +130,24 @@ class Agent:
             )
         message, now = _as_message(query), world.now()
         execution_id = world.new_id()
+        if state is not None and state.open_step is not None:
+            state = abandoned(self._kit, state, now)
         if state is None:
-            state = AgentState(
-                agent_id=world.new_id(),
-                parent_agent_id=parent_of_new_session(),
-                state_info=StateInfo(started_at=now, updated_at=now),
-                execution=Execution(id=execution_id, started_at=now),
-            )
+            state = self.new_session()
         return state.with_query(message, execution_id=execution_id, now=now)
+
+    def new_session(
+        self, agent_id: str | None = None, metadata: Mapping[str, object] | None = None
+    ) -> AgentState:
+        """A session in which nothing has been asked yet."""
+        now = self._kit.world.now()
+        state = AgentState(
+            agent_id=self._kit.world.new_id() if agent_id is None else agent_id,
+            parent_agent_id=parent_of_new_session(),
+            state_info=StateInfo(started_at=now, updated_at=now),
+            execution=Execution(id="", started_at=now),
+        )
+        return state.with_metadata(metadata) if metadata else state
 
     def restart(self, state: AgentState, *, grant: Budget | None = None) -> AgentState:
         """The state from which an execution goes on; refused where there is nothing left to do."""
@@ -160,13 +173,13 @@ class Agent:
         inside = None if state.agent_id in outer else running_inside.set((*outer, state.agent_id))
         try:
             if state.status is not _IN_PROGRESS or state.execution_started_at is None:
-                state = taken_up(kit, state)
+                state = await taken_up(kit, state)
             if execution.failures.consecutive or execution.step_count % STEPS_A_TURN == STEPS_A_TURN - 1:
                 state = await waited(kit, state)
             execution = state.execution
             special = kit.stops.words or execution.resumes or execution.backoff_seconds
             if special and must_end(kit, state):
-                state = end_now(kit, state)
+                state = await end_now(kit, state)
             else:
                 state = await take_step(kit, state)
         finally:
@@ -195,6 +208,12 @@ class Agent:
         finally:
             running_inside.reset(inside)
         return state
+
+    def journaled(self, journal: Journal) -> Agent:
+        """This agent, recording what it does in a journal; for one session."""
+        agent = copy(self)
+        agent._kit = replace(self._kit, journal=journal)
+        return agent
 
     # From outside
 

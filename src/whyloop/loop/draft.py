@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from whyloop.loop.hooks import ToolResult
+from msgspec.structs import replace
+
 from whyloop.loop.kit import Kit
 from whyloop.loop.ports import Timeout
 from whyloop.values.failure import Failure
-from whyloop.values.messages import Message, MessageRole
-from whyloop.values.model import ModelResponse
+from whyloop.values.messages import Message, MessageRole, ToolCall
+from whyloop.values.model import FinishReason, ModelResponse
+from whyloop.values.open_step import OpenCall, OpenStep
 from whyloop.values.state import AgentState
 from whyloop.values.step import Step, ToolRun
+from whyloop.values.tool_result import ToolResult
 from whyloop.values.usage import Usage
 
 Ran = tuple[ToolResult, float]
@@ -29,27 +32,38 @@ class Draft:
     unrun: str | None = None
     interrupted: str | None = None
 
-    def __init__(self, kit: Kit, state: AgentState, started_at: datetime) -> None:
+    def __init__(self, kit: Kit, state: AgentState, now: datetime) -> None:
         self._kit = kit
         self._state = state
-        self.started_at = started_at
+        self._taken_up_at = now
+        self.open = step = state.open_step
         self.ran: dict[int, Ran] = {}
         self.cut: dict[int, float] = {}
+        if step is None:
+            self.started_at = now
+        else:
+            self.started_at = step.started_at
+            self.response = _response(step)
+            self.ran = {
+                index: (call.result, call.duration_ms)
+                for index, call in enumerate(step.calls)
+                if call.result is not None
+            }
 
     @property
     def deadline(self) -> datetime | None:
         """When a limit on time would cut the step off; worked out only for whoever has to wait or to know."""
-        return self._kit.criteria.deadline(self._state, self.started_at)
+        return self._kit.criteria.deadline(self._state, self._taken_up_at)
 
     @property
     def time_given(self) -> float:
-        """The seconds from the start of the step to its deadline, and a little more.
+        """The seconds from when the step was taken up to its deadline, and a little more.
 
         Timers and clocks disagree by microseconds: a step that was cut off at its deadline has
         used up all of its time, whatever the clock says, or the limit would not forbid to go on.
         """
         deadline = self.deadline
-        return 0.0 if deadline is None else (deadline - self.started_at).total_seconds() + 1e-5
+        return 0.0 if deadline is None else (deadline - self._taken_up_at).total_seconds() + 1e-5
 
     def time_left(self) -> Timeout:
         """A time limit that ends with the deadline."""
@@ -58,20 +72,70 @@ class Draft:
             return world.timeout(None)
         return world.timeout(max(0.0, (deadline - world.now()).total_seconds()))
 
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        return self.response.tool_calls if self.response else ()
+
+    # A step that is kept open
+
+    @property
+    def step(self) -> OpenStep:
+        assert self.open is not None, "the step was not opened"
+        return self.open
+
+    @property
+    def waits(self) -> bool:
+        """True if a call waits for a person."""
+        return self.open is not None and bool(self.open.pending)
+
+    def opened(self, calls: tuple[OpenCall, ...]) -> OpenStep:
+        """The step as it stands before its calls are run."""
+        response = self.response
+        assert response is not None, "only a model's answer opens a step"
+        return OpenStep(
+            self._state.execution.step_count + 1,
+            self.started_at,
+            _message(response),
+            calls,
+            response.finish_reason,
+            response.usage,
+            response.source,
+        )
+
+    def keep(self, index: int) -> None:
+        """Put what came of a call into the open step."""
+        result, duration = self.came_of(index)
+        call = replace(self.step.calls[index], result=result, duration_ms=duration)
+        self.open = self.step.with_call(index, call)
+
+    def left(self, state: AgentState, now: datetime, seconds: float) -> AgentState:
+        """The state in which the step is left, with all that could be done without a person's word."""
+        for index, call in enumerate(self.step.calls):
+            if call.started and not call.is_done:
+                self.keep(index)
+        taken = self.step.seconds + max(0.0, seconds)
+        return state.with_open_step(replace(self.step, seconds=taken), now)
+
+    # A step that is at its end
+
     def finished(self, state: AgentState, now: datetime, seconds: float) -> tuple[Step, list[Message]]:
         """The step as it will be recorded, and what it adds to the conversation."""
-        now = max(now, self.started_at + timedelta(seconds=seconds)) if self.interrupted else now
-        response, execution = self.response, state.execution
+        now = max(now, self._taken_up_at + timedelta(seconds=seconds)) if self.interrupted else now
+        response, execution, opened = self.response, state.execution, self.open
         calls = response.tool_calls if response else ()
-        messages = (
-            [Message(_ASSISTANT, response.text, calls, None, None, response.extras)] if response else []
-        )
+        messages: list[Message] = []
+        if opened is not None:
+            seconds += opened.seconds
+            messages.append(opened.message)
+        elif response is not None:
+            messages.append(_message(response))
         runs: list[ToolRun] = []
         failures = self.failures
         for index, call in enumerate(calls):
-            result, duration = self.ran.get(index) or self._not_completed(index)
+            result, duration = self.ran.get(index) or self.came_of(index)
             call_id, name, error = call.id, call.name, result.error
-            runs.append(ToolRun(call_id, name, error is None, error, duration))
+            approvals = opened.calls[index].approvals if opened is not None else ()
+            runs.append(ToolRun(call_id, name, error is None, error, duration, approvals))
             messages.append(Message(_TOOL, result.content, (), call_id, name))
             if result.failure is not None:
                 failures += (result.failure,)
@@ -92,7 +156,20 @@ class Draft:
         )
         return step, messages
 
-    def _not_completed(self, index: int) -> Ran:
-        """What stands for the result of a call that was not run, or not to its end."""
+    def came_of(self, index: int) -> Ran:
+        """What came of a call, or what stands for it if it was not run, or not to its end."""
+        if index in self.ran:
+            return self.ran[index]
         words = self.unrun or self.interrupted or "it was not run"
         return ToolResult(f"Not completed: {words}", f"not completed: {words}"), self.cut.get(index, 0.0)
+
+
+def _message(response: ModelResponse) -> Message:
+    return Message(_ASSISTANT, response.text, response.tool_calls, None, None, response.extras)
+
+
+def _response(step: OpenStep) -> ModelResponse:
+    """The model's answer that opened a step."""
+    said = step.message
+    finished = step.finish_reason or FinishReason.OTHER
+    return ModelResponse(said.text, said.tool_calls, finished, step.usage, "", said.extras, step.source)

@@ -10,22 +10,11 @@ from msgspec import Struct
 
 from whyloop.errors import ConfigurationError
 from whyloop.loop.tool import ToolContext
-from whyloop.values.failure import Failure
 from whyloop.values.messages import ToolCall
 from whyloop.values.model import ModelRequest, ModelResponse
+from whyloop.values.tool_result import ToolResult
 
 T = TypeVar("T")
-
-
-class ToolResult(Struct, frozen=True, gc=False):
-    """What becomes a tool's message.
-
-    `error` says why the call did not succeed; where a policy is to act on it there is a `failure` too.
-    """
-
-    content: str
-    error: str | None = None
-    failure: Failure | None = None
 
 
 class Block(Struct, frozen=True, gc=False):

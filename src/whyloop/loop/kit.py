@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from whyloop.loop.emit import Listeners
 from whyloop.loop.hooks import Hooks
-from whyloop.loop.ports import World
+from whyloop.loop.ports import Journal, World
 from whyloop.loop.stop_requests import StopRequests
 from whyloop.loop.tool import Tool
 from whyloop.rules.backoff import Backoff
@@ -29,3 +29,5 @@ class Kit(Struct, frozen=True):
     backoff: Backoff
     listeners: Listeners
     stops: StopRequests
+    asks_people: bool = False
+    journal: Journal | None = None

@@ -70,6 +70,13 @@ class World(Protocol):
     def random(self) -> float: ...
 
 
+class Journal(Protocol):
+    """Where a session is recorded while it runs."""
+
+    async def record(self, state: AgentState) -> None:
+        """Make the session's new state durable; what raises here ends the run."""
+
+
 class StepByStep(Protocol):
     """Anything that can be run one step at a time."""
 

@@ -21,16 +21,19 @@ STEPS_A_TURN = 16
 _IN_PROGRESS = AgentStatus.IN_PROGRESS
 
 
-def taken_up(kit: Kit, state: AgentState) -> AgentState:
+async def taken_up(kit: Kit, state: AgentState) -> AgentState:
     """The execution is in progress from now on, and everyone is told if it was not before."""
     now = kit.world.now()
-    if state.status is not _IN_PROGRESS:
+    before, state = state.status, state.in_progress(now)
+    if kit.journal is not None:
+        await kit.journal.record(state)
+    if before is not _IN_PROGRESS:
         emit = Emitter(kit.listeners, state, state.execution.step_count)
         resumed = state.execution.resumes > 0
         query = state.messages[-1] if state.messages and not resumed else None
         emit(AgentExecutionStarted, now, query, resumed)
-        emit(AgentStatusChanged, now, state.status, _IN_PROGRESS)
-    return state.in_progress(now)
+        emit(AgentStatusChanged, now, before, _IN_PROGRESS)
+    return state
 
 
 async def waited(kit: Kit, state: AgentState) -> AgentState:
@@ -39,7 +42,7 @@ async def waited(kit: Kit, state: AgentState) -> AgentState:
         await asyncio.sleep(0)
         return await _backed_off(kit, state)
     except asyncio.CancelledError as error:
-        leave_state(error, end_now(kit, state.with_stop_request(CANCELLED)))
+        leave_state(error, await end_now(kit, state.with_stop_request(CANCELLED)))
         raise
 
 
@@ -60,10 +63,10 @@ def must_end(kit: Kit, state: AgentState) -> bool:
     return deadline is not None and execution.updated_at >= deadline
 
 
-def end_now(kit: Kit, state: AgentState) -> AgentState:
+async def end_now(kit: Kit, state: AgentState) -> AgentState:
     """The state as it is judged without another step."""
     emit = Emitter(kit.listeners, state, state.execution.step_count)
-    return settle(kit, emit, state, kit.world.now())
+    return await settle(kit, emit, state, kit.world.now())
 
 
 async def _backed_off(kit: Kit, state: AgentState) -> AgentState:

@@ -1,4 +1,4 @@
-"""The one path on which a step is recorded: evaluate once, tell once."""
+"""The one path on which a step is recorded: evaluate once, store once, tell once."""
 
 from __future__ import annotations
 
@@ -15,28 +15,35 @@ from whyloop.events import (
 )
 from whyloop.loop.emit import Emitter
 from whyloop.loop.kit import Kit
+from whyloop.rules.continuation.approval import paused
 from whyloop.values.messages import Message
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.step import Step
 
 
-def record_step(
+async def record_step(
     kit: Kit, emit: Emitter, state: AgentState, step: Step, messages: Sequence[Message]
 ) -> AgentState:
     """The state after this step, with every criterion's word on it."""
     state = state.with_step(step, messages)
     if step.finish_reason is not None:
         emit(TokenUsageReported, step.completed_at, step.usage, state.execution.usage)
-    return settle(kit, emit, state, step.completed_at, step)
+    return await settle(kit, emit, state, step.completed_at, step)
 
 
-def settle(kit: Kit, emit: Emitter, state: AgentState, now: datetime, step: Step | None = None) -> AgentState:
+async def settle(
+    kit: Kit, emit: Emitter, state: AgentState, now: datetime, step: Step | None = None
+) -> AgentState:
     """Ask every criterion about the state as it stands, and tell everyone what came of it."""
     requested = kit.stops.words.get(state.execution.id)
     if requested is not None and state.execution.stop_request is None:
         state = state.with_stop_request(requested)
     outcome = kit.criteria.evaluate(state)
+    if state.open_step is not None and state.pending_calls:
+        outcome = paused(outcome, state)
     previous, state = state.status, state.with_continuation_outcome(outcome)
+    if kit.journal is not None:
+        await kit.journal.record(state)  # Whoever hears of it can read it.
     emit(ContinuationEvaluated, now, outcome)
     if step is not None:
         emit(
@@ -49,8 +56,9 @@ def settle(kit: Kit, emit: Emitter, state: AgentState, now: datetime, step: Step
             step.duration_ms,
             outcome,
         )
-    if outcome.stop_reason is not None:
+    if not outcome.should_continue:
         emit(AgentStatusChanged, now, previous, state.status)
+    if outcome.stop_reason is not None:
         if state.status is AgentStatus.FAILED:
             words = outcome.resolving_evaluation
             emit(AgentExecutionFailed, now, words.reason if words else "", outcome.stop_reason)

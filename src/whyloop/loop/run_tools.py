@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -12,7 +13,7 @@ from whyloop.errors import NestingError, ScriptError, ToolTimeoutError
 from whyloop.events import ToolCallCompleted, ToolCallStarted
 from whyloop.loop.draft import Draft
 from whyloop.loop.emit import Emitter
-from whyloop.loop.hooks import Block, ToolResult, expected
+from whyloop.loop.hooks import Block, expected
 from whyloop.loop.kit import Kit
 from whyloop.loop.nesting import running_inside
 from whyloop.loop.tool import Tool, ToolContext
@@ -21,16 +22,15 @@ from whyloop.rules.classify import raised_by_tool, tool_failure, words_of
 from whyloop.values.failure import ErrorType, Failure
 from whyloop.values.messages import ToolCall
 from whyloop.values.state import AgentState
+from whyloop.values.tool_result import ToolResult
 
 
-async def run_calls(
-    kit: Kit, emit: Emitter, state: AgentState, draft: Draft, calls: Sequence[ToolCall]
-) -> None:
+async def together(calls: Iterable[Coroutine[Any, Any, None]]) -> None:
     """Run several calls at once; each leaves its result in the draft as soon as it has one."""
     try:
         async with asyncio.TaskGroup() as group:
-            for index, call in enumerate(calls):
-                group.create_task(run_call(kit, emit, state, draft, index, call))
+            for call in calls:
+                group.create_task(call)
     except BaseExceptionGroup as several:
         raise several.exceptions[0] from None  # What may leave a tool at all leaves it as itself.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime
 
 from whyloop.errors import (
     DeadlineExceeded,
@@ -16,14 +17,14 @@ from whyloop.loop.draft import Draft
 from whyloop.loop.emit import Emitter
 from whyloop.loop.hooks import expected
 from whyloop.loop.kit import Kit
+from whyloop.loop.open_calls import run_open
 from whyloop.loop.readable import readable
-from whyloop.loop.record import record_step
-from whyloop.loop.run_tools import run_call, run_calls
+from whyloop.loop.record import record_step, settle
+from whyloop.loop.run_tools import run_call, together
 from whyloop.loop.waiting import DONE, begun, ended_within
 from whyloop.rules.classify import model_failure
 from whyloop.values.model import ModelRequest, ModelResponse, TextDelta
 from whyloop.values.state import AgentState
-from whyloop.values.step import Step
 from whyloop.values.text import clean
 
 CANCELLED = "The task that ran it was cancelled"
@@ -33,10 +34,11 @@ OUT_OF_TIME = "Cut off: the time for this execution was up"
 async def take_step(kit: Kit, state: AgentState) -> AgentState:
     """Make the step, evaluate, record, tell everyone; in success and in failure alike."""
     world = kit.world
-    started_at, stopwatch = world.now(), world.monotonic()
+    now, stopwatch = world.now(), world.monotonic()
     emit = Emitter(kit.listeners, state, state.execution.step_count + 1)
-    emit(AgentStepStarted, started_at, len(state.messages), kit.tool_names)
-    draft = Draft(kit, state, started_at)
+    draft = Draft(kit, state, now)
+    if draft.open is None:
+        emit(AgentStepStarted, now, len(state.messages), kit.tool_names)
     cancelled: BaseException | None = None
     try:
         attempt = _attempt(kit, emit, state, draft)
@@ -49,26 +51,33 @@ async def take_step(kit: Kit, state: AgentState) -> AgentState:
     except (asyncio.CancelledError, KeyboardInterrupt) as error:
         draft.interrupted, cancelled = CANCELLED, error
         state = state.with_stop_request(CANCELLED)
-    step, messages = draft.finished(state, world.now(), world.monotonic() - stopwatch)
+    now, seconds = world.now(), world.monotonic() - stopwatch
     if draft.cut:
-        _tell_unfinished(emit, step, draft)
-    state = record_step(kit, emit, state, step, messages)
+        _tell_unfinished(emit, now, draft)
+    if draft.waits:
+        state = await settle(kit, emit, draft.left(state, now, seconds), now)
+    else:
+        state = await record_step(kit, emit, state, *draft.finished(state, now, seconds))
     if cancelled is not None:
         leave_state(cancelled, state)
         raise cancelled
     return state
 
 
-def _tell_unfinished(emit: Emitter, step: Step, draft: Draft) -> None:
+def _tell_unfinished(emit: Emitter, now: datetime, draft: Draft) -> None:
     """Nobody who heard of a call that was cut off is left without its end."""
-    for index, run in enumerate(step.tool_calls):
+    for index, call in enumerate(draft.calls):
         if index in draft.cut:
-            words = run.error or ""
-            emit(ToolCallCompleted, step.completed_at, run.name, run.id, False, words, run.duration_ms, words)
+            result, duration = draft.came_of(index)
+            words = result.error or ""
+            emit(ToolCallCompleted, now, call.name, call.id, False, words, duration, words)
 
 
 async def _attempt(kit: Kit, emit: Emitter, state: AgentState, draft: Draft) -> None:
     """Ask the model and run the tools that it asks for; the draft keeps what came of it."""
+    if draft.open is not None:
+        await run_open(kit, emit, state, draft)  # The model has answered already.
+        return
     ask = _ask_hooked if kit.hooks.around_model else _ask
     try:
         request = ModelRequest(state.messages, kit.tool_specs, kit.instructions)
@@ -84,10 +93,13 @@ async def _attempt(kit: Kit, emit: Emitter, state: AgentState, draft: Draft) -> 
         draft.unrun = kit.stops.words.get(state.execution.id)
         if draft.unrun is not None:
             return
-        if len(response.tool_calls) == 1:
-            await run_call(kit, emit, state, draft, 0, response.tool_calls[0])
+        calls = response.tool_calls
+        if kit.journal is not None or kit.asks_people:
+            await run_open(kit, emit, state, draft)
+        elif len(calls) == 1:
+            await run_call(kit, emit, state, draft, 0, calls[0])
         else:
-            await run_calls(kit, emit, state, draft, response.tool_calls)
+            await together([run_call(kit, emit, state, draft, *each) for each in enumerate(calls)])
 
 
 async def _ask_hooked(kit: Kit, emit: Emitter, request: ModelRequest) -> ModelResponse:

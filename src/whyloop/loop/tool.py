@@ -47,8 +47,16 @@ class ToolContext(Struct, frozen=True, gc=False):
         return f"{self.execution_id}:{self.step_number}:{self.call_index}:{self.tool_call_id}"
 
 
+NeedsApproval = bool | Callable[[Mapping[str, Any]], bool]
+"""Whether a call waits for a person: always, never, or by its arguments."""
+
+
 class Tool:
-    """A function with the name, the description and the schema that a model is told."""
+    """A function with the name, the description and the schema that a model is told.
+
+    A call of one that is `idempotent` may be made again, with the same idempotency key, when it is
+    not known whether it was carried out.
+    """
 
     def __init__(
         self,
@@ -58,6 +66,8 @@ class Tool:
         description: str | None = None,
         timeout: float | None = None,
         max_result_chars: int | None = DEFAULT_MAX_RESULT_CHARS,
+        needs_approval: NeedsApproval = False,
+        idempotent: bool = False,
         scope: Mapping[str, Any] | None = None,
     ) -> None:
         if not callable(function):
@@ -70,8 +80,14 @@ class Tool:
         for option, value in (("timeout", timeout), ("max_result_chars", max_result_chars)):
             if value is not None and (isinstance(value, bool) or not value > 0):
                 raise ToolDefinitionError(f"tool {self.name!r}: {option} is greater than zero, not {value!r}")
+        if not isinstance(needs_approval, bool):
+            _refuse_approval(self.name, needs_approval)
+        if not isinstance(idempotent, bool):
+            raise ToolDefinitionError(f"tool {self.name!r}: idempotent is True or False, not {idempotent!r}")
         self.function = function
         self.timeout = timeout
+        self.needs_approval = needs_approval
+        self.idempotent = idempotent
         self.max_result_chars = max_result_chars
         self.is_async = _is_async(function)
         signature = signature_of(function, self.name)
@@ -115,6 +131,8 @@ def tool(
     description: str | None = None,
     timeout: float | None = None,
     max_result_chars: int | None = DEFAULT_MAX_RESULT_CHARS,
+    needs_approval: NeedsApproval = False,
+    idempotent: bool = False,
 ) -> Callable[[Callable[P, R]], Tool]: ...
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Tool | Callable[..., Tool]:
     """Make a function callable by a model; the JSON schema comes from its signature and docstring."""
@@ -127,6 +145,14 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Tool 
 
 def as_tool(candidate: Tool | Callable[..., Any]) -> Tool:
     return candidate if isinstance(candidate, Tool) else Tool(candidate)
+
+
+def _refuse_approval(name: str, rule: object) -> None:
+    """A rule for approvals is a plain function: it is asked about every call, and answers at once."""
+    if not callable(rule) or _is_async(rule):
+        raise ToolDefinitionError(
+            f"tool {name!r}: needs_approval is True, False or a plain function of the arguments, not {rule!r}"
+        )
 
 
 def _is_context(hint: object) -> bool:

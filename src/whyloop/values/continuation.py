@@ -91,7 +91,10 @@ _HANDLINGS = tuple(ErrorHandlingDecision)
 
 
 class ContinuationOutcome(Struct, frozen=True, gc=False):
-    """Everything the criteria said after one step, and what it came to."""
+    """Everything the criteria said after one step, and what it came to.
+
+    One that does not continue and has no stop reason is a pause: it waits, and is not at an end.
+    """
 
     decision: ContinuationDecision
     resolved_by: str
@@ -101,6 +104,10 @@ class ContinuationOutcome(Struct, frozen=True, gc=False):
     @property
     def should_continue(self) -> bool:
         return self.decision.continues
+
+    @property
+    def pauses(self) -> bool:
+        return self.stop_reason is None and not self.decision.continues
 
     @property
     def resolving_evaluation(self) -> ContinuationEvaluation | None:

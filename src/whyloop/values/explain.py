@@ -50,6 +50,8 @@ def headline(outcome: ContinuationOutcome) -> str:
     words = f": {_reason(evaluation)}" if evaluation else ", since there is no criterion to ask"
     if outcome.should_continue:
         return f"Continued, decided by {outcome.resolved_by}{words}"
+    if outcome.pauses:
+        return f"Paused, decided by {outcome.resolved_by}{words}"
     return f"Stopped ({outcome.stop_reason}), decided by {outcome.resolved_by}{words}"
 
 
@@ -64,10 +66,11 @@ def evaluation_lines(evaluations: tuple[ContinuationEvaluation, ...]) -> list[st
 def describe_tool(run: ToolRun, *, failed: bool) -> str:
     """One tool call and how it went: "search_entities failed: no such index"."""
     name = shortened(run.name, 64)
+    decided = "".join(f", {said.verdict} by {shortened(said.by, 40)}" for said in run.approvals)
     if run.success:
-        return f"{name} ok"
+        return f"{name} ok{decided}"
     words = shortened(run.error or "no reason given", 80)
-    return f"{name} failed: {words}" if failed else f"{name} {words}"
+    return f"{name} failed: {words}{decided}" if failed else f"{name} {words}{decided}"
 
 
 def describe_step(step: Step, *, said: bool = True) -> str:
@@ -107,7 +110,8 @@ def _verdict(state: AgentState) -> str:
         return f"{verb} after {taken}."
     evaluation = outcome.resolving_evaluation
     words = f": {_reason(evaluation)}" if evaluation else ""
-    why = "" if outcome.stop_reason is StopReason.COMPLETED else f" ({outcome.stop_reason})"
+    named = outcome.stop_reason not in (None, StopReason.COMPLETED)
+    why = f" ({outcome.stop_reason})" if named else ""
     return f"{verb} after {taken}{why}. {outcome.resolved_by} decided{words}."
 
 

@@ -77,7 +77,10 @@ class Log(Sequence[T], Generic[T]):
     def __getitem__(self, index: int | slice) -> T | tuple[T, ...]:
         length = self._length
         if isinstance(index, slice):
-            return tuple([self[i] for i in range(*index.indices(length))])
+            start, stop, step = index.indices(length)
+            if step == 1 and start < stop == length:
+                return (*self._earlier[start : length - 1], self._last)
+            return tuple([self[i] for i in range(start, stop, step)])
         if index < 0:
             index += length
         if not 0 <= index < length:

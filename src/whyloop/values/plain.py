@@ -20,9 +20,9 @@ _MISSING = re.compile(r"missing required field `(?P<field>[^`]*)`")
 def encode(value: object) -> Any:
     """The value as the data that its JSON holds."""
     try:
-        return msgspec.json.decode(msgspec.json.encode(value, enc_hook=_describe))
+        return msgspec.json.decode(msgspec.json.encode(value, enc_hook=describe))
     except UnicodeEncodeError:
-        return _cleaned(msgspec.to_builtins(value, str_keys=True, enc_hook=_describe))
+        return _cleaned(msgspec.to_builtins(value, str_keys=True, enc_hook=describe))
 
 
 def jsonable(entries: Mapping[str, object]) -> dict[str, Any]:
@@ -39,14 +39,14 @@ def decode(data: object, as_type: type[T]) -> T:
     try:
         return msgspec.convert(data, as_type)
     except msgspec.ValidationError as error:
-        raise _snapshot_error(str(error)) from None
+        raise snapshot_error(str(error)) from None
     except RecursionError:
         raise SnapshotError("the data is nested too deep") from None
     except UnicodeError:
         raise SnapshotError("there is text in the data that no encoding knows") from None
 
 
-def _snapshot_error(message: str) -> SnapshotError:
+def snapshot_error(message: str) -> SnapshotError:
     match = _PATH.match(message)
     what, path = (match["what"], match["path"] or "$") if match else (message, "$")
     missing = _MISSING.search(what)
@@ -62,6 +62,6 @@ def _cleaned(data: Any) -> Any:
     return [_cleaned(item) for item in data] if isinstance(data, list | tuple) else data
 
 
-def _describe(value: object) -> str:
+def describe(value: object) -> str:
     """Whatever else a rule put into its context is kept as words: a trace must never be what breaks."""
     return repr(value)[:1000]

@@ -11,7 +11,9 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from whyloop.errors import ApprovalError
 from whyloop.values import plain
+from whyloop.values.approval import Approval, PendingCall, Verdict
 from whyloop.values.budget import Budget
 from whyloop.values.continuation import ContinuationOutcome, StopReason
 from whyloop.values.execution import Execution, StateInfo
@@ -19,7 +21,9 @@ from whyloop.values.failure import ErrorHandlingDecision
 from whyloop.values.ids import new_id
 from whyloop.values.log import Log
 from whyloop.values.messages import Message
+from whyloop.values.open_step import OpenStep
 from whyloop.values.step import Step
+from whyloop.values.text import clean
 from whyloop.values.times import utc_now
 from whyloop.values.usage import Usage
 
@@ -37,9 +41,12 @@ class AgentStatus(StrEnum):
         return self is AgentStatus.COMPLETED or self is AgentStatus.STOPPED or self is AgentStatus.FAILED
 
     @classmethod
-    def after(cls, reason: StopReason | None) -> AgentStatus:
-        """The status of a run that stopped for this reason; None is one that goes on."""
-        return _IN_PROGRESS if reason is None else _STATUS_AFTER.get(reason, cls.STOPPED)
+    def after(cls, outcome: ContinuationOutcome) -> AgentStatus:
+        """The status of a run after a step with this outcome."""
+        reason = outcome.stop_reason
+        if reason is None:
+            return _IN_PROGRESS if outcome.should_continue else cls.PAUSED
+        return _STATUS_AFTER.get(reason, cls.STOPPED)
 
 
 _IN_PROGRESS = AgentStatus.IN_PROGRESS
@@ -49,6 +56,7 @@ _STATUS_AFTER = {
     StopReason.RETRY_LIMIT_REACHED: AgentStatus.FAILED,
 }
 _IGNORE = ErrorHandlingDecision.IGNORE
+SOMEBODY = "somebody"
 
 
 class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
@@ -57,6 +65,7 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
     Every change returns a new state and is complete in itself; history is only ever added to,
     so older states stay valid and share what they have in common with newer ones.
     `current_step` is the latest step of the current execution, None before its first.
+    `open_step` is a step whose tool calls have not all come to an end.
     """
 
     agent_id: str = msgspec.field(default_factory=new_id)
@@ -71,6 +80,7 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
     execution: Execution = msgspec.field(default_factory=Execution)
     last_continuation_outcome: ContinuationOutcome | None = None
     execution_started_at: datetime | None = None
+    open_step: OpenStep | None = None
 
     # What can be asked
 
@@ -83,6 +93,11 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
     def execution_steps(self) -> tuple[Step, ...]:
         """The steps of the current execution."""
         return self.steps[max(0, len(self.steps) - self.execution.step_count) :]
+
+    @property
+    def pending_calls(self) -> tuple[PendingCall, ...]:
+        """The tool calls that wait for a person; empty unless the execution is paused."""
+        return self.open_step.pending if self.open_step else ()
 
     @property
     def stop_reason(self) -> StopReason | None:
@@ -185,6 +200,8 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
         """A step was taken: its messages join the history and every counter moves on."""
         execution, info = self.execution, self.state_info
         seconds, failures = step.duration_ms / 1000, execution.failures
+        if self.open_step is not None:
+            seconds = max(0.0, seconds - self.open_step.seconds)
         if step.failures or failures.consecutive:
             failures = failures.after(failed=bool(step.failures))
         return replace(
@@ -204,20 +221,78 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
                 failures=failures,
                 active_seconds=execution.active_seconds + seconds,
             ),
+            open_step=None,
+        )
+
+    def with_open_step(self, step: OpenStep, now: datetime | None = None) -> AgentState:
+        """The model has answered, or one of its calls has come further.
+
+        With a time, the step is left for now, and the seconds that it took are counted.
+        """
+        if now is None:
+            return replace(self, open_step=step)
+        execution, info = self.execution, self.state_info
+        seconds = step.seconds - (self.open_step.seconds if self.open_step else 0.0)
+        return replace(
+            self,
+            open_step=step,
+            state_info=StateInfo(info.started_at, now, info.cumulative_execution_seconds + seconds),
+            execution=replace(execution, updated_at=now, active_seconds=execution.active_seconds + seconds),
+        )
+
+    def approve(self, call_id: str, *, by: str = SOMEBODY, now: datetime | None = None) -> AgentState:
+        """A person lets a pending call run; `resume` goes on."""
+        return self._decided(call_id, Verdict.APPROVED, by, now)
+
+    def deny(
+        self, call_id: str, reason: str = "", *, by: str = SOMEBODY, now: datetime | None = None
+    ) -> AgentState:
+        """A person does not let a pending call run; the model is told why."""
+        return self._decided(call_id, Verdict.DENIED, by, now, reason or None)
+
+    def edit(
+        self,
+        call_id: str,
+        arguments: Mapping[str, object],
+        *,
+        by: str = SOMEBODY,
+        now: datetime | None = None,
+    ) -> AgentState:
+        """A person lets a pending call run with other arguments; the model is told which."""
+        return self._decided(call_id, Verdict.EDITED, by, now, arguments=plain.jsonable(arguments))
+
+    def _decided(
+        self,
+        call_id: str,
+        verdict: Verdict,
+        by: str,
+        now: datetime | None,
+        reason: str | None = None,
+        arguments: Mapping[str, Any] | None = None,
+    ) -> AgentState:
+        if self.open_step is None:
+            raise ApprovalError("no tool call of this session waits for a decision")
+        pending = {call.id: call for call in self.open_step.pending}
+        question = pending[call_id].question if call_id in pending else ""
+        now = now or utc_now()
+        approval = Approval(verdict, clean(by), now, question, reason and clean(reason), arguments)
+        return replace(
+            self,
+            open_step=self.open_step.decided(call_id, approval),
+            state_info=replace(self.state_info, updated_at=now),
         )
 
     def with_continuation_outcome(self, outcome: ContinuationOutcome) -> AgentState:
         """The criteria have spoken about the latest step; the status follows from what they said."""
         execution, steps, step = self.execution, self.steps, self.current_step
-        if step is not None:
+        if self.open_step is None and step is not None:
             step = replace(step, outcome=outcome)
             steps = steps.with_last(step)
         if execution.failures.consecutive and outcome.failure_handling is _IGNORE:
             execution = replace(execution, failures=execution.failures.forgiven())
-        reason = outcome.stop_reason
         return replace(
             self,
-            status=_IN_PROGRESS if reason is None else AgentStatus.after(reason),
+            status=AgentStatus.after(outcome),
             steps=steps,
             current_step=step,
             execution=execution,

@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from whyloop.values.approval import Approval
 from whyloop.values.continuation import ContinuationOutcome
 from whyloop.values.failure import Failure
 from whyloop.values.model import FinishReason, ModelSource
@@ -23,7 +24,7 @@ class ToolRun(Struct, frozen=True, gc=False, omit_defaults=True):
     """How one tool call of a step went; its arguments and its result are in the messages.
 
     A call that was blocked, skipped or cut off has no success either, and `error` says what became
-    of it, but it is not among the step's failures.
+    of it, but it is not among the step's failures. `approvals` are the decisions of people about it.
     """
 
     id: str
@@ -31,6 +32,7 @@ class ToolRun(Struct, frozen=True, gc=False, omit_defaults=True):
     success: bool = True
     error: str | None = None
     duration_ms: Seconds = 0.0
+    approvals: tuple[Approval, ...] = ()
 
 
 class Step(Struct, frozen=True, gc=False, omit_defaults=True):

@@ -14,6 +14,7 @@ from whyloop.values.execution import Execution, StateInfo
 from whyloop.values.failure import FailureTally
 from whyloop.values.log import Log
 from whyloop.values.messages import Message, ToolCall
+from whyloop.values.snapshot import check_open_step
 from whyloop.values.state import AgentState
 from whyloop.values.step import Step
 from whyloop.values.usage import Usage
@@ -34,6 +35,7 @@ def read_slim(data: Mapping[str, Any]) -> AgentState:
     """The state in a slim snapshot, its execution clock unset."""
     _check_version(data)
     slim = plain.decode(dict(data), SlimState)
+    check_open_step(slim.open_step, "$.open_step")
     execution = _execution(slim.execution)
     last = _outcome(slim.last_continuation) if slim.last_continuation else None
     current = _step(slim.current_step, execution, last) if slim.current_step else None
@@ -51,6 +53,7 @@ def read_slim(data: Mapping[str, Any]) -> AgentState:
         state_info=slim.state_info or _made_up(slim.execution),
         execution=execution,
         last_continuation_outcome=last,
+        open_step=slim.open_step,
     )
 
 

@@ -12,8 +12,11 @@ are what a state needs beyond the rest to be run again just as it would have bee
   where all steps are included);
 - a message's metadata: the `extras` that its provider wants back;
 - `state_info`: the clocks of the session;
-- `truncated`: `details` (steps, outcomes and requests to stop whose words were cut), and what a limit on the
-  size cost: `steps`, `args` and entries of `metadata` that were asked for and are not there.
+- `open_step`: a step whose tool calls have not all come to an end, in the form of the full snapshot. It is
+  there only if what is still to be run is there word by word;
+- `truncated`: `details` (steps, outcomes and requests to stop whose words were cut), `open_step` if there is
+  one that could not be kept, and what a limit on the size cost: `steps`, `args` and entries of `metadata`
+  that were asked for and are not there.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from whyloop.values.execution import StateInfo
 from whyloop.values.failure import Failure, FailureTally
 from whyloop.values.messages import Content, MessageRole
 from whyloop.values.model import FinishReason, ModelSource
+from whyloop.values.open_step import OpenStep
 from whyloop.values.state import AgentStatus
 from whyloop.values.step import StepType, ToolRun
 from whyloop.values.times import Count, Moment, Seconds
@@ -120,6 +124,7 @@ class Truncated(Struct, frozen=True, omit_defaults=True):
     steps: Count = 0
     args: Count = 0
     metadata: Count = 0
+    open_step: Count = 0
 
 
 class SlimState(Struct, frozen=True, omit_defaults=True):
@@ -136,3 +141,4 @@ class SlimState(Struct, frozen=True, omit_defaults=True):
     metadata: dict[str, Any]
     truncated: Truncated
     state_info: StateInfo | None = None
+    open_step: OpenStep | None = None

@@ -7,9 +7,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from whyloop.values.approval import Approval
 from whyloop.values.continuation import ContinuationOutcome
+from whyloop.values.failure import Failure
 from whyloop.values.messages import Content, Message, Part, TextPart
-from whyloop.values.step import Step
+from whyloop.values.model import ModelSource
+from whyloop.values.open_step import OpenCall, OpenStep
+from whyloop.values.step import Step, ToolRun
+from whyloop.values.tool_result import ToolResult
 
 ELLIPSIS = "…"
 LEFT_OUT = f"[left out]{ELLIPSIS}"
@@ -97,16 +102,69 @@ def changed_step(step: Step, change: Change) -> Step:
     """The step with its errors, its notes and the words of its outcome changed."""
     return replace(
         step,
-        tool_calls=tuple([replace(run, error=run.error and change(run.error)) for run in step.tool_calls]),
-        failures=tuple(
-            [
-                replace(failure, message=change(failure.message), details=change(failure.details))
-                for failure in step.failures
-            ]
-        ),
+        tool_calls=tuple([_changed_run(run, change) for run in step.tool_calls]),
+        failures=tuple([_changed_failure(failure, change) for failure in step.failures]),
         interrupted=step.interrupted and change(step.interrupted),
-        source=step.source and replace(step.source, notes=tuple(change(list(step.source.notes)))),
+        source=step.source and _changed_source(step.source, change),
         outcome=step.outcome and changed_outcome(step.outcome, change),
+    )
+
+
+def _changed_run(run: ToolRun, change: Change) -> ToolRun:
+    return replace(run, error=run.error and change(run.error), approvals=_changed_approvals(run, change))
+
+
+def _changed_failure(failure: Failure, change: Change) -> Failure:
+    return replace(failure, message=change(failure.message), details=change(failure.details))
+
+
+def _changed_source(source: ModelSource, change: Change) -> ModelSource:
+    return replace(source, notes=tuple(change(list(source.notes))))
+
+
+def _changed_approvals(decided: ToolRun | OpenCall, change: Change) -> tuple[Approval, ...]:
+    """The decisions about a call; who decided and when stays, whatever is done to the words."""
+    return tuple(
+        [
+            replace(
+                approval,
+                question=change(approval.question),
+                reason=approval.reason and change(approval.reason),
+                arguments=approval.arguments and change(approval.arguments),
+            )
+            for approval in decided.approvals
+        ]
+    )
+
+
+def changed_open_step(step: OpenStep, change: Change, stand_in: str) -> OpenStep | None:
+    """The open step with its words changed; None if that would change what is still to be run."""
+    message = changed_message(step.message, change, stand_in)
+    calls = tuple([_changed_call(call, change) for call in step.calls])
+    unlike = [
+        new.arguments != old.arguments and not old.is_done for old, new in zip(step.calls, calls, strict=True)
+    ]
+    if message != step.message or any(unlike):
+        return None
+    return replace(step, calls=calls, source=step.source and _changed_source(step.source, change))
+
+
+def _changed_call(call: OpenCall, change: Change) -> OpenCall:
+    return replace(
+        call,
+        question=call.question and change(call.question),
+        approvals=_changed_approvals(call, change),
+        arguments=call.arguments and change(call.arguments),
+        result=call.result and _changed_result(call.result, change),
+    )
+
+
+def _changed_result(result: ToolResult, change: Change) -> ToolResult:
+    return replace(
+        result,
+        content=change(result.content),
+        error=result.error and change(result.error),
+        failure=result.failure and _changed_failure(result.failure, change),
     )
 
 

@@ -1,0 +1,307 @@
+"""Tool calls that wait for a person."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tests.support import assert_readable, requests_of, scripted
+from whyloop import AgentState, ApprovalRequired, Tool, Verdict, tool
+from whyloop.errors import ApprovalError, ToolDefinitionError
+from whyloop.events import AgentExecutionFinished, AgentStatusChanged, AgentStepCompleted, ToolCallStarted
+from whyloop.testing import FakeClock, Reply, assert_stopped, call, calls, capture_events
+
+
+class Bank:
+    """A tool with a memory: which payments were made."""
+
+    def __init__(self, needs_approval: Any = True, clock: FakeClock | None = None, **options: Any) -> None:
+        self.paid: list[int] = []
+
+        @tool(needs_approval=needs_approval, **options)
+        async def pay(amount: int, to: str = "Bob") -> str:
+            if clock:
+                clock.advance(1)
+            self.paid.append(amount)
+            return f"paid {amount} to {to}"
+
+        self.pay = pay
+
+    @property
+    def tools(self) -> list[Tool]:
+        return [self.pay, look]
+
+
+@tool
+async def look(what: str = "it") -> str:
+    return f"found {what}"
+
+
+def pay(amount: int = 500) -> Reply:
+    return call("pay", {"amount": amount})
+
+
+async def test_a_call_that_needs_approval_pauses_the_execution() -> None:
+    bank = Bank()
+    state = await scripted(pay(), "done", tools=bank.tools).run("go")
+    assert (state.status, state.stop_reason, bank.paid) == ("paused", None, [])
+    outcome = state.last_continuation_outcome
+    assert outcome is not None
+    assert (outcome.resolved_by, outcome.should_continue, outcome.pauses) == ("ApprovalRequired", False, True)
+    said = outcome.evaluation_for(ApprovalRequired)
+    assert said is not None
+    assert said.reason == "pay(amount=500) waits for approval"
+    assert said.context["pending"] == [
+        {"id": "call_1", "name": "pay", "arguments": {"amount": 500}, "question": said.reason}
+    ]
+    assert [c.id for c in state.pending_calls] == ["call_1"]
+    assert assert_readable(state).startswith(
+        "Paused after 0 steps. ApprovalRequired decided: pay(amount=500)"
+    )
+    assert not [message for message in state.messages if message.is_assistant]
+
+
+async def test_an_approved_call_runs_once_the_execution_is_resumed() -> None:
+    bank = Bank()
+    agent = scripted(pay(), "done", tools=bank.tools)
+    paused = await agent.run("go")
+    approved = paused.approve("call_1", by="ada")
+    assert (approved.status, bank.paid, approved.pending_calls) == ("paused", [], ())
+    state = await agent.resume(approved)
+    assert (state.status, bank.paid) == ("completed", [500])
+    assert [message.text for message in state.messages] == ["go", "", "paid 500 to Bob", "done"]
+    decision = state.steps[0].tool_calls[0].approvals[0]
+    assert (decision.verdict, decision.by) == (Verdict.APPROVED, "ada")
+    assert "pay ok, approved by ada" in assert_readable(state)
+
+
+async def test_a_denied_call_never_runs_and_the_model_is_told_why() -> None:
+    bank = Bank()
+    agent = scripted(pay(), "Too bad", tools=bank.tools)
+    paused = await agent.run("go")
+    state = await agent.resume(paused.deny("call_1", "too much", by="ada"))
+    assert (state.status, bank.paid) == ("completed", [])
+    assert state.messages[2].text == "Denied: ada said no: too much"
+    run = state.steps[0].tool_calls[0]
+    assert (run.success, run.error, run.approvals[0].reason) == (
+        False,
+        "denied: ada said no: too much",
+        "too much",
+    )
+    assert state.steps[0].failures == ()
+    assert "denied by ada" in assert_readable(state)
+
+
+async def test_an_edited_call_runs_with_the_new_arguments_and_the_model_is_told() -> None:
+    bank = Bank()
+    agent = scripted(pay(), "done", tools=bank.tools)
+    paused = await agent.run("go")
+    state = await agent.resume(paused.edit("call_1", {"amount": 50}, by="ada"))
+    assert bank.paid == [50]
+    assert state.messages[1].tool_calls[0].arguments == {"amount": 500}
+    assert state.messages[2].text == '[ada changed the arguments to {"amount":50}]\npaid 50 to Bob'
+    assert state.steps[0].tool_calls[0].approvals[0].arguments == {"amount": 50}
+
+
+async def test_edited_arguments_are_checked_like_any_others() -> None:
+    bank = Bank()
+    agent = scripted(pay(), "done", tools=bank.tools)
+    paused = await agent.run("go")
+    state = await agent.resume(paused.edit("call_1", {"amount": "lots"}))
+    assert bank.paid == []
+    assert (state.status, state.stop_reason) == ("failed", "error")
+    assert "invalid arguments for pay" in state.messages[2].text
+
+
+async def test_each_call_is_decided_once() -> None:
+    agent = scripted(pay(), "done", tools=Bank().tools)
+    paused = await agent.run("go")
+    approved = paused.approve("call_1", by="ada")
+    with pytest.raises(ApprovalError, match=r"the call 'call_1' of pay was approved by ada at .* already"):
+        approved.deny("call_1", "no")
+    with pytest.raises(ApprovalError, match="there is no tool call 'call_9' to decide about"):
+        paused.approve("call_9")
+    with pytest.raises(ApprovalError, match="no tool call of this session waits"):
+        AgentState().approve("call_1")
+
+
+async def test_a_call_that_does_not_wait_cannot_be_decided() -> None:
+    agent = scripted(calls(call("look"), pay()), tools=Bank().tools)
+    paused = await agent.run("go")
+    with pytest.raises(ApprovalError, match="the call 'call_1' of look does not wait for a decision"):
+        paused.approve("call_1")
+
+
+async def test_calls_that_need_no_approval_run_before_the_pause_and_only_once() -> None:
+    bank = Bank(needs_approval=lambda arguments: arguments["amount"] > 100)
+    agent = scripted(calls(pay(5), pay(500), call("look"), pay(7)), "done", tools=bank.tools)
+    paused = await agent.run("go")
+    assert sorted(bank.paid) == [5, 7]
+    assert [c.arguments for c in paused.pending_calls] == [{"amount": 500}]
+    state = await agent.resume(paused.approve("call_2"))
+    assert sorted(bank.paid) == [5, 7, 500]
+    results = [message.text for message in state.messages if message.is_tool]
+    assert results == ["paid 5 to Bob", "paid 500 to Bob", "found it", "paid 7 to Bob"]
+
+
+async def test_resuming_with_some_decided_runs_those_and_waits_for_the_rest() -> None:
+    bank = Bank()
+    agent = scripted(calls(pay(1), pay(2), pay(3)), "done", tools=bank.tools)
+    paused = await agent.run("go")
+    outcome = paused.last_continuation_outcome
+    assert outcome is not None
+    assert outcome.explain().startswith(
+        "Paused, decided by ApprovalRequired: 3 tool calls wait for a person: pay, pay, pay."
+    )
+    again = await agent.resume(paused.approve("call_2"))
+    assert (again.status, bank.paid, [c.id for c in again.pending_calls]) == (
+        "paused",
+        [2],
+        ["call_1", "call_3"],
+    )
+    state = await agent.resume(again.approve("call_1").deny("call_3"))
+    assert (state.status, bank.paid) == ("completed", [2, 1])
+    assert state.step_count == 2
+
+
+async def test_resuming_with_nothing_decided_pauses_again() -> None:
+    bank = Bank()
+    agent = scripted(pay(), "done", tools=bank.tools)
+    paused = await agent.run("go")
+    again = await agent.resume(paused)
+    assert (again.status, bank.paid, again.pending_calls) == ("paused", [], paused.pending_calls)
+
+
+async def test_waiting_for_a_person_costs_no_active_time() -> None:
+    clock = FakeClock()
+    bank = Bank(clock=clock)
+
+    @tool
+    async def slow() -> str:
+        clock.advance(5)
+        return "slow"
+
+    agent = scripted(
+        calls(call("slow"), pay()), "done", tools=[bank.pay, slow], clock=clock, cumulative_timeout=10
+    )
+    paused = await agent.run("go")
+    assert paused.execution.active_seconds == 5
+    assert paused.state_info.cumulative_execution_seconds == 5
+    clock.advance(3 * 24 * 3600)
+    stored = AgentState.from_dict(paused.approve("call_2", now=clock.now()).to_dict())
+    state = await agent.resume(stored)
+    assert (state.status, bank.paid) == ("completed", [500])
+    assert state.execution.active_seconds == 6
+    assert state.state_info.cumulative_execution_seconds == 6
+    assert state.execution.waiting_seconds == 3 * 24 * 3600
+    assert state.steps[0].duration_ms == 6000
+
+
+async def test_a_paused_state_survives_a_snapshot() -> None:
+    bank = Bank()
+    agent = scripted(calls(call("look"), pay()), "done", tools=bank.tools)
+    paused = await agent.run("go")
+    restored = AgentState.from_dict(paused.to_dict())
+    assert restored == paused
+    state = await agent.resume(restored.approve("call_2"))
+    assert (state.status, bank.paid) == ("completed", [500])
+
+
+async def test_a_rule_that_raises_means_asking() -> None:
+    def broken(arguments: Mapping[str, Any]) -> bool:
+        raise KeyError("limit")
+
+    state = await scripted(pay(), tools=Bank(needs_approval=broken).tools).run("go")
+    assert state.status == "paused"
+    assert "could not be found out" in state.pending_calls[0].question
+
+
+async def test_a_call_that_cannot_run_anyway_asks_nobody() -> None:
+    bank = Bank(needs_approval=lambda arguments: arguments["amount"] > 1)
+    state = await scripted(call("pay", {"amount": "lots"}), tools=bank.tools).run("go")
+    assert (state.status, state.stop_reason) == ("failed", "error")
+    state = await scripted(call("nobody"), tools=bank.tools).run("go")
+    assert "there is no tool named 'nobody'" in state.messages[2].text
+
+
+async def test_another_question_ends_what_waited() -> None:
+    bank = Bank()
+    agent = scripted(calls(call("look"), pay()), "Never mind then", tools=bank.tools)
+    paused = await agent.run("go")
+    state = await agent.run("forget it", state=paused)
+    assert (state.status, bank.paid) == ("completed", [])
+    texts = [message.text for message in state.messages]
+    assert texts[:3] == ["go", "", "found it"]
+    assert texts[3].startswith("Not completed: Another question was asked")
+    assert texts[4:] == ["forget it", "Never mind then"]
+    first = state.steps[0]
+    assert first.outcome is not None
+    assert (first.outcome.stop_reason, first.outcome.resolved_by) == ("user_requested", "StopRequestedCheck")
+    assert requests_of(agent)[1].messages[3].tool_call_id == "call_2"
+
+
+async def test_a_stop_request_wins_over_the_pause() -> None:
+    bank = Bank()
+    agent = scripted(pay(), "done", tools=bank.tools)
+    paused = await agent.run("go")
+
+    @agent.subscribe
+    def ask(event: object) -> None:
+        agent.request_stop("no more")
+
+    state = await agent.resume(paused)
+    assert_stopped(state, reason="user_requested")
+    assert state.pending_calls == paused.pending_calls
+
+
+async def test_the_step_limit_counts_a_paused_step_once() -> None:
+    bank = Bank()
+    agent = scripted(pay(), pay(6), "never", tools=bank.tools, max_steps=2)
+    state = await agent.run("go")
+    state = await agent.resume(state.approve("call_1"))
+    state = await agent.resume(state.approve(state.pending_calls[0].id))
+    assert (state.stop_reason, bank.paid, state.step_count) == ("steps_limit", [500, 6], 2)
+
+
+async def test_a_failure_beside_a_waiting_call_is_judged_when_the_step_is_at_its_end() -> None:
+    @tool
+    async def broken() -> str:
+        raise RuntimeError("boom")
+
+    agent = scripted(calls(call("broken"), pay()), tools=[broken, Bank().pay])
+    paused = await agent.run("go")
+    assert paused.status == "paused"
+    state = await agent.resume(paused.deny("call_2"))
+    assert (state.status, state.stop_reason) == ("failed", "error")
+
+
+async def test_the_events_of_a_pause_and_of_what_follows() -> None:
+    agent = scripted(calls(call("look"), pay()), "done", tools=Bank().tools)
+    with capture_events(agent) as events:
+        paused = await agent.run("go")
+    assert not events.of(AgentExecutionFinished)
+    assert not events.of(AgentStepCompleted)
+    assert [event.tool for event in events.of(ToolCallStarted)] == ["look"]
+    changes = [(e.previous_status, e.status) for e in events.of(AgentStatusChanged)]
+    assert changes == [("pending", "in_progress"), ("in_progress", "paused")]
+    with capture_events(agent) as events:
+        await agent.resume(paused.approve("call_2"))
+    assert [event.tool for event in events.of(ToolCallStarted)] == ["pay"]
+    assert [event.step_number for event in events.of(AgentStepCompleted)] == [1, 2]
+
+
+async def in_time(arguments: Mapping[str, Any]) -> bool:
+    return True
+
+
+@pytest.mark.parametrize("rule", ["yes", 1, None, in_time])
+def test_a_rule_for_approvals_is_a_word_or_a_plain_function(rule: Any) -> None:
+    with pytest.raises(ToolDefinitionError, match="needs_approval is True, False or a plain function"):
+        Tool(in_time, needs_approval=rule)
+
+
+def test_idempotent_is_a_word() -> None:
+    with pytest.raises(ToolDefinitionError, match="idempotent is True or False"):
+        Tool(in_time, idempotent="yes")  # type: ignore[arg-type]
