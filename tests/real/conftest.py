@@ -1,11 +1,13 @@
-"""One real model for all of these tests, in a process of its own on this machine."""
+"""One real model and one real database for all of these tests, in processes of their own on this machine."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import count
 
 import pytest
 
+from tests.real.postgres import NoServerError, PostgresServer
 from whyloop.errors import ConfigurationError
 from whyloop.models.local import LocalServer
 
@@ -19,3 +21,24 @@ def server() -> Iterator[LocalServer]:
         pytest.skip(str(error))
     with server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server, started once; without it the tests say what is missing."""
+    pytest.importorskip("psycopg_pool", reason='these tests need a driver: pip install "whyloop[postgres]"')
+    try:
+        postgres = PostgresServer()
+    except NoServerError as error:
+        pytest.skip(str(error))
+    with postgres:
+        yield postgres
+
+
+_numbers = count(1)
+
+
+@pytest.fixture
+def schema() -> str:
+    """A schema of its own for each test, which is not there yet."""
+    return f"Test-{next(_numbers)}"

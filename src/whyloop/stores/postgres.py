@@ -1,0 +1,156 @@
+"""Sessions in a PostgreSQL database, for many processes on many machines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from secrets import randbits
+from typing import Any
+
+from msgspec import Struct
+
+from whyloop.errors import (
+    ConfigurationError,
+    ConflictError,
+    LeaseLostError,
+    SessionExistsError,
+    SessionNotFoundError,
+    SessionRunningError,
+)
+from whyloop.loop.ports import Clock
+from whyloop.stores.cursor import cursor_of
+from whyloop.stores.postgres_connections import Connections
+from whyloop.stores.postgres_statements import Statements, known_id, listing, read, summary_in, written
+from whyloop.stores.records import Lease, Page, SessionFilter, Stored, Summary
+from whyloop.stores.store import Store
+
+
+class PostgresStore(Store):
+    """A store behind an address like `postgresql://user:password@host:5432/name`.
+
+    Its tables live in a schema of their own and are made when the store is first used. Leases go
+    by the server's clock, so the clocks of the runners need not agree, unless one is given.
+
+    A connection may break when a change is on its way, and nobody knows then whether it arrived.
+    It is sent once more, and what turns out to be there already, in its place and to the letter,
+    counts as done. That is safe: the row of the session is locked, so the two attempts come one
+    after the other; only the holder of the lease writes to a session; and where two who need no
+    lease write the very same entry, both get what they wanted.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        schema: str = "whyloop",
+        clock: Clock | None = None,
+        min_connections: int = 1,
+        max_connections: int = 10,
+        timeout: float = 10.0,
+    ) -> None:
+        if not 0 <= min_connections <= max_connections or max_connections < 1 or not timeout > 0:
+            raise ConfigurationError(
+                "a PostgreSQL store needs 1 connection or more, no fewer at most than at least, and a "
+                f"timeout above 0: got {min_connections} to {max_connections}, and {timeout} s"
+            )
+        self._clock = clock
+        self._statements = Statements(schema)
+        self._connections = Connections(address, schema, min_connections, max_connections, timeout)
+
+    async def create(self, summary: Summary, entries: Sequence[str]) -> None:
+        await self._ask(
+            self._statements.create, summary.agent_id, {**listing(summary), "entries": list(entries)}
+        )
+
+    async def append(
+        self,
+        agent_id: str,
+        entries: Sequence[str],
+        *,
+        after: int,
+        lease: Lease | None = None,
+        summary: Summary | None = None,
+        release: bool = False,
+    ) -> str | None:
+        statement = self._statements.append if summary is None else self._statements.append_listed
+        given = {
+            "entries": list(entries),
+            "after": after,
+            "token": None if lease is None else lease.token,
+            "release": release,
+            **({} if summary is None else listing(summary)),
+        }
+        return (await self._ask(statement, agent_id, given)).words
+
+    async def read(self, agent_id: str, *, after: int = 0) -> Stored:
+        given: dict[str, Any] = {"agent_id": known_id(agent_id), "moment": self._moment()}
+        rows = await self._connections.fetch(self._statements.summary, given)
+        if not rows:
+            raise SessionNotFoundError(agent_id)
+        *columns, number = rows[0]
+        summary = summary_in(tuple(columns))
+        # Entries are only ever added, so those up to a version are the same a moment later.
+        given = {"number": number, "after": after, "version": summary.version}
+        entries = await self._connections.fetch(self._statements.entries, given)
+        if len(entries) < summary.version - max(0, after):
+            raise SessionNotFoundError(agent_id)
+        return Stored(summary, tuple(body for (body,) in entries))
+
+    async def acquire(self, agent_id: str, owner: str, seconds: float) -> Lease:
+        given = {"owner": written(owner), "seconds": float(seconds), "mark": randbits(63)}
+        answer = await self._ask(self._statements.acquire, agent_id, given)
+        return Lease(agent_id, owner, answer.token, seconds)
+
+    async def renew(self, lease: Lease) -> str | None:
+        answer = await self._ask(self._statements.renew, lease.agent_id, {"token": lease.token})
+        return answer.words
+
+    async def release(self, lease: Lease) -> None:
+        given = {"agent_id": known_id(lease.agent_id), "token": lease.token}
+        await self._connections.fetch(self._statements.release, given)
+
+    async def ask_to_stop(self, agent_id: str, reason: str) -> bool:
+        answer = await self._ask(self._statements.ask_to_stop, agent_id, {"reason": written(reason)})
+        return answer.outcome == "done"
+
+    async def find(self, wanted: SessionFilter, *, limit: int, after: str | None) -> Page:
+        if limit < 1:
+            raise ConfigurationError(f"a page shows one session or more, so its limit cannot be {limit}")
+        statement, given = self._statements.page(wanted, limit + 1, after)
+        # Never prepared: which index is best depends on what is looked for.
+        rows = await self._connections.fetch(statement, {**given, "moment": self._moment()}, prepare=False)
+        sessions = tuple(summary_in(row) for row in rows[:limit])
+        return Page(sessions, cursor_of(sessions[-1]) if len(rows) > limit else None)
+
+    async def delete(self, agent_id: str) -> None:
+        await self._ask(self._statements.delete, agent_id, {})
+
+    async def close(self) -> None:
+        await self._connections.close()
+
+    def _moment(self) -> datetime | None:
+        return self._clock.now() if self._clock else None
+
+    async def _ask(self, statement: bytes, agent_id: str, given: Mapping[str, Any]) -> _Answer:
+        """What a function in the database answers; raises what it was refused with."""
+        given = {"agent_id": known_id(agent_id), "again": False, "moment": self._moment(), **given}
+        outcome, version, owner, seconds, token, words = (await self._connections.fetch(statement, given))[0]
+        owner = owner and read(owner)
+        match outcome:
+            case "missing":
+                raise SessionNotFoundError(agent_id)
+            case "exists":
+                raise SessionExistsError(agent_id)
+            case "running":
+                raise SessionRunningError(agent_id, owner, seconds)
+            case "lost":
+                raise LeaseLostError(agent_id, owner)
+            case "conflict":
+                raise ConflictError(agent_id, given["after"], version)
+        return _Answer(outcome, token, words and read(words))
+
+
+class _Answer(Struct, frozen=True, gc=False):
+    outcome: str
+    token: int
+    words: str | None

@@ -1,0 +1,80 @@
+"""What a SQLite store asks of its file."""
+
+from __future__ import annotations
+
+# The one question before every change: may it be made? Version and lease are all that it takes.
+SESSION = """
+SELECT number, leases, lease_owner, lease_seconds, lease_until, stop_request,
+       (SELECT coalesce(max(seq), 0) FROM entries WHERE session = number)
+FROM sessions WHERE agent_id = ?
+"""
+
+SUMMARY = """
+    listed.agent_id, listed.status, listed.stop_reason, listed.started_at, listed.updated_at,
+    listed.step_count, listed.title, listed.parent_agent_id, listed.metadata,
+    listed.checksum, listed.lease_owner, listed.lease_seconds, listed.lease_until,
+    (SELECT coalesce(max(seq), 0) FROM entries WHERE session = listed.number), listed.number
+"""
+READ_SUMMARY = f"SELECT {SUMMARY} FROM sessions AS listed WHERE agent_id = ?"
+READ_ENTRIES = "SELECT seq, body, checksum FROM entries WHERE session = ? AND seq > ? ORDER BY seq"
+
+CREATE = """
+INSERT INTO sessions (
+    status, stop_reason, started_at, updated_at, step_count, title, parent_agent_id, metadata, checksum,
+    agent_id
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+UPDATE = """
+UPDATE sessions SET
+    status = ?, stop_reason = ?, started_at = ?, updated_at = ?, step_count = ?, title = ?,
+    parent_agent_id = ?, metadata = ?, checksum = ?
+WHERE number = ?
+"""
+ADD_ENTRY = "INSERT INTO entries (session, seq, body, checksum) VALUES (?, ?, ?, ?)"
+
+ACQUIRE = """
+UPDATE sessions SET
+    leases = leases + 1, lease_owner = ?, lease_seconds = ?, lease_until = ?, stop_request = NULL
+WHERE number = ?
+"""
+RENEW = "UPDATE sessions SET lease_until = ? WHERE number = ?"
+RELEASE = """
+UPDATE sessions SET
+    lease_owner = NULL, lease_seconds = NULL, lease_until = NULL, stop_request = NULL
+WHERE number = ?
+"""
+ASK_TO_STOP = "UPDATE sessions SET stop_request = ? WHERE number = ?"
+
+DELETE_ENTRIES = "DELETE FROM entries WHERE session = ?"
+DELETE_SESSION = "DELETE FROM sessions WHERE number = ?"
+
+# What a session's places in the index follow from.
+LISTING = "SELECT status, stop_reason, started_at, metadata, checksum FROM sessions WHERE number = ?"
+EVERY_SESSION = "SELECT number, status, stop_reason, started_at, metadata FROM sessions"
+ADD_LABEL = "INSERT INTO labels (label, started_at, session) VALUES (?, ?, ?)"
+REMOVE_LABEL = "DELETE FROM labels WHERE label = ? AND started_at = ? AND session = ?"
+COUNT_LABEL = """
+SELECT count(*) FROM (
+    SELECT 1 FROM labels WHERE label = ? AND started_at > ? AND started_at <= ? LIMIT ?
+)
+"""
+
+_ALSO = """
+    AND EXISTS (
+        SELECT 1 FROM labels
+        WHERE label = ? AND started_at = found.started_at AND session = found.session
+    )
+"""
+
+
+def page(others: int) -> str:
+    """The youngest sessions of one place in the index that have some other labels as well.
+
+    CROSS JOIN keeps the order of the two tables, and with it that of the list.
+    """
+    return f"""
+SELECT {SUMMARY} FROM labels AS found CROSS JOIN sessions AS listed ON listed.number = found.session
+WHERE found.label = ? AND found.started_at > ? AND found.started_at <= ? {_ALSO * others}
+    AND (found.started_at < ? OR listed.agent_id < ?)
+ORDER BY found.started_at DESC, listed.agent_id DESC LIMIT ?
+"""

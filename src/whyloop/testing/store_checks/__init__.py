@@ -1,0 +1,1 @@
+"""The checks of `whyloop.testing.store_conformance`, a file for each part of the contract."""

@@ -1,0 +1,284 @@
+"""Sessions are created, added to and read back: all of it or nothing, and in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta, timezone
+
+from whyloop.errors import ConflictError, SessionExistsError, SessionNotFoundError
+from whyloop.stores.records import Lease, SessionFilter
+from whyloop.stores.store import Store
+from whyloop.testing.clock import FakeClock
+from whyloop.testing.store_checks.support import (
+    START,
+    OpenStore,
+    a_summary,
+    at,
+    listed,
+    refused,
+    same,
+    seen,
+    stage,
+)
+from whyloop.values.continuation import StopReason
+from whyloop.values.state import AgentStatus
+
+_FULL = a_summary(
+    started_at=START + timedelta(microseconds=1),
+    updated_at=(START + timedelta(days=1, microseconds=999_999)).astimezone(timezone(timedelta(hours=-7))),
+    status=AgentStatus.STOPPED,
+    stop_reason=StopReason.STEPS_LIMIT_REACHED,
+    parent_agent_id="parent",
+    step_count=12,
+    title="A title",
+    metadata={"user": "ann", "tries": 3, "share": 0.5, "tags": ["x", {"y": None}], "done": True, "": None},
+    version=2,
+)
+
+
+async def check_a_new_session_is_read_back_as_it_was(open_store: OpenStore) -> None:
+    async with stage(open_store) as (store, _):
+        await store.create(_FULL, ["one", "two"])
+        stored = await store.read("a")
+        same(stored.summary, _FULL, "the summary")
+        same(stored.entries, ("one", "two"), "the entries")
+        page = await store.find(SessionFilter(), limit=10, after=None)
+        same(page.sessions, (_FULL,), "the sessions that are listed")
+
+
+async def check_a_session_of_which_little_is_known_is_read_back_as_it_was(open_store: OpenStore) -> None:
+    async with stage(open_store) as (store, _):
+        await store.create(a_summary(), [])
+        same((await store.read("a")).summary, a_summary(), "the summary")
+        same((await store.read("a")).entries, (), "the entries of a session that begins without any")
+
+
+async def check_the_store_itself_knows_the_version_and_the_runner(open_store: OpenStore) -> None:
+    async with stage(open_store) as (store, _):
+        wrong = a_summary(version=99, runner="a liar")
+        await store.create(wrong, ["one"])
+        same((await store.read("a")).summary, a_summary(version=1), "the summary that was created")
+        await store.append("a", ["two"], after=1, summary=wrong)
+        same((await store.read("a")).summary, a_summary(version=2), "the summary that was replaced")
+        page = await store.find(SessionFilter(), limit=10, after=None)
+        same(page.sessions, (a_summary(version=2),), "the sessions that are listed")
+
+
+async def check_an_id_that_is_taken_is_refused(open_store: OpenStore) -> None:
+    async with stage(open_store, "a") as (store, _):
+        before = await seen(store)
+        attempt = store.create(a_summary(title="another", metadata={"k": 1}), ["other", "entries"])
+        error = await refused(SessionExistsError, attempt, "a second session of one id")
+        same(error.agent_id, "a", "the id in the error")
+        same(await seen(store), before, "the session that was there first")
+        same(await listed(store, metadata={"k": 1}), [], "what the refused metadata finds")
+
+
+async def check_of_many_who_create_one_session_one_does(open_store: OpenStore) -> None:
+    async with stage(open_store) as (store, clock), await open_store(clock) as other:
+        results = await asyncio.gather(
+            *((store, other)[n % 2].create(a_summary(title=str(n)), [str(n)]) for n in range(8)),
+            return_exceptions=True,
+        )
+        winners = [n for n, result in enumerate(results) if result is None]
+        assert len(winners) == 1, f"one of eight should create the session, and {len(winners)} did"
+        _all_are(SessionExistsError, results)
+        stored = await store.read("a")
+        same((stored.summary.title, *stored.entries), (str(winners[0]),) * 2, "what the one stored")
+
+
+async def check_entries_are_kept_in_order(open_store: OpenStore) -> None:
+    async with stage(open_store) as (store, _):
+        await store.create(a_summary(), ["0"])
+        expected = ["0"]
+        for size in (1, 3, 1, 7, 2, 1, 1, 1, 1, 1, 90, 1):
+            added = [str(len(expected) + n) for n in range(size)]
+            same(await store.append("a", added, after=len(expected)), None, "what append returns")
+            expected += added
+            stored = await store.read("a")
+            same(stored.entries, tuple(expected), "the entries")
+            same(stored.summary.version, len(expected), "the version")
+
+
+async def check_many_entries_are_added_at_once(open_store: OpenStore) -> None:
+    async with stage(open_store) as (store, _):
+        entries = [str(n) for n in range(3000)]
+        await store.create(a_summary("created"), entries)
+        same((await store.read("created")).entries, tuple(entries), "the entries of a long journal")
+        await store.create(a_summary("appended"), [])
+        await store.append("appended", entries, after=0)
+        same((await store.read("appended")).entries, tuple(entries), "the entries of a long append")
+
+
+async def check_entries_that_are_alike_are_all_kept(open_store: OpenStore) -> None:
+    async with stage(open_store) as (store, _):
+        await store.create(a_summary(), ["x", "x", ""])
+        await store.append("a", ["x", ""], after=3)
+        same((await store.read("a")).entries, ("x", "x", "", "x", ""), "the entries")
+
+
+async def check_a_journal_is_read_from_any_version(open_store: OpenStore) -> None:
+    async with stage(open_store) as (store, _):
+        entries = tuple(str(n) for n in range(12))
+        await store.create(a_summary(), entries)
+        for after in range(14):
+            stored = await store.read("a", after=after)
+            same(stored.entries, entries[after:], f"the entries after {after}")
+            same(stored.summary.version, 12, f"the version, read after {after}")
+
+
+async def check_a_summary_is_replaced_together_with_its_metadata(open_store: OpenStore) -> None:
+    async with stage(open_store) as (store, _):
+        await store.create(a_summary(metadata={"old": 1, "both": 1}), ["one"])
+        await store.append("a", ["two"], after=1, summary=_FULL)
+        same((await store.read("a")).summary, _FULL, "the summary")
+        same(await listed(store, metadata={"user": "ann"}), ["a"], "what the new metadata finds")
+        same(await listed(store, metadata={"old": 1}), [], "what the old metadata finds")
+        same(await listed(store, status=AgentStatus.PENDING), [], "what the old status finds")
+        same(await listed(store, status=AgentStatus.STOPPED), ["a"], "what the new status finds")
+
+
+async def check_entries_alone_leave_the_summary(open_store: OpenStore) -> None:
+    async with stage(open_store) as (store, _):
+        await store.create(_FULL, ["one"])
+        await store.append("a", ["two"], after=1)
+        same((await store.read("a")).summary, _FULL, "the summary")
+        same(await listed(store, metadata={"user": "ann"}), ["a"], "what the metadata finds")
+
+
+async def check_a_summary_is_replaced_without_any_entry(open_store: OpenStore) -> None:
+    async with stage(open_store, "a") as (store, _):
+        await store.append("a", [], after=1, summary=a_summary(title="new"))
+        stored = await store.read("a")
+        same(stored.summary, a_summary(title="new", version=1), "the summary")
+        same(stored.entries, ("first",), "the entries")
+
+
+async def check_a_wrong_version_is_refused_and_nothing_is_written(open_store: OpenStore) -> None:
+    async with stage(open_store, "a") as (store, _):
+        await store.append("a", ["second"], after=1)
+        before = await seen(store)
+        for after in (0, 1, 3, 1000):
+            for entries in (["x"], ["x", "y"], []):
+                changed = a_summary(title="changed", metadata={"k": 1})
+                attempt = store.append("a", entries, after=after, summary=changed)
+                error = await refused(ConflictError, attempt, f"an append at version {after} of 2")
+                same((error.agent_id, error.expected, error.found), ("a", after, 2), "what the error names")
+                same(await seen(store), before, "the session after a refused append")
+        same(await listed(store, metadata={"k": 1}), [], "what the refused metadata finds")
+
+
+async def check_a_conflict_leaves_the_lease_as_it_was(open_store: OpenStore) -> None:
+    async with stage(open_store, "a") as (store, _):
+        lease = await store.acquire("a", "one", 30)
+        before = await seen(store)
+        attempt = store.append("a", ["x"], after=0, lease=lease, summary=a_summary(title="x"), release=True)
+        await refused(ConflictError, attempt, "an append at a wrong version")
+        same(await seen(store), before, "the session and its runner after a refused append")
+        await store.append("a", ["second"], after=1, lease=lease)
+        same((await store.read("a")).entries, ("first", "second"), "the entries")
+
+
+async def check_of_many_writers_at_one_version_one_wins(open_store: OpenStore) -> None:
+    async with stage(open_store, "a") as (store, clock), await open_store(clock) as other:
+        for version in (1, 3, 5):
+            results = await asyncio.gather(
+                *(
+                    (store, other)[n % 2].append(
+                        "a", [f"{n}", f"{n}"], after=version, summary=a_summary(title=f"{n}")
+                    )
+                    for n in range(8)
+                ),
+                return_exceptions=True,
+            )
+            winners = [n for n, result in enumerate(results) if result is None]
+            assert len(winners) == 1, f"one of eight writers should win, and {len(winners)} did"
+            _all_are(ConflictError, results)
+            stored = await other.read("a", after=version)
+            found = (stored.summary.title, *stored.entries)
+            same(found, (str(winners[0]),) * 3, "what the winner wrote, and nothing else,")
+
+
+async def check_sessions_that_are_written_at_the_same_time_do_not_mix(open_store: OpenStore) -> None:
+    async def write(store: Store, agent_id: str) -> None:
+        for version in range(10):
+            await store.append(agent_id, [f"{agent_id}-{version}"], after=version)
+
+    async with stage(open_store) as (store, clock), await open_store(clock) as other:
+        names = [f"session-{n}" for n in range(12)]
+        await asyncio.gather(*(store.create(a_summary(name), []) for name in names))
+        await asyncio.gather(*(write((store, other)[n % 2], name) for n, name in enumerate(names)))
+        for name in names:
+            expected = tuple(f"{name}-{version}" for version in range(10))
+            same((await store.read(name)).entries, expected, f"the entries of {name}")
+
+
+async def check_what_one_process_writes_another_one_reads(open_store: OpenStore) -> None:
+    async with stage(open_store, "a") as (store, clock), await open_store(clock) as other:
+        for version in range(1, 6):
+            writer, reader = (store, other) if version % 2 else (other, store)
+            await writer.append("a", [str(version)], after=version, summary=a_summary(title=str(version)))
+            stored = await reader.read("a", after=version)
+            same(stored.entries, (str(version),), "the entries that the other process wrote")
+            same(stored.summary.title, str(version), "the title that the other process wrote")
+
+
+async def check_what_was_stored_is_there_when_the_store_is_opened_again(open_store: OpenStore) -> None:
+    clock = FakeClock(START)
+    async with await open_store(clock) as store:
+        await store.create(_FULL, ["one", "two"])
+        lease = await store.acquire("a", "one", 30)
+        await store.append("a", ["three"], after=2, lease=lease)
+        before = await seen(store)
+        same(before[0].entries, ("one", "two", "three"), "the entries")
+    async with await open_store(clock) as store:
+        same(await seen(store), before, "the session in a store that was closed and opened again")
+        same(await store.renew(lease), None, "what renew returns")
+
+
+async def check_nobody_can_change_what_is_stored(open_store: OpenStore) -> None:
+    async with stage(open_store) as (store, _):
+        given = {"k": "v", "inner": {"list": [1]}}
+        entries = ["one"]
+        await store.create(a_summary(metadata=given), entries)
+        expected = a_summary(metadata={"k": "v", "inner": {"list": [1]}}, version=1)
+        given["inner"]["list"].append(2)  # type: ignore[index]
+        given["k"] = "changed"
+        entries.append("two")
+        found = (await store.read("a")).summary
+        same(found, expected, "the summary after its giver changed what was given")
+        found.metadata["inner"]["list"].append(3)
+        page = await store.find(SessionFilter(), limit=10, after=None)
+        page.sessions[0].metadata["inner"]["list"].append(4)
+        stored = await store.read("a")
+        same(stored.summary, expected, "the summary after a reader changed what was read")
+        same(stored.entries, ("one",), "the entries")
+
+
+async def check_a_session_that_is_not_there_is_an_error(open_store: OpenStore) -> None:
+    async with stage(open_store, "a") as (store, _):
+        attempts: dict[str, Callable[[], Awaitable[object]]] = {
+            "read": lambda: store.read("b"),
+            "append": lambda: store.append("b", ["x"], after=0, summary=a_summary("b")),
+            "append with a lease": lambda: store.append("b", ["x"], after=0, lease=Lease("b", "one", 1, 30)),
+            "acquire": lambda: store.acquire("b", "one", 30),
+            "renew": lambda: store.renew(Lease("b", "one", 1, 30)),
+            "ask_to_stop": lambda: store.ask_to_stop("b", "enough"),
+            "delete": lambda: store.delete("b"),
+        }
+        for name, attempt in attempts.items():
+            error = await refused(SessionNotFoundError, attempt(), f"{name} of a session that is not there")
+            same(error.agent_id, "b", f"the id in the error of {name}")
+        same(await listed(store), ["a"], "the sessions that are listed")
+
+
+async def check_nothing_is_listed_in_an_empty_store(open_store: OpenStore) -> None:
+    async with stage(open_store) as (store, _):
+        page = await store.find(SessionFilter(started_before=at(1)), limit=10, after=None)
+        same((page.sessions, page.next), ((), None), "the only page of an empty store")
+
+
+def _all_are(kind: type[Exception], results: Sequence[object]) -> None:
+    for result in results:
+        assert result is None or isinstance(result, kind), f"a loser should get a {kind.__name__}: {result!r}"

@@ -1,0 +1,301 @@
+"""One runner at a time: leases are acquired, renewed, given back, lost and taken over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from whyloop.errors import ConflictError, LeaseLostError, SessionRunningError
+from whyloop.stores.records import Lease
+from whyloop.stores.store import Store
+from whyloop.testing.store_checks.support import OpenStore, a_summary, refused, same, seen, stage
+
+_A_DAY = 86_400
+
+
+async def check_a_lease_says_what_was_asked_for(open_store: OpenStore) -> None:
+    async with stage(open_store, "a") as (store, _):
+        lease = await store.acquire("a", "one", 12.5)
+        same((lease.agent_id, lease.owner, lease.seconds), ("a", "one", 12.5), "the lease")
+
+
+async def check_who_holds_the_lease_writes(open_store: OpenStore) -> None:
+    async with stage(open_store, "a") as (store, _):
+        lease = await store.acquire("a", "one", 30)
+        written = await store.append("a", ["x"], after=1, lease=lease, summary=a_summary(title="new"))
+        same(written, None, "what append returns when nobody asked to stop")
+        stored = await store.read("a")
+        same(stored.entries, ("first", "x"), "the entries")
+        same(stored.summary, a_summary(title="new", version=2, runner="one"), "the summary")
+
+
+async def check_a_second_runner_is_told_who_runs_the_session(open_store: OpenStore) -> None:
+    async with stage(open_store, "a") as (store, clock), await open_store(clock) as other:
+        lease = await store.acquire("a", "one", 30)
+        clock.advance(10)
+        error = await refused(SessionRunningError, other.acquire("a", "two", 30), "a second lease")
+        same((error.agent_id, error.owner), ("a", "one"), "what the error names")
+        assert abs(error.seconds - 20) < 0.01, f"20 seconds are left, and not {error.seconds}"
+        same(await _writes(store, lease), True, "whether the first runner still writes")
+
+
+async def check_a_runner_cannot_have_two_leases_of_one_session(open_store: OpenStore) -> None:
+    async with stage(open_store, "a") as (store, _):
+        lease = await store.acquire("a", "one", 30)
+        await refused(SessionRunningError, store.acquire("a", "one", 30), "a second lease of the same owner")
+        await store.release(lease)
+        again = await store.acquire("a", "one", 30)
+        assert again.token > lease.token, f"{again.token} is not greater than the token {lease.token} before"
+        await _is_fenced_off(store, lease, "one")
+
+
+async def check_of_many_who_want_to_run_a_session_one_does(open_store: OpenStore) -> None:
+    async with stage(open_store, "a") as (store, clock), await open_store(clock) as other:
+        for _ in range(3):
+            results = await asyncio.gather(
+                *((store, other)[n % 2].acquire("a", f"{n}", 30) for n in range(8)), return_exceptions=True
+            )
+            leases = [result for result in results if isinstance(result, Lease)]
+            assert len(leases) == 1, f"one of eight should get the lease, and {len(leases)} did"
+            for result in results:
+                assert isinstance(result, Lease | SessionRunningError), f"a loser got {result!r}"
+            same((await store.read("a")).summary.runner, leases[0].owner, "the runner")
+            clock.advance(30)
+
+
+async def check_sessions_are_leased_each_for_itself(open_store: OpenStore) -> None:
+    async with stage(open_store, "a", "b") as (store, _):
+        first = await store.acquire("a", "one", 30)
+        second = await store.acquire("b", "two", 30)
+        attempt = store.append("b", ["x"], after=1, lease=first)
+        await refused(LeaseLostError, attempt, "an append with the lease of another session")
+        await store.release(first)
+        same((await store.read("b")).summary.runner, "two", "the runner of the other session")
+        same(await _writes(store, second), True, "whether the other session's runner writes")
+
+
+async def check_a_lease_lapses_when_its_time_has_passed(open_store: OpenStore) -> None:
+    async with stage(open_store, "a") as (store, clock):
+        await store.acquire("a", "one", 30)
+        clock.advance(29.9)
+        await refused(SessionRunningError, store.acquire("a", "two", 30), "a lease shortly before the time")
+        same((await store.read("a")).summary.runner, "one", "the runner shortly before the time")
+        clock.advance(0.2)
+        same((await store.read("a")).summary.runner, None, "the runner after the time")
+        lease = await store.acquire("a", "two", 30)
+        same(lease.owner, "two", "the owner of the next lease")
+
+
+async def check_a_lease_of_less_than_a_second_lapses_too(open_store: OpenStore) -> None:
+    async with stage(open_store, "a") as (store, clock):
+        await store.acquire("a", "one", 0.5)
+        clock.advance(0.4)
+        await refused(SessionRunningError, store.acquire("a", "two", 1), "a lease shortly before the time")
+        clock.advance(0.2)
+        await store.acquire("a", "two", 1)
+
+
+async def check_renewing_keeps_a_lease(open_store: OpenStore) -> None:
+    async with stage(open_store, "a") as (store, clock), await open_store(clock) as other:
+        lease = await store.acquire("a", "one", 30)
+        for _ in range(5):
+            clock.advance(20)
+            same(await store.renew(lease), None, "what renew returns when nobody asked to stop")
+        clock.advance(29)
+        error = await refused(SessionRunningError, other.acquire("a", "two", 30), "a second lease")
+        assert abs(error.seconds - 1) < 0.01, f"one second is left, and not {error.seconds}"
+        clock.advance(2)
+        await other.acquire("a", "two", 30)
+
+
+async def check_writing_does_not_renew_a_lease(open_store: OpenStore) -> None:
+    async with stage(open_store, "a") as (store, clock):
+        lease = await store.acquire("a", "one", 30)
+        clock.advance(20)
+        await store.append("a", ["x"], after=1, lease=lease)
+        clock.advance(11)
+        await store.acquire("a", "two", 30)
+
+
+async def check_a_lease_that_was_taken_over_is_worth_nothing(open_store: OpenStore) -> None:
+    async with stage(open_store, "a") as (store, clock), await open_store(clock) as other:
+        zombie = await store.acquire("a", "one", 30)
+        clock.advance(31)
+        lease = await other.acquire("a", "two", 30)
+        assert lease.token > zombie.token, f"the token {lease.token} should be greater than {zombie.token}"
+        await _is_fenced_off(store, zombie, "two")
+        same(await _writes(other, lease), True, "whether the new runner writes")
+        # By now it knows an old version too, and the one thing worth saying is who has the session.
+        await _is_fenced_off(store, zombie, "two", after=1)
+        clock.advance(31)
+        await _is_fenced_off(store, zombie, "two")
+        await other.release(lease)
+        await refused(LeaseLostError, store.renew(zombie), "renewing after two others")
+        attempt = store.append("a", ["x"], after=2, lease=zombie)
+        await refused(LeaseLostError, attempt, "writing after the new runner has left")
+
+
+async def check_giving_back_a_lost_lease_has_no_effect(open_store: OpenStore) -> None:
+    async with stage(open_store, "a", "b") as (store, clock):
+        zombie = await store.acquire("a", "one", 30)
+        clock.advance(31)
+        lease = await store.acquire("a", "two", 30)
+        before = await seen(store)
+        await store.release(zombie)
+        same(await seen(store), before, "the session after a lost lease was given back")
+        same(await _writes(store, lease), True, "whether the new runner writes")
+        gone = await store.acquire("b", "one", 30)
+        clock.advance(31)
+        await store.delete("b")
+        await store.release(gone)
+
+
+async def check_a_lease_that_lapsed_and_that_nobody_took_still_writes(open_store: OpenStore) -> None:
+    async with stage(open_store, "a") as (store, clock):
+        lease = await store.acquire("a", "one", 30)
+        clock.advance(_A_DAY)
+        await store.append("a", ["late"], after=1, lease=lease)
+        same((await store.read("a")).entries, ("first", "late"), "the entries")
+        same((await store.read("a")).summary.runner, None, "the runner, whose lease has lapsed,")
+
+
+async def check_a_lease_that_lapsed_and_that_nobody_took_can_be_renewed(open_store: OpenStore) -> None:
+    async with stage(open_store, "a") as (store, clock):
+        lease = await store.acquire("a", "one", 30)
+        clock.advance(_A_DAY)
+        same(await store.renew(lease), None, "what renew returns")
+        same((await store.read("a")).summary.runner, "one", "the runner")
+        clock.advance(29)
+        await refused(SessionRunningError, store.acquire("a", "two", 30), "a second lease")
+
+
+async def check_who_has_no_lease_writes_only_when_nobody_has(open_store: OpenStore) -> None:
+    async with stage(open_store, "a") as (store, clock), await open_store(clock) as other:
+        lease = await store.acquire("a", "one", 30)
+        clock.advance(10)
+        before = await seen(store)
+        attempt = other.append("a", ["x"], after=1, summary=a_summary(title="x"), release=True)
+        error = await refused(SessionRunningError, attempt, "an append beside a runner")
+        same((error.agent_id, error.owner), ("a", "one"), "what the error names")
+        assert abs(error.seconds - 20) < 0.01, f"20 seconds are left, and not {error.seconds}"
+        same(await seen(store), before, "the session after a refused append")
+        clock.advance(21)
+        await other.append("a", ["second"], after=1)
+        attempt = store.append("a", ["late"], after=1, lease=lease)
+        await refused(ConflictError, attempt, "an append of a lapsed runner after somebody else's")
+        same((await store.read("a")).entries, ("first", "second"), "the entries")
+
+
+async def check_a_lease_is_given_back(open_store: OpenStore) -> None:
+    async with stage(open_store, "a") as (store, clock), await open_store(clock) as other:
+        lease = await store.acquire("a", "one", 30)
+        await store.release(lease)
+        same((await other.read("a")).summary.runner, None, "the runner")
+        await other.append("a", ["second"], after=1)
+        following = await other.acquire("a", "two", 30)
+        assert following.token > lease.token, f"{following.token} should be greater than {lease.token}"
+        await _is_fenced_off(store, lease, "two")
+
+
+async def check_a_lease_that_was_given_back_stays_given_back(open_store: OpenStore) -> None:
+    async with stage(open_store, "a") as (store, _):
+        lease = await store.acquire("a", "one", 30)
+        await store.release(lease)
+        await store.release(lease)
+        await refused(LeaseLostError, store.renew(lease), "renewing a lease that was given back")
+        attempt = store.append("a", ["x"], after=1, lease=lease)
+        await refused(LeaseLostError, attempt, "writing with a lease that was given back")
+        same((await store.read("a")).entries, ("first",), "the entries")
+        same((await store.read("a")).summary.runner, None, "the runner")
+
+
+async def check_a_lease_is_given_back_with_the_last_entries(open_store: OpenStore) -> None:
+    async with stage(open_store, "a") as (store, _):
+        lease = await store.acquire("a", "one", 30)
+        await store.append("a", ["last"], after=1, lease=lease, summary=a_summary(title="done"), release=True)
+        stored = await store.read("a")
+        same(stored.entries, ("first", "last"), "the entries")
+        same(stored.summary, a_summary(title="done", version=2), "the summary")
+        await refused(LeaseLostError, store.renew(lease), "renewing a lease that was given back")
+        await store.acquire("a", "two", 30)
+
+
+async def check_a_clock_that_is_put_back_by_a_day_frees_a_session(open_store: OpenStore) -> None:
+    async with stage(open_store, "a") as (store, clock):
+        zombie = await store.acquire("a", "one", 30)
+        await store.ask_to_stop("a", "enough")
+        clock.advance(-_A_DAY)
+        same((await store.read("a")).summary.runner, None, "the runner after the clock was put back")
+        same(await store.ask_to_stop("a", "enough"), False, "what ask_to_stop returns")
+        await store.append("a", ["second"], after=1)
+        lease = await store.acquire("a", "two", 30)
+        assert lease.token > zombie.token, f"the token {lease.token} should be greater than {zombie.token}"
+        await _is_fenced_off(store, zombie, "two")
+        same(await store.renew(lease), None, "what renew returns to the new runner")
+        clock.advance(29)
+        await refused(SessionRunningError, store.acquire("a", "three", 30), "a third lease")
+
+
+async def check_a_clock_that_is_put_back_by_a_day_does_not_stop_a_runner(open_store: OpenStore) -> None:
+    async with stage(open_store, "a") as (store, clock):
+        lease = await store.acquire("a", "one", 30)
+        clock.advance(-_A_DAY)
+        await store.append("a", ["second"], after=1, lease=lease)
+        same(await store.renew(lease), None, "what renew returns")
+        same((await store.read("a")).summary.runner, "one", "the runner")
+        clock.advance(29)
+        await refused(SessionRunningError, store.acquire("a", "two", 30), "a second lease")
+
+
+async def check_a_clock_that_is_put_back_a_little_costs_nobody_a_lease(open_store: OpenStore) -> None:
+    async with stage(open_store, "a") as (store, clock):
+        lease = await store.acquire("a", "one", 30)
+        clock.advance(-1)
+        same((await store.read("a")).summary.runner, "one", "the runner")
+        await refused(SessionRunningError, store.acquire("a", "two", 30), "a second lease")
+        await refused(SessionRunningError, store.append("a", ["x"], after=1), "an append beside a runner")
+        await refused(SessionRunningError, store.delete("a"), "deleting what runs")
+        same(await _writes(store, lease), True, "whether the runner writes")
+        same(await store.ask_to_stop("a", "enough"), True, "what ask_to_stop returns")
+        same(await store.renew(lease), "enough", "what renew returns")
+
+
+async def check_a_clock_that_jumps_ahead_fences_off_the_first_runner(open_store: OpenStore) -> None:
+    async with stage(open_store, "a") as (store, clock), await open_store(clock) as other:
+        zombie = await store.acquire("a", "one", 30)
+        clock.advance(365 * _A_DAY)
+        lease = await other.acquire("a", "two", 30)
+        await _is_fenced_off(store, zombie, "two")
+        clock.advance(-365 * _A_DAY)
+        await _is_fenced_off(store, zombie, "two")
+        same(await _writes(other, lease), True, "whether the new runner writes")
+
+
+async def _writes(store: Store, lease: Lease) -> bool:
+    """Whether an entry that is written with this lease is there afterwards."""
+    version = (await store.read(lease.agent_id)).summary.version
+    await store.append(lease.agent_id, ["written"], after=version, lease=lease)
+    return (await store.read(lease.agent_id, after=version)).entries == ("written",)
+
+
+async def _is_fenced_off(store: Store, zombie: Lease, owner: str, *, after: int | None = None) -> None:
+    """Whatever is tried with this lease is refused, names the new owner, and changes nothing."""
+    before = await seen(store, zombie.agent_id)
+    version = before[0].summary.version if after is None else after
+    attempts: dict[str, Callable[[], Awaitable[object]]] = {
+        "an append": lambda: store.append(zombie.agent_id, ["zombie"], after=version, lease=zombie),
+        "an append with all that goes with it": lambda: store.append(
+            zombie.agent_id,
+            ["zombie"],
+            after=version,
+            lease=zombie,
+            summary=a_summary(zombie.agent_id, title="zombie", metadata={"zombie": True}),
+            release=True,
+        ),
+        "renewing": lambda: store.renew(zombie),
+    }
+    for name, attempt in attempts.items():
+        error = await refused(LeaseLostError, attempt(), f"{name} with a lost lease")
+        same((error.agent_id, error.owner), (zombie.agent_id, owner), f"what the error of {name} names")
+    await store.release(zombie)
+    same(await seen(store, zombie.agent_id), before, "the session after a lost lease was used")

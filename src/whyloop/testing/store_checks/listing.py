@@ -1,0 +1,198 @@
+"""Sessions are found by what is asked for, and shown as they are now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta, timezone
+from itertools import product
+from random import Random
+from typing import Any
+
+from whyloop.stores.records import SessionFilter
+from whyloop.testing.store_checks.support import START, OpenStore, a_summary, at, listed, same, stage
+from whyloop.values.continuation import StopReason
+from whyloop.values.state import AgentStatus
+
+
+async def check_sessions_are_found_by_their_status(open_store: OpenStore) -> None:
+    async with stage(open_store) as (store, _):
+        for status in AgentStatus:
+            await store.create(a_summary(status.value, status=status), [])
+        for status in AgentStatus:
+            same(await listed(store, status=status), [status.value], f"what the status {status} finds")
+
+
+async def check_sessions_are_found_by_why_they_stopped(open_store: OpenStore) -> None:
+    async with stage(open_store, "running") as (store, _):
+        for reason in StopReason:
+            stopped = a_summary(reason.value, status=AgentStatus.STOPPED, stop_reason=reason)
+            await store.create(stopped, [])
+        for reason in StopReason:
+            same(await listed(store, stop_reason=reason), [reason.value], f"what the reason {reason} finds")
+
+
+async def check_sessions_are_found_by_when_they_started(open_store: OpenStore) -> None:
+    async with stage(open_store) as (store, _):
+        for minute in range(5):
+            await store.create(a_summary(str(minute), started_at=at(minute)), [])
+        moment = timedelta(microseconds=1)
+        for zone in (UTC, timezone(timedelta(hours=14)), timezone(timedelta(hours=-12))):
+            early, late = at(1).astimezone(zone), at(3).astimezone(zone)
+            same(await listed(store, started_after=early), ["4", "3", "2"], "what started after")
+            same(
+                await listed(store, started_after=early - moment), ["4", "3", "2", "1"], "what started since"
+            )
+            same(await listed(store, started_before=late), ["2", "1", "0"], "what started before")
+            same(
+                await listed(store, started_before=late + moment), ["3", "2", "1", "0"], "what started until"
+            )
+            between = await listed(store, started_after=early, started_before=late)
+            same(between, ["2"], "what started between two moments")
+            nothing = await listed(store, started_after=late, started_before=early)
+            same(nothing, [], "what started after it started")
+
+
+async def check_moments_are_told_apart_to_the_microsecond(open_store: OpenStore) -> None:
+    async with stage(open_store) as (store, _):
+        moments = [START + timedelta(microseconds=number) for number in (-1, 0, 1, 10, 999_999, 1_000_000)]
+        for number, moment in enumerate(moments):
+            await store.create(a_summary(str(number), started_at=moment), [])
+        same(await listed(store), ["5", "4", "3", "2", "1", "0"], "the order")
+        for number, moment in enumerate(moments):
+            later = [str(n) for n in range(5, number, -1)]
+            same(await listed(store, started_after=moment), later, f"what started after {moment}")
+            same((await store.read(str(number))).summary.started_at, moment, "when it started")
+
+
+async def check_moments_far_from_now_are_in_order_too(open_store: OpenStore) -> None:
+    async with stage(open_store) as (store, _):
+        zone = timezone(timedelta(hours=1))
+        years = (1, 1000, 1969, 1970, 2038, 2262, 9999)
+        for year in years:
+            moment = datetime(year, 6, 1, tzinfo=zone)
+            await store.create(a_summary(str(year), started_at=moment), [])
+            same((await store.read(str(year))).summary.started_at, moment, "when it started")
+        same(await listed(store), [str(year) for year in reversed(years)], "the order")
+
+
+async def check_the_zone_of_a_moment_does_not_matter(open_store: OpenStore) -> None:
+    async with stage(open_store) as (store, _):
+        # By the clock on the wall these come in another order than in time.
+        for hours in range(-12, 13, 4):
+            moment = at(hours).astimezone(timezone(timedelta(hours=-hours)))
+            await store.create(a_summary(f"{hours:+03}", started_at=moment), [])
+        expected = [f"{hours:+03}" for hours in range(12, -13, -4)]
+        same(await listed(store), expected, "the order")
+        same(await listed(store, started_after=at(0)), ["+12", "+08", "+04"], "what started after")
+
+
+_VALUES: dict[str, Any] = {
+    "one": 1,
+    "one as text": "1",
+    "one and a half": 1.5,
+    "minus one": -1,
+    "yes": True,
+    "yes as text": "true",
+    "no": False,
+    "zero": 0,
+    "nothing": None,
+    "nothing as text": "null",
+    "no text": "",
+    "text": "text",
+    "TEXT": "TEXT",
+    "text with a space": "text ",
+    "pattern": "t%",
+    "quoted": '"text"',
+    "large": 2**53 + 1,
+    "larger": 2**53 + 2,
+}
+
+
+async def check_metadata_is_compared_with_its_type(open_store: OpenStore) -> None:
+    async with stage(open_store, "without") as (store, _):
+        for name, value in _VALUES.items():
+            await store.create(a_summary(name, metadata={"key": value}), [])
+        await store.create(a_summary("another key", metadata={"KEY": 1, "key ": 1, "": 1}), [])
+        await store.create(a_summary("a list", metadata={"key": [1, "text", None]}), [])
+        await store.create(a_summary("inside", metadata={"inner": {"key": 1}, "inner.key": 1}), [])
+        for name, value in _VALUES.items():
+            same(await listed(store, metadata={"key": value}), [name], f"what {value!r} finds")
+        same(await listed(store, metadata={"key": "another"}), [], "what a value finds that nobody has")
+        same(await listed(store, metadata={"other": None}), [], "what a key finds that nobody has")
+
+
+async def check_long_metadata_is_compared_to_its_end(open_store: OpenStore) -> None:
+    async with stage(open_store) as (store, _):
+        lengths = (197, 198, 199, 200, 201, 300, 5000, 1_000_000)
+        for length in lengths:
+            metadata = {"key": "x" * length, "k" * length: "v", "other": "x" * length + "!"}
+            await store.create(a_summary(f"{length}", metadata=metadata), [])
+            same((await store.read(f"{length}")).summary.metadata, metadata, "the metadata")
+        for length in lengths:
+            same(
+                await listed(store, metadata={"key": "x" * length}), [f"{length}"], "what a long value finds"
+            )
+            same(await listed(store, metadata={"k" * length: "v"}), [f"{length}"], "what a long key finds")
+            same(await listed(store, metadata={"key": "x" * length + "!"}), [], "what a longer value finds")
+
+
+async def check_all_that_is_asked_for_has_to_hold(open_store: OpenStore) -> None:
+    random = Random(1)
+    async with stage(open_store) as (store, _):
+        summaries = [
+            a_summary(
+                f"{number:03}",
+                started_at=at(number),
+                status=random.choice([AgentStatus.STOPPED, AgentStatus.COMPLETED, AgentStatus.PENDING]),
+                stop_reason=random.choice([None, StopReason.COMPLETED, StopReason.GUARD_FORBADE]),
+                metadata={"user": random.choice(["ann", "bob"]), "tries": random.randrange(3)},
+            )
+            for number in range(60)
+        ]
+        for summary in random.sample(summaries, len(summaries)):
+            await store.create(summary, [])
+        metadata: tuple[Mapping[str, Any], ...] = ({}, {"user": "ann"}, {"user": "bob", "tries": 1})
+        combinations = product(
+            (None, AgentStatus.STOPPED),
+            (None, StopReason.COMPLETED),
+            (None, at(10)),
+            (None, at(50)),
+            metadata,
+        )
+        for status, reason, early, late, entries in combinations:
+            expected = [
+                summary.agent_id
+                for summary in reversed(summaries)
+                if (status is None or summary.status is status)
+                and (reason is None or summary.stop_reason is reason)
+                and (early is None or summary.started_at > early)
+                and (late is None or summary.started_at < late)
+                and entries.items() <= summary.metadata.items()
+            ]
+            wanted = SessionFilter(status, reason, early, late, entries)
+            page = await store.find(wanted, limit=100, after=None)
+            same([session.agent_id for session in page.sessions], expected, f"what {wanted} finds")
+            same(page.next, None, "the page after the last one")
+
+
+async def check_a_session_is_listed_as_it_is_now(open_store: OpenStore) -> None:
+    async with stage(open_store, "a", "b") as (store, clock), await open_store(clock) as other:
+
+        async def runners() -> list[str | None]:
+            page = await other.find(SessionFilter(), limit=10, after=None)
+            for session in page.sessions:
+                same((await other.read(session.agent_id)).summary, session, "the summary that is read")
+            return [session.runner for session in page.sessions]
+
+        same(await runners(), [None, None], "the runners before any lease")
+        lease = await store.acquire("a", "one", 30)
+        same(await runners(), [None, "one"], "the runners with a lease")
+        clock.advance(31)
+        same(await runners(), [None, None], "the runners when the lease has lapsed")
+        await store.renew(lease)
+        same(await runners(), [None, "one"], "the runners when it was renewed")
+        await store.append("a", ["x"], after=1, lease=lease, summary=a_summary(title="x", step_count=1))
+        same(await runners(), [None, "one"], "the runners when one has written")
+        clock.advance(31)
+        await store.acquire("a", "two", 30)
+        same(await runners(), [None, "two"], "the runners when the session was taken over")

@@ -1,0 +1,81 @@
+"""Words that ask a runner to stop reach the one who runs the session, and nobody after."""
+
+from __future__ import annotations
+
+from whyloop.errors import ConflictError
+from whyloop.testing.store_checks.support import OpenStore, refused, same, seen, stage
+
+
+async def check_words_reach_the_runner(open_store: OpenStore) -> None:
+    async with stage(open_store, "a", "b") as (store, clock), await open_store(clock) as other:
+        lease = await store.acquire("a", "one", 30)
+        beside = await store.acquire("b", "two", 30)
+        before = await seen(store)
+        same(await other.ask_to_stop("a", "that is enough"), True, "what ask_to_stop returns")
+        same(await seen(store), before, "the session after somebody asked to stop")
+        same(await store.append("a", ["x"], after=1, lease=lease), "that is enough", "what append returns")
+        same(await store.renew(lease), "that is enough", "what renew returns")
+        same(await store.renew(beside), None, "what renew returns to the runner of another session")
+
+
+async def check_words_are_said_until_the_lease_ends(open_store: OpenStore) -> None:
+    async with stage(open_store, "a") as (store, clock):
+        lease = await store.acquire("a", "one", 30)
+        await store.ask_to_stop("a", "enough")
+        for version in range(1, 4):
+            same(await store.renew(lease), "enough", "what renew returns")
+            same(await store.append("a", ["x"], after=version, lease=lease), "enough", "what append returns")
+            clock.advance(20)
+        attempt = store.append("a", ["x"], after=1, lease=lease)
+        await refused(ConflictError, attempt, "an append at a wrong version")
+        last = await store.append("a", ["x"], after=4, lease=lease, release=True)
+        same(last, "enough", "what the append returns that gives the lease back")
+
+
+async def check_words_without_any_letter_are_words(open_store: OpenStore) -> None:
+    async with stage(open_store, "a") as (store, _):
+        lease = await store.acquire("a", "one", 30)
+        same(await store.ask_to_stop("a", ""), True, "what ask_to_stop returns")
+        same(await store.renew(lease), "", "what renew returns")
+        same(await store.append("a", [], after=1, lease=lease), "", "what append returns")
+
+
+async def check_asking_twice_is_asking(open_store: OpenStore) -> None:
+    async with stage(open_store, "a") as (store, _):
+        lease = await store.acquire("a", "one", 30)
+        same(await store.ask_to_stop("a", "one"), True, "what ask_to_stop returns")
+        same(await store.ask_to_stop("a", "two"), True, "what ask_to_stop returns the second time")
+        words = await store.renew(lease)
+        assert words in ("one", "two"), f"the words of one of two requests should arrive, and not {words!r}"
+
+
+async def check_the_next_lease_does_not_inherit_words(open_store: OpenStore) -> None:
+    async with stage(open_store, "a") as (store, clock):
+        lease = await store.acquire("a", "one", 30)
+        await store.ask_to_stop("a", "enough")
+        await store.release(lease)
+        lease = await store.acquire("a", "two", 30)
+        same(await store.renew(lease), None, "what renew returns after the first lease was given back")
+        await store.ask_to_stop("a", "enough")
+        clock.advance(31)
+        lease = await store.acquire("a", "three", 30)
+        same(await store.renew(lease), None, "what renew returns after the second lease lapsed")
+        await store.ask_to_stop("a", "enough")
+        await store.append("a", [], after=1, lease=lease, release=True)
+        lease = await store.acquire("a", "four", 30)
+        same(await store.append("a", ["x"], after=1, lease=lease), None, "what append returns")
+
+
+async def check_asking_when_nobody_runs_the_session_says_so(open_store: OpenStore) -> None:
+    async with stage(open_store, "a") as (store, clock):
+        same(await store.ask_to_stop("a", "enough"), False, "what ask_to_stop returns before any lease")
+        lease = await store.acquire("a", "one", 30)
+        same(await store.renew(lease), None, "what renew returns, since nobody asked this lease to stop,")
+        await store.release(lease)
+        same(await store.ask_to_stop("a", "enough"), False, "what ask_to_stop returns after the lease")
+        lease = await store.acquire("a", "two", 30)
+        clock.advance(31)
+        same(await store.ask_to_stop("a", "enough"), False, "what ask_to_stop returns for a lapsed lease")
+        same(await store.renew(lease), None, "what renew returns, since nobody asked in time,")
+        same(await store.ask_to_stop("a", "enough"), True, "what ask_to_stop returns for a renewed lease")
+        same(await store.renew(lease), "enough", "what renew returns")

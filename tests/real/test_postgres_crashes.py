@@ -1,0 +1,35 @@
+"""Processes that die at any moment while they write to a real PostgreSQL."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.real.postgres import PostgresServer
+from tests.sessions.test_crashes import KILLS, RACES, lab
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_session_that_was_killed_at_any_moment_comes_to_its_end(
+    postgres: PostgresServer, schema: str, tmp_path: Path
+) -> None:
+    report = lab("random", f"{postgres.address()}#{schema}", tmp_path, KILLS)
+    assert report["kills"] >= KILLS
+    assert report["asked"] > 0
+
+
+def test_a_session_that_was_killed_before_or_after_any_write_comes_to_its_end(
+    postgres: PostgresServer, schema: str, tmp_path: Path
+) -> None:
+    report = lab("boundaries", f"{postgres.address()}#{schema}", tmp_path)
+    assert report["kills"] > 40
+    assert report["asked"] > 0
+
+
+def test_of_two_that_race_for_a_session_one_runs_it(
+    postgres: PostgresServer, schema: str, tmp_path: Path
+) -> None:
+    report = lab("race", f"{postgres.address()}#{schema}", tmp_path, RACES)
+    assert report["refused"] > 0

@@ -1,0 +1,146 @@
+"""What the store in memory does beyond the contract: any thread may use it, and it has a clock of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from whyloop.errors import ConfigurationError, ConflictError, SessionRunningError, StoreError
+from whyloop.stores import MemoryStore, SessionFilter, Summary
+from whyloop.stores.cursor import cursor_of, position
+from whyloop.testing import FakeClock
+from whyloop.values.state import AgentStatus
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def summary(agent_id: str = "a", started_at: datetime = START, **metadata: object) -> Summary:
+    return Summary(agent_id, AgentStatus.PENDING, started_at, started_at, metadata=metadata)
+
+
+def in_threads(*work: object) -> list[object]:
+    """What each coroutine returned or raised, each run by an event loop in a thread of its own."""
+
+    def outcome(coroutine: object) -> object:
+        try:
+            return asyncio.run(coroutine)  # type: ignore[arg-type]
+        except StoreError as error:
+            return type(error)
+
+    with ThreadPoolExecutor(len(work)) as pool:
+        return list(pool.map(outcome, work))
+
+
+def test_of_threads_that_write_at_one_version_one_wins() -> None:
+    store = MemoryStore()
+    asyncio.run(store.create(summary(), []))
+    for version in range(20):
+        outcomes = in_threads(*(store.append("a", [str(n)], after=version) for n in range(8)))
+        assert outcomes.count(None) == 1
+        assert outcomes.count(ConflictError) == 7
+    assert asyncio.run(store.read("a")).summary.version == 20
+
+
+def test_of_threads_that_want_a_lease_one_gets_it() -> None:
+    store = MemoryStore()
+    asyncio.run(store.create(summary(), []))
+    outcomes = in_threads(*(store.acquire("a", str(n), 30) for n in range(8)))
+    assert outcomes.count(SessionRunningError) == 7
+
+
+def test_threads_list_while_others_create() -> None:
+    store = MemoryStore()
+
+    async def create(prefix: str) -> None:
+        for n in range(200):
+            await store.create(summary(f"{prefix}{n}"), [])
+
+    async def look() -> None:
+        for _ in range(50):
+            await store.find(SessionFilter(), limit=10, after=None)
+
+    assert in_threads(create("a"), look(), create("b"), look()) == [None] * 4
+    page = asyncio.run(store.find(SessionFilter(), limit=1000, after=None))
+    assert len(page.sessions) == 400
+
+
+async def test_without_a_clock_it_goes_by_that_of_the_machine() -> None:
+    store = MemoryStore()
+    await store.create(summary(), [])
+    await store.acquire("a", "one", 3600)
+    with pytest.raises(SessionRunningError) as refused:
+        await store.acquire("a", "two", 3600)
+    assert 3590 < refused.value.seconds <= 3600
+
+
+async def test_a_lease_that_lies_too_far_ahead_has_lapsed() -> None:
+    clock = FakeClock()
+    store = MemoryStore(clock)
+    await store.create(summary(), [])
+    await store.acquire("a", "one", 30)
+    clock.advance(-30)
+    with pytest.raises(SessionRunningError):
+        await store.acquire("a", "two", 30)
+    clock.advance(-1)
+    assert (await store.acquire("a", "two", 30)).owner == "two"
+
+
+async def test_metadata_that_is_no_json_is_refused_and_nothing_is_stored() -> None:
+    store = MemoryStore()
+    with pytest.raises(ConfigurationError, match="JSON"):
+        await store.create(summary(broken=object()), [])
+    await store.create(summary(), ["one"])
+    with pytest.raises(ConfigurationError, match="JSON"):
+        await store.append("a", ["two"], after=1, summary=summary(broken=object()))
+    assert (await store.read("a")).entries == ("one",)
+
+
+async def test_a_limit_that_shows_nothing_is_refused_in_words() -> None:
+    with pytest.raises(ConfigurationError, match="limit cannot be 0"):
+        await MemoryStore().find(SessionFilter(), limit=0, after=None)
+
+
+@pytest.mark.parametrize("agent_id", ["a", "", 'quo"ted', "日本 \U0001f600\u202e", "x" * 500, "../a+b/=="])
+def test_a_cursor_is_plain_text_that_names_a_session(agent_id: str) -> None:
+    moment = datetime(2026, 1, 1, 3, 4, 5, 6, tzinfo=timezone(timedelta(hours=5)))
+    cursor = cursor_of(summary(agent_id, moment))
+    assert cursor.isascii()
+    assert cursor.replace("-", "").replace("_", "").isalnum()
+    started_at, found = position(cursor)
+    assert (started_at, found) == (moment, agent_id)
+    assert started_at.tzinfo is UTC
+
+
+def written(content: object) -> str:
+    return base64.urlsafe_b64encode(json.dumps(content).encode()).decode()
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    [
+        "",
+        "x",
+        "!!!!",
+        "é",
+        "\ud800",
+        "A" * 1000,
+        cursor_of(summary())[:-4],
+        written([]),
+        written(["2026-01-01T00:00:00+00:00"]),
+        written(["2026-01-01T00:00:00+00:00", 1]),
+        written(["2026-01-01T00:00:00", "a zone is missing"]),
+        written(["0001-01-01T00:00:00+14:00", "before the first year"]),
+        written(["yesterday", "a"]),
+        written({"started_at": "2026-01-01T00:00:00+00:00"}),
+        7,
+    ],
+)
+def test_a_broken_cursor_is_refused_in_words(cursor: object) -> None:
+    with pytest.raises(ConfigurationError, match="does not say where a page of sessions ended") as refused:
+        position(cursor)  # type: ignore[arg-type]
+    assert len(str(refused.value)) < 250
