@@ -11,14 +11,14 @@ import pytest
 import whyloop
 
 WHYLOOP = """
-Agent AgentBuilder AgentErrorContextResolver AgentState AgentStatus Backoff Block Budget
-CanResolveErrorContext CanSerializeAgentState ContinuationCriteria ContinuationDecision ContinuationEvaluation
-ContinuationOutcome CumulativeExecutionTimeLimit ErrorContext ErrorHandlingDecision ErrorPolicy
-ErrorPolicyCriterion ErrorType Execution ExecutionTimeLimit Failure FilePart FinishReason
-FinishReasonCheck Hook ImagePart Message MessageRole ModelRequest ModelResponse ModelSource
-SlimAgentStateSerializer SlimSerializationConfig StateInfo Step StepsLimit StopReason StopRequestedCheck
-TextDelta TextPart TokenUsageLimit Tool ToolCall ToolCallPresenceCheck ToolContext ToolResult ToolRun
-ToolSpec Usage interrupted_state tool
+Agent AgentBuilder AgentErrorContextResolver AgentState AgentStatus Approval ApprovalRequired Backoff
+Block Budget CanResolveErrorContext CanSerializeAgentState ContinuationCriteria ContinuationDecision
+ContinuationEvaluation ContinuationOutcome CumulativeExecutionTimeLimit ErrorContext
+ErrorHandlingDecision ErrorPolicy ErrorPolicyCriterion ErrorType Execution ExecutionTimeLimit Failure
+FilePart FinishReason FinishReasonCheck Hook ImagePart Message MessageRole ModelRequest ModelResponse
+ModelSource PendingCall Session SlimAgentStateSerializer SlimSerializationConfig StateInfo Step
+StepsLimit StopReason StopRequestedCheck TextDelta TextPart TokenUsageLimit Tool ToolCall
+ToolCallPresenceCheck ToolContext ToolResult ToolRun ToolSpec Usage Verdict interrupted_state tool
 """
 EVENTS = """
 AgentEvent AgentExecutionFailed AgentExecutionFinished AgentExecutionStarted AgentStatusChanged
@@ -28,16 +28,25 @@ ToolCallCompleted ToolCallStarted
 TESTING = """
 CapturedEvents FakeClock Reply ScriptedModel assert_continued assert_stopped call calls capture_events text
 """
+STORES = """
+Lease MemoryStore Page PostgresStore SessionFilter SqliteStore Store Stored Summary open_store
+"""
 ERRORS = """
-ConfigurationError DeadlineExceeded ModelError NestingError NotResumableError RateLimitError
-RequestTimeoutError ResponseValidationError ScriptError SnapshotError ToolDefinitionError
-ToolExecutionError ToolTimeoutError WhyloopError
+ApprovalError ConfigurationError ConflictError DeadlineExceeded LeaseLostError ModelError NestingError
+NotResumableError RateLimitError RequestTimeoutError ResponseValidationError ScriptError
+SessionExistsError SessionNotFoundError SessionRunningError SnapshotError StoreError
+StoreUnavailableError ToolDefinitionError ToolExecutionError ToolTimeoutError WhyloopError
 """
 
 
 @pytest.mark.parametrize(
     ("module", "names"),
-    [("whyloop", WHYLOOP), ("whyloop.events", EVENTS), ("whyloop.testing", TESTING)],
+    [
+        ("whyloop", WHYLOOP),
+        ("whyloop.events", EVENTS),
+        ("whyloop.testing", TESTING),
+        ("whyloop.stores", STORES),
+    ],
 )
 def test_a_module_exports_exactly_these_names(module: str, names: str) -> None:
     loaded = importlib.import_module(module)

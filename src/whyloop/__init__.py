@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from whyloop.loop.hooks import (
         Block as Block,
         Hook as Hook,
-        ToolResult as ToolResult,
     )
     from whyloop.loop.tool import (
         Tool as Tool,
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
         tool as tool,
     )
     from whyloop.rules.backoff import Backoff as Backoff
+    from whyloop.rules.continuation.approval import ApprovalRequired as ApprovalRequired
     from whyloop.rules.continuation.checks import (
         FinishReasonCheck as FinishReasonCheck,
         StopRequestedCheck as StopRequestedCheck,
@@ -40,6 +40,12 @@ if TYPE_CHECKING:
         CanResolveErrorContext as CanResolveErrorContext,
     )
     from whyloop.rules.error_policy import ErrorPolicy as ErrorPolicy
+    from whyloop.sessions.session import Session as Session
+    from whyloop.values.approval import (
+        Approval as Approval,
+        PendingCall as PendingCall,
+        Verdict as Verdict,
+    )
     from whyloop.values.budget import Budget as Budget
     from whyloop.values.continuation import (
         ContinuationDecision as ContinuationDecision,
@@ -81,6 +87,7 @@ if TYPE_CHECKING:
         Step as Step,
         ToolRun as ToolRun,
     )
+    from whyloop.values.tool_result import ToolResult as ToolResult
     from whyloop.values.usage import Usage as Usage
     from whyloop.wire.config import SlimSerializationConfig as SlimSerializationConfig
     from whyloop.wire.slim import (
@@ -96,9 +103,10 @@ _HOMES = {
     "whyloop.errors": ("interrupted_state",),
     "whyloop.loop.agent": ("Agent",),
     "whyloop.loop.builder": ("AgentBuilder",),
-    "whyloop.loop.hooks": ("Block", "Hook", "ToolResult"),
+    "whyloop.loop.hooks": ("Block", "Hook"),
     "whyloop.loop.tool": ("Tool", "ToolContext", "tool"),
     "whyloop.rules.backoff": ("Backoff",),
+    "whyloop.rules.continuation.approval": ("ApprovalRequired",),
     "whyloop.rules.continuation.checks": ("FinishReasonCheck", "StopRequestedCheck", "ToolCallPresenceCheck"),
     "whyloop.rules.continuation.criteria": ("ContinuationCriteria",),
     "whyloop.rules.continuation.error_policy_criterion": ("ErrorPolicyCriterion",),
@@ -106,6 +114,8 @@ _HOMES = {
     "whyloop.rules.continuation.time_limits": ("CumulativeExecutionTimeLimit", "ExecutionTimeLimit"),
     "whyloop.rules.error_context": ("AgentErrorContextResolver", "CanResolveErrorContext"),
     "whyloop.rules.error_policy": ("ErrorPolicy",),
+    "whyloop.sessions.session": ("Session",),
+    "whyloop.values.approval": ("Approval", "PendingCall", "Verdict"),
     "whyloop.values.budget": ("Budget",),
     "whyloop.values.continuation": (
         "ContinuationDecision",
@@ -126,11 +136,12 @@ _HOMES = {
     ),
     "whyloop.values.state": ("AgentState", "AgentStatus"),
     "whyloop.values.step": ("Step", "ToolRun"),
+    "whyloop.values.tool_result": ("ToolResult",),
     "whyloop.values.usage": ("Usage",),
     "whyloop.wire.config": ("SlimSerializationConfig",),
     "whyloop.wire.slim": ("CanSerializeAgentState", "SlimAgentStateSerializer"),
 }
-_MODULES = frozenset({"errors", "events", "models", "testing"})
+_MODULES = frozenset({"errors", "events", "models", "stores", "testing"})
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = sorted(_HOME_OF)  # noqa: PLE0605

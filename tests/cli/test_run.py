@@ -33,7 +33,10 @@ from tests.models.faulty_server import (
 )
 from whyloop import StopReason
 from whyloop.cli import main
-from whyloop.cli.run import CANNOT_WRITE, EXIT_CODES, MODEL_VARIABLE
+from whyloop.cli.run import EXIT_CODES
+from whyloop.cli.session_parts.agents import MODEL_VARIABLE
+from whyloop.cli.session_parts.options import STORE_VARIABLE
+from whyloop.cli.session_parts.refusal import CANNOT_WRITE
 
 WHYLOOP = [sys.executable, "-c", "import sys; from whyloop.cli import main; sys.exit(main())"]
 MODEL = "openai:gpt-test"
@@ -75,6 +78,7 @@ def in_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.delenv(MODEL_VARIABLE, raising=False)
+    monkeypatch.delenv(STORE_VARIABLE, raising=False)
     yield
     for name in ("my_tools", "no_tools"):
         sys.modules.pop(name, None)
@@ -252,11 +256,11 @@ def test_tools_are_found(paths: list[str], names: list[str], capsys: pytest.Capt
 # Exit codes
 
 
-def test_every_stop_reason_has_a_code_of_its_own_and_help_shows_them(
+def test_every_stop_reason_and_a_pause_have_codes_of_their_own_and_help_shows_them(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert set(EXIT_CODES) == {reason.value for reason in StopReason}
-    assert len(set(EXIT_CODES.values())) == len(StopReason)
+    assert set(EXIT_CODES) == {"paused", *(reason.value for reason in StopReason)}
+    assert len(set(EXIT_CODES.values())) == len(StopReason) + 1
     assert not {1, 2, CANNOT_WRITE, 130, 141} & set(EXIT_CODES.values())
     with pytest.raises(SystemExit) as ended:
         main(["run", "--help"])

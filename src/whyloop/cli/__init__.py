@@ -8,10 +8,25 @@ import os
 import sys
 
 from whyloop import __version__
-from whyloop.cli import demo, run
+from whyloop.cli import (
+    approve,
+    delete,
+    demo,
+    deny,
+    export,
+    fork,
+    import_,
+    resume,
+    run,
+    sessions,
+    show,
+    stop,
+    why,
+)
 
 INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
 BROKEN_PIPE = 141  # and of one whose reader went away
+COMMANDS = (demo, run, sessions, show, why, approve, deny, resume, stop, fork, export, import_, delete)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -43,6 +58,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"whyloop {__version__}")
     parser.set_defaults(run=None)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    demo.add_to(commands)
-    run.add_to(commands)
+    for command in COMMANDS:
+        command.add_to(commands)
     return parser

@@ -1,4 +1,4 @@
-"""A run for machines."""
+"""Runs and sessions for machines."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from whyloop.stores.records import Summary
 from whyloop.values.state import AgentState
 from whyloop.values.step import Step
 from whyloop.values.usage import Usage
@@ -19,7 +20,7 @@ def document(state: AgentState) -> dict[str, Any]:
         "status": state.status.value,
         "stop_reason": state.stop_reason,
         "resolved_by": outcome.resolved_by if outcome else None,
-        "steps": [_step(state, step) for step in state.steps],
+        "steps": [step_document(state, step) for step in state.steps],
         "usage": _usage(state.usage),
         "times": {
             "session_started_at": state.state_info.started_at.isoformat(),
@@ -31,11 +32,30 @@ def document(state: AgentState) -> dict[str, Any]:
             "wall_seconds": _rounded(execution.wall_seconds),
             "cumulative_execution_seconds": _rounded(state.state_info.cumulative_execution_seconds),
         },
+        "pending_calls": msgspec.to_builtins(state.pending_calls),
         "last_response": state.last_response,
     }
 
 
-def _step(state: AgentState, step: Step) -> dict[str, Any]:
+def session_document(state: AgentState, summary: Summary) -> dict[str, Any]:
+    """A session of a store: what was done and decided, and all that was said."""
+    return {
+        **document(state),
+        "parent_agent_id": state.parent_agent_id,
+        "metadata": state.metadata,
+        "runner": summary.runner,
+        "version": summary.version,
+        "messages": msgspec.to_builtins(list(state.messages)),
+    }
+
+
+def summary_document(summary: Summary) -> dict[str, Any]:
+    """A session as a list has it, every field of it."""
+    return {name: msgspec.to_builtins(getattr(summary, name)) for name in summary.__struct_fields__}
+
+
+def step_document(state: AgentState, step: Step) -> dict[str, Any]:
+    """What a step did, and what was decided after it."""
     messages = state.messages_of(step)
     arguments = {call.id: call.arguments for message in messages for call in message.tool_calls}
     results = {message.tool_call_id: message.text for message in messages if message.is_tool}
@@ -56,6 +76,7 @@ def _step(state: AgentState, step: Step) -> dict[str, Any]:
                 "success": run.success,
                 "error": run.error,
                 "duration_ms": _rounded(run.duration_ms),
+                "approvals": msgspec.to_builtins(run.approvals),
             }
             for run in step.tool_calls
         ],

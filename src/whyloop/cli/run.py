@@ -5,18 +5,19 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
+from whyloop.cli.session_parts.agents import add_agent
+from whyloop.cli.session_parts.options import DEFAULT_STORE, STORE_VARIABLE
+from whyloop.cli.session_parts.refusal import CANNOT_WRITE, FAILED, USAGE_ERROR
+
 if TYPE_CHECKING:
-    from whyloop.cli.run_parts.telling import Telling
     from whyloop.loop.agent import Agent
+    from whyloop.sessions.session import Session
     from whyloop.values.state import AgentState
 
-MODEL_VARIABLE = "WHYLOOP_MODEL"
-USAGE_ERROR = 2
-CANNOT_WRITE = 74  # EX_IOERR, as other programs have it.
-SECONDS_A_REQUEST = 120.0  # Or as long as the whole run may take, if that is longer.
-# One code for each stop reason, so that a script can tell them apart.
+# One code for each stop reason, and one for a pause, so that a script can tell them apart.
 EXIT_CODES = {
     "completed": 0,
     "steps_limit": 10,
@@ -27,6 +28,7 @@ EXIT_CODES = {
     "finish_reason": 15,
     "guard": 16,
     "user_requested": 17,
+    "paused": 18,
 }
 _MEANINGS = {
     "completed": "the model answered and asked for nothing more",
@@ -38,6 +40,7 @@ _MEANINGS = {
     "finish_reason": "the model was cut off, or its answer filtered",
     "guard": "a rule of your own forbade to go on",
     "user_requested": "Ctrl-C; a second one ends it at once, with 130",
+    "paused": "a tool call waits for a person: whyloop approve, or deny",
 }
 
 
@@ -48,31 +51,19 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "run",
         help=words,
         description=f"{words[0].upper()}{words[1:]}. The answer goes to stdout, everything else to stderr.",
-        epilog=_codes(),
+        epilog=exit_codes(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     # Not required here, since --tools takes the words after it, and the question may be among them.
     parser.add_argument("question", metavar="QUESTION", nargs="?", help="what to ask; - reads it from stdin")
+    add_agent(parser)
     parser.add_argument(
-        "--model", metavar="NAME", help=f"such as openai:gpt-5 or ollama:qwen3 (default: ${MODEL_VARIABLE})"
+        "--store",
+        metavar="ADDRESS",
+        help=f"record the run as a session, in a file or a database (default: ${STORE_VARIABLE})",
     )
     parser.add_argument(
-        "--tools",
-        metavar="PATH",
-        nargs="+",
-        action="extend",
-        default=[],
-        help="tools or functions: package.module:name; a module alone stands for all its tools",
-    )
-    parser.add_argument("--instructions", metavar="TEXT", help="what the model is told before the question")
-    parser.add_argument("--base-url", metavar="URL", help="another address of the model")
-    parser.add_argument("--max-steps", metavar="N", type=int, help="stop after so many steps (default: 20)")
-    parser.add_argument("--max-tokens", metavar="N", type=int, help="stop after so many tokens")
-    parser.add_argument(
-        "--timeout", metavar="SECONDS", type=float, help="stop after so much time (default: 300)"
-    )
-    parser.add_argument(
-        "--retry", action="store_true", help="try again when a tool fails or the provider is busy"
+        "--session", metavar="ID", help=f"go on with a session of the store (or else of {DEFAULT_STORE})"
     )
     parser.add_argument("--json", action="store_true", help="print the trace for machines, not the answer")
     parser.add_argument("--quiet", action="store_true", help="no words but the answer, unless it went wrong")
@@ -81,30 +72,38 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 def run(args: argparse.Namespace) -> int:
     """Ask what was asked for and return the exit code."""
-    import asyncio
+    from whyloop.cli.session_parts.carry_out import ended
 
-    from whyloop.cli.run_parts.telling import CannotWrite, complain
-    from whyloop.errors import ConfigurationError
+    return ended("run", lambda: _run(args))
 
-    if sys.stdout is None:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  (whoever flushes it at the end finds something)
-        complain("whyloop run: the answer cannot be written: stdout is closed")
-        return CANNOT_WRITE
-    try:
-        _take_question_back(args)
-        agent = _agent(args)
-        question = _question(args)
-    except ConfigurationError as error:
-        complain(f"whyloop run: {error}")
-        return USAGE_ERROR
-    try:
-        state = asyncio.run(_run(agent, question, args))
-    except asyncio.CancelledError:
-        raise KeyboardInterrupt from None
-    except CannotWrite as error:
-        complain(f"whyloop run: the answer cannot be written: {error}")
-        return CANNOT_WRITE
-    return EXIT_CODES[str(state.stop_reason)]
+
+def _run(args: argparse.Namespace) -> Coroutine[Any, Any, int]:
+    from whyloop.cli.session_parts.agents import agent_of
+
+    _take_question_back(args)
+    agent = agent_of(args)
+    return _ask(agent, _question(args), args)
+
+
+async def _ask(agent: Agent, question: str, args: argparse.Namespace) -> int:
+    from whyloop.cli.run_parts.telling import complain
+    from whyloop.cli.session_parts.told import told, told_session
+
+    if args.session is None and not args.store and not os.environ.get(STORE_VARIABLE):
+        return exit_code(await told(agent, args, agent.run(question), _unrecorded))
+
+    async def send(session: Session) -> AgentState:
+        if session.state.pending_calls:
+            complain("what waits for a person is given up, since another question is asked")
+        return await session.send(question)
+
+    return exit_code(await told_session(agent, args, args.session, send))
+
+
+def _unrecorded(state: AgentState) -> list[str]:
+    if state.pending_calls:
+        return ["This run was not recorded, so nobody can approve it. Run it with --store whyloop.db."]
+    return []
 
 
 def _take_question_back(args: argparse.Namespace) -> None:
@@ -134,94 +133,16 @@ def _question(args: argparse.Namespace) -> str:
     return question
 
 
-def _agent(args: argparse.Namespace) -> Agent:
-    from whyloop.cli.run_parts.find_tools import find_tools
-    from whyloop.errors import ConfigurationError
-    from whyloop.loop.agent import Agent
-    from whyloop.models.load import load
-    from whyloop.rules.error_policy import ErrorPolicy
-
-    name = args.model or os.environ.get(MODEL_VARIABLE)
-    if not name:
-        raise ConfigurationError(
-            f"name a model: --model openai:gpt-5, or one for all runs in {MODEL_VARIABLE}"
-        )
-    limits: dict[str, Any] = {"max_steps": args.max_steps, "timeout": args.timeout}
-    return Agent(
-        load(name, base_url=args.base_url, timeout=max(SECONDS_A_REQUEST, args.timeout or 0)),
-        find_tools(args.tools),
-        instructions=args.instructions,
-        max_tokens=args.max_tokens,
-        error_policy=ErrorPolicy.retry_tool_errors() if args.retry else None,
-        **{key: value for key, value in limits.items() if value is not None},
-    )
+def exit_code(state: AgentState) -> int:
+    return EXIT_CODES[state.stop_reason or state.status]
 
 
-async def _run(agent: Agent, question: str, args: argparse.Namespace) -> AgentState:
-    """The run, told as it happens, and the explanation at its end."""
-    import asyncio
-
-    from whyloop.cli.run_parts.telling import Telling
-
-    work = asyncio.ensure_future(agent.run(question))
-    whole = args.retry and not sys.stdout.isatty()  # What has been piped cannot be taken back.
-    telling = Telling(answer=not args.json, quiet=args.quiet, unheard=work.cancel, whole=whole)
-    agent.subscribe(telling)
-    _listen_to_ctrl_c(agent, work, telling)
-    try:
-        state = await work
-    except asyncio.CancelledError:
-        if telling.failure:
-            raise telling.failure from None
-        raise
-    if telling.failure:
-        raise telling.failure
-    _tell_the_end(state, telling, args)
-    return state
-
-
-def _listen_to_ctrl_c(agent: Agent, work: Any, telling: Telling) -> None:
-    """The first one asks the agent to stop where it does no harm, the second one does not ask."""
-    import asyncio
-    import signal
-    from contextlib import suppress
-
-    pressed = 0
-
-    def stop() -> None:
-        nonlocal pressed
-        pressed += 1
-        if pressed == 1 and agent.request_stop("Ctrl-C was pressed"):
-            telling.aside("  stopping after this step; Ctrl-C again to end it at once")
-        else:
-            work.cancel()
-
-    # Where there are no such handlers, Ctrl-C ends the program as it ends any other.
-    with suppress(NotImplementedError, RuntimeError, ValueError):
-        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop)
-
-
-def _tell_the_end(state: AgentState, telling: Telling, args: argparse.Namespace) -> None:
-    from whyloop.cli.demo_parts.words import safe
-
-    if args.json:
-        import json
-
-        from whyloop.cli.document import document
-        from whyloop.cli.run_parts.telling import write
-
-        write(json.dumps(document(state), indent=2) + "\n")
-    explanation = safe(state.explain())
-    if not args.quiet:
-        telling.aside(f"\n{explanation}")
-    elif state.stop_reason != "completed":
-        telling.aside(explanation.split("\n", 1)[0])
-
-
-def _codes() -> str:
+def exit_codes() -> str:
+    """What the codes mean, for the end of a help text."""
     width = max(map(len, EXIT_CODES))
     lines = [f"  {code:>3}  {reason:<{width}}  {_MEANINGS[reason]}" for reason, code in EXIT_CODES.items()]
     others = {
+        FAILED: "the session is not there or runs elsewhere, or its store cannot be used",
         USAGE_ERROR: "it could not start",
         CANNOT_WRITE: "the answer could not be written, as to a full disk",
     }

@@ -1,0 +1,230 @@
+"""The cost of storing a session: `make bench-stores`.
+
+Every ratio is taken within one run, since machines are noisy: the bare insert writes the very
+bytes that whyloop wrote, two rows a step in one transaction, into a plain table of the same database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import sqlite3
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Literal
+
+from benchmarks.loop import report
+from benchmarks.work import make_agent
+from whyloop import Session
+from whyloop.stores import SqliteStore, Summary
+from whyloop.values.continuation import StopReason
+from whyloop.values.state import AgentStatus
+
+Durability = Literal["process", "power"]
+SYNCHRONOUS = {"process": "normal", "power": "full"}
+ROUNDS = 9
+SESSIONS = 100_000
+FILTERS: dict[str, dict[str, object]] = {
+    "none": {},
+    "status, common": {"status": "completed"},
+    "status, rare": {"status": "paused"},
+    "stop reason": {"stop_reason": "steps_limit"},
+    "age": {"started_before": datetime(2026, 1, 1, 12, tzinfo=UTC)},
+    "metadata, common": {"metadata": {"team": "support"}},
+    "metadata, rare": {"metadata": {"customer": 4711}},
+    "status and metadata": {"status": "failed", "metadata": {"team": "sales"}},
+    "two of metadata, disjoint": {"metadata": {"team": "sales", "half": "upper"}},
+    "all at once": {
+        "status": "stopped",
+        "stop_reason": "steps_limit",
+        "started_after": datetime(2026, 1, 1, 6, tzinfo=UTC),
+        "metadata": {"team": "support"},
+    },
+    "nothing matches": {"status": "failed", "metadata": {"team": "nobody"}},
+}
+
+
+async def stored_steps(folder: Path, durability: Durability, steps: int) -> tuple[float, list[str]]:
+    """Microseconds a step of a stored session, and what was stored."""
+    store = SqliteStore(folder / f"{durability}-{steps}-{time.monotonic_ns()}.db", durability=durability)
+    async with store:
+        session = await Session.open(store, make_agent(steps))
+        started = time.perf_counter()
+        state = await session.send("go")
+        seconds = time.perf_counter() - started
+        if state.step_count != steps or state.stop_reason != "completed":
+            raise RuntimeError(state.explain())
+        return seconds / steps * 1e6, list((await store.read(session.agent_id)).entries)
+
+
+async def plain_steps(steps: int) -> float:
+    """Microseconds a step of the same run that is not stored."""
+    agent = make_agent(steps)
+    started = time.perf_counter()
+    await agent.run("go")
+    return (time.perf_counter() - started) / steps * 1e6
+
+
+def bare_insert(folder: Path, durability: Durability, rows: Sequence[str]) -> float:
+    """Microseconds for two rows in a transaction, the least that a stored step could cost."""
+    path = folder / f"bare-{time.monotonic_ns()}.db"
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA journal_mode = wal")
+    connection.execute(f"PRAGMA synchronous = {SYNCHRONOUS[durability]}")
+    connection.execute(
+        "CREATE TABLE rows (session INTEGER, number INTEGER, body TEXT, PRIMARY KEY (session, number))"
+    )
+    pairs = list(zip(rows[::2], rows[1::2], strict=False))
+    started = time.perf_counter()
+    for number, pair in enumerate(pairs):
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("INSERT INTO rows VALUES (1, ?, ?)", (2 * number, pair[0]))
+        connection.execute("INSERT INTO rows VALUES (1, ?, ?)", (2 * number + 1, pair[1]))
+        connection.execute("COMMIT")
+    seconds = time.perf_counter() - started
+    connection.close()
+    return seconds / len(pairs) * 1e6
+
+
+async def step_cost(folder: Path, durability: Durability, steps: int) -> tuple[float, float, float, float]:
+    """Medians of the rounds: the bare insert, a stored step, storing alone, and its ratio to the insert."""
+    bares, whole, storing, ratios = [], [], [], []
+    for _ in range(ROUNDS):
+        stored, entries = await stored_steps(folder, durability, steps)
+        plain = await plain_steps(steps)
+        bare = bare_insert(folder, durability, entries)
+        bares.append(bare)
+        whole.append(stored)
+        storing.append(stored - plain)
+        ratios.append((stored - plain) / bare)
+    return tuple(statistics.median(values) for values in (bares, whole, storing, ratios))  # type: ignore[return-value]
+
+
+async def late_step_ratio(folder: Path) -> float:
+    """What the thousandth stored step costs beside the tenth, within one session."""
+    ratios = []
+    for number in range(ROUNDS):
+        async with SqliteStore(folder / f"late-{number}.db") as store:
+            agent = make_agent(1100)
+            times: list[float] = []
+
+            def note(event: object, times: list[float] = times) -> None:
+                if type(event).__name__ == "AgentStepCompleted":
+                    times.append(time.perf_counter())
+
+            agent.subscribe(note)
+            await (await Session.open(store, agent)).send("go")
+        costs = [after - before for before, after in itertools.pairwise(times)]
+        ratios.append(statistics.median(costs[975:1075]) / statistics.median(costs[5:105]))
+    return statistics.median(ratios)
+
+
+async def bytes_a_step(folder: Path, steps: int) -> float:
+    """What the file holds for a step beyond the content of its messages, trace included."""
+    path = folder / f"bytes-{steps}.db"
+    async with SqliteStore(path) as store:
+        empty = path.stat().st_size
+        session = await Session.open(store, make_agent(steps))
+        state = await session.send("go")
+    content = sum(
+        len(message.text.encode()) + sum(len(str(call.arguments)) for call in message.tool_calls)
+        for message in state.messages
+    )
+    return (path.stat().st_size - empty - content) / steps
+
+
+async def opening(folder: Path, steps: int) -> float:
+    """Milliseconds to open a session of so many steps, in a store that was just opened."""
+    path = folder / "opening.db"
+    async with SqliteStore(path) as store:
+        agent_id = (await _ran(store, steps)).agent_id
+    times = []
+    for _ in range(ROUNDS):
+        async with SqliteStore(path) as store:
+            started = time.perf_counter()
+            session = await Session.open(store, make_agent(1), agent_id)
+            times.append((time.perf_counter() - started) * 1000)
+            if session.state.step_count != steps:
+                raise RuntimeError("it is not all there")
+    return statistics.median(times)
+
+
+async def _ran(store: SqliteStore, steps: int) -> Session:
+    session = await Session.open(store, make_agent(steps))
+    await session.send("go")
+    return session
+
+
+async def fill(store: SqliteStore) -> None:
+    """A store with very many sessions of all kinds."""
+    started = datetime(2026, 1, 1, tzinfo=UTC)
+    kinds = [
+        (AgentStatus.COMPLETED, StopReason.COMPLETED),
+        (AgentStatus.STOPPED, StopReason.STEPS_LIMIT_REACHED),
+        (AgentStatus.FAILED, StopReason.ERROR_FORBADE),
+    ]
+    for number in range(SESSIONS):
+        status, reason = kinds[number % 3]
+        if number % 5000 == 0:
+            status, reason = AgentStatus.PAUSED, None  # type: ignore[assignment]
+            print(f"\r  filling the store: {number:,} of {SESSIONS:,} sessions", end="", flush=True)
+        moment = started + timedelta(seconds=number)
+        half = "lower" if number < SESSIONS // 2 else "upper"
+        team = "sales" if half == "lower" and number % 2 else "support"
+        metadata = {"team": team, "half": half, "customer": number}
+        await store.create(
+            Summary(f"{number:032x}", status, moment, moment, reason, title="A question", metadata=metadata),
+            ['{"v":1}'],
+        )
+    print("\r" + " " * 70, end="\r")
+
+
+async def listing(store: SqliteStore) -> dict[str, float]:
+    """Milliseconds for a page of 50, for each filter."""
+    found = {}
+    for name, wanted in FILTERS.items():
+        times = []
+        for _ in range(ROUNDS):
+            started = time.perf_counter()
+            await store.sessions(**wanted)  # type: ignore[arg-type]
+            times.append((time.perf_counter() - started) * 1000)
+        found[name] = statistics.median(times)
+    return found
+
+
+async def main() -> bool:
+    met = True
+    with tempfile.TemporaryDirectory(dir=os.environ.get("WHYLOOP_BENCH_FOLDER")) as name:
+        folder = Path(name)
+        await stored_steps(folder, "process", 100)  # Warm up.
+        durabilities: tuple[Durability, ...] = ("process", "power")
+        for durability in durabilities:
+            print(f'SQLite, durability "{durability}", one tool call a step')
+            for steps in (10, 100, 1000) if durability == "process" else (100,):
+                bare, whole, storing, ratio = await step_cost(folder, durability, steps)
+                label = f"storing a step of {steps:,} (bare insert {bare:.0f} µs)"
+                met &= report(label, f"{storing:.0f} µs {ratio:.2f} x", "at most 2 x", ratio <= 2)
+                print(f"    the whole stored step {whole:.0f} µs, {whole / bare:.2f} x the bare insert")
+        late = await late_step_ratio(folder)
+        met &= report("step 1,000 beside step 10", f"{late:.2f} x", "about 1", late <= 1.25)
+        short, long = await bytes_a_step(folder, 100), await bytes_a_step(folder, 1000)
+        met &= report("bytes a step of 100", f"{short:,.0f}", "at most 2,048", short <= 2048)
+        met &= report("bytes a step of 1,000", f"{long:,.0f}", "at most 2,048", long <= 2048)
+        took = await opening(folder, 1000)
+        met &= report("opening a session of 1,000 steps", f"{took:.1f} ms", "at most 20 ms", took <= 20)
+        async with SqliteStore(folder / "many.db") as store:
+            await fill(store)
+            for kind, milliseconds in (await listing(store)).items():
+                label = f"50 of {SESSIONS:,} sessions, by {kind}"
+                met &= report(label, f"{milliseconds:.1f} ms", "at most 10 ms", milliseconds <= 10)
+    return met
+
+
+if __name__ == "__main__":
+    sys.exit(0 if asyncio.run(main()) else 1)

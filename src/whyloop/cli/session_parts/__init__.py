@@ -1,0 +1,1 @@
+"""What the commands for stored sessions have in common."""

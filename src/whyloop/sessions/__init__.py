@@ -1,0 +1,1 @@
+"""Conversations that live in a store."""

@@ -1,0 +1,388 @@
+"""`whyloop show` and `whyloop why`: a session, and the reasons for how it stands."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.cli.shop import (
+    NOW,
+    after_paying,
+    asked,
+    failing,
+    greeting,
+    in_store,
+    kept,
+    paying,
+    paying_twice,
+    refused,
+    run,
+    run_by,
+    searching,
+)
+from whyloop import (
+    Agent,
+    AgentState,
+    AgentStatus,
+    FilePart,
+    ImagePart,
+    Message,
+    Session,
+    StopReason,
+    TextPart,
+    ToolCall,
+)
+from whyloop.cli.session_parts import ages
+from whyloop.stores import Store
+from whyloop.testing import ScriptedModel, call
+from whyloop.values.log import Log
+from whyloop.values.open_step import OpenCall, OpenStep
+
+pytestmark = pytest.mark.usefixtures("in_the_shop")
+
+Capsys = pytest.CaptureFixture[str]
+
+
+def edited_and_resumed() -> str:
+    """A session in which somebody changed the arguments of a call."""
+    agent_id = asked(paying())
+
+    async def work(store: Store) -> None:
+        await store.edit(agent_id, "call_2", {"amount": 50, "to": "Bob"}, by="grace")
+        await (await Session.open(store, after_paying(), agent_id)).resume()
+
+    in_store(work)
+    return agent_id
+
+
+# show
+
+
+def test_a_session_is_shown_from_its_first_word_to_the_last(capsys: Capsys) -> None:
+    agent_id = edited_and_resumed()
+    code, out, err = run(capsys, "show", agent_id)
+    assert (code, err) == (0, "")
+    lines = [line.split(" (")[0] for line in out.splitlines()]
+    start = lines.index("user: Pay what we owe")
+    today = in_store(lambda store: store.load(agent_id)).steps[0].tool_calls[1].approvals[0].at
+    assert lines[start:] == [
+        "user: Pay what we owe",
+        "",
+        "step 1",
+        "  assistant: Let me see.",
+        "  search(query: 'invoices') ok",
+        "    found invoices",
+        "  pay(amount: 500, to: 'Bob') ok",
+        f'    edited by grace, {today:%Y-%m-%d %H:%M} UTC: {{"amount": 50, "to": "Bob"}}',
+        '    [grace changed the arguments to {"amount":50,"to":"Bob"}] paid 50 to Bob',
+        "  continue, ToolCallPresenceCheck: The results of 2 tool calls await the model",
+        "",
+        "step 2",
+        "  assistant: Done.",
+        "  stop",
+    ]
+    assert "  stop (completed), ToolCallPresenceCheck: The model answered and asked for no tools (" in out
+
+
+def test_its_head_says_how_it_stands(capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ages, "utc_now", lambda: NOW)
+    kept("a" * 32, days=3, stopped=StopReason.STEPS_LIMIT_REACHED, user="ada")
+    assert run(capsys, "show", "aaa")[1].splitlines()[:5] == [
+        f"session    {'a' * 32}",
+        "status     stopped (steps_limit), 3 d ago",
+        "steps      0",
+        "clocks     active 0 s · waiting 0 s · backoff 0 s · age 3 d",
+        'metadata   {"user": "ada"}',
+    ]
+
+
+def test_who_waits_sees_for_how_long(capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent_id = asked(paying())
+    state = in_store(lambda store: store.load(agent_id))
+    later = state.state_info.updated_at + ages.parse_span("5h")
+    monkeypatch.setattr(ages, "utc_now", lambda: later)
+    assert " · waiting 5 h · backoff 0 s · age 5 h" in run(capsys, "show", agent_id)[1]
+
+
+def test_a_pending_call_comes_with_the_commands_to_decide_about_it(capsys: Capsys) -> None:
+    agent_id = asked(paying())
+    out = run(capsys, "show", agent_id[:10])[1]
+    assert "  pay(amount: 500, to: 'Bob'), waits for a person\n  pause, ApprovalRequired: pay(" in out
+    assert out.endswith(
+        f"""
+1 tool call waits for a person
+
+  call_2  pay(amount=500, to="Bob") waits for approval
+    {{"amount": 500, "to": "Bob"}}
+    whyloop approve {agent_id[:10]} call_2
+    whyloop deny {agent_id[:10]} call_2 'why not'
+
+Then: whyloop resume {agent_id[:10]} --agent package.module:name
+"""
+    )
+
+
+def test_the_commands_name_the_store_that_was_named(capsys: Capsys) -> None:
+    agent_id = asked(paying())
+    run(capsys, "export", "--output", "all.jsonl")
+    run(capsys, "import", "all.jsonl", "--store", "my other.db")
+    out = run(capsys, "show", agent_id[:8], "--store", "my other.db")[1]
+    assert f"    whyloop approve {agent_id[:8]} call_2 --store 'my other.db'\n" in out
+
+
+def test_every_pending_call_is_shown(capsys: Capsys) -> None:
+    out = run(capsys, "show", asked(paying_twice()))[1]
+    assert "\n2 tool calls wait for a person\n" in out
+    assert "call_1  pay(amount=500" in out
+    assert "call_2  pay(amount=700" in out
+
+
+def test_arguments_to_agree_to_are_shown_whole_or_it_says_so(capsys: Capsys) -> None:
+    agent = Agent(ScriptedModel([call("pay", {"amount": 500, "to": "B" * 9_000})]), paying().tools)
+    agent_id = asked(agent)
+    assert "characters more: whyloop show --full has them" in run(capsys, "show", agent_id)[1]
+    assert "B" * 9_000 in run(capsys, "show", agent_id, "--full")[1]
+
+
+@pytest.mark.parametrize("length", [100, 5_000])
+def test_long_texts_are_cut_unless_all_is_wanted(capsys: Capsys, length: int) -> None:
+    long = "x" * length
+    agent_id = asked(Agent(ScriptedModel([call("search", {"query": long}), long]), paying().tools), long)
+    short, full = run(capsys, "show", agent_id)[1], run(capsys, "show", agent_id, "--full")[1]
+    assert full.count(long) == 4  # The question, the argument, the result and the answer.
+    assert short.count(long) == (3 if length == 100 else 0)
+    assert ("3,000 characters more: --full" in short) == (length == 5_000)
+
+
+def test_images_and_files_are_named(capsys: Capsys) -> None:
+    async def work(store: Store) -> str:
+        session = await Session.open(store, greeting())
+        parts = (
+            TextPart("Look"),
+            ImagePart(url="https://a.example/cat.png"),
+            FilePart(name="bill.pdf", data="AA=="),
+        )
+        await session.send(Message.user(parts))
+        return session.agent_id
+
+    out = run(capsys, "show", in_store(work))[1]
+    assert "user: Look\n    [image: https://a.example/cat.png]\n    [file: bill.pdf]\n" in out
+
+
+def test_a_step_that_a_dead_process_left_shows_how_far_it_came(capsys: Capsys) -> None:
+    asked_for = [ToolCall(f"call_{number}", "search", {"query": str(number)}) for number in (1, 2)]
+    state = AgentState(
+        agent_id="abc",
+        status=AgentStatus.IN_PROGRESS,
+        messages=Log([Message.system("Be kind."), Message.user("Search")]),
+        open_step=OpenStep(
+            number=1,
+            started_at=NOW,
+            message=Message.assistant("", asked_for),
+            calls=(OpenCall(started=True), OpenCall()),
+        ),
+    )
+    in_store(lambda store: store.add(state))
+    out = run(capsys, "show", "abc")[1]
+    assert "  system: Be kind.\n\nuser: Search\n\nstep 1, not at its end\n" in out
+    assert "  search(query: '1'), was started, and nothing has come of it yet\n" in out
+    assert "  search(query: '2'), is to be run\n" in out
+    assert "Nobody runs it: the process that did has ended.\n" in out
+
+
+def test_a_failed_step_shows_what_failed(capsys: Capsys) -> None:
+    out = run(capsys, "show", asked(failing()))[1]
+    assert "  sell() failed (" in out
+    assert "    there is no tool named 'sell'. The tools are: search.\n" in out
+    assert "  stop (error), ErrorPolicyCriterion: " in out
+
+
+def test_a_model_call_that_failed_is_shown(capsys: Capsys) -> None:
+    agent_id = asked(Agent(ScriptedModel([OSError("the line is dead")])))
+    assert "  the model call failed: " in run(capsys, "show", agent_id)[1]
+
+
+def test_for_machines_everything_is_there(capsys: Capsys) -> None:
+    agent_id = asked(paying(), user="ada")
+    document = json.loads(run(capsys, "show", agent_id, "--json")[1])
+    assert document["agent_id"] == agent_id
+    assert (document["status"], document["stop_reason"]) == ("paused", None)
+    assert document["metadata"] == {"user": "ada"}
+    assert document["messages"] == [{"role": "user", "content": "Pay what we owe"}]
+    assert document["pending_calls"] == [
+        {
+            "id": "call_2",
+            "name": "pay",
+            "arguments": {"amount": 500, "to": "Bob"},
+            "question": 'pay(amount=500, to="Bob") waits for approval',
+        }
+    ]
+    done = json.loads(run(capsys, "show", edited_and_resumed(), "--json")[1])
+    assert [message["role"] for message in done["messages"]] == [
+        "user",
+        "assistant",
+        "tool",
+        "tool",
+        "assistant",
+    ]
+    approval = done["steps"][0]["tool_calls"][1]["approvals"][0]
+    assert (approval["verdict"], approval["by"], approval["arguments"]["amount"]) == ("edited", "grace", 50)
+
+
+# What can be done now
+
+
+@pytest.mark.parametrize("command", ["show", "why"])
+def test_a_limit_comes_with_the_grant_that_moves_it(capsys: Capsys, command: str) -> None:
+    agent_id = asked(searching())
+    out = run(capsys, command, agent_id)[1]
+    assert out.endswith(f"\nGo on: whyloop resume {agent_id} --agent package.module:name --grant-steps 10\n")
+
+
+@pytest.mark.parametrize("command", ["show", "why"])
+def test_a_session_that_somebody_runs(capsys: Capsys, command: str) -> None:
+    run_by(kept("abc"), "worker:1")
+    assert run(capsys, command, "abc")[1].endswith("\nworker:1 runs it. End that: whyloop stop abc\n")
+
+
+@pytest.mark.parametrize("command", ["show", "why"])
+def test_a_session_whose_process_died(capsys: Capsys, command: str) -> None:
+    kept("abc")
+    assert (
+        "Nobody runs it: the process that did has ended.\nGo on: whyloop resume abc"
+        in run(capsys, command, "abc")[1]
+    )
+
+
+def test_a_session_in_which_nothing_was_asked(capsys: Capsys) -> None:
+    agent_id = in_store(lambda store: Session.open(store, greeting())).agent_id
+    assert f"Nothing was asked yet. Ask: whyloop run … --session {agent_id}" in run(capsys, "show", agent_id)[
+        1
+    ].replace("'…'", "…")
+
+
+def test_a_session_that_is_complete_needs_nothing(capsys: Capsys) -> None:
+    assert "whyloop" not in run(capsys, "show", asked(greeting()))[1]
+
+
+# why
+
+
+def test_why_it_ended(capsys: Capsys) -> None:
+    agent_id = asked(greeting())
+    explanation = in_store(lambda store: store.load(agent_id)).explain()
+    assert run(capsys, "why", agent_id) == (0, f"{explanation}\n", "")
+
+
+def test_why_it_waits(capsys: Capsys) -> None:
+    out = run(capsys, "why", asked(paying()))[1]
+    assert out.startswith(
+        'Paused after 0 steps. ApprovalRequired decided: pay(amount=500, to="Bob") waits for approval.\n'
+    )
+    assert "  forbid  ApprovalRequired       pay(" in out
+    assert "    whyloop approve " in out
+
+
+def test_why_says_who_decided(capsys: Capsys) -> None:
+    out = run(capsys, "why", edited_and_resumed())[1]
+    assert "\nDecided by people\n  pay (call_2) edited by grace, 20" in out
+
+
+def test_a_decision_is_told_before_anybody_went_on(capsys: Capsys) -> None:
+    agent_id = asked(paying())
+    run(capsys, "deny", agent_id, "we are broke", "--by", "grace")
+    assert "  pay (call_2) denied by grace, 20" in run(capsys, "why", agent_id)[1]
+    assert " UTC: we are broke\n" in run(capsys, "why", agent_id)[1]
+
+
+def test_why_it_went_on_after_a_step(capsys: Capsys) -> None:
+    out = run(capsys, "why", edited_and_resumed(), "--step", "1")[1]
+    assert out.startswith(
+        "Continued, decided by ToolCallPresenceCheck: The results of 2 tool calls await the model.\n"
+        "\nSteps\n    1  search ok; pay ok, edited by grace\n"
+        "\nDecided by people\n  pay (call_2) edited by grace, 20"
+    )
+    assert "\nWhat each rule said after step 1\n  allow   ErrorPolicyCriterion   No errors present\n" in out
+    assert "  allow   StepsLimit             1 of 20 steps used\n" in out
+
+
+def test_steps_are_counted_from_the_session_s_first(capsys: Capsys) -> None:
+    agent_id = asked(searching())
+
+    async def ask_again(store: Store) -> None:
+        await (await Session.open(store, greeting(), agent_id)).send("Hello?")
+
+    in_store(ask_again)
+    assert "    2  search ok\n" in run(capsys, "why", agent_id, "--step", "2")[1]
+    assert run(capsys, "why", agent_id, "--step", "3")[1].startswith("Stopped (completed), decided by")
+
+
+@pytest.mark.parametrize("step", ["0", "2", "-1"])
+def test_a_step_that_there_is_not(capsys: Capsys, step: str) -> None:
+    words = refused(capsys, "why", asked(greeting()), "--step", step, code=2)
+    assert words == f"there is no step {step}: the session has 1 step, counted from 1"
+
+
+def test_why_for_machines(capsys: Capsys) -> None:
+    agent_id = asked(searching())
+    document = json.loads(run(capsys, "why", agent_id, "--json")[1])
+    assert (document["status"], document["stop_reason"], document["resolved_by"]) == (
+        "stopped",
+        "steps_limit",
+        "StepsLimit",
+    )
+    assert document["outcome"]["evaluations"][2]["reason"] == "Limit reached: 2 of 2 steps used"
+    assert document["explanation"].startswith("Stopped after 2 steps (steps_limit).")
+    step = json.loads(run(capsys, "why", agent_id, "--json", "--step", "1")[1])
+    assert (step["agent_id"], step["step"], step["outcome"]["should_continue"]) == (agent_id, 1, True)
+    assert step["tool_calls"][0]["arguments"] == {"query": "page 0"}
+
+
+# Which session is meant
+
+
+def test_the_beginning_of_an_id_is_enough(capsys: Capsys) -> None:
+    kept("abcd" + "0" * 28)
+    kept("abce" + "0" * 28)
+    assert f"session    abce{'0' * 28}\n" in run(capsys, "show", "abce")[1]
+
+
+def test_an_id_is_not_taken_for_the_beginning_of_another(capsys: Capsys) -> None:
+    kept("order-1", "one")
+    kept("order-12", "twelve")
+    assert "user: one\n" in run(capsys, "show", "order-1")[1]
+
+
+def test_a_beginning_of_several_ids_lists_them(capsys: Capsys) -> None:
+    kept("abcdefgh01" + "0" * 22, "first", days=1)
+    kept("abcdefff01" + "0" * 22, "second", days=2)
+    assert refused(capsys, "show", "abcd").splitlines() == [
+        "several sessions begin with 'abcd'; type more of the id:",
+        f"  abcdefgh01{'0' * 22}  first",
+        "  abcdefff  second",
+    ]
+
+
+def test_of_very_many_the_first_are_listed(capsys: Capsys) -> None:
+    for number in range(12):
+        kept(f"order-{number:02}", days=number)
+    lines = refused(capsys, "why", "order").splitlines()
+    assert (len(lines), lines[1], lines[-1]) == (10, "  order-00  A question", "  …")
+
+
+def test_a_session_that_is_not_there(capsys: Capsys) -> None:
+    kept("abc")
+    words = "there is no session 'xyz' in this store: whyloop sessions lists those that there are"
+    assert refused(capsys, "show", "xyz") == words
+
+
+@pytest.mark.parametrize("typed", ["", "  "])
+def test_no_name_at_all(capsys: Capsys, typed: str) -> None:
+    kept("abc")
+    assert refused(capsys, "show", typed, code=2) == "name a session by its id, or by the beginning of it"
+
+
+def test_a_name_that_is_no_unicode(capsys: Capsys) -> None:
+    kept("abc")
+    assert "there is no session" in refused(capsys, "show", "\udcff")

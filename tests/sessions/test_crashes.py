@@ -1,0 +1,50 @@
+"""Processes that die at any moment: nothing that was completed is lost or done twice."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+KILLS = 300
+RACES = 200
+
+
+def lab(kind: str, address: str, folder: Path, trials: int = 0) -> dict[str, Any]:
+    """What the lab found, which forks and so needs a process without threads."""
+    command = [sys.executable, "-m", "tests.sessions.crash_lab", kind, address, str(folder), str(trials), "7"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, done.stderr
+    report: dict[str, Any] = json.loads(done.stdout)
+    assert report["problems"] == [], done.stderr
+    return report
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> str:
+    return str(tmp_path / "whyloop.db")
+
+
+def test_a_session_that_was_killed_at_any_moment_comes_to_its_end(address: str, tmp_path: Path) -> None:
+    report = lab("random", address, tmp_path, KILLS)
+    assert report["kills"] >= KILLS
+    assert report["asked"] > 0  # Some were killed while a tool ran, and a person had to be asked.
+
+
+def test_a_session_that_was_killed_before_or_after_any_write_comes_to_its_end(
+    address: str, tmp_path: Path
+) -> None:
+    report = lab("boundaries", address, tmp_path)
+    assert report["kills"] > 40
+    assert report["asked"] > 0
+
+
+def test_of_two_that_race_for_a_session_one_runs_it(address: str, tmp_path: Path) -> None:
+    report = lab("race", address, tmp_path, RACES)
+    assert report["refused"] > 0

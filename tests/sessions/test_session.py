@@ -1,0 +1,272 @@
+"""A conversation that lives in a store."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.support import scripted
+from whyloop import Agent, AgentState, Budget, Session, tool
+from whyloop.errors import (
+    ApprovalError,
+    ConfigurationError,
+    NotResumableError,
+    SessionNotFoundError,
+    SessionRunningError,
+)
+from whyloop.stores import Store
+from whyloop.testing import Reply, call, calls
+
+
+@tool
+async def echo(what: str = "ok") -> str:
+    return what
+
+
+@tool(needs_approval=True)
+async def pay(amount: int) -> str:
+    return f"paid {amount}"
+
+
+def agent_with(*replies: Reply | str, **options: Any) -> Agent:
+    return scripted(*replies, tools=[echo, pay], **options)
+
+
+async def test_a_question_and_its_answer_are_stored(store: Store) -> None:
+    session = await Session.open(store, agent_with(call("echo"), "done"))
+    state = await session.send("go")
+    assert state.status == "completed"
+    assert [message.text for message in session.history()] == ["go", "", "ok", "done"]
+    assert session.explain() == state.explain()
+    assert await store.load(session.agent_id) == state
+    assert session.state == state
+
+
+async def test_a_session_goes_on_in_another_process(store: Store) -> None:
+    first = await Session.open(store, agent_with("My name is Ada"))
+    await first.send("who are you?")
+    second = await Session.open(store, agent_with("Ada, as I said"), first.agent_id)
+    assert second.state == first.state
+    state = await second.send("again?")
+    assert [message.text for message in state.messages] == [
+        "who are you?",
+        "My name is Ada",
+        "again?",
+        "Ada, as I said",
+    ]
+    assert await first.refresh() == state
+    assert await store.load(first.agent_id) == state
+
+
+async def test_a_process_that_looks_away_catches_up_before_it_goes_on(store: Store) -> None:
+    first = await Session.open(store, agent_with("one", "three"))
+    await first.send("1")
+    second = await Session.open(store, agent_with("two"), first.agent_id)
+    await second.send("2")
+    state = await first.send("3")
+    assert [message.text for message in state.messages] == ["1", "one", "2", "two", "3", "three"]
+
+
+async def test_a_new_session_is_listed_from_the_start(store: Store) -> None:
+    session = await Session.open(store, agent_with("hello"), metadata={"customer": 7})
+    page = await store.sessions(metadata={"customer": 7})
+    assert [(s.agent_id, s.status, s.title) for s in page.sessions] == [(session.agent_id, "pending", "")]
+    await session.send("Hi there")
+    (summary,) = (await store.sessions(status="completed", stop_reason="completed")).sessions
+    assert (summary.title, summary.step_count, summary.runner) == ("Hi there", 1, None)
+
+
+async def test_an_id_of_ones_own(store: Store) -> None:
+    with pytest.raises(SessionNotFoundError, match="there is no session 'customer-42' in this store"):
+        await Session.open(store, agent_with(), "customer-42")
+    session = await Session.open(store, agent_with("hello"), "customer-42", create=True)
+    await session.send("hi")
+    again = await Session.open(store, agent_with(), "customer-42", create=True)
+    assert again.state == session.state
+
+
+async def test_a_second_runner_is_told_who_runs_it(store: Store) -> None:
+    told: list[str] = []
+    session = await Session.open(store, agent_with(call("peek"), "done"), owner="the first")
+
+    @tool
+    async def peek() -> str:
+        other = await Session.open(store, agent_with("never"), session.agent_id)
+        with pytest.raises(SessionRunningError, match="is being run by the first: wait until") as error:
+            await other.send("me too")
+        told.append(error.value.owner)
+        (summary,) = (await store.sessions()).sessions
+        told.append(summary.runner or "")
+        told.append(summary.status)
+        return "peeked"
+
+    session.agent = scripted(call("peek"), "done", tools=[peek])
+    state = await session.send("go")
+    assert told == ["the first", "the first", "in_progress"]
+    assert state.status == "completed"
+
+
+async def test_approval_from_anywhere(store: Store) -> None:
+    session = await Session.open(store, agent_with(call("pay", {"amount": 5})))
+    state = await session.send("pay")
+    assert state.status == "paused"
+    (listed,) = (await store.sessions(status="paused")).sessions
+    decided = await store.approve(listed.agent_id, state.pending_calls[0].id, by="ada")
+    assert decided.status == "paused"
+    with pytest.raises(ApprovalError, match="was approved by ada"):
+        await store.deny(listed.agent_id, state.pending_calls[0].id, "no")
+    elsewhere = await Session.open(store, agent_with("paid it"), session.agent_id)
+    state = await elsewhere.resume()
+    assert state.status == "completed"
+    assert state.steps[0].tool_calls[0].approvals[0].by == "ada"
+    assert await store.load(session.agent_id) == state
+
+
+async def test_the_session_itself_takes_decisions(store: Store) -> None:
+    pays = calls(*[call("pay", {"amount": n}) for n in (1, 2, 3)])
+    session = await Session.open(store, agent_with(pays, "done"))
+    state = await session.send("pay")
+    one, two, three = (pending.id for pending in state.pending_calls)
+    await session.approve(one, by="ada")
+    await session.deny(two, "too much", by="bob")
+    state = await session.edit(three, {"amount": 33}, by="cyd")
+    assert state.pending_calls == ()
+    state = await session.resume()
+    assert [message.text for message in state.messages if message.is_tool] == [
+        "paid 1",
+        "Denied: bob said no: too much",
+        '[cyd changed the arguments to {"amount":33}]\npaid 33',
+    ]
+
+
+async def test_two_decisions_at_once_are_both_kept(store: Store) -> None:
+    pays = calls(*[call("pay", {"amount": n}) for n in range(8)])
+    session = await Session.open(store, agent_with(pays, "done"))
+    state = await session.send("pay")
+    await asyncio.gather(*[store.approve(session.agent_id, c.id) for c in state.pending_calls])
+    assert (await session.refresh()).pending_calls == ()
+
+
+async def test_a_stop_from_outside_ends_the_run_at_the_next_safe_point(store: Store) -> None:
+    @tool
+    async def stop_me() -> str:
+        assert await store.request_stop(session.agent_id, "closed for today")
+        return "asked"
+
+    agent = scripted(call("stop_me"), call("stop_me"), "never said", tools=[stop_me])
+    session = await Session.open(store, agent)
+    state = await session.send("go")
+    assert (state.status, state.stop_reason, state.step_count) == ("stopped", "user_requested", 1)
+    assert "closed for today" in session.explain()
+    assert await store.load(session.agent_id) == state
+    assert not await store.request_stop(session.agent_id, "again")
+
+
+async def test_a_paused_session_can_be_stopped_and_resumed(store: Store) -> None:
+    session = await Session.open(store, agent_with(call("pay", {"amount": 5}), "done"))
+    await session.send("pay")
+    assert await session.request_stop("not today")
+    state = await session.refresh()
+    assert (state.status, state.stop_reason) == ("stopped", "user_requested")
+    (listed,) = (await store.sessions(stop_reason="user_requested")).sessions
+    assert listed.agent_id == session.agent_id
+    assert (await session.resume()).status == "paused"
+
+
+async def test_more_budget(store: Store) -> None:
+    session = await Session.open(store, agent_with(call("echo"), call("echo"), "done", max_steps=1))
+    assert (await session.send("go")).stop_reason == "steps_limit"
+    state = await session.resume(grant=Budget(steps=5))
+    assert state.status == "completed"
+    assert (await store.load(session.agent_id)).execution.granted == Budget(steps=5)
+
+
+async def test_nothing_to_resume_is_said_and_leaves_no_lease(store: Store) -> None:
+    session = await Session.open(store, agent_with("done", "and again"))
+    await session.send("go")
+    with pytest.raises(NotResumableError):
+        await session.resume()
+    assert (await session.send("more")).status == "completed"
+
+
+async def test_a_cancelled_run_is_recorded_and_leaves_no_lease(store: Store) -> None:
+    started = asyncio.Event()
+
+    @tool
+    async def hang() -> str:
+        started.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    session = await Session.open(store, scripted(call("hang"), "later", tools=[hang]))
+    running = asyncio.ensure_future(session.send("go"))
+    await started.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    state = await store.load(session.agent_id)
+    assert (state.status, state.stop_reason, state.open_step) == ("stopped", "user_requested", None)
+    assert session.state == state
+    assert (await session.resume()).status == "completed"
+
+
+async def test_a_fork_goes_on_by_itself(store: Store) -> None:
+    session = await Session.open(store, agent_with(call("echo"), call("echo", {"what": "b"}), "done"))
+    state = await session.send("go")
+    fork = await store.fork(session.agent_id, step=1)
+    assert fork.step_count == 1
+    assert fork.metadata["forked_from"] == {"agent_id": session.agent_id, "step": 1}
+    assert fork.execution.id != state.execution.id
+    branch = await Session.open(store, agent_with("another end"), fork.agent_id)
+    ended = await branch.resume()
+    assert [message.text for message in ended.messages] == ["go", "", "ok", "another end"]
+    assert await store.load(session.agent_id) == state
+    whole = await store.fork(session.agent_id, new_agent_id="copy")
+    assert (whole.agent_id, list(whole.messages)) == ("copy", list(state.messages))
+
+
+@pytest.mark.parametrize("step", [0, -1, 3, 99])
+async def test_a_fork_needs_a_step_that_there_is(store: Store, step: int) -> None:
+    session = await Session.open(store, agent_with(call("echo"), "done"))
+    await session.send("go")
+    with pytest.raises(ConfigurationError, match="the session has 2 steps"):
+        await store.fork(session.agent_id, step=step)
+
+
+async def test_a_state_from_elsewhere_can_be_stored_and_gone_on_with(store: Store) -> None:
+    agent = agent_with(call("echo"), "done", "more")
+    state = await agent.run("go")
+    await store.add(state)
+    assert await store.load(state.agent_id) == state
+    session = await Session.open(store, agent, state.agent_id)
+    assert (await session.send("on")).step_count == 3
+
+
+async def test_what_goes_out_comes_in_again(store: Store) -> None:
+    first = await Session.open(store, agent_with(call("pay", {"amount": 5})), metadata={"a": "\u2028é\x00"})
+    await first.send("pay")
+    second = await Session.open(store, agent_with(call("echo"), "done"))
+    await second.send("go")
+    lines = [line async for line in store.export()]
+    expected = {s.agent_id: await store.load(s.agent_id) for s in (first, second)}
+    for session in (first, second):
+        await store.delete(session.agent_id)
+    assert sorted(await store.import_lines(lines)) == sorted(expected)
+    assert {agent_id: await store.load(agent_id) for agent_id in expected} == expected
+    assert await store.import_lines(lines, skip_existing=True) == []
+    only = [line async for line in store.export(second.agent_id)]
+    assert len(only) == 2 + (await store.read(second.agent_id)).summary.version
+
+
+async def test_lease_seconds_are_positive(store: Store) -> None:
+    with pytest.raises(ConfigurationError, match="lease_seconds is greater than zero"):
+        await Session.open(store, agent_with(), lease_seconds=0)
+
+
+async def test_an_empty_session_can_be_read(store: Store) -> None:
+    session = await Session.open(store, agent_with())
+    state = await store.load(session.agent_id)
+    assert (state, state.messages) == (session.state, [])
+    assert AgentState.from_dict(state.to_dict()) == state
