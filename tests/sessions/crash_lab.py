@@ -172,17 +172,16 @@ def ended(child: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def killed_at_random(lab: Lab, trials: int, chance: random.Random) -> dict[str, Any]:
-    """Kill a running session up to three times at moments drawn by lot, then bring it to its end."""
-    started = time.perf_counter()
-    assert ended(forked(partial(lab.run, "undisturbed", 0))) == 0
-    whole = time.perf_counter() - started
-    report: dict[str, Any] = {"trials": trials, "kills": 0, "asked": 0, "problems": []}
-    for trial in range(trials):
-        name, generation = f"trial-{trial}", 0
+def killed_at_random(lab: Lab, kills: int, chance: random.Random) -> dict[str, Any]:
+    """Kill running sessions, up to three times each, at moments drawn by lot; then bring them to an end."""
+    whole = [_seconds_of(partial(lab.run, f"undisturbed-{number}", 0)) for number in range(3)]
+    report: dict[str, Any] = {"sessions": 0, "kills": 0, "asked": 0, "problems": []}
+    while report["kills"] < kills:
+        name, generation = f"session-{report['sessions']}", 0
+        report["sessions"] += 1
         for _ in range(chance.randint(1, 3)):
             child = forked(partial(lab.run, name, generation))
-            time.sleep(chance.random() * whole)
+            time.sleep(chance.random() * min(whole))
             os.kill(child, signal.SIGKILL)
             code = ended(child)
             report["kills"] += code == -signal.SIGKILL
@@ -191,6 +190,12 @@ def killed_at_random(lab: Lab, trials: int, chance: random.Random) -> dict[str, 
             generation += 1
         _finish(lab, name, generation, report)
     return report
+
+
+def _seconds_of(work: Callable[[], Coroutine[Any, Any, object]]) -> float:
+    started = time.perf_counter()
+    assert ended(forked(work)) == 0
+    return time.perf_counter() - started
 
 
 def killed_at_each_boundary(lab: Lab) -> dict[str, Any]:

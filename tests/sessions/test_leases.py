@@ -16,7 +16,7 @@ from whyloop import Session, tool
 from whyloop.errors import LeaseLostError, SessionNotFoundError, SessionRunningError, StoreUnavailableError
 from whyloop.sessions.heartbeat import Heartbeat
 from whyloop.stores import Lease, MemoryStore, SqliteStore, Store
-from whyloop.testing import FakeClock, call, calls
+from whyloop.testing import FakeClock, Reply, call, calls
 
 
 class Now:
@@ -215,7 +215,7 @@ async def sure() -> str:
 @pytest.mark.parametrize("after", range(12))
 async def test_a_store_that_fails_ends_the_run_and_loses_nothing(after: int) -> None:
     store = Failing(after)
-    replies = [call("sure"), calls(call("sure"), call("sure")), call("sure"), "done"]
+    replies: list[Reply | str] = [call("sure"), calls(call("sure"), call("sure")), call("sure"), "done"]
     session = await Session.open(store, scripted(*replies, tools=[sure]))
     try:
         state = await session.send("go")

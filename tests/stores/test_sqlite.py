@@ -150,12 +150,19 @@ async def test_an_append_reads_one_row_and_writes_one(tmp_path: Path) -> None:
         db, said = connection_of(store), list[str]()
         before = db.total_changes
         db.set_trace_callback(said.append)
-        await store.append("a", ["y"], after=100, lease=lease)
+        assert store.add_at_once(lease, "y", 100)
+        await store.append("a", ["z"], after=101, lease=lease)
         db.set_trace_callback(None)
-        assert [statement.split()[0] for statement in said] == ["BEGIN", "SELECT", "INSERT", "COMMIT"]
-        assert db.total_changes - before == 1
-        plan = [row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {said[1]}")]
-    assert len(plan) == 3
+        assert [statement.split()[0] for statement in said] == [
+            "INSERT",
+            "BEGIN",
+            "SELECT",
+            "INSERT",
+            "COMMIT",
+        ]
+        assert db.total_changes - before == 2
+        plan = [row[3] for asked in said[:3:2] for row in db.execute(f"EXPLAIN QUERY PLAN {asked}")]
+    assert len(plan) == 4
     assert not any("SCAN" in step for step in plan), plan
 
 

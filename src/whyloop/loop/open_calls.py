@@ -18,6 +18,8 @@ from whyloop.values.open_step import OpenCall, OpenStep
 from whyloop.values.state import AgentState
 from whyloop.values.text import shortened
 
+_STARTED = OpenCall(started=True)
+
 
 async def run_open(kit: Kit, emit: Emitter, state: AgentState, draft: Draft) -> None:
     """Run what may run of a step that was just opened, or that was left open earlier."""
@@ -54,9 +56,10 @@ async def _run_and_record(kit: Kit, emit: Emitter, state: AgentState, draft: Dra
 
 def _asked(kit: Kit, draft: Draft) -> tuple[OpenCall, ...]:
     """The calls of a new step: those that need a person's word wait, the others start."""
-    calls = draft.response.tool_calls if draft.response else ()
-    questions = [_question(kit, call) for call in calls]
-    return tuple(OpenCall(question=words) if words else OpenCall(started=True) for words in questions)
+    if not kit.asks_people:
+        return (_STARTED,) * len(draft.calls)
+    questions = [_question(kit, call) for call in draft.calls]
+    return tuple([OpenCall(question=words) if words else _STARTED for words in questions])
 
 
 def _question(kit: Kit, call: ToolCall) -> str | None:

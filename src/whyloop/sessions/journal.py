@@ -35,9 +35,24 @@ class SessionJournal:
         self._one_by_one = asyncio.Lock()
 
     async def record(self, state: AgentState) -> None:
+        if self._recorded_at_once(state):
+            return
         async with self._one_by_one:
             work = self._append(state)
             await (work if self._store.inline else _to_its_end(work))
+
+    def _recorded_at_once(self, state: AgentState) -> bool:
+        """Nearly every entry is one that a store can add without ado; False if this one was not."""
+        before = self.state
+        if state.status is not before.status or state.metadata is not before.metadata:
+            return False
+        if self._one_by_one.locked():
+            return False
+        if not self._store.add_at_once(self._lease, entry_between(before, state), self.version):
+            return False
+        self.state = state
+        self.version += 1
+        return True
 
     async def _append(self, state: AgentState) -> None:
         before = self.state

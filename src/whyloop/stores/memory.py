@@ -19,10 +19,9 @@ from whyloop.errors import (
     SessionNotFoundError,
     SessionRunningError,
 )
-from whyloop.loop.ports import Clock
 from whyloop.loop.world import SystemClock
 from whyloop.stores.cursor import cursor_of, position
-from whyloop.stores.records import Lease, Page, SessionFilter, Stored, Summary, label, labels_of
+from whyloop.stores.records import Lease, Page, SessionFilter, Stored, Summary, Watch, label, labels_of
 from whyloop.stores.store import Store
 from whyloop.values.plain import jsonable
 
@@ -32,8 +31,8 @@ class MemoryStore(Store):
 
     inline: ClassVar[bool] = True
 
-    def __init__(self, clock: Clock | None = None) -> None:
-        self._clock = clock or SystemClock()
+    def __init__(self, clock: Watch | None = None) -> None:
+        self._clock: Watch = clock or SystemClock()
         self._sessions: dict[str, _Session] = {}
         # One count for all sessions: no lease of a deleted one is ever that of its successor.
         self._tokens = count(1)
@@ -123,6 +122,9 @@ class MemoryStore(Store):
         with self._lock:
             self._session(agent_id).must_be_free(self._clock.now())
             del self._sessions[agent_id]
+
+    def now(self) -> datetime:
+        return self._clock.now()
 
     async def close(self) -> None:
         """There is nothing to let go of."""

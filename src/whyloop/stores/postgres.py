@@ -17,11 +17,10 @@ from whyloop.errors import (
     SessionNotFoundError,
     SessionRunningError,
 )
-from whyloop.loop.ports import Clock
 from whyloop.stores.cursor import cursor_of
 from whyloop.stores.postgres_connections import Connections
 from whyloop.stores.postgres_statements import Statements, known_id, listing, read, summary_in, written
-from whyloop.stores.records import Lease, Page, SessionFilter, Stored, Summary
+from whyloop.stores.records import Lease, Page, SessionFilter, Stored, Summary, Watch
 from whyloop.stores.store import Store
 
 
@@ -43,7 +42,7 @@ class PostgresStore(Store):
         address: str,
         *,
         schema: str = "whyloop",
-        clock: Clock | None = None,
+        clock: Watch | None = None,
         min_connections: int = 1,
         max_connections: int = 10,
         timeout: float = 10.0,
@@ -124,6 +123,9 @@ class PostgresStore(Store):
 
     async def delete(self, agent_id: str) -> None:
         await self._ask(self._statements.delete, agent_id, {})
+
+    def now(self) -> datetime:
+        return self._moment() or super().now()
 
     async def close(self) -> None:
         await self._connections.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from hashlib import sha256
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -17,6 +17,12 @@ from whyloop.values.times import Count, Moment
 
 LONGEST_LABEL = 200
 LONGEST_TITLE = 80
+
+
+class Watch(Protocol):
+    """Tells the time, by which leases lapse and decisions are dated; any clock does."""
+
+    def now(self) -> datetime: ...
 
 
 class Summary(Struct, frozen=True, gc=False, omit_defaults=True):

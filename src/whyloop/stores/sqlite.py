@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,10 @@ from whyloop.errors import (
     SessionExistsError,
     SessionNotFoundError,
 )
-from whyloop.loop.ports import Clock
 from whyloop.loop.world import SystemClock
 from whyloop.stores import sqlite_statements as statements
 from whyloop.stores.cursor import cursor_of
-from whyloop.stores.records import Lease, Page, SessionFilter, Stored, Summary
+from whyloop.stores.records import Lease, Page, SessionFilter, Stored, Summary, Watch
 from whyloop.stores.sqlite_connection import Durability, Sleep, SqliteFile
 from whyloop.stores.sqlite_errors import damaged
 from whyloop.stores.sqlite_labels import beginnings, reindex, wanted_labels
@@ -28,6 +28,7 @@ from whyloop.stores.sqlite_rows import (
     bodies_in,
     bounds,
     entries_from,
+    entry_under,
     later,
     listing,
     places_in,
@@ -60,7 +61,7 @@ class SqliteStore(Store):
         *,
         durability: Durability = "process",
         busy_seconds: float = 10.0,
-        clock: Clock | None = None,
+        clock: Watch | None = None,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         if str(path).startswith((":memory:", "file:")):
@@ -69,7 +70,10 @@ class SqliteStore(Store):
             )
         if durability not in ("process", "power"):
             raise ConfigurationError(f"durability is 'process' or 'power', and not {durability!r}")
-        self._clock = clock or SystemClock()
+        self._clock: Watch = clock or SystemClock()
+        # How far the journals are that are written under the leases of this store: only who holds the
+        # lease adds entries, and a number that is taken already is refused.
+        self._versions: dict[int, int] = {}
         self._file = SqliteFile(Path(path).expanduser().absolute(), durability, busy_seconds, sleep)
 
     async def create(self, summary: Summary, entries: Sequence[str]) -> None:
@@ -109,11 +113,21 @@ class SqliteStore(Store):
                 db.execute(statements.UPDATE, (*row, session.number))
             if lease is None:
                 return None
+            self._versions[lease.token] = after + len(entries)
             if release:
                 db.execute(statements.RELEASE, (session.number,))
+                del self._versions[lease.token]
             return session.words
 
         return await self._file.write(work)
+
+    def add_at_once(self, lease: Lease, entry: str, after: int) -> bool:
+        if self._versions.get(lease.token) != after:
+            return False
+        if not self._file.done_at_once(statements.ADD_AT_ONCE, entry_under(lease, entry, after)):
+            return False
+        self._versions[lease.token] = after + 1
+        return True
 
     async def read(self, agent_id: str, *, after: int = 0) -> Stored:
         def work(db: sqlite3.Connection) -> tuple[Any, list[tuple[int, str, int]]]:
@@ -132,7 +146,9 @@ class SqliteStore(Store):
             session, now = session_of(db, agent_id), self._now()
             session.must_be_free(agent_id, now)
             db.execute(statements.ACQUIRE, (owner, seconds, later(now, seconds), session.number))
-            return Lease(agent_id, owner, session.token + 1, seconds)
+            lease = Lease(agent_id, owner, session.token + 1, seconds)
+            self._versions[lease.token] = session.version
+            return lease
 
         return await self._file.write(work)
 
@@ -152,6 +168,7 @@ class SqliteStore(Store):
             session.must_be_held_with(lease)
             db.execute(statements.RELEASE, (session.number,))
 
+        self._versions.pop(lease.token, None)
         try:
             await self._file.write(work)
         except (LeaseLostError, SessionNotFoundError):
@@ -196,6 +213,9 @@ class SqliteStore(Store):
             db.execute(statements.DELETE_SESSION, (session.number,))
 
         await self._file.write(work)
+
+    def now(self) -> datetime:
+        return self._clock.now()
 
     async def close(self) -> None:
         self._file.close()

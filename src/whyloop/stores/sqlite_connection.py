@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
@@ -24,6 +24,8 @@ Sleep = Callable[[float], Awaitable[None]]
 
 _SYNCHRONOUS = {"process": "NORMAL", "power": "FULL"}
 _CACHE_KIBIBYTES = 16_384
+# Each step changes the same page again, so the longer the log, the less of it is copied to the file.
+_LOG_PAGES = 4_000
 _SHORTEST_WAIT, _LONGEST_WAIT = 0.001, 0.05
 
 
@@ -60,6 +62,19 @@ class SqliteFile:
     async def write(self, work: Work[T]) -> T:
         """What some writing gives, done altogether or not at all."""
         return await self._patiently("BEGIN IMMEDIATE", work)
+
+    def done_at_once(self, statement: str, values: Sequence[object]) -> bool:
+        """Try to add a row with a single statement; False if it was not to be, and why is to be found out."""
+        try:
+            with self._lock:
+                db = self._db or self._opened()
+                return db.execute(statement, values).rowcount == 1
+        except (sqlite3.IntegrityError, UnicodeEncodeError):
+            return False
+        except sqlite3.Error as error:
+            if is_busy(error):
+                return False
+            raise explained(error, self.path) from error
 
     async def _patiently(self, begin: str, work: Work[T]) -> T:
         waited, wait = 0.0, _SHORTEST_WAIT
@@ -140,6 +155,7 @@ def connect(path: Path, synchronous: str) -> sqlite3.Connection:
         db.execute(f"PRAGMA synchronous = {synchronous}")
         db.execute("PRAGMA cell_size_check = ON")
         db.execute(f"PRAGMA cache_size = -{_CACHE_KIBIBYTES}")
+        db.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
     except BaseException:
         db.close()
         raise

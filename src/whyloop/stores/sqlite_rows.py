@@ -23,8 +23,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 # Later than any date that there is.
 _NEVER = 2**62
+LEASE_BITS = 24
 
-Entry = tuple[int, int, str, int]
+Entry = tuple[int, str, int]
 
 
 class Session(NamedTuple):
@@ -41,7 +42,7 @@ class Session(NamedTuple):
     @property
     def token(self) -> int:
         """That of its last lease; greater than all before, and not that of any other session."""
-        return (self.number << 24) + self.leases
+        return (self.number << LEASE_BITS) + self.leases
 
     def must_be_free(self, agent_id: str, now: int) -> None:
         left = seconds_left(self.seconds, self.until, now)
@@ -85,7 +86,14 @@ def later(moment: int, seconds: float) -> int:
 def entries_from(session: int, version: int, bodies: Sequence[str]) -> Iterator[Entry]:
     """Rows for the entries that come after a version."""
     for seq, body in enumerate(bodies, version + 1):
-        yield session, seq, body, entry_checksum(session, seq, body)
+        yield (session << 32) + seq, body, entry_checksum(session, seq, body)
+
+
+def entry_under(lease: Lease, body: str, after: int) -> tuple[int | str, ...]:
+    """What `ADD_AT_ONCE` is given: an entry, and the lease under which it is written."""
+    number, leases = divmod(lease.token, 1 << LEASE_BITS)
+    seq = after + 1
+    return (number << 32) + seq, body, entry_checksum(number, seq, body), number, leases
 
 
 def entry_checksum(session: int, seq: int, body: str) -> int:

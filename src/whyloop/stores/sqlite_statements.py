@@ -5,18 +5,30 @@ from __future__ import annotations
 # The one question before every change: may it be made? Version and lease are all that it takes.
 SESSION = """
 SELECT number, leases, lease_owner, lease_seconds, lease_until, stop_request,
-       (SELECT coalesce(max(seq), 0) FROM entries WHERE session = number)
+       (SELECT coalesce(max(place), 0) & 0xFFFFFFFF FROM entries
+        WHERE place > number << 32 AND place < (number + 1) << 32)
 FROM sessions WHERE agent_id = ?
+"""
+
+# The one write of a running session, twice a step: it finds the lease as it should be, or does nothing.
+ADD_AT_ONCE = """
+INSERT INTO entries (place, body, checksum) SELECT ?, ?, ? FROM sessions
+WHERE number = ? AND leases = ? AND lease_owner IS NOT NULL AND stop_request IS NULL
 """
 
 SUMMARY = """
     listed.agent_id, listed.status, listed.stop_reason, listed.started_at, listed.updated_at,
     listed.step_count, listed.title, listed.parent_agent_id, listed.metadata,
     listed.checksum, listed.lease_owner, listed.lease_seconds, listed.lease_until,
-    (SELECT coalesce(max(seq), 0) FROM entries WHERE session = listed.number), listed.number
+    (SELECT coalesce(max(place), 0) & 0xFFFFFFFF FROM entries
+     WHERE place > listed.number << 32 AND place < (listed.number + 1) << 32),
+    listed.number
 """
 READ_SUMMARY = f"SELECT {SUMMARY} FROM sessions AS listed WHERE agent_id = ?"
-READ_ENTRIES = "SELECT seq, body, checksum FROM entries WHERE session = ? AND seq > ? ORDER BY seq"
+READ_ENTRIES = """
+SELECT place & 0xFFFFFFFF, body, checksum FROM entries
+WHERE place > (?1 << 32) + ?2 AND place < (?1 + 1) << 32 ORDER BY place
+"""
 
 CREATE = """
 INSERT INTO sessions (
@@ -30,7 +42,7 @@ UPDATE sessions SET
     parent_agent_id = ?, metadata = ?, checksum = ?
 WHERE number = ?
 """
-ADD_ENTRY = "INSERT INTO entries (session, seq, body, checksum) VALUES (?, ?, ?, ?)"
+ADD_ENTRY = "INSERT INTO entries (place, body, checksum) VALUES (?, ?, ?)"
 
 ACQUIRE = """
 UPDATE sessions SET
@@ -45,7 +57,7 @@ WHERE number = ?
 """
 ASK_TO_STOP = "UPDATE sessions SET stop_request = ? WHERE number = ?"
 
-DELETE_ENTRIES = "DELETE FROM entries WHERE session = ?"
+DELETE_ENTRIES = "DELETE FROM entries WHERE place > ?1 << 32 AND place < (?1 + 1) << 32"
 DELETE_SESSION = "DELETE FROM sessions WHERE number = ?"
 
 # What a session's places in the index follow from.

@@ -99,6 +99,19 @@ class Store(ABC):
     async def close(self) -> None:
         """Let go of files and connections; a store that was closed is of no more use."""
 
+    # What a store may do in its own way
+
+    def now(self) -> datetime:
+        """The time by which what people decide is dated."""
+        return utc_now()
+
+    def add_at_once(self, lease: Lease, entry: str, after: int) -> bool:
+        """Append one entry without waiting for anything, if there is nothing to say against it.
+
+        False if it was not done, for whatever reason; `append` will find out which.
+        """
+        return False
+
     # What follows from it
 
     async def __aenter__(self) -> Self:
@@ -152,7 +165,7 @@ class Store(ABC):
             if state.status.has_ended or not state.messages:
                 return False
             try:
-                await self._write(stored, state, stopped(state, reason, utc_now()))
+                await self._write(stored, state, stopped(state, reason, self.now()))
             except (ConflictError, SessionRunningError):
                 continue  # Somebody went on with it at this very moment, and is to be told.
             return True
@@ -160,17 +173,19 @@ class Store(ABC):
 
     async def approve(self, agent_id: str, call_id: str, *, by: str = SOMEBODY) -> AgentState:
         """Let a pending tool call run; whoever resumes the session runs it."""
-        return await self._decide(agent_id, lambda state: state.approve(call_id, by=by))
+        return await self._decide(agent_id, lambda state: state.approve(call_id, by=by, now=self.now()))
 
     async def deny(self, agent_id: str, call_id: str, reason: str = "", *, by: str = SOMEBODY) -> AgentState:
         """Do not let a pending tool call run; the model is told the reason."""
-        return await self._decide(agent_id, lambda state: state.deny(call_id, reason, by=by))
+        return await self._decide(agent_id, lambda state: state.deny(call_id, reason, by=by, now=self.now()))
 
     async def edit(
         self, agent_id: str, call_id: str, arguments: Mapping[str, object], *, by: str = SOMEBODY
     ) -> AgentState:
         """Let a pending tool call run with other arguments."""
-        return await self._decide(agent_id, lambda state: state.edit(call_id, arguments, by=by))
+        return await self._decide(
+            agent_id, lambda state: state.edit(call_id, arguments, by=by, now=self.now())
+        )
 
     async def _decide(self, agent_id: str, decide: Callable[[AgentState], AgentState]) -> AgentState:
         while True:

@@ -21,6 +21,7 @@ from __future__ import annotations
 from types import ModuleType
 
 from whyloop.testing.store_checks import (
+    at_once,
     contents,
     deletion,
     journals,
@@ -41,6 +42,6 @@ def _checks_in(module: ModuleType) -> list[Check]:
 
 CHECKS: tuple[Check, ...] = tuple(
     check
-    for module in (journals, contents, leases, requests, deletion, listing, paging, random_use)
+    for module in (journals, at_once, contents, leases, requests, deletion, listing, paging, random_use)
     for check in _checks_in(module)
 )

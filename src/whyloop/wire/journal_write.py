@@ -56,25 +56,24 @@ _encoder = msgspec.json.Encoder(enc_hook=plain.describe)
 
 
 def entry_between(before: AgentState | None, after: AgentState) -> str:
-    """The entry that leads from one state of a session to a later one; None stands for no session yet."""
+    """The entry that leads from one recorded state of a session to the next; None is no session yet."""
     whole, old = before is None, before or _NOTHING
     messages, steps = _added(old.messages, after.messages), _added(old.steps, after.steps)
     counted = len(steps) == 1 and old.execution.id == after.execution.id and not whole
     entry = _fields(old, after, whole, counted)
-    outcome = after.last_continuation_outcome
+    opened, outcome = old.open_step, after.last_continuation_outcome
     if outcome is not old.last_continuation_outcome:
         entry["outcome"] = outcome and _outcome(outcome, _last_outcome(old))
-    judged = bool(outcome) and outcome is _last_outcome(after)
-    if judged and "outcome" in entry:
-        entry["judged"] = True
-        if steps:
-            steps = (*steps[:-1], replace(steps[-1], outcome=None))
-    if old.open_step is not after.open_step:
-        if old.open_step is not None and after.open_step is None and steps:
-            entry["closed"] = _closing(old.open_step, steps[0], messages)
-            messages, steps = messages[1 + len(old.open_step.calls) :], steps[1:]
-        else:
-            _note_calls(entry, old.open_step, after.open_step)
+        entry["judged"] = judged = outcome is not None and outcome is _last_outcome(after)
+    else:
+        judged = False
+    if opened is not None and after.open_step is None and steps:
+        entry["closed"] = _closing(opened, steps[0], messages, None if judged else steps[0].outcome)
+        messages, steps = messages[1 + len(opened.calls) :], steps[1:]
+    elif opened is not after.open_step:
+        _note_calls(entry, opened, after.open_step)
+    if judged and steps:
+        steps = (*steps[:-1], replace(steps[-1], outcome=None))
     return _text(Entry(VERSION, messages=messages, steps=steps, counted=counted, **entry))
 
 
@@ -112,7 +111,9 @@ def _note_calls(entry: dict[str, Any], old: OpenStep | None, new: OpenStep | Non
         entry["seconds"] = new.seconds
 
 
-def _closing(opened: OpenStep, step: Step, messages: Sequence[Message]) -> Closing:
+def _closing(
+    opened: OpenStep, step: Step, messages: Sequence[Message], outcome: ContinuationOutcome | None
+) -> Closing:
     """What is not known yet of a step that was open: the results of the calls that had none."""
     results = [
         Result(message.text, run.error, run.duration_ms)
@@ -120,7 +121,7 @@ def _closing(opened: OpenStep, step: Step, messages: Sequence[Message]) -> Closi
         if call.result is None
     ]
     return Closing(
-        step.completed_at, step.duration_ms, tuple(results), step.failures, step.interrupted, step.outcome
+        step.completed_at, step.duration_ms, tuple(results), step.failures, step.interrupted, outcome
     )
 
 
