@@ -1,0 +1,56 @@
+"""A refund that a person decides about: one process asks, a second decides, a third goes on."""
+
+import asyncio
+import tempfile
+from pathlib import Path
+
+from whyloop import Agent, Session, tool
+from whyloop.stores import SqliteStore
+from whyloop.testing import Reply, ScriptedModel, call, calls
+
+
+@tool(needs_approval=lambda arguments: arguments["amount"] > 100)
+async def refund(order: int, amount: int) -> str:
+    """Pay money back for an order."""
+    return f"{amount} refunded for order {order}"
+
+
+def build(*replies: Reply | str) -> Agent:
+    return Agent(ScriptedModel(replies), tools=[refund])
+
+
+async def customer_writes(file: Path) -> None:
+    """The web server: runs until a person is needed."""
+    wanted = [(17, 40), (18, 900), (19, 250)]
+    agent = build(calls(*(call("refund", {"order": order, "amount": amount}) for order, amount in wanted)))
+    async with SqliteStore(file) as store:
+        session = await Session.open(store, agent, metadata={"customer": "ann"})
+        state = await session.send("Please refund my orders 17, 18 and 19")
+        print(state.explain().splitlines()[0])
+
+
+async def support_decides(file: Path) -> str:
+    """A colleague: needs the store, and no agent."""
+    async with SqliteStore(file) as store:
+        (waiting,) = (await store.sessions(status="paused")).sessions
+        state = await store.load(waiting.agent_id)
+        for pending in state.pending_calls:
+            print(f"  {pending.id}: {pending.question}")
+        await store.deny(waiting.agent_id, "call_2", "order 18 was never paid", by="Ada")
+        await store.edit(waiting.agent_id, "call_3", {"order": 19, "amount": 230}, by="Ada")
+        return waiting.agent_id
+
+
+async def worker_goes_on(file: Path, agent_id: str) -> None:
+    """A worker: runs what was decided, and lets the model answer."""
+    async with SqliteStore(file) as store:
+        session = await Session.open(store, build("You get 40 and 230 back."), agent_id)
+        state = await session.resume()
+        print("\n".join(f"  {message.text}" for message in state.messages if message.is_tool))
+        print(session.explain())
+
+
+with tempfile.TemporaryDirectory() as folder:
+    database = Path(folder, "whyloop.db")
+    asyncio.run(customer_writes(database))
+    asyncio.run(worker_goes_on(database, asyncio.run(support_decides(database))))
