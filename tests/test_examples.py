@@ -12,18 +12,18 @@ EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
 KEY_LINES = {
     "approval.py": [
-        "Paused after 0 steps. ApprovalRequired decided: 2 tool calls wait for a person: refund, refund.",
+        "Paused in step 1. ApprovalRequired decided: 2 tool calls wait for a person: refund, refund.",
         "  call_2: refund(order=18, amount=900) waits for approval",
-        "  40 refunded for order 17\n  Denied: Ada said no: order 18 was never paid",
+        "  40 refunded for order 17\n  Denied by Ada: order 18 was never paid",
         '  [Ada changed the arguments to {"order":19,"amount":230}]\n230 refunded for order 19',
         "Completed after 2 steps.",
-        "denied by Ada; refund ok, edited by Ada",
+        "refund denied by Ada: order 18 was never paid; refund ok, edited by Ada",
     ],
     "crash_and_resume.py": [
         "worker 1 ended with SIGKILL",
         "left behind: in_progress",
         'It is not known whether pay(amount=50, to="Bob") was carried out',
-        "1  pay denied: Ada said no: the bank says: paid 50 to Bob, denied by Ada",
+        "1  pay was cut off, and Ada did not let it run again: the bank says: paid 50 to Bob",
         "Completed after 2 steps.",
     ],
     "quickstart.py": [

@@ -20,10 +20,11 @@ ALLOWED = {
     "values": {"errors"},
     "events": {"errors", "values"},
     "rules": {"errors", "events", "values"},
-    "wire": {"errors", "values", "rules"},
+    "wire": {"errors", "events", "values", "rules"},
     "loop": {"errors", "events", "values", "rules"},
     "stores": {"errors", "values", "rules", "wire", "loop"},
     "sessions": {"errors", "values", "wire", "loop", "stores"},
+    "broadcasting": {"errors", "events", "values", "wire"},
     "testing": {"errors", "events", "values", "rules", "loop", "stores"},
 }
 EXTERNAL = {
@@ -35,6 +36,7 @@ EXTERNAL = {
     "loop": {"msgspec"},
     "stores": {"msgspec", "psycopg", "psycopg_pool"},
     "sessions": {"msgspec"},
+    "broadcasting": {"msgspec", "aiohttp"},
     "testing": {"msgspec"},
 }
 

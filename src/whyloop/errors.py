@@ -30,6 +30,7 @@ a store could not record: then the run ends where it is, and can be resumed from
 
 from __future__ import annotations
 
+from math import ceil
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class SessionRunningError(StoreError):
     def __init__(self, agent_id: str, owner: str, seconds: float) -> None:
         super().__init__(
             f"session {agent_id!r} is being run by {owner}: wait until it has ended, "
-            f"or for {max(0.0, seconds):.0f} s if that process is dead"
+            f"or for {max(1, ceil(seconds))} s if that process is dead"
         )
         self.agent_id = agent_id
         self.owner = owner

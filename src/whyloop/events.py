@@ -118,6 +118,8 @@ class ContinuationEvaluated(AgentEvent, frozen=True):
     @property
     def _what(self) -> str:
         outcome = self.outcome
+        if outcome.pauses:
+            return f"PAUSE ({outcome.resolved_by})"
         if not outcome.should_continue:
             return f"STOP ({outcome.stop_reason})"
         requested = outcome.decision is ContinuationDecision.REQUEST_CONTINUATION
@@ -149,8 +151,14 @@ class AgentStepCompleted(AgentEvent, frozen=True):
 
 
 class AgentStatusChanged(AgentEvent, frozen=True):
+    """The run started, paused or ended; what it ended with is there for whoever heard nothing else."""
+
     previous_status: AgentStatus
     status: AgentStatus
+    stop_reason: StopReason | None = None
+    step_count: int = 0
+    error_message: str | None = None
+    last_response: str | None = None
 
     @property
     def _what(self) -> str:

@@ -247,12 +247,9 @@ def test_a_session_that_somebody_runs(capsys: Capsys, command: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["show", "why"])
-def test_a_session_whose_process_died(capsys: Capsys, command: str) -> None:
+def test_a_session_that_nobody_has_begun_with(capsys: Capsys, command: str) -> None:
     kept("abc")
-    assert (
-        "Nobody runs it: the process that did has ended.\nGo on: whyloop resume abc"
-        in run(capsys, command, "abc")[1]
-    )
+    assert "Nobody has run it yet. Go on: whyloop resume abc" in run(capsys, command, "abc")[1]
 
 
 def test_a_session_in_which_nothing_was_asked(capsys: Capsys) -> None:
@@ -278,7 +275,7 @@ def test_why_it_ended(capsys: Capsys) -> None:
 def test_why_it_waits(capsys: Capsys) -> None:
     out = run(capsys, "why", asked(paying()))[1]
     assert out.startswith(
-        'Paused after 0 steps. ApprovalRequired decided: pay(amount=500, to="Bob") waits for approval.\n'
+        'Paused in step 1. ApprovalRequired decided: pay(amount=500, to="Bob") waits for approval.\n'
     )
     assert "  forbid  ApprovalRequired       pay(" in out
     assert "    whyloop approve " in out

@@ -101,7 +101,7 @@ Then: whyloop resume {agent_id[:8]} --agent {HERE}:paying --store pay.db
 def test_quiet_is_not_silent_about_what_waits(capsys: Capsys) -> None:
     code, _, err = run(capsys, "run", "Pay", "--agent", f"{HERE}:paying", "--store", "whyloop.db", "--quiet")
     assert code == 18
-    assert err.startswith("Paused after 0 steps. ApprovalRequired decided: ")
+    assert err.startswith("Paused in step 1. ApprovalRequired decided: ")
     assert "    whyloop approve " in err
 
 
@@ -183,7 +183,7 @@ def test_the_model_hears_of_a_denial(capsys: Capsys) -> None:
     agent_id = asked(paying())
     run(capsys, "deny", agent_id, "we are broke")
     assert run(capsys, "resume", agent_id, "--agent", f"{HERE}:after_paying", "--quiet")[0] == 0
-    assert "Denied: ada said no: we are broke" in [message.text for message in loaded(agent_id).messages]
+    assert "Denied by ada: we are broke" in [message.text for message in loaded(agent_id).messages]
 
 
 def test_what_is_not_decided_waits_on(capsys: Capsys) -> None:

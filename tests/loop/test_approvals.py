@@ -9,7 +9,7 @@ import pytest
 
 from tests.support import assert_readable, requests_of, scripted
 from whyloop import AgentState, ApprovalRequired, Tool, Verdict, tool
-from whyloop.errors import ApprovalError, ToolDefinitionError
+from whyloop.errors import ApprovalError, ConfigurationError, ToolDefinitionError
 from whyloop.events import AgentExecutionFinished, AgentStatusChanged, AgentStepCompleted, ToolCallStarted
 from whyloop.testing import FakeClock, Reply, assert_stopped, call, calls, capture_events
 
@@ -57,9 +57,7 @@ async def test_a_call_that_needs_approval_pauses_the_execution() -> None:
         {"id": "call_1", "name": "pay", "arguments": {"amount": 500}, "question": said.reason}
     ]
     assert [c.id for c in state.pending_calls] == ["call_1"]
-    assert assert_readable(state).startswith(
-        "Paused after 0 steps. ApprovalRequired decided: pay(amount=500)"
-    )
+    assert assert_readable(state).startswith("Paused in step 1. ApprovalRequired decided: pay(amount=500)")
     assert not [message for message in state.messages if message.is_assistant]
 
 
@@ -83,11 +81,11 @@ async def test_a_denied_call_never_runs_and_the_model_is_told_why() -> None:
     paused = await agent.run("go")
     state = await agent.resume(paused.deny("call_1", "too much", by="ada"))
     assert (state.status, bank.paid) == ("completed", [])
-    assert state.messages[2].text == "Denied: ada said no: too much"
+    assert state.messages[2].text == "Denied by ada: too much"
     run = state.steps[0].tool_calls[0]
     assert (run.success, run.error, run.approvals[0].reason) == (
         False,
-        "denied: ada said no: too much",
+        "denied by ada: too much",
         "too much",
     )
     assert state.steps[0].failures == ()
@@ -305,3 +303,64 @@ def test_a_rule_for_approvals_is_a_word_or_a_plain_function(rule: Any) -> None:
 def test_idempotent_is_a_word() -> None:
     with pytest.raises(ToolDefinitionError, match="idempotent is True or False"):
         Tool(in_time, idempotent="yes")  # type: ignore[arg-type]
+
+
+async def test_a_rule_sees_the_arguments_that_the_model_left_to_the_tool() -> None:
+    bank = Bank(needs_approval=lambda arguments: arguments["to"] == "Bob")
+    state = await scripted(pay(), tools=bank.tools).run("go")
+    assert state.status == "paused"
+    assert "could not be found out" not in state.pending_calls[0].question
+
+
+async def test_an_explanation_shows_how_far_the_step_has_come() -> None:
+    agent = scripted(calls(call("look"), pay(1), pay(2), pay(3)), tools=Bank().tools)
+    paused = await agent.run("go")
+    words = paused.approve("call_2", by="ada").deny("call_3", by="bob").explain()
+    assert "    1  look ok; pay approved by ada; pay denied by bob; pay waits for a person\n" in words
+    assert "What each rule said in the middle of step 1" in words
+    decided = paused.approve("call_2").deny("call_3").approve("call_4")
+    assert decided.explain().startswith("Paused in step 1. All that waited is decided: resume goes on.")
+
+
+async def test_who_decides_is_named_in_words() -> None:
+    paused = await scripted(pay(), tools=Bank().tools).run("go")
+    with pytest.raises(ConfigurationError, match="given in words"):
+        paused.approve("call_1", by=None)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="given in words"):
+        paused.deny("call_1", 5)  # type: ignore[arg-type]
+
+
+async def test_calls_of_one_id_are_told_apart() -> None:
+    bank = Bank()
+    twins = calls(call("pay", {"amount": 1000}, id="c"), call("pay", {"amount": 1}, id="c"))
+    agent = scripted(twins, "done", tools=bank.tools)
+    paused = await agent.run("go")
+    assert [(c.id, c.arguments) for c in paused.pending_calls] == [
+        ("c", {"amount": 1000}),
+        ("c-2", {"amount": 1}),
+    ]
+    state = await agent.resume(paused.approve("c-2").deny("c"))
+    assert bank.paid == [1]
+    assert [m.tool_call_id for m in state.messages if m.is_tool] == ["c", "c-2"]
+
+
+async def test_a_rule_cannot_change_the_call_that_it_is_asked_about() -> None:
+    def meddle(arguments: Mapping[str, Any]) -> bool:
+        arguments["items"].append("meddled")
+        return False
+
+    seen: list[Any] = []
+
+    @tool(needs_approval=meddle)
+    async def buy(items: list[str]) -> str:
+        seen.append(items)
+        return "bought"
+
+    state = await scripted(call("buy", {"items": ["a"]}), "done", tools=[buy]).run("go")
+    assert seen == [["a"]]
+    assert state.messages[1].tool_calls[0].arguments == {"items": ["a"]}
+
+
+async def test_arguments_that_do_not_fit_ask_nobody_whatever_the_rule() -> None:
+    state = await scripted(call("pay", {"amount": "lots"}), tools=Bank(needs_approval=True).tools).run("go")
+    assert (state.status, state.stop_reason) == ("failed", "error")

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
 
 from tests.support import RespondingModel, assert_readable, echo, requests_of, scripted
 from whyloop import (
@@ -19,7 +22,7 @@ from whyloop import (
     ToolCall,
     tool,
 )
-from whyloop.errors import RateLimitError
+from whyloop.errors import ConfigurationError, RateLimitError
 from whyloop.events import AgentEvent, AgentExecutionStarted, AgentStepStarted, ToolCallStarted
 from whyloop.testing import FakeClock, assert_stopped, call, capture_events
 
@@ -247,3 +250,9 @@ async def test_a_run_that_was_taken_up_again_in_the_middle_can_be_stopped() -> N
     state = await agent.final_step(state)
     assert told == [1]
     assert_stopped_by(state, "enough")
+
+
+@pytest.mark.parametrize("reason", [5, None, b"stop"])
+def test_a_reason_is_given_in_words(reason: Any) -> None:
+    with pytest.raises(ConfigurationError, match="given in words"):
+        scripted().request_stop(reason)

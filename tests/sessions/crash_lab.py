@@ -133,7 +133,7 @@ def _history_problems(state: AgentState, summary: Summary, queries: int) -> list
 
 def mortal(store: Store, when: str, number: int) -> None:
     """Let the process die right before or right after the store's so many-th write."""
-    append, writes = store.append, 0
+    append, add_at_once, writes = store.append, store.add_at_once, 0
 
     async def counted(
         agent_id: str, entries: Sequence[str], *, after: int, lease: Lease | None = None, **rest: Any
@@ -147,7 +147,18 @@ def mortal(store: Store, when: str, number: int) -> None:
             die()
         return words
 
+    def counted_at_once(lease: Lease, entry: str, after: int) -> bool:
+        nonlocal writes
+        if (when, writes + 1) == ("before", number):
+            die()
+        done = add_at_once(lease, entry, after)
+        writes += done
+        if (when, writes) == ("after", number):
+            die()
+        return done
+
     store.append = counted  # type: ignore[method-assign]
+    store.add_at_once = counted_at_once  # type: ignore[method-assign]
 
 
 def forked(work: Callable[[], Coroutine[Any, Any, object]]) -> int:

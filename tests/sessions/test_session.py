@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.support import scripted
 from whyloop import Agent, AgentState, Budget, Session, tool
@@ -136,7 +137,7 @@ async def test_the_session_itself_takes_decisions(store: Store) -> None:
     state = await session.resume()
     assert [message.text for message in state.messages if message.is_tool] == [
         "paid 1",
-        "Denied: bob said no: too much",
+        "Denied by bob: too much",
         '[cyd changed the arguments to {"amount":33}]\npaid 33',
     ]
 
@@ -207,8 +208,12 @@ async def test_a_cancelled_run_is_recorded_and_leaves_no_lease(store: Store) -> 
     with pytest.raises(asyncio.CancelledError):
         await running
     state = await store.load(session.agent_id)
-    assert (state.status, state.stop_reason, state.open_step) == ("stopped", "user_requested", None)
+    assert (state.status, state.stop_reason) == ("stopped", "user_requested")
     assert session.state == state
+    # It was cut off like by a crash, so nobody knows what it did.
+    paused = await session.resume()
+    assert paused.pending_calls[0].question.startswith("It is not known whether hang() was carried out")
+    await session.deny("call_1", "nothing happened")
     assert (await session.resume()).status == "completed"
 
 
@@ -271,3 +276,40 @@ async def test_an_empty_session_can_be_read(store: Store) -> None:
     assert state == session.state
     assert not state.messages
     assert AgentState.from_dict(state.to_dict()) == state
+
+
+@pytest.mark.parametrize("agent_id", [5, b"x", "", "a\x00b", "x" * 501, "\ud800", ["a"]])
+async def test_an_id_is_text_that_every_store_can_keep(store: Store, agent_id: Any) -> None:
+    with pytest.raises(ConfigurationError, match="id"):
+        await Session.open(store, agent_with(), agent_id, create=True)
+    with pytest.raises(ConfigurationError, match="id"):
+        await store.add(replace(AgentState(), agent_id=agent_id))
+    assert (await store.sessions()).sessions == ()
+
+
+@pytest.mark.parametrize("arguments", ['{"amount": 1}', [1], 5, None])
+async def test_arguments_that_are_no_dict_are_refused_and_nothing_is_stored(
+    store: Store, arguments: Any
+) -> None:
+    session = await Session.open(store, agent_with(call("pay", {"amount": 5})))
+    state = await session.send("pay")
+    with pytest.raises(ConfigurationError, match="given by name, as a dict"):
+        await session.edit(state.pending_calls[0].id, arguments)
+    assert await store.load(session.agent_id) == state
+
+
+async def test_natural_mistakes_are_named(store: Store) -> None:
+    agent: Any = agent_with("done")
+    anything: Any = "whyloop.db"
+    with pytest.raises(ConfigurationError, match="lives in a store, not in"):
+        await Session.open(anything, agent)
+    with pytest.raises(ConfigurationError, match="needs an Agent"):
+        await Session.open(store, anything)
+    session = await Session.open(store, agent)
+    await session.send("go")
+    with pytest.raises(ConfigurationError, match=r"a grant is a Budget"):
+        await session.resume(grant=anything)
+    with pytest.raises(ConfigurationError, match="given in words"):
+        await store.request_stop(session.agent_id, 5)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="by its number"):
+        await store.fork(session.agent_id, step=anything)

@@ -126,11 +126,21 @@ class SaysWordsOnce(MemoryStore):
         return words
 
 
-class InheritsWords(MemoryStore):
+class ForgetsUnheardWords(MemoryStore):
     async def acquire(self, agent_id: str, owner: str, seconds: float) -> Lease:
-        before = self._sessions[agent_id].held if agent_id in self._sessions else None
         lease = await super().acquire(agent_id, owner, seconds)
-        self._session(agent_id).held_with(lease).words = before.words if before else None
+        self._session(agent_id).held_with(lease).words = None
+        return lease
+
+
+class KeepsWordsThatWereHeard(MemoryStore):
+    async def release(self, lease: Lease) -> str | None:
+        self._heard = await super().release(lease)
+        return self._heard
+
+    async def acquire(self, agent_id: str, owner: str, seconds: float) -> Lease:
+        lease = await super().acquire(agent_id, owner, seconds)
+        self._session(agent_id).held_with(lease).words = getattr(self, "_heard", None)
         return lease
 
 

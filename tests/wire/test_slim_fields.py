@@ -85,7 +85,7 @@ def test_no_field_of_a_value_is_forgotten() -> None:
     said = replace(Message.assistant("x", [ToolCall("c", "echo", {"a": 1})]), extras={"p": {"q": 1}})
     result = Message.tool("no", tool_call_id="c", tool_name="echo")
     # One call is done; the other waits. Neither could be both, so each field is in one of them.
-    done = OpenCall(True, None, (approval,), {"a": 2}, ToolResult("x", "no", failure), 7)
+    done = OpenCall(True, None, (approval,), {"a": 2}, ToolResult("x", "no", failure), 7, True)
     open_step = OpenStep(
         number=2,
         started_at=at(2),
@@ -98,6 +98,7 @@ def test_no_field_of_a_value_is_forgotten() -> None:
         usage=usage,
         source=step.source,
         seconds=8,
+        counted=7,
     )
     pause = replace(outcome, decision=ContinuationDecision.FORBID_CONTINUATION, stop_reason=None)
     state = AgentState(

@@ -32,7 +32,7 @@ def till(paid: list[str]) -> Tool:
     """A tool that pays once a person agrees, and notes what it paid."""
 
     @tool(needs_approval=True)
-    async def pay(amount: int, to: str) -> str:
+    async def pay(amount: int, to: str, password: str = "") -> str:
         paid.append(f"{amount} to {to}")
         return "paid"
 

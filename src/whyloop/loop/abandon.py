@@ -11,7 +11,7 @@ from whyloop.values.state import AgentState
 from whyloop.values.tool_result import ToolResult
 
 ANOTHER_QUERY = "Another question was asked before this one was at its end"
-UNKNOWN = "It is not known whether this was carried out: the process that ran it ended before it could tell"
+UNKNOWN = "It is not known whether this was carried out: it was cut off before it could tell"
 
 
 def abandoned(kit: Kit, state: AgentState, now: datetime) -> AgentState:

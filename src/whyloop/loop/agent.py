@@ -151,13 +151,18 @@ class Agent:
 
     def restart(self, state: AgentState, *, grant: Budget | None = None) -> AgentState:
         """The state from which an execution goes on; refused where there is nothing left to do."""
+        if grant is not None and not isinstance(grant, Budget):
+            raise ConfigurationError(f"a grant is a Budget, such as Budget(steps=10), and not {grant!r}")
         if state.status is AgentStatus.COMPLETED:
             raise NotResumableError(
-                "this execution is completed, so there is nothing to resume: "
-                "ask the next question with run(text, state=state)"
+                "this execution is completed, so there is nothing to resume: ask the next question, "
+                "with run(text, state=state) or, of a session, send(text)"
             )
         if not state.messages:
-            raise NotResumableError("this session has no query yet: start with run(text, state=state)")
+            raise NotResumableError(
+                "this session has no query yet: ask one, with run(text, state=state) or, of a session, "
+                "send(text)"
+            )
         return state.resumed(self._kit.world.now(), grant)
 
     def has_next_step(self, state: AgentState) -> bool:
@@ -177,8 +182,8 @@ class Agent:
             if execution.failures.consecutive or execution.step_count % STEPS_A_TURN == STEPS_A_TURN - 1:
                 state = await waited(kit, state)
             execution = state.execution
-            special = kit.stops.words or execution.resumes or execution.backoff_seconds
-            if special and must_end(kit, state):
+            may_end = kit.stops.words or execution.resumes or execution.backoff_seconds
+            if may_end and must_end(kit, state):
                 state = await end_now(kit, state)
             else:
                 state = await take_step(kit, state)

@@ -31,12 +31,15 @@ class Draft:
     failures: tuple[Failure, ...] = ()
     unrun: str | None = None
     interrupted: str | None = None
+    resumable: bool = False
 
     def __init__(self, kit: Kit, state: AgentState, now: datetime) -> None:
         self._kit = kit
         self._state = state
         self._taken_up_at = now
+        self._stopwatch = kit.world.monotonic()
         self.open = step = state.open_step
+        self._before = step.seconds if step else 0.0
         self.ran: dict[int, Ran] = {}
         self.cut: dict[int, float] = {}
         if step is None:
@@ -84,9 +87,11 @@ class Draft:
         return self.open
 
     @property
-    def waits(self) -> bool:
-        """True if a call waits for a person."""
-        return self.open is not None and bool(self.open.pending)
+    def stays_open(self) -> bool:
+        """True if a call waits for a person, or was cut off in a way that it can be gone on with."""
+        if self.open is None:
+            return False
+        return bool(self.open.pending) or (self.resumable and bool(self.cut))
 
     def opened(self, calls: tuple[OpenCall, ...]) -> OpenStep:
         """The step as it stands before its calls are run."""
@@ -100,6 +105,7 @@ class Draft:
             response.finish_reason,
             response.usage,
             response.source,
+            max(0.0, self._kit.world.monotonic() - self._stopwatch),
         )
 
     def keep(self, index: int) -> None:
@@ -111,9 +117,9 @@ class Draft:
     def left(self, state: AgentState, now: datetime, seconds: float) -> AgentState:
         """The state in which the step is left, with all that could be done without a person's word."""
         for index, call in enumerate(self.step.calls):
-            if call.started and not call.is_done:
+            if call.started and not call.is_done and not (self.resumable and index in self.cut):
                 self.keep(index)
-        taken = self.step.seconds + max(0.0, seconds)
+        taken = self._before + max(0.0, seconds)
         return state.with_open_step(replace(self.step, seconds=taken), now)
 
     # A step that is at its end
@@ -125,7 +131,7 @@ class Draft:
         calls = response.tool_calls if response else ()
         messages: list[Message] = []
         if opened is not None:
-            seconds += opened.seconds
+            seconds += self._before
             messages.append(opened.message)
         elif response is not None:
             messages.append(_message(response))
@@ -161,6 +167,8 @@ class Draft:
         if index in self.ran:
             return self.ran[index]
         words = self.unrun or self.interrupted or "it was not run"
+        if index in self.cut:
+            words = f"{words}. It is not known whether it was carried out"
         return ToolResult(f"Not completed: {words}", f"not completed: {words}"), self.cut.get(index, 0.0)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any
 
 import msgspec
@@ -15,7 +16,7 @@ from whyloop.loop.run_tools import run_call, together
 from whyloop.rules.classify import words_of
 from whyloop.values.messages import ToolCall
 from whyloop.values.open_step import OpenCall, OpenStep
-from whyloop.values.state import AgentState
+from whyloop.values.state import SOMEBODY, AgentState
 from whyloop.values.text import shortened
 
 _STARTED = OpenCall(started=True)
@@ -28,6 +29,10 @@ async def run_open(kit: Kit, emit: Emitter, state: AgentState, draft: Draft) -> 
     running = [index for index, call in enumerate(step.calls) if call.started and not call.is_done]
     if running and kit.journal is not None:
         await kit.journal.record(state.with_open_step(step))
+        # Whoever asked for a stop until now does not want the tools to run.
+        draft.unrun = kit.stops.words.get(state.execution.id)
+        if draft.unrun is not None:
+            return
     if len(running) == 1:
         await _run(kit, emit, state, draft, running[0])
     elif running:
@@ -40,7 +45,8 @@ async def _run(kit: Kit, emit: Emitter, state: AgentState, draft: Draft, index: 
     arguments = step.calls[index].arguments
     if arguments is not None:
         result, duration = draft.ran[index]
-        by = step.calls[index].approvals[-1].by
+        edits = [said.by for said in step.calls[index].approvals if said.arguments is not None]
+        by = edits[-1] if edits else SOMEBODY
         # The model would not know what its result is the result of.
         told = f"[{by} changed the arguments to {_json(arguments)}]\n{result.content}"
         draft.ran[index] = replace(result, content=told), duration
@@ -67,15 +73,17 @@ def _question(kit: Kit, call: ToolCall) -> str | None:
     tool = kit.tools.get(call.name)
     if tool is None or tool.needs_approval is False or isinstance(call.arguments, str):
         return None
-    if tool.needs_approval is not True:
-        try:
-            if not tool.needs_approval(tool.arguments.parse(call.arguments)):
-                return None
-        except msgspec.ValidationError:
-            return None  # It will not run with these arguments, and the model is told.
-        except Exception as error:
-            words = f"whether it needs approval could not be found out: {words_of(error)}"
-            return f"{_spelled(call)} waits for approval: {words}"
+    try:
+        # A copy, so that no rule can change what will be run.
+        arguments = tool.arguments.complete(deepcopy(call.arguments))
+    except Exception:
+        return None  # It will not run with these arguments, and the model is told.
+    try:
+        if tool.needs_approval is not True and not tool.needs_approval(arguments):
+            return None
+    except Exception as error:
+        words = f"whether it needs approval could not be found out: {words_of(error)}"
+        return f"{_spelled(call)} waits for approval: {words}"
     return f"{_spelled(call)} waits for approval"
 
 
@@ -90,15 +98,15 @@ def _gone_on_with(kit: Kit, step: OpenStep) -> OpenStep:
         tool = kit.tools.get(asked.name)
         if call.is_done or call.is_waiting:
             calls.append(call)
-        elif not call.started or tool is None or tool.idempotent:
+        elif not call.started or (tool is not None and tool.idempotent):
             calls.append(replace(call, started=True))
         else:
             words = (
-                f"It is not known whether {_spelled(asked, call.arguments)} was carried out: the process "
-                "that ran it ended before it could tell. Find out, then approve to run it again, or deny "
-                "and say what became of it"
+                f"It is not known whether {_spelled(asked, call.arguments)} was carried out: it was cut off "
+                "before it could tell. Find out, then approve to run it again, or deny and say what became "
+                "of it, for the model to know"
             )
-            calls.append(replace(call, started=False, question=words))
+            calls.append(replace(call, started=False, uncertain=True, question=words))
     return replace(step, calls=tuple(calls))
 
 

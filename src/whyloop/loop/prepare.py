@@ -32,7 +32,8 @@ async def taken_up(kit: Kit, state: AgentState) -> AgentState:
         resumed = state.execution.resumes > 0
         query = state.messages[-1] if state.messages and not resumed else None
         emit(AgentExecutionStarted, now, query, resumed)
-        emit(AgentStatusChanged, now, before, _IN_PROGRESS)
+        count = state.execution.step_count
+        emit(AgentStatusChanged, now, before, _IN_PROGRESS, None, count, None, None)
     return state
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import isfinite
 
 from msgspec.structs import replace
@@ -24,7 +24,7 @@ def readable(response: ModelResponse) -> ModelResponse:
             and type(response.finish_reason) is FinishReason
             and type(response.tool_calls) is tuple
             and type(response.extras) is dict
-            and (response.source is None or type(response.source) is ModelSource)
+            and response.source is None
             and (usage.input | usage.output | usage.cached | usage.reasoning) >= 0
         ):
             if response.text and response.tool_calls:
@@ -33,7 +33,8 @@ def readable(response: ModelResponse) -> ModelResponse:
                 if not (call.name.isascii() and call.id.isascii()) or type(call.arguments) is not dict:
                     break
             else:
-                return response
+                if len(response.tool_calls) < 2 or _are_apart(response.tool_calls):
+                    return response
         return _repaired(response)
     except (AttributeError, TypeError):
         return _repaired(response)  # Something in it is not what it should be; there it is named.
@@ -46,7 +47,7 @@ def _repaired(response: ModelResponse) -> ModelResponse:
         raise ResponseValidationError(f"the model's usage is {shortened(repr(response.usage), 80)}")
     word = response.finish_reason
     known = word in list(FinishReason)
-    calls = tuple([_call(call) for call in response.tool_calls])
+    calls = _told_apart([_call(call) for call in response.tool_calls])
     return replace(
         response,
         # Whatever the model is: arguments are no language, and are not kept as text.
@@ -55,7 +56,7 @@ def _repaired(response: ModelResponse) -> ModelResponse:
         tool_calls=calls,
         finish_reason=FinishReason(word) if known else FinishReason.OTHER,
         extras=response.extras if isinstance(response.extras, dict) else {},
-        source=response.source if isinstance(response.source, ModelSource) else None,
+        source=_source(response.source),
     )
 
 
@@ -74,4 +75,45 @@ def _call(call: object) -> ToolCall:
     arguments = call.arguments
     if not isinstance(arguments, Mapping | str):
         raise ResponseValidationError(f"the arguments for {call.name} are {shortened(repr(arguments), 80)}")
+    if not isinstance(arguments, str):
+        arguments = dict(arguments)
     return ToolCall(clean(call.id), clean(call.name), arguments)
+
+
+def _are_apart(calls: Sequence[ToolCall]) -> bool:
+    return len({call.id for call in calls}) == len(calls)
+
+
+def _told_apart(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
+    """The calls with an id each, since results and decisions go by it."""
+    if _are_apart(calls):
+        return tuple(calls)
+    taken: set[str] = set()
+    apart = []
+    for call in calls:
+        own, number = call.id, 1
+        while own in taken:
+            number += 1
+            own = f"{call.id}-{number}"
+        taken.add(own)
+        apart.append(call if own == call.id else replace(call, id=own))
+    return tuple(apart)
+
+
+def _source(source: object) -> ModelSource | None:
+    """Where the answer came from, as far as it is said in words."""
+    if not isinstance(source, ModelSource):
+        return None
+    model, answer, word = (
+        text if isinstance(text, str) else None
+        for text in (source.model, source.response_id, source.finish_word)
+    )
+    notes = source.notes if isinstance(source.notes, tuple) else ()
+    words = tuple(note for note in notes if isinstance(note, str))
+    same = (model, answer, word, words) == (
+        source.model,
+        source.response_id,
+        source.finish_word,
+        source.notes,
+    )
+    return source if same else ModelSource(model, answer, word, words)

@@ -44,6 +44,9 @@ async def settle(
     previous, state = state.status, state.with_continuation_outcome(outcome)
     if kit.journal is not None:
         await kit.journal.record(state)  # Whoever hears of it can read it.
+        unheard = state.execution.stop_request is None and state.execution.id in kit.stops.words
+        if outcome.pauses and unheard:
+            return await settle(kit, emit, state, now, step)  # Somebody asked for a stop meanwhile.
     emit(ContinuationEvaluated, now, outcome)
     if step is not None:
         emit(
@@ -57,10 +60,12 @@ async def settle(
             outcome,
         )
     if not outcome.should_continue:
-        emit(AgentStatusChanged, now, previous, state.status)
-    if outcome.stop_reason is not None:
-        if state.status is AgentStatus.FAILED:
-            words = outcome.resolving_evaluation
-            emit(AgentExecutionFailed, now, words.reason if words else "", outcome.stop_reason)
-        emit(AgentExecutionFinished, now, state.status, outcome.stop_reason)
+        said = outcome.resolving_evaluation
+        error = (said.reason if said else "") if state.status is AgentStatus.FAILED else None
+        count, last = state.execution.step_count, state.last_response or None
+        emit(AgentStatusChanged, now, previous, state.status, outcome.stop_reason, count, error, last)
+        if outcome.stop_reason is not None:
+            if error is not None:
+                emit(AgentExecutionFailed, now, error, outcome.stop_reason)
+            emit(AgentExecutionFinished, now, state.status, outcome.stop_reason)
     return state

@@ -114,9 +114,12 @@ async def run_tool(kit: Kit, call: ToolCall, context: ToolContext) -> ToolResult
 
 def _textual(result: ToolResult) -> ToolResult:
     """A hook's result as the text that a message holds."""
-    return (
-        result if isinstance(result.content, str) else replace(result, content=encoded(result.content, None))
-    )
+    content: object = result.content
+    error: object = result.error
+    if isinstance(content, str) and isinstance(error, str | None):
+        return result
+    words = error if isinstance(error, str | None) else encoded(error, None)
+    return replace(result, content=encoded(content, None), error=words)
 
 
 def _failed(failure: Failure) -> ToolResult:

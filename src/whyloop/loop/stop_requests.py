@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
+from whyloop.errors import ConfigurationError
 from whyloop.values.state import AgentState
+from whyloop.values.text import clean
 
 
 class StopRequests:
@@ -30,6 +32,9 @@ class StopRequests:
 
     def ask(self, reason: str, agent_id: str | None = None) -> int:
         """Ask every execution, or that of one session, to stop; returns how many were asked."""
+        if not isinstance(reason, str):
+            raise ConfigurationError(f"the reason to stop is given in words, not as {reason!r}")
+        reason = clean(reason)
         asked = [key for key, session in list(self.listening.items()) if agent_id in (None, session)]
         for execution_id in asked:
             self.words[execution_id] = reason

@@ -50,11 +50,13 @@ async def take_step(kit: Kit, state: AgentState) -> AgentState:
         stopwatch = min(stopwatch, world.monotonic() - draft.time_given)
     except (asyncio.CancelledError, KeyboardInterrupt) as error:
         draft.interrupted, cancelled = CANCELLED, error
+        # What a deploy cuts off is like a crash: whoever goes on will find the calls as they were.
+        draft.resumable = kit.journal is not None
         state = state.with_stop_request(CANCELLED)
     now, seconds = world.now(), world.monotonic() - stopwatch
     if draft.cut:
         _tell_unfinished(emit, now, draft)
-    if draft.waits:
+    if draft.stays_open:
         state = await settle(kit, emit, draft.left(state, now, seconds), now)
     else:
         state = await record_step(kit, emit, state, *draft.finished(state, now, seconds))

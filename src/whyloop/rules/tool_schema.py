@@ -40,6 +40,7 @@ class Arguments:
         except Exception as error:
             raise ToolDefinitionError(f"tool {name!r}: no JSON schema for its signature: {error}") from error
         self._optional = [field[0] for field in fields if len(field) == 3]
+        self._defaults = {name: parameters[name].default for name in self._optional}
 
     def parse(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments as Python values; a `msgspec.ValidationError` if they do not fit."""
@@ -48,6 +49,10 @@ class Arguments:
             if values[name] is UNSET:
                 del values[name]
         return values
+
+    def complete(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments as the function will see them: also those that it has by default."""
+        return {**self._defaults, **self.parse(arguments)}
 
 
 def signature_of(function: Callable[..., Any], name: str) -> inspect.Signature:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from types import TracebackType
+from typing import Protocol
 
 from whyloop.errors import LeaseLostError, SessionNotFoundError, StoreError
 from whyloop.stores.records import Lease
@@ -16,6 +17,12 @@ BEATS_A_LEASE = 3
 _log = logging.getLogger("whyloop")
 
 
+class HasReleased(Protocol):
+    """Whether the lease was given back, or is being given back at this moment."""
+
+    released: bool
+
+
 class Heartbeat:
     """Renews a lease three times in the time that it lasts, and hears of requests to stop.
 
@@ -23,7 +30,10 @@ class Heartbeat:
     could be recorded any more.
     """
 
-    def __init__(self, store: Store, lease: Lease, on_stop_request: Callable[[str], object]) -> None:
+    def __init__(
+        self, store: Store, lease: Lease, on_stop_request: Callable[[str], object], journal: HasReleased
+    ) -> None:
+        self._journal = journal
         self._store = store
         self._lease = lease
         self._on_stop_request = on_stop_request
@@ -42,10 +52,16 @@ class Heartbeat:
         if self._renewing is not None:
             self._renewing.cancel()
             await asyncio.wait([self._renewing])
-        if self._lost is not None and isinstance(error, asyncio.CancelledError):
+        if self._lost is not None:
             if self._runner is not None:
                 self._runner.uncancel()
-            raise self._lost from None
+            if isinstance(error, asyncio.CancelledError):
+                raise self._lost from None
+
+    @property
+    def is_still(self) -> bool:
+        """True once nothing will be renewed any more."""
+        return self._timer.cancelled() and (self._renewing is None or self._renewing.done())
 
     def _wait(self) -> None:
         self._timer = self._loop.call_later(self._lease.seconds / BEATS_A_LEASE, self._beat)
@@ -59,10 +75,12 @@ class Heartbeat:
             if words is not None:
                 self._on_stop_request(words)
         except (LeaseLostError, SessionNotFoundError) as error:
+            if self._journal.released:
+                return
             self._lost = error
             if self._runner is not None:
                 self._runner.cancel()
             return
-        except StoreError as error:
+        except Exception as error:
             _log.warning("the lease of session %s could not be renewed: %s", self._lease.agent_id, error)
         self._wait()

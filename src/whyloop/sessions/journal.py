@@ -8,14 +8,14 @@ from typing import Any
 
 from whyloop.stores.records import Lease, summary_of
 from whyloop.stores.store import Store
-from whyloop.values.state import AgentState, AgentStatus
+from whyloop.values.state import AgentState
 from whyloop.wire.journal import entry_between
 
 
 class SessionJournal:
     """Writes what changes to the store, entry after entry, as long as it holds the session's lease.
 
-    The entry that ends the run, or pauses it, gives the lease back.
+    The entry that ends the run gives the lease back.
     """
 
     def __init__(
@@ -33,42 +33,48 @@ class SessionJournal:
         self._lease = lease
         self._on_stop_request = on_stop_request
         self._one_by_one = asyncio.Lock()
+        self._waiting = 0
 
     async def record(self, state: AgentState) -> None:
-        if self._recorded_at_once(state):
-            return
-        async with self._one_by_one:
-            work = self._append(state)
-            await (work if self._store.inline else _to_its_end(work))
+        if self._waiting or not self._recorded_at_once(state):
+            self._waiting += 1
+            try:
+                async with self._one_by_one:
+                    work = self._append(state)
+                    await (work if self._store.inline else _to_its_end(work))
+            finally:
+                self._waiting -= 1
 
     def _recorded_at_once(self, state: AgentState) -> bool:
         """Nearly every entry is one that a store can add without ado; False if this one was not."""
-        before = self.state
-        if state.status is not before.status or state.metadata is not before.metadata:
+        if self._is_listed_otherwise(state) or not self._store.adds_at_once:
             return False
-        if self._one_by_one.locked():
-            return False
-        if not self._store.add_at_once(self._lease, entry_between(before, state), self.version):
+        if not self._store.add_at_once(self._lease, entry_between(self.state, state), self.version):
             return False
         self.state = state
         self.version += 1
         return True
 
+    def _is_listed_otherwise(self, state: AgentState) -> bool:
+        return state.status is not self.state.status or state.metadata is not self.state.metadata
+
     async def _append(self, state: AgentState) -> None:
-        before = self.state
-        listed_otherwise = state.status is not before.status or state.metadata is not before.metadata
-        ends = state.status.has_ended or state.status is AgentStatus.PAUSED
-        words = await self._store.append(
-            state.agent_id,
-            [entry_between(before, state)],
-            after=self.version,
-            lease=self._lease,
-            summary=summary_of(state) if listed_otherwise else None,
-            release=ends,
-        )
+        # One that is paused keeps it for a moment: somebody may just have asked for a stop.
+        self.released = state.status.has_ended  # A heartbeat that finds the lease gone knows why.
+        try:
+            words = await self._store.append(
+                state.agent_id,
+                [entry_between(self.state, state)],
+                after=self.version,
+                lease=self._lease,
+                summary=summary_of(state) if self._is_listed_otherwise(state) else None,
+                release=self.released,
+            )
+        except BaseException:
+            self.released = False
+            raise
         self.state = state
         self.version += 1
-        self.released = ends
         if words is not None:
             self._on_stop_request(words)
 

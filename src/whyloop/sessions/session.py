@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
+import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 
-from whyloop.errors import ConfigurationError, SessionNotFoundError, StoreError
+from whyloop.errors import ConfigurationError, SessionExistsError, SessionNotFoundError, StoreError
 from whyloop.loop.agent import Agent, Query
 from whyloop.sessions.heartbeat import Heartbeat
 from whyloop.sessions.journal import SessionJournal
+from whyloop.stores.records import Lease, checked_id
 from whyloop.stores.store import Store
 from whyloop.values.budget import Budget
 from whyloop.values.ids import new_id
 from whyloop.values.messages import Message
-from whyloop.values.state import SOMEBODY, AgentState
+from whyloop.values.state import SOMEBODY, AgentState, AgentStatus
+from whyloop.values.text import shortened
 from whyloop.wire.journal import entries_of, folded
 
 LEASE_SECONDS = 30.0
@@ -56,21 +60,30 @@ class Session:
         With `create`, an id that the store does not know becomes a new session too; `metadata` is
         what a new session starts with. `owner` is the name by which others are told who runs it.
         """
+        if not isinstance(store, Store):
+            raise ConfigurationError(
+                f"a session lives in a store, not in {shortened(repr(store), 80)}: open one with "
+                'SqliteStore("whyloop.db") or open_store()'
+            )
+        if not isinstance(agent, Agent):
+            raise ConfigurationError(f"a session needs an Agent to run it, not {shortened(repr(agent), 80)}")
+        if agent_id is not None:
+            checked_id(agent_id)
         if not lease_seconds > 0:
             raise ConfigurationError(f"lease_seconds is greater than zero, not {lease_seconds!r}")
         owner = owner or f"{socket.gethostname()}:{os.getpid()}:{new_id()[:8]}"
-        if agent_id is not None:
+        if agent_id is None or (create and not await _is_there(store, agent_id)):
+            state = agent.new_session(agent_id, metadata)
             try:
-                stored = await store.read(agent_id)
-            except SessionNotFoundError:
-                if not create:
+                await store.add(state)
+                return cls(store, agent, state, 1, owner, lease_seconds)
+            except SessionExistsError:
+                if agent_id is None or not create:
                     raise
-            else:
-                state = folded(agent_id, entries_of(stored.entries))
-                return cls(store, agent, state, stored.summary.version, owner, lease_seconds)
-        state = agent.new_session(agent_id, metadata)
-        await store.add(state)
-        return cls(store, agent, state, 1, owner, lease_seconds)
+        # Another process may have created it at this very moment.
+        stored = await store.read(state.agent_id if agent_id is None else agent_id)
+        state = folded(stored.summary.agent_id, entries_of(stored.entries))
+        return cls(store, agent, state, stored.summary.version, owner, lease_seconds)
 
     # What it is
 
@@ -93,14 +106,16 @@ class Session:
 
     async def refresh(self) -> AgentState:
         """The session as it is in the store now, whoever has gone on with it."""
-        stored = await self.store.read(self.agent_id, after=self._version)
-        if stored.summary.version < self._version:  # Deleted, and created again under its id.
-            self._version = 0
+        base, version = self._state, self._version
+        stored = await self.store.read(self.agent_id, after=version)
+        if stored.summary.version < version or stored.summary.started_at != base.state_info.started_at:
+            # It was deleted, and created again under its id.
             stored = await self.store.read(self.agent_id)
-        if stored.entries:
-            base = self._state if self._version else None
-            self._state = folded(self.agent_id, entries_of(stored.entries), base)
-            self._version = stored.summary.version
+            state = folded(self.agent_id, entries_of(stored.entries))
+        else:
+            state = folded(self.agent_id, entries_of(stored.entries), base) if stored.entries else base
+        if self._version == version:  # Unless it has moved on meanwhile.
+            self._state, self._version = state, stored.summary.version
         return self._state
 
     # What can be done with it
@@ -139,19 +154,47 @@ class Session:
     @asynccontextmanager
     async def _run(self) -> AsyncIterator[Agent]:
         """The agent, writing to this session's journal for as long as this process holds its lease."""
-        lease = await self.store.acquire(self.agent_id, self.owner, self._lease_seconds)
+        lease = await self._acquired()
         journal: SessionJournal | None = None
         try:
             state = await self.refresh()
             journal = SessionJournal(self.store, lease, state, self._version, self._stop)
-            async with Heartbeat(self.store, lease, self._stop):
+            async with Heartbeat(self.store, lease, self._stop, journal):
                 yield self.agent.journaled(journal)
         finally:
             if journal is not None:
                 self._state, self._version = journal.state, journal.version
             if journal is None or not journal.released:
                 with suppress(StoreError):  # A lease that cannot be given back lapses.
-                    await self.store.release(lease)
+                    await self._give_back(lease)
+
+    async def _acquired(self) -> Lease:
+        """The lease; a cancellation meanwhile leaves none behind, which nobody could use."""
+        work = self.store.acquire(self.agent_id, self.owner, self._lease_seconds)
+        if self.store.inline:
+            return await work
+        acquiring = asyncio.ensure_future(work)
+        try:
+            return await asyncio.shield(acquiring)
+        except asyncio.CancelledError:
+            with suppress(StoreError):
+                await self.store.release(await acquiring)
+            raise
+
+    async def _give_back(self, lease: Lease) -> None:
+        words = await self.store.release(lease)
+        if words is not None and self._state.status is AgentStatus.PAUSED:
+            # Somebody asked for a stop when it was too late for the run, and not for the session.
+            await self.store.request_stop(self.agent_id, words)
+            await self.refresh()
 
     def _stop(self, words: str) -> None:
         self.agent.request_stop(words, agent_id=self.agent_id)
+
+
+async def _is_there(store: Store, agent_id: str) -> bool:
+    try:
+        await store.read(agent_id, after=sys.maxsize)
+    except SessionNotFoundError:
+        return False
+    return True

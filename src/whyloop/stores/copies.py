@@ -9,9 +9,10 @@ import msgspec
 from msgspec.structs import replace
 
 from whyloop.errors import ConfigurationError, SnapshotError
-from whyloop.stores.records import Stored
+from whyloop.stores.records import Stored, checked_id
 from whyloop.values.ids import new_id
-from whyloop.values.state import AgentState
+from whyloop.values.open_step import OpenStep
+from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.text import counted
 from whyloop.values.times import utc_now
 from whyloop.wire.journal import Entry, entries_of, entry_between, folded
@@ -29,13 +30,28 @@ def forked(
     kept = len(entries) if step is None else _entries_up_to(step, entries)
     state = folded(new_agent_id, entries[:kept])
     now = utc_now()
+    # Nobody runs it yet, so it has not been cut off either.
+    status = AgentStatus.PENDING if state.status is AgentStatus.IN_PROGRESS else state.status
     branch = replace(
         state.with_metadata(forked_from={"agent_id": agent_id, "step": state.step_count}),
+        status=status,
         state_info=replace(state.state_info, started_at=now, updated_at=now),
+        open_step=state.open_step and _undecided(state.open_step),
         # Its calls are not those of the session that it came from, whatever their numbers.
         execution=replace(state.execution, id=new_id()),
     )
     return branch, [*texts[:kept], entry_between(state, branch)]
+
+
+def _undecided(step: OpenStep) -> OpenStep:
+    """The step with every decision taken back that was not carried out: it was about another session."""
+    calls = [
+        replace(call, question=call.approvals[-1].question, approvals=(), arguments=None)
+        if call.approvals and not (call.is_done or call.is_waiting)
+        else call
+        for call in step.calls
+    ]
+    return replace(step, calls=tuple(calls))
 
 
 def _entries_up_to(step: int, entries: Sequence[Entry]) -> int:
@@ -73,10 +89,14 @@ def imported(lines: Iterable[str]) -> Iterator[tuple[AgentState, list[str]]]:
     for number, line in numbered:
         named = _object(number, line)
         agent_id, count = named.get("session"), named.get("entries")
-        if not isinstance(agent_id, str) or not agent_id or not isinstance(count, int):
+        if not isinstance(agent_id, str) or not isinstance(count, int):
             raise SnapshotError(
                 "a session was expected here, with its id and the number of its entries", f"line {number}"
             )
+        try:
+            checked_id(agent_id)
+        except ConfigurationError as error:
+            raise SnapshotError(str(error), f"line {number}") from None
         texts: list[str] = []
         for _ in range(count):
             at, text = next(numbered, (number, ""))

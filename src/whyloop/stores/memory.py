@@ -81,7 +81,8 @@ class MemoryStore(Store):
             session, now = self._session(agent_id), self._clock.now()
             session.must_be_free(now)
             lease = Lease(agent_id, owner, next(self._tokens), seconds)
-            session.held = _Held(lease, now + timedelta(seconds=seconds))
+            unheard = session.held.words if session.held else None
+            session.held = _Held(lease, now + timedelta(seconds=seconds), unheard)
             return lease
 
     async def renew(self, lease: Lease) -> str | None:
@@ -90,11 +91,13 @@ class MemoryStore(Store):
             held.until = self._clock.now() + timedelta(seconds=lease.seconds)
             return held.words
 
-    async def release(self, lease: Lease) -> None:
+    async def release(self, lease: Lease) -> str | None:
         with self._lock:
             session = self._sessions.get(lease.agent_id)
-            if session is not None and session.held is not None and session.held.lease == lease:
-                session.held = None
+            if session is None or session.held is None or session.held.lease != lease:
+                return None
+            words, session.held = session.held.words, None
+            return words
 
     async def ask_to_stop(self, agent_id: str, reason: str) -> bool:
         with self._lock:

@@ -18,10 +18,23 @@ from whyloop.errors import (
     SessionRunningError,
 )
 from whyloop.stores.cursor import cursor_of
+from whyloop.stores.labels import Start, starts
 from whyloop.stores.postgres_connections import Connections
-from whyloop.stores.postgres_statements import Statements, known_id, listing, read, summary_in, written
+from whyloop.stores.postgres_statements import (
+    Statements,
+    bounds,
+    known_id,
+    listing,
+    places,
+    read,
+    summary_in,
+    written,
+)
 from whyloop.stores.records import Lease, Page, SessionFilter, Stored, Summary, Watch
 from whyloop.stores.store import Store
+
+# Finding out what is rare must not take longer than finding it: so many rows of each are counted.
+COUNTED = 1_000
 
 
 class PostgresStore(Store):
@@ -104,9 +117,10 @@ class PostgresStore(Store):
         answer = await self._ask(self._statements.renew, lease.agent_id, {"token": lease.token})
         return answer.words
 
-    async def release(self, lease: Lease) -> None:
+    async def release(self, lease: Lease) -> str | None:
         given = {"agent_id": known_id(lease.agent_id), "token": lease.token}
-        await self._connections.fetch(self._statements.release, given)
+        ((words,),) = await self._connections.fetch(self._statements.release, given)
+        return None if words is None else read(words)
 
     async def ask_to_stop(self, agent_id: str, reason: str) -> bool:
         answer = await self._ask(self._statements.ask_to_stop, agent_id, {"reason": written(reason)})
@@ -115,11 +129,22 @@ class PostgresStore(Store):
     async def find(self, wanted: SessionFilter, *, limit: int, after: str | None) -> Page:
         if limit < 1:
             raise ConfigurationError(f"a page shows one session or more, so its limit cannot be {limit}")
-        statement, given = self._statements.page(wanted, limit + 1, after)
-        # Never prepared: which index is best depends on what is looked for.
-        rows = await self._connections.fetch(statement, {**given, "moment": self._moment()}, prepare=False)
+        within = bounds(wanted, after)
+        given = {**within, **places(await self._beginnings(wanted, within)), "limit": limit + 1}
+        given["moment"] = self._moment()
+        # Never prepared: a plan that was made when the tables were small would be kept when they are not.
+        rows = await self._connections.fetch(self._statements.page, given, prepare=False)
         sessions = tuple(summary_in(row) for row in rows[:limit])
         return Page(sessions, cursor_of(sessions[-1]) if len(rows) > limit else None)
+
+    async def _beginnings(self, wanted: SessionFilter, within: Mapping[str, Any]) -> list[Start]:
+        """The places of the index that together hold all that is wanted; where to choose, the rarest."""
+        choices = list(starts(wanted))
+        asked = [start.number for some in choices for start in some if len(some) > 1]
+        given = {**within, "labels": asked, "limit": COUNTED}
+        rows = await self._connections.fetch(self._statements.counts, given, prepare=False) if asked else []
+        found: dict[int, int] = dict(rows)
+        return [min(some, key=lambda start: found.get(start.number, 0)) for some in choices]
 
     async def delete(self, agent_id: str) -> None:
         await self._ask(self._statements.delete, agent_id, {})

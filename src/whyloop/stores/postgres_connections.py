@@ -24,14 +24,41 @@ from whyloop.stores.postgres_migrations import migrate
 Row = tuple[Any, ...]
 
 # What a connection is to be like, whatever the server's defaults are: entries are durable on
-# return, each statement sees what was committed before it, and times come in UTC.
+# return, each statement sees what was committed before it, and times come in UTC. No statement of
+# ours has to read a whole table: one that did while it was small would go on when it is not, since
+# the plan is kept.
 CONFIGURE = """
 SELECT set_config('statement_timeout', %(milliseconds)s, false),
        set_config('default_transaction_isolation', 'read committed', false),
        set_config('TimeZone', 'UTC', false),
+       set_config('enable_seqscan', 'off', false),
        CASE WHEN current_setting('synchronous_commit') = 'off'
             THEN set_config('synchronous_commit', 'on', false) END
 """
+
+
+class _Pool(AsyncConnectionPool):
+    """A pool whose workers end when they are cancelled.
+
+    Those of the library go on if they are cancelled while they connect, and `asyncio.run` then waits
+    for ever for a program that left its store open.
+    """
+
+    @classmethod
+    async def worker(cls, q: Any) -> None:
+        until_cancelled: Any = _UntilCancelled(q)
+        await super().worker(until_cancelled)
+
+
+class _UntilCancelled:
+    def __init__(self, queue: Any) -> None:
+        self._queue = queue
+
+    async def get(self) -> Any:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise asyncio.CancelledError
+        return await self._queue.get()
 
 
 class Connections:
@@ -120,7 +147,7 @@ class Connections:
                 raise StoreError("this store was closed: make a new one")
             if self._pool is None:
                 await self._prepare()
-                pool = AsyncConnectionPool(
+                pool = _Pool(
                     self._target,
                     kwargs={"autocommit": True},
                     min_size=self._fewest,

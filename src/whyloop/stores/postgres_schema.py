@@ -21,6 +21,7 @@ CREATE TABLE {schema}.sessions (
     title text NOT NULL,
     parent_agent_id text,
     metadata text NOT NULL,  -- JSON; not jsonb, which refuses some texts that JSON allows
+    labels bigint[] NOT NULL,
     lease_owner text,
     lease_token bigint,
     lease_mark bigint,
@@ -36,23 +37,14 @@ CREATE TABLE {schema}.entries (
     PRIMARY KEY (session, seq)
 );
 
+-- Where a session is found: a row for each of its labels, in the order of the list. There is no
+-- reference to the session, which would be checked row by row: only `reindex` changes this table.
 CREATE TABLE {schema}.labels (
-    session bigint NOT NULL REFERENCES {schema}.sessions ON DELETE CASCADE,
-    label text COLLATE "C" NOT NULL,
+    label bigint NOT NULL,
     started_at timestamptz NOT NULL,
     agent_id text COLLATE "C" NOT NULL,
-    PRIMARY KEY (session, label)
+    PRIMARY KEY (label, started_at, agent_id)
 );
-
--- Sessions are listed by (started_at, agent_id), whatever they are filtered by.
-CREATE INDEX ON {schema}.sessions (started_at, agent_id);
-CREATE INDEX ON {schema}.sessions (status, started_at, agent_id);
-CREATE INDEX ON {schema}.sessions (stop_reason, started_at, agent_id);
-CREATE INDEX ON {schema}.sessions (status, stop_reason, started_at, agent_id);
-CREATE INDEX ON {schema}.labels (label, started_at, agent_id);
-
--- A reason to stop belongs to a status, so the two are not as independent as a planner would guess.
-CREATE STATISTICS {schema}.endings (mcv) ON status, stop_reason FROM {schema}.sessions;
 
 -- One count for all sessions: no lease of a deleted one is ever that of its successor.
 CREATE SEQUENCE {schema}.tokens;
@@ -62,7 +54,7 @@ TYPES = """
 -- A session as it is to be listed.
 CREATE TYPE {schema}.listing AS (
     status text, stop_reason text, started_at timestamptz, updated_at timestamptz, step_count bigint,
-    title text, parent_agent_id text, metadata text, labels text[]
+    title text, parent_agent_id text, metadata text, labels bigint[]
 );
 
 -- What a function has to say: 'done', or why it did nothing.
@@ -95,10 +87,22 @@ RETURNS boolean LANGUAGE sql STABLE AS $whyloop$
     WHERE session = the_number AND seq > after AND seq <= after + cardinality(bodies)
 $whyloop$;
 
-CREATE FUNCTION {schema}.add_labels(the_number bigint, the_id text, listed {schema}.listing)
-RETURNS void LANGUAGE sql AS $whyloop$
-    INSERT INTO {schema}.labels (session, label, started_at, agent_id)
-    SELECT the_number, label, (listed).started_at, the_id FROM unnest((listed).labels) AS label
+-- Move a session in the index; what stays the same is not touched.
+CREATE FUNCTION {schema}.reindex(
+    the_id text, started_before timestamptz, before bigint[], started_after timestamptz, after bigint[]
+) RETURNS void LANGUAGE plpgsql AS $whyloop$
+BEGIN
+    IF started_before <> started_after THEN
+        PERFORM {schema}.reindex(the_id, started_before, before, started_before, ARRAY[]::bigint[]);
+        before := ARRAY[]::bigint[];
+    END IF;
+    DELETE FROM {schema}.labels
+    WHERE label = ANY (ARRAY(SELECT unnest(before) EXCEPT SELECT unnest(after)))
+        AND started_at = started_before AND agent_id = the_id;
+    INSERT INTO {schema}.labels (label, started_at, agent_id)
+    SELECT label, started_after, the_id
+    FROM (SELECT unnest(after) EXCEPT SELECT unnest(before)) AS new (label);
+END
 $whyloop$;
 """
 
@@ -110,10 +114,11 @@ DECLARE
     added bigint;
 BEGIN
     INSERT INTO {schema}.sessions (
-        agent_id, status, stop_reason, started_at, updated_at, step_count, title, parent_agent_id, metadata
+        agent_id, status, stop_reason, started_at, updated_at, step_count, title, parent_agent_id, metadata,
+        labels
     ) VALUES (
         the_id, listed.status, listed.stop_reason, listed.started_at, listed.updated_at,
-        listed.step_count, listed.title, listed.parent_agent_id, listed.metadata
+        listed.step_count, listed.title, listed.parent_agent_id, listed.metadata, listed.labels
     ) ON CONFLICT (agent_id) DO NOTHING RETURNING number INTO added;
     IF added IS NULL THEN
         SELECT number INTO added FROM {schema}.sessions
@@ -125,7 +130,8 @@ BEGIN
     END IF;
     INSERT INTO {schema}.entries (session, seq, body)
     SELECT added, place, body FROM unnest(bodies) WITH ORDINALITY AS new (body, place);
-    PERFORM {schema}.add_labels(added, the_id, listed);
+    PERFORM {schema}.reindex(
+        the_id, listed.started_at, ARRAY[]::bigint[], listed.started_at, listed.labels);
     RETURN {schema}.answered('done');
 END
 $whyloop$;
@@ -171,11 +177,11 @@ BEGIN
         UPDATE {schema}.sessions SET
             status = listed.status, stop_reason = listed.stop_reason, started_at = listed.started_at,
             updated_at = listed.updated_at, step_count = listed.step_count, title = listed.title,
-            parent_agent_id = listed.parent_agent_id, metadata = listed.metadata
+            parent_agent_id = listed.parent_agent_id, metadata = listed.metadata, labels = listed.labels
         WHERE number = stored.number;
-        IF stored.metadata <> listed.metadata OR stored.started_at <> listed.started_at THEN
-            DELETE FROM {schema}.labels WHERE session = stored.number;
-            PERFORM {schema}.add_labels(stored.number, the_id, listed);
+        IF stored.labels <> listed.labels OR stored.started_at <> listed.started_at THEN
+            PERFORM {schema}.reindex(
+                the_id, stored.started_at, stored.labels, listed.started_at, listed.labels);
         END IF;
     END IF;
     IF giving_back AND the_token IS NOT NULL THEN
@@ -200,6 +206,8 @@ BEGIN
     IF seconds > 0 THEN
         RETURN {schema}.answered('running', owner => stored.lease_owner, seconds => seconds);
     END IF;
+    PERFORM {schema}.reindex(
+        the_id, stored.started_at, stored.labels, stored.started_at, ARRAY[]::bigint[]);
     DELETE FROM {schema}.sessions WHERE number = stored.number;
     RETURN {schema}.answered('done');
 END
@@ -229,8 +237,7 @@ BEGIN
     END IF;
     UPDATE {schema}.sessions SET
         lease_owner = the_owner, lease_token = nextval('{schema}.tokens'), lease_mark = mark,
-        lease_seconds = for_seconds, lease_until = moment + make_interval(secs => for_seconds),
-        stop_request = NULL
+        lease_seconds = for_seconds, lease_until = moment + make_interval(secs => for_seconds)
     WHERE number = stored.number RETURNING * INTO stored;
     RETURN {schema}.answered('done', token => stored.lease_token);
 END
@@ -256,11 +263,18 @@ END
 $whyloop$;
 
 CREATE FUNCTION {schema}.release(the_id text, the_token bigint)
-RETURNS void LANGUAGE sql AS $whyloop$
+RETURNS text LANGUAGE plpgsql AS $whyloop$
+DECLARE
+    words text;
+BEGIN
+    SELECT stop_request INTO words FROM {schema}.sessions
+    WHERE agent_id = the_id AND lease_token = the_token FOR UPDATE;
     UPDATE {schema}.sessions SET
         lease_owner = NULL, lease_token = NULL, lease_mark = NULL, lease_seconds = NULL,
         lease_until = NULL, stop_request = NULL
-    WHERE agent_id = the_id AND lease_token = the_token
+    WHERE agent_id = the_id AND lease_token = the_token;
+    RETURN words;
+END
 $whyloop$;
 
 CREATE FUNCTION {schema}.ask_to_stop(the_id text, reason text, moment timestamptz)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import UTC
-from hashlib import sha256
 from typing import Any, LiteralString
 
 import msgspec
@@ -12,15 +12,15 @@ from psycopg import sql
 
 from whyloop.errors import ConfigurationError, SnapshotError
 from whyloop.stores.cursor import position
-from whyloop.stores.records import SessionFilter, Summary, label, labels_of
+from whyloop.stores.labels import Start, numbers
+from whyloop.stores.records import SessionFilter, Summary
 from whyloop.values.continuation import StopReason
 from whyloop.values.plain import jsonable
 from whyloop.values.state import AgentStatus
 from whyloop.values.text import clean, shortened
 
-# An index holds a label and an id side by side, in at most 2,700 bytes.
+# An index holds it beside a label and a time, in at most 2,700 bytes.
 LONGEST_ID = 500
-LONGEST_LABEL_BYTES = 400
 
 LISTING = """ROW(
     %(status)s, %(stop_reason)s, %(started_at)s, %(updated_at)s, %(step_count)s,
@@ -37,22 +37,44 @@ SUMMARY = """
 """
 
 
-JOIN = "JOIN {schema}.labels AS {name} ON {name}.session = session.number AND {name}.label = {label}"
+WITHIN = """
+    found.started_at > coalesce(%(since)s, '-infinity'::timestamptz)
+    AND (found.started_at, found.agent_id) < (coalesce(%(until)s, 'infinity'::timestamptz), %(end)s)
+"""
 
-# What narrows a page down, if there is a parameter of that name. Times and ids are those of the
-# table that is read in the order of the list.
-CONDITIONS: dict[str, LiteralString] = {
-    "status": "session.status = %(status)s",
-    "stop_reason": "session.stop_reason = %(stop_reason)s",
-    "started_after": "{first}.started_at > %(started_after)s",
-    "started_before": "{first}.started_at < %(started_before)s",
-    "end": "({first}.started_at, {first}.agent_id) < (%(end)s, %(end_id)s)",
-}
+# How many there are under some labels, counted up to a limit.
+COUNTS = f"""
+SELECT asked.label, (
+    SELECT count(*) FROM (
+        SELECT FROM {{schema}}.labels AS found
+        WHERE found.label = asked.label AND {WITHIN}
+        LIMIT %(limit)s
+    ) AS counted
+) FROM unnest(%(labels)s::bigint[]) AS asked (label)
+"""
 
-PAGE = """FROM (
-    SELECT session.* FROM {schema}.sessions AS session {joins} WHERE {conditions}
-    ORDER BY {first}.started_at DESC, {first}.agent_id DESC LIMIT %(limit)s
-) AS session ORDER BY session.started_at DESC, session.agent_id DESC"""
+# The youngest sessions of several places in the index that have some other labels as well, which come
+# as texts: there are no arrays of arrays of different lengths. Each place is read in the order of the
+# list, and a subquery that counts is answered session by session: a planner has no other choice.
+PAGE = f"""
+FROM (
+    SELECT found.agent_id
+    FROM unnest(%(labels)s::bigint[], %(others)s::text[]) AS start (label, others),
+    LATERAL (
+        SELECT found.started_at, found.agent_id FROM {{schema}}.labels AS found
+        WHERE found.label = start.label AND {WITHIN}
+            AND cardinality(start.others::bigint[]) = (
+                SELECT count(*) FROM {{schema}}.labels AS other
+                WHERE other.label = ANY (start.others::bigint[])
+                    AND other.started_at = found.started_at AND other.agent_id = found.agent_id
+            )
+        ORDER BY found.started_at DESC, found.agent_id DESC LIMIT %(limit)s
+    ) AS found
+    ORDER BY found.started_at DESC, found.agent_id DESC LIMIT %(limit)s
+) AS found,
+LATERAL (SELECT * FROM {{schema}}.sessions WHERE sessions.agent_id = found.agent_id OFFSET 0) AS session
+ORDER BY session.started_at DESC, session.agent_id DESC
+"""
 
 _ESCAPED = re.compile(r"\\(\\|0)")
 
@@ -97,42 +119,8 @@ class Statements:
             "SELECT body FROM {schema}.entries "
             "WHERE session = %(number)s AND seq > %(after)s AND seq <= %(version)s ORDER BY seq"
         )
-
-    def page(self, wanted: SessionFilter, limit: int, after: str | None) -> tuple[bytes, dict[str, Any]]:
-        """The statement that finds a page, and its parameters.
-
-        The first label leads, if there is one: its index has the sessions in the order of the list.
-        """
-        labels = {
-            f"label_{number}": joined(label(key), label(value))
-            for number, (key, value) in enumerate(wanted.metadata.items())
-        }
-        given: dict[str, Any] = {
-            **labels,
-            "status": wanted.status,
-            "stop_reason": wanted.stop_reason,
-            "started_after": wanted.started_after,
-            "started_before": wanted.started_before,
-        }
-        if after is not None:
-            given["end"], given["end_id"] = position(after)
-        joins = [
-            sql.SQL(JOIN).format(schema=self._schema, name=sql.Identifier(name), label=sql.Placeholder(name))
-            for name in labels
-        ]
-        first = sql.Identifier(next(iter(labels), "session"))
-        conditions = [
-            sql.SQL(condition).format(first=first)
-            for name, condition in CONDITIONS.items()
-            if given.get(name) is not None
-        ]
-        statement = sql.SQL("SELECT" + SUMMARY + PAGE).format(
-            schema=self._schema,
-            first=first,
-            joins=sql.SQL(" ").join(joins),
-            conditions=sql.SQL(" AND ").join(conditions) if conditions else sql.SQL("true"),
-        )
-        return statement.as_bytes(None), {**given, "limit": limit}
+        self.counts = self._filled(COUNTS)
+        self.page = self._filled("SELECT" + SUMMARY + PAGE)
 
     def _filled(self, statement: LiteralString) -> bytes:
         return sql.SQL(statement).format(schema=self._schema).as_bytes(None)
@@ -150,7 +138,7 @@ def listing(summary: Summary) -> dict[str, Any]:
         "title": written(summary.title),
         "parent_agent_id": summary.parent_agent_id and written(summary.parent_agent_id),
         "metadata": msgspec.json.encode(metadata).decode(),
-        "labels": [joined(key, value) for key, value in labels_of(metadata)],
+        "labels": sorted(numbers(summary.status, summary.stop_reason, metadata)),
     }
 
 
@@ -175,12 +163,21 @@ def summary_in(row: tuple[Any, ...]) -> Summary:
         raise SnapshotError(f"session {agent_id!r} cannot be listed: {error}; upgrade whyloop") from None
 
 
-def joined(key: str, value: str) -> str:
-    """A key and its value as one text, short enough for an index."""
-    text = f"{key}:{value}"
-    if len(text.encode()) <= LONGEST_LABEL_BYTES:
-        return text
-    return f"sha256:{sha256(text.encode()).hexdigest()}"
+def bounds(wanted: SessionFilter, after: str | None) -> dict[str, Any]:
+    """The moment after which sessions are wanted, and the place in the list below which they are."""
+    ends = [] if after is None else [position(after)]
+    if wanted.started_before is not None:
+        ends.append((wanted.started_before, ""))
+    until, end = min(ends, default=(None, ""))
+    return {"since": wanted.started_after, "until": until, "end": end}
+
+
+def places(beginnings: Sequence[Start]) -> dict[str, Any]:
+    """Where to read a page, as the parameters of a statement."""
+    return {
+        "labels": [start.number for start in beginnings],
+        "others": ["{" + ",".join(map(str, start.others)) + "}" for start in beginnings],
+    }
 
 
 def written(text: str) -> str:

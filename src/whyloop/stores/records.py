@@ -10,13 +10,15 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct
 
+from whyloop.errors import ConfigurationError
 from whyloop.values.continuation import StopReason
 from whyloop.values.state import AgentState, AgentStatus
-from whyloop.values.text import shortened
+from whyloop.values.text import clean, shortened
 from whyloop.values.times import Count, Moment
 
 LONGEST_LABEL = 200
 LONGEST_TITLE = 80
+LONGEST_ID = 500
 
 
 class Watch(Protocol):
@@ -83,6 +85,20 @@ class Page(Struct, frozen=True, gc=False):
 
     sessions: tuple[Summary, ...]
     next: str | None = None
+
+
+def checked_id(agent_id: object) -> str:
+    """The id of a session, if every store can keep it."""
+    if not isinstance(agent_id, str):
+        raise ConfigurationError(
+            f"a session's id is text, and not {shortened(repr(agent_id), 80)}: use str(…)"
+        )
+    if not agent_id or len(agent_id) > LONGEST_ID or "\x00" in agent_id or clean(agent_id) != agent_id:
+        raise ConfigurationError(
+            f"{shortened(repr(agent_id), 80)} is no id for a session: it has 1 to {LONGEST_ID} characters, "
+            "none of them NUL or half of a character"
+        )
+    return agent_id
 
 
 def summary_of(state: AgentState) -> Summary:

@@ -23,7 +23,7 @@ from whyloop.stores.cursor import cursor_of
 from whyloop.stores.records import Lease, Page, SessionFilter, Stored, Summary, Watch
 from whyloop.stores.sqlite_connection import Durability, Sleep, SqliteFile
 from whyloop.stores.sqlite_errors import damaged
-from whyloop.stores.sqlite_labels import beginnings, reindex, wanted_labels
+from whyloop.stores.sqlite_labels import beginnings, reindex
 from whyloop.stores.sqlite_rows import (
     bodies_in,
     bounds,
@@ -54,6 +54,7 @@ class SqliteStore(Store):
     """
 
     inline = True
+    adds_at_once = True
 
     def __init__(
         self,
@@ -122,8 +123,8 @@ class SqliteStore(Store):
         return await self._file.write(work)
 
     def add_at_once(self, lease: Lease, entry: str, after: int) -> bool:
-        if self._versions.get(lease.token) != after:
-            return False
+        if self._versions.get(lease.token) != after or type(self).append is not SqliteStore.append:
+            return False  # Who appends in another way does so always.
         if not self._file.done_at_once(statements.ADD_AT_ONCE, entry_under(lease, entry, after)):
             return False
         self._versions[lease.token] = after + 1
@@ -162,17 +163,18 @@ class SqliteStore(Store):
 
         return await self._file.write(work)
 
-    async def release(self, lease: Lease) -> None:
-        def work(db: sqlite3.Connection) -> None:
+    async def release(self, lease: Lease) -> str | None:
+        def work(db: sqlite3.Connection) -> str | None:
             session = session_of(db, lease.agent_id)
             session.must_be_held_with(lease)
             db.execute(statements.RELEASE, (session.number,))
+            return session.words
 
         self._versions.pop(lease.token, None)
         try:
-            await self._file.write(work)
+            return await self._file.write(work)
         except (LeaseLostError, SessionNotFoundError):
-            return  # It is somebody else's by now.
+            return None  # It is somebody else's by now.
 
     async def ask_to_stop(self, agent_id: str, reason: str) -> bool:
         def work(db: sqlite3.Connection) -> bool:
@@ -187,13 +189,12 @@ class SqliteStore(Store):
     async def find(self, wanted: SessionFilter, *, limit: int, after: str | None) -> Page:
         if limit < 1:
             raise ConfigurationError(f"a page shows one session or more, so its limit cannot be {limit}")
-        asked = wanted_labels(wanted.status, wanted.stop_reason, wanted.metadata)
         since, (until, end) = bounds(wanted, after)
 
         def work(db: sqlite3.Connection) -> list[Any]:
             return [
                 row
-                for place, others in beginnings(db, asked, since, until)
+                for place, others in beginnings(db, wanted, since, until)
                 for row in db.execute(
                     statements.page(len(others)), (place, since, until, *others, until, end, limit + 1)
                 )

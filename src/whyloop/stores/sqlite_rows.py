@@ -13,7 +13,7 @@ import msgspec
 from whyloop.errors import LeaseLostError, SessionNotFoundError, SessionRunningError
 from whyloop.stores.cursor import position
 from whyloop.stores.records import Lease, SessionFilter, Summary
-from whyloop.stores.sqlite_labels import Place, labels, places
+from whyloop.stores.sqlite_labels import Place, places
 from whyloop.stores.sqlite_statements import LISTING, SESSION
 from whyloop.values.continuation import StopReason
 from whyloop.values.plain import jsonable
@@ -136,7 +136,7 @@ def _listing_checksum(*columns: object) -> int:
 def places_of(number: int, row: tuple[Any, ...]) -> set[Place]:
     """Where a session that is listed like this stands in the index."""
     status, stop_reason, started_at, *_, metadata, _ = row
-    return places(number, started_at, labels(status, stop_reason, msgspec.json.decode(metadata)))
+    return places(number, started_at, status, stop_reason, msgspec.json.decode(metadata))
 
 
 def places_in(db: sqlite3.Connection, number: int) -> set[Place]:

@@ -46,7 +46,7 @@ ADD_ENTRY = "INSERT INTO entries (place, body, checksum) VALUES (?, ?, ?)"
 
 ACQUIRE = """
 UPDATE sessions SET
-    leases = leases + 1, lease_owner = ?, lease_seconds = ?, lease_until = ?, stop_request = NULL
+    leases = leases + 1, lease_owner = ?, lease_seconds = ?, lease_until = ?
 WHERE number = ?
 """
 RENEW = "UPDATE sessions SET lease_until = ? WHERE number = ?"

@@ -7,6 +7,7 @@ same whatever came before it, and a state is read back by folding the entries.
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -17,7 +18,7 @@ from typing import ClassVar, Self, TypeVar
 from whyloop.errors import ConfigurationError, ConflictError, SessionExistsError, SessionRunningError
 from whyloop.rules.continuation.stopped import stopped
 from whyloop.stores.copies import HEADER, exported, forked, imported
-from whyloop.stores.records import Lease, Page, SessionFilter, Stored, Summary, summary_of
+from whyloop.stores.records import Lease, Page, SessionFilter, Stored, Summary, checked_id, summary_of
 from whyloop.values.continuation import StopReason
 from whyloop.values.ids import new_id
 from whyloop.values.state import SOMEBODY, AgentState, AgentStatus
@@ -26,6 +27,7 @@ from whyloop.values.times import utc_now
 from whyloop.wire.journal import entries_of, entry_between, folded
 
 PAGE = 50
+_A_MOMENT, _PATIENCE = 0.02, 25
 
 
 class Store(ABC):
@@ -68,8 +70,9 @@ class Store(ABC):
     async def acquire(self, agent_id: str, owner: str, seconds: float) -> Lease:
         """Get the right to run a session; `SessionRunningError` while somebody else has it.
 
-        A lease lapses when its seconds have passed without being renewed. One that seems to lie
-        further in the future than it can (a clock was put back) has lapsed too.
+        A lease lapses when its seconds have passed without being renewed. One that seems to last for
+        more than twice its seconds (a clock was put back) has lapsed too. Words that nobody heard,
+        since the one who was to hear them has died, are for the next to hear.
         """
 
     @abstractmethod
@@ -80,8 +83,11 @@ class Store(ABC):
         """
 
     @abstractmethod
-    async def release(self, lease: Lease) -> None:
-        """Give a lease back; without effect if it is somebody else's by now."""
+    async def release(self, lease: Lease) -> str | None:
+        """Give a lease back; without effect if it is somebody else's by now.
+
+        Returns the words of a request to stop, which are then forgotten.
+        """
 
     @abstractmethod
     async def ask_to_stop(self, agent_id: str, reason: str) -> bool:
@@ -100,6 +106,9 @@ class Store(ABC):
         """Let go of files and connections; a store that was closed is of no more use."""
 
     # What a store may do in its own way
+
+    adds_at_once: ClassVar[bool] = False
+    """True if `add_at_once` is worth a try."""
 
     def now(self) -> datetime:
         """The time by which what people decide is dated."""
@@ -146,10 +155,13 @@ class Store(ABC):
             started_before=_with_zone("started_before", started_before),
             metadata=metadata or {},
         )
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+            raise ConfigurationError(f"a page shows one session or more, so its limit cannot be {limit!r}")
         return await self.find(wanted, limit=limit, after=after)
 
     async def add(self, state: AgentState) -> None:
         """Store a session that lived elsewhere until now."""
+        checked_id(state.agent_id)
         await self.create(summary_of(state), [entry_between(None, state)])
 
     async def request_stop(self, agent_id: str, reason: str) -> bool:
@@ -158,6 +170,8 @@ class Store(ABC):
         One that nobody runs, because it is paused or its process died, is stopped at once.
         False if there was nothing to stop.
         """
+        if not isinstance(reason, str):
+            raise ConfigurationError(f"the reason to stop is given in words, not as {reason!r}")
         reason = clean(reason)
         while not await self.ask_to_stop(agent_id, reason):
             stored = await self.read(agent_id)
@@ -188,6 +202,7 @@ class Store(ABC):
         )
 
     async def _decide(self, agent_id: str, decide: Callable[[AgentState], AgentState]) -> AgentState:
+        patience = _PATIENCE
         while True:
             stored = await self.read(agent_id)
             state = folded(agent_id, entries_of(stored.entries))
@@ -196,6 +211,12 @@ class Store(ABC):
                 await self._write(stored, state, decided)
             except ConflictError:
                 continue  # Another decision came first; this one may still be open.
+            except SessionRunningError:
+                if state.status is not AgentStatus.PAUSED or not patience:
+                    raise
+                patience -= 1  # Who paused it is about to let go of it.
+                await asyncio.sleep(_A_MOMENT)
+                continue
             return decided
 
     async def _write(self, stored: Stored, before: AgentState, after: AgentState) -> None:
@@ -211,8 +232,11 @@ class Store(ABC):
         self, agent_id: str, *, step: int | None = None, new_agent_id: str | None = None
     ) -> AgentState:
         """A new session with the history of this one up to a step, counted from the session's first."""
+        if step is not None and (isinstance(step, bool) or not isinstance(step, int)):
+            raise ConfigurationError(f"a step is given by its number, from 1 on, and not as {step!r}")
         stored = await self.read(agent_id)
-        state, entries = forked(agent_id, stored.entries, step, new_agent_id or new_id())
+        new_agent_id = new_id() if new_agent_id is None else checked_id(new_agent_id)
+        state, entries = forked(agent_id, stored.entries, step, new_agent_id)
         await self.create(summary_of(state), entries)
         return state
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from whyloop.values.approval import Verdict
 from whyloop.values.continuation import ContinuationEvaluation, ContinuationOutcome, StopReason
+from whyloop.values.open_step import OpenStep
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.step import Step, ToolRun
 from whyloop.values.text import counted, shortened
@@ -21,17 +23,22 @@ def explain_state(state: AgentState) -> str:
     """Where the run stands and why, one line a step, then what every criterion said last."""
     lines = [_verdict(state)]
     steps = state.execution_steps
-    if steps:
+    if steps or state.open_step:
         lines += ["", "Steps"]
         lines += _step_lines(state, steps)
+    if state.open_step:
+        lines.append(f"  {state.open_step.number:>3}  {describe_open_step(state.open_step)}")
     outcome = state.last_continuation_outcome or (steps[-1].outcome if steps else None)
     if outcome and outcome.evaluations:
-        lines += [
-            "",
-            f"What each rule said after step {steps[-1].number}" if steps else "What each rule said",
-        ]
+        lines += ["", _when_asked(state, steps)]
         lines += evaluation_lines(outcome.evaluations)
     return "\n".join(lines)
+
+
+def _when_asked(state: AgentState, steps: tuple[Step, ...]) -> str:
+    if state.open_step:
+        return f"What each rule said in the middle of step {state.open_step.number}"
+    return f"What each rule said after step {steps[-1].number}" if steps else "What each rule said"
 
 
 def _step_lines(state: AgentState, steps: tuple[Step, ...]) -> list[str]:
@@ -66,11 +73,29 @@ def evaluation_lines(evaluations: tuple[ContinuationEvaluation, ...]) -> list[st
 def describe_tool(run: ToolRun, *, failed: bool) -> str:
     """One tool call and how it went: "search_entities failed: no such index"."""
     name = shortened(run.name, 64)
-    decided = "".join(f", {said.verdict} by {shortened(said.by, 40)}" for said in run.approvals)
+    let_run = [said for said in run.approvals if said.verdict is not Verdict.DENIED]
+    decided = "".join(f", {said.verdict} by {shortened(said.by, 40)}" for said in let_run)
     if run.success:
         return f"{name} ok{decided}"
     words = shortened(run.error or "no reason given", 80)
     return f"{name} failed: {words}{decided}" if failed else f"{name} {words}{decided}"
+
+
+def describe_open_step(step: OpenStep) -> str:
+    """What a step has done that is not at its end, and what it waits for."""
+    parts = []
+    for asked, call in zip(step.message.tool_calls, step.calls, strict=True):
+        name = shortened(asked.name, 64)
+        if call.result is not None:
+            run = ToolRun(asked.id, asked.name, call.result.error is None, call.result.error)
+            parts.append(describe_tool(run, failed=call.result.failure is not None))
+        elif call.question is not None:
+            parts.append(f"{name} waits for a person")
+        elif call.approvals:
+            parts.append(f"{name} {call.approvals[-1].verdict} by {shortened(call.approvals[-1].by, 40)}")
+        else:
+            parts.append(f"{name} started")
+    return "; ".join(parts)
 
 
 def describe_step(step: Step, *, said: bool = True) -> str:
@@ -92,6 +117,8 @@ def _deeds(step: Step, *, said: bool) -> str:
 
 def _verdict(state: AgentState) -> str:
     taken = counted(state.execution.step_count, "step")
+    if state.open_step is not None and state.status is AgentStatus.PAUSED and not state.pending_calls:
+        return f"Paused in step {state.open_step.number}. All that waited is decided: resume goes on."
     match state.status:
         case AgentStatus.PENDING:
             return f"Nothing has been decided yet: the run is to start, after {taken}."
@@ -112,7 +139,8 @@ def _verdict(state: AgentState) -> str:
     words = f": {_reason(evaluation)}" if evaluation else ""
     named = outcome.stop_reason not in (None, StopReason.COMPLETED)
     why = f" ({outcome.stop_reason})" if named else ""
-    return f"{verb} after {taken}{why}. {outcome.resolved_by} decided{words}."
+    where = f"in step {state.open_step.number}" if state.open_step else f"after {taken}"
+    return f"{verb} {where}{why}. {outcome.resolved_by} decided{words}."
 
 
 def _step_line(step: Step, *, said: bool) -> str:

@@ -25,8 +25,8 @@ class OpenCall(Struct, frozen=True, gc=False, omit_defaults=True):
     """How far a tool call has come.
 
     It is done if it has a `result`; it waits for a person while there is a `question`; it was
-    `started`, or else is still to be run. `arguments` are those that a person put in the place of
-    the model's.
+    `started`, or else is still to be run. It is `uncertain` if it was running when its process
+    ended. `arguments` are those that a person put in the place of the model's.
     """
 
     started: bool = False
@@ -35,6 +35,7 @@ class OpenCall(Struct, frozen=True, gc=False, omit_defaults=True):
     arguments: Mapping[str, Any] | None = None
     result: ToolResult | None = None
     duration_ms: Seconds = 0.0
+    uncertain: bool = False
 
     @property
     def is_done(self) -> bool:
@@ -46,23 +47,28 @@ class OpenCall(Struct, frozen=True, gc=False, omit_defaults=True):
 
     def decided(self, approval: Approval) -> OpenCall:
         """The call after a person's decision; one that was denied is done."""
-        result = None
-        if approval.verdict is Verdict.DENIED:
-            words = f"{approval.by} said no" + (f": {approval.reason}" if approval.reason else "")
-            result = ToolResult(f"Denied: {words}", f"denied: {words}")
+        denied = approval.verdict is Verdict.DENIED
         return replace(
             self,
             question=None,
             approvals=(*self.approvals, approval),
             arguments=self.arguments if approval.arguments is None else approval.arguments,
-            result=result,
+            result=self._not_run(approval) if denied else None,
         )
+
+    def _not_run(self, approval: Approval) -> ToolResult:
+        """What the model is told of a call that a person did not let run."""
+        why = f": {approval.reason}" if approval.reason else ""
+        if self.uncertain:
+            words = f"was cut off, and {approval.by} did not let it run again{why}"
+            return ToolResult(f"It {words}", words)
+        return ToolResult(f"Denied by {approval.by}{why}", f"denied by {approval.by}{why}")
 
 
 class OpenStep(Struct, frozen=True, gc=False, omit_defaults=True):
     """What the model said, and how far each of its tool calls has come.
 
-    `seconds` is the active time that it has taken so far and that its execution has counted.
+    `seconds` is the active time that it has taken so far, `counted` what its execution has of it.
     """
 
     number: Count
@@ -73,6 +79,7 @@ class OpenStep(Struct, frozen=True, gc=False, omit_defaults=True):
     usage: Usage = Usage()
     source: ModelSource | None = None
     seconds: Seconds = 0.0
+    counted: Seconds = 0.0
 
     @property
     def pending(self) -> tuple[PendingCall, ...]:

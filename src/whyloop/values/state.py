@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from whyloop.errors import ApprovalError
+from whyloop.errors import ApprovalError, ConfigurationError
 from whyloop.values import plain
 from whyloop.values.approval import Approval, PendingCall, Verdict
 from whyloop.values.budget import Budget
@@ -23,7 +23,7 @@ from whyloop.values.log import Log
 from whyloop.values.messages import Message
 from whyloop.values.open_step import OpenStep
 from whyloop.values.step import Step
-from whyloop.values.text import clean
+from whyloop.values.text import clean, shortened
 from whyloop.values.times import utc_now
 from whyloop.values.usage import Usage
 
@@ -96,7 +96,7 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
 
     @property
     def pending_calls(self) -> tuple[PendingCall, ...]:
-        """The tool calls that wait for a person; empty unless the execution is paused."""
+        """The tool calls that wait for a person."""
         return self.open_step.pending if self.open_step else ()
 
     @property
@@ -201,7 +201,7 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
         execution, info = self.execution, self.state_info
         seconds, failures = step.duration_ms / 1000, execution.failures
         if self.open_step is not None:
-            seconds = max(0.0, seconds - self.open_step.seconds)
+            seconds = max(0.0, seconds - self.open_step.counted)
         if step.failures or failures.consecutive:
             failures = failures.after(failed=bool(step.failures))
         return replace(
@@ -232,10 +232,10 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
         if now is None:
             return replace(self, open_step=step)
         execution, info = self.execution, self.state_info
-        seconds = step.seconds - (self.open_step.seconds if self.open_step else 0.0)
+        seconds = step.seconds - step.counted
         return replace(
             self,
-            open_step=step,
+            open_step=replace(step, counted=step.seconds),
             state_info=StateInfo(info.started_at, now, info.cumulative_execution_seconds + seconds),
             execution=replace(execution, updated_at=now, active_seconds=execution.active_seconds + seconds),
         )
@@ -259,6 +259,10 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
         now: datetime | None = None,
     ) -> AgentState:
         """A person lets a pending call run with other arguments; the model is told which."""
+        if not isinstance(arguments, Mapping):
+            raise ConfigurationError(
+                f"arguments are given by name, as a dict, and not as {shortened(repr(arguments), 80)}"
+            )
         return self._decided(call_id, Verdict.EDITED, by, now, arguments=plain.jsonable(arguments))
 
     def _decided(
@@ -270,12 +274,15 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
         reason: str | None = None,
         arguments: Mapping[str, Any] | None = None,
     ) -> AgentState:
+        if not isinstance(by, str) or not isinstance(reason, str | None):
+            raise ConfigurationError("who decides, and the reason, are given in words")
         if self.open_step is None:
             raise ApprovalError("no tool call of this session waits for a decision")
-        pending = {call.id: call for call in self.open_step.pending}
-        question = pending[call_id].question if call_id in pending else ""
+        question = next((call.question for call in self.open_step.pending if call.id == call_id), "")
         now = now or utc_now()
-        approval = Approval(verdict, clean(by), now, question, reason and clean(reason), arguments)
+        approval = Approval(
+            verdict, clean(by).strip() or SOMEBODY, now, question, reason and clean(reason), arguments
+        )
         return replace(
             self,
             open_step=self.open_step.decided(call_id, approval),

@@ -107,7 +107,7 @@ class _Fold:
         self.uncounted: list[tuple[Step, float]] = []
 
     def add(self, entry: Entry) -> None:
-        already = self.open_step.seconds if self.open_step else 0.0
+        already = self.open_step.counted if self.open_step else 0.0
         if entry.opened is not None or entry.calls or entry.seconds is not None:
             self._open(entry)
         before = self.steps[-1].outcome if self.steps else None
@@ -138,8 +138,10 @@ class _Fold:
             if not 0 <= index < len(calls):
                 raise ValueError("there is no such call")
             calls[index] = call
-        seconds = step.seconds if entry.seconds is None else entry.seconds
-        self.open_step = replace(step, calls=tuple(calls), seconds=seconds)
+        step = replace(step, calls=tuple(calls))
+        if entry.seconds is not None:
+            step = replace(step, seconds=entry.seconds, counted=entry.seconds)
+        self.open_step = step
 
     def _close(self, closed: Closing) -> None:
         """The step that was open joins the history, with its messages."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import attrgetter
+from operator import attrgetter, is_
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
+from whyloop.errors import StoreError
 from whyloop.values import plain
 from whyloop.values.continuation import ContinuationEvaluation, ContinuationOutcome
 from whyloop.values.execution import Execution, StateInfo
@@ -30,13 +31,17 @@ class _Fields:
 
     def __init__(self, *names: str) -> None:
         self._names = names
+        # The first one twice, since of a single name there would be no tuple.
         self._values: Callable[[object], tuple[Any, ...]] = attrgetter(*names, names[0])
 
     def all(self, value: object) -> dict[str, Any]:
         return dict(zip(self._names, self._values(value), strict=False))
 
     def changes(self, old: object, new: object) -> dict[str, Any]:
-        if old is new or (before := self._values(old)) == (after := self._values(new)):
+        if old is new:
+            return {}
+        before, after = self._values(old), self._values(new)
+        if all(map(is_, before, after)):
             return {}
         pairs = zip(self._names, before, after, strict=False)
         return {name: value for name, was, value in pairs if value is not was}
@@ -107,7 +112,7 @@ def _note_calls(entry: dict[str, Any], old: OpenStep | None, new: OpenStep | Non
         return
     changed = enumerate(zip(new.calls, old.calls, strict=True))
     entry["calls"] = {index: call for index, (call, before) in changed if call is not before}
-    if new.seconds != old.seconds:
+    if new.counted != old.counted:
         entry["seconds"] = new.seconds
 
 
@@ -155,3 +160,7 @@ def _text(entry: Entry) -> str:
         return _encoder.encode(entry).decode()
     except UnicodeEncodeError:
         return _encoder.encode(plain.encode(entry)).decode()
+    except RecursionError:
+        raise StoreError(
+            "what happened is nested too deep to be stored: see the arguments of its calls"
+        ) from None

@@ -63,6 +63,7 @@ class Narrator:
         self._last_time: datetime | None = None
         self._text = ""
         self._arguments: dict[str, str] = {}
+        self._began = False
 
     def lines(self, event: AgentEvent) -> list[Line]:
         """What there is to say about the event."""
@@ -96,6 +97,7 @@ class Narrator:
     def _step(self, event: AgentStepStarted, waited: float) -> list[Line]:
         self.activity, self._text = "the model thinks", ""
         self._arguments.clear()
+        self._began = True  # And was not left open earlier, with tools that have run.
         step = Line(Kind.STEP, f"step {event.step_number}")
         if waited <= NOTICEABLE_SECONDS:
             return [step]
@@ -127,11 +129,12 @@ class Narrator:
                 decision = Line(Kind.COMPLETE, words, "stop", measure)
             case _:
                 decision = Line(Kind.STOP, words, "stop", measure)
-        return [*self._without_tools(event), *_policy(outcome), decision]
+        untold, self._began = self._without_tools(event), False
+        return [*untold, *_policy(outcome), decision]
 
     def _without_tools(self, event: AgentStepCompleted) -> list[Line]:
         """What no event of its own tells: a model call that failed, and tools that were never started."""
-        if self._arguments:
+        if self._arguments or not self._began:
             return []
         if event.error_count:
             return [Line(Kind.FAILED, brief(_error_words(event.outcome)), "the model call failed")]

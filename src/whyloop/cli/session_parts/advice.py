@@ -40,7 +40,9 @@ def advice(
         case AgentStatus.PENDING if not state.messages:
             ask = command(args, "run", "…", options=("--session", typed, *agent))
             return [f"Nothing was asked yet. Ask: {ask}"]
-        case AgentStatus.PENDING | AgentStatus.IN_PROGRESS:
+        case AgentStatus.PENDING:
+            return [_resume(args, "Nobody has run it yet. Go on", typed, agent)]
+        case AgentStatus.IN_PROGRESS:
             return ["Nobody runs it: the process that did has ended.", _resume(args, "Go on", typed, agent)]
         case AgentStatus.PAUSED:
             return [_resume(args, "Everything is decided. Go on", typed, agent)]

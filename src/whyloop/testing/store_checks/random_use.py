@@ -130,7 +130,7 @@ class _Use:
             return attempt, SessionNotFoundError
         if self.runs(known):
             return attempt, SessionRunningError
-        known.words, known.lapses_at = None, self.clock.monotonic() + _SECONDS
+        known.lapses_at = self.clock.monotonic() + _SECONDS
         return attempt, Lease
 
     def renew(self, store: Store, agent_id: str, number: int) -> tuple[Awaitable[object], object]:
@@ -146,9 +146,10 @@ class _Use:
     def release(self, store: Store, agent_id: str, number: int) -> tuple[Awaitable[object], object]:
         lease = self._some_lease(agent_id) or Lease(agent_id, "nobody", 0, _SECONDS)
         known = self.known.get(agent_id)
+        words = None
         if known is not None and known.lease is lease:
-            known.lease = known.words = None
-        return store.release(lease), None
+            words, known.lease, known.words = known.words, None, None
+        return store.release(lease), words
 
     def ask(self, store: Store, agent_id: str, number: int) -> tuple[Awaitable[object], object]:
         attempt, known = store.ask_to_stop(agent_id, "please"), self.known.get(agent_id)

@@ -49,21 +49,29 @@ async def check_asking_twice_is_asking(open_store: OpenStore) -> None:
         assert words in ("one", "two"), f"the words of one of two requests should arrive, and not {words!r}"
 
 
-async def check_the_next_lease_does_not_inherit_words(open_store: OpenStore) -> None:
-    async with stage(open_store, "a") as (store, clock):
+async def check_words_are_forgotten_with_the_lease_that_is_given_back(open_store: OpenStore) -> None:
+    async with stage(open_store, "a") as (store, _):
         lease = await store.acquire("a", "one", 30)
         await store.ask_to_stop("a", "enough")
-        await store.release(lease)
+        same(await store.release(lease), "enough", "what release returns")
+        same(await store.release(lease), None, "what release returns the second time")
         lease = await store.acquire("a", "two", 30)
         same(await store.renew(lease), None, "what renew returns after the first lease was given back")
-        await store.ask_to_stop("a", "enough")
-        clock.advance(31)
-        lease = await store.acquire("a", "three", 30)
-        same(await store.renew(lease), None, "what renew returns after the second lease lapsed")
         await store.ask_to_stop("a", "enough")
         await store.append("a", [], after=1, lease=lease, release=True)
         lease = await store.acquire("a", "four", 30)
         same(await store.append("a", ["x"], after=1, lease=lease), None, "what append returns")
+
+
+async def check_words_that_nobody_heard_are_for_the_next(open_store: OpenStore) -> None:
+    async with stage(open_store, "a") as (store, clock):
+        dead = await store.acquire("a", "one", 30)
+        await store.ask_to_stop("a", "enough")
+        clock.advance(31)
+        lease = await store.acquire("a", "two", 30)
+        same(await store.release(dead), None, "what release returns to the one who had it before")
+        same(await store.renew(lease), "enough", "what renew returns after a lease lapsed with its words")
+        same(await store.append("a", ["x"], after=1, lease=lease), "enough", "what append returns")
 
 
 async def check_asking_when_nobody_runs_the_session_says_so(open_store: OpenStore) -> None:

@@ -1,0 +1,290 @@
+"""Things that happen at the same moment, on a store whose calls take time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import pytest
+from msgspec.structs import replace
+
+from tests.support import scripted
+from whyloop import Agent, Session, tool
+from whyloop.errors import LeaseLostError, StoreUnavailableError
+from whyloop.stores import Lease, MemoryStore, Stored
+from whyloop.testing import FakeClock, Reply, call, calls
+
+
+class Slow(MemoryStore):
+    """A store that lets others run before and after each of its calls, as one behind a network does."""
+
+    inline: ClassVar[bool] = False
+
+    async def append(self, agent_id: str, entries: Sequence[str], **rest: Any) -> str | None:
+        await asyncio.sleep(0)
+        words = await super().append(agent_id, entries, **rest)
+        await asyncio.sleep(0)
+        return words
+
+    async def read(self, agent_id: str, *, after: int = 0) -> Stored:
+        stored = await super().read(agent_id, after=after)
+        await asyncio.sleep(0)
+        return stored
+
+    async def acquire(self, agent_id: str, owner: str, seconds: float) -> Lease:
+        await asyncio.sleep(0)
+        lease = await super().acquire(agent_id, owner, seconds)
+        await asyncio.sleep(0)
+        return lease
+
+
+@tool
+async def echo(what: str = "ok") -> str:
+    return what
+
+
+@tool(needs_approval=True)
+async def pay(amount: int) -> str:
+    return f"paid {amount}"
+
+
+def agent_with(*replies: Reply | str, **options: Any) -> Agent:
+    return scripted(*replies, tools=[echo, pay], **options)
+
+
+async def test_two_looks_at_once_see_each_entry_once() -> None:
+    store = Slow()
+    session = await Session.open(store, agent_with("one"))
+    other = await Session.open(store, agent_with("two"), session.agent_id)
+    await other.send("q")
+    await asyncio.gather(session.refresh(), session.refresh(), session.refresh())
+    assert [message.text for message in session.history()] == ["q", "two"]
+
+
+async def test_a_look_in_the_middle_of_a_run_does_no_harm() -> None:
+    store = Slow()
+    session = await Session.open(store, agent_with(*[call("echo")] * 5, "done"))
+    running = asyncio.ensure_future(session.send("go"))
+    while not running.done():
+        await session.refresh()
+    state = await running
+    assert session.state == state == await store.load(session.agent_id)
+
+
+async def test_decisions_at_once_through_one_session_are_all_seen() -> None:
+    store = Slow()
+    session = await Session.open(
+        store, agent_with(calls(*[call("pay", {"amount": n}) for n in range(5)]), "ok")
+    )
+    state = await session.send("pay")
+    await asyncio.gather(*[session.approve(pending.id) for pending in state.pending_calls])
+    assert session.state.pending_calls == ()
+    assert (await session.resume()).status == "completed"
+
+
+async def test_a_session_that_was_deleted_and_created_again_is_read_anew() -> None:
+    store = MemoryStore()
+    session = await Session.open(store, agent_with("one"), "a", create=True)
+    await session.send("old 1")
+    await store.delete("a")
+    later = await scripted(call("echo"), "two", tools=[echo], clock=FakeClock(10**9)).run("new")
+    await store.add(replace(later, agent_id="a"))
+    await (await Session.open(store, agent_with("three"), "a")).send("newer")
+    assert (await session.refresh()).messages[0].text == "new"
+
+
+async def test_two_that_create_one_session_at_once_both_have_it() -> None:
+    store = Slow()
+    opened = await asyncio.gather(*[Session.open(store, agent_with(), "a", create=True) for _ in range(4)])
+    assert len({session.state.state_info.started_at for session in opened}) == 1
+
+
+async def test_a_stop_that_comes_with_the_pause_is_heard() -> None:
+    class Asked(MemoryStore):
+        async def append(self, agent_id: str, entries: Sequence[str], **rest: Any) -> str | None:
+            summary = rest.get("summary")
+            if summary is not None and summary.status == "paused":
+                assert await self.ask_to_stop(agent_id, "enough")
+            return await super().append(agent_id, entries, **rest)
+
+    store = Asked()
+    session = await Session.open(store, agent_with(call("pay", {"amount": 5})))
+    state = await session.send("pay")
+    assert (state.status, state.stop_reason) == ("stopped", "user_requested")
+    assert await store.load(session.agent_id) == state
+    (listed,) = (await store.sessions()).sessions
+    assert (listed.status, listed.runner) == ("stopped", None)
+
+
+async def test_a_stop_that_comes_right_after_the_pause_is_heard() -> None:
+    class Asked(MemoryStore):
+        async def release(self, lease: Lease) -> str | None:
+            assert await self.request_stop(lease.agent_id, "enough")
+            return await super().release(lease)
+
+    store = Asked()
+    session = await Session.open(store, agent_with(call("pay", {"amount": 5})))
+    await session.send("pay")
+    assert (session.state.status, session.state.stop_reason) == ("stopped", "user_requested")
+
+
+async def test_a_stop_while_the_model_thinks_keeps_its_tools_from_running() -> None:
+    ran: list[str] = []
+
+    @tool
+    async def work() -> str:
+        ran.append("work")
+        return "done"
+
+    class Asked(MemoryStore):
+        async def append(self, agent_id: str, entries: Sequence[str], **rest: Any) -> str | None:
+            if "opened" in entries[0]:
+                await self.ask_to_stop(agent_id, "enough")
+            return await super().append(agent_id, entries, **rest)
+
+    session = await Session.open(Asked(), scripted(call("work"), tools=[work]))
+    state = await session.send("go")
+    assert (state.stop_reason, ran) == ("user_requested", [])
+    assert state.messages[2].text == "Not completed: enough"
+
+
+async def test_words_for_a_runner_that_died_stop_the_next() -> None:
+    store = MemoryStore()
+    session = await Session.open(store, agent_with(call("echo"), "done"))
+    dead = await store.acquire(session.agent_id, "a dead process", 0.000001)
+    store._sessions[session.agent_id].held.words = "enough"  # type: ignore[union-attr]
+    state = await session.send("go")
+    assert (state.stop_reason, dead.owner) == ("user_requested", "a dead process")
+
+
+async def test_a_result_that_comes_while_another_is_written_is_not_overtaken() -> None:
+    busy = asyncio.Event()
+
+    class Busy(MemoryStore):
+        """Adds at once, except that the first result has to wait."""
+
+        adds_at_once: ClassVar[bool] = True
+        waited = False
+
+        def add_at_once(self, lease: Lease, entry: str, after: int) -> bool:
+            if "result" in entry and not self.waited:
+                self.waited = True
+                return False
+            session = self._sessions[lease.agent_id]
+            session.entries.append(entry)
+            return True
+
+        async def append(self, agent_id: str, entries: Sequence[str], **rest: Any) -> str | None:
+            if "result" in entries[0] and not busy.is_set():
+                busy.set()
+                for _ in range(3):
+                    await asyncio.sleep(0)
+            return await super().append(agent_id, entries, **rest)
+
+    @tool
+    async def after(turns: int) -> str:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        return f"after {turns}"
+
+    several = calls(*[call("after", {"turns": n}) for n in range(8)])
+    store = Busy()
+    session = await Session.open(store, scripted(several, "done", tools=[after]))
+    state = await session.send("go")
+    assert await store.load(session.agent_id) == state
+    done: set[str] = set()
+    for text in (await store.read(session.agent_id)).entries:
+        for index in range(8):
+            key = f'"{index}":{{"started":true'
+            if key in text:
+                assert f'{key},"result"' in text, "a result was taken back"
+                assert key not in done
+                done.add(key)
+
+
+async def test_a_heartbeat_at_the_very_end_of_a_run_does_not_break_it() -> None:
+    class Ending(Slow):
+        async def append(self, agent_id: str, entries: Sequence[str], **rest: Any) -> str | None:
+            words = await super().append(agent_id, entries, **rest)
+            if rest.get("release"):
+                await beaten.wait()  # The answer is on its way when the heart beats.
+            return words
+
+        async def renew(self, lease: Lease) -> str | None:
+            try:
+                return await super().renew(lease)
+            except LeaseLostError:
+                beaten.set()
+                raise
+
+    beaten = asyncio.Event()
+    store = Ending()
+    session = await Session.open(store, agent_with("done"), lease_seconds=0.003)
+    assert (await session.send("go")).status == "completed"
+
+
+async def test_a_lease_that_is_lost_leaves_the_task_as_it_was() -> None:
+    store = Slow()
+
+    @tool
+    async def hang() -> str:
+        held = store._sessions[session.agent_id]
+        held.held = None
+        await store.acquire(session.agent_id, "another", 30)
+        await asyncio.Event().wait()
+        return "never"
+
+    session = await Session.open(store, scripted(call("hang"), tools=[hang]), lease_seconds=0.003)
+    with pytest.raises(LeaseLostError):
+        await session.send("go")
+    task = asyncio.current_task()
+    assert task is not None
+    assert not task.cancelling()
+
+
+async def test_a_question_that_is_taken_back_before_it_began_leaves_no_lease() -> None:
+    store = Slow()
+    session = await Session.open(store, agent_with("done"))
+    for turns in range(4):
+        asking = asyncio.ensure_future(session.send("go"))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        assert (await store.read(session.agent_id)).summary.runner is None
+
+
+async def test_a_fork_does_not_take_a_decision_with_it() -> None:
+    store = MemoryStore()
+    session = await Session.open(store, agent_with(call("pay", {"amount": 5})))
+    state = await session.send("pay")
+    await session.edit(state.pending_calls[0].id, {"amount": 50})
+    fork = await store.fork(session.agent_id)
+    assert [pending.arguments for pending in fork.pending_calls] == [{"amount": 5}]
+    branch = await Session.open(store, agent_with(), fork.agent_id)
+    assert (await branch.resume()).status == "paused"
+
+
+async def test_a_stop_of_a_dead_run_keeps_what_the_others_said() -> None:
+    class Dying(MemoryStore):
+        writes = 0
+
+        async def append(self, agent_id: str, entries: Sequence[str], **rest: Any) -> str | None:
+            self.writes += 1
+            if self.writes == 4:
+                raise StoreUnavailableError("down")
+            return await super().append(agent_id, entries, **rest)
+
+    store = Dying()
+    session = await Session.open(store, agent_with(call("echo"), call("echo"), "done"))
+    with pytest.raises(StoreUnavailableError):
+        await session.send("go")
+    assert (await session.refresh()).status == "in_progress"
+    assert await store.request_stop(session.agent_id, "enough")
+    state = await store.load(session.agent_id)
+    outcome = state.steps[-1].outcome
+    assert outcome is not None
+    assert (outcome.resolved_by, outcome.stop_reason) == ("StopRequestedCheck", "user_requested")
+    assert len(outcome.evaluations) == 6
