@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PYTEST ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-local test check format bench bench-models bench-stores bench-peers picture clean
+.PHONY: help demo demo-local test check format bench bench-models bench-stores bench-broadcast bench-peers picture clean
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ bench-models: $(VENV)/.dev ## Measure a model call against the bare HTTP client
 
 bench-stores: $(VENV)/.dev ## Measure what storing a session costs
 	$(BIN)/python -m benchmarks.stores
+
+bench-broadcast: $(VENV)/.dev ## Measure what telling others of a run costs
+	$(BIN)/python -m benchmarks.broadcast
 
 bench-peers: requirements.txt benchmarks/peers.txt ## Measure beside other frameworks, in an environment of their own
 	@test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers

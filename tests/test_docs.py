@@ -35,7 +35,7 @@ PAGES = [
     *(page for name in ("README.md", "CONTRIBUTING.md") if (page := ROOT / name).exists()),
     *sorted(DOCS.rglob("*.md")),
 ]
-LANGUAGES = {"python", "text", "console", "toml", "json"}
+LANGUAGES = {"python", "text", "console", "toml", "json", "html"}
 UPDATE = bool(os.environ.get("WHYLOOP_UPDATE_DOCS"))
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

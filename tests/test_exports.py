@@ -31,9 +31,13 @@ CapturedEvents FakeClock Reply ScriptedModel assert_continued assert_stopped cal
 STORES = """
 Lease MemoryStore Page PostgresStore SessionFilter SqliteStore Store Stored Summary open_store
 """
+BROADCASTING = """
+AgentConsoleLogger AgentEventEnvelopeAdapter BroadcastConfig BroadcastError CanBroadcastAgentEvents Delivery
+PusherBroadcaster QueueBroadcaster envelope_schema
+"""
 ERRORS = """
-ApprovalError ConfigurationError ConflictError DeadlineExceeded LeaseLostError ModelError NestingError
-NotResumableError RateLimitError RequestTimeoutError ResponseValidationError ScriptError
+ApprovalError BroadcastError ConfigurationError ConflictError DeadlineExceeded LeaseLostError ModelError
+NestingError NotResumableError RateLimitError RequestTimeoutError ResponseValidationError ScriptError
 SessionExistsError SessionNotFoundError SessionRunningError SnapshotError StoreError
 StoreUnavailableError ToolDefinitionError ToolExecutionError ToolTimeoutError WhyloopError
 """
@@ -46,6 +50,7 @@ StoreUnavailableError ToolDefinitionError ToolExecutionError ToolTimeoutError Wh
         ("whyloop.events", EVENTS),
         ("whyloop.testing", TESTING),
         ("whyloop.stores", STORES),
+        ("whyloop.broadcasting", BROADCASTING),
     ],
 )
 def test_a_module_exports_exactly_these_names(module: str, names: str) -> None:

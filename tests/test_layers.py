@@ -24,7 +24,7 @@ ALLOWED = {
     "loop": {"errors", "events", "values", "rules"},
     "stores": {"errors", "values", "rules", "wire", "loop"},
     "sessions": {"errors", "values", "wire", "loop", "stores"},
-    "broadcasting": {"errors", "events", "values", "wire"},
+    "broadcasting": {"errors", "events", "values", "rules", "wire"},
     "testing": {"errors", "events", "values", "rules", "loop", "stores"},
 }
 EXTERNAL = {

@@ -15,6 +15,7 @@ WhyloopError                     anything below
 │   ├── ConflictError            another writer came first; nothing was overwritten
 │   ├── LeaseLostError           another runner has taken the session over
 │   └── StoreUnavailableError    locked, full, read-only or not there: to be tried again
+├── BroadcastError               envelopes that could not be sent; says whether to try again
 ├── ModelError                   the provider refused or failed            → error type `model`
 │   ├── RateLimitError           HTTP 429 or an overloaded provider        → error type `rate_limit`
 │   ├── RequestTimeoutError      the request ran out of time               → error type `timeout`
@@ -131,6 +132,28 @@ class LeaseLostError(StoreError):
 
 class StoreUnavailableError(StoreError):
     """The store cannot be reached or written to at the moment; what it holds is safe."""
+
+
+class BroadcastError(WhyloopError):
+    """Envelopes could not be sent; `retry` says whether it may go well another time.
+
+    The first `sent` of them did arrive and are not sent again.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        retry: bool = True,
+        sent: int = 0,
+        status: int | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.retry = retry
+        self.sent = sent
+        self.status = status
+        self.retry_after = retry_after
 
 
 class ModelError(WhyloopError):

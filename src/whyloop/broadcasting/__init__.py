@@ -1,0 +1,43 @@
+"""Events leave the process: one envelope, many transports."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from whyloop.broadcasting.adapter import (
+        AgentEventEnvelopeAdapter as AgentEventEnvelopeAdapter,
+        CanBroadcastAgentEvents as CanBroadcastAgentEvents,
+    )
+    from whyloop.broadcasting.console import AgentConsoleLogger as AgentConsoleLogger
+    from whyloop.broadcasting.delivery import Delivery as Delivery
+    from whyloop.broadcasting.pusher import PusherBroadcaster as PusherBroadcaster
+    from whyloop.broadcasting.queues import QueueBroadcaster as QueueBroadcaster
+    from whyloop.errors import BroadcastError as BroadcastError
+    from whyloop.wire.broadcast_config import BroadcastConfig as BroadcastConfig
+    from whyloop.wire.envelope_schema import envelope_schema as envelope_schema
+
+_HOMES = {
+    "AgentConsoleLogger": "whyloop.broadcasting.console",
+    "AgentEventEnvelopeAdapter": "whyloop.broadcasting.adapter",
+    "BroadcastConfig": "whyloop.wire.broadcast_config",
+    "BroadcastError": "whyloop.errors",
+    "CanBroadcastAgentEvents": "whyloop.broadcasting.adapter",
+    "Delivery": "whyloop.broadcasting.delivery",
+    "PusherBroadcaster": "whyloop.broadcasting.pusher",
+    "QueueBroadcaster": "whyloop.broadcasting.queues",
+    "envelope_schema": "whyloop.wire.envelope_schema",
+}
+
+__all__ = sorted(_HOMES)  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    """Each transport is loaded when it is asked for, so that none needs another one's driver."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value

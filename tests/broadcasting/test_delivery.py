@@ -1,0 +1,338 @@
+"""A run never waits for those who watch it, and what they did not get is counted."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import logging
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from tests.broadcasting.support import Gate, Naps, Target, envelope, hang, seqs
+from tests.support import echo, scripted
+from whyloop import Agent, AgentStatus
+from whyloop.broadcasting import (
+    AgentEventEnvelopeAdapter,
+    BroadcastConfig,
+    BroadcastError,
+    CanBroadcastAgentEvents,
+    Delivery,
+)
+from whyloop.broadcasting.adapter import Envelope
+from whyloop.errors import ConfigurationError
+from whyloop.rules.backoff import Backoff
+from whyloop.testing import call
+
+USER: contextvars.ContextVar[str] = contextvars.ContextVar("user")
+PLAIN = Backoff(base=1, factor=2, cap=60, jitter=0)
+
+
+def delivery(send: Any, **options: Any) -> Delivery:
+    return Delivery(send, **{"sleep": Naps(), "backoff": PLAIN, **options})
+
+
+def agent_telling(transport: CanBroadcastAgentEvents) -> Agent:
+    agent = scripted(call("echo", {"value": "x"}), "done", tools=[echo])
+    agent.subscribe(AgentEventEnvelopeAdapter(transport, BroadcastConfig.debug()))
+    return agent
+
+
+async def test_everything_arrives_in_order_and_in_batches() -> None:
+    target = Target()
+    async with delivery(target, batch=4) as sending:
+        sending.broadcast_batch([envelope(seq=seq) for seq in range(1, 10)])
+        sending.broadcast(envelope(seq=10))
+    assert [len(batch) for batch in target.batches] == [4, 4, 2]
+    assert seqs(target.received) == list(range(1, 11))
+    assert sending.dropped == {}
+    assert sending.waiting == 0
+
+
+async def test_sessions_side_by_side_keep_their_order() -> None:
+    target = Target(OSError("down"))
+    async with delivery(target, batch=3) as sending:
+        for seq in range(1, 8):
+            for session in ("a", "b"):
+                sending.broadcast(envelope(seq=seq, session=session))
+    for session in ("a", "b"):
+        assert seqs([e for e in target.received if e["session_id"] == session]) == list(range(1, 8))
+
+
+async def test_a_run_is_told_to_the_last_word() -> None:
+    target = Target()
+    async with delivery(target) as sending:
+        state = await agent_telling(sending).run("go")
+    assert seqs(target.received) == list(range(1, len(target.received) + 1))
+    assert target.received[-1]["data"]["status"] == state.status == AgentStatus.COMPLETED
+
+
+async def test_it_is_a_transport() -> None:
+    assert isinstance(delivery(Target()), CanBroadcastAgentEvents)
+
+
+@pytest.mark.parametrize(
+    "error", [OSError("down"), RuntimeError("odd"), SystemExit(1), asyncio.CancelledError()]
+)
+async def test_what_fails_is_sent_again_later(error: BaseException) -> None:
+    target, naps = Target(error, error), Naps()
+    async with delivery(target, sleep=naps) as sending:
+        sending.broadcast_batch([envelope(seq=1), envelope(seq=2)])
+    assert seqs(target.received) == [1, 2]
+    assert naps.seconds == [1, 2]
+    assert sending.dropped == {}
+
+
+async def test_waiting_times_vary_so_that_not_all_come_back_at_once() -> None:
+    naps = Naps()
+    async with Delivery(Target(*[OSError()] * 5), sleep=naps, backoff=Backoff(base=1, jitter=0.5)) as sending:
+        sending.broadcast(envelope())
+    assert all(half <= nap <= 2 * half for half, nap in zip([0.5, 1, 2, 4, 8], naps.seconds, strict=True))
+    assert naps.seconds != [1, 2, 4, 8, 16]
+
+
+async def test_the_targets_own_wish_for_patience_is_heard() -> None:
+    naps = Naps()
+    async with delivery(Target(BroadcastError("busy", retry_after=7)), sleep=naps) as sending:
+        sending.broadcast(envelope())
+    assert naps.seconds == [7]
+
+
+async def test_what_arrived_before_a_failure_is_not_sent_again() -> None:
+    target = Target(BroadcastError("cut off", sent=2))
+    async with delivery(target) as sending:
+        sending.broadcast_batch([envelope(seq=seq) for seq in (1, 2, 3)])
+    assert seqs(target.received) == [3]
+
+
+async def test_what_is_never_taken_is_dropped_counted_and_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    target = Target(*[OSError("down")] * 6)
+    async with delivery(target, retries=2, batch=2) as sending:
+        sending.broadcast_batch([envelope("step", 1), envelope("chunk", 2), envelope("step", 3)])
+        sending.broadcast_batch([envelope("step", 4), envelope("step", 5)])
+    assert sending.dropped == {"agent.step.started": 3, "agent.stream.chunk": 1}
+    assert seqs(target.received) == [5]
+    assert [record.getMessage() for record in caplog.records] == ["envelopes are dropped: OSError: down"]
+
+
+async def test_a_status_outlives_a_target_that_was_down_for_long() -> None:
+    target = Target(*[OSError("down")] * 20)
+    async with delivery(target, retries=2) as sending:
+        sending.broadcast_batch([envelope("step", 1), envelope("status", 2), envelope("step", 3)])
+    assert seqs(target.received) == [2]
+    assert sending.dropped == {"agent.step.started": 2}
+
+
+async def test_what_is_refused_for_good_is_not_tried_again() -> None:
+    target, naps = Target(BroadcastError("wrong key", retry=False)), Naps()
+    async with delivery(target, sleep=naps) as sending:
+        sending.broadcast_batch([envelope("status", 1), envelope("step", 2)])
+    assert (target.attempts, naps.seconds) == (1, [])
+    assert sending.dropped == {"agent.status": 1, "agent.step.started": 1}
+
+
+async def test_when_the_target_is_too_slow_chunks_go_first_and_statuses_stay() -> None:
+    gate = Gate()
+    async with delivery(gate, capacity=3, batch=1) as sending:
+        sending.broadcast(envelope("step", 1))
+        await gate.reached.wait()
+        for seq, kind in enumerate(["chunk", "step", "chunk", "status", "step", "status", "chunk"], start=2):
+            sending.broadcast(envelope(kind, seq))
+        assert sending.dropped == {"agent.stream.chunk": 3, "agent.step.started": 1}
+        assert sending.waiting == 3
+        gate.open.set()
+    assert seqs(gate.received) == [1, 5, 6, 7]
+
+
+async def test_a_target_that_hangs_does_not_hold_up_a_run() -> None:
+    sending = delivery(hang, capacity=5)
+    state = await agent_telling(sending).run("go")
+    assert state.status is AgentStatus.COMPLETED
+    await sending.close(timeout=0)
+    assert sending.dropped["agent.status"] == 2
+
+
+async def test_a_target_that_raises_does_not_break_a_run(caplog: pytest.LogCaptureFixture) -> None:
+    async def fail(batch: Sequence[Envelope]) -> None:
+        raise BroadcastError("never", retry=False)
+
+    async with delivery(fail) as sending:
+        state = await agent_telling(sending).run("go")
+    assert state.status is AgentStatus.COMPLETED
+    assert sending.dropped["agent.status"] == 2
+    assert len(caplog.records) == 1
+
+
+async def test_what_is_left_when_the_time_is_up_is_counted() -> None:
+    sending = delivery(hang, batch=2)
+    sending.broadcast_batch([envelope(seq=seq) for seq in range(5)])
+    await sending.close(timeout=0)
+    assert sending.dropped == {"agent.step.started": 5}
+    assert sending.waiting == 0
+
+
+async def test_after_closing_nothing_is_taken_any_more(caplog: pytest.LogCaptureFixture) -> None:
+    target = Target()
+    sending = delivery(target)
+    await sending.close()
+    sending.broadcast(envelope())
+    sending.broadcast(envelope())
+    await sending.close()
+    assert target.attempts == 0
+    assert sending.dropped == {"agent.step.started": 2}
+    assert [record.getMessage() for record in caplog.records] == [
+        "envelopes are dropped: the delivery is closed"
+    ]
+
+
+def test_without_an_event_loop_envelopes_are_counted_and_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "whyloop")
+    sending = delivery(Target())
+    sending.broadcast(envelope())
+    sending.broadcast_batch([envelope(), envelope("status")])
+    assert sending.dropped == {"agent.step.started": 2, "agent.status": 1}
+    assert [record.getMessage() for record in caplog.records] == [
+        "envelopes are dropped: no event loop is running that could send them"
+    ]
+
+
+async def test_another_thread_may_tell_too() -> None:
+    target = Target()
+    async with delivery(target) as sending:
+        sending.broadcast(envelope(seq=1))
+        await asyncio.to_thread(sending.broadcast_batch, [envelope(seq=2), envelope(seq=3)])
+    assert seqs(target.received) == [1, 2, 3]
+
+
+async def test_another_thread_alone_wakes_the_sender() -> None:
+    arrived = asyncio.Event()
+
+    async def send(batch: Sequence[Envelope]) -> None:
+        if batch[0]["seq"] == 2:
+            arrived.set()
+
+    async with delivery(send) as sending:
+        sending.broadcast(envelope(seq=1))
+        while sending.waiting:
+            await asyncio.sleep(0)
+        thread = threading.Thread(target=sending.broadcast, args=[envelope(seq=2)])
+        thread.start()
+        async with asyncio.timeout(5):
+            await arrived.wait()
+        thread.join()
+
+
+def test_many_threads_lose_nothing() -> None:
+    target = Target()
+
+    async def main() -> None:
+        async with delivery(target, capacity=10_000) as sending:
+            sending.broadcast(envelope(seq=0, session="first"))
+
+            def tell(session: str) -> None:
+                for seq in range(500):
+                    sending.broadcast(envelope(seq=seq, session=session))
+
+            await asyncio.gather(*(asyncio.to_thread(tell, name) for name in "abcd"))
+
+    asyncio.run(main())
+    for name in "abcd":
+        assert seqs([e for e in target.received if e["session_id"] == name]) == list(range(500))
+
+
+def test_what_one_event_loop_left_is_sent_by_the_next() -> None:
+    gate = [False]
+    received: list[Envelope] = []
+
+    async def send(batch: Sequence[Envelope]) -> None:
+        if not gate[0]:
+            await asyncio.Event().wait()
+        received.extend(batch)
+
+    sending = delivery(send, batch=2)
+
+    async def tell(seq: int) -> None:
+        sending.broadcast(envelope(seq=seq))
+        await asyncio.sleep(0)
+
+    asyncio.run(tell(1))
+    asyncio.run(tell(2))
+    gate[0] = True
+    asyncio.run(sending.close())
+    assert seqs(received) == [1, 2]
+    assert sending.dropped == {}
+
+
+def test_it_can_be_closed_from_another_event_loop() -> None:
+    target = Target()
+    sending = delivery(target)
+    started, done = threading.Event(), threading.Event()
+
+    async def elsewhere() -> None:
+        sending.broadcast(envelope(seq=1))
+        started.set()
+        while not done.is_set():
+            await asyncio.sleep(0.001)
+
+    thread = threading.Thread(target=lambda: asyncio.run(elsewhere()))
+    thread.start()
+    started.wait()
+    asyncio.run(sending.close())
+    done.set()
+    thread.join()
+    assert seqs(target.received) == [1]
+
+
+async def test_what_is_sent_has_nothing_to_do_with_the_run_that_was_first() -> None:
+    seen: list[str | None] = []
+
+    async def send(batch: Sequence[Envelope]) -> None:
+        seen.append(USER.get(None))
+
+    USER.set("ada")
+    async with delivery(send) as sending:
+        sending.broadcast(envelope())
+    assert seen == [None]
+
+
+async def test_a_target_that_cannot_be_cancelled_does_not_hold_up_closing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("whyloop.broadcasting.delivery._STUBBORN_SECONDS", 0)
+    let_go = asyncio.Event()
+
+    async def stubborn(batch: Sequence[Envelope]) -> None:
+        while not let_go.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await let_go.wait()
+
+    sending = delivery(stubborn)
+    sending.broadcast(envelope())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    await sending.close(timeout=0)
+    let_go.set()
+
+
+async def test_a_target_is_well_again_and_the_next_outage_is_told_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    down = [OSError("down")] * 2
+    target = Target(*down)
+    async with delivery(target, retries=0, batch=1) as sending:
+        for seq in (1, 2, 3):
+            sending.broadcast(envelope(seq=seq))
+        while not target.received:
+            await asyncio.sleep(0)
+        target.failures = list(down)
+        sending.broadcast(envelope(seq=4))
+    assert [record.getMessage() for record in caplog.records] == ["envelopes are dropped: OSError: down"] * 2
+
+
+@pytest.mark.parametrize("options", [{"capacity": 0}, {"batch": 0}, {"retries": -1}])
+def test_numbers_that_make_no_sense_are_refused(options: dict[str, int]) -> None:
+    with pytest.raises(ConfigurationError, match="at least"):
+        Delivery(Target(), **options)  # type: ignore[arg-type]

@@ -1,0 +1,192 @@
+"""The pure half of the Pusher protocol, against the examples that its documentation works through."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, strategies as st
+
+from tests.broadcasting.support import envelope
+from whyloop.broadcasting.pusher_wire import (
+    MAX_EVENTS,
+    App,
+    Channels,
+    body_of,
+    channel_data,
+    is_socket_id,
+    item,
+    refusal,
+    requests,
+)
+from whyloop.errors import ConfigurationError
+
+APP = App("3", "278d425bdf160c739803", "7ad3773142a6692b25b8")
+CHANNELS = Channels("private-agent.{session_id}")
+
+
+def test_a_request_is_signed_as_in_the_documentation() -> None:
+    body = rb'{"name":"foo","channels":["project-3"],"data":"{\"some\":\"data\"}"}'
+    assert APP.query("POST", "/apps/3/events", body, 1353088179) == {
+        "auth_key": "278d425bdf160c739803",
+        "auth_timestamp": "1353088179",
+        "auth_version": "1.0",
+        "body_md5": "ec365a775a4cd0599faeb73354201b6f",
+        "auth_signature": "da454824c97ba181a32ccc17a72625ba02771f50b50e1e7430e47a1f3f457e6c",
+    }
+
+
+def test_an_empty_body_has_no_hash() -> None:
+    assert "body_md5" not in APP.query("GET", "/apps/3/channels", b"", 1353088179)
+
+
+def test_a_subscriber_is_let_in_as_in_the_documentation() -> None:
+    signature = "58df8b0c36d6982b82c3ecf6b4662e34fe8c25bba48f5369f135bf843651c3a4"
+    assert APP.authorization("1234.1234", "private-foobar") == {"auth": f"278d425bdf160c739803:{signature}"}
+
+
+def test_somebody_is_present_as_in_the_documentation() -> None:
+    about = channel_data({"user_id": 10, "user_info": {"name": "Mr. Channels"}})
+    signature = "31935e7d86dba64c2a90aed31fdc61869f9b22ba9d8863bba239c03ca481bc80"
+    assert APP.authorization("1234.1234", "presence-foobar", about) == {
+        "auth": f"278d425bdf160c739803:{signature}",
+        "channel_data": '{"user_id":10,"user_info":{"name":"Mr. Channels"}}',
+    }
+
+
+def test_somebody_without_an_id_cannot_be_present() -> None:
+    with pytest.raises(ConfigurationError, match="user_id"):
+        channel_data({"name": "Ada"})
+
+
+def test_the_secret_is_not_shown() -> None:
+    assert APP.secret not in repr(APP)
+
+
+@pytest.mark.parametrize("text", ["1.2", "1234.1234", "9" * 20 + ".1"])
+def test_a_socket_id_is_two_numbers(text: str) -> None:
+    assert is_socket_id(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1", "1.", ".1", "1.2.3", "a.b", "1.2:private-x", "1.2\n", " 1.2", "١.٢"]
+)
+def test_anything_else_is_no_socket_id(text: str) -> None:
+    assert not is_socket_id(text)
+
+
+def test_a_channel_and_its_session_belong_together() -> None:
+    assert CHANNELS.of("1a2b") == "private-agent.1a2b"
+    assert CHANNELS.session_of("private-agent.1a2b") == "1a2b"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "private-agent.",
+        "private-agent",
+        "agent.1a",
+        "presence-agent.1a",
+        "private-agentx1a",
+        "xprivate-agent.1",
+        "private-agent.1a\n",
+        "private-agent.1a b",
+        "private-agent.1a:2",
+        "private-agent.é",
+        "private-agent." + "x" * 200,
+    ],
+)
+def test_another_channel_is_none_of_ours(name: str) -> None:
+    assert CHANNELS.session_of(name) is None
+
+
+@given(st.text())
+def test_a_session_id_that_is_no_name_has_no_channel(session_id: str) -> None:
+    channel = CHANNELS.of(session_id)
+    assert channel is None or CHANNELS.session_of(channel) == session_id
+
+
+@pytest.mark.parametrize(
+    "pattern", ["", "private-agent", "{session_id}", "private-a b{session_id}", "private-é{session_id}"]
+)
+def test_a_pattern_that_makes_no_channels_is_refused(pattern: str) -> None:
+    with pytest.raises(ConfigurationError, match="no pattern"):
+        Channels(pattern)
+
+
+def test_a_pattern_for_everybody_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="private-"):
+        Channels("agent.{session_id}")
+
+
+def test_the_data_of_an_event_is_text() -> None:
+    told = envelope("chunk", chunk="Hello", chunk_index=0, is_complete=False)
+    (event,) = json.loads(body_of([item(told, CHANNELS, 9000)]))["batch"]
+    assert event["channel"] == "private-agent.s1"
+    assert event["name"] == "agent.stream.chunk"
+    assert json.loads(event["data"]) == told
+
+
+@given(st.lists(st.integers(0, 4000), max_size=40), st.integers(1000, 9000))
+def test_every_request_is_small_enough_and_nothing_is_left_out(sizes: list[int], limit: int) -> None:
+    texts = [
+        envelope("chunk", seq, chunk='"' * size, chunk_index=0, is_complete=False)
+        for seq, size in enumerate(sizes)
+    ]
+    items = [item(each, CHANNELS, limit) for each in texts]
+    parts = list(requests(items, limit))
+    assert [each for part in parts for each in part] == items
+    for part in parts:
+        assert 1 <= len(part) <= MAX_EVENTS
+        assert len(body_of(part)) <= limit
+        assert len(json.loads(body_of(part))["batch"]) == len(part)
+
+
+# What the two servers say; both were asked.
+
+
+@pytest.mark.parametrize(
+    "body", [b"{}", b'{"batch": {}}', b'{"batch":[{}]}', b'{"ok": true}', b'{"ok":true,"error":null}']
+)
+def test_this_is_how_a_server_says_yes(body: bytes) -> None:
+    assert refusal(APP, 200, body) is None
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "code", "retry", "words"),
+    [
+        (401, b"Authentication signature invalid.", 401, False, "key or the secret"),
+        (200, b'{"error": "The secret authentication failed", "code": 401}', 401, False, "key or the secret"),
+        (404, b"No matching application for ID [x].", 404, False, "no such app"),
+        (413, b"Payload too large.", 413, False, "too large"),
+        (
+            200,
+            b'{"error": "The event data should be less than 100 KB.", "code": 413}',
+            413,
+            False,
+            "too large",
+        ),
+        (422, b'{"message": "The data field must be a string."}', 422, False, "must be a string"),
+        (200, b'{"error": "odd"}', 500, True, "odd"),
+        (200, b'{"code": 500}', 500, True, "HTTP 500"),
+        (200, b"<html>Please sign in</html>", 200, True, "no answer of a Pusher server"),
+        (200, b"", 200, True, "no explanation"),
+        (200, b"[]", 200, True, "no answer of a Pusher server"),
+        (301, b"", 301, False, "HTTP 301"),
+        (429, b"", 429, True, "HTTP 429"),
+        (500, b"\xff\xfe", 500, True, "HTTP 500"),
+        (503, b"{}", 503, True, "HTTP 503"),
+    ],
+)
+def test_this_is_how_a_server_says_no(status: int, body: bytes, code: int, retry: bool, words: str) -> None:
+    refused = refusal(APP, status, body)
+    assert refused is not None
+    assert (refused.status, refused.retry) == (code, retry)
+    assert words in str(refused)
+
+
+def test_a_server_that_says_the_secret_aloud_is_not_quoted() -> None:
+    refused = refusal(APP, 401, f"wrong secret {APP.secret}".encode())
+    assert APP.secret not in str(refused)
+    assert "[removed]" in str(refused)

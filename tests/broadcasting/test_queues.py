@@ -1,0 +1,117 @@
+"""Envelopes in somebody's own queue."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from typing import Any
+
+import pytest
+
+from tests.broadcasting.support import envelope, seqs
+from whyloop.broadcasting import CanBroadcastAgentEvents, QueueBroadcaster
+from whyloop.errors import ConfigurationError
+
+both_kinds = pytest.mark.parametrize("make", [asyncio.Queue, queue.Queue])
+
+
+def content(holding: Any) -> list[int]:
+    return [holding.get_nowait()["seq"] for _ in range(holding.qsize())]
+
+
+def tell(broadcaster: QueueBroadcaster, *kinds: str) -> None:
+    broadcaster.broadcast_batch([envelope(kind, seq) for seq, kind in enumerate(kinds, start=1)])
+
+
+@both_kinds
+def test_envelopes_come_out_as_they_went_in(make: Any) -> None:
+    broadcaster = QueueBroadcaster(holding := make())
+    broadcaster.broadcast(envelope(seq=1))
+    broadcaster.broadcast_batch([envelope(seq=2), envelope("status", 3)])
+    assert content(holding) == [1, 2, 3]
+    assert broadcaster.dropped == {}
+    assert isinstance(broadcaster, CanBroadcastAgentEvents)
+
+
+@both_kinds
+def test_a_full_queue_loses_chunks_first_and_then_the_oldest_others(make: Any) -> None:
+    broadcaster = QueueBroadcaster(holding := make(maxsize=3))
+    tell(broadcaster, "step", "chunk", "status", "step", "step", "chunk")
+    assert content(holding) == [3, 4, 5]
+    assert broadcaster.dropped == {"agent.stream.chunk": 2, "agent.step.started": 1}
+
+
+@both_kinds
+def test_a_queue_without_a_size_gets_one_that_statuses_may_exceed(make: Any) -> None:
+    broadcaster = QueueBroadcaster(holding := make(), capacity=2)
+    tell(broadcaster, "status", "status", "status", "step")
+    assert content(holding) == [1, 2, 3]
+    assert broadcaster.dropped == {"agent.step.started": 1}
+
+
+@both_kinds
+def test_where_only_statuses_fit_the_newest_are_kept(make: Any) -> None:
+    broadcaster = QueueBroadcaster(holding := make(maxsize=2))
+    tell(broadcaster, "status", "status", "status", "step")
+    assert content(holding) == [2, 3]
+    assert broadcaster.dropped == {"agent.status": 1, "agent.step.started": 1}
+
+
+@both_kinds
+def test_a_large_queue_makes_room_for_several_at_once(make: Any) -> None:
+    broadcaster = QueueBroadcaster(holding := make(), capacity=100)
+    tell(broadcaster, *["chunk"] * 101)
+    assert broadcaster.dropped == {"agent.stream.chunk": 11}
+    assert content(holding) == list(range(12, 102))
+
+
+async def test_whoever_waits_for_the_queue_to_be_done_waits_for_what_is_in_it() -> None:
+    holding: asyncio.Queue[Any] = asyncio.Queue(maxsize=2)
+    tell(QueueBroadcaster(holding), "chunk", "chunk", "step", "status")
+    waiting = asyncio.create_task(holding.join())
+    for _ in range(2):
+        assert not waiting.done()
+        holding.get_nowait()
+        holding.task_done()
+        await asyncio.sleep(0)
+    await waiting
+
+
+async def test_a_reader_gets_everything_while_it_is_told() -> None:
+    holding: asyncio.Queue[Any] = asyncio.Queue(maxsize=5)
+    broadcaster = QueueBroadcaster(holding)
+
+    async def read() -> list[int]:
+        return seqs([await holding.get() for _ in range(20)])
+
+    reading = asyncio.create_task(read())
+    for seq in range(20):
+        broadcaster.broadcast(envelope(seq=seq))
+        await asyncio.sleep(0)
+    assert await reading == list(range(20))
+
+
+def test_a_reader_in_another_thread_sees_every_envelope_once_or_it_is_counted() -> None:
+    holding: queue.Queue[Any] = queue.Queue(maxsize=10)
+    broadcaster = QueueBroadcaster(holding)
+    received: list[int] = []
+
+    def read() -> None:
+        while (each := holding.get())["event"] != "agent.status":
+            received.append(each["seq"])
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for seq in range(5000):
+        broadcaster.broadcast(envelope(seq=seq))
+    broadcaster.broadcast(envelope("status", 5000))
+    reader.join(10)
+    assert received == sorted(set(received))
+    assert len(received) + broadcaster.dropped.get("agent.step.started", 0) == 5000
+    assert "agent.status" not in broadcaster.dropped
+
+
+def test_a_queue_for_nothing_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="at least 1"):
+        QueueBroadcaster(queue.Queue(), capacity=0)
