@@ -1,0 +1,121 @@
+"""A list of messages while an execution is under way.
+
+Everything that is known about the execution is in the list: its status, the last message of it, also
+remembers how far the envelopes have been heard, and holds those that came too early.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from whyloop.wire.ui_message import (
+    UiMessage,
+    continuation_of,
+    metadata_of,
+    position,
+    status_id,
+    ui_message,
+    with_metadata,
+)
+from whyloop.wire.ui_words import whole
+
+
+class Live:
+    """The messages of a UI while one envelope after the other changes them."""
+
+    def __init__(self, messages: Sequence[UiMessage], execution_id: str) -> None:
+        self.messages = list(messages)
+        self.execution_id = execution_id
+        self._status = position(messages, status_id(execution_id))
+
+    @property
+    def is_known(self) -> bool:
+        """True if an envelope of the execution was heard before."""
+        return self._status >= 0
+
+    def begin(self, timestamp: str, seq: int) -> None:
+        """The first envelope that is heard of an execution, wherever it is by then."""
+        metadata = {
+            "status_type": "thinking",
+            "execution_id": self.execution_id,
+            "step_number": completed_steps(self.messages, self.execution_id) + 1,
+            "seq": seq,
+        }
+        self._status = len(self.messages)
+        self.messages.append(ui_message(status_id(self.execution_id), "status", "", timestamp, metadata))
+
+    # The status
+
+    @property
+    def known(self) -> Mapping[str, Any]:
+        """What is known about the execution."""
+        return metadata_of(self.messages[self._status])
+
+    @property
+    def verdict(self) -> Mapping[str, Any]:
+        """What was decided last about the execution."""
+        return continuation_of(self.messages[self._status])
+
+    @property
+    def step(self) -> int:
+        step: int = self.known["step_number"]
+        return step
+
+    def note(self, **entries: object) -> None:
+        """Remember something about the execution; None forgets it."""
+        self.messages[self._status] = with_metadata(self.messages[self._status], **entries)
+
+    def say(self, status_type: str, words: str) -> None:
+        self.note(status_type=status_type)
+        self.messages[self._status] = {**self.messages[self._status], "content": words}
+
+    # The other messages
+
+    def get(self, id: str) -> UiMessage | None:
+        place = position(self.messages, id)
+        return self.messages[place] if place >= 0 else None
+
+    def put(self, message: UiMessage) -> None:
+        """The message in the place of the one with its id, or as a new one."""
+        place = position(self.messages, message["id"])
+        if place >= 0:
+            self.messages[place] = message
+        else:
+            self.messages.insert(self._status, message)
+            self._status += 1
+
+    def drop(self, id: str) -> None:
+        place = position(self.messages, id)
+        if place >= 0:
+            del self.messages[place]
+            self._status -= place < self._status
+
+
+def completed_steps(messages: Sequence[UiMessage], execution_id: str) -> int:
+    """How many steps of an execution the messages show to be at their end."""
+    own = [metadata_of(m) for m in messages if metadata_of(m).get("execution_id") == execution_id]
+    last = max((whole(known.get("step_number")) or 0 for known in own), default=0)
+    is_open = any(
+        known.get("status_type") == "tool_call" and known.get("step_number") == last for known in own
+    )
+    return last - 1 if is_open else last
+
+
+def is_running(messages: Sequence[UiMessage]) -> bool:
+    """True while an execution is under way, as far as its envelopes tell."""
+    return any(
+        message.get("role") == "status"
+        and "seq" in metadata_of(message)
+        and continuation_of(message).get("should_continue") is not False
+        for message in messages
+    )
+
+
+def missing(messages: Sequence[UiMessage]) -> list[dict[str, Any]]:
+    """The envelopes that have not come while later ones have: `{execution_id, first, last}`."""
+    return [
+        {"execution_id": m["execution_id"], "first": m["seq"] + 1, "last": int(m["held"][0]["seq"]) - 1}
+        for m in map(metadata_of, messages)
+        if m.get("held")
+    ]
