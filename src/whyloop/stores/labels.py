@@ -36,7 +36,7 @@ class Shelf(NamedTuple):
     together: int
 
 
-# Of few entries any combination is indexed, with any way to stand.
+# Where there are few entries every combination is indexed, and nothing is ever looked up.
 SHELVES = (Shelf(3, 4), Shelf(MOST_PAIRED, 2), Shelf(sys.maxsize, 1))
 
 
