@@ -33,11 +33,11 @@ class Draft:
     interrupted: str | None = None
     resumable: bool = False
 
-    def __init__(self, kit: Kit, state: AgentState, now: datetime) -> None:
+    def __init__(self, kit: Kit, state: AgentState, now: datetime, stopwatch: float = 0.0) -> None:
         self._kit = kit
         self._state = state
         self._taken_up_at = now
-        self._stopwatch = kit.world.monotonic()
+        self._stopwatch = stopwatch
         self.open = step = state.open_step
         self._before = step.seconds if step else 0.0
         self.ran: dict[int, Ran] = {}

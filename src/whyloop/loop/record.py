@@ -16,9 +16,12 @@ from whyloop.events import (
 from whyloop.loop.emit import Emitter
 from whyloop.loop.kit import Kit
 from whyloop.rules.continuation.approval import paused
+from whyloop.values.continuation import ContinuationOutcome
 from whyloop.values.messages import Message
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.step import Step
+
+_IN_PROGRESS = AgentStatus.IN_PROGRESS
 
 
 async def record_step(
@@ -59,13 +62,20 @@ async def settle(
             step.duration_ms,
             outcome,
         )
-    if not outcome.should_continue:
-        said = outcome.resolving_evaluation
-        error = (said.reason if said else "") if state.status is AgentStatus.FAILED else None
-        count, last = state.execution.step_count, state.last_response or None
-        emit(AgentStatusChanged, now, previous, state.status, outcome.stop_reason, count, error, last)
-        if outcome.stop_reason is not None:
-            if error is not None:
-                emit(AgentExecutionFailed, now, error, outcome.stop_reason)
-            emit(AgentExecutionFinished, now, state.status, outcome.stop_reason)
+    if state.status is not _IN_PROGRESS:
+        _tell_the_end(emit, now, previous, state, outcome)
     return state
+
+
+def _tell_the_end(
+    emit: Emitter, now: datetime, previous: AgentStatus, state: AgentState, outcome: ContinuationOutcome
+) -> None:
+    """A pause is told as a change of status alone: the execution is not at its end."""
+    said, status, reason = outcome.resolving_evaluation, state.status, outcome.stop_reason
+    error = (said.reason if said else "") if status is AgentStatus.FAILED else None
+    count, last = state.execution.step_count, state.last_response or None
+    emit(AgentStatusChanged, now, previous, status, reason, count, error, last)
+    if reason is not None:
+        if error is not None:
+            emit(AgentExecutionFailed, now, error, reason)
+        emit(AgentExecutionFinished, now, status, reason)

@@ -36,7 +36,7 @@ async def take_step(kit: Kit, state: AgentState) -> AgentState:
     world = kit.world
     now, stopwatch = world.now(), world.monotonic()
     emit = Emitter(kit.listeners, state, state.execution.step_count + 1)
-    draft = Draft(kit, state, now)
+    draft = Draft(kit, state, now, stopwatch)
     if draft.open is None:
         emit(AgentStepStarted, now, len(state.messages), kit.tool_names)
     cancelled: BaseException | None = None

@@ -43,10 +43,11 @@ class AgentStatus(StrEnum):
     @classmethod
     def after(cls, outcome: ContinuationOutcome) -> AgentStatus:
         """The status of a run after a step with this outcome."""
-        reason = outcome.stop_reason
-        if reason is None:
-            return _IN_PROGRESS if outcome.should_continue else cls.PAUSED
-        return _STATUS_AFTER.get(reason, cls.STOPPED)
+        if outcome.should_continue:
+            return _IN_PROGRESS
+        if outcome.stop_reason is None:
+            return cls.PAUSED
+        return _STATUS_AFTER.get(outcome.stop_reason, cls.STOPPED)
 
 
 _IN_PROGRESS = AgentStatus.IN_PROGRESS
@@ -297,9 +298,10 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
             steps = steps.with_last(step)
         if execution.failures.consecutive and outcome.failure_handling is _IGNORE:
             execution = replace(execution, failures=execution.failures.forgiven())
+        goes_on = outcome.stop_reason is None and outcome.decision.continues
         return replace(
             self,
-            status=AgentStatus.after(outcome),
+            status=_IN_PROGRESS if goes_on else AgentStatus.after(outcome),
             steps=steps,
             current_step=step,
             execution=execution,
