@@ -20,7 +20,7 @@ from whyloop.values.ids import new_id
 from whyloop.values.messages import Message
 from whyloop.values.state import SOMEBODY, AgentState, AgentStatus
 from whyloop.values.text import shortened
-from whyloop.wire.journal import entries_of, folded
+from whyloop.wire.journal import state_of
 
 LEASE_SECONDS = 30.0
 
@@ -82,7 +82,7 @@ class Session:
                     raise
         # Another process may have created it at this very moment.
         stored = await store.read(state.agent_id if agent_id is None else agent_id)
-        state = folded(stored.summary.agent_id, entries_of(stored.entries))
+        state = state_of(stored.summary.agent_id, stored.entries)
         return cls(store, agent, state, stored.summary.version, owner, lease_seconds)
 
     # What it is
@@ -111,9 +111,9 @@ class Session:
         if stored.summary.version < version or stored.summary.started_at != base.state_info.started_at:
             # It was deleted, and created again under its id.
             stored = await self.store.read(self.agent_id)
-            state = folded(self.agent_id, entries_of(stored.entries))
+            state = state_of(self.agent_id, stored.entries)
         else:
-            state = folded(self.agent_id, entries_of(stored.entries), base) if stored.entries else base
+            state = state_of(self.agent_id, stored.entries, base) if stored.entries else base
         if self._version == version:  # Unless it has moved on meanwhile.
             self._state, self._version = state, stored.summary.version
         return self._state

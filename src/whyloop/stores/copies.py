@@ -15,7 +15,7 @@ from whyloop.values.open_step import OpenStep
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.text import counted
 from whyloop.values.times import utc_now
-from whyloop.wire.journal import Entry, entries_of, entry_between, folded
+from whyloop.wire.journal import Entry, entries_of, entry_between, folded, state_of
 
 FORMAT = "whyloop-sessions"
 VERSION = 1
@@ -104,7 +104,7 @@ def imported(lines: Iterable[str]) -> Iterator[tuple[AgentState, list[str]]]:
                 raise SnapshotError(f"the file ends in the middle of session {agent_id!r}", f"line {at}")
             texts.append(_entry(at, text))
         try:
-            state = folded(agent_id, entries_of(texts))
+            state = state_of(agent_id, texts)
         except SnapshotError as error:
             raise SnapshotError(
                 f"session {agent_id!r}, from line {number + 1} on: {error}", error.path

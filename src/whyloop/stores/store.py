@@ -24,7 +24,7 @@ from whyloop.values.ids import new_id
 from whyloop.values.state import SOMEBODY, AgentState, AgentStatus
 from whyloop.values.text import clean
 from whyloop.values.times import utc_now
-from whyloop.wire.journal import entries_of, entry_between, folded
+from whyloop.wire.journal import entry_between, state_of
 
 PAGE = 50
 _A_MOMENT, _PATIENCE = 0.02, 25
@@ -134,7 +134,7 @@ class Store(ABC):
     async def load(self, agent_id: str) -> AgentState:
         """A session as it was last recorded."""
         stored = await self.read(agent_id)
-        return folded(agent_id, entries_of(stored.entries))
+        return state_of(agent_id, stored.entries)
 
     async def sessions(
         self,
@@ -175,7 +175,7 @@ class Store(ABC):
         reason = clean(reason)
         while not await self.ask_to_stop(agent_id, reason):
             stored = await self.read(agent_id)
-            state = folded(agent_id, entries_of(stored.entries))
+            state = state_of(agent_id, stored.entries)
             if state.status.has_ended or not state.messages:
                 return False
             try:
@@ -205,7 +205,7 @@ class Store(ABC):
         patience = _PATIENCE
         while True:
             stored = await self.read(agent_id)
-            state = folded(agent_id, entries_of(stored.entries))
+            state = state_of(agent_id, stored.entries)
             decided = decide(state)
             try:
                 await self._write(stored, state, decided)

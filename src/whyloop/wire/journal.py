@@ -6,8 +6,8 @@ of its calls alone, the counters that follow from a step are counted again when 
 what a criterion said in the very words of the step before is left out.
 """
 
-from whyloop.wire.journal_read import entries_of, folded
+from whyloop.wire.journal_read import entries_of, folded, state_of
 from whyloop.wire.journal_schema import Entry
 from whyloop.wire.journal_write import entry_between
 
-__all__ = ["Entry", "entries_of", "entry_between", "folded"]
+__all__ = ["Entry", "entries_of", "entry_between", "folded", "state_of"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 
 import msgspec
@@ -59,6 +60,19 @@ def _unreadable(texts: Sequence[str]) -> SnapshotError:
         except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
             return SnapshotError(f"the entry is no JSON: {error}", f"$[{index}]")
     return SnapshotError("the journal is no JSON")
+
+
+def state_of(agent_id: str, texts: Sequence[str], base: AgentState | None = None) -> AgentState:
+    """The state that a journal leads to, from the beginning or from an earlier state."""
+    # Thousands of values are made here and none of them is garbage: looking for some would take
+    # a third of the time.
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return folded(agent_id, entries_of(texts), base)
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def folded(agent_id: str, entries: Sequence[Entry], base: AgentState | None = None) -> AgentState:

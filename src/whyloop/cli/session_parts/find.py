@@ -10,7 +10,7 @@ from whyloop.stores.records import Stored, Summary
 from whyloop.stores.store import Store
 from whyloop.values.state import AgentState
 from whyloop.values.text import clean
-from whyloop.wire.journal import entries_of, folded
+from whyloop.wire.journal import state_of
 
 PAGE = 1000
 MOST_CANDIDATES = 8
@@ -38,7 +38,7 @@ async def found(store: Store, typed: str) -> Stored:
 async def loaded(store: Store, typed: str) -> tuple[Summary, AgentState]:
     """How a session is listed, and all of it."""
     stored = await found(store, typed)
-    return stored.summary, folded(stored.summary.agent_id, entries_of(stored.entries))
+    return stored.summary, state_of(stored.summary.agent_id, stored.entries)
 
 
 async def _beginning_with(store: Store, typed: str) -> list[Summary]:
