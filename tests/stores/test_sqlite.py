@@ -20,7 +20,7 @@ import pytest
 
 from whyloop.errors import ConfigurationError, ConflictError, StoreError
 from whyloop.stores import SessionFilter, SqliteStore, Summary
-from whyloop.stores.sqlite_labels import MOST_PAIRED
+from whyloop.stores.labels import MOST_PAIRED
 from whyloop.stores.sqlite_schema import APPLICATION_ID, MIGRATIONS
 from whyloop.testing import FakeClock
 from whyloop.values.continuation import StopReason

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from whyloop.stores.labels import MOST_PAIRED as MOST_PAIRED, Start, numbers, starts  # noqa: PLC0414
+from whyloop.stores.labels import Start, numbers, starts
 from whyloop.stores.records import SessionFilter
 from whyloop.stores.sqlite_statements import ADD_LABEL, COUNT_LABEL, EVERY_SESSION, REMOVE_LABEL
 
