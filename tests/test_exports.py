@@ -32,8 +32,8 @@ STORES = """
 Lease MemoryStore Page PostgresStore SessionFilter SqliteStore Store Stored Summary open_store
 """
 BROADCASTING = """
-AgentConsoleLogger AgentEventEnvelopeAdapter BroadcastConfig BroadcastError CanBroadcastAgentEvents Delivery
-PusherBroadcaster QueueBroadcaster envelope_schema
+AgUiStream AgentConsoleLogger AgentEventEnvelopeAdapter BroadcastConfig BroadcastError
+CanBroadcastAgentEvents Delivery PusherBroadcaster QueueBroadcaster VercelStream envelope_schema
 """
 ERRORS = """
 ApprovalError BroadcastError ConfigurationError ConflictError DeadlineExceeded LeaseLostError ModelError

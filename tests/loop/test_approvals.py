@@ -10,7 +10,13 @@ import pytest
 from tests.support import assert_readable, requests_of, scripted
 from whyloop import AgentState, ApprovalRequired, Tool, Verdict, tool
 from whyloop.errors import ApprovalError, ConfigurationError, ToolDefinitionError
-from whyloop.events import AgentExecutionFinished, AgentStatusChanged, AgentStepCompleted, ToolCallStarted
+from whyloop.events import (
+    AgentExecutionFinished,
+    AgentStatusChanged,
+    AgentStepCompleted,
+    ToolCallCompleted,
+    ToolCallStarted,
+)
 from whyloop.testing import FakeClock, Reply, assert_stopped, call, calls, capture_events
 
 
@@ -364,3 +370,26 @@ async def test_a_rule_cannot_change_the_call_that_it_is_asked_about() -> None:
 async def test_arguments_that_do_not_fit_ask_nobody_whatever_the_rule() -> None:
     state = await scripted(call("pay", {"amount": "lots"}), tools=Bank(needs_approval=True).tools).run("go")
     assert (state.status, state.stop_reason) == ("failed", "error")
+
+
+@pytest.mark.parametrize("kind", [str, Any])
+async def test_arguments_that_no_json_can_hold_end_in_no_crash(kind: Any) -> None:
+    async def say(words: Any) -> str:
+        return "said"
+
+    say.__annotations__["words"] = kind
+    agent = scripted(call("say", {"words": "half \ud800"}), tools=[Tool(say, needs_approval=True)])
+    state = await agent.run("go")
+    assert state.status in ("paused", "failed")
+    assert_readable(state)
+
+
+async def test_a_denied_call_is_told_of_when_its_step_is_at_its_end() -> None:
+    agent = scripted(calls(pay(1), pay(2)), "done", tools=Bank().tools)
+    paused = await agent.run("go")
+    with capture_events(agent) as events:
+        again = await agent.resume(paused.deny("call_1", "no", by="ada"))
+        assert events.of(ToolCallCompleted) == []
+        await agent.resume(again.approve("call_2"))
+    told = {event.tool_call_id: (event.success, event.error) for event in events.of(ToolCallCompleted)}
+    assert told == {"call_1": (False, "denied by ada: no"), "call_2": (True, None)}

@@ -15,10 +15,13 @@ if TYPE_CHECKING:
     from whyloop.broadcasting.pusher import PusherBroadcaster as PusherBroadcaster
     from whyloop.broadcasting.queues import QueueBroadcaster as QueueBroadcaster
     from whyloop.errors import BroadcastError as BroadcastError
+    from whyloop.wire.ag_ui import AgUiStream as AgUiStream
     from whyloop.wire.broadcast_config import BroadcastConfig as BroadcastConfig
     from whyloop.wire.envelope_schema import envelope_schema as envelope_schema
+    from whyloop.wire.vercel import VercelStream as VercelStream
 
 _HOMES = {
+    "AgUiStream": "whyloop.wire.ag_ui",
     "AgentConsoleLogger": "whyloop.broadcasting.console",
     "AgentEventEnvelopeAdapter": "whyloop.broadcasting.adapter",
     "BroadcastConfig": "whyloop.wire.broadcast_config",
@@ -28,6 +31,7 @@ _HOMES = {
     "PusherBroadcaster": "whyloop.broadcasting.pusher",
     "QueueBroadcaster": "whyloop.broadcasting.queues",
     "envelope_schema": "whyloop.wire.envelope_schema",
+    "VercelStream": "whyloop.wire.vercel",
 }
 
 __all__ = sorted(_HOMES)  # noqa: PLE0605

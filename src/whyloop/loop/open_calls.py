@@ -16,8 +16,9 @@ from whyloop.loop.run_tools import run_call, together
 from whyloop.rules.classify import words_of
 from whyloop.values.messages import ToolCall
 from whyloop.values.open_step import OpenCall, OpenStep
+from whyloop.values.plain import describe
 from whyloop.values.state import SOMEBODY, AgentState
-from whyloop.values.text import shortened
+from whyloop.values.text import clean, shortened
 
 _STARTED = OpenCall(started=True)
 
@@ -120,4 +121,8 @@ def _spelled(call: ToolCall, edited: Mapping[str, Any] | None = None) -> str:
 
 
 def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()
+    """The value as JSON, as far as there is a way to write it."""
+    try:
+        return msgspec.json.encode(value, enc_hook=describe).decode()
+    except (TypeError, ValueError, RecursionError):
+        return clean(repr(value))

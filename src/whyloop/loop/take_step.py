@@ -23,6 +23,7 @@ from whyloop.loop.record import record_step, settle
 from whyloop.loop.run_tools import run_call, together
 from whyloop.loop.waiting import DONE, begun, ended_within
 from whyloop.rules.classify import model_failure
+from whyloop.values.approval import Verdict
 from whyloop.values.model import ModelRequest, ModelResponse, TextDelta
 from whyloop.values.state import AgentState
 from whyloop.values.text import clean
@@ -56,6 +57,8 @@ async def take_step(kit: Kit, state: AgentState) -> AgentState:
     now, seconds = world.now(), world.monotonic() - stopwatch
     if draft.cut:
         _tell_unfinished(emit, now, draft)
+    if state.open_step is not None and not draft.stays_open:
+        _tell_denied(emit, now, draft)
     if draft.stays_open:
         state = await settle(kit, emit, draft.left(state, now, seconds), now)
     else:
@@ -73,6 +76,14 @@ def _tell_unfinished(emit: Emitter, now: datetime, draft: Draft) -> None:
             result, duration = draft.came_of(index)
             words = result.error or ""
             emit(ToolCallCompleted, now, call.name, call.id, False, words, duration, words)
+
+
+def _tell_denied(emit: Emitter, now: datetime, draft: Draft) -> None:
+    """What a person said no to comes to its end with the step, and no tool tells of it."""
+    for asked, call in zip(draft.calls, draft.step.calls, strict=True):
+        if call.result is not None and call.approvals and call.approvals[-1].verdict is Verdict.DENIED:
+            error = call.result.error or ""
+            emit(ToolCallCompleted, now, asked.name, asked.id, False, error, 0.0, call.result.content)
 
 
 async def _attempt(kit: Kit, emit: Emitter, state: AgentState, draft: Draft) -> None:

@@ -1,0 +1,211 @@
+"""The AI SDK's own client reads our streams: what it makes of them is what happened."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from tests.support import scripted
+from tests.wire.random_runs import (
+    HOSTILE,
+    ODD_ARGUMENTS,
+    Run,
+    Scenario,
+    hand_made,
+    run_end,
+    scenarios,
+    texts_of,
+)
+from tests.wire.test_envelope_golden import fixed_events
+from whyloop import tool
+from whyloop.events import (
+    AgentEvent,
+    ContinuationEvaluated,
+    ToolCallCompleted,
+)
+from whyloop.testing import call, calls
+from whyloop.values.text import clean
+from whyloop.wire.vercel import CONTINUATION, DONE, HEADERS, VercelStream, sse
+
+pytestmark = pytest.mark.slow
+
+SOURCE = Path(__file__).parent / "vercel"
+FOLDER = Path(sys.prefix) / "node" / "vercel"
+INSTALLING_SECONDS = 300
+READING_SECONDS = 60
+
+Seen = dict[str, Any]
+each_version = pytest.mark.parametrize("version", ["ai-6", "ai-7"])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def sdk() -> None:
+    """The SDK, installed once inside the virtual environment; without it the tests say what is missing."""
+    for program in ("node", "npm"):
+        if shutil.which(program) is None:
+            pytest.skip(f"these tests need {program}: install Node 20")
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    shutil.copy(SOURCE / "read.mjs", FOLDER)
+    wanted, installed = (SOURCE / "package.json").read_text(encoding="utf-8"), FOLDER / "installed.json"
+    if installed.exists() and installed.read_text(encoding="utf-8") == wanted:
+        return
+    shutil.copy(SOURCE / "package.json", FOLDER)
+    command = ["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "--no-package-lock"]
+    try:
+        subprocess.run(command, cwd=FOLDER, check=True, capture_output=True, timeout=INSTALLING_SECONDS)
+    except (OSError, subprocess.SubprocessError) as error:
+        pytest.skip(f"npm could not install the AI SDK: {error}")
+    installed.write_text(wanted, encoding="utf-8")
+
+
+def streamed(run: Iterable[AgentEvent]) -> str:
+    """A run as the body of a response."""
+    stream = VercelStream()
+    parts = [part for event in run for part in stream.parts(event)]
+    return "".join(sse(part) for part in [*parts, *stream.broken_off("it broke off")]) + DONE
+
+
+def read(version: str, messages: list[list[str]]) -> list[list[Seen]]:
+    """What a version of the SDK makes of the streams of each message."""
+    done = subprocess.run(
+        ["node", "read.mjs", version, json.dumps(HEADERS)],
+        cwd=FOLDER,
+        input=json.dumps(messages),
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=READING_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    seen: list[list[Seen]] = json.loads(done.stdout)
+    return seen
+
+
+def by_execution(runs: Iterable[Run]) -> list[list[Run]]:
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(run[0].execution_id, []).append(run)
+    return list(found.values())
+
+
+def check_message(runs: list[Run], seen: list[Seen]) -> None:
+    """The message has the texts, the tools' ends, and the word on every step; so has every run's end."""
+    message = seen[-1]["message"]
+    parts = message["parts"]
+    assert message["id"] == runs[0][0].execution_id
+    assert [part["text"] for part in parts if part["type"] == "text"] == [
+        text for run in runs for text in texts_of(run)
+    ]
+    assert {part["state"] for part in parts if part["type"] == "text"} <= {"done"}
+
+    ends = [event for run in runs for event in run if isinstance(event, ToolCallCompleted)]
+    outputs = [(clean(event.tool), clean(event.result)) for event in ends if event.success]
+    errors = [(clean(event.tool), clean(event.error or "")) for event in ends if not event.success]
+    assert sorted(in_state(parts, "output-available", "output")) == sorted(outputs)
+    assert sorted(in_state(parts, "output-error", "errorText")) == sorted(errors)
+
+    verdicts = {
+        event.step_number: (event.outcome.resolved_by, event.outcome.stop_reason)
+        for run in runs
+        for event in run
+        if isinstance(event, ContinuationEvaluated)
+    }
+    data = [part["data"] for part in parts if part["type"] == CONTINUATION]
+    assert {each["step_number"]: (each["resolved_by"], each["stop_reason"]) for each in data} == verdicts
+    for run, at_its_end in zip(runs, seen, strict=True):
+        end = run_end(run)
+        about = at_its_end["message"]["metadata"]["whyloop"]
+        assert (about["status"], about["stop_reason"]) == (end.status, end.stop_reason)
+        failed = [clean(end.error_message or "")] if end.status == "failed" else []
+        assert at_its_end["errors"] == failed
+
+
+def in_state(parts: list[dict[str, Any]], state: str, field: str) -> list[tuple[str, Any]]:
+    found = [part for part in parts if part["type"].startswith("tool-") and part["state"] == state]
+    return [(part["type"].removeprefix("tool-"), part[field]) for part in found]
+
+
+@each_version
+async def test_the_fixed_run_is_read_as_it_went(version: str) -> None:
+    executions = by_execution([[event] for event in await fixed_events()])
+    runs = [[event for single in execution for event in single] for execution in executions]
+    messages = read(version, [[streamed(run)] for run in runs])
+    for run, seen in zip(runs, messages, strict=True):
+        check_message([run], seen)
+    first = messages[0][0]["message"]["parts"]
+    assert [part["type"] for part in first] == [
+        *("step-start", "text", "tool-search", "tool-search", CONTINUATION),
+        *("step-start", "text", CONTINUATION),
+    ]
+    assert first[2]["input"] == {"query": "dbplus", "types": ["program"], "limit": 4, "deep": True}
+    assert first[3]["errorText"] == "an empty query finds nothing"
+    assert messages[1][0]["message"]["parts"][-1]["data"]["stop_reason"] == "steps_limit"
+
+
+def some_sessions() -> list[list[Run]]:
+    """The runs of some dozens of sessions, the same every time."""
+    found: list[list[Run]] = []
+
+    @settings(max_examples=80, derandomize=True, database=None)
+    @given(scenarios)
+    def collect(scenario: Scenario) -> None:
+        found.append(scenario.runs())
+
+    collect()
+    return found
+
+
+@each_version
+def test_any_run_is_read_as_it_went(version: str) -> None:
+    executions = [runs for session in some_sessions() for runs in by_execution(session)]
+    assert any(len(runs) > 1 for runs in executions)
+    messages = read(version, [[streamed(run) for run in runs] for runs in executions])
+    for runs, seen in zip(executions, messages, strict=True):
+        check_message(runs, seen)
+
+
+@each_version
+async def test_a_call_that_waits_is_asked_about_and_answered_in_its_own_place(version: str) -> None:
+    @tool(needs_approval=True)
+    async def pay(amount: int) -> str:
+        return f"paid {amount}"
+
+    events: Run = []
+    asked = calls(call("pay", {"amount": 5}, id="pay_1"), call("pay", {"amount": 7}, id="pay_2"))
+    agent = scripted(asked, "Done.", tools=[pay], event_handler=events.append)
+    state = await agent.run("Pay")
+    before = list(events)
+    events.clear()
+    await agent.resume(state.approve("pay_1").edit("pay_2", {"amount": 6}))
+    ((waiting, paid),) = read(version, [[streamed(before), streamed(events)]])
+
+    asking = [part for part in waiting["message"]["parts"] if part["type"] == "tool-pay"]
+    assert [part["state"] for part in asking] == ["approval-requested"] * 2
+    assert asking[0]["approval"]["id"] == "pay_1"
+    assert asking[0]["approval"]["descriptor"] == {"question": "pay(amount=5) waits for approval"}
+    done = [part for part in paid["message"]["parts"] if part["type"] == "tool-pay"]
+    assert [(part["input"], part["output"]) for part in done] == [
+        ({"amount": 5}, "paid 5"),
+        ({"amount": 6}, "paid 6"),
+    ]
+    assert (waiting["errors"], paid["errors"]) == ([], [])
+
+
+@each_version
+def test_hostile_words_are_read_as_words(version: str) -> None:
+    given = [(words, arguments) for words in HOSTILE for arguments in ODD_ARGUMENTS]
+    messages = read(version, [[streamed(hand_made(words, arguments))] for words, arguments in given])
+    for (words, _), (seen,) in zip(given, messages, strict=True):
+        assert seen["errors"] == ["it broke off"]
+        parts = seen["message"]["parts"]
+        assert [part["text"] for part in parts if part["type"] == "text"] == [clean(words)]
+        assert in_state(parts, "output-error", "errorText") == [(clean(words), clean(words))]

@@ -1,0 +1,329 @@
+"""A run as AG-UI events: in the order that the protocol asks for, with everything that was said."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from ag_ui.core import (
+    PROTOCOL_VERSION,
+    BaseEvent,
+    CustomEvent,
+    Event,
+    RunErrorEvent,
+    RunFinishedEvent,
+    RunFinishedInterruptOutcome,
+    RunStartedEvent,
+    StepFinishedEvent,
+    StepStartedEvent,
+    TextMessageContentEvent,
+    TextMessageEndEvent,
+    TextMessageStartEvent,
+    ToolCallArgsEvent,
+    ToolCallEndEvent,
+    ToolCallResultEvent,
+    ToolCallStartEvent,
+)
+from ag_ui.encoder import EventEncoder
+from hypothesis import given, settings
+from pydantic import TypeAdapter
+
+from tests.support import RespondingModel, scripted
+from tests.wire.random_runs import (
+    HOSTILE,
+    ODD_ARGUMENTS,
+    Run,
+    Said,
+    Scenario,
+    hand_made,
+    run_end,
+    runs,
+    scenarios,
+    texts_of,
+)
+from tests.wire.test_envelope_golden import fixed_events
+from whyloop import Agent, ErrorPolicy, FinishReason, ModelResponse, ToolCall, tool
+from whyloop.errors import ConfigurationError
+from whyloop.events import (
+    AgentEvent,
+    AgentStatusChanged,
+    ContinuationEvaluated,
+    ToolCallCompleted,
+    ToolCallStarted,
+)
+from whyloop.testing import FakeClock, call, text
+from whyloop.values.text import clean
+from whyloop.wire.ag_ui import CONTINUATION, AgUiStream
+
+ANY_EVENT: TypeAdapter[Any] = TypeAdapter(Event)
+
+
+def told(run: Iterable[AgentEvent], stream: AgUiStream | None = None) -> list[BaseEvent]:
+    stream = stream or AgUiStream()
+    return [part for event in run for part in stream.parts(event)]
+
+
+def check_order(parts: list[BaseEvent]) -> None:
+    """The rules of the protocol for one run: what its own client refuses fails here."""
+    steps: set[str] = set()
+    texts: set[str] = set()
+    calls: set[str] = set()
+    seen: set[str] = set()
+    assert isinstance(parts[0], RunStartedEvent)
+    assert isinstance(parts[-1], RunFinishedEvent | RunErrorEvent)
+    for part in parts[1:-1]:
+        match part:
+            case StepStartedEvent():
+                assert not steps
+                steps.add(part.step_name)
+            case StepFinishedEvent():
+                steps.remove(part.step_name)
+            case TextMessageStartEvent():
+                assert part.message_id not in texts | seen
+                texts.add(part.message_id)
+                seen.add(part.message_id)
+            case TextMessageContentEvent():
+                assert part.message_id in texts
+            case TextMessageEndEvent():
+                texts.remove(part.message_id)
+            case ToolCallStartEvent():
+                assert f"call {part.tool_call_id}" not in seen
+                calls.add(part.tool_call_id)
+                seen.add(f"call {part.tool_call_id}")
+            case ToolCallArgsEvent():
+                assert part.tool_call_id in calls
+            case ToolCallEndEvent():
+                calls.remove(part.tool_call_id)
+            case ToolCallResultEvent():
+                assert part.tool_call_id not in calls
+                assert f"call {part.tool_call_id}" in seen
+                assert part.message_id not in seen
+                seen.add(part.message_id)
+            case CustomEvent():
+                assert part.name == CONTINUATION
+            case _:
+                pytest.fail(f"{part.type} in the middle of a run")
+    assert not steps
+    assert not texts
+    assert not calls
+
+
+def check_encoding(parts: list[BaseEvent]) -> None:
+    """Each is one event of a stream, and what is read from it is what was written."""
+    for part in parts:
+        line = EventEncoder().encode(part)
+        line.encode()
+        assert line.startswith("data: ")
+        assert line.endswith("\n\n")
+        assert not {"\n", "\r"} & set(line[:-2])
+        assert ANY_EVENT.validate_python(json.loads(line.removeprefix("data: "))) == part
+
+
+def check_contents(run: Run, parts: list[BaseEvent]) -> None:
+    """All that happened is told, in the words in which it happened."""
+    texts: dict[str, str] = {}
+    for part in parts:
+        if isinstance(part, TextMessageContentEvent):
+            texts[part.message_id] = texts.get(part.message_id, "") + part.delta
+    assert list(texts.values()) == texts_of(run)
+    started = [clean(event.tool) for event in run if isinstance(event, ToolCallStarted)]
+    announced = [part.tool_call_name for part in parts if isinstance(part, ToolCallStartEvent)]
+    assert announced[: len(started)] == started
+    results = [clean(event.result) for event in run if isinstance(event, ToolCallCompleted)]
+    assert [part.content for part in parts if isinstance(part, ToolCallResultEvent)] == results
+    verdicts = [event.outcome for event in run if isinstance(event, ContinuationEvaluated)]
+    customs = [part.value for part in parts if isinstance(part, CustomEvent)]
+    assert [(value["resolved_by"], value["stop_reason"]) for value in customs] == [
+        (outcome.resolved_by, outcome.stop_reason) for outcome in verdicts
+    ]
+    check_end(run_end(run), parts[-1], verdicts[-1].resolved_by)
+
+
+def check_end(ended: AgentStatusChanged, end: BaseEvent, resolved_by: str) -> None:
+    if isinstance(end, RunErrorEvent):
+        assert ended.status == "failed"
+        assert (end.message, end.code) == (clean(ended.error_message or ""), ended.stop_reason)
+        return
+    assert isinstance(end, RunFinishedEvent)
+    assert end.result is not None
+    assert end.outcome is not None
+    assert end.result["status"] == ended.status
+    assert (end.result["stop_reason"], end.result["resolved_by"]) == (ended.stop_reason, resolved_by)
+    kinds = {"completed": "success", "stopped": "cancelled", "paused": "interrupt"}
+    assert end.outcome.type == kinds[ended.status]
+
+
+@settings(max_examples=500)
+@given(scenarios)
+def test_any_run_is_told_in_order_and_in_full(scenario: Scenario) -> None:
+    for run in scenario.runs():
+        parts = told(run)
+        check_order(parts)
+        check_encoding(parts)
+        check_contents(run, parts)
+
+
+@settings(max_examples=100)
+@given(scenarios)
+def test_a_run_that_breaks_off_anywhere_is_told_to_an_end(scenario: Scenario) -> None:
+    for run in scenario.runs():
+        for length in range(1, len(run)):
+            stream = AgUiStream()
+            parts = told(run[:length], stream) + stream.broken_off("The server went away \ud800")
+            check_order(parts)
+            assert stream.ended
+            assert stream.broken_off("Again") == []
+
+
+@settings(max_examples=100)
+@given(scenarios)
+def test_a_run_that_is_heard_of_late_is_told_in_order(scenario: Scenario) -> None:
+    for run in scenario.runs():
+        for first in range(1, len(run)):
+            stream = AgUiStream()
+            check_order(told(run[first:], stream) + stream.broken_off("Nothing more was heard"))
+
+
+async def test_the_fixed_run_is_told_as_it_went() -> None:
+    events = await fixed_events()
+    executions = dict.fromkeys(event.execution_id for event in events)
+    first, second, third, *_ = (
+        told(event for event in events if event.execution_id == execution) for execution in executions
+    )
+    assert [part.type.value for part in first] == [
+        "RUN_STARTED",
+        "STEP_STARTED",
+        *("TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END"),
+        *("TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END", "TOOL_CALL_RESULT") * 2,
+        "CUSTOM",
+        "STEP_FINISHED",
+        "STEP_STARTED",
+        *("TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END"),
+        "CUSTOM",
+        "STEP_FINISHED",
+        "RUN_FINISHED",
+    ]
+    assert isinstance(first[0], RunStartedEvent)
+    assert (first[0].thread_id, first[0].run_id) == (events[0].agent_id, events[0].execution_id)
+    assert first[0].protocol_version == PROTOCOL_VERSION
+    failed = [part for part in first if isinstance(part, ToolCallResultEvent)][1]
+    assert failed.metadata == {
+        "whyloop": {"success": False, "error": "an empty query finds nothing", "duration_ms": 1250.5}
+    }
+    assert isinstance(second[-1], RunFinishedEvent)
+    assert second[-1].result is not None
+    assert (second[-1].result["stop_reason"], second[-1].result["resolved_by"]) == (
+        "steps_limit",
+        "StepsLimit",
+    )
+    assert isinstance(third[-1], RunErrorEvent)
+    assert third[-1].code == "error"
+    assert "the provider fell over" in third[-1].message
+
+
+async def test_tokens_of_the_run_are_told_at_its_end() -> None:
+    events: Run = []
+    await scripted(text("Done.", usage=7), event_handler=events.append).run("Go")
+    end = told(events)[-1]
+    assert isinstance(end, RunFinishedEvent)
+    assert end.usage is not None
+    assert end.usage[0].total_tokens == 7
+
+
+async def test_ids_are_the_same_whoever_tells_the_run() -> None:
+    events = await fixed_events()
+    assert told(events) == told(events)
+    texts = [part.message_id for part in told(events) if isinstance(part, TextMessageStartEvent)]
+    assert texts == [f"{events[0].execution_id}:1", f"{events[0].execution_id}:2"]
+
+
+async def test_the_ids_of_the_client_can_be_given() -> None:
+    events = await fixed_events()
+    parts = told(events, AgUiStream(thread_id="thread-1", run_id="run-1"))
+    for part in (parts[0], parts[-1]):
+        assert isinstance(part, RunStartedEvent | RunFinishedEvent)
+        assert (part.thread_id, part.run_id) == ("thread-1", "run-1")
+
+
+async def test_only_one_execution_is_told() -> None:
+    events = await fixed_events()
+    stream = AgUiStream()
+    check_order(told(events, stream))
+    assert stream.ended
+    assert told(events, stream) == []
+    assert told(events, AgUiStream(agent_id="somebody else")) == []
+
+
+async def test_an_answer_that_was_not_streamed_is_told_at_the_end() -> None:
+    async def respond(request: object) -> Any:
+        yield ModelResponse("All at once.")
+
+    events: Run = []
+    await Agent(RespondingModel(respond), clock=FakeClock(), event_handler=events.append).run("Go")
+    parts = told(events)
+    check_order(parts)
+    assert [part.delta for part in parts if isinstance(part, TextMessageContentEvent)] == ["All at once."]
+
+
+async def test_a_call_that_waits_is_an_interrupt_and_goes_on_in_the_next_run() -> None:
+    @tool(needs_approval=True)
+    async def pay(amount: int) -> str:
+        return f"paid {amount}"
+
+    events: Run = []
+    agent = scripted(
+        call("pay", {"amount": 5}, id="pay_1"), "Done.", tools=[pay], event_handler=events.append
+    )
+    state = await agent.run("Pay")
+    first = told(events)
+    check_order(first)
+    assert isinstance(first[-1], RunFinishedEvent)
+    outcome = first[-1].outcome
+    assert isinstance(outcome, RunFinishedInterruptOutcome)
+    (interrupt,) = outcome.interrupts
+    assert (interrupt.id, interrupt.tool_call_id, interrupt.reason) == ("pay_1", "pay_1", "tool_call")
+    assert interrupt.message == "pay(amount=5) waits for approval"
+    assert [part.delta for part in first if isinstance(part, ToolCallArgsEvent)] == ['{"amount":5}']
+
+    events.clear()
+    await agent.resume(state.approve(interrupt.id))
+    second = told(events)
+    check_order(second)
+    assert isinstance(second[0], RunStartedEvent)
+    assert isinstance(first[0], RunStartedEvent)
+    assert second[0].run_id != first[0].run_id
+    # Clients append arguments, and they have these.
+    assert not [part for part in second if isinstance(part, ToolCallArgsEvent)]
+    assert [part.content for part in second if isinstance(part, ToolCallResultEvent)] == ["paid 5"]
+    parents = [part.parent_message_id for part in first + second if isinstance(part, ToolCallStartEvent)]
+    assert parents == [f"{state.execution.id}:1"] * 2
+
+
+async def test_calls_that_a_provider_numbers_anew_in_each_answer_are_told_apart() -> None:
+    one = Said([], [ToolCall("call_0", "work", {"value": "a"})], True, False, FinishReason.TOOL_CALLS)
+    two = Said([], [ToolCall("call_0", "work", {"value": "b"})], True, False, FinishReason.TOOL_CALLS)
+    (run,) = await runs([one, two], ErrorPolicy(), 20, [])
+    parts = told(run)
+    check_order(parts)
+    results = [part for part in parts if isinstance(part, ToolCallResultEvent)]
+    assert [(part.tool_call_id, part.content) for part in results] == [("call_0", "a"), ("call_0:2", "b")]
+
+
+@pytest.mark.parametrize("words", HOSTILE, ids=ascii)
+@pytest.mark.parametrize("arguments", ODD_ARGUMENTS, ids=range(len(ODD_ARGUMENTS)))
+def test_hostile_words_pass_as_words(words: str, arguments: Any) -> None:
+    stream = AgUiStream()
+    parts = told(hand_made(words, arguments), stream) + stream.broken_off(words)
+    check_order(parts)
+    check_encoding(parts)
+    assert [part.content for part in parts if isinstance(part, ToolCallResultEvent)] == [clean(words)]
+    assert [part.delta for part in parts if isinstance(part, TextMessageContentEvent)] == [clean(words)]
+
+
+def test_without_the_package_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ag_ui.core", None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'whyloop\[ag-ui\]'"):
+        AgUiStream()

@@ -1,0 +1,179 @@
+"""A run as a UI message stream: in order, in full, and in lines that nothing can break out of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from tests.support import scripted
+from tests.wire.random_runs import HOSTILE, ODD_ARGUMENTS, Run, Scenario, hand_made, scenarios
+from tests.wire.test_envelope_golden import fixed_events
+from whyloop import ErrorPolicy, tool
+from whyloop.events import AgentEvent
+from whyloop.testing import call, text
+from whyloop.values.text import clean
+from whyloop.wire.vercel import CONTINUATION, DONE, HEADERS, VercelStream, sse
+
+Part = dict[str, Any]
+
+
+def told(run: Iterable[AgentEvent], stream: VercelStream | None = None) -> list[Part]:
+    stream = stream or VercelStream()
+    return [part for event in run for part in stream.parts(event)]
+
+
+def check_order(parts: list[Part]) -> None:
+    """What the SDK relies on: a part begins before it goes on, and all that begins ends."""
+    texts: set[str] = set()
+    calls: set[str] = set()
+    in_step = False
+    assert parts[0]["type"] == "start"
+    assert parts[-1]["type"] in ("finish", "abort")
+    for part in parts[1:-1]:
+        match part["type"]:
+            case "start-step":
+                assert not in_step
+                in_step = True
+            case "finish-step":
+                assert not texts
+                in_step = False
+            case "text-start":
+                assert part["id"] not in texts
+                texts.add(part["id"])
+            case "text-delta":
+                assert part["id"] in texts
+            case "text-end":
+                texts.remove(part["id"])
+            case "tool-input-start":
+                assert part["toolCallId"] not in calls
+            case "tool-input-available":
+                calls.add(part["toolCallId"])
+            case "tool-output-available" | "tool-output-error" | "tool-approval-request":
+                assert part["toolCallId"] in calls
+            case other:
+                assert other in (CONTINUATION, "message-metadata", "error")
+    assert not texts
+    assert not in_step
+
+
+def check_lines(parts: list[Part]) -> None:
+    for part in parts:
+        line = sse(part)
+        line.encode()
+        assert line.startswith("data: {")
+        assert line.endswith("}\n\n")
+        assert not {"\n", "\r"} & set(line[:-2])
+        assert json.loads(line.removeprefix("data: ")) == part
+
+
+def ending(parts: list[Part]) -> dict[str, Any]:
+    (part,) = [part for part in parts if part["type"] == "message-metadata"]
+    about: dict[str, Any] = part["messageMetadata"]["whyloop"]
+    return about
+
+
+@settings(max_examples=300)
+@given(scenarios)
+def test_any_run_is_told_in_order(scenario: Scenario) -> None:
+    for run in scenario.runs():
+        parts = told(run)
+        check_order(parts)
+        check_lines(parts)
+
+
+@settings(max_examples=60)
+@given(scenarios)
+def test_a_run_that_breaks_off_or_is_heard_of_late_is_told_in_order(scenario: Scenario) -> None:
+    for run in scenario.runs():
+        for cut in range(1, len(run)):
+            for piece in (run[:cut], run[cut:]):
+                stream = VercelStream()
+                check_order(told(piece, stream) + stream.broken_off("The server went away"))
+                assert stream.ended
+
+
+async def test_the_fixed_run_is_told_as_it_went() -> None:
+    parts = told(await fixed_events())
+    assert [part["type"] for part in parts] == [
+        "start",
+        "start-step",
+        *("text-start", "text-delta", "text-end"),
+        *("tool-input-start", "tool-input-available", "tool-output-available"),
+        *("tool-input-start", "tool-input-available", "tool-output-error"),
+        CONTINUATION,
+        "finish-step",
+        "start-step",
+        *("text-start", "text-delta", "text-end"),
+        CONTINUATION,
+        "finish-step",
+        "message-metadata",
+        "finish",
+    ]
+    verdict = parts[-4]
+    assert verdict["data"] == {
+        "step_number": 2,
+        "should_continue": False,
+        "stop_reason": "completed",
+        "resolved_by": "ToolCallPresenceCheck",
+        "reason": "The model answered and asked for no tools",
+    }
+    assert ending(parts)["last_response"] == "There are “four”.\n"
+
+
+async def test_every_end_has_a_word_of_the_protocol() -> None:
+    @tool(needs_approval=True)
+    async def pay() -> str:
+        return "paid"
+
+    async def ends(*script: Any, stop: bool = False, **options: Any) -> list[Part]:
+        events: Run = []
+        agent = scripted(*script, tools=[pay], event_handler=events.append, **options)
+        agent.subscribe(lambda event: agent.request_stop("enough") if stop else None)
+        await agent.run("Go")
+        return told(events)
+
+    completed = await ends("Done.")
+    assert completed[-1] == {"type": "finish", "finishReason": "stop"}
+    cut_off = await ends(text("Do", finish_reason="length"))
+    assert cut_off[-1] == {"type": "finish", "finishReason": "length"}
+    limited = await ends(call("serach"), error_policy=ErrorPolicy.retry_all(), max_steps=1)
+    assert limited[-1] == {"type": "finish", "finishReason": "other"}
+    assert ending(limited)["stop_reason"] == "steps_limit"
+    paused = await ends(call("pay", id="pay_1"))
+    assert paused[-1] == {"type": "finish", "finishReason": "tool-calls"}
+    assert [part["approvalId"] for part in paused if part["type"] == "tool-approval-request"] == ["pay_1"]
+    failed = await ends(RuntimeError("it broke"))
+    assert failed[-1] == {"type": "finish", "finishReason": "error"}
+    assert failed[-2]["type"] == "error"
+    assert "it broke" in failed[-2]["errorText"]
+    stopped = await ends("Done.", stop=True)
+    assert stopped[-1] == {"type": "abort", "reason": "enough"}
+    assert ending(stopped)["stop_reason"] == "user_requested"
+
+
+@pytest.mark.parametrize("words", HOSTILE, ids=ascii)
+@pytest.mark.parametrize("arguments", ODD_ARGUMENTS, ids=range(len(ODD_ARGUMENTS)))
+def test_hostile_words_pass_as_words(words: str, arguments: Any) -> None:
+    stream = VercelStream()
+    parts = told(hand_made(words, arguments), stream) + stream.broken_off(words)
+    check_order(parts)
+    check_lines(parts)
+    assert [part["delta"] for part in parts if part["type"] == "text-delta"] == [clean(words)]
+    assert [part["errorText"] for part in parts if part["type"] == "error"] == [clean(words)]
+
+
+def test_objects_that_the_sdk_refuses_go_as_text() -> None:
+    arguments = {"a": [{"__proto__": 1}], "constructor": {"prototype": 2}}
+    given = [part["input"] for part in told(hand_made("x", arguments)) if "input" in part]
+    assert given == ['{"a":[{"__proto__":1}],"constructor":{"prototype":2}}']
+    given = [part["input"] for part in told(hand_made("x", {"a": [{"__proto__": 1}]})) if "input" in part]
+    assert given == [{"a": ['{"__proto__":1}']}]
+
+
+def test_a_stream_says_what_it_is() -> None:
+    assert HEADERS["x-vercel-ai-ui-message-stream"] == "v1"
+    assert DONE == "data: [DONE]\n\n"
