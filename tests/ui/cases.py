@@ -128,6 +128,7 @@ COMPLETED = message(
 THEN = message("e1:2:assistant", "assistant", "Then.", **of_step(2))
 QUESTION = message("a1:0", "user", "Who?", execution_id="e1")
 ERROR = message("e1:1:error", "status", "It broke", **of_step(1), status_type="error")
+INNER = {"execution_id": "e9", "step_number": 1, "status_type": "error"}
 LOST = message("lost", "status", "The connection was lost", status_type="error")
 RUNNING = message("e1:status", "status", "Thinking…", **of_step(1), status_type="thinking", seq=3)
 
@@ -146,6 +147,14 @@ A_RUN = [
     ended(12, 2, verdict("completed", "ToolCallPresenceCheck"), has_tool_calls=False, finish_reason="stop"),
     status(13, "completed", stop_reason="completed", step_count=2, last_response="Two."),
 ]
+
+PAUSED = [started(1), step(2, 1), tool(3), status(4, "paused", step_count=0)]
+
+
+def later(minutes: int, *envelopes: Json) -> list[Json]:
+    """The same, but so many minutes later."""
+    return [{**told, "timestamp": f"2026-01-16T11:{minutes:02d}:00.000Z"} for told in envelopes]
+
 
 REDUCE: list[tuple[str, list[Json], list[Json]]] = [
     ("an execution that begins shows that it thinks", [QUESTION], [started(1)]),
@@ -193,6 +202,7 @@ REDUCE: list[tuple[str, list[Json], list[Json]]] = [
                 has_tool_calls=False,
                 errors=1,
                 finish_reason=None,
+                retry={"attempt": 1, "max": 3},
             ),
         ],
     ),
@@ -205,26 +215,46 @@ REDUCE: list[tuple[str, list[Json], list[Json]]] = [
             tool(3),
             done(4, error="no"),
             trace(5, 1, GOES_ON, policy("retry")),
-            ended(6, 1),
+            ended(6, 1, errors=1, retry={"attempt": 2, "max": 3}),
         ],
     ),
     (
         "a retry is shown until something is heard of it",
         [],
-        [started(1), trace(2, 1, GOES_ON, policy("retry")), ended(3, 1, errors=1), step(4, 2)],
+        [started(1), ended(2, 1, errors=1, retry={"attempt": 2, "max": 3}), step(3, 2)],
     ),
     (
         "a retry that answers is a retry no longer",
         [],
         [
             started(1),
-            trace(2, 1, GOES_ON, policy("retry")),
-            ended(3, 1, errors=1),
-            step(4, 2),
-            chunk(5, "Now"),
+            ended(2, 1, errors=1, retry={"attempt": 1, "max": 3}),
+            step(3, 2),
+            chunk(4, "Now"),
         ],
     ),
-    ("an error that is ignored is no retry", [], [started(1), trace(2, 1, GOES_ON, policy("ignore"))]),
+    (
+        "an error that is ignored is no retry",
+        [],
+        [started(1), trace(2, 1, GOES_ON, policy("ignore")), ended(3, 1, errors=1)],
+    ),
+    *(
+        (
+            f"a retry of which {name} is none that can be shown",
+            [],
+            [started(1), ended(2, 1, errors=1, retry=retry)],
+        )
+        for name, retry in {
+            "nothing is known": None,
+            "the attempt is no number": {"attempt": "2", "max": 3},
+            "the most is no number": {"attempt": 2, "max": None},
+        }.items()
+    ),
+    (
+        "a stop is no retry",
+        [],
+        [started(1), ended(2, 1, verdict("retry_limit", "P"), errors=1, retry={"attempt": 3, "max": 3})],
+    ),
     (
         "a stop says why",
         [],
@@ -278,6 +308,29 @@ REDUCE: list[tuple[str, list[Json], list[Json]]] = [
         [QUESTION, STOPPED],
         [status(9, "in_progress", "stopped", step_count=1), step(10, 2), chunk(11, "The rest.")],
     ),
+    (
+        "a resumed run that is counted from one again is heard",
+        [],
+        [*PAUSED, *later(9, status(1, "in_progress", "paused"), tool(2, "c1", "search"), done(3))],
+    ),
+    (
+        "a run that was stopped and is counted anew goes on in its next step",
+        [],
+        [
+            started(1),
+            ended(2, 1, verdict("steps_limit", "StepsLimit")),
+            status(3, "stopped", stop_reason="steps_limit", step_count=1),
+            *later(9, status(1, "in_progress", "stopped", step_count=1), step(2, 2), chunk(3, "Rest.")),
+        ],
+    ),
+    ("an old start that comes again after the end is ignored", [], [*A_RUN, started(1)]),
+    ("an old start that comes again after a pause is ignored", [], [*PAUSED, started(1), tool(2)]),
+    (
+        "an old start that comes again after the last step is ignored",
+        [],
+        [*A_RUN[:-1], started(1), A_RUN[-1]],
+    ),
+    ("what runs is not counted anew", [], [*A_RUN[:4], *later(9, started(1))]),
     ("a status that nobody knows changes nothing but the count", [], [started(1), status(2, "dreaming")]),
     ("an envelope that comes twice counts once", [], [started(1), step(2, 1), chunk(3, "a"), chunk(3, "a")]),
     ("an old envelope is ignored", [], [started(5), step(6, 1), chunk(7, "a"), chunk(4, "z")]),
@@ -406,7 +459,11 @@ OTHERS: dict[str, list[tuple[str, list[Any]]]] = {
             [[QUESTION, {**ERROR, "content": "streamed"}], [QUESTION, ERROR]],
         ),
         (
-            "an error that the history does not have stays after what it came after",
+            "an error that was told is gone if the history does not have it",
+            [[QUESTION, {**ERROR, "id": "e9:1:error", "metadata": INNER}], [QUESTION, SAID]],
+        ),
+        (
+            "an error of the client's own stays after what it came after",
             [[QUESTION, LOST, SAID], [QUESTION, SAID]],
         ),
         (
@@ -531,6 +588,16 @@ OTHERS: dict[str, list[tuple[str, list[Any]]]] = {
             [{"a": 'it\'s "x"\n\u0000', "b": ['"\n\u0001\u007f\u2028\\/<'], "c": -1.5}],
         ),
         ("lone halves of characters", [{"a\ud83d": "b\udc4bc\ud83d", "d": "\ud83d\ud83d\udc4b"}]),
+        (
+            "lone halves of characters in lists and in their names",
+            [{"a": ["\ud800x\\ud800"], "b": {"c\udc4b": "\ud83d\udc4b"}, "c": ["\ud83d" * 40]}],
+        ),
+        ("names are cut too", [{"k" * 40: "v", "👋" * 31: [1]}]),
+        (
+            "numbers",
+            [{"large": 1e21, "in a list": [1e-7, 1.5e300, -2.5, 10**15], "text": ["1e+21", "\\e+"]}],
+        ),
+        ("control characters in lists", [{"a": ["\u0000\u001f\b\f\u007f"], "b": {"/<>&": "\u2028"}}]),
         ("names of properties", [{"constructor": "a", "toString": [], "hasOwnProperty": {}}]),
     ],
     "status_text": [
@@ -547,20 +614,6 @@ OTHERS: dict[str, list[tuple[str, list[Any]]]] = {
             [{"should_continue": False, "stop_reason": None, "resolved_by": "ApprovalRequired"}],
         ),
         *((f"stopped by {reason}", [verdict(reason.value, "Rule")]) for reason in StopReason),
-    ],
-    "retry_text": [
-        ("a retry", [[{"criterion": "StepsLimit", "context": {}}, policy("retry")]]),
-        ("the first", [[policy("retry", 1, 5)]]),
-        ("no failure, no retry", [[policy("retry", 0, 3)]]),
-        ("ignored", [[policy("ignore")]]),
-        ("stopped", [[policy("stop", 4)]]),
-        ("none", [[]]),
-        ("no list", [None]),
-        (
-            "numbers that are none",
-            [[policy("retry", "2", 3), policy("retry", 2, None), policy("retry", True, 3)]],
-        ),
-        ("evaluations that are none", [[None, 7, "x", {"context": []}]]),
     ],
 }
 

@@ -128,7 +128,8 @@ async def _legs(dice: random.Random, config: BroadcastConfig) -> list[Leg]:
     agent = _agent(dice, clock)
     if dice.random() < 0.5:
         agent = agent.journaled(recorder)
-    adapter = AgentEventEnvelopeAdapter(_Transport(told), config)
+    transport = _Transport(told)
+    adapter = AgentEventEnvelopeAdapter(transport, config)
     stop_after = dice.choice([-1, -1, -1, dice.randint(1, 30)])
 
     def listen(event: AgentEvent) -> None:
@@ -149,6 +150,9 @@ async def _legs(dice: random.Random, config: BroadcastConfig) -> list[Leg]:
         else:
             grant = Budget(steps=2) if dice.random() < 0.5 else None
             state = agent.restart(_decided(dice, state), grant=grant)
+            if dice.random() < 0.5:
+                # As another process does, which knows nothing of what was told before.
+                adapter = AgentEventEnvelopeAdapter(transport, config)
         state = await agent.final_step(state)
         legs.append(Leg(query, list(told), canonical_messages(state), state, list(recorder.stored)))
         told.clear()

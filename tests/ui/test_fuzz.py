@@ -17,11 +17,15 @@ from whyloop.wire import ui
 
 # More of them: WHYLOOP_UI_RUNS=20000 pytest tests/ui
 RUNS = int(os.environ.get("WHYLOOP_UI_RUNS", "200"))
-STANDARD, DEBUG = BroadcastConfig.standard(), BroadcastConfig.debug()
+PRESETS = {
+    "minimal": BroadcastConfig.minimal(),
+    "standard": BroadcastConfig.standard(),
+    "debug": BroadcastConfig.debug(),
+}
 
 Messages = list[dict[str, Any]]
 legs_of = lru_cache(maxsize=4_000)(random_legs)
-presets = pytest.mark.parametrize("config", [STANDARD, DEBUG], ids=["standard", "debug"])
+presets = pytest.mark.parametrize("config", PRESETS.values(), ids=PRESETS)
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +46,12 @@ def reduced(messages: Messages, envelopes: Messages) -> Messages:
     for envelope in envelopes:
         messages = ui.reduce(messages, envelope)
     return messages
+
+
+def heard(messages: Messages, leg: Leg) -> int:
+    """How far the envelopes of a leg have been heard."""
+    own_id = f"{leg.envelopes[-1]['execution_id']}:status"
+    return next(message["metadata"]["seq"] for message in messages if message["id"] == own_id)  # type: ignore[no-any-return]
 
 
 def in_python(messages: Messages, envelopes: Messages, canonical: Messages) -> dict[str, Any]:
@@ -77,6 +87,8 @@ def test_what_was_streamed_becomes_what_is_stored(config: BroadcastConfig) -> No
             at_ends = ui.reconcile(at_ends, leg.canonical)
             assert at_ends == leg.canonical, seed
             only_once = reduced([*only_once, *sent(leg, number)], leg.envelopes)
+            assert not ui.is_running(only_once), seed
+            assert heard(only_once, leg) == leg.envelopes[-1]["seq"], seed
             assert ui.reconcile(only_once, leg.canonical) == leg.canonical, seed
 
 
@@ -95,6 +107,8 @@ def test_the_ids_and_the_words_are_the_same_before_the_history_comes(config: Bro
                 assert same["role"] == message["role"]
                 if message["role"] == "tool":
                     assert ("tool_error" in same["metadata"]) == ("tool_error" in message["metadata"])
+                elif message["role"] == "assistant" and not config.include_stream_chunks:
+                    assert message["content"] == ""
                 # This model writes arguments into its text, which are not kept, and not shown either.
                 elif ui.should_render_content(message) or same["content"]:
                     assert same["content"] == message["content"]
@@ -173,7 +187,7 @@ def test_every_message_is_as_the_schema_says(config: BroadcastConfig) -> None:
 
 
 def test_the_random_runs_have_everything_in_them() -> None:
-    legs = [leg for seed in range(300) for leg in legs_of(seed, DEBUG)]
+    legs = [leg for seed in range(300) for leg in legs_of(seed, PRESETS["debug"])]
     assert {leg.state.status.value for leg in legs} == {"completed", "stopped", "failed", "paused"}
     reasons = {leg.state.stop_reason and leg.state.stop_reason.value for leg in legs}
     assert reasons >= {None, "completed", "steps_limit", "token_limit", "error", "retry_limit"}
@@ -183,3 +197,41 @@ def test_the_random_runs_have_everything_in_them() -> None:
     shown = [message["content"] for leg in legs for message in reduced([], leg.envelopes[:-3])]
     assert any(words == "Retrying (2/3)" for words in shown)
     assert any(message["metadata"].get("waiting") for leg in legs for message in leg.canonical)
+    resumed = [leg.envelopes[0]["seq"] for leg in legs if leg.query is None]
+    assert 1 in resumed, "some are counted from one again"
+    assert any(seq > 1 for seq in resumed)
+
+
+def random_value(dice: random.Random, depth: int = 0) -> Any:
+    """A value as a model may send it, but for the numbers that the two languages write differently."""
+    match dice.randint(0, 7 if depth < 3 else 4):
+        case 0:
+            return dice.choice([None, True, False])
+        case 1:
+            return dice.choice([dice.randint(-(2**53), 2**53), dice.randint(-9, 9)])
+        case 2:
+            return dice.choice([dice.uniform(-1000, 1000), 1e21, -1.5e300, 1e-7, 0.001])
+        case 3 | 4:
+            return random_text(dice)
+        case 5 | 6:
+            return [random_value(dice, depth + 1) for _ in range(dice.randint(0, 4))]
+    # Names that differ only in halves of characters would be one in Python.
+    return {
+        f"{number} {random_text(dice)}": random_value(dice, depth + 1) for number in range(dice.randint(0, 4))
+    }
+
+
+def random_text(dice: random.Random) -> str:
+    signs = ["a", "Z", " ", "'", '"', "\\", "\\ud800", "e+", "\n", "\0", "\x7f", "é", "世", "👋", "\u2028"]
+    signs += ["\ud83d", "\udc4b", "/", "__proto__"]
+    return "x" + "".join(dice.choices(signs, k=dice.choice([0, 1, 3, 12, 40])))
+
+
+@needs_node
+def test_python_and_javascript_sum_arguments_up_alike(js: JavaScript) -> None:
+    dice = random.Random(7)
+    for _ in range(RUNS * 10):
+        arguments = as_json({random_text(dice): random_value(dice) for _ in range(dice.randint(0, 5))})
+        longest = dice.choice([0, 1, 5, 30, 100])
+        there = js.call("argsSummary", arguments, longest)
+        assert there == as_json(ui.args_summary(arguments, longest)), ascii(arguments)

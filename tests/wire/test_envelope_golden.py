@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from tests.golden.fixed_run import FOLDER
-from tests.support import fixed_agent
+from tests.support import FixedWorld
 from tests.wire.test_envelope_schema import problems
-from whyloop import ErrorPolicy, Usage, tool
+from whyloop import Agent, ErrorPolicy, Usage, tool
 from whyloop.broadcasting import AgentEventEnvelopeAdapter, BroadcastConfig
 from whyloop.errors import ModelError, ToolExecutionError
 from whyloop.events import AgentEvent
-from whyloop.testing import FakeClock, call, calls, text
+from whyloop.testing import FakeClock, ScriptedModel, call, calls, text
 from whyloop.wire.envelope import EVENTS
 
 GOLDEN = FOLDER / "envelopes_v1.json"
@@ -34,7 +34,7 @@ each_preset = pytest.mark.parametrize("name", PRESETS)
 
 
 async def fixed_events() -> list[AgentEvent]:
-    """Three executions of one session: completed, stopped by a limit, and failed."""
+    """Three executions of a session, completed, stopped by a limit and failed; and one that pauses."""
     clock = FakeClock(start=datetime(2026, 1, 16, 10, 5, 1, 123_456, tzinfo=UTC))
     events: list[AgentEvent] = []
 
@@ -46,20 +46,34 @@ async def fixed_events() -> list[AgentEvent]:
         return [f"{query} number {number} of what was found" for number in range(limit)]
 
     many = {"query": "dbplus", "types": ["program"], "limit": 4, "deep": True}
-    agent = fixed_agent(
-        calls(
-            call("search", many),
-            call("search", {"query": "", "types": []}),
-            text="I look both up.",
-            usage=Usage(input=120, output=30),
-        ),
-        text("There are “four”.\n", usage=Usage(input=200, output=5)),
-        call("search", {"query": "Ünïted, with a name that is too long", "types": ["a", "b" * 40]}),
-        call("serach", "{not json"),
-        call("search", {"query": "x" * 40, "types": []}),
-        ModelError("the provider fell over", status=500),
-        clock=clock,
-        tools=[search],
+
+    @tool(needs_approval=True)
+    async def pay(amount: int, password: str) -> dict[str, str]:
+        clock.advance(0.5)
+        return {"receipt": "7 of 7", "api_key": "not for everybody"}
+
+    model = ScriptedModel(
+        [
+            calls(
+                call("search", many),
+                call("search", {"query": "", "types": []}),
+                text="I look both up.",
+                usage=Usage(input=120, output=30),
+            ),
+            text("There are “four”.\n", usage=Usage(input=200, output=5)),
+            call("search", {"query": "Ünïted, with a name that is too long", "types": ["a", "b" * 40]}),
+            call("serach", "{not json"),
+            call("search", {"query": "x" * 40, "types": []}),
+            ModelError("the provider fell over", status=500),
+            call("pay", {"amount": 7, "password": "open sesame"}),
+            ModelError("sk-0123456789abcdefghij is no valid key"),
+        ]
+    )
+    world = FixedWorld(model, clock)
+    agent = Agent(
+        model,
+        [search],
+        world=world,
         max_steps=3,
         error_policy=ErrorPolicy.retry_tool_errors(),
         event_handler=events.append,
@@ -69,6 +83,12 @@ async def fixed_events() -> list[AgentEvent]:
     state = await agent.run("And the others?", state=state)
     clock.advance(60)
     await agent.run("And now?", state=state)
+    clock.advance(60)
+    paying = Agent(model, [pay], world=world, event_handler=events.append)
+    state = await paying.run("Pay it.")
+    clock.advance(60)
+    state = state.approve(state.pending_calls[0].id, by="ada", now=clock.now())
+    await paying.resume(state)
     return events
 
 
@@ -112,7 +132,7 @@ def test_numbers_grow_by_one_within_each_execution(name: str) -> None:
         before = seen.setdefault(envelope["execution_id"], 0)
         assert envelope["seq"] == before + 1
         seen[envelope["execution_id"]] += 1
-    assert len(seen) == 3
+    assert len(seen) == 4
 
 
 def test_every_event_is_told_in_the_presets_that_have_it() -> None:
@@ -122,13 +142,26 @@ def test_every_event_is_told_in_the_presets_that_have_it() -> None:
     assert kinds["minimal"] == set(EVENTS) - {"agent.continuation", "agent.stream.chunk"}
 
 
-def test_the_last_status_of_each_execution_says_how_it_ended() -> None:
-    last = {e["execution_id"]: e["data"] for e in golden()["minimal"] if e["event"] == "agent.status"}
-    assert [(data["status"], data["stop_reason"]) for data in last.values()] == [
-        ("completed", "completed"),
-        ("stopped", "steps_limit"),
-        ("failed", "error"),
+def test_each_status_says_how_it_stands() -> None:
+    said = [e["data"] for e in golden()["minimal"] if e["event"] == "agent.status"]
+    assert [(data["previous_status"], data["status"], data["stop_reason"]) for data in said] == [
+        ("pending", "in_progress", None),
+        ("in_progress", "completed", "completed"),
+        ("pending", "in_progress", None),
+        ("in_progress", "stopped", "steps_limit"),
+        ("pending", "in_progress", None),
+        ("in_progress", "failed", "error"),
+        ("pending", "in_progress", None),
+        ("in_progress", "paused", None),
+        ("pending", "in_progress", None),
+        ("in_progress", "failed", "error"),
     ]
+
+
+def test_no_envelope_has_a_secret_in_it() -> None:
+    written = GOLDEN.read_text(encoding="utf-8")
+    assert "[removed]" in written
+    assert not any(secret in written for secret in ("open sesame", "not for everybody", "sk-0123"))
 
 
 if __name__ == "__main__":

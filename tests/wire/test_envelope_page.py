@@ -34,11 +34,15 @@ SEEN_FROM_A_CLIENT = """## What a client can rely on
 
 - `seq` starts at 1 and grows by one within an execution. A number that is missing was dropped on its
   way: fetch the session's history to get the rest.
-- Two envelopes of one execution with the same `seq` are the same; a transport that was not sure that
-  the first one arrived sends it again.
+- A run that was paused or has ended may be resumed by another process, which counts from 1 again unless its
+  adapter was told where to go on (`go_on_from`): it begins with an `agent.status` to `in_progress`.
+- Otherwise two envelopes of one execution with the same `seq` are the same; a transport that was not
+  sure that the first one arrived sends it again.
 - What a version has stays as it is. Another version has another `v`.
 - `data` has the fields below, and two more where a transport had to cut texts to make an envelope fit:
   `trimmed` is true, and `trimmed_fields` lists the fields that were cut.
+- What looks like a credential is `[removed]` from arguments, results, errors and what rules said, unless
+  the configuration has `redact=False`. The answer itself is told as it is.
 - Texts come from models, tools and users: they are data, and never markup.
 """
 

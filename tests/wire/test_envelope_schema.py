@@ -138,7 +138,13 @@ events = st.one_of(
     st.builds(ContinuationEvaluated, *whose, outcomes),
 )
 configs = st.builds(
-    BroadcastConfig, st.booleans(), st.booleans(), st.booleans(), st.integers(0, 50), st.integers(0, 200)
+    BroadcastConfig,
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+    st.integers(0, 50),
+    st.integers(0, 200),
+    st.booleans(),
 )
 
 

@@ -28,7 +28,9 @@ class CanBroadcastAgentEvents(Protocol):
 class AgentEventEnvelopeAdapter:
     """An event handler that numbers what happens in each execution and hands it to a transport.
 
-    Only what is told is numbered: whoever sees a gap has missed something.
+    Only what is told is numbered: whoever sees a gap has missed something. What agents do that work
+    within another agent's tool is told only where `nested` says so: it belongs to no session that is
+    stored, and the tool call around it is told anyway.
     """
 
     def __init__(
@@ -37,10 +39,12 @@ class AgentEventEnvelopeAdapter:
         config: BroadcastConfig | None = None,
         *,
         session_id: str | None = None,
+        nested: bool = False,
     ) -> None:
         self._transport = transport
         self._config = config or BroadcastConfig.standard()
         self._session_id = session_id
+        self._nested = nested
         self._last: OrderedDict[str, int] = OrderedDict()
 
     def __call__(self, event: AgentEvent) -> None:
@@ -51,6 +55,8 @@ class AgentEventEnvelopeAdapter:
 
     def envelope(self, event: AgentEvent) -> dict[str, Any] | None:
         """The envelope of the next event, numbered within its execution; None for one that is not told."""
+        if event.parent_agent_id is not None and not self._nested:
+            return None
         seq = self._last.get(event.execution_id, 0) + 1
         told = envelope(event, seq, self._config, self._session_id)
         if told is not None:
@@ -61,5 +67,10 @@ class AgentEventEnvelopeAdapter:
         return told
 
     def go_on_from(self, execution_id: str, seq: int) -> None:
-        """Number an execution onwards that was told up to here elsewhere."""
+        """Number an execution onwards that was told up to here elsewhere.
+
+        For a process that resumes an execution which another one told of, where clients count on numbers
+        without a break. Without it the execution is numbered from one again, which `whyloop.wire.ui` and
+        `whyloop-ui` understand when the execution had paused or ended.
+        """
         self._last[execution_id] = max(seq, self._last.get(execution_id, 0))

@@ -120,9 +120,6 @@ export function statusText(status: {
   should_continue?: unknown;
 }): string;
 
-/** "Retrying (2/3)" if one of these evaluations is an error policy's that retries, else nothing. */
-export function retryText(evaluations: unknown): string;
-
 /** True for a status that goes when the history comes; an error stays. */
 export function isEphemeral(message: UiMessage): boolean;
 

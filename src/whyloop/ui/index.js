@@ -13,7 +13,6 @@
 
 const THINKING = "Thinking…";
 const WAITING = "Waiting for a person";
-const RETRYING = "Retrying";
 
 /** So many envelopes wait for one that is missing; then it goes on without. */
 const WINDOW = 8;
@@ -54,23 +53,7 @@ export function statusText(status) {
 /** "Retrying (2/3)" for a step that is tried again, else nothing. */
 function retryWords(retry) {
   const [attempt, most] = isObject(retry) ? [whole(retry.attempt), whole(retry.max)] : [0, 0];
-  return attempt && most !== null ? `${RETRYING} (${attempt}/${most})` : "";
-}
-
-/**
- * "Retrying (2/3)" if one of these evaluations is an error policy's that retries, else nothing.
- * @type {typeof import("./index.d.ts").retryText}
- */
-export function retryText(evaluations) {
-  for (const evaluation of Array.isArray(evaluations) ? evaluations : []) {
-    const context = isObject(evaluation) ? evaluation.context : null;
-    if (isObject(context) && context.handling === "retry") {
-      const failures = whole(context.consecutive_failures);
-      const most = whole(context.max_retries);
-      if (failures && most !== null) return `${RETRYING} (${failures}/${most})`;
-    }
-  }
-  return "";
+  return attempt && most !== null ? `Retrying (${attempt}/${most})` : "";
 }
 
 /**
@@ -81,13 +64,28 @@ export function argsSummary(args, longest = 30) {
   if (isText(args)) return cut(args, longest);
   return Object.entries(args)
     .slice(0, SHOWN_ARGUMENTS)
-    .map(([key, value]) => `${wellFormed(key)}: ${shortValue(value, longest)}`)
+    .map(([key, value]) => `${cut(key, longest)}: ${shortValue(value, longest)}`)
     .join(", ");
 }
 
 function shortValue(value, longest) {
   if (isText(value)) return `'${cut(value, longest)}'`;
-  return cut(JSON.stringify(value) ?? String(value), longest);
+  return cut(asJson(value, longest), longest);
+}
+
+/** The beginning of a value as JSON: numbers as 1e21, and no escapes for lone surrogates. */
+function asJson(value, longest) {
+  const json = JSON.stringify(value) ?? String(value);
+  // Six letters are one character at most, so no more of a long value is looked at than that.
+  return json
+    .slice(0, longest * 6)
+    .replace(/"(?:[^"\\]|\\.)*"?|e\+/g, (found) => (found === "e+" ? "e" : withoutHalves(found)));
+}
+
+function withoutHalves(quoted) {
+  return quoted.replace(/\\(?:u[dD][89a-fA-F][0-9a-fA-F]{2}|.)/g, (escape) =>
+    escape.length === 6 ? "\ufffd" : escape,
+  );
 }
 
 /** The beginning of a text, in characters rather than in halves of them. */
@@ -158,7 +156,7 @@ function slotOf(drawn, message) {
 
 /**
  * The history as it is stored, in the place of what was streamed. Two things of what was streamed stay:
- * an error that the history does not know, and at the end what a user has sent that is not stored yet.
+ * an error of the client's own, and at the end what a user has sent that is not stored yet.
  * @type {typeof import("./index.d.ts").reconcile}
  */
 export function reconcile(streamed, canonical) {
@@ -174,7 +172,9 @@ export function reconcile(streamed, canonical) {
   for (const message of streamed) {
     const known = places.get(message.id) ?? byCall.get(metadataOf(message).tool_call_id);
     if (known !== undefined) place = known;
-    else if (isStatus(message, "error")) kept.set(place, [...(kept.get(place) ?? []), message]);
+    else if (isStatus(message, "error") && (metadataOf(message).execution_id ?? null) === null) {
+      kept.set(place, [...(kept.get(place) ?? []), message]);
+    }
   }
   const merged = canonical.length ? [] : [...(kept.get(-1) ?? [])];
   canonical.forEach((message, index) => merged.push(message, ...(kept.get(index) ?? [])));
@@ -197,7 +197,8 @@ function notStoredYet(streamed, canonical) {
  * The messages after an envelope, in a new list; the same list where it changes nothing.
  *
  * An envelope that was heard already, or that says nothing of use, is ignored. One that comes too early
- * is held until those before it are there, or too many wait, or the execution has ended.
+ * is held until those before it are there, or too many wait, or the execution has ended. A run that is
+ * resumed may be told by somebody who counts from one again.
  * @type {typeof import("./index.d.ts").reduce}
  */
 export function reduce(messages, envelope) {
@@ -206,7 +207,13 @@ export function reduce(messages, envelope) {
   const { seq } = envelope;
   if (!live.isKnown) {
     if (!isNews(messages, envelope)) return messages;
-    live.begin(envelope.timestamp, seq);
+    live.begin(envelope);
+    apply(live, envelope);
+    return live.messages;
+  }
+  if (seq <= live.known.seq && isRestart(live, envelope)) {
+    live.hear(envelope);
+    live.note({ held: undefined });
     apply(live, envelope);
     return live.messages;
   }
@@ -217,7 +224,7 @@ export function reduce(messages, envelope) {
   const atOnce = held.some(isEnding);
   while (held.length && (held[0].seq === live.known.seq + 1 || held.length > WINDOW || atOnce)) {
     const following = held.shift();
-    live.note({ seq: following.seq });
+    live.hear(following);
     apply(live, following);
   }
   live.note({ held: held.length ? held : undefined });
@@ -270,6 +277,12 @@ function isNews(messages, { event, execution_id: executionId, data }) {
   return step > completedSteps(messages, executionId);
 }
 
+/** True if an execution that has ended or paused goes on; false for its old start that comes again. */
+function isRestart(live, { event, data, timestamp }) {
+  const starts = event === "agent.status" && data.status === "in_progress";
+  return starts && live.known.continuation?.should_continue === false && timestamp >= live.heardAt;
+}
+
 function isEnding({ event, data }) {
   return event === "agent.status" && (ENDED.includes(data.status) || data.status === "paused");
 }
@@ -304,7 +317,7 @@ class Live {
     return this.#status >= 0;
   }
 
-  begin(timestamp, seq) {
+  begin({ timestamp, seq }) {
     const metadata = {
       status_type: "thinking",
       execution_id: this.executionId,
@@ -313,6 +326,16 @@ class Live {
     };
     this.#status = this.messages.length;
     this.messages.push(uiMessage(statusId(this.executionId), "status", "", timestamp, metadata));
+  }
+
+  /** Remember how far the envelopes have been heard, and of what moment the last one told. */
+  hear({ timestamp, seq }) {
+    this.note({ seq });
+    this.messages[this.#status] = { ...this.messages[this.#status], timestamp };
+  }
+
+  get heardAt() {
+    return this.messages[this.#status].timestamp;
   }
 
   get known() {
@@ -442,16 +465,12 @@ const EVENTS = {
     // The model's answer broke off, so nothing of it is in the history.
     const brokeOff = (data.finish_reason ?? null) === null && data.has_tool_calls === false;
     if (brokeOff && message && !metadataOf(message).tool_calls?.length) live.drop(id);
-    const retried = retries(live);
     live.note({ step_number: step + 1 });
     const verdict = verdictOf(data.continuation);
     if (!verdict) return;
     live.note({ continuation: verdict });
     const words = verdict.should_continue ? retryWords(data.retry) : "";
     if (words) live.say("continuation", words);
-    else if (brokeOff && verdict.should_continue && whole(data.errors) && !retried) {
-      live.say("continuation", RETRYING);
-    }
   },
 
   "agent.continuation": (live, data) => {
@@ -459,8 +478,6 @@ const EVENTS = {
     if (!verdict) return;
     const evaluations = Array.isArray(data.evaluations) ? data.evaluations : undefined;
     live.note({ continuation: verdict, evaluations });
-    const words = verdict.should_continue ? retryText(evaluations) : "";
-    if (words) live.say("continuation", words);
   },
 };
 

@@ -11,7 +11,9 @@ class BroadcastConfig(Struct, frozen=True, gc=False):
     """Which events become envelopes, and how much of a tool call they show.
 
     Without `include_tool_args` the arguments are summed up: the first three, each value cut at
-    `max_argument_length`. Results are always summed up, cut at `max_result_length`.
+    `max_argument_length`. Results are always summed up, cut at `max_result_length`. With `redact`, what
+    looks like a credential is removed from arguments, results, errors and what rules said, but not from
+    the answer itself.
     """
 
     include_stream_chunks: bool = True
@@ -19,6 +21,7 @@ class BroadcastConfig(Struct, frozen=True, gc=False):
     include_tool_args: bool = False
     max_argument_length: int = 30
     max_result_length: int = 100
+    redact: bool = True
 
     def __post_init__(self) -> None:
         if self.max_argument_length < 0 or self.max_result_length < 0:

@@ -2,29 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any
 
 import msgspec
 
+from whyloop.values import plain
 from whyloop.values.plain import describe
 from whyloop.values.text import clean
 
 SHOWN = 3
+# A secret that begins in what is shown is looked at so far beyond it, to be known for what it is.
+_BEYOND = 500
+
+Redact = Callable[[Any], Any]
 
 
-def args_summary(arguments: Mapping[str, Any] | str, longest: int = 30) -> str:
+def args_summary(arguments: Mapping[str, Any] | str, longest: int = 30, redact: Redact | None = None) -> str:
     """The first three arguments, such as `query: 'dbplus', types: ["program"]`, each value cut short."""
     if isinstance(arguments, str):
-        return clean(arguments[:longest])
+        return result_summary(arguments, longest, redact)
+    if redact is not None:
+        return _redacted_summary(dict(islice(arguments.items(), SHOWN)), longest, redact)
     shown = islice(arguments.items(), SHOWN)
     return ", ".join([f"{clean(str(key)[:longest])}: {_value(value, longest)}" for key, value in shown])
 
 
-def result_summary(result: str, longest: int = 100) -> str:
+def result_summary(result: str, longest: int = 100, redact: Redact | None = None) -> str:
     """The beginning of a result."""
+    if redact is not None:
+        result = redact(result[: longest + _BEYOND])
     return clean(result[:longest])
+
+
+def _redacted_summary(arguments: dict[str, Any], longest: int, redact: Redact) -> str:
+    seen = longest + _BEYOND
+    shown = redact({str(key)[:seen]: _beginning(value, seen) for key, value in arguments.items()})
+    quotes = ["'" if isinstance(value, str) else "" for value in arguments.values()]
+    return ", ".join(
+        f"{clean(key[:longest])}: {quote}{_unquoted(value, longest)}{quote}"
+        for quote, (key, value) in zip(quotes, shown.items(), strict=False)
+    )
+
+
+def _beginning(value: object, longest: int) -> object:
+    """As much of a value as is looked at for secrets: a number, a text, or JSON as text."""
+    if value is None or isinstance(value, int | float):
+        return value
+    return value[:longest] if isinstance(value, str) else _value(value, longest)
+
+
+def _unquoted(value: object, longest: int) -> str:
+    return clean(value[:longest]) if isinstance(value, str) else _value(value, longest)
 
 
 def words_for(value: object, longest: int) -> str:
@@ -39,6 +69,13 @@ def _value(value: object, longest: int) -> str:
     if isinstance(value, str):
         return f"'{clean(value[:longest])}'"
     try:
-        return msgspec.json.encode(value, enc_hook=describe).decode()[:longest]
+        return _json(value)[:longest]
     except (TypeError, ValueError, RecursionError):
         return words_for(value, longest)
+
+
+def _json(value: object) -> str:
+    try:
+        return msgspec.json.encode(value, enc_hook=describe).decode()
+    except UnicodeEncodeError:
+        return msgspec.json.encode(plain.encode(value)).decode()

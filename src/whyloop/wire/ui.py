@@ -13,7 +13,7 @@ from whyloop.wire.ui_history import reconcile
 from whyloop.wire.ui_live import is_running, missing
 from whyloop.wire.ui_reduce import reduce
 from whyloop.wire.ui_show import group, is_ephemeral, should_render_content
-from whyloop.wire.ui_words import retry_text, status_text
+from whyloop.wire.ui_words import status_text
 
 __all__ = [
     "args_summary",
@@ -24,7 +24,6 @@ __all__ = [
     "missing",
     "reconcile",
     "reduce",
-    "retry_text",
     "should_render_content",
     "status_text",
 ]

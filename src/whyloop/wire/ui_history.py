@@ -10,8 +10,8 @@ from whyloop.wire.ui_message import UiMessage, is_status, metadata_of
 def reconcile(streamed: Sequence[UiMessage], canonical: Sequence[UiMessage]) -> list[UiMessage]:
     """The history as it is stored, in the place of what was streamed.
 
-    Two things of what was streamed stay: an error that the history does not know, after the
-    message that it came after; and at the end what a user has sent that is not stored yet.
+    Two things of what was streamed stay: an error of the client's own, such as a lost connection,
+    after the message that it came after; and at the end what a user has sent that is not stored yet.
     """
     places = {message["id"]: index for index, message in enumerate(canonical)}
     by_call = {
@@ -26,7 +26,7 @@ def reconcile(streamed: Sequence[UiMessage], canonical: Sequence[UiMessage]) -> 
         known = places.get(message["id"], by_call.get(metadata_of(message).get("tool_call_id")))
         if known is not None:
             place = known
-        elif is_status(message, "error"):
+        elif is_status(message, "error") and metadata_of(message).get("execution_id") is None:
             kept.setdefault(place, []).append(message)
     merged = kept.get(-1, []) if last < 0 else []
     for index, message in enumerate(canonical):

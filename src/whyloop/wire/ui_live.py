@@ -34,16 +34,23 @@ class Live:
         """True if an envelope of the execution was heard before."""
         return self._status >= 0
 
-    def begin(self, timestamp: str, seq: int) -> None:
+    def begin(self, envelope: Mapping[str, Any]) -> None:
         """The first envelope that is heard of an execution, wherever it is by then."""
         metadata = {
             "status_type": "thinking",
             "execution_id": self.execution_id,
             "step_number": completed_steps(self.messages, self.execution_id) + 1,
-            "seq": seq,
+            "seq": int(envelope["seq"]),
         }
         self._status = len(self.messages)
-        self.messages.append(ui_message(status_id(self.execution_id), "status", "", timestamp, metadata))
+        self.messages.append(
+            ui_message(status_id(self.execution_id), "status", "", envelope["timestamp"], metadata)
+        )
+
+    def hear(self, envelope: Mapping[str, Any]) -> None:
+        """Remember how far the envelopes have been heard, and of what moment the last one told."""
+        self.note(seq=int(envelope["seq"]))
+        self.messages[self._status] = {**self.messages[self._status], "timestamp": envelope["timestamp"]}
 
     # The status
 
@@ -56,6 +63,12 @@ class Live:
     def verdict(self) -> Mapping[str, Any]:
         """What was decided last about the execution."""
         return continuation_of(self.messages[self._status])
+
+    @property
+    def heard_at(self) -> str:
+        """The moment that the last envelope told of."""
+        moment: str = self.messages[self._status]["timestamp"]
+        return moment
 
     @property
     def step(self) -> int:

@@ -17,7 +17,7 @@ from whyloop.wire.ui_message import (
     ui_message,
     with_metadata,
 )
-from whyloop.wire.ui_words import RETRYING, THINKING, retry_text, retry_words, status_text, whole
+from whyloop.wire.ui_words import THINKING, retry_words, status_text, whole
 
 Envelope = Mapping[str, Any]
 
@@ -30,7 +30,8 @@ def reduce(messages: list[UiMessage], envelope: Envelope) -> list[UiMessage]:
     """The messages after an envelope, in a new list; the same list where it changes nothing.
 
     An envelope that was heard already, or that says nothing of use, is ignored. One that comes too
-    early is held until those before it are there, or too many wait, or the execution has ended.
+    early is held until those before it are there, or too many wait, or the execution has ended. A
+    run that is resumed may be told by somebody who counts from one again.
     """
     if not _is_readable(envelope):
         return messages
@@ -38,7 +39,12 @@ def reduce(messages: list[UiMessage], envelope: Envelope) -> list[UiMessage]:
     if not live.is_known:
         if not _is_news(messages, envelope):
             return messages
-        live.begin(envelope["timestamp"], seq)
+        live.begin(envelope)
+        _apply(live, envelope)
+        return live.messages
+    if seq <= live.known["seq"] and _is_restart(live, envelope):
+        live.hear(envelope)
+        live.note(held=None)
         _apply(live, envelope)
         return live.messages
     held = [*live.known.get("held", [])]
@@ -48,7 +54,7 @@ def reduce(messages: list[UiMessage], envelope: Envelope) -> list[UiMessage]:
     at_once = any(_is_ending(early) for early in held)
     while held and (held[0]["seq"] == live.known["seq"] + 1 or len(held) > WINDOW or at_once):
         following = held.pop(0)
-        live.note(seq=int(following["seq"]))
+        live.hear(following)
         _apply(live, following)
     live.note(held=held or None)
     return live.messages
@@ -80,6 +86,16 @@ def _is_news(messages: Sequence[UiMessage], envelope: Envelope) -> bool:
     else:
         step = whole(data.get("step_number")) or 0
     return step > completed_steps(messages, execution_id)
+
+
+def _is_restart(live: Live, envelope: Envelope) -> bool:
+    """True if an execution that has ended or paused goes on; false for its old start that comes again."""
+    return (
+        envelope["event"] == "agent.status"
+        and envelope["data"].get("status") == "in_progress"
+        and live.verdict.get("should_continue") is False
+        and envelope["timestamp"] >= live.heard_at
+    )
 
 
 def _is_ending(envelope: Envelope) -> bool:
@@ -192,7 +208,6 @@ def _step_completed(live: Live, data: Mapping[str, Any], timestamp: str) -> None
     broke_off = data.get("finish_reason") is None and data.get("has_tool_calls") is False
     if broke_off and message is not None and not metadata_of(message).get("tool_calls"):
         live.drop(own_id)
-    retried = _retries(live)
     live.note(step_number=step + 1)
     verdict = _verdict(data.get("continuation"))
     if verdict is not None:
@@ -200,8 +215,6 @@ def _step_completed(live: Live, data: Mapping[str, Any], timestamp: str) -> None
         words = retry_words(data.get("retry")) if verdict["should_continue"] else ""
         if words:
             live.say("continuation", words)
-        elif broke_off and verdict["should_continue"] and whole(data.get("errors")) and not retried:
-            live.say("continuation", RETRYING)
 
 
 def _continuation(live: Live, data: Mapping[str, Any], timestamp: str) -> None:
@@ -210,9 +223,6 @@ def _continuation(live: Live, data: Mapping[str, Any], timestamp: str) -> None:
         return
     evaluations = data.get("evaluations")
     live.note(continuation=verdict, evaluations=evaluations if isinstance(evaluations, list) else None)
-    words = retry_text(evaluations) if verdict["should_continue"] else ""
-    if words:
-        live.say("continuation", words)
 
 
 _EVENTS: dict[str, Callable[[Live, Mapping[str, Any], str], None]] = {

@@ -8,7 +8,6 @@ from typing import Any
 
 THINKING = "Thinking…"
 WAITING = "Waiting for a person"
-RETRYING = "Retrying"
 
 # Both implementations mean the same characters by white space.
 _SPACE = r"[\s\x1c-\x1f\x85\ufeff]"
@@ -40,18 +39,7 @@ def retry_words(retry: object) -> str:
     attempt, most = (
         (whole(retry.get(name)) for name in ("attempt", "max")) if isinstance(retry, dict) else (0, 0)
     )
-    return f"{RETRYING} ({attempt}/{most})" if attempt and most is not None else ""
-
-
-def retry_text(evaluations: object) -> str:
-    """ "Retrying (2/3)" if one of these evaluations is an error policy's that retries, else nothing."""
-    for evaluation in evaluations if isinstance(evaluations, list) else []:
-        context = evaluation.get("context") if isinstance(evaluation, dict) else None
-        if isinstance(context, dict) and context.get("handling") == "retry":
-            failures, most = whole(context.get("consecutive_failures")), whole(context.get("max_retries"))
-            if failures and most is not None:
-                return f"{RETRYING} ({failures}/{most})"
-    return ""
+    return f"Retrying ({attempt}/{most})" if attempt and most is not None else ""
 
 
 def is_blank(text: object) -> bool:
