@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import json
@@ -20,6 +21,8 @@ class PusherServer:
         self.dialect = dialect
         self.limit = limit
         self.secret = secret
+        self.answers = 1_000_000
+        self.go_on = asyncio.Event()
         self.faults: list[web.Response] = []
         self.sizes: list[int] = []
         self.requests = 0
@@ -47,6 +50,8 @@ class PusherServer:
         self.requests += 1
         body = await request.read()
         self.sizes.append(len(body))
+        if self.requests > self.answers:
+            await self.go_on.wait()
         if self.faults:
             return self.faults.pop(0)
         if request.path != f"/apps/{APP_ID}/batch_events":

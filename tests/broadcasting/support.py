@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from whyloop.broadcasting.adapter import Envelope
@@ -23,6 +23,13 @@ def envelope(kind: str = "step", seq: int = 1, session: str = "s1", **data: Any)
         "execution_id": "e1",
         "data": data,
     }
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait for something that happens soon, or fail."""
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.001)
 
 
 def seqs(envelopes: Sequence[Envelope]) -> list[int]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from hypothesis import given, strategies as st
 
 from tests.broadcasting.support import NAMES, envelope, seqs
 from whyloop.broadcasting.adapter import Envelope
-from whyloop.broadcasting.buffer import STATUSES_TO_CAPACITY, Buffer
+from whyloop.broadcasting.buffer import CHUNK, ENDING, ENDINGS_TO_CAPACITY, OTHER, Buffer, worth
 
 
 def filled(capacity: int, *kinds: str) -> tuple[Buffer, list[Envelope]]:
@@ -47,10 +50,33 @@ def test_a_status_never_goes_for_another_event() -> None:
 
 
 def test_statuses_alone_do_not_fill_the_memory() -> None:
-    most = 2 * STATUSES_TO_CAPACITY
+    most = 2 * ENDINGS_TO_CAPACITY
     buffer, gone = filled(2, *["status"] * (most + 3))
     assert len(buffer) == most
     assert seqs(gone) == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "expected"),
+    [
+        ("chunk", {}, CHUNK),
+        ("status", {}, ENDING),
+        ("step", {"stop_reason": "completed"}, OTHER),
+        ("agent.step.completed", {"continuation": {"stop_reason": "error"}}, ENDING),
+        ("agent.step.completed", {"continuation": {"stop_reason": None}}, OTHER),
+        ("agent.step.completed", {}, OTHER),
+        ("agent.continuation", {"stop_reason": "budget"}, ENDING),
+        ("agent.continuation", {"stop_reason": None}, OTHER),
+    ],
+)
+def test_whatever_says_why_a_run_stopped_is_worth_as_much_as_a_status(
+    kind: str, data: dict[str, Any], expected: int
+) -> None:
+    assert worth(envelope(kind, **data)) == expected
+
+
+def test_an_envelope_of_any_shape_is_worth_something() -> None:
+    assert worth({"event": "agent.step.completed", "data": None}) == worth({}) == OTHER
 
 
 def test_what_was_taken_can_be_given_back_to_its_place() -> None:
@@ -75,7 +101,7 @@ def test_nothing_is_lost_unseen_and_no_order_is_changed(kinds: list[str], capaci
     statuses = kinds.count("status")
     assert len(buffer) <= max(capacity, statuses)
     assert len(buffer) + len(gone) == len(kinds)
-    if statuses <= capacity * STATUSES_TO_CAPACITY:
+    if statuses <= capacity * ENDINGS_TO_CAPACITY:
         assert not [each for each in gone if each["event"] == "agent.status"]
     kept = rest(buffer)
     assert kept == sorted(kept)

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 
 from tests.broadcasting.support import envelope
+from tests.support import scripted
 from tests.wire.test_envelope_golden import golden
 from tests.wire.test_envelope_schema import configs, events
-from whyloop.broadcasting import AgentConsoleLogger, BroadcastConfig, CanBroadcastAgentEvents
+from whyloop.broadcasting import AgentConsoleLogger, AgentEventEnvelopeAdapter, BroadcastConfig
 from whyloop.events import AgentEvent
 from whyloop.wire.envelope import envelope as envelope_of
 
@@ -99,5 +100,11 @@ def test_a_stream_that_is_closed_or_broken_breaks_nothing() -> None:
         assert logger.dropped == {"agent.step.started": 1}
 
 
-def test_it_is_a_transport() -> None:
-    assert isinstance(AgentConsoleLogger(), CanBroadcastAgentEvents)
+async def test_a_run_is_written_as_it_happens() -> None:
+    stream = io.StringIO()
+    agent = scripted("done")
+    agent.subscribe(AgentEventEnvelopeAdapter(AgentConsoleLogger(stream)))
+    await agent.run("go")
+    lines = stream.getvalue().splitlines()
+    assert "pending → in_progress" in lines[0]
+    assert lines[-1].endswith("in_progress → completed (completed): done")

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import gc
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
-from tests.broadcasting.support import Gate, Naps, Target, envelope, hang, seqs
+from tests.broadcasting.support import Gate, Naps, Target, envelope, hang, seqs, until
 from tests.support import echo, scripted
 from whyloop import Agent, AgentStatus
 from whyloop.broadcasting import (
@@ -23,6 +24,7 @@ from whyloop.broadcasting import (
     Delivery,
 )
 from whyloop.broadcasting.adapter import Envelope
+from whyloop.broadcasting.delivery import _Worker
 from whyloop.errors import ConfigurationError
 from whyloop.rules.backoff import Backoff
 from whyloop.testing import call
@@ -68,10 +70,6 @@ async def test_a_run_is_told_to_the_last_word() -> None:
         state = await agent_telling(sending).run("go")
     assert seqs(target.received) == list(range(1, len(target.received) + 1))
     assert target.received[-1]["data"]["status"] == state.status == AgentStatus.COMPLETED
-
-
-async def test_it_is_a_transport() -> None:
-    assert isinstance(delivery(Target()), CanBroadcastAgentEvents)
 
 
 @pytest.mark.parametrize(
@@ -129,9 +127,29 @@ async def test_a_status_outlives_a_target_that_was_down_for_long() -> None:
 async def test_what_is_refused_for_good_is_not_tried_again() -> None:
     target, naps = Target(BroadcastError("wrong key", retry=False)), Naps()
     async with delivery(target, sleep=naps) as sending:
-        sending.broadcast_batch([envelope("status", 1), envelope("step", 2)])
+        sending.broadcast_batch([envelope("step", 1), envelope("chunk", 2)])
     assert (target.attempts, naps.seconds) == (1, [])
-    assert sending.dropped == {"agent.status": 1, "agent.step.started": 1}
+    assert sending.dropped == {"agent.step.started": 1, "agent.stream.chunk": 1}
+
+
+async def test_how_a_run_ended_outlives_a_target_that_refuses_everything_for_a_while() -> None:
+    target, naps = Target(*[BroadcastError("no such app", retry=False, status=404)] * 3), Naps()
+    stop: dict[str, Any] = {"continuation": {"should_continue": False, "stop_reason": "completed"}}
+    async with delivery(target, sleep=naps) as sending:
+        sending.broadcast_batch([envelope("step", 1), envelope("agent.step.completed", 2, **stop)])
+        sending.broadcast(envelope("status", 3))
+    assert seqs(target.received) == [2, 3]
+    assert naps.seconds == [1, 2, 4]
+    assert sending.dropped == {"agent.step.started": 1}
+
+
+@pytest.mark.parametrize("status", [400, 413, 422])
+async def test_a_status_that_is_refused_for_what_is_in_it_is_dropped(status: int) -> None:
+    target = Target(BroadcastError("odd", retry=False, status=status))
+    async with delivery(target, batch=1) as sending:
+        sending.broadcast_batch([envelope("status", 1), envelope("status", 2)])
+    assert seqs(target.received) == [2]
+    assert sending.dropped == {"agent.status": 1}
 
 
 async def test_when_the_target_is_too_slow_chunks_go_first_and_statuses_stay() -> None:
@@ -159,11 +177,13 @@ async def test_a_target_that_raises_does_not_break_a_run(caplog: pytest.LogCaptu
     async def fail(batch: Sequence[Envelope]) -> None:
         raise BroadcastError("never", retry=False)
 
-    async with delivery(fail) as sending:
-        state = await agent_telling(sending).run("go")
+    sending = delivery(fail)
+    state = await agent_telling(sending).run("go")
     assert state.status is AgentStatus.COMPLETED
-    assert sending.dropped["agent.status"] == 2
+    await until(lambda: sending.dropped)
     assert len(caplog.records) == 1
+    await sending.close(timeout=0)
+    assert sending.dropped["agent.status"] == 2
 
 
 async def test_what_is_left_when_the_time_is_up_is_counted() -> None:
@@ -216,8 +236,7 @@ async def test_another_thread_alone_wakes_the_sender() -> None:
 
     async with delivery(send) as sending:
         sending.broadcast(envelope(seq=1))
-        while sending.waiting:
-            await asyncio.sleep(0)
+        await until(lambda: not sending.waiting)
         thread = threading.Thread(target=sending.broadcast, args=[envelope(seq=2)])
         thread.start()
         async with asyncio.timeout(5):
@@ -266,6 +285,47 @@ def test_what_one_event_loop_left_is_sent_by_the_next() -> None:
     assert sending.dropped == {}
 
 
+class ClearingAway(list[Envelope]):
+    """Envelopes during whose adding Python happens to clear away what nobody needs."""
+
+    def __iter__(self) -> Iterator[Envelope]:
+        gc.collect()
+        return super().__iter__()
+
+
+def test_what_an_event_loop_had_on_its_way_when_it_was_thrown_away_is_sent_by_the_next() -> None:
+    target = Target()
+    stuck = [True]
+
+    async def send(batch: Sequence[Envelope]) -> None:
+        if stuck[0]:
+            await asyncio.Event().wait()
+        await target(batch)
+
+    sending = delivery(send)
+
+    async def tell(seq: int) -> None:
+        sending.broadcast_batch(ClearingAway([envelope(seq=seq)]))
+        await until(lambda: not sending.waiting)
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(tell(1))
+    loop.close()
+    del loop
+    stuck[0] = False
+
+    async def go_on() -> None:
+        await tell(2)
+        await sending.close()
+
+    thread = threading.Thread(target=lambda: asyncio.run(go_on()), daemon=True)
+    thread.start()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert sorted(seqs(target.received)) == [1, 2]
+    assert sending.dropped == {}
+
+
 def test_it_can_be_closed_from_another_event_loop() -> None:
     target = Target()
     sending = delivery(target)
@@ -274,16 +334,68 @@ def test_it_can_be_closed_from_another_event_loop() -> None:
     async def elsewhere() -> None:
         sending.broadcast(envelope(seq=1))
         started.set()
-        while not done.is_set():
-            await asyncio.sleep(0.001)
+        await asyncio.to_thread(done.wait, 10)
 
     thread = threading.Thread(target=lambda: asyncio.run(elsewhere()))
     thread.start()
-    started.wait()
+    assert started.wait(10)
     asyncio.run(sending.close())
     done.set()
-    thread.join()
+    thread.join(10)
     assert seqs(target.received) == [1]
+
+
+def test_an_event_loop_that_is_stuck_elsewhere_does_not_hold_up_closing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("whyloop.broadcasting.delivery._STUBBORN_SECONDS", 0)
+    sending = delivery(hang, batch=1)
+    stuck, done = threading.Event(), threading.Event()
+
+    async def elsewhere() -> None:
+        sending.broadcast_batch([envelope(seq=1), envelope("status", 2)])
+        await until(lambda: sending.waiting == 1)
+        stuck.set()
+        done.wait(10)
+        await until(lambda: len(asyncio.all_tasks()) == 1)
+
+    thread = threading.Thread(target=lambda: asyncio.run(elsewhere()))
+    thread.start()
+    assert stuck.wait(10)
+    asyncio.run(sending.close(timeout=0))
+    assert not done.is_set()
+    assert sending.dropped == {"agent.status": 1}
+    done.set()
+    thread.join(10)
+    # What was on its way is counted as soon as it is known not to arrive.
+    assert sending.dropped == {"agent.status": 1, "agent.step.started": 1}
+    assert sending.waiting == 0
+
+
+async def test_what_is_told_while_it_is_closed_arrives_or_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = Target()
+    sending = delivery(target)
+    sending.broadcast(envelope(seq=1))
+    await until(lambda: target.received)
+    amid, closed = threading.Event(), threading.Event()
+    is_alive = _Worker.is_alive
+
+    def slow(worker: _Worker) -> bool:
+        alive = is_alive(worker)
+        if threading.current_thread() is telling:
+            amid.set()
+            closed.wait(0.05)  # In vain, unless closing overtakes.
+        return alive
+
+    monkeypatch.setattr(_Worker, "is_alive", slow)
+    telling = threading.Thread(target=sending.broadcast, args=[envelope(seq=2)])
+    telling.start()
+    assert amid.wait(10)
+    await sending.close()
+    closed.set()
+    telling.join(10)
+    assert sending.waiting == 0
+    assert len(target.received) + sum(sending.dropped.values()) == 2
 
 
 async def test_what_is_sent_has_nothing_to_do_with_the_run_that_was_first() -> None:
@@ -317,6 +429,76 @@ async def test_a_target_that_cannot_be_cancelled_does_not_hold_up_closing(
     let_go.set()
 
 
+class WordlessError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+async def test_an_error_that_cannot_be_put_into_words_is_one_like_any_other() -> None:
+    target = Target(WordlessError(), WordlessError())
+    async with delivery(target, retries=0) as sending:
+        sending.broadcast_batch([envelope("step", 1), envelope("status", 2)])
+    assert seqs(target.received) == [2]
+    assert sending.dropped == {"agent.step.started": 1}
+
+
+class Collapse(BaseException):
+    pass
+
+
+async def test_what_takes_the_sender_down_does_not_take_the_envelopes_with_it() -> None:
+    target = Target(Collapse())
+    async with delivery(target) as sending:
+        sending.broadcast(envelope(seq=1))
+        await until(lambda: target.attempts)
+        sending.broadcast(envelope(seq=2))
+    assert seqs(target.received) == [1, 2]
+    assert sending.dropped == {}
+
+
+async def test_what_arrived_before_closing_cut_it_short_is_not_counted() -> None:
+    async def send(batch: Sequence[Envelope]) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise BroadcastError("cut short", sent=2) from None
+
+    sending = delivery(send)
+    sending.broadcast_batch([envelope("status", seq) for seq in (1, 2, 3)])
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    await sending.close(timeout=0)
+    assert sending.dropped == {"agent.status": 1}
+
+
+async def test_a_target_that_keeps_being_cancelled_to_itself_is_sent_no_more() -> None:
+    attempts = []
+
+    async def send(batch: Sequence[Envelope]) -> None:
+        attempts.append(batch)
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+
+    sending = delivery(send, batch=1)
+    sending.broadcast_batch([envelope(seq=1), envelope(seq=2)])
+    await until(lambda: attempts)
+    await sending.close(timeout=0)
+    assert len(attempts) == 1
+    assert sending.dropped == {"agent.step.started": 1}
+    assert len(asyncio.all_tasks()) == 1
+
+
+async def test_the_log_says_what_went_wrong_without_the_secrets_in_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    words = "no answer from https://ann:hunter2@hooks.example, Bearer abcdefghijklmnopqrstuvwxyz"
+    async with delivery(Target(OSError("x" * 250 + words)), retries=0) as sending:
+        sending.broadcast(envelope())
+    assert "https://[removed]@" in caplog.text
+    assert "hunter2" not in caplog.text
+    assert "abcdefgh" not in caplog.text
+
+
 async def test_a_target_is_well_again_and_the_next_outage_is_told_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -325,8 +507,7 @@ async def test_a_target_is_well_again_and_the_next_outage_is_told_again(
     async with delivery(target, retries=0, batch=1) as sending:
         for seq in (1, 2, 3):
             sending.broadcast(envelope(seq=seq))
-        while not target.received:
-            await asyncio.sleep(0)
+        await until(lambda: target.received)
         target.failures = list(down)
         sending.broadcast(envelope(seq=4))
     assert [record.getMessage() for record in caplog.records] == ["envelopes are dropped: OSError: down"] * 2

@@ -15,7 +15,7 @@ import pytest
 from aiohttp import web
 
 from tests.broadcasting.pusher_server import APP_ID, KEY, SECRET, PusherServer
-from tests.broadcasting.support import Naps, envelope, seqs
+from tests.broadcasting.support import Naps, envelope, seqs, until
 from tests.models.faulty_server import FaultyServer, hang, reset
 from tests.support import echo, scripted
 from whyloop import AgentStatus
@@ -23,7 +23,6 @@ from whyloop.broadcasting import (
     AgentEventEnvelopeAdapter,
     BroadcastConfig,
     BroadcastError,
-    CanBroadcastAgentEvents,
     PusherBroadcaster,
 )
 from whyloop.errors import ConfigurationError
@@ -205,14 +204,36 @@ async def test_a_server_may_ask_for_patience(server: PusherServer) -> None:
 async def test_only_what_did_not_arrive_is_sent_again(server: PusherServer) -> None:
     async with broadcaster(server) as sending:
         sending.broadcast(chunk(0, "first"))
-        while not server.received:
-            await asyncio.sleep(0.001)
+        await until(lambda: server.received)
         # Ten chunks make three requests; the second one fails once.
         server.faults = [web.json_response({"ok": True}), web.Response(status=502)]
         sending.broadcast_batch([chunk(seq, "x" * 2000) for seq in range(1, 11)])
     arrived = seqs(server.envelopes)
     # The first request was answered without being kept.
     assert arrived == [0, 4, 5, 6, 7, 8, 9, 10]
+
+
+async def test_what_arrived_before_closing_cut_a_batch_short_is_not_counted(server: PusherServer) -> None:
+    sending = broadcaster(server)
+    # Two fit into a request, and only the first request is answered.
+    server.answers = 1
+    sending.broadcast_batch([envelope("status", seq, text="x" * 3000) for seq in range(4)])
+    await until(lambda: server.requests == 2)
+    await sending.close(timeout=0)
+    server.go_on.set()
+    assert seqs(server.envelopes)[:2] == [0, 1]
+    assert sending.dropped == {"agent.status": 2}
+
+
+@pytest.mark.parametrize("status", [401, 404])
+async def test_a_status_outlives_a_proxy_that_knows_nobody_for_a_while(
+    server: PusherServer, status: int
+) -> None:
+    server.faults = [web.Response(status=status) for _ in range(3)]
+    async with broadcaster(server) as sending:
+        sending.broadcast_batch([chunk(1, "x"), envelope("status", 2)])
+    assert seqs(server.envelopes) == [2]
+    assert sending.dropped == {"agent.stream.chunk": 1}
 
 
 async def test_a_redirect_is_not_followed(server: PusherServer) -> None:
@@ -232,8 +253,7 @@ async def test_a_dead_server_holds_up_no_run_and_is_told_without_the_secret(
     agent.subscribe(AgentEventEnvelopeAdapter(sending))
     state = await agent.run("go")
     assert state.status is AgentStatus.COMPLETED
-    while not sending.dropped:
-        await asyncio.sleep(0.001)
+    await until(lambda: sending.dropped)
     await sending.close(timeout=0)
     assert sending.dropped["agent.status"] == 2
     assert "http://127.0.0.1:1 could not be reached" in caplog.text
@@ -256,8 +276,7 @@ async def test_a_server_that_does_not_answer_in_time_is_asked_again(caplog: pyte
         address = f"http://127.0.0.1:{faulty.port}"
         sending = broadcaster(base_url=address, timeout=0.02, retries=1)
         sending.broadcast(chunk(1, "x"))
-        while not sending.dropped:
-            await asyncio.sleep(0.001)
+        await until(lambda: sending.dropped)
         await sending.close()
         assert len(faulty.requests) == 2
         assert f"{address} gave no answer within 0.02 s" in caplog.text
@@ -268,8 +287,7 @@ def test_the_connection_is_closed_with_the_event_loop() -> None:
         async with PusherServer() as server:
             sending = broadcaster(server)
             sending.broadcast(chunk(1, "x"))
-            while not server.received:
-                await asyncio.sleep(0.001)
+            await until(lambda: server.received)
 
     asyncio.run(main())  # A session that is left open would be a warning, and that an error.
 
@@ -278,7 +296,6 @@ async def test_nothing_shows_the_secret() -> None:
     sending = broadcaster()
     assert SECRET not in repr(sending) + str(sending)
     assert SECRET not in repr(vars(sending))
-    assert isinstance(sending, CanBroadcastAgentEvents)
     with pytest.raises(BroadcastError) as caught:
         sending.authorize("odd", "private-agent.s1")
     assert SECRET not in "".join(traceback.format_exception(caught.value))
@@ -308,9 +325,11 @@ def test_somebody_on_a_presence_channel_is_introduced() -> None:
         ("1.2", "private-agent.s1:more"),
         ("1.2", "presence-agent.s1"),
         ("1.2", "private-agent." + "x" * 10_000),
+        (None, "private-agent.s1"),
+        ("1.2", None),
     ],
 )
-def test_nobody_gets_a_signature_for_anything_else(socket_id: str, channel: str) -> None:
+def test_nobody_gets_a_signature_for_anything_else(socket_id: Any, channel: Any) -> None:
     with pytest.raises(BroadcastError) as caught:
         broadcaster().authorize(socket_id, channel)
     assert len(str(caught.value)) < 200
@@ -321,6 +340,10 @@ def test_nobody_gets_a_signature_for_anything_else(socket_id: str, channel: str)
     [
         ({"base_url": "127.0.0.1:8080"}, "no address"),
         ({"base_url": "http://user:password@127.0.0.1"}, "no address"),
+        ({"base_url": "http://["}, "no address"),
+        ({"base_url": "http://127.0.0.1:99999"}, "no address"),
+        ({"base_url": "http://127.0.0.1:port"}, "no address"),
+        ({"base_url": "http://127.0.0.1:0"}, "no address"),
         ({"secret": ""}, "one is empty"),
         ({"channel": "agent.{session_id}"}, "anybody"),
         ({"timeout": 0}, "timeout"),

@@ -61,6 +61,7 @@ def test_somebody_without_an_id_cannot_be_present() -> None:
 
 def test_the_secret_is_not_shown() -> None:
     assert APP.secret not in repr(APP)
+    assert APP.secret not in repr(APP.__rich_repr__())
 
 
 @pytest.mark.parametrize("text", ["1.2", "1234.1234", "9" * 20 + ".1"])

@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import queue
+import sys
 import threading
+from collections.abc import Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from tests.broadcasting.support import envelope, seqs
-from whyloop.broadcasting import CanBroadcastAgentEvents, QueueBroadcaster
+from whyloop.broadcasting import QueueBroadcaster, queues
+from whyloop.broadcasting.buffer import ENDINGS_TO_CAPACITY, worth
 from whyloop.errors import ConfigurationError
 
 both_kinds = pytest.mark.parametrize("make", [asyncio.Queue, queue.Queue])
+
+
+@pytest.fixture
+def quick_switches() -> Iterator[None]:
+    """Threads that take turns so often that they meet wherever they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
 
 
 def content(holding: Any) -> list[int]:
@@ -31,7 +44,6 @@ def test_envelopes_come_out_as_they_went_in(make: Any) -> None:
     broadcaster.broadcast_batch([envelope(seq=2), envelope("status", 3)])
     assert content(holding) == [1, 2, 3]
     assert broadcaster.dropped == {}
-    assert isinstance(broadcaster, CanBroadcastAgentEvents)
 
 
 @both_kinds
@@ -59,6 +71,41 @@ def test_where_only_statuses_fit_the_newest_are_kept(make: Any) -> None:
 
 
 @both_kinds
+def test_statuses_alone_do_not_fill_the_memory(make: Any) -> None:
+    broadcaster = QueueBroadcaster(holding := make(), capacity=2)
+    most = 2 * ENDINGS_TO_CAPACITY
+    tell(broadcaster, *["status"] * (most + 3), "chunk")
+    assert content(holding) == list(range(4, most + 4))
+    assert broadcaster.dropped == {"agent.status": 3, "agent.stream.chunk": 1}
+
+
+@both_kinds
+@pytest.mark.parametrize("statuses", [0, 50, 899, 900, 999, 1000, 3000])
+def test_a_queue_that_nobody_reads_is_no_work(
+    make: Any, statuses: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broadcaster = QueueBroadcaster(holding := make())
+    tell(broadcaster, *["status"] * statuses)
+    look = Mock(side_effect=worth)
+    monkeypatch.setattr(queues, "worth", look)
+    tell(broadcaster, *["chunk", "step"] * 1500)
+    assert look.call_count < 50 * 3000
+    assert max(statuses, 900) <= holding.qsize() <= max(statuses, 1000)
+    assert "agent.status" not in broadcaster.dropped
+
+
+@both_kinds
+def test_a_reader_that_comes_back_hears_everything_again(make: Any) -> None:
+    broadcaster = QueueBroadcaster(holding := make(), capacity=20)
+    tell(broadcaster, *["status"] * 30, "chunk")
+    for _ in range(15):
+        holding.get_nowait()
+    tell(broadcaster, "chunk", "step")
+    assert content(holding) == [*range(16, 31), 1, 2]
+    assert broadcaster.dropped == {"agent.stream.chunk": 1}
+
+
+@both_kinds
 def test_a_large_queue_makes_room_for_several_at_once(make: Any) -> None:
     broadcaster = QueueBroadcaster(holding := make(), capacity=100)
     tell(broadcaster, *["chunk"] * 101)
@@ -78,6 +125,19 @@ async def test_whoever_waits_for_the_queue_to_be_done_waits_for_what_is_in_it() 
     await waiting
 
 
+def test_whoever_waits_in_another_thread_for_the_queue_to_be_done_is_told() -> None:
+    holding: queue.Queue[Any] = queue.Queue(maxsize=2)
+    tell(QueueBroadcaster(holding), "chunk", "chunk", "step", "status", "status", "status")
+    waiting = threading.Thread(target=holding.join, daemon=True)
+    waiting.start()
+    for _ in range(2):
+        assert waiting.is_alive()
+        holding.get_nowait()
+        holding.task_done()
+    waiting.join(10)
+    assert not waiting.is_alive()
+
+
 async def test_a_reader_gets_everything_while_it_is_told() -> None:
     holding: asyncio.Queue[Any] = asyncio.Queue(maxsize=5)
     broadcaster = QueueBroadcaster(holding)
@@ -92,13 +152,13 @@ async def test_a_reader_gets_everything_while_it_is_told() -> None:
     assert await reading == list(range(20))
 
 
-def test_a_reader_in_another_thread_sees_every_envelope_once_or_it_is_counted() -> None:
+def test_a_reader_in_another_thread_sees_every_envelope_once_or_it_is_counted(quick_switches: None) -> None:
     holding: queue.Queue[Any] = queue.Queue(maxsize=10)
     broadcaster = QueueBroadcaster(holding)
     received: list[int] = []
 
     def read() -> None:
-        while (each := holding.get())["event"] != "agent.status":
+        while (each := holding.get(timeout=10))["event"] != "agent.status":
             received.append(each["seq"])
 
     reader = threading.Thread(target=read)

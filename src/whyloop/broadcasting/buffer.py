@@ -3,14 +3,37 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import count
 from typing import NamedTuple
 
 from whyloop.broadcasting.adapter import Envelope
 
-# Statuses are kept beyond the capacity, but whoever is never listened to must not fill the memory.
-STATUSES_TO_CAPACITY = 10
+# Endings are kept beyond the capacity, but whoever is never listened to must not fill the memory.
+ENDINGS_TO_CAPACITY = 10
+
+# What an envelope is worth: the least goes first.
+CHUNK, OTHER, ENDING = range(3)
+
+
+def worth(envelope: Envelope) -> int:
+    """A chunk is worth the least; a status, or whatever has the reason of a stop in it, the most."""
+    data = envelope.get("data")
+    match envelope.get("event"):
+        case "agent.stream.chunk":
+            return CHUNK
+        case "agent.status":
+            return ENDING
+        case "agent.continuation":
+            return ENDING if _has_reason(data) else OTHER
+        case "agent.step.completed":
+            verdict = data.get("continuation") if isinstance(data, Mapping) else None
+            return ENDING if _has_reason(verdict) else OTHER
+    return OTHER
+
+
+def _has_reason(verdict: object) -> bool:
+    return isinstance(verdict, Mapping) and bool(verdict.get("stop_reason"))
 
 
 class Waiting(NamedTuple):
@@ -23,23 +46,23 @@ class Waiting(NamedTuple):
 class Buffer:
     """Envelopes in the order in which they came, at most so many.
 
-    When it is full the oldest chunk goes first, then the oldest of the others. A status stays, also
-    beyond the capacity: it says how a run ended.
+    When it is full the oldest chunk goes first, then the oldest of the others. What says how a run
+    ended stays, up to ten times the capacity. Envelopes are counted, not weighed: one is as large as
+    the texts in it, which are the answers of the model and, where they are told, the arguments of tools.
     """
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
         self._places = count()
-        self._chunks: deque[Waiting] = deque()
-        self._others: deque[Waiting] = deque()
-        self._statuses: deque[Waiting] = deque()
+        self._lines: tuple[deque[Waiting], ...] = (deque(), deque(), deque())
 
     def __len__(self) -> int:
-        return len(self._chunks) + len(self._others) + len(self._statuses)
+        chunks, others, endings = self._lines
+        return len(chunks) + len(others) + len(endings)
 
     def add(self, envelope: Envelope) -> Envelope | None:
         """Keep an envelope; what had to go for it, if anything had to."""
-        self._line_of(envelope).append(Waiting(next(self._places), envelope))
+        self._lines[worth(envelope)].append(Waiting(next(self._places), envelope))
         return self._too_much()
 
     def take(self, most: int) -> list[Waiting]:
@@ -49,27 +72,20 @@ class Buffer:
     def give_back(self, taken: Iterable[Waiting]) -> Iterator[Envelope]:
         """Put what was taken back to its place; what had to go for it."""
         for waiting in sorted(taken, reverse=True, key=lambda waiting: waiting.place):
-            self._line_of(waiting.envelope).appendleft(waiting)
+            self._lines[worth(waiting.envelope)].appendleft(waiting)
         while (gone := self._too_much()) is not None:
             yield gone
 
-    def _line_of(self, envelope: Envelope) -> deque[Waiting]:
-        match envelope.get("event"):
-            case "agent.status":
-                return self._statuses
-            case "agent.stream.chunk":
-                return self._chunks
-        return self._others
-
     def _oldest(self) -> Waiting:
-        lines = (line for line in (self._chunks, self._others, self._statuses) if line)
+        lines = (line for line in self._lines if line)
         return min(lines, key=lambda line: line[0].place).popleft()
 
     def _too_much(self) -> Envelope | None:
         if len(self) <= self._capacity:
             return None
-        if line := self._chunks or self._others:
+        chunks, others, endings = self._lines
+        if line := chunks or others:
             return line.popleft().envelope
-        if len(self._statuses) > self._capacity * STATUSES_TO_CAPACITY:
-            return self._statuses.popleft().envelope
+        if len(endings) > self._capacity * ENDINGS_TO_CAPACITY:
+            return endings.popleft().envelope
         return None

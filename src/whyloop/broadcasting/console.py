@@ -17,7 +17,8 @@ WIDTH = 160
 class AgentConsoleLogger:
     """A transport that writes to a stream: a readable line for each envelope, or its JSON.
 
-    Nothing in a line can steer a terminal, and a stream that is closed or broken breaks no run.
+    Nothing in a line can steer a terminal, and a stream that is closed or broken breaks no run. It
+    writes while the run waits: a pipe that is full, since nobody reads it, holds the run up.
     """
 
     def __init__(self, stream: TextIO | None = None, *, json: bool = False, width: int = WIDTH) -> None:

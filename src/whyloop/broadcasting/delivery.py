@@ -8,22 +8,24 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import Context
 from types import TracebackType
 from typing import Self
 
 from whyloop.broadcasting.adapter import Envelope
-from whyloop.broadcasting.buffer import Buffer, Waiting
+from whyloop.broadcasting.buffer import ENDING, Buffer, Waiting, worth
+from whyloop.broadcasting.words import fit_to_log, words_of
 from whyloop.errors import BroadcastError, ConfigurationError
 from whyloop.rules.backoff import Backoff
-from whyloop.values.text import shortened
 
 _log = logging.getLogger("whyloop")
 
 Send = Callable[[Sequence[Envelope]], Awaitable[object]]
 
 BACKOFF = Backoff(base=0.5, cap=30.0)
+ABOUT_THE_CONTENT = (400, 413, 422)  # Statuses of HTTP: it was refused for what is in it.
 _STUBBORN_SECONDS = 1.0
 _MOST_WARNINGS = 20  # Until the target is well again.
 
@@ -32,8 +34,10 @@ class Delivery:
     """A transport that keeps envelopes in memory and sends them in the background, in order.
 
     `send` gets up to `batch` of them at a time. What it raises is tried again after a while, `retries`
-    times; then the batch is dropped, but for statuses, which wait for better times. It has to see to
-    its own time limit. Use it with `async with`, or `close` it: that sends what is left.
+    times; then the batch is dropped, but for what says how a run ended, which waits for better times.
+    It has to see to its own time limit. Use it with `async with`, or `close` it: that sends what is left.
+
+    `capacity` counts envelopes, not bytes, and up to ten times as many endings are kept.
     """
 
     def __init__(
@@ -56,11 +60,13 @@ class Delivery:
         self._backoff = backoff
         self._sleep = sleep
         self._buffer = Buffer(capacity)
-        self._lock = threading.Lock()
+        # Taken again by one thread: a sender whose event loop is gone gives back when it is cleared away.
+        self._lock = threading.RLock()
         self._dropped: Counter[str] = Counter()
         self._told: set[str] = set()
         self._failures = 0
         self._closed = False
+        self._ended = False
         self._worker: _Worker | None = None
 
     @property
@@ -79,15 +85,15 @@ class Delivery:
 
     def broadcast_batch(self, events: Sequence[Envelope]) -> None:
         """Take envelopes; they are sent when there is time. From any thread."""
-        if self._closed:
-            self.give_up_on(events, "the delivery is closed")
-            return
-        worker = self._here()
-        if worker is None:
-            self.give_up_on(events, "no event loop is running that could send them")
-            return
         with self._lock:
-            gone = [old for event in events if (old := self._buffer.add(event)) is not None]
+            closed = self._closed
+            worker = None if closed else self._here()
+            added = () if worker is None else [self._buffer.add(event) for event in events]
+        if worker is None:
+            why = "the delivery is closed" if closed else "no event loop is running that could send them"
+            self.give_up_on(events, why)
+            return
+        gone = [old for old in added if old is not None]
         if gone:
             self.give_up_on(gone, "the target is too slow")
         worker.wake()
@@ -100,22 +106,18 @@ class Delivery:
             if is_new:
                 self._told.add(why)
         if is_new:
-            _log.warning("envelopes are dropped: %s", why)
+            _log.warning("envelopes are dropped: %s", fit_to_log(why, 300))
 
     async def close(self, timeout: float = 5.0) -> None:  # noqa: ASYNC109
         """Send what is left, for so many seconds at most; what is then left is counted as dropped."""
-        worker = self._worker
-        if worker is not None and worker.is_elsewhere():
-            away = asyncio.run_coroutine_threadsafe(self.close(timeout), worker.loop)
-            await asyncio.wrap_future(away)
-            return
-        self._closed = True
-        if len(self._buffer):
-            worker = self._here()
+        with self._lock:
+            self._closed = True
+            worker = self._here() if len(self._buffer) else self._worker
         if worker is not None and worker.is_alive():
             await worker.finish(timeout)
-        self._worker = None
         with self._lock:
+            self._ended = True
+            self._worker = None
             left = [waiting.envelope for waiting in self._buffer.take(len(self._buffer))]
         if left:
             self.give_up_on(left, "the delivery was closed before they were sent")
@@ -129,7 +131,10 @@ class Delivery:
         await self.close()
 
     def _here(self) -> _Worker | None:
-        """Whoever sends: on its own event loop for as long as that runs, then on the one that runs here."""
+        """Whoever sends: on its own event loop for as long as that runs, then on the one that runs here.
+
+        To be asked by whoever holds the lock.
+        """
         worker = self._worker
         if worker is not None and worker.is_alive():
             return worker
@@ -137,12 +142,10 @@ class Delivery:
             loop = asyncio.get_running_loop()
         except RuntimeError:
             return None
-        with self._lock:
-            if self._worker is worker:
-                if worker is not None:
-                    worker.end()
-                self._worker = _Worker(loop, self._work)
-            return self._worker
+        if worker is not None:
+            worker.end()
+        self._worker = _Worker(loop, self._work)
+        return self._worker
 
     async def _work(self) -> bool:
         """Send one batch; False if there is nothing to send."""
@@ -152,11 +155,11 @@ class Delivery:
             return False
         try:
             failed = await self._tried(batch)
-        except asyncio.CancelledError:
+        except BaseException:
             self._give_back(batch)
             raise
-        if failed is not None:
-            self._give_up(batch, failed)
+        if failed is not None and self._give_up(batch, failed) and not failed.retry:
+            await self._pause(failed)
         return True
 
     async def _tried(self, batch: list[Waiting]) -> BroadcastError | None:
@@ -164,21 +167,26 @@ class Delivery:
         failed = None
         for _ in range(self._retries + 1):
             failed = await self._attempt(batch)
-            if failed is None:
-                return None
-            del batch[: failed.sent]
-            if not failed.retry:
+            del batch[: len(batch) if failed is None else failed.sent]
+            if _is_told_to_end():  # Whatever `send` made of it.
+                raise asyncio.CancelledError
+            if failed is None or not failed.retry:
                 return failed
-            self._failures += 1
-            await self._sleep(self._backoff.delay(self._failures, random.random(), failed.retry_after))
+            await self._pause(failed)
         return failed
 
-    def _give_up(self, batch: list[Waiting], failed: BroadcastError) -> None:
-        """Drop a batch, but keep its statuses if they may arrive another time."""
-        kept = [each for each in batch if failed.retry and each.envelope.get("event") == "agent.status"]
-        gone = [each.envelope for each in batch if each not in kept]
+    async def _pause(self, failed: BroadcastError) -> None:
+        self._failures += 1
+        await self._sleep(self._backoff.delay(self._failures, random.random(), failed.retry_after))
+
+    def _give_up(self, batch: list[Waiting], failed: BroadcastError) -> bool:
+        """Drop a batch, but for endings that may arrive another time; whether there are any."""
+        may_arrive = failed.retry or failed.status not in ABOUT_THE_CONTENT
+        kept = [each for each in batch if may_arrive and worth(each.envelope) == ENDING]
+        places = {each.place for each in kept}
         self._give_back(kept)
-        self.give_up_on(gone, shortened(str(failed), 300))
+        self.give_up_on([each.envelope for each in batch if each.place not in places], words_of(failed))
+        return bool(kept)
 
     async def _attempt(self, batch: list[Waiting]) -> BroadcastError | None:
         try:
@@ -186,12 +194,9 @@ class Delivery:
         except BroadcastError as error:
             return error
         except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
             return BroadcastError("sending was cancelled")
         except (Exception, SystemExit) as error:
-            return BroadcastError(f"{type(error).__name__}: {error}")
+            return BroadcastError(f"{type(error).__name__}: {words_of(error)}")
         if self._failures:
             self._failures = 0
             self._told.clear()  # The next time it goes wrong is another time.
@@ -199,9 +204,16 @@ class Delivery:
 
     def _give_back(self, batch: list[Waiting]) -> None:
         with self._lock:
-            gone = list(self._buffer.give_back(batch))
+            # Nobody looks into the buffer any more once the delivery has ended.
+            ended = self._ended
+            gone = [each.envelope for each in batch] if ended else list(self._buffer.give_back(batch))
         if gone:
-            self.give_up_on(gone, "the target is too slow")
+            self.give_up_on(gone, "the delivery is closed" if ended else "the target is too slow")
+
+
+def _is_told_to_end() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 class _Worker:
@@ -213,15 +225,12 @@ class _Worker:
         self._work = work
         self._woken = asyncio.Event()
         self._idle = asyncio.Event()
+        self._finishing: asyncio.Task[None] | None = None
         # A context of its own: what is sent has nothing to do with the run that happened to be first.
         self._task = loop.create_task(self._run(), name="whyloop delivery", context=Context())
 
     def is_alive(self) -> bool:
         return self.loop.is_running() and not self._task.done()
-
-    def is_elsewhere(self) -> bool:
-        """Whether it works on the event loop of another thread."""
-        return self.is_alive() and self._thread != threading.get_ident()
 
     def end(self) -> None:
         """Work no more, should the event loop ever run again."""
@@ -237,7 +246,21 @@ class _Worker:
                 self.loop.call_soon_threadsafe(self._woken.set)
 
     async def finish(self, seconds: float) -> None:
-        """Work until there is nothing left to do or the time is up, then end."""
+        """Work until there is nothing left to do or the time is up, then end. From any thread."""
+        if self._thread == threading.get_ident():
+            await self._finish(seconds)
+            return
+        done = Future[None]()
+        with suppress(RuntimeError):  # The loop has just been closed.
+            self.loop.call_soon_threadsafe(self._finish_for, done, seconds)
+            # That loop may be busy, or may never come to it.
+            await asyncio.wait([asyncio.wrap_future(done)], timeout=seconds + _STUBBORN_SECONDS)
+
+    def _finish_for(self, done: Future[None], seconds: float) -> None:
+        self._finishing = self.loop.create_task(self._finish(seconds))
+        self._finishing.add_done_callback(lambda _: done.set_result(None))
+
+    async def _finish(self, seconds: float) -> None:
         self.wake()
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):

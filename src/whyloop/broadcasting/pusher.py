@@ -8,10 +8,10 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import quote, urlsplit
+from urllib.parse import SplitResult, quote, urlsplit
 
 from whyloop.broadcasting.adapter import Envelope
-from whyloop.broadcasting.delivery import Delivery
+from whyloop.broadcasting.delivery import ABOUT_THE_CONTENT, Delivery
 from whyloop.broadcasting.pusher_wire import (
     App,
     Channels,
@@ -35,7 +35,6 @@ except ImportError as error:
 
 MAX_ANSWER_BYTES = 10_000
 _TOO_LARGE = 413
-_ABOUT_THE_CONTENT = (400, _TOO_LARGE, 422)
 _HEADERS = {"content-type": "application/json", "accept": "application/json", "user-agent": "whyloop"}
 
 
@@ -59,10 +58,7 @@ class PusherBroadcaster:
         now: Callable[[], float] = time.time,
         **delivery: Any,
     ) -> None:
-        parts = urlsplit(base_url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or set("@?#") & set(base_url):
-            # Not shown: there may be a password in it.
-            raise ConfigurationError("base_url is no address of a server, such as http://127.0.0.1:8080")
+        parts = _address(base_url)
         if not (app_id and key and secret):
             raise ConfigurationError("a Pusher server asks for an app id, a key and a secret; one is empty")
         if timeout <= 0 or max_request_bytes < 1000:
@@ -95,7 +91,7 @@ class PusherBroadcaster:
 
     def session_of(self, channel_name: str) -> str:
         """The session that a channel is for, so that you can ask whether this user may watch it."""
-        session_id = self._channels.session_of(channel_name)
+        session_id = self._channels.session_of(_field("channel_name", channel_name))
         if session_id is None:
             raise BroadcastError(f"{shortened(channel_name, 80)!r} is none of our channels", retry=False)
         return session_id
@@ -107,7 +103,7 @@ class PusherBroadcaster:
 
         A presence channel needs a `user` with a `user_id`, and all of it is shown to the others there.
         """
-        if not is_socket_id(socket_id):
+        if not is_socket_id(_field("socket_id", socket_id)):
             raise BroadcastError(f"{shortened(socket_id, 40)!r} is no socket id", retry=False)
         self.session_of(channel_name)
         if not channel_name.startswith("presence-"):
@@ -139,8 +135,11 @@ class PusherBroadcaster:
             part = parts.popleft()
             try:
                 await self._post(part)
+            except asyncio.CancelledError:
+                # Said in a way that lets the delivery know what has arrived.
+                raise BroadcastError("sending was cancelled", sent=sent) from None
             except BroadcastError as error:
-                if error.status not in _ABOUT_THE_CONTENT:
+                if error.status not in ABOUT_THE_CONTENT:
                     error.sent = sent
                     raise
                 parts.extendleft(reversed(self._other_parts(part, error)))
@@ -189,6 +188,25 @@ class PusherBroadcaster:
         if self._connection is None or not self._connection.is_here():
             self._connection = _Connection()
         return await self._connection.session()
+
+
+def _address(base_url: str) -> SplitResult:
+    try:
+        parts = urlsplit(base_url)
+        is_address = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        is_address = False
+    if not is_address or set("@?#") & set(base_url):
+        # Not shown: there may be a password in it.
+        raise ConfigurationError("base_url is no address of a server, such as http://127.0.0.1:8080")
+    return parts
+
+
+def _field(name: str, value: object) -> str:
+    """A field of the form that a subscriber sent; it may have sent none."""
+    if not isinstance(value, str):
+        raise BroadcastError(f"the form of a subscriber has a {name}, and this one has none", retry=False)
+    return value
 
 
 class _Connection:

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from whyloop.broadcasting.adapter import Envelope
 from whyloop.broadcasting.trim import trimmed
+from whyloop.broadcasting.words import fit_to_log
 from whyloop.errors import BroadcastError, ConfigurationError
 from whyloop.values.secrets import REMOVED
 from whyloop.values.text import shortened
@@ -35,6 +36,9 @@ class App(Struct, frozen=True):
 
     def __repr__(self) -> str:
         return f"App(id={self.id!r}, key={self.key!r})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [("id", self.id), ("key", self.key)]
 
     def sign(self, text: str) -> str:
         """The signature of a text: HMAC SHA-256, in hexadecimal."""
@@ -170,7 +174,7 @@ def refusal(app: App, status: int, body: bytes, retry_after: float | None = None
 
 
 def _shown(app: App, words: str) -> str:
-    return shortened(words.replace(app.secret, REMOVED), 200) or "no explanation was given"
+    return fit_to_log(words.replace(app.secret, REMOVED), 200) or "no explanation was given"
 
 
 _PATIENCE = frozenset({408, 425, 429})

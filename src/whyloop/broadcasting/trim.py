@@ -10,7 +10,8 @@ from whyloop.broadcasting.adapter import Envelope
 _FIRST_CUT = 8_000  # No text that is cut keeps more than this: halving a megabyte takes a while.
 _SHORTEST = 16
 _ELLIPSIS = "…"
-# What says that it was trimmed, and what has to stay as it is: results go by the id of their call.
+# What says that it was trimmed, and what has to stay as it is: results go by the id of their call. An
+# envelope with an id so long that it leaves no room cannot be made to fit.
 _KEPT = ("trimmed", "trimmed_fields", "tool_call_id")
 
 
