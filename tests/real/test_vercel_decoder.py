@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import subprocess
@@ -28,6 +29,7 @@ from tests.wire.test_envelope_golden import fixed_events
 from whyloop import tool
 from whyloop.events import (
     AgentEvent,
+    AgentExecutionStarted,
     ContinuationEvaluated,
     ToolCallCompleted,
 )
@@ -134,13 +136,19 @@ def in_state(parts: list[dict[str, Any]], state: str, field: str) -> list[tuple[
     return [(part["type"].removeprefix("tool-"), part[field]) for part in found]
 
 
+def in_runs(events: Run) -> list[Run]:
+    """The events of an execution, split where it is taken up again: a stream is one run."""
+    starts = [index for index, event in enumerate(events) if isinstance(event, AgentExecutionStarted)]
+    return [events[start:end] for start, end in itertools.pairwise([*starts, len(events)])]
+
+
 @each_version
 async def test_the_fixed_run_is_read_as_it_went(version: str) -> None:
     executions = by_execution([[event] for event in await fixed_events()])
-    runs = [[event for single in execution for event in single] for execution in executions]
-    messages = read(version, [[streamed(run)] for run in runs])
-    for run, seen in zip(runs, messages, strict=True):
-        check_message([run], seen)
+    told = [in_runs([event for single in execution for event in single]) for execution in executions]
+    messages = read(version, [[streamed(run) for run in runs] for runs in told])
+    for runs, seen in zip(told, messages, strict=True):
+        check_message(runs, seen)
     first = messages[0][0]["message"]["parts"]
     assert [part["type"] for part in first] == [
         *("step-start", "text", "tool-search", "tool-search", CONTINUATION),
