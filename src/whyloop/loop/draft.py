@@ -140,8 +140,10 @@ class Draft:
         for index, call in enumerate(calls):
             result, duration = self.ran.get(index) or self.came_of(index)
             call_id, name, error = call.id, call.name, result.error
-            approvals = opened.calls[index].approvals if opened is not None else ()
-            runs.append(ToolRun(call_id, name, error is None, error, duration, approvals))
+            run = ToolRun(call_id, name, error is None, error, duration)
+            if opened is not None and opened.calls[index].approvals:
+                run = replace(run, approvals=opened.calls[index].approvals)
+            runs.append(run)
             messages.append(Message(_TOOL, result.content, (), call_id, name))
             if result.failure is not None:
                 failures += (result.failure,)

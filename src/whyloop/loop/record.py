@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from datetime import datetime
+from typing import Any
 
 from whyloop.events import (
     AgentExecutionFailed,
@@ -24,14 +25,14 @@ from whyloop.values.step import Step
 _IN_PROGRESS = AgentStatus.IN_PROGRESS
 
 
-async def record_step(
+def record_step(
     kit: Kit, emit: Emitter, state: AgentState, step: Step, messages: Sequence[Message]
-) -> AgentState:
+) -> Coroutine[Any, Any, AgentState]:
     """The state after this step, with every criterion's word on it."""
     state = state.with_step(step, messages)
     if step.finish_reason is not None:
         emit(TokenUsageReported, step.completed_at, step.usage, state.execution.usage)
-    return await settle(kit, emit, state, step.completed_at, step)
+    return settle(kit, emit, state, step.completed_at, step)
 
 
 async def settle(

@@ -57,12 +57,13 @@ async def take_step(kit: Kit, state: AgentState) -> AgentState:
     now, seconds = world.now(), world.monotonic() - stopwatch
     if draft.cut:
         _tell_unfinished(emit, now, draft)
-    if state.open_step is not None and not draft.stays_open:
-        _tell_denied(emit, now, draft)
-    if draft.stays_open:
+    if draft.open is not None and draft.stays_open:
         state = await settle(kit, emit, draft.left(state, now, seconds), now)
     else:
-        state = await record_step(kit, emit, state, *draft.finished(state, now, seconds))
+        if state.open_step is not None:
+            _tell_denied(emit, now, draft)
+        step, messages = draft.finished(state, now, seconds)
+        state = await record_step(kit, emit, state, step, messages)
     if cancelled is not None:
         leave_state(cancelled, state)
         raise cancelled

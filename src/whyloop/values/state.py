@@ -15,7 +15,7 @@ from whyloop.errors import ApprovalError, ConfigurationError
 from whyloop.values import plain
 from whyloop.values.approval import Approval, PendingCall, Verdict
 from whyloop.values.budget import Budget
-from whyloop.values.continuation import ContinuationOutcome, StopReason
+from whyloop.values.continuation import ContinuationDecision, ContinuationOutcome, StopReason
 from whyloop.values.execution import Execution, StateInfo
 from whyloop.values.failure import ErrorHandlingDecision
 from whyloop.values.ids import new_id
@@ -57,6 +57,8 @@ _STATUS_AFTER = {
     StopReason.RETRY_LIMIT_REACHED: AgentStatus.FAILED,
 }
 _IGNORE = ErrorHandlingDecision.IGNORE
+_REQUEST = ContinuationDecision.REQUEST_CONTINUATION
+_ALLOW = ContinuationDecision.ALLOW_CONTINUATION
 SOMEBODY = "somebody"
 
 
@@ -298,7 +300,8 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
             steps = steps.with_last(step)
         if execution.failures.consecutive and outcome.failure_handling is _IGNORE:
             execution = replace(execution, failures=execution.failures.forgiven())
-        goes_on = outcome.stop_reason is None and outcome.decision.continues
+        decision = outcome.decision
+        goes_on = decision is _REQUEST or decision is _ALLOW
         return replace(
             self,
             status=_IN_PROGRESS if goes_on else AgentStatus.after(outcome),
