@@ -15,6 +15,8 @@ from tests.ui.support import JavaScript, as_json, assert_valid, javascript, need
 from whyloop.broadcasting import BroadcastConfig
 from whyloop.wire import ui
 
+pytestmark = pytest.mark.slow
+
 # More of them: WHYLOOP_UI_RUNS=20000 pytest tests/ui
 RUNS = int(os.environ.get("WHYLOOP_UI_RUNS", "200"))
 PRESETS = {

@@ -16,6 +16,8 @@ from tests.wire.test_slim_golden import golden
 from whyloop import AgentState, SlimAgentStateSerializer
 from whyloop.errors import SnapshotError
 
+pytestmark = pytest.mark.slow
+
 INPUTS = 6_000
 
 READERS: dict[str, tuple[Callable[[Any], AgentState], list[dict[str, Any]]]] = {

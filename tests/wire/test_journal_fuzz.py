@@ -15,6 +15,8 @@ from whyloop.errors import SnapshotError
 from whyloop.stores.copies import HEADER, imported
 from whyloop.wire.journal import entries_of, folded
 
+pytestmark = pytest.mark.slow
+
 JOURNALS = 6_000
 FILES = 3_000
 
