@@ -228,20 +228,15 @@ async def test_another_thread_may_tell_too() -> None:
 
 
 async def test_another_thread_alone_wakes_the_sender() -> None:
-    arrived = asyncio.Event()
-
-    async def send(batch: Sequence[Envelope]) -> None:
-        if batch[0]["seq"] == 2:
-            arrived.set()
-
-    async with delivery(send) as sending:
+    target = Target()
+    async with delivery(target) as sending:
         sending.broadcast(envelope(seq=1))
-        await until(lambda: not sending.waiting)
+        await until(lambda: len(target.received) == 1)
         thread = threading.Thread(target=sending.broadcast, args=[envelope(seq=2)])
         thread.start()
-        async with asyncio.timeout(5):
-            await arrived.wait()
+        await until(lambda: len(target.received) == 2)
         thread.join()
+        assert seqs(target.received) == [1, 2], "before closing, which would send what is left"
 
 
 def test_many_threads_lose_nothing() -> None:
@@ -425,7 +420,9 @@ async def test_a_target_that_cannot_be_cancelled_does_not_hold_up_closing(
     sending.broadcast(envelope())
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    await sending.close(timeout=0)
+    closing = asyncio.ensure_future(sending.close(timeout=0))
+    await until(closing.done)
+    assert not let_go.is_set()
     let_go.set()
 
 

@@ -128,6 +128,7 @@ def test_an_id_or_a_runner_steers_nothing_either(capsys: Capsys) -> None:
         ["delete", f"a{evil}", "--yes"],
     ):
         _, out, err = run(capsys, *argv)
+        assert out + err, argv
         seen(out + err)
 
 

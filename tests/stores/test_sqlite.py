@@ -459,7 +459,9 @@ async def test_a_file_says_whose_it_is(tmp_path: Path) -> None:
 async def test_an_empty_file_becomes_a_store(tmp_path: Path) -> None:
     (tmp_path / "s.db").touch()
     async with SqliteStore(tmp_path / "s.db") as store:
-        await store.create(summary(), [])
+        await store.create(summary(), ["x"])
+    async with SqliteStore(tmp_path / "s.db") as store:
+        assert (await store.read("a")).entries == ("x",)
 
 
 async def test_an_open_store_stays_locked_when_another_one_is_opened_beside_it(tmp_path: Path) -> None:
