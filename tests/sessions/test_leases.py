@@ -136,7 +136,8 @@ class Held:
 def waiting_for(event: asyncio.Event) -> Any:
     @tool
     async def wait() -> str:
-        await event.wait()
+        async with asyncio.timeout(5):
+            await event.wait()
         return "waited"
 
     return wait
@@ -189,7 +190,7 @@ async def test_a_heart_that_was_stopped_beats_no_more() -> None:
     session = await Session.open(store, scripted())
     lease = await store.acquire(session.agent_id, "me", 0.003)
     heart = Heartbeat(store, lease, print, Held())
-    async with heart:
+    async with heart, asyncio.timeout(5):
         await store.renewed.wait()
     assert heart.is_still
 

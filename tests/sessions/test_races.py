@@ -72,6 +72,29 @@ async def test_a_look_in_the_middle_of_a_run_does_no_harm() -> None:
     assert session.state == state == await store.load(session.agent_id)
 
 
+async def test_a_look_that_comes_back_late_takes_nothing_back() -> None:
+    came_back = asyncio.Event()
+
+    class Late(MemoryStore):
+        hold = False
+
+        async def read(self, agent_id: str, *, after: int = 0) -> Stored:
+            held, self.hold = self.hold, False
+            stored = await super().read(agent_id, after=after)
+            if held:
+                await came_back.wait()
+            return stored
+
+    store = Late()
+    session = await Session.open(store, agent_with("done"))
+    store.hold = True
+    looking = asyncio.ensure_future(session.refresh())
+    await asyncio.sleep(0)
+    state = await session.send("go")
+    came_back.set()
+    assert await looking == session.state == state
+
+
 async def test_decisions_at_once_through_one_session_are_all_seen() -> None:
     store = Slow()
     session = await Session.open(
