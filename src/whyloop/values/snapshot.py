@@ -6,7 +6,7 @@ Version 2: `open_step`, a step whose tool calls have not all come to an end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -98,8 +98,7 @@ def state_from_dict(data: Mapping[str, Any]) -> AgentState:
         status=snapshot.status,
         messages=Log(snapshot.messages),
         steps=Log(snapshot.steps),
-        # A state that came from a slim snapshot counts more steps than it has kept.
-        current_step=snapshot.steps[-1] if snapshot.execution.step_count and snapshot.steps else None,
+        current_step=current_step(snapshot.execution, snapshot.steps),
         usage=snapshot.usage,
         metadata=snapshot.metadata,
         state_info=snapshot.state_info,
@@ -107,6 +106,11 @@ def state_from_dict(data: Mapping[str, Any]) -> AgentState:
         last_continuation_outcome=snapshot.last_continuation_outcome,
         open_step=snapshot.open_step,
     )
+
+
+def current_step(execution: Execution, steps: Sequence[Step]) -> Step | None:
+    """The latest step of the execution; one that came from a slim snapshot counts more than were kept."""
+    return steps[-1] if execution.step_count and steps else None
 
 
 def _from_1(document: Document) -> Document:

@@ -14,7 +14,7 @@ from whyloop.values import plain
 from whyloop.values.continuation import ContinuationEvaluation, ContinuationOutcome
 from whyloop.values.log import Log
 from whyloop.values.messages import Message, MessageRole
-from whyloop.values.snapshot import check_open_step
+from whyloop.values.snapshot import check_open_step, current_step
 from whyloop.values.state import AgentState
 from whyloop.values.step import Step, ToolRun
 from whyloop.wire.journal_schema import VERSION, Closing, Entry, Head, JournalOutcome, Said
@@ -237,7 +237,7 @@ class _Fold:
             status=head.status,
             messages=Log(self.messages),
             steps=Log(self.steps),
-            current_step=self.steps[-1] if head.execution.step_count and self.steps else None,
+            current_step=current_step(head.execution, self.steps),
             usage=head.usage,
             metadata=head.metadata,
             state_info=head.info,
