@@ -27,7 +27,7 @@ check: $(VENV)/.dev ## The fast gate: format, lint, strict types, unit tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -m "not slow" $(PYTEST)
+	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile $(PYTEST)
 
 format: $(VENV)/.dev ## Put the code into shape
 	$(BIN)/ruff format .

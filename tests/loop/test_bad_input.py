@@ -103,7 +103,9 @@ async def test_numbers_without_measure_leave_a_state_that_can_be_read(number: st
 
 
 @pytest.mark.parametrize(
-    "value", [object(), {1, 2}, b"\xff", (1, 2), {1: 2}, float("nan"), {"x": float("-inf")}], ids=repr
+    "value",
+    [object(), {1, 2}, b"\xff", (1, 2), {1: 2}, float("nan"), {"x": float("-inf")}],
+    ids=["object", "set", "bytes", "tuple", "number as key", "NaN", "infinity"],
 )
 async def test_a_driver_that_hands_over_what_json_cannot_hold_leaves_a_state_that_can_be_read(
     value: Any,

@@ -114,7 +114,11 @@ def test_a_cumulative_limit_is_instead_of_the_wall_clock_limit() -> None:
         assert "ExecutionTimeLimit" not in names(agent)
 
 
-@pytest.mark.parametrize("reasons", ["length", ["length"], ("length",), iter(["length"])], ids=repr)
+@pytest.mark.parametrize(
+    "reasons",
+    ["length", ["length"], ("length",), iter(["length"])],
+    ids=["text", "list", "tuple", "iterator"],
+)
 def test_finish_reasons_may_be_one_or_several(reasons: Any) -> None:
     assert one(scripted(finish_reasons=reasons), FinishReasonCheck).reasons == ("length",)
 

@@ -239,6 +239,6 @@ def test_what_cannot_be_written_is_named_so() -> None:
 )
 def test_a_long_text_takes_no_longer_than_its_length(piece: str) -> None:
     text = piece * (100_000 // len(piece))
-    started = time.perf_counter()
+    started = time.process_time()
     redacted(text)
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
