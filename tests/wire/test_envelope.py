@@ -24,8 +24,8 @@ from whyloop.events import (
 from whyloop.values import plain
 from whyloop.values.continuation import ContinuationDecision, ContinuationEvaluation, ContinuationOutcome
 from whyloop.wire.config import SlimSerializationConfig
-from whyloop.wire.envelope import _without_secrets, envelope, timestamp
-from whyloop.wire.redact import Redactor
+from whyloop.wire.envelope import envelope, timestamp
+from whyloop.wire.redact import Redactor, without_secrets
 from whyloop.wire.summaries import args_summary, result_summary
 
 WHOSE = ("agent", None, "execution", 1, START)
@@ -148,7 +148,7 @@ some_data = st.recursive(
 @given(some_data)
 def test_what_is_searched_is_what_there_is_to_find(data: Any) -> None:
     data = plain.encode(data)
-    assert _without_secrets(data) == Redactor(SlimSerializationConfig()).data(data)
+    assert without_secrets(data) == Redactor(SlimSerializationConfig()).data(data)
 
 
 def told(event: AgentEvent, config: BroadcastConfig) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def _refuse_step(state: AgentState, number: int) -> None:
 
 
 def _document(state: AgentState, number: int | None) -> dict[str, Any]:
-    from whyloop.cli.document import document, step_document
+    from whyloop.wire.document import document, step_document
 
     if number is not None:
         return {"agent_id": state.agent_id, "step": number, **step_document(state, state.steps[number - 1])}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -21,24 +20,12 @@ from whyloop.events import (
 )
 from whyloop.values import plain
 from whyloop.values.continuation import ContinuationOutcome
-from whyloop.values.secrets import SECRET_KEYS
 from whyloop.values.text import clean
 from whyloop.wire.broadcast_config import BroadcastConfig
-from whyloop.wire.config import SlimSerializationConfig
-from whyloop.wire.redact import Redactor
+from whyloop.wire.redact import without_secrets
 from whyloop.wire.summaries import args_summary, result_summary, words_for
 
 VERSION = 1
-_redacted = Redactor(SlimSerializationConfig()).data
-# What a text in lower case has in it if there is anything to remove: the beginning of a credential, or a
-# name that gives one away. Most texts have neither, and need not be searched for all that there is.
-_CREDENTIAL = re.compile(r"://|eyj|aiza|akia|asia|bearer |private key|[-_][a-z0-9_-]{16}")
-_NAMES = (
-    "|".join(SECRET_KEYS)
-    .replace("_", "[-_. ]?")
-    .replace("token", r"token(?!\w{0,40}\":(?:[-\d.]+|null)[,}])")
-)
-_NAME = re.compile(_NAMES)
 _WITH_MICROSECONDS = len("2026-01-16T10:05:01.123456Z")
 
 Data = dict[str, Any]
@@ -120,15 +107,15 @@ def _tool_started(event: ToolCallStarted, config: BroadcastConfig) -> Data:
     data: Data = {"tool": clean(event.tool), "tool_call_id": clean(event.tool_call_id)}
     if config.include_tool_args:
         args = _plain(event.args)
-        data["args"] = _without_secrets(args) if config.redact else args
+        data["args"] = without_secrets(args) if config.redact else args
     else:
-        redact = _without_secrets if config.redact else None
+        redact = without_secrets if config.redact else None
         data["args_summary"] = args_summary(event.args, config.max_argument_length, redact)
     return data
 
 
 def _tool_completed(event: ToolCallCompleted, config: BroadcastConfig) -> Data:
-    redact = _without_secrets if config.redact else None
+    redact = without_secrets if config.redact else None
     return {
         "tool": clean(event.tool),
         "tool_call_id": clean(event.tool_call_id),
@@ -154,7 +141,7 @@ def _continuation(event: ContinuationEvaluated, config: BroadcastConfig) -> Data
         # One of them cannot be written as JSON; the others still can.
         contexts = [_plain(e.context) for e in evaluations]
     if config.redact:
-        contexts = [_without_secrets(context) for context in contexts]
+        contexts = [without_secrets(context) for context in contexts]
     return {
         "step_number": event.step_number,
         **_verdict(event.outcome),
@@ -186,18 +173,8 @@ def _plain(value: object) -> Any:
         return words_for(value, 1000)
 
 
-def _without_secrets(value: Any) -> Any:
-    """Plain data without what looks like a credential."""
-    try:
-        text = (value if isinstance(value, str) else msgspec.json.encode(value).decode()).lower()
-    except (UnicodeError, RecursionError):
-        return _redacted(value)
-    names = (":" in text or "=" in text) and _NAME.search(text)
-    return _redacted(value) if names or _CREDENTIAL.search(text) else value
-
-
 def _words(text: str, config: BroadcastConfig) -> str:
-    words: str = _without_secrets(clean(text)) if config.redact else clean(text)
+    words: str = without_secrets(clean(text)) if config.redact else clean(text)
     return words
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from whyloop.values import plain
 from whyloop.values.messages import MAX_DEPTH
-from whyloop.values.secrets import PATTERNS, REMOVED
+from whyloop.values.secrets import PATTERNS, REMOVED, SECRET_KEYS
 from whyloop.wire.config import SlimSerializationConfig
 
 UNREADABLE = "[cannot be written]"
@@ -131,3 +131,25 @@ def _name_hidden(found: re.Match[str]) -> str:
 
 def _line_hidden(found: re.Match[str]) -> str:
     return found[0] if _is_harmless(found) else found["is"] + REMOVED
+
+
+_redacted = Redactor(SlimSerializationConfig()).data
+# What a text in lower case has in it if there is anything to remove: the beginning of a credential, or a
+# name that gives one away. Most texts have neither, and need not be searched for all that there is.
+_CREDENTIAL = re.compile(r"://|eyj|aiza|akia|asia|bearer |private key|[-_][a-z0-9_-]{16}")
+_NAMES = (
+    "|".join(SECRET_KEYS)
+    .replace("_", "[-_. ]?")
+    .replace("token", r"token(?!\w{0,40}\":(?:[-\d.]+|null)[,}])")
+)
+_NAME = re.compile(_NAMES)
+
+
+def without_secrets(value: Any) -> Any:
+    """Plain data without what looks like a credential."""
+    try:
+        text = (value if isinstance(value, str) else msgspec.json.encode(value).decode()).lower()
+    except (UnicodeError, RecursionError):
+        return _redacted(value)
+    names = (":" in text or "=" in text) and _NAME.search(text)
+    return _redacted(value) if names or _CREDENTIAL.search(text) else value

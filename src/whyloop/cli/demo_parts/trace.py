@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from whyloop.cli.demo_parts.scenario import Scenario
-from whyloop.cli.document import document
 from whyloop.values.state import AgentState
+from whyloop.wire.document import document
 
 
 def trace(scenario: Scenario, state: AgentState) -> dict[str, Any]:
