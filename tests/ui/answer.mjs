@@ -13,13 +13,13 @@ function frozen(value) {
 }
 
 // Whatever is handed in is frozen: a function that changed it would throw.
-const reduced = (messages, envelopes) =>
-  envelopes.reduce((latest, envelope) => frozen(ui.reduce(latest, envelope)), messages);
+const reduced = (messages, envelopes, inOrder = false) =>
+  envelopes.reduce((latest, envelope) => frozen(ui.reduce(latest, envelope, { inOrder })), messages);
 
 const own = {
   reduced,
-  client: (messages, envelopes, canonical) => {
-    const streamed = reduced(messages, envelopes);
+  client: (messages, envelopes, canonical, inOrder) => {
+    const streamed = reduced(messages, envelopes, inOrder);
     return {
       streamed,
       reconciled: ui.reconcile(streamed, canonical),

@@ -442,6 +442,122 @@ REDUCE: list[tuple[str, list[Json], list[Json]]] = [
     ),
 ]
 
+# Of these the last list is told in order: what is missing before it never comes.
+IN_ORDER: list[tuple[str, list[Json], list[Json], list[Json]]] = [
+    (
+        "a run of which the chunks are not kept is replayed without waiting for them",
+        [QUESTION],
+        [],
+        [told for told in A_RUN if told["event"] != "agent.stream.chunk"],
+    ),
+    ("a run of which nothing is missing is the same in order", [QUESTION], [], A_RUN),
+    (
+        "what is held is released by what is replayed after it",
+        [],
+        [started(1), step(2, 1), done(6), tool(4)],
+        [ended(8, 1)],
+    ),
+    (
+        "what is held goes on waiting for what is replayed before it",
+        [],
+        [started(1), step(2, 1), done(6)],
+        [tool(4)],
+    ),
+    (
+        "what was held follows what is replayed just before it",
+        [],
+        [started(1), step(2, 1), done(6)],
+        [tool(4), tool(5, "c2")],
+    ),
+    (
+        "what is held is released by itself when it is replayed",
+        [],
+        [started(1), tool(4), done(5), ended(9, 1)],
+        [tool(4)],
+    ),
+    ("an envelope that is replayed twice counts once", [], [], [started(1), tool(5), tool(5), started(1)]),
+    ("an old envelope is ignored in order too", [], [], [started(1), chunk(9, "a"), tool(4)]),
+    (
+        "a run that is taken over goes on at a distance, and says anew what was cut off",
+        [],
+        [],
+        [started(1), step(2, 1), chunk(3, "Half of"), step(10_003, 1), chunk(10_004, "All of it.")],
+    ),
+    (
+        "a run that is taken over while its tools run goes on at a distance",
+        [],
+        [],
+        [started(1), step(2, 1), tool(5), done(10_005), ended(10_006, 1)],
+    ),
+    (
+        "a resumed run that is counted from one again is heard in order too",
+        [],
+        [],
+        [*PAUSED, *later(9, status(1, "in_progress", "paused"), tool(5, "c1"), done(7))],
+    ),
+    (
+        "text that is heard from its second chunk on begins with a gap",
+        [],
+        [],
+        [started(1), step(2, 1), chunk(4, "the rest", 1), chunk(5, ".", 2)],
+    ),
+    (
+        "a gap between chunks is marked once, and so is the next",
+        [],
+        [],
+        [started(1), chunk(2, "a"), chunk(5, "b", 3), chunk(6, "c", 4), chunk(8, "d", 6)],
+    ),
+    (
+        "an end of a text that is missing is marked when the next thing is heard",
+        [],
+        [],
+        [started(1), step(2, 1), chunk(3, "Let me "), tool(6), done(8), ended(9, 1)],
+    ),
+    (
+        "a text of which only the end is heard is a gap",
+        [],
+        [],
+        [started(1), step(2, 1), chunk(7, "", 4, complete=True)],
+    ),
+    (
+        "a gap before a text is none in it",
+        [],
+        [],
+        [started(1), chunk(7, "All."), chunk(8, "", 1, complete=True), ended(12, 1)],
+    ),
+    (
+        "a first chunk without any text is no gap",
+        [],
+        [],
+        [started(1), step(2, 1), chunk(3, ""), chunk(4, "All.", 1)],
+    ),
+    (
+        "a chunk without text after a gap is where the gap is",
+        [],
+        [],
+        [started(1), chunk(2, "a"), chunk(4, "", 2), chunk(5, "b", 3)],
+    ),
+    (
+        "a place that is no number is no gap",
+        [],
+        [],
+        [started(1), envelope("stream.chunk", 3, chunk="a", chunk_index="7", is_complete=False)],
+    ),
+    (
+        "an answer that broke off is taken back with its gap",
+        [],
+        [],
+        [started(1), chunk(2, "a"), ended(5, 1, has_tool_calls=False, finish_reason=None)],
+    ),
+    ("a last chunk that has text is the end of it", [], [], [started(1), chunk(2, "All.", complete=True)]),
+    (
+        "a text that the history has gets no gap",
+        [QUESTION, SAID, RESULT],
+        [],
+        [tool(20, "c2", "pay"), step(21, 1), chunk(25, "look.", 2), chunk(26, "", 3, complete=True)],
+    ),
+]
+
 OTHERS: dict[str, list[tuple[str, list[Any]]]] = {
     "reconcile": [
         (
@@ -622,9 +738,11 @@ def in_python(function: str, arguments: list[Any]) -> Any:
     return getattr(ui, function)(*arguments)
 
 
-def reduced(messages: list[Json], envelopes: list[Json]) -> Any:
+def reduced(messages: list[Json], envelopes: list[Json], in_order: list[Json]) -> Any:
     for told in envelopes:
         messages = ui.reduce(messages, told)
+    for told in in_order:
+        messages = ui.reduce(messages, told, in_order=True)
     return messages
 
 
@@ -634,8 +752,18 @@ def written(vectors: list[Json]) -> str:
 
 def main() -> None:
     reducing = [
-        {"name": name, "messages": messages, "envelopes": told, "expected": reduced(messages, told)}
+        {"name": name, "messages": messages, "envelopes": told, "expected": reduced(messages, told, [])}
         for name, messages, told in REDUCE
+    ]
+    reducing += [
+        {
+            "name": name,
+            "messages": messages,
+            "envelopes": told,
+            "in_order": in_order,
+            "expected": reduced(messages, told, in_order),
+        }
+        for name, messages, told, in_order in IN_ORDER
     ]
     (FOLDER / "reduce.json").write_text(written(reducing), encoding="utf-8")
     for function, cases in OTHERS.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
@@ -44,9 +45,9 @@ def sent(leg: Leg, number: int) -> Messages:
     return [{"id": f"local-{number}", "role": "user", "content": leg.query, "timestamp": at}]
 
 
-def reduced(messages: Messages, envelopes: Messages) -> Messages:
+def reduced(messages: Messages, envelopes: Messages, in_order: bool = False) -> Messages:
     for envelope in envelopes:
-        messages = ui.reduce(messages, envelope)
+        messages = ui.reduce(messages, envelope, in_order=in_order)
     return messages
 
 
@@ -56,9 +57,11 @@ def heard(messages: Messages, leg: Leg) -> int:
     return next(message["metadata"]["seq"] for message in messages if message["id"] == own_id)  # type: ignore[no-any-return]
 
 
-def in_python(messages: Messages, envelopes: Messages, canonical: Messages) -> dict[str, Any]:
+def in_python(
+    messages: Messages, envelopes: Messages, canonical: Messages, in_order: bool = False
+) -> dict[str, Any]:
     """What `client` of the other implementation's runner does."""
-    streamed = reduced(messages, envelopes)
+    streamed = reduced(messages, envelopes, in_order)
     return {
         "streamed": streamed,
         "reconciled": ui.reconcile(streamed, canonical),
@@ -76,6 +79,15 @@ def disturbed(dice: random.Random, envelopes: Messages) -> Messages:
     kept += [envelope for envelope in kept if dice.random() < 0.1]
     late = [(index + dice.choice([0, 0, 0, 2, 40]), envelope) for index, envelope in enumerate(kept)]
     return [envelope for _, envelope in sorted(late, key=lambda pair: pair[0])]
+
+
+def is_chunk(envelope: dict[str, Any]) -> bool:
+    return bool(envelope["event"] == "agent.stream.chunk")
+
+
+def replayed(leg: Leg) -> Messages:
+    """What a store tells of a leg: everything but chunks."""
+    return [envelope for envelope in leg.envelopes if not is_chunk(envelope)]
 
 
 @presets
@@ -146,6 +158,65 @@ def test_a_client_that_joins_late_has_the_same_in_the_end(config: BroadcastConfi
     assert joined > RUNS
 
 
+@presets
+def test_a_replay_without_chunks_becomes_what_is_stored(config: BroadcastConfig) -> None:
+    for seed in range(RUNS):
+        at_ends: Messages = []
+        only_once: Messages = []
+        for number, leg in enumerate(legs_of(seed, config)):
+            at_ends = reduced([*at_ends, *sent(leg, number)], replayed(leg), in_order=True)
+            assert not ui.is_running(at_ends), seed
+            at_ends = ui.reconcile(at_ends, leg.canonical)
+            assert at_ends == leg.canonical, seed
+            only_once = reduced([*only_once, *sent(leg, number)], replayed(leg), in_order=True)
+            assert not ui.missing(only_once), "nothing is waited for"
+            assert heard(only_once, leg) == leg.envelopes[-1]["seq"], seed
+            assert ui.reconcile(only_once, leg.canonical) == leg.canonical, seed
+
+
+@presets
+def test_in_order_is_the_same_where_nothing_is_missing(config: BroadcastConfig) -> None:
+    for seed in range(RUNS // 4):
+        streamed: Messages = []
+        for number, leg in enumerate(legs_of(seed, config)):
+            before = [*streamed, *sent(leg, number)]
+            streamed = reduced(before, leg.envelopes)
+            assert reduced(before, leg.envelopes, in_order=True) == streamed, seed
+
+
+def test_text_of_which_pieces_are_missing_has_a_gap_where_they_were() -> None:
+    whole, torn = 0, 0
+    for seed in range(RUNS):
+        dice = random.Random(seed)
+        for leg in legs_of(seed, PRESETS["standard"]):
+            kept = [told for told in leg.envelopes if not is_chunk(told) or dice.random() < 0.7]
+            complete = {message["id"]: message["content"] for message in reduced([], leg.envelopes)}
+            for message in reduced([], kept, in_order=True):
+                if message["role"] != "assistant" or not message["content"]:
+                    continue
+                said = complete[message["id"]]
+                pieces = message["content"].split("…")
+                pattern = "(?s:.*)".join(map(re.escape, pieces))
+                assert re.fullmatch(pattern, said), (seed, message["content"], said)
+                whole, torn = whole + (len(pieces) == 1), torn + (len(pieces) > 1)
+    assert whole > RUNS // 4
+    assert torn > RUNS // 4
+
+
+@needs_node
+@presets
+def test_python_and_javascript_see_the_same_in_order(config: BroadcastConfig, js: JavaScript) -> None:
+    for seed in range(RUNS):
+        dice = random.Random(seed)
+        messages: Messages = []
+        for number, leg in enumerate(legs_of(seed, config)):
+            messages = [*messages, *sent(leg, number)]
+            told = replayed(leg) if dice.random() < 0.5 else disturbed(dice, leg.envelopes)
+            python = in_python(messages, told, leg.canonical, in_order=True)
+            assert js.call("client", messages, told, leg.canonical, True) == as_json(python), seed
+            messages = python["streamed"] if dice.random() < 0.5 else python["reconciled"]
+
+
 @needs_node
 @presets
 def test_python_and_javascript_see_the_same_from_the_middle(config: BroadcastConfig, js: JavaScript) -> None:
@@ -202,38 +273,3 @@ def test_the_random_runs_have_everything_in_them() -> None:
     resumed = [leg.envelopes[0]["seq"] for leg in legs if leg.query is None]
     assert 1 in resumed, "some are counted from one again"
     assert any(seq > 1 for seq in resumed)
-
-
-def random_value(dice: random.Random, depth: int = 0) -> Any:
-    """A value as a model may send it, but for the numbers that the two languages write differently."""
-    match dice.randint(0, 7 if depth < 3 else 4):
-        case 0:
-            return dice.choice([None, True, False])
-        case 1:
-            return dice.choice([dice.randint(-(2**53), 2**53), dice.randint(-9, 9)])
-        case 2:
-            return dice.choice([dice.uniform(-1000, 1000), 1e21, -1.5e300, 1e-7, 0.001])
-        case 3 | 4:
-            return random_text(dice)
-        case 5 | 6:
-            return [random_value(dice, depth + 1) for _ in range(dice.randint(0, 4))]
-    # Names that differ only in halves of characters would be one in Python.
-    return {
-        f"{number} {random_text(dice)}": random_value(dice, depth + 1) for number in range(dice.randint(0, 4))
-    }
-
-
-def random_text(dice: random.Random) -> str:
-    signs = ["a", "Z", " ", "'", '"', "\\", "\\ud800", "e+", "\n", "\0", "\x7f", "é", "世", "👋", "\u2028"]
-    signs += ["\ud83d", "\udc4b", "/", "__proto__"]
-    return "x" + "".join(dice.choices(signs, k=dice.choice([0, 1, 3, 12, 40])))
-
-
-@needs_node
-def test_python_and_javascript_sum_arguments_up_alike(js: JavaScript) -> None:
-    dice = random.Random(7)
-    for _ in range(RUNS * 10):
-        arguments = as_json({random_text(dice): random_value(dice) for _ in range(dice.randint(0, 5))})
-        longest = dice.choice([0, 1, 5, 30, 100])
-        there = js.call("argsSummary", arguments, longest)
-        assert there == as_json(ui.args_summary(arguments, longest)), ascii(arguments)

@@ -168,7 +168,7 @@ def test_what_cannot_be_sent_or_loaded_is_shown_and_stays(page: Page) -> None:
 @needs_node
 async def test_the_lines_in_the_readme_lose_nothing_either(tmp_path: Path) -> None:
     one, two = await two_runs()
-    (lines,) = re.findall(r"```js\n(.*?)```", (PACKAGE / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    lines, *_ = re.findall(r"```js\n(.*?)```", (PACKAGE / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     told = {"one": one._asdict(), "two": two._asdict()}
     code = lines.replace('"whyloop-ui"', json.dumps((PACKAGE / "index.js").as_uri())) + (
         f"const {{ one, two }} = {json.dumps(told)};"
@@ -187,3 +187,38 @@ async def test_the_lines_in_the_readme_lose_nothing_either(tmp_path: Path) -> No
     before, during, after = json.loads(done.stdout)
     assert during == before
     assert after == ["one?", "first", "two?", "second"]
+
+
+@needs_node
+@pytest.mark.parametrize(
+    ("page", "lines"),
+    [(PACKAGE / "README.md", r"```js\n(.*?)```"), (GUIDE, r'<script type="module">\n(.*?)</script>')],
+    ids=["the readme", "the guide"],
+)
+async def test_the_lines_that_follow_a_session_follow_it(page: Path, lines: str, tmp_path: Path) -> None:
+    one, _ = await two_runs()
+    code = re.findall(lines, page.read_text(encoding="utf-8"), re.DOTALL)[1]
+    address = json.dumps((PACKAGE / "session.js").as_uri())
+    code = re.sub(r'"(whyloop-ui/session|\./whyloop-ui/session\.js)"', lambda _: address, code)
+    told = json.dumps([envelope for _, envelope in one.heard[:-1]])
+    script = (
+        "const asked = []; const sources = []; const seen = [];"
+        "const show = (messages) => seen.push(messages.map((message) => message.content));"
+        'Object.defineProperty(globalThis, "fetch", { value: async (url) => { asked.push(url);'
+        ' return { ok: true, json: async () => ({ messages: [], after: "7" }) }; } });'
+        "globalThis.EventSource = class { constructor(url) { asked.push(url); sources.push(this); } };"
+        f"{code}"
+        "await new Promise(setImmediate);"
+        'view.add({ content: "one?" });'
+        f"for (const told of {told}) sources[0].onmessage({{ data: JSON.stringify(told) }});"
+        "console.log(JSON.stringify({ asked, last: seen.at(-1) }));"
+    )
+    (tmp_path / "follow.mjs").write_text(script, encoding="utf-8")
+    command = [str(NODE), str(tmp_path / "follow.mjs")]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=30, check=False)
+    assert done.returncode == 0, done.stderr
+    session = "/agents/sessions/42"
+    assert json.loads(done.stdout) == {
+        "asked": [f"{session}/messages", f"{session}/events?after=7"],
+        "last": ["one?", "first", ""],
+    }

@@ -8,13 +8,18 @@ import * as ui from "../../src/whyloop/ui/index.js";
 const folder = new URL("vectors/", import.meta.url);
 const camelCase = (name) => name.replace(/_(.)/g, (_, letter) => letter.toUpperCase());
 
+function reduced({ messages, envelopes, in_order: inOrder = [] }) {
+  const fold = (latest, envelope) => ui.reduce(latest, envelope, { inOrder: true });
+  return inOrder.reduce(fold, envelopes.reduce(ui.reduce, messages));
+}
+
 for (const file of readdirSync(folder)) {
   const name = file.replace(".json", "");
   for (const vector of JSON.parse(readFileSync(new URL(file, folder), "utf8"))) {
     test(`${name}: ${vector.name}`, () => {
       const got =
         name === "reduce"
-          ? vector.envelopes.reduce(ui.reduce, vector.messages)
+          ? reduced(vector)
           : ui[camelCase(name)](...vector.arguments);
       assert.deepEqual(JSON.parse(JSON.stringify(got)), vector.expected);
     });

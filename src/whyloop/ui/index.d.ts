@@ -97,8 +97,15 @@ export interface Gap {
   last: number;
 }
 
-/** The messages after an envelope, in a new list; the same list where it changes nothing. */
-export function reduce(messages: readonly UiMessage[], envelope: Envelope): readonly UiMessage[];
+/**
+ * The messages after an envelope, in a new list; the same list where it changes nothing. With `inOrder`
+ * what is missing before the envelope is not waited for, since nothing comes late on such a line.
+ */
+export function reduce(
+  messages: readonly UiMessage[],
+  envelope: Envelope,
+  options?: { inOrder?: boolean },
+): readonly UiMessage[];
 
 /** The history as it is stored, in the place of what was streamed. */
 export function reconcile(streamed: readonly UiMessage[], canonical: readonly UiMessage[]): UiMessage[];

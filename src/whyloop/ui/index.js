@@ -13,6 +13,8 @@
 
 const THINKING = "Thinking…";
 const WAITING = "Waiting for a person";
+/** What stands for text that was not heard. */
+const GAP = "…";
 
 /** So many envelopes wait for one that is missing; then it goes on without. */
 const WINDOW = 8;
@@ -199,9 +201,12 @@ function notStoredYet(streamed, canonical) {
  * An envelope that was heard already, or that says nothing of use, is ignored. One that comes too early
  * is held until those before it are there, or too many wait, or the execution has ended. A run that is
  * resumed may be told by somebody who counts from one again.
+ *
+ * `inOrder` is for a line on which nothing comes late, such as a server's replay: what is missing before
+ * an envelope is not waited for.
  * @type {typeof import("./index.d.ts").reduce}
  */
-export function reduce(messages, envelope) {
+export function reduce(messages, envelope, options) {
   if (!isReadable(envelope)) return messages;
   const live = new Live(messages, envelope.execution_id);
   const { seq } = envelope;
@@ -217,17 +222,22 @@ export function reduce(messages, envelope) {
     apply(live, envelope);
     return live.messages;
   }
-  const held = [...(live.known.held ?? [])];
-  if (seq <= live.known.seq || held.some((early) => early.seq === seq)) return messages;
-  held.push(envelope);
-  held.sort((one, other) => one.seq - other.seq);
-  const atOnce = held.some(isEnding);
-  while (held.length && (held[0].seq === live.known.seq + 1 || held.length > WINDOW || atOnce)) {
-    const following = held.shift();
+  const inOrder = options?.inOrder === true;
+  const held = live.known.held ?? [];
+  const isHeld = held.some((early) => early.seq === seq);
+  if (seq <= live.known.seq || (isHeld && !inOrder)) return messages;
+  const waiting = isHeld ? [...held] : [...held, envelope].sort((one, other) => one.seq - other.seq);
+  const atOnce = waiting.some(isEnding);
+  const due = inOrder ? seq : 0;
+  while (
+    waiting.length &&
+    (waiting[0].seq <= Math.max(due, live.known.seq + 1) || waiting.length > WINDOW || atOnce)
+  ) {
+    const following = waiting.shift();
     live.hear(following);
     apply(live, following);
   }
-  live.note({ held: held.length ? held : undefined });
+  live.note({ held: waiting.length ? waiting : undefined });
   return live.messages;
 }
 
@@ -288,6 +298,7 @@ function isEnding({ event, data }) {
 }
 
 function apply(live, { event, data, timestamp }) {
+  if (live.afterGap) markGap(live);
   EVENTS[event](live, data, timestamp);
 }
 
@@ -305,6 +316,8 @@ function completedSteps(messages, executionId) {
  * those that came too early.
  */
 class Live {
+  /** True if what comes just before the latest envelope was not heard. */
+  afterGap = true;
   #status;
 
   constructor(messages, executionId) {
@@ -330,6 +343,7 @@ class Live {
 
   /** Remember how far the envelopes have been heard, and of what moment the last one told. */
   hear({ timestamp, seq }) {
+    this.afterGap = seq !== this.known.seq + 1;
     this.note({ seq });
     this.messages[this.#status] = { ...this.messages[this.#status], timestamp };
   }
@@ -409,18 +423,24 @@ const EVENTS = {
 
   "agent.step.started": (live, data) => {
     live.note({ step_number: whole(data.step_number) || live.step });
+    // A step that was cut off when its process died is told from its beginning.
+    const said = live.get(assistantId(live.executionId, live.step));
+    if (said && metadataOf(said).streaming) takeBack(live, live.step);
     if (!retries(live)) live.say("thinking", THINKING);
   },
 
   "agent.stream.chunk": (live, data, timestamp) => {
     const piece = textOrNull(data.chunk) ?? "";
     const id = assistantId(live.executionId, live.step);
-    let message = live.get(id);
+    const begunUnheard = live.afterGap && whole(data.chunk_index);
+    const metadata = { ...ofStep(live, live.step), streaming: true };
+    const message = live.get(id) ?? uiMessage(id, "assistant", begunUnheard ? GAP : "", timestamp, metadata);
+    const content = message.content + piece;
+    if (content && metadataOf(message).streaming) {
+      live.put({ ...message, content });
+      live.say("thinking", "");
+    }
     if (data.is_complete === true) finishText(live);
-    if (!piece || (message && !metadataOf(message).streaming)) return;
-    message ??= uiMessage(id, "assistant", "", timestamp, { ...ofStep(live, live.step), streaming: true });
-    live.put({ ...message, content: message.content + piece });
-    live.say("thinking", "");
   },
 
   "agent.tool.started": (live, data, timestamp) => {
@@ -459,12 +479,8 @@ const EVENTS = {
 
   "agent.step.completed": (live, data) => {
     const step = whole(data.step_number) || live.step;
-    const id = assistantId(live.executionId, step);
-    const message = live.get(id);
     finishText(live);
-    // The model's answer broke off, so nothing of it is in the history.
-    const brokeOff = (data.finish_reason ?? null) === null && data.has_tool_calls === false;
-    if (brokeOff && message && !metadataOf(message).tool_calls?.length) live.drop(id);
+    if ((data.finish_reason ?? null) === null && data.has_tool_calls === false) takeBack(live, step);
     live.note({ step_number: step + 1 });
     const verdict = verdictOf(data.continuation);
     if (!verdict) return;
@@ -500,12 +516,31 @@ function retries(live) {
   return continuation?.should_continue === true && type === "continuation";
 }
 
+/** The texts of this execution that are still being added to. */
+function growing(live) {
+  return live.messages.filter((message) => {
+    const { streaming, execution_id: executionId } = metadataOf(message);
+    return streaming && executionId === live.executionId;
+  });
+}
+
 /** Nothing more is added to a text of this execution. */
 function finishText(live) {
-  for (const message of [...live.messages]) {
-    const { streaming, execution_id: executionId } = metadataOf(message);
-    if (streaming && executionId === live.executionId) live.put(withMetadata(message, { streaming: undefined }));
+  for (const message of growing(live)) live.put(withMetadata(message, { streaming: undefined }));
+}
+
+/** What was not heard may have been text, so that what there is of it is not shown as whole. */
+function markGap(live) {
+  for (const message of growing(live)) {
+    if (!message.content.endsWith(GAP)) live.put({ ...message, content: message.content + GAP });
   }
+}
+
+/** The text of an answer that broke off goes, since nothing of it is in the history. */
+function takeBack(live, step) {
+  const id = assistantId(live.executionId, step);
+  const message = live.get(id);
+  if (message && !metadataOf(message).tool_calls?.length) live.drop(id);
 }
 
 /** The id of a call's message and its step: of the one that waits or runs, else of the current step. */

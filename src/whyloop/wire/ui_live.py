@@ -27,6 +27,8 @@ class Live:
     def __init__(self, messages: Sequence[UiMessage], execution_id: str) -> None:
         self.messages = list(messages)
         self.execution_id = execution_id
+        # True if what comes just before the latest envelope was not heard.
+        self.after_gap = True
         self._status = position(messages, status_id(execution_id))
 
     @property
@@ -49,6 +51,7 @@ class Live:
 
     def hear(self, envelope: Mapping[str, Any]) -> None:
         """Remember how far the envelopes have been heard, and of what moment the last one told."""
+        self.after_gap = envelope["seq"] != self.known["seq"] + 1
         self.note(seq=int(envelope["seq"]))
         self.messages[self._status] = {**self.messages[self._status], "timestamp": envelope["timestamp"]}
 

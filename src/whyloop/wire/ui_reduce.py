@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from whyloop.wire.ui_events import ENDED, EVENTS, Envelope, apply
 from whyloop.wire.ui_live import Live, completed_steps
-from whyloop.wire.ui_message import (
-    UiMessage,
-    assistant_id,
-    continuation_of,
-    error_id,
-    is_status,
-    metadata_of,
-    tool_id,
-    ui_message,
-    with_metadata,
-)
-from whyloop.wire.ui_words import THINKING, retry_words, status_text, whole
-
-Envelope = Mapping[str, Any]
+from whyloop.wire.ui_message import UiMessage, continuation_of, metadata_of
+from whyloop.wire.ui_words import whole
 
 # So many envelopes wait for one that is missing; then it goes on without.
 WINDOW = 8
-_ENDED = ("completed", "stopped", "failed")
 
 
-def reduce(messages: list[UiMessage], envelope: Envelope) -> list[UiMessage]:
+def reduce(messages: list[UiMessage], envelope: Envelope, *, in_order: bool = False) -> list[UiMessage]:
     """The messages after an envelope, in a new list; the same list where it changes nothing.
 
     An envelope that was heard already, or that says nothing of use, is ignored. One that comes too
     early is held until those before it are there, or too many wait, or the execution has ended. A
     run that is resumed may be told by somebody who counts from one again.
+
+    `in_order` is for a line on which nothing comes late, such as a server's replay: what is missing
+    before an envelope is not waited for.
     """
     if not _is_readable(envelope):
         return messages
@@ -40,23 +30,26 @@ def reduce(messages: list[UiMessage], envelope: Envelope) -> list[UiMessage]:
         if not _is_news(messages, envelope):
             return messages
         live.begin(envelope)
-        _apply(live, envelope)
+        apply(live, envelope)
         return live.messages
     if seq <= live.known["seq"] and _is_restart(live, envelope):
         live.hear(envelope)
         live.note(held=None)
-        _apply(live, envelope)
+        apply(live, envelope)
         return live.messages
-    held = [*live.known.get("held", [])]
-    if seq <= live.known["seq"] or any(early["seq"] == seq for early in held):
+    held = {early["seq"]: early for early in live.known.get("held", [])}
+    if seq <= live.known["seq"] or (seq in held and not in_order):
         return messages
-    held = sorted([*held, envelope], key=lambda early: int(early["seq"]))
-    at_once = any(_is_ending(early) for early in held)
-    while held and (held[0]["seq"] == live.known["seq"] + 1 or len(held) > WINDOW or at_once):
-        following = held.pop(0)
+    waiting = sorted({seq: envelope, **held}.values(), key=lambda early: int(early["seq"]))
+    at_once = any(_is_ending(early) for early in waiting)
+    due = seq if in_order else 0
+    while waiting and (
+        waiting[0]["seq"] <= max(due, live.known["seq"] + 1) or len(waiting) > WINDOW or at_once
+    ):
+        following = waiting.pop(0)
         live.hear(following)
-        _apply(live, following)
-    live.note(held=held or None)
+        apply(live, following)
+    live.note(held=waiting or None)
     return live.messages
 
 
@@ -64,7 +57,8 @@ def _is_readable(envelope: object) -> bool:
     return (
         isinstance(envelope, dict)
         and whole(envelope.get("v")) == 1
-        and _text(envelope.get("event")) in _EVENTS
+        and isinstance(envelope.get("event"), str)
+        and envelope["event"] in EVENTS
         and bool(whole(envelope.get("seq")))
         and isinstance(envelope.get("execution_id"), str)
         and isinstance(envelope.get("timestamp"), str)
@@ -100,190 +94,4 @@ def _is_restart(live: Live, envelope: Envelope) -> bool:
 
 def _is_ending(envelope: Envelope) -> bool:
     status = envelope["data"].get("status")
-    return envelope["event"] == "agent.status" and (status in _ENDED or status == "paused")
-
-
-def _apply(live: Live, envelope: Envelope) -> None:
-    _EVENTS[envelope["event"]](live, envelope["data"], envelope["timestamp"])
-
-
-# The events
-
-
-def _status(live: Live, data: Mapping[str, Any], timestamp: str) -> None:
-    status = data.get("status")
-    if status == "in_progress":
-        live.note(step_number=(whole(data.get("step_count")) or 0) + 1, continuation=None, evaluations=None)
-        live.say("thinking", THINKING)
-        return
-    if status not in _ENDED and status != "paused":
-        return
-    _finish_text(live)
-    reason, before = _text(data.get("stop_reason")), live.verdict
-    resolved_by = before.get("resolved_by") if before.get("should_continue") is False else None
-    end = {"should_continue": False, "stop_reason": reason, "resolved_by": resolved_by}
-    live.note(continuation=end)
-    words = status_text(data)
-    if status != "failed":
-        live.say("continuation" if status == "stopped" else "info", words)
-        return
-    live.say("info", "")
-    step = whole(data.get("step_count")) or 0
-    metadata = {**_of_step(live, step), "status_type": "error", "continuation": end}
-    live.put(ui_message(error_id(live.execution_id, step), "status", words, timestamp, metadata))
-
-
-def _step_started(live: Live, data: Mapping[str, Any], timestamp: str) -> None:
-    live.note(step_number=whole(data.get("step_number")) or live.step)
-    if not _retries(live):
-        live.say("thinking", THINKING)
-
-
-def _chunk(live: Live, data: Mapping[str, Any], timestamp: str) -> None:
-    piece, own_id = _text(data.get("chunk")) or "", assistant_id(live.execution_id, live.step)
-    message = live.get(own_id)
-    if data.get("is_complete") is True:
-        _finish_text(live)
-    if not piece or (message is not None and not metadata_of(message).get("streaming")):
-        return
-    if message is None:
-        metadata = {**_of_step(live, live.step), "streaming": True}
-        message = ui_message(own_id, "assistant", "", timestamp, metadata)
-    live.put({**message, "content": message["content"] + piece})
-    live.say("thinking", "")
-
-
-def _tool_started(live: Live, data: Mapping[str, Any], timestamp: str) -> None:
-    name, call_id = _text(data.get("tool")), _text(data.get("tool_call_id"))
-    if name is None or call_id is None:
-        return
-    own_id, step = _place_of_call(live, call_id)
-    done = live.get(own_id)
-    if done is not None and done["role"] == "tool":
-        return
-    call: dict[str, Any] = {"id": call_id, "name": name}
-    if isinstance(data.get("args"), dict | str):
-        call["args"] = data["args"]
-    if isinstance(data.get("args_summary"), str):
-        call["args_summary"] = data["args_summary"]
-    _add_call(live, step, call, timestamp)
-    metadata = {
-        **_of_step(live, step),
-        "status_type": "tool_call",
-        "tool_call_id": call_id,
-        "tool_name": name,
-        "tool_calls": [call],
-    }
-    live.put(ui_message(own_id, "status", f"Running {name}", timestamp, metadata))
-    live.say("thinking", "")
-
-
-def _tool_completed(live: Live, data: Mapping[str, Any], timestamp: str) -> None:
-    name, call_id = _text(data.get("tool")), _text(data.get("tool_call_id"))
-    if name is None or call_id is None:
-        return
-    own_id, step = _place_of_call(live, call_id)
-    _add_call(live, step, {"id": call_id, "name": name}, timestamp)
-    summary, error = _text(data.get("result_summary")) or "", _text(data.get("error"))
-    succeeded = data.get("success") is True
-    came_of = {"tool_result": summary} if succeeded else {"tool_error": error or summary}
-    metadata: dict[str, Any] = {
-        **_of_step(live, step),
-        "tool_call_id": call_id,
-        "tool_name": name,
-        **came_of,
-    }
-    duration = data.get("duration_ms")
-    if isinstance(duration, int | float) and not isinstance(duration, bool):
-        metadata["tool_duration_ms"] = duration
-    live.put(ui_message(own_id, "tool", summary if succeeded else error or summary, timestamp, metadata))
-
-
-def _step_completed(live: Live, data: Mapping[str, Any], timestamp: str) -> None:
-    step = whole(data.get("step_number")) or live.step
-    own_id = assistant_id(live.execution_id, step)
-    message = live.get(own_id)
-    _finish_text(live)
-    # The model's answer broke off, so nothing of it is in the history.
-    broke_off = data.get("finish_reason") is None and data.get("has_tool_calls") is False
-    if broke_off and message is not None and not metadata_of(message).get("tool_calls"):
-        live.drop(own_id)
-    live.note(step_number=step + 1)
-    verdict = _verdict(data.get("continuation"))
-    if verdict is not None:
-        live.note(continuation=verdict)
-        words = retry_words(data.get("retry")) if verdict["should_continue"] else ""
-        if words:
-            live.say("continuation", words)
-
-
-def _continuation(live: Live, data: Mapping[str, Any], timestamp: str) -> None:
-    verdict = _verdict(data)
-    if verdict is None:
-        return
-    evaluations = data.get("evaluations")
-    live.note(continuation=verdict, evaluations=evaluations if isinstance(evaluations, list) else None)
-
-
-_EVENTS: dict[str, Callable[[Live, Mapping[str, Any], str], None]] = {
-    "agent.status": _status,
-    "agent.step.started": _step_started,
-    "agent.step.completed": _step_completed,
-    "agent.tool.started": _tool_started,
-    "agent.tool.completed": _tool_completed,
-    "agent.stream.chunk": _chunk,
-    "agent.continuation": _continuation,
-}
-
-
-# Their parts
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
-
-
-def _verdict(value: object) -> dict[str, Any] | None:
-    if not isinstance(value, dict) or not isinstance(value.get("should_continue"), bool):
-        return None
-    return {
-        "should_continue": value["should_continue"],
-        "stop_reason": _text(value.get("stop_reason")),
-        "resolved_by": _text(value.get("resolved_by")),
-    }
-
-
-def _of_step(live: Live, step: int) -> dict[str, Any]:
-    return {"execution_id": live.execution_id, "step_number": step}
-
-
-def _retries(live: Live) -> bool:
-    """True while the status says that something is tried again."""
-    return live.verdict.get("should_continue") is True and live.known.get("status_type") == "continuation"
-
-
-def _finish_text(live: Live) -> None:
-    """Nothing more is added to a text of this execution."""
-    for message in live.messages:
-        metadata = metadata_of(message)
-        if metadata.get("streaming") and metadata.get("execution_id") == live.execution_id:
-            live.put(with_metadata(message, streaming=None))
-
-
-def _place_of_call(live: Live, call_id: str) -> tuple[str, int]:
-    """The id of a call's message and its step: of the one that waits or runs, else of the current step."""
-    for message in reversed(live.messages):
-        metadata = metadata_of(message)
-        own = metadata.get("execution_id") == live.execution_id and metadata.get("tool_call_id") == call_id
-        if own and is_status(message, "tool_call"):
-            return message["id"], whole(metadata.get("step_number")) or live.step
-    return tool_id(live.execution_id, live.step, call_id), live.step
-
-
-def _add_call(live: Live, step: int, call: dict[str, Any], timestamp: str) -> None:
-    """The call in the assistant's message of its step, which may have no text at all."""
-    own_id = assistant_id(live.execution_id, step)
-    message = live.get(own_id) or ui_message(own_id, "assistant", "", timestamp, _of_step(live, step))
-    calls = metadata_of(message).get("tool_calls", [])
-    if not any(known["id"] == call["id"] for known in calls):
-        live.put(with_metadata(message, tool_calls=[*calls, call]))
+    return envelope["event"] == "agent.status" and (status in ENDED or status == "paused")

@@ -8,6 +8,8 @@ from typing import Any
 
 THINKING = "Thinking…"
 WAITING = "Waiting for a person"
+# What stands for text that was not heard.
+GAP = "…"
 
 # Both implementations mean the same characters by white space.
 _SPACE = r"[\s\x1c-\x1f\x85\ufeff]"
