@@ -21,6 +21,7 @@ import pytest
 from whyloop.errors import ConfigurationError, ConflictError, StoreError
 from whyloop.stores import SessionFilter, SqliteStore, Summary
 from whyloop.stores.labels import MOST_PAIRED
+from whyloop.stores.records import Told
 from whyloop.stores.sqlite_schema import APPLICATION_ID, MIGRATIONS
 from whyloop.testing import FakeClock
 from whyloop.values.continuation import StopReason
@@ -371,6 +372,15 @@ def test_after_a_fork_each_process_has_a_connection_of_its_own(tmp_path: Path) -
     assert entries == ("before", "child", "parent", "another store", "child again")
 
 
+async def test_a_deleted_session_leaves_nothing_in_the_file(tmp_path: Path) -> None:
+    async with SqliteStore(tmp_path / "s.db") as store:
+        await store.create(summary("a", metadata={"k": "v"}), ["one", "two"])
+        await store.add_events("a", [Told("x", 1, "{}"), Told("x", 2, "{}")])
+        await store.delete("a")
+        for table in ("sessions", "entries", "labels", "events"):
+            assert connection_of(store).execute(f"SELECT count(*) FROM {table}").fetchone() == (0,), table
+
+
 # Older and newer files
 
 
@@ -397,6 +407,25 @@ async def test_an_older_file_is_brought_up_to_date(tmp_path: Path) -> None:
         assert await ids(store, metadata={"k": "v"}, status=AgentStatus.PENDING) == ["old"]
         await store.create(summary("new", minutes=1), [])
         assert await ids(store) == ["new", "old"]
+        applied = connection_of(store).execute("SELECT name FROM migrations ORDER BY name").fetchall()
+    assert applied == [(name,) for name in MIGRATIONS]
+
+
+async def test_a_file_from_before_there_were_events_keeps_its_sessions(tmp_path: Path) -> None:
+    older_file(tmp_path / "s.db", 2)
+    async with SqliteStore(tmp_path / "now.db") as store:
+        await store.create(summary("old", metadata={"k": "v"}), ["one", "two"])
+    db = sqlite3.connect(tmp_path / "s.db", isolation_level=None)
+    db.execute("ATTACH ? AS now", (str(tmp_path / "now.db"),))
+    for table in ("sessions", "entries", "labels"):
+        db.execute(f"INSERT INTO {table} SELECT * FROM now.{table}")
+    db.close()
+    async with SqliteStore(tmp_path / "s.db") as store:
+        assert (await store.read("old")).entries == ("one", "two")
+        assert await ids(store, metadata={"k": "v"}) == ["old"]
+        assert await store.events("old") == ()
+        assert await store.add_events("old", [Told("x", 1, "{}")]) == 1
+        assert await store.events("old") == (Told("x", 1, "{}", 1),)
         applied = connection_of(store).execute("SELECT name FROM migrations ORDER BY name").fetchall()
     assert applied == [(name,) for name in MIGRATIONS]
 

@@ -19,6 +19,7 @@ import pytest
 
 from whyloop.errors import SessionNotFoundError, StoreError, StoreUnavailableError
 from whyloop.stores import SessionFilter, SqliteStore, Summary
+from whyloop.stores.records import Told
 from whyloop.values.state import AgentStatus
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -335,6 +336,32 @@ async def test_a_damaged_entry_is_named(tmp_path: Path) -> None:
             await store.read("session 3")
         assert len((await store.read("session 3", after=8)).entries) == 4
         assert (await store.read("session 4")).entries == JOURNALS["session 4"]
+
+
+@pytest.mark.parametrize("change", ["body = '{}'", "body = x'00'", "seq = 7", "execution_id = 'y'"])
+async def test_a_damaged_event_is_named_and_the_session_stays_readable(tmp_path: Path, change: str) -> None:
+    damaged = r"s\.db is damaged: of session 'a', event 3 is not what was stored.*backup"
+    async with SqliteStore(tmp_path / "s.db") as store:
+        await store.create(summary("a"), ["x"])
+        await store.create(summary("b"), ["x"])
+        for agent_id in ("a", "b"):
+            await store.add_events(agent_id, [Told("x", seq, f'{{"seq":{seq}}}') for seq in (1, 2, 3)])
+        with another_connection(tmp_path / "s.db", f"UPDATE events SET {change} WHERE place = (1 << 32) + 3"):
+            pass
+        with pytest.raises(StoreError, match=damaged):
+            await store.events("a")
+        with pytest.raises(StoreError, match=damaged):
+            await store.last_event("a")
+        with pytest.raises(StoreError, match=damaged):
+            await store.wait_for_events("a", after=0)
+        assert len(await store.events("a", limit=2)) == 2
+        assert len(await store.events("b")) == 3
+        # Those who watch are told so, and nobody else minds.
+        assert (await store.read("a")).entries == ("x",)
+        await store.append("a", ["y"], after=1)
+        assert await store.add_events("a", [Told("x", 4, "{}")]) == 4
+        assert [each.seq for each in await store.events("a", after=3)] == [4]
+        await store.delete("a")
 
 
 async def test_a_damaged_summary_is_named(tmp_path: Path) -> None:

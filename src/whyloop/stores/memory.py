@@ -21,8 +21,8 @@ from whyloop.errors import (
 )
 from whyloop.loop.world import SystemClock
 from whyloop.stores.cursor import cursor_of, position
-from whyloop.stores.records import Lease, Page, SessionFilter, Stored, Summary, Watch, label, labels_of
-from whyloop.stores.store import Store
+from whyloop.stores.records import Lease, Page, SessionFilter, Stored, Summary, Told, Watch, label, labels_of
+from whyloop.stores.store import EVENTS, Store
 from whyloop.values.plain import jsonable
 
 
@@ -126,6 +126,28 @@ class MemoryStore(Store):
             self._session(agent_id).must_be_free(self._clock.now())
             del self._sessions[agent_id]
 
+    async def add_events(self, agent_id: str, told: Sequence[Told]) -> int:
+        with self._lock:
+            events = self._session(agent_id).events
+            events += [replace(each, position=place) for place, each in enumerate(told, len(events) + 1)]
+            return len(events)
+
+    async def events(self, agent_id: str, *, after: int = 0, limit: int = EVENTS) -> tuple[Told, ...]:
+        first = max(0, after)
+        with self._lock:
+            return tuple(self._session(agent_id).events[first : first + limit])
+
+    async def last_event(
+        self, agent_id: str, *, execution_id: str | None = None, up_to: int | None = None
+    ) -> Told | None:
+        with self._lock:
+            for told in reversed(self._session(agent_id).events):
+                if (execution_id is None or told.execution_id == execution_id) and (
+                    up_to is None or told.seq <= up_to
+                ):
+                    return told
+            return None
+
     def now(self) -> datetime:
         return self._clock.now()
 
@@ -162,6 +184,7 @@ class _Session(Struct):
     summary: Summary
     entries: list[str]
     held: _Held | None = None
+    events: list[Told] = []
 
     def holder(self, now: datetime) -> _Held | None:
         """The lease that has time left, if there is one."""

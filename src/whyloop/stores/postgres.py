@@ -20,6 +20,7 @@ from whyloop.errors import (
 from whyloop.stores.cursor import cursor_of
 from whyloop.stores.labels import Start, starts
 from whyloop.stores.postgres_connections import Connections
+from whyloop.stores.postgres_news import News
 from whyloop.stores.postgres_statements import (
     Statements,
     bounds,
@@ -28,10 +29,11 @@ from whyloop.stores.postgres_statements import (
     places,
     read,
     summary_in,
+    told_in,
     written,
 )
-from whyloop.stores.records import Lease, Page, SessionFilter, Stored, Summary, Watch
-from whyloop.stores.store import Store
+from whyloop.stores.records import Lease, Page, SessionFilter, Stored, Summary, Told, Watch
+from whyloop.stores.store import EVENTS, Store
 
 # Finding out what is rare must not take longer than finding it: so many rows of each are counted.
 COUNTED = 1_000
@@ -68,6 +70,7 @@ class PostgresStore(Store):
         self._clock = clock
         self._statements = Statements(schema)
         self._connections = Connections(address, schema, min_connections, max_connections, timeout)
+        self._news = News(self._connections.connect)
 
     async def create(self, summary: Summary, entries: Sequence[str]) -> None:
         await self._ask(
@@ -149,10 +152,43 @@ class PostgresStore(Store):
     async def delete(self, agent_id: str) -> None:
         await self._ask(self._statements.delete, agent_id, {})
 
+    async def add_events(self, agent_id: str, told: Sequence[Told]) -> int:
+        given = {
+            "executions": [written(each.execution_id) for each in told],
+            "numbers": [each.seq for each in told],
+            "bodies": [each.body for each in told],
+        }
+        return (await self._ask(self._statements.add_events, agent_id, given)).version
+
+    async def events(self, agent_id: str, *, after: int = 0, limit: int = EVENTS) -> tuple[Told, ...]:
+        return await self._told(self._statements.events, agent_id, {"after": after, "limit": limit})
+
+    async def last_event(
+        self, agent_id: str, *, execution_id: str | None = None, up_to: int | None = None
+    ) -> Told | None:
+        given = {"execution_id": execution_id and written(execution_id), "up_to": up_to}
+        found = await self._told(self._statements.last_event, agent_id, given)
+        return found[0] if found else None
+
+    async def wait_for_events(self, agent_id: str, *, after: int) -> None:
+        while True:
+            # Listened for before it is looked for, so that nothing falls in between.
+            with self._news.of(agent_id) as heard:
+                if await self.has_events(agent_id, after=after):
+                    return
+                await self._news.wait(heard)
+
+    async def _told(self, statement: bytes, agent_id: str, given: Mapping[str, Any]) -> tuple[Told, ...]:
+        rows = await self._connections.fetch(statement, {"agent_id": known_id(agent_id), **given})
+        if not rows:
+            raise SessionNotFoundError(agent_id)
+        return tuple([told_in(row) for row in rows if row[-1] is not None])
+
     def now(self) -> datetime:
         return self._moment() or super().now()
 
     async def close(self) -> None:
+        await self._news.close()
         await self._connections.close()
 
     def _moment(self) -> datetime | None:
@@ -174,10 +210,11 @@ class PostgresStore(Store):
                 raise LeaseLostError(agent_id, owner)
             case "conflict":
                 raise ConflictError(agent_id, given["after"], version)
-        return _Answer(outcome, token, words and read(words))
+        return _Answer(outcome, version, token, words and read(words))
 
 
 class _Answer(Struct, frozen=True, gc=False):
     outcome: str
+    version: int
     token: int
     words: str | None

@@ -101,6 +101,12 @@ class Connections:
         except (psycopg.Error, TimeoutError) as error:
             raise self._fault(error) from error
 
+    async def connect(self) -> AsyncConnection[Row]:
+        """A connection beside those in the pool, to listen on."""
+        connection = await AsyncConnection[Row].connect(self._target, autocommit=True)
+        self._made.add(connection)
+        return connection
+
     async def close(self) -> None:
         self._closed = True
         pool, self._pool = self._pool, None

@@ -297,6 +297,48 @@ END
 $whyloop$;
 """
 
+EVENTS = """
+-- What was told of a session, envelope by envelope, where somebody keeps it.
+CREATE TABLE {schema}.events (
+    session bigint NOT NULL REFERENCES {schema}.sessions ON DELETE CASCADE,
+    position integer NOT NULL,
+    execution_id text COLLATE "C" NOT NULL,
+    seq bigint NOT NULL,
+    body text NOT NULL,
+    PRIMARY KEY (session, position)
+);
+
+-- Whoever listens is told which session it was; what there is to hear is in the table.
+CREATE FUNCTION {schema}.add_events(
+    the_id text, executions text[], numbers bigint[], bodies text[], again boolean
+) RETURNS {schema}.answer LANGUAGE plpgsql AS $whyloop$
+DECLARE
+    the_session bigint;
+    last integer;
+BEGIN
+    -- It is not to be deleted meanwhile. Those who keep events take turns among themselves.
+    SELECT number INTO the_session FROM {schema}.sessions WHERE agent_id = the_id FOR KEY SHARE;
+    IF the_session IS NULL THEN
+        RETURN {schema}.answered('missing');
+    END IF;
+    PERFORM pg_advisory_xact_lock(hashtextextended('{schema} events', the_session));
+    SELECT coalesce(max(position), 0) INTO last FROM {schema}.events WHERE session = the_session;
+    IF again AND cardinality(bodies) > 0 AND bodies = ARRAY(
+        SELECT body FROM {schema}.events
+        WHERE session = the_session AND position > last - cardinality(bodies) ORDER BY position
+    ) THEN
+        RETURN {schema}.answered('done', version => last);
+    END IF;
+    INSERT INTO {schema}.events (session, position, execution_id, seq, body)
+    SELECT the_session, last + place, execution_id, seq, body
+    FROM unnest(executions, numbers, bodies) WITH ORDINALITY AS new (execution_id, seq, body, place);
+    PERFORM pg_notify('whyloop_events', the_id);
+    RETURN {schema}.answered('done', version => last + cardinality(bodies));
+END
+$whyloop$;
+"""
+
 MIGRATIONS: dict[LiteralString, LiteralString] = {
     "1 sessions, journals, labels and leases": TABLES + TYPES + LEASES + JOURNAL,
+    "2 events": EVENTS,
 }

@@ -13,7 +13,7 @@ from psycopg import sql
 from whyloop.errors import ConfigurationError, SnapshotError
 from whyloop.stores.cursor import position
 from whyloop.stores.labels import Start, numbers
-from whyloop.stores.records import SessionFilter, Summary
+from whyloop.stores.records import SessionFilter, Summary, Told
 from whyloop.values.continuation import StopReason
 from whyloop.values.plain import jsonable
 from whyloop.values.state import AgentStatus
@@ -76,6 +76,18 @@ LATERAL (SELECT * FROM {{schema}}.sessions WHERE sessions.agent_id = found.agent
 ORDER BY session.started_at DESC, session.agent_id DESC
 """
 
+# One row of nothing for a session of which nothing was told, and none at all where there is no session.
+TOLD = """
+SELECT told.execution_id, told.seq, told.body, told.position FROM {schema}.sessions AS session
+LEFT JOIN LATERAL (SELECT * FROM {schema}.events WHERE events.session = session.number AND CHOSEN) AS told
+ON true WHERE session.agent_id = %(agent_id)s ORDER BY told.position
+"""
+AFTER = "position > %(after)s ORDER BY position LIMIT %(limit)s"
+LAST = """
+(%(execution_id)s::text IS NULL OR execution_id = %(execution_id)s)
+AND (%(up_to)s::bigint IS NULL OR seq <= %(up_to)s) ORDER BY position DESC LIMIT 1
+"""
+
 _ESCAPED = re.compile(r"\\(\\|0)")
 
 
@@ -119,6 +131,12 @@ class Statements:
             "SELECT body FROM {schema}.entries "
             "WHERE session = %(number)s AND seq > %(after)s AND seq <= %(version)s ORDER BY seq"
         )
+        self.add_events = self._filled(
+            "SELECT * FROM {schema}.add_events(%(agent_id)s, %(executions)s, %(numbers)s, %(bodies)s, "
+            "%(again)s)"
+        )
+        self.events = self._filled(TOLD.replace("CHOSEN", AFTER))
+        self.last_event = self._filled(TOLD.replace("CHOSEN", LAST))
         self.counts = self._filled(COUNTS)
         self.page = self._filled("SELECT" + SUMMARY + PAGE)
 
@@ -161,6 +179,12 @@ def summary_in(row: tuple[Any, ...]) -> Summary:
         )
     except ValueError as error:
         raise SnapshotError(f"session {agent_id!r} cannot be listed: {error}; upgrade whyloop") from None
+
+
+def told_in(row: tuple[Any, ...]) -> Told:
+    """The envelope that the columns of `TOLD` hold."""
+    execution_id, seq, body, place = row
+    return Told(read(execution_id), seq, body, place)
 
 
 def bounds(wanted: SessionFilter, after: str | None) -> dict[str, Any]:

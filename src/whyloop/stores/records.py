@@ -67,6 +67,18 @@ class Stored(Struct, frozen=True, gc=False):
     entries: tuple[str, ...]
 
 
+class Told(Struct, frozen=True, gc=False):
+    """An envelope that was told of a session, as JSON, and the execution and the number that it has in it.
+
+    Those that are kept have a position in their session, from 1 on.
+    """
+
+    execution_id: str
+    seq: int
+    body: str
+    position: int = 0
+
+
 class SessionFilter(Struct, frozen=True, gc=False):
     """Which sessions to list: those for which all that is given holds.
 

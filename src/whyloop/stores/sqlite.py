@@ -20,7 +20,7 @@ from whyloop.errors import (
 from whyloop.loop.world import SystemClock
 from whyloop.stores import sqlite_statements as statements
 from whyloop.stores.cursor import cursor_of
-from whyloop.stores.records import Lease, Page, SessionFilter, Stored, Summary, Watch
+from whyloop.stores.records import Lease, Page, SessionFilter, Stored, Summary, Told, Watch
 from whyloop.stores.sqlite_connection import Durability, Sleep, SqliteFile
 from whyloop.stores.sqlite_errors import damaged
 from whyloop.stores.sqlite_labels import beginnings, reindex
@@ -29,6 +29,7 @@ from whyloop.stores.sqlite_rows import (
     bounds,
     entries_from,
     entry_under,
+    events_from,
     later,
     listing,
     places_in,
@@ -37,8 +38,9 @@ from whyloop.stores.sqlite_rows import (
     session_of,
     stamp,
     summary_in,
+    told_in,
 )
-from whyloop.stores.store import Store
+from whyloop.stores.store import EVENTS, Store
 
 
 class SqliteStore(Store):
@@ -211,9 +213,39 @@ class SqliteStore(Store):
             session.must_be_free(agent_id, self._now())
             reindex(db, places_in(db, session.number), set())
             db.execute(statements.DELETE_ENTRIES, (session.number,))
+            db.execute(statements.DELETE_EVENTS, (session.number,))
             db.execute(statements.DELETE_SESSION, (session.number,))
 
         await self._file.write(work)
+
+    async def add_events(self, agent_id: str, told: Sequence[Told]) -> int:
+        def work(db: sqlite3.Connection) -> int:
+            place, number = _last_place(db, agent_id)
+            last = max(0, place - (number << 32))
+            db.executemany(statements.ADD_EVENT, events_from(number, last, told))
+            return last + len(told)
+
+        return await self._file.write(work)
+
+    async def events(self, agent_id: str, *, after: int = 0, limit: int = EVENTS) -> tuple[Told, ...]:
+        def work(db: sqlite3.Connection) -> tuple[int, list[Any]]:
+            _, number = _last_place(db, agent_id)
+            return number, db.execute(statements.READ_EVENTS, (number, max(0, after), limit)).fetchall()
+
+        number, rows = await self._file.read(work)
+        with self._intact(agent_id):
+            return tuple([told_in(number, row) for row in rows])
+
+    async def last_event(
+        self, agent_id: str, *, execution_id: str | None = None, up_to: int | None = None
+    ) -> Told | None:
+        def work(db: sqlite3.Connection) -> tuple[int, Any]:
+            _, number = _last_place(db, agent_id)
+            return number, db.execute(statements.LAST_EVENT, (number, execution_id, up_to)).fetchone()
+
+        number, row = await self._file.read(work)
+        with self._intact(agent_id):
+            return None if row is None else told_in(number, row)
 
     def now(self) -> datetime:
         return self._clock.now()
@@ -235,3 +267,11 @@ class SqliteStore(Store):
             yield
         except (ValueError, TypeError, AttributeError, OverflowError) as error:
             raise damaged(self._file.path, f"of session {agent_id!r}, {error}") from None
+
+
+def _last_place(db: sqlite3.Connection, agent_id: str) -> tuple[int, int]:
+    """The last place at which something told is kept, up to the session's own, and the session's number."""
+    row: tuple[int, int] | None = db.execute(statements.LAST_PLACE, (agent_id,)).fetchone()
+    if row is None:
+        raise SessionNotFoundError(agent_id)
+    return row

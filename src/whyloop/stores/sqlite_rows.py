@@ -12,7 +12,7 @@ import msgspec
 
 from whyloop.errors import LeaseLostError, SessionNotFoundError, SessionRunningError
 from whyloop.stores.cursor import position
-from whyloop.stores.records import Lease, SessionFilter, Summary
+from whyloop.stores.records import Lease, SessionFilter, Summary, Told
 from whyloop.stores.sqlite_labels import Place, places
 from whyloop.stores.sqlite_statements import LISTING, SESSION
 from whyloop.values.continuation import StopReason
@@ -112,6 +112,21 @@ def bodies_in(
         if seq != expected or checksum != entry_checksum(session, seq, body):
             raise ValueError(f"entry {expected} is not what was stored")
     return tuple([body for _, body, _ in rows])
+
+
+def events_from(session: int, last: int, told: Sequence[Told]) -> Iterator[tuple[int, str, int, str, int]]:
+    """Rows for envelopes that come after a position."""
+    for place, each in enumerate(told, last + 1):
+        checksum = entry_checksum(session, place, f"{each.execution_id}:{each.seq}:{each.body}")
+        yield (session << 32) + place, each.execution_id, each.seq, each.body, checksum
+
+
+def told_in(session: int, row: tuple[int, str, int, str, int]) -> Told:
+    """An envelope as it was kept; a `ValueError` if it is not what was stored."""
+    place, execution_id, seq, body, checksum = row
+    if checksum != entry_checksum(session, place, f"{execution_id}:{seq}:{body}"):
+        raise ValueError(f"event {place} is not what was stored")
+    return Told(execution_id, seq, body, place)
 
 
 def listing(agent_id: str, summary: Summary) -> tuple[Any, ...]:

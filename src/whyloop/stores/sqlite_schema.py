@@ -62,6 +62,17 @@ CREATE TABLE labels (
 ) WITHOUT ROWID
 """
 
+# What was told of sessions, envelope by envelope, where somebody keeps it; places are as those of entries.
+_EVENTS = """
+CREATE TABLE events (
+    place        INTEGER PRIMARY KEY,
+    execution_id TEXT NOT NULL,
+    seq          INTEGER NOT NULL,
+    body         TEXT NOT NULL,
+    checksum     INTEGER NOT NULL
+)
+"""
+
 
 def _journals(db: sqlite3.Connection) -> None:
     db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -75,10 +86,15 @@ def _labels(db: sqlite3.Connection) -> None:
     index_everything(db)
 
 
+def _events(db: sqlite3.Connection) -> None:
+    db.execute(_EVENTS)
+
+
 # New ones go to the end, and none is ever changed: there are files that it was applied to.
 MIGRATIONS: dict[str, Callable[[sqlite3.Connection], None]] = {
     "0001_journals": _journals,
     "0002_labels": _labels,
+    "0003_events": _events,
 }
 
 

@@ -57,6 +57,25 @@ WHERE number = ?
 """
 ASK_TO_STOP = "UPDATE sessions SET stop_request = ? WHERE number = ?"
 
+# What was told of a session has its place as entries have. The last is looked for from the end, where
+# whoever asks has left off.
+LAST_PLACE = """
+SELECT coalesce((SELECT max(place) FROM events WHERE place < (number + 1) << 32), 0), number
+FROM sessions WHERE agent_id = ?
+"""
+ADD_EVENT = "INSERT INTO events (place, execution_id, seq, body, checksum) VALUES (?, ?, ?, ?, ?)"
+READ_EVENTS = """
+SELECT place & 0xFFFFFFFF, execution_id, seq, body, checksum FROM events
+WHERE place > (?1 << 32) + ?2 AND place < (?1 + 1) << 32 ORDER BY place LIMIT ?3
+"""
+LAST_EVENT = """
+SELECT place & 0xFFFFFFFF, execution_id, seq, body, checksum FROM events
+WHERE place > ?1 << 32 AND place < (?1 + 1) << 32
+    AND (?2 IS NULL OR execution_id = ?2) AND (?3 IS NULL OR seq <= ?3)
+ORDER BY place DESC LIMIT 1
+"""
+
+DELETE_EVENTS = "DELETE FROM events WHERE place > ?1 << 32 AND place < (?1 + 1) << 32"
 DELETE_ENTRIES = "DELETE FROM entries WHERE place > ?1 << 32 AND place < (?1 + 1) << 32"
 DELETE_SESSION = "DELETE FROM sessions WHERE number = ?"
 

@@ -1,8 +1,10 @@
-"""The contract of a store: ten things that each does in its own way, and what follows from them for all.
+"""The contract of a store: thirteen things that each does in its own way, and what follows from them for all.
 
 A session is stored as a journal, to which entries are only ever added, and a summary by which it
 is listed. An entry is what changed from one version of the state to the next, so a step costs the
-same whatever came before it, and a state is read back by folding the entries.
+same whatever came before it, and a state is read back by folding the entries. Beside it, for those who
+watch, is what was told of the session, where somebody keeps that: it can be replayed, and nothing else
+depends on it.
 """
 
 from __future__ import annotations
@@ -15,10 +17,16 @@ from enum import StrEnum
 from types import TracebackType
 from typing import ClassVar, Self, TypeVar
 
-from whyloop.errors import ConfigurationError, ConflictError, SessionExistsError, SessionRunningError
+from whyloop.errors import (
+    ConfigurationError,
+    ConflictError,
+    SessionExistsError,
+    SessionNotFoundError,
+    SessionRunningError,
+)
 from whyloop.rules.continuation.stopped import stopped
 from whyloop.stores.copies import HEADER, exported, forked, imported
-from whyloop.stores.records import Lease, Page, SessionFilter, Stored, Summary, checked_id, summary_of
+from whyloop.stores.records import Lease, Page, SessionFilter, Stored, Summary, Told, checked_id, summary_of
 from whyloop.values.continuation import StopReason
 from whyloop.values.ids import new_id
 from whyloop.values.state import SOMEBODY, AgentState, AgentStatus
@@ -27,6 +35,7 @@ from whyloop.values.times import utc_now
 from whyloop.wire.journal import entry_between, state_of
 
 PAGE = 50
+EVENTS = 100
 _A_MOMENT, _PATIENCE = 0.02, 25
 
 
@@ -102,6 +111,23 @@ class Store(ABC):
         """Forget a session; `SessionRunningError` while somebody runs it."""
 
     @abstractmethod
+    async def add_events(self, agent_id: str, told: Sequence[Told]) -> int:
+        """Keep what was told of a session, after all that is kept of it: all or none, whoever runs it.
+
+        Returns the position of the last one. The first of a session has 1, and there are no gaps.
+        """
+
+    @abstractmethod
+    async def events(self, agent_id: str, *, after: int = 0, limit: int = EVENTS) -> tuple[Told, ...]:
+        """What was told of a session after a position, the oldest first."""
+
+    @abstractmethod
+    async def last_event(
+        self, agent_id: str, *, execution_id: str | None = None, up_to: int | None = None
+    ) -> Told | None:
+        """What was told last of a session, or of one execution, up to a number in it if that is given."""
+
+    @abstractmethod
     async def close(self) -> None:
         """Let go of files and connections; a store that was closed is of no more use."""
 
@@ -109,6 +135,22 @@ class Store(ABC):
 
     adds_at_once: ClassVar[bool] = False
     """True if `add_at_once` is worth a try."""
+
+    poll_seconds: float = 0.1
+    """How often somebody who waits for events looks for them, where the store does not tell."""
+
+    async def wait_for_events(self, agent_id: str, *, after: int) -> None:
+        """Return as soon as there is something that was told after a position, by whatever process."""
+        while not await self.has_events(agent_id, after=after):  # noqa: ASYNC110
+            await asyncio.sleep(self.poll_seconds)
+
+    async def has_events(self, agent_id: str, *, after: int) -> bool:
+        """Whether something was told after a position, which something has that was told."""
+        last = await self.last_event(agent_id)
+        position = 0 if last is None else last.position
+        if position < after:  # Another session has the id by now.
+            raise SessionNotFoundError(agent_id)
+        return position > after
 
     def now(self) -> datetime:
         """The time by which what people decide is dated."""

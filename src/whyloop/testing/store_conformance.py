@@ -24,6 +24,7 @@ from whyloop.testing.store_checks import (
     at_once,
     contents,
     deletion,
+    events,
     journals,
     leases,
     listing,
@@ -42,6 +43,17 @@ def _checks_in(module: ModuleType) -> list[Check]:
 
 CHECKS: tuple[Check, ...] = tuple(
     check
-    for module in (journals, at_once, contents, leases, requests, deletion, listing, paging, random_use)
+    for module in (
+        journals,
+        at_once,
+        contents,
+        leases,
+        requests,
+        deletion,
+        events,
+        listing,
+        paging,
+        random_use,
+    )
     for check in _checks_in(module)
 )
