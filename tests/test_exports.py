@@ -33,8 +33,10 @@ Lease MemoryStore Page PostgresStore SessionFilter SqliteStore Store Stored Summ
 """
 BROADCASTING = """
 AgUiStream AgentConsoleLogger AgentEventEnvelopeAdapter BroadcastConfig BroadcastError
-CanBroadcastAgentEvents Delivery PusherBroadcaster QueueBroadcaster VercelStream envelope_schema
+CanBroadcastAgentEvents Delivery EventLog FanOut PusherBroadcaster QueueBroadcaster VercelStream
+envelope_schema
 """
+SERVER = "AgentServer"
 ERRORS = """
 ApprovalError BroadcastError ConfigurationError ConflictError DeadlineExceeded LeaseLostError ModelError
 NestingError NotResumableError RateLimitError RequestTimeoutError ResponseValidationError ScriptError
@@ -51,6 +53,7 @@ StoreUnavailableError ToolDefinitionError ToolExecutionError ToolTimeoutError Wh
         ("whyloop.testing", TESTING),
         ("whyloop.stores", STORES),
         ("whyloop.broadcasting", BROADCASTING),
+        ("whyloop.server", SERVER),
     ],
 )
 def test_a_module_exports_exactly_these_names(module: str, names: str) -> None:

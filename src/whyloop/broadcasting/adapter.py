@@ -66,11 +66,16 @@ class AgentEventEnvelopeAdapter:
                 self._last.popitem(last=False)
         return told
 
+    def last(self, execution_id: str) -> int:
+        """The number of the last envelope of an execution, as far as it was told here; 0 if it was not."""
+        return self._last.get(execution_id, 0)
+
     def go_on_from(self, execution_id: str, seq: int) -> None:
         """Number an execution onwards that was told up to here elsewhere.
 
         For a process that resumes an execution which another one told of, where clients count on numbers
-        without a break. Without it the execution is numbered from one again, which `whyloop.wire.ui` and
-        `whyloop-ui` understand when the execution had paused or ended.
+        without a break; a session that is given this adapter sees to it. Without it the execution is
+        numbered from one again, which `whyloop.wire.ui` and `whyloop-ui` understand when it had paused or
+        ended.
         """
         self._last[execution_id] = max(seq, self._last.get(execution_id, 0))

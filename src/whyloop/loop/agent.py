@@ -214,10 +214,11 @@ class Agent:
             running_inside.reset(inside)
         return state
 
-    def journaled(self, journal: Journal) -> Agent:
-        """This agent, recording what it does in a journal; for one session."""
+    def journaled(self, journal: Journal, *listeners: Handler) -> Agent:
+        """This agent, recording what it does in a journal; for one session, which some more listen to."""
         agent = copy(self)
-        agent._kit = replace(self._kit, journal=journal)
+        beside = Listeners(listeners, self._listeners) if listeners else self._listeners
+        agent._kit = replace(self._kit, journal=journal, listeners=beside)
         return agent
 
     # From outside

@@ -19,18 +19,27 @@ _log = logging.getLogger("whyloop")
 class Listeners:
     """Who hears the events of an agent; a new tuple at every change, so that telling needs no copy."""
 
-    def __init__(self, handlers: Iterable[Handler] = ()) -> None:
-        self.handlers = tuple(handlers)
+    def __init__(self, handlers: Iterable[Handler] = (), beside: Listeners | None = None) -> None:
+        self._own = tuple(handlers)
+        self._beside = beside
+
+    @property
+    def handlers(self) -> tuple[Handler, ...]:
+        """Those who listen now; who is there beside others already does not hear twice."""
+        if self._beside is None:
+            return self._own
+        others = self._beside.handlers
+        return (*others, *[handler for handler in self._own if handler not in others])
 
     def add(self, handler: Handler) -> Callable[[], None]:
         """One listener more; what is returned takes it away again."""
-        self.handlers = (*self.handlers, handler)
+        self._own = (*self._own, handler)
 
         def remove() -> None:
-            kept = list(self.handlers)
+            kept = list(self._own)
             if handler in kept:
                 kept.remove(handler)
-            self.handlers = tuple(kept)
+            self._own = tuple(kept)
 
         return remove
 

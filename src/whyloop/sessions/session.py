@@ -9,10 +9,13 @@ import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 
+from whyloop.broadcasting.adapter import AgentEventEnvelopeAdapter
 from whyloop.errors import ConfigurationError, SessionExistsError, SessionNotFoundError, StoreError
 from whyloop.loop.agent import Agent, Query
+from whyloop.loop.emit import Handler
 from whyloop.sessions.heartbeat import Heartbeat
 from whyloop.sessions.journal import SessionJournal
+from whyloop.sessions.numbering import numbered_on
 from whyloop.stores.records import Lease, checked_id
 from whyloop.stores.store import Store
 from whyloop.values.budget import Budget
@@ -33,12 +36,20 @@ class Session:
     """
 
     def __init__(
-        self, store: Store, agent: Agent, state: AgentState, version: int, owner: str, lease_seconds: float
+        self,
+        store: Store,
+        agent: Agent,
+        state: AgentState,
+        version: int,
+        owner: str,
+        lease_seconds: float,
+        events: AgentEventEnvelopeAdapter | None = None,
     ) -> None:
         """Sessions are opened with `Session.open`."""
         self.store = store
         self.agent = agent
         self.owner = owner
+        self.events = events
         self._lease_seconds = lease_seconds
         self._state = state
         self._version = version
@@ -54,11 +65,13 @@ class Session:
         metadata: Mapping[str, object] | None = None,
         owner: str | None = None,
         lease_seconds: float = LEASE_SECONDS,
+        events: AgentEventEnvelopeAdapter | None = None,
     ) -> Session:
         """A session of the store, or a new one if no id is given.
 
         With `create`, an id that the store does not know becomes a new session too; `metadata` is
         what a new session starts with. `owner` is the name by which others are told who runs it.
+        `events` hears what happens in the session, and numbers it on from where another process left off.
         """
         if not isinstance(store, Store):
             raise ConfigurationError(
@@ -76,14 +89,14 @@ class Session:
             state = agent.new_session(agent_id, metadata)
             try:
                 await store.add(state)
-                return cls(store, agent, state, 1, owner, lease_seconds)
+                return cls(store, agent, state, 1, owner, lease_seconds, events)
             except SessionExistsError:
                 if agent_id is None or not create:
                     raise
         # Another process may have created it at this very moment.
         stored = await store.read(state.agent_id if agent_id is None else agent_id)
         state = state_of(stored.summary.agent_id, stored.entries)
-        return cls(store, agent, state, stored.summary.version, owner, lease_seconds)
+        return cls(store, agent, state, stored.summary.version, owner, lease_seconds, events)
 
     # What it is
 
@@ -120,14 +133,17 @@ class Session:
 
     # What can be done with it
 
-    async def send(self, query: Query) -> AgentState:
-        """Ask the next question, and work on it until the criteria say stop."""
-        async with self._run() as agent:
+    async def send(self, query: Query, *, on_event: Handler | None = None) -> AgentState:
+        """Ask the next question, and work on it until the criteria say stop.
+
+        `on_event` hears what happens meanwhile; when it hears of the first thing, the question is stored.
+        """
+        async with self._run(on_event) as agent:
             return await agent.final_step(agent.start(query, state=self._state))
 
-    async def resume(self, *, grant: Budget | None = None) -> AgentState:
+    async def resume(self, *, grant: Budget | None = None, on_event: Handler | None = None) -> AgentState:
         """Go on with an execution that was paused, stopped, failed or cut off by a crash."""
-        async with self._run() as agent:
+        async with self._run(on_event) as agent:
             return await agent.final_step(agent.restart(self._state, grant=grant))
 
     async def request_stop(self, reason: str) -> bool:
@@ -152,7 +168,7 @@ class Session:
     # How it runs
 
     @asynccontextmanager
-    async def _run(self) -> AsyncIterator[Agent]:
+    async def _run(self, on_event: Handler | None) -> AsyncIterator[Agent]:
         """The agent, writing to this session's journal for as long as this process holds its lease."""
         lease = await self._acquired()
         journal: SessionJournal | None = None
@@ -160,7 +176,10 @@ class Session:
             state = await self.refresh()
             journal = SessionJournal(self.store, lease, state, self._version, self._stop)
             async with Heartbeat(self.store, lease, self._stop, journal):
-                yield self.agent.journaled(journal)
+                if self.events is not None:
+                    await numbered_on(self.events, self.store, state)
+                listeners = [each for each in (self.events, on_event) if each is not None]
+                yield self.agent.journaled(journal, *listeners)
         finally:
             if journal is not None:
                 self._state, self._version = journal.state, journal.version

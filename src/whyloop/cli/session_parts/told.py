@@ -10,8 +10,9 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
+from whyloop.broadcasting.adapter import AgentEventEnvelopeAdapter
+from whyloop.broadcasting.event_log import EventLog
 from whyloop.cli.demo_parts.words import safe
-from whyloop.cli.document import document
 from whyloop.cli.run_parts.telling import Telling, complain
 from whyloop.cli.session_parts.advice import advice
 from whyloop.cli.session_parts.agents import described
@@ -22,6 +23,7 @@ from whyloop.cli.session_parts.screen import write_json
 from whyloop.loop.agent import Agent
 from whyloop.sessions.session import Session
 from whyloop.values.state import AgentState, AgentStatus
+from whyloop.wire.document import document
 
 
 async def told_session(
@@ -30,10 +32,13 @@ async def told_session(
     typed: str | None,
     work: Callable[[Session], Coroutine[Any, Any, AgentState]],
 ) -> AgentState:
-    """The run of a session of the store, or of a new one if none was named."""
-    async with opened(args.store, create=typed is None) as store:
+    """The run of a session of the store, or of a new one if none was named.
+
+    What is told of it is kept, so that `whyloop serve` can show it in another process as it happens.
+    """
+    async with opened(args.store, create=typed is None) as store, EventLog(store) as log:
         agent_id = None if typed is None else (await found(store, typed)).summary.agent_id
-        session = await Session.open(store, agent, agent_id)
+        session = await Session.open(store, agent, agent_id, events=AgentEventEnvelopeAdapter(log))
         named = typed or short(session.agent_id)
         if typed is None and not args.quiet:
             complain(f"session {safe(session.agent_id)}")

@@ -1,0 +1,97 @@
+"""What was told of a session lately, for those who follow it in this process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from itertools import islice
+
+from msgspec import Struct
+
+from whyloop.stores.records import Told
+
+
+class Seen(Struct, frozen=True):
+    """How far somebody has heard: the last position that is kept, and the number in its execution."""
+
+    position: int
+    execution_id: str = ""
+    seq: int = 0
+
+    def is_before(self, told: Told, is_kept: bool) -> bool:
+        """Whether this was not heard yet. A chunk has the position of what was kept before it."""
+        if told.position != self.position:
+            return told.position > self.position
+        return not is_kept and (told.execution_id != self.execution_id or told.seq > self.seq)
+
+
+class Channel:
+    """The latest envelopes of one session, chunks and all, in the order in which they were told.
+
+    Nobody has a queue of their own: whoever is too slow for what is here finds in the store what was
+    kept. It belongs to one event loop.
+    """
+
+    def __init__(self, position: int, recent: int) -> None:
+        self.position = position  # Of the last one here that is kept.
+        self.lock = asyncio.Lock()
+        self.followers = 0
+        self.feeder: asyncio.Task[None] | None = None
+        self.is_told_here = False
+        self.is_in_doubt = False  # Whether the store has what it was given last.
+        self.has_ended = False
+        self.why_ended: Exception | None = None
+        self._latest: deque[tuple[Told, bool]] = deque(maxlen=recent)
+        self._count = 0
+        self._changed = asyncio.Event()
+
+    def add(self, told: Told, is_kept: bool) -> None:
+        self._latest.append((told, is_kept))
+        self._count += 1
+        if is_kept:
+            self.position = told.position
+
+    def forget(self) -> None:
+        """Keep nothing of what was told so far."""
+        self._latest.clear()
+
+    def tell(self) -> None:
+        """Wake those who wait."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def end(self, why: Exception | None = None) -> None:
+        """There is nothing more to come."""
+        self.has_ended, self.why_ended = True, why
+        self.tell()
+
+    async def has_changed(self, count: int, seconds: float | None) -> bool:
+        """Wait until there is more than so many, or nothing more to come; False if it takes too long."""
+        while self._count == count and not self.has_ended:
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._changed.wait()
+            except TimeoutError:
+                return False
+        return True
+
+    def is_over(self, count: int) -> bool:
+        """Whether there is nothing after so many, and will not be."""
+        return self.has_ended and self._count == count
+
+    def after(self, seen: Seen) -> tuple[int, list[Told]] | None:
+        """How many there were, and those that somebody has not heard; None if some are here no more."""
+        first = self._latest[0] if self._latest else None
+        before_first = self.position if first is None else first[0].position - first[1]
+        if seen.position < before_first:
+            return None
+        return self._count, self._news(seen, 0)
+
+    def since(self, count: int, seen: Seen) -> tuple[int, list[Told]] | None:
+        """The same of those after the first so many."""
+        start = len(self._latest) - (self._count - count)
+        return None if start < 0 else (self._count, self._news(seen, start))
+
+    def _news(self, seen: Seen, start: int) -> list[Told]:
+        latest = islice(self._latest, start, None)
+        return [told for told, is_kept in latest if seen.is_before(told, is_kept)]
