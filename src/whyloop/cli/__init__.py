@@ -18,6 +18,7 @@ from whyloop.cli import (
     import_,
     resume,
     run,
+    serve,
     sessions,
     show,
     stop,
@@ -26,7 +27,7 @@ from whyloop.cli import (
 
 INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
 BROKEN_PIPE = 141  # and of one whose reader went away
-COMMANDS = (demo, run, sessions, show, why, approve, deny, resume, stop, fork, export, import_, delete)
+COMMANDS = (demo, run, serve, sessions, show, why, approve, deny, resume, stop, fork, export, import_, delete)
 
 
 def main(argv: list[str] | None = None) -> int:

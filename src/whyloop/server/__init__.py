@@ -1,0 +1,18 @@
+"""Sessions over HTTP: a JSON API, server-sent events and WebSocket, as an ASGI app."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from whyloop.server.app import AgentServer as AgentServer
+
+__all__ = ["AgentServer"]
+
+
+def __getattr__(name: str) -> Any:
+    """Loaded when it is asked for, since it needs the extra `whyloop[server]`."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module("whyloop.server.app"), name)

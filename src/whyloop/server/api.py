@@ -1,0 +1,203 @@
+"""What the server does for each operation."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+from starlette.requests import HTTPConnection
+
+from whyloop.broadcasting.adapter import AgentEventEnvelopeAdapter
+from whyloop.broadcasting.event_log import EventLog
+from whyloop.broadcasting.places import place_of
+from whyloop.errors import ConfigurationError, SessionNotFoundError
+from whyloop.loop.agent import Agent
+from whyloop.server import bodies
+from whyloop.server.access import Label, agree, refuse_outside
+from whyloop.server.operations import EventQuery, ListQuery
+from whyloop.server.problems import asking_the_app
+from whyloop.server.runs import Runs
+from whyloop.server.views import messages_view, state_view, summary_view, trace_view
+from whyloop.sessions.session import Session
+from whyloop.stores.records import Stored, Summary, Told, checked_id
+from whyloop.stores.store import Store
+from whyloop.values.budget import Budget
+from whyloop.values.state import SOMEBODY, AgentState, AgentStatus
+from whyloop.values.text import shortened
+from whyloop.wire.journal import state_of
+
+ChooseAgent = Callable[[Summary], Agent]
+Who = Callable[[HTTPConnection], str]
+
+
+class Call(Struct, frozen=True):
+    """A request that was understood: whose session, within what its client may see, what was sent."""
+
+    connection: HTTPConnection
+    within: Mapping[str, Label]
+    agent_id: str = ""
+    query: Any = None
+    body: Any = None
+
+
+class Api:
+    """Each operation by its name."""
+
+    def __init__(
+        self,
+        store: Store,
+        choose_agent: ChooseAgent | None,
+        log: EventLog,
+        events: AgentEventEnvelopeAdapter,
+        who: Who | None,
+    ) -> None:
+        self.log = log
+        self.runs = Runs()
+        self._store = store
+        self._choose_agent = choose_agent
+        self._events = events
+        self._who = who
+
+    # Reading
+
+    async def list_sessions(self, call: Call) -> bodies.SessionPage:
+        query: ListQuery = call.query
+        wanted = _labels(query.metadata)
+        if not agree(wanted, call.within):
+            return bodies.SessionPage([], None)
+        page = await self._store.sessions(
+            status=query.status,
+            stop_reason=query.stop_reason,
+            started_after=query.started_after,
+            started_before=query.started_before,
+            metadata={**wanted, **call.within},
+            limit=query.limit,
+            after=query.after,
+        )
+        return bodies.SessionPage([summary_view(summary) for summary in page.sessions], page.next)
+
+    async def get_session(self, call: Call) -> bodies.SessionState:
+        return state_view(*await self._read(call))
+
+    async def get_messages(self, call: Call) -> bodies.History:
+        # Asked first: what is told while the history is read is heard after it, and not missed.
+        after = await self.log.latest(call.agent_id)
+        _, state = await self._read(call)
+        return bodies.History(messages_view(state), after)
+
+    async def get_trace(self, call: Call) -> bodies.Trace:
+        _, state = await self._read(call)
+        return trace_view(state)
+
+    async def get_events(self, call: Call) -> bodies.EventPage:
+        await self.check(call)
+        query: EventQuery = call.query
+        seen = await self.log.seen(call.agent_id, query.after)
+        told = await self._store.events(call.agent_id, after=seen.position, limit=query.limit + 1)
+        page = told[: query.limit]
+        # Never as it was asked for: "latest", or a number alone, is another place when the next one asks.
+        last = page[-1] if page else Told(seen.execution_id, seen.seq, "")
+        return bodies.EventPage(
+            [Raw(each.body.encode()) for each in page],
+            place_of(last) if last.execution_id else None,
+            len(told) > query.limit,
+        )
+
+    # Running
+
+    async def create_session(self, call: Call) -> bodies.SessionState:
+        body: bodies.NewSession = call.body
+        metadata = {**body.metadata, **call.within}
+        now = self._store.now()
+        asked = Summary(body.agent_id or "", AgentStatus.PENDING, now, now, metadata=metadata)
+        state = self._agent(asked).new_session(body.agent_id, metadata)
+        await self._store.add(state)
+        return await self.get_session(msgspec.structs.replace(call, agent_id=state.agent_id))
+
+    async def send_message(self, call: Call) -> bodies.SessionState:
+        session = await self._session(call)
+        await self.runs.start(lambda on_event: session.send(call.body.text, on_event=on_event))
+        return await self.get_session(call)
+
+    async def resume(self, call: Call) -> bodies.SessionState:
+        session = await self._session(call)
+        grant = call.body.grant and Budget(**msgspec.structs.asdict(call.body.grant))
+        await self.runs.start(lambda on_event: session.resume(grant=grant, on_event=on_event))
+        return await self.get_session(call)
+
+    # Deciding
+
+    async def stop(self, call: Call) -> bodies.Stopped:
+        await self.check(call)
+        return bodies.Stopped(await self._store.request_stop(call.agent_id, call.body.reason))
+
+    async def approve(self, call: Call) -> bodies.SessionState:
+        await self.check(call)
+        body: bodies.Approve = call.body
+        decide = partial(self._store.approve, call.agent_id, body.call_id)
+        if body.arguments is not None:
+            decide = partial(self._store.edit, call.agent_id, body.call_id, body.arguments)
+        await decide(by=self._by(call))
+        return await self.get_session(call)
+
+    async def deny(self, call: Call) -> bodies.SessionState:
+        await self.check(call)
+        body: bodies.Deny = call.body
+        await self._store.deny(call.agent_id, body.call_id, body.reason, by=self._by(call))
+        return await self.get_session(call)
+
+    # Their parts
+
+    async def check(self, call: Call) -> Summary:
+        """How the session is listed; a `SessionNotFoundError` if there is none that the client may see."""
+        return (await self._stored(call, after=sys.maxsize)).summary
+
+    async def _read(self, call: Call) -> tuple[Summary, AgentState]:
+        stored = await self._stored(call)
+        return stored.summary, state_of(call.agent_id, stored.entries)
+
+    async def _stored(self, call: Call, after: int = 0) -> Stored:
+        try:
+            checked_id(call.agent_id)
+        except ConfigurationError:  # There is none of such an id, and not every store can look for it.
+            raise SessionNotFoundError(call.agent_id) from None
+        stored = await self._store.read(call.agent_id, after=after)
+        refuse_outside(stored.summary, call.within)
+        return stored
+
+    async def _session(self, call: Call) -> Session:
+        agent = self._agent(await self.check(call))
+        return await Session.open(self._store, agent, call.agent_id, events=self._events)
+
+    def _agent(self, summary: Summary) -> Agent:
+        assert self._choose_agent is not None, "a server without an agent has no such operation"
+        with asking_the_app():
+            agent = self._choose_agent(summary)
+        if not isinstance(agent, Agent):
+            raise TypeError(f"the function that finds an Agent returned {shortened(repr(agent), 80)}")
+        return agent
+
+    def _by(self, call: Call) -> str:
+        """Who decides: whom the server knows it to be, or who says so."""
+        if self._who is None:
+            return call.body.by or SOMEBODY
+        with asking_the_app():
+            name = self._who(call.connection)
+        if not isinstance(name, str):
+            raise TypeError(f"`who` names a person in words, and not as {shortened(repr(name), 80)}")
+        return name
+
+
+def _labels(metadata: str | None) -> Mapping[str, Label]:
+    if metadata is None:
+        return {}
+    try:
+        return msgspec.json.decode(metadata, type=dict[str, Label])
+    except msgspec.DecodeError as error:
+        raise ConfigurationError(
+            f'metadata is a JSON object of plain values, such as {{"user": "ann"}}: {error}'
+        ) from None

@@ -1,0 +1,36 @@
+"""The stores that tests of the server are run on, and a server to ask."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.server.support import Lab, agent_with
+from whyloop.stores import MemoryStore, SqliteStore, Store
+from whyloop.testing import call
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+    made: Store = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "whyloop.db")
+    async with made:
+        yield made
+
+
+@pytest.fixture
+async def lab() -> AsyncIterator[Lab]:
+    """A server with a session "a", in which a tool call waits for a person."""
+    lab = Lab(MemoryStore(), agent_with(call("pay", {"amount": 7}), "done"))
+    await lab.asked()
+    yield lab
+    await lab.server.close()
+
+
+@pytest.fixture
+def nothing_is_logged(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """What clients get wrong is nothing for the log of the server."""
+    yield
+    assert [each.message for each in caplog.records if each.levelno >= logging.WARNING] == []

@@ -1,0 +1,276 @@
+"""A server to ask, and a client in this process that holds every answer against the document of the API."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any
+from urllib.parse import quote, unquote, urlencode
+
+from jsonschema import Draft202012Validator
+from starlette.types import ASGIApp, Message
+
+from tests.broadcasting.watching import settled
+from tests.support import scripted
+from whyloop import Agent, tool
+from whyloop.server import AgentServer
+from whyloop.server.openapi import document
+from whyloop.server.operations import OPERATIONS
+from whyloop.stores import Store
+from whyloop.testing import Reply
+
+DOCUMENT = document(OPERATIONS)
+# What the app around the server may answer, and what nobody plans.
+ANYWHERE = (401, 500)
+Json = dict[str, Any]
+# Every operation, on a session "a" where it is on one, and what it takes.
+EVERY: list[tuple[str, str, Json | None]] = [
+    ("GET", "/sessions", None),
+    ("POST", "/sessions", {}),
+    ("GET", "/sessions/a", None),
+    ("GET", "/sessions/a/messages", None),
+    ("GET", "/sessions/a/trace", None),
+    ("GET", "/sessions/a/events", None),
+    ("POST", "/sessions/a/messages", {"text": "go"}),
+    ("POST", "/sessions/a/stop", {}),
+    ("POST", "/sessions/a/approve", {"call_id": "x"}),
+    ("POST", "/sessions/a/deny", {"call_id": "x"}),
+    ("POST", "/sessions/a/resume", {}),
+]
+
+
+@tool
+async def echo(value: str = "") -> str:
+    """Says it back."""
+    return value
+
+
+@tool(needs_approval=True)
+async def pay(amount: int, password: str = "") -> str:
+    """Pays, if a person agrees."""
+    return f"paid {amount}"
+
+
+def agent_with(*replies: Reply | str | BaseException, **options: Any) -> Agent:
+    return scripted(*replies, tools=[echo, pay], **options)
+
+
+class Answer:
+    """What a server answered."""
+
+    def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        self.status = status
+        self.headers = headers
+        self.body = body
+
+    def __repr__(self) -> str:
+        return f"{self.status} {self.body[:500]!r}"
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def error(self) -> str:
+        """The word for what went wrong."""
+        word: str = self.json["error"]["type"]
+        return word
+
+    @property
+    def message(self) -> str:
+        words: str = self.json["error"]["message"]
+        return words
+
+
+class Client:
+    """Somebody who asks a server, below where it is mounted."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        root: str = "",
+        headers: Mapping[str, str] | None = None,
+        paths: Mapping[str, Any] = DOCUMENT["paths"],
+    ) -> None:
+        self._app = app
+        self._root = root
+        self._headers = dict(headers or {})
+        self._paths = paths
+
+    def scope(self, path: str, query: Mapping[str, object] | str, headers: Mapping[str, str]) -> Json:
+        words = query if isinstance(query, str) else urlencode(query)
+        raw = self._root + path
+        sent = {"host": "testserver", **self._headers, **headers}
+        return {
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "scheme": "http",
+            "server": ("testserver", 80),
+            "client": ("127.0.0.1", 5000),
+            "path": unquote(raw),
+            "raw_path": raw.encode("latin-1"),
+            "root_path": "",
+            "query_string": words.encode("latin-1"),
+            "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in sent.items()],
+            "state": {},
+        }
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        send: object = None,
+        body: bytes | Iterable[bytes] | None = None,
+        query: Mapping[str, object] | str = "",
+        headers: Mapping[str, str] | None = None,
+        until: bytes | None = None,
+    ) -> Answer:
+        """Ask, and check the answer; `until` is what a stream is listened to for."""
+        given = dict(headers or {})
+        if send is not None:
+            body = json.dumps(send).encode()
+        if body is not None and not any(name.lower() == "content-type" for name in given):
+            given["content-type"] = "application/json"
+        pieces = [body] if isinstance(body, bytes) else list(body or ())
+        scope = {**self.scope(path, query, given), "type": "http", "method": method}
+        exchange = _Exchange(pieces, until)
+        async with asyncio.timeout(10):
+            await self._app(scope, exchange.receive, exchange.send)
+        answer = Answer(exchange.status, exchange.headers, bytes(exchange.body))
+        if until is None and (path, answer.status) != ("/openapi.json", 200):
+            check(_described(self._paths, method, path), answer)
+        return answer
+
+    async def get(self, path: str, **options: Any) -> Answer:
+        return await self.call("GET", path, **options)
+
+    async def post(self, path: str, send: object = None, **options: Any) -> Answer:
+        return await self.call("POST", path, send=send, **options)
+
+    async def socket(
+        self, path: str, *, query: str = "", headers: Mapping[str, str] | None = None, hear: int = 1
+    ) -> list[Message]:
+        """What comes over a WebSocket, up to so many messages or its end."""
+        scope = {**self.scope(path, query, headers or {}), "type": "websocket", "subprotocols": []}
+        heard: list[Message] = []
+        gone = asyncio.Event()
+        told = iter([{"type": "websocket.connect"}])
+
+        async def receive() -> Message:
+            for message in told:
+                return message
+            await gone.wait()
+            return {"type": "websocket.disconnect", "code": 1000}
+
+        async def send(message: Message) -> None:
+            heard.append(message)
+            if sum(each["type"] == "websocket.send" for each in heard) >= hear:
+                gone.set()
+
+        async with asyncio.timeout(10):
+            await self._app(scope, receive, send)
+        return heard
+
+
+class _Exchange:
+    """One request and its answer, as they pass between an app and its server."""
+
+    def __init__(self, pieces: list[bytes], until: bytes | None) -> None:
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.body = bytearray()
+        self._pieces = pieces or [b""]
+        self._until = until
+        self._over = asyncio.Event()
+
+    async def receive(self) -> Message:
+        if self._pieces:
+            piece = self._pieces.pop(0)
+            return {"type": "http.request", "body": piece, "more_body": bool(self._pieces)}
+        await self._over.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self.headers = {name.decode(): value.decode("latin-1") for name, value in message["headers"]}
+            return
+        self.body += message["body"]
+        if self._until is not None and self._until in self.body:
+            self._over.set()
+
+
+class Lab:
+    """A server over a store, and somebody who asks it."""
+
+    def __init__(self, store: Store, agent: Any = None, **options: Any) -> None:
+        self.store = store
+        self.server = AgentServer(store, agent, **options)
+        paths = document(self.server._operations)["paths"]
+        self.client = Client(self.server, paths=paths)
+        self.get, self.post = self.client.get, self.client.post
+
+    async def made(self, agent_id: str = "a", **metadata: object) -> str:
+        """A new session; its path."""
+        answer = await self.post("/sessions", {"agent_id": agent_id, "metadata": metadata})
+        assert answer.status == 201, answer
+        return path_of(agent_id)
+
+    async def asked(self, agent_id: str = "a", text: str = "go", **metadata: object) -> str:
+        """A new session in which a question was worked on; its path."""
+        path = await self.made(agent_id, **metadata)
+        answer = await self.post(f"{path}/messages", {"text": text})
+        assert answer.status == 202, answer
+        await self.rest()
+        return path
+
+    async def rest(self) -> None:
+        """Wait until nothing runs, and what was told is kept."""
+        tasks = self.server._api.runs._tasks
+        if tasks:
+            await asyncio.wait(set(tasks), timeout=10)
+        assert not tasks
+        await settled(self.server.events)
+
+
+def path_of(agent_id: str) -> str:
+    return f"/sessions/{quote(agent_id, safe='')}"
+
+
+# The document of the API
+
+
+def check(described: Json | None, answer: Answer) -> None:
+    """The answer is what the document says of an operation, or that there is none."""
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["cache-control"] == "no-store"
+    kind = "Refusal"
+    if described is None:
+        assert answer.status in (404, 405, *ANYWHERE), answer
+    elif answer.status not in ANYWHERE:
+        assert str(answer.status) in described["responses"], answer
+        content = described["responses"][str(answer.status)]["content"]
+        kind = content["application/json"]["schema"]["$ref"].rpartition("/")[2]
+    problems = [error.message[:500] for error in validator(kind).iter_errors(answer.json)]
+    assert not problems, (problems, answer)
+
+
+def _described(paths: Mapping[str, Any], method: str, path: str) -> Json | None:
+    name = "get" if method == "HEAD" else method.lower()
+    for template, operations in paths.items():
+        if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", template), path) and name in operations:
+            found: Json = operations[name]
+            return found
+    return None
+
+
+@cache
+def validator(kind: str) -> Draft202012Validator:
+    """What knows whether data is of one of the document's schemas."""
+    schema = {"$ref": f"#/components/schemas/{kind}", "components": DOCUMENT["components"]}
+    return Draft202012Validator(schema)

@@ -1,0 +1,208 @@
+"""Who may see what, and from which pages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection
+
+from tests.server.support import EVERY, Client, Lab, agent_with
+from whyloop.stores import MemoryStore, Store
+from whyloop.testing import call
+
+ANN, BOB = {"x-user": "ann"}, {"x-user": "bob"}
+
+
+def user(connection: HTTPConnection) -> Mapping[str, str]:
+    return {"user": connection.headers["x-user"]}
+
+
+async def later(connection: HTTPConnection) -> Mapping[str, str]:
+    return user(connection)
+
+
+def nobody(connection: HTTPConnection) -> Mapping[str, str]:
+    raise HTTPException(401, "Say who you are.", {"www-authenticate": 'Bearer realm="agents"'})
+
+
+async def shared(store: Store, scope: Any = user) -> Lab:
+    """A session "a" of Ann, in which a tool call waits, and a session "b" of Bob."""
+    lab = Lab(store, agent_with(call("pay", {"amount": 7}), "done", "again"), scope=scope)
+    assert (await lab.post("/sessions", {"agent_id": "a"}, headers=ANN)).status == 201
+    assert (await lab.post("/sessions", {"agent_id": "b"}, headers=BOB)).status == 201
+    await lab.post("/sessions/a/messages", {"text": "go"}, headers=ANN)
+    await lab.rest()
+    return lab
+
+
+@pytest.mark.parametrize("scope", [user, later])
+async def test_a_client_sees_its_own_sessions_only(store: Store, scope: Any) -> None:
+    lab = await shared(store, scope)
+    for headers, own in ((ANN, "a"), (BOB, "b"), ({"x-user": "eve"}, None)):
+        listed = (await lab.get("/sessions", headers=headers)).json["sessions"]
+        assert [each["agent_id"] for each in listed] == ([own] if own else [])
+        for agent_id in ("a", "b"):
+            answer = await lab.get(f"/sessions/{agent_id}", headers=headers)
+            assert answer.status == (200 if agent_id == own else 404)
+
+
+async def test_a_client_cannot_look_for_sessions_of_others(store: Store) -> None:
+    lab = await shared(store)
+    for metadata, found in (('{"user": "ann"}', []), ('{"user": "bob"}', ["b"]), ('{"user": null}', [])):
+        page = (await lab.get("/sessions", query={"metadata": metadata}, headers=BOB)).json
+        assert [each["agent_id"] for each in page["sessions"]] == found
+        assert page["next"] is None
+
+
+@pytest.mark.parametrize(("method", "path", "sent"), EVERY[2:])
+async def test_a_session_of_others_is_as_if_it_were_not_there(
+    store: Store, method: str, path: str, sent: Any
+) -> None:
+    lab = await shared(store)
+    before = await store.read("a")
+    answer = await lab.client.call(method, path, send=sent, headers=BOB)
+    missing = await lab.client.call(method, path.replace("s/a", "s/c"), send=sent, headers=BOB)
+    assert answer.status == missing.status == 404
+    assert answer.body.replace(b"'a'", b"'c'") == missing.body
+    assert answer.headers == missing.headers
+    assert await store.read("a") == before
+
+
+async def test_a_broken_session_of_others_is_as_if_it_were_not_there(store: Store) -> None:
+    lab = await shared(store)
+    await store.append("a", ["not even JSON"], after=(await store.read("a")).summary.version)
+    for part in ("", "/messages", "/trace"):
+        assert (await lab.get(f"/sessions/a{part}", headers=BOB)).status == 404
+
+
+@pytest.mark.parametrize("agent_id", ["a", "c"])
+async def test_streams_of_others_are_as_if_they_were_not_there(store: Store, agent_id: str) -> None:
+    lab = await shared(store)
+    path = f"/sessions/{agent_id}/events"
+    answer = await lab.get(path, headers={**BOB, "accept": "text/event-stream"})
+    assert (answer.status, answer.error) == (404, "session_not_found")
+    accepted, closed = await lab.client.socket(path, headers=BOB)
+    assert accepted["type"] == "websocket.accept"
+    assert (closed["type"], closed["code"]) == ("websocket.close", 4404)
+    assert closed["reason"] == f"there is no session {agent_id!r} in this store"
+
+
+async def test_who_may_see_a_session_may_hear_of_it(store: Store) -> None:
+    lab = await shared(store)
+    heard = await lab.get(
+        "/sessions/a/events", headers={**ANN, "accept": "text/event-stream"}, until=b'"paused"'
+    )
+    assert (heard.status, heard.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
+    said = await lab.client.socket("/sessions/a/events", headers=ANN)
+    assert [each["type"] for each in said][:2] == ["websocket.accept", "websocket.send"]
+    await lab.server.close()
+
+
+async def test_a_new_session_is_of_who_made_it_whatever_they_say(store: Store) -> None:
+    lab = Lab(store, agent_with(), scope=user)
+    sent = {"agent_id": "a", "metadata": {"user": "bob", "colour": "red"}}
+    made = await lab.post("/sessions", sent, headers=ANN)
+    assert made.json["session"]["metadata"] == {"user": "ann", "colour": "red"}
+    assert (await lab.get("/sessions/a", headers=BOB)).status == 404
+
+
+async def test_of_several_things_all_are_to_be_equal(store: Store) -> None:
+    def scope(connection: HTTPConnection) -> Mapping[str, str | int]:
+        return {"user": connection.headers["x-user"], "tenant": 1}
+
+    await Lab(store, agent_with()).made("theirs", user="ann", tenant=2)
+    await Lab(store, agent_with()).made("text", user="ann", tenant="1")
+    await Lab(store, agent_with()).made("truth", user="ann", tenant=True)
+    await Lab(store, agent_with()).made("nobodys", user="ann")
+    lab = Lab(store, agent_with(), scope=scope)
+    assert (await lab.post("/sessions", {"agent_id": "own"}, headers=ANN)).status == 201
+    listed = (await lab.get("/sessions", headers=ANN)).json["sessions"]
+    assert [each["agent_id"] for each in listed] == ["own"]
+    for agent_id in ("theirs", "text", "truth", "nobodys"):
+        assert (await lab.get(f"/sessions/{agent_id}", headers=ANN)).status == 404
+
+
+@pytest.mark.parametrize(("method", "path", "sent"), EVERY)
+async def test_who_is_not_known_is_asked_who_they_are(method: str, path: str, sent: Any) -> None:
+    store = MemoryStore()
+    await Lab(store, agent_with()).made()
+    lab = Lab(store, agent_with(), scope=nobody)
+    for agent_id in ("a", "b"):
+        answer = await lab.client.call(method, path.replace("s/a", f"s/{agent_id}"), send=sent)
+        assert (answer.status, answer.message) == (401, "Say who you are.")
+        assert answer.headers["www-authenticate"] == 'Bearer realm="agents"'
+    assert len((await store.sessions()).sessions) == 1
+
+
+async def test_who_is_not_known_hears_nothing() -> None:
+    store = MemoryStore()
+    await Lab(store, agent_with("hi")).asked()
+    lab = Lab(store, scope=nobody)
+    answer = await lab.get("/sessions/a/events", headers={"accept": "text/event-stream"})
+    assert answer.status == 401
+    _, closed = await lab.client.socket("/sessions/a/events")
+    assert (closed["code"], closed["reason"]) == (4401, "Say who you are.")
+
+
+# Pages
+
+
+@pytest.mark.parametrize(
+    ("origin", "host", "allowed"),
+    [
+        ("http://testserver", "testserver", True),
+        ("https://testserver", "testserver", True),
+        ("http://TestServer", "testSERVER", True),
+        ("http://localhost:8000", "localhost:8000", True),
+        ("https://app.example.com", "testserver", True),
+        ("http://localhost:8001", "localhost:8000", False),
+        ("http://testserver:8000", "testserver", False),
+        ("https://evil.example", "testserver", False),
+        ("https://app.example.com.evil.example", "testserver", False),
+        ("https://app.example.co", "testserver", False),
+        ("http://testserver.evil.example", "testserver", False),
+        ("http://testserver@evil.example", "testserver", False),
+        ("null", "testserver", False),
+        ("null", "", False),
+        ("", "", False),
+        ("testserver", "testserver", False),
+        ("http://[", "testserver", False),
+        ("\xff\x00" * 500, "testserver", False),
+    ],
+)
+async def test_only_pages_of_known_sites_act(
+    origin: str, host: str, allowed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = MemoryStore()
+    lab = Lab(store, agent_with("hi"), origins=["https://app.example.com"])
+    await lab.asked()
+    headers = {"origin": origin, "host": host}
+    answer = await lab.post("/sessions", headers=headers)
+    assert answer.status == (201 if allowed else 403)
+    heard = await lab.client.socket("/sessions/a/events", headers=headers)
+    assert heard[1]["type"] == ("websocket.send" if allowed else "websocket.close")
+    if not allowed:
+        assert (answer.error, heard[1]["code"]) == ("origin", 4403)
+        assert len((await store.sessions()).sessions) == 1
+    assert not caplog.records
+    await lab.server.close()
+
+
+@pytest.mark.parametrize("origins", [["*"], {"https://evil.example"}])
+async def test_pages_of_other_sites_act_if_they_are_named(origins: Any) -> None:
+    lab = Lab(MemoryStore(), agent_with(), origins=origins)
+    client = Client(lab.server, headers={"origin": "https://evil.example"})
+    assert (await client.post("/sessions", {"agent_id": "a"})).status == 201
+    assert (await client.post("/sessions/a/stop")).status == 200
+    assert (await client.get("/sessions")).status == 200
+
+
+async def test_every_operation_that_does_something_is_refused_to_pages_of_other_sites(lab: Lab) -> None:
+    before = await lab.store.read("a")
+    for method, path, sent in EVERY:
+        answer = await lab.client.call(method, path, send=sent, headers={"origin": "https://evil.example"})
+        assert answer.status == (403 if method == "POST" else 200)
+    assert await lab.store.read("a") == before

@@ -1,0 +1,61 @@
+"""A server comes to its end, and nothing is lost by it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.server.gate import Gate
+from tests.server.support import Json, Lab, agent_with
+from whyloop.server import AgentServer
+from whyloop.stores import Store
+
+
+@pytest.mark.parametrize("way", ["close", "lifespan", "asgi"])
+async def test_what_runs_when_the_server_closes_can_be_resumed(store: Store, way: str) -> None:
+    gate = Gate()
+    lab = Lab(store, gate.agent)
+    path = await lab.made()
+    await lab.post(f"{path}/messages", {"text": "go"})
+    await _ended(lab.server, way)
+    assert not lab.server._api.runs._tasks
+    again = Lab(store, agent_with("back again"))
+    assert (await again.get(path)).json["session"]["runner"] is None
+    told = (await again.get(f"{path}/events")).json["events"]
+    assert told[0]["data"]["status"] == "in_progress"
+    assert (await again.post(f"{path}/resume")).status == 202
+    await again.rest()
+    assert (await again.get(path)).json["last_response"] == "back again"
+    numbers = [each["seq"] for each in (await again.get(f"{path}/events")).json["events"]]
+    assert numbers == sorted(set(numbers))
+
+
+async def test_a_server_that_is_closed_twice_is_closed(store: Store) -> None:
+    lab = Lab(store, agent_with("hi"))
+    await lab.asked()
+    await lab.server.close()
+    await lab.server.close()
+    assert (await lab.get("/sessions/a")).status == 200
+
+
+async def _ended(server: AgentServer, way: str) -> None:
+    if way == "close":
+        await server.close()
+    elif way == "lifespan":
+        async with server.lifespan():
+            pass
+    else:
+        heard: list[Json] = []
+        told = iter([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
+
+        async def receive() -> Json:
+            return next(told)
+
+        async def send(message: object) -> None:
+            assert isinstance(message, dict)
+            heard.append(message)
+
+        await server({"type": "lifespan", "asgi": {"version": "3.0"}}, receive, send)
+        assert [each["type"] for each in heard] == [
+            "lifespan.startup.complete",
+            "lifespan.shutdown.complete",
+        ]

@@ -1,0 +1,168 @@
+"""What goes wrong inside is in the log, and nowhere else."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import fastapi
+import pytest
+from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection
+
+from tests.server.support import EVERY, Answer, Json, Lab, agent_with
+from whyloop.errors import ConfigurationError, StoreUnavailableError
+from whyloop.stores import MemoryStore, SqliteStore, Store, Summary
+from whyloop.testing import call
+from whyloop.values.state import AgentStatus
+from whyloop.values.times import utc_now
+
+ADDRESS = "postgresql://whyloop:hunter2@db.internal:5432/sessions"
+each_operation = pytest.mark.parametrize(("method", "path", "sent"), EVERY)
+
+
+class Down(MemoryStore):
+    """A store that cannot be reached."""
+
+    async def _refuse(self, *_: object, **__: object) -> Any:
+        raise StoreUnavailableError(f"{ADDRESS} cannot be reached: connection refused")
+
+    create = append = read = acquire = ask_to_stop = find = events = last_event = _refuse
+
+
+class Broken(MemoryStore):
+    """A store that fails in a way that nobody planned."""
+
+    async def _refuse(self, *_: object, **__: object) -> Any:
+        raise RuntimeError(f"{ADDRESS} is on fire")
+
+    create = read = find = last_event = _refuse
+
+
+def says_nothing_of_the_inside(answer: Answer) -> bool:
+    inside = (b"hunter2", b"db.internal", b"postgresql", b"Traceback", b"RuntimeError", b"/", b"sqlite")
+    return not any(word in answer.body for word in inside)
+
+
+@each_operation
+async def test_a_store_that_cannot_be_used_is_tried_again_later(
+    method: str, path: str, sent: Json | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    lab = Lab(Down(), agent_with())
+    answer = await lab.client.call(method, path, send=sent)
+    assert (answer.status, answer.error) == (503, "unavailable")
+    assert answer.headers["retry-after"] == "1"
+    assert says_nothing_of_the_inside(answer)
+    [record] = caplog.records
+    assert (record.levelno, ADDRESS in record.message) == (logging.WARNING, True)
+
+
+@each_operation
+async def test_a_failure_that_nobody_planned_is_in_the_log(
+    method: str, path: str, sent: Json | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer = await Lab(Broken(), agent_with()).client.call(method, path, send=sent)
+    assert (answer.status, answer.error) == (500, "internal")
+    assert says_nothing_of_the_inside(answer)
+    [record] = caplog.records
+    assert "is on fire" in caplog.text
+    assert record.exc_info is not None
+
+
+@pytest.mark.parametrize(
+    ("method", "part", "sent"),
+    [(method, path.removeprefix("/sessions/a"), sent) for method, path, sent in EVERY[2:]],
+)
+async def test_a_session_that_cannot_be_read_is_no_bad_request(
+    store: Store, method: str, part: str, sent: Json | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = utc_now()
+    await store.create(Summary("a", AgentStatus.PAUSED, now, now), ['{"secret of the house": 1}'])
+    answer = await Lab(store, agent_with()).client.call(method, f"/sessions/a{part}", send=sent)
+    if part == "/events":  # What was told of it can be read all the same.
+        assert answer.status == 200
+        return
+    assert (answer.status, answer.error) == (500, "internal")
+    assert says_nothing_of_the_inside(answer)
+    assert b"secret of the house" not in answer.body
+    assert len(caplog.records) == 1
+
+
+async def test_a_session_that_cannot_be_read_does_not_hide_the_others(store: Store) -> None:
+    lab = Lab(store, agent_with("hi"))
+    await lab.asked("good")
+    now = utc_now()
+    await store.create(Summary("bad", AgentStatus.PAUSED, now, now), ["not even JSON"])
+    listed = (await lab.get("/sessions")).json["sessions"]
+    assert {each["agent_id"] for each in listed} == {"good", "bad"}
+
+
+async def test_a_damaged_row_is_no_bad_request(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with SqliteStore(tmp_path / "whyloop.db") as store:
+        lab = Lab(store, agent_with("hi"))
+        await lab.asked()
+        with closing(sqlite3.connect(tmp_path / "whyloop.db", isolation_level=None)) as db:
+            db.execute("UPDATE sessions SET metadata = '{broken'")
+        for path in ("/sessions", "/sessions/a"):
+            answer = await lab.get(path)
+            assert (answer.status, answer.error) == (500, "internal")
+            assert says_nothing_of_the_inside(answer)
+    assert len(caplog.records) == 2
+
+
+def failing(error: Exception) -> Any:
+    def fail(_: object) -> Any:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"agent": failing(ConfigurationError("OPENAI_API_KEY is not set"))},
+        {"agent": lambda _: "no agent"},
+        {"scope": failing(ConfigurationError("OPENAI_API_KEY is not set"))},
+        {"scope": lambda _: None},
+        {"scope": failing(KeyError("OPENAI_API_KEY"))},
+    ],
+)
+async def test_what_the_app_gets_wrong_is_not_the_fault_of_the_client(
+    options: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    store = MemoryStore()
+    await Lab(store, agent_with()).made()
+    lab = Lab(store, **{"agent": agent_with(), **options})
+    for path, sent in (("/sessions", {}), ("/sessions/a/messages", {"text": "go"})):
+        answer = await lab.post(path, sent)
+        assert (answer.status, answer.error) == (500, "internal")
+        assert says_nothing_of_the_inside(answer)
+        assert b"OPENAI" not in answer.body
+    assert len(caplog.records) == 2
+    assert len((await store.sessions()).sessions) == 1
+
+
+async def test_an_app_that_asks_for_patience_says_for_how_long() -> None:
+    busy = HTTPException(503, "Come back later.", {"retry-after": "60"})
+    answer = await Lab(MemoryStore(), scope=failing(busy)).get("/sessions")
+    assert (answer.status, answer.message, answer.headers["retry-after"]) == (503, "Come back later.", "60")
+
+
+async def test_what_an_app_refuses_with_data_is_told_in_words() -> None:
+    refused = fastapi.HTTPException(401, {"code": 7})
+    answer = await Lab(MemoryStore(), scope=failing(refused)).get("/sessions")
+    assert (answer.status, answer.message) == (401, "{'code': 7}")
+
+
+async def test_a_person_whom_the_app_cannot_name_is_not_the_fault_of_the_client() -> None:
+    def who(connection: HTTPConnection) -> str:
+        raise ConfigurationError("nobody is configured")
+
+    lab = Lab(MemoryStore(), agent_with(call("pay", {"amount": 7})), who=who)
+    path = await lab.asked()
+    pending = (await lab.get(path)).json["pending_calls"][0]["id"]
+    assert (await lab.post(f"{path}/approve", {"call_id": pending})).status == 500
+    assert len((await lab.get(path)).json["pending_calls"]) == 1

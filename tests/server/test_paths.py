@@ -1,0 +1,157 @@
+"""What a path, a query and a method ask for, and what is said where that is nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.server.support import Lab
+
+pytestmark = pytest.mark.usefixtures("nothing_is_logged")
+
+
+# Queries
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "word"),
+    [
+        ("/sessions", "limit=0", "limit"),
+        ("/sessions", "limit=201", "limit"),
+        ("/sessions", "limit=-1", "limit"),
+        ("/sessions", "limit=", "limit"),
+        ("/sessions", "limit=ten", "limit"),
+        ("/sessions", "limit=1.0", "limit"),
+        ("/sessions", "limit=%2B5", "limit"),
+        ("/sessions", "limit=1_0", "limit"),
+        ("/sessions", "limit=%D9%A3", "limit"),
+        ("/sessions", "limit=null", "limit"),
+        ("/sessions", f"limit={'9' * 5000}", "limit"),
+        ("/sessions", "limit=1&limit=1", "twice"),
+        ("/sessions", "status=completed&status=failed", "twice"),
+        ("/sessions", "status=done", "status"),
+        ("/sessions", "status=", "status"),
+        ("/sessions", "status=null", "status"),
+        ("/sessions", "status=%FF", "status"),
+        ("/sessions", "stop_reason=why", "stop_reason"),
+        ("/sessions", "started_after=yesterday", "started_after"),
+        ("/sessions", "started_after=0", "started_after"),
+        ("/sessions", "started_after=null", "started_after"),
+        ("/sessions", "started_after=2026-01-01T00:00:00", "timezone"),
+        ("/sessions", "started_before=2026-01-01T00:00:00+00:00", "started_before"),
+        ("/sessions", "after=nowhere", "where a page of sessions ended"),
+        ("/sessions", "after=", "where a page of sessions ended"),
+        ("/sessions", "user=ann", "user"),
+        ("/sessions", "=", "unknown field"),
+        ("/sessions/a", "limit=1", "limit"),
+        ("/sessions/a/trace", "x", "x"),
+        ("/sessions/a/events", "limit=0", "limit"),
+        ("/sessions/a/events", "limit=1001", "limit"),
+        ("/sessions/a/events", "after=", "no place"),
+        ("/sessions/a/events", "after=-1", "no place"),
+        ("/sessions/a/events", "after=LATEST", "no place"),
+        ("/sessions/a/events", "after=x:", "no place"),
+        ("/sessions/a/events", "after=1.5", "no place"),
+        ("/sessions/a/events", f"after={'9' * 30}", "no place"),
+        ("/sessions/a/events", "after=%D9%A3", "no place"),
+        ("/sessions/a/events", "after=%FF", "no place"),
+    ],
+)
+async def test_a_query_that_makes_no_sense_is_refused(lab: Lab, path: str, query: str, word: str) -> None:
+    answer = await lab.get(path, query=query)
+    assert (answer.status, answer.error) == (400, "bad_request")
+    assert word in answer.message
+
+
+async def test_a_query_is_refused_where_something_is_done_too(lab: Lab) -> None:
+    answer = await lab.post("/sessions/a/stop", query="force=1")
+    assert answer.status == 400
+    assert (await lab.get("/sessions/a")).json["session"]["status"] == "paused"
+
+
+@pytest.mark.parametrize("place", ["nowhere", "", "-1"])
+async def test_a_stream_from_nowhere_is_refused_before_it_begins(lab: Lab, place: str) -> None:
+    answer = await lab.get(
+        "/sessions/a/events", query={"after": place}, headers={"accept": "text/event-stream"}
+    )
+    assert (answer.status, answer.error) == (400, "bad_request")
+    answer = await lab.get(
+        "/sessions/a/events", headers={"accept": "text/event-stream", "last-event-id": "nowhere"}
+    )
+    assert (answer.status, answer.error) == (400, "bad_request")
+
+
+# Paths and methods
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        "/",
+        "//",
+        "/session",
+        "/Sessions",
+        "/sessions/",
+        "//sessions",
+        "/sessions//",
+        "/sessions//messages",
+        "/sessions/a/",
+        "/sessions/a//messages",
+        "/sessions/a/messages/",
+        "/sessions/a/nothing",
+        "/sessions/a/b",
+        "/openapi.json/",
+        "/openapi",
+        "/%6Fpenapi.json%2F",
+    ],
+)
+async def test_where_there_is_nothing_there_is_nothing(lab: Lab, path: str) -> None:
+    for method in ("GET", "POST", "DELETE", "OPTIONS"):
+        answer = await lab.client.call(method, path)
+        assert (answer.status, answer.error) == (404, "not_found")
+
+
+@pytest.mark.parametrize(
+    "agent_id",
+    ["b", "%", "%zz", "%00", "a%00", "%FF", "%C3", "%ED%A0%80", "%2e%2e", "x" * 501, "x" * 50_000, "\xff"],
+)
+async def test_a_session_that_cannot_be_is_not_there(lab: Lab, agent_id: str) -> None:
+    for part in ("", "/messages", "/trace", "/events"):
+        answer = await lab.get(f"/sessions/{agent_id}{part}")
+        assert (answer.status, answer.error) == (404, "session_not_found")
+    for part, sent in (("stop", {}), ("messages", {"text": "go"}), ("deny", {"call_id": "x"})):
+        answer = await lab.post(f"/sessions/{agent_id}/{part}", sent)
+        assert (answer.status, answer.error) == (404, "session_not_found")
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        ("/sessions", "GET, POST"),
+        ("/sessions/a", "GET"),
+        ("/sessions/nobody", "GET"),
+        ("/sessions/a/messages", "GET, POST"),
+        ("/sessions/a/stop", "POST"),
+        ("/sessions/a/events", "GET"),
+        ("/openapi.json", "GET"),
+    ],
+)
+@pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "QUERY"])
+async def test_what_can_be_done_elsewhere_is_named(lab: Lab, path: str, allowed: str, method: str) -> None:
+    answer = await lab.client.call(method, path)
+    assert answer.status == 405
+    assert answer.headers["allow"] == allowed
+
+
+async def test_only_what_can_be_read_has_a_head(lab: Lab) -> None:
+    assert (await lab.client.call("HEAD", "/sessions/a")).status == 200
+    assert (await lab.client.call("HEAD", "/openapi.json")).status == 200
+    assert (await lab.client.call("HEAD", "/sessions/b")).status == 404
+    assert (await lab.client.call("HEAD", "/sessions/a/stop")).status == 405
+
+
+async def test_the_head_of_a_stream_comes_to_an_end(lab: Lab) -> None:
+    stream = {"accept": "text/event-stream"}
+    answer = await lab.client.call("HEAD", "/sessions/a/events", headers=stream, until=b"nothing")
+    assert (answer.status, answer.body) == (200, b"")
+    assert answer.headers["content-type"].startswith("text/event-stream")

@@ -1,0 +1,237 @@
+"""A request that makes no sense is told so: never a failure of the server, and nothing for its log."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from io import BytesIO
+from typing import Any
+
+import aiohttp
+import pytest
+from yarl import URL
+
+from tests.server.streams_support import serving
+from tests.server.support import Answer, Lab, agent_with, check, path_of
+from whyloop.server.reading import LARGEST_BODY
+from whyloop.stores import MemoryStore
+
+pytestmark = pytest.mark.usefixtures("nothing_is_logged")
+
+
+def nested(depth: int) -> bytes:
+    return b'{"a":' * depth + b"1" + b"}" * depth
+
+
+async def refused(lab: Lab, path: str, body: bytes, **options: Any) -> Answer:
+    """The answer to a body that makes no sense, which changed nothing."""
+    before = await lab.store.read("a")
+    answer = await lab.client.call("POST", path, body=body, **options)
+    assert await lab.store.read("a") == before
+    assert len((await lab.store.sessions()).sessions) == 1
+    return answer
+
+
+# Bodies
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{",
+        b"}",
+        b" ",
+        b"nonsense",
+        b"null",
+        b"[]",
+        b'"text"',
+        b"7",
+        b"{}{}",
+        b"{'text': 'go'}",
+        b'{"text": "go",}',
+        b'{"text": NaN}',
+        b'{"text": "\\ud800"}',
+        b'{"text": "\xed\xa0\x80"}',
+        b'{"text": "\xff"}',
+        b"\xff\xfe{\x00}\x00",
+        b"\xef\xbb\xbf{}",
+        b"\x00",
+        b"[" * 100_000,
+        b'{"a":' * 100_000,
+    ],
+)
+@pytest.mark.parametrize("path", ["/sessions", "/sessions/a/messages", "/sessions/a/approve"])
+async def test_what_is_no_json_object_is_refused(lab: Lab, path: str, body: bytes) -> None:
+    answer = await refused(lab, path, body)
+    assert (answer.status, answer.error) == (400, "bad_request")
+    assert answer.message
+
+
+@pytest.mark.parametrize(
+    ("path", "sent", "where"),
+    [
+        ("/sessions", {"agent_id": 7}, "agent_id"),
+        ("/sessions", {"agent_id": ""}, "agent_id"),
+        ("/sessions", {"agent_id": "x" * 501}, "agent_id"),
+        ("/sessions", {"metadata": None}, "metadata"),
+        ("/sessions", {"metadata": [1]}, "metadata"),
+        ("/sessions", {"id": "b"}, "unknown field `id`"),
+        ("/sessions/a/messages", {}, "text"),
+        ("/sessions/a/messages", {"text": ""}, "text"),
+        ("/sessions/a/messages", {"text": None}, "text"),
+        ("/sessions/a/messages", {"text": ["go"]}, "text"),
+        ("/sessions/a/messages", {"text": "go", "role": "system"}, "role"),
+        ("/sessions/a/stop", {"reason": 7}, "reason"),
+        ("/sessions/a/stop", {"reason": "x" * 10_001}, "reason"),
+        ("/sessions/a/approve", {}, "call_id"),
+        ("/sessions/a/approve", {"call_id": ""}, "call_id"),
+        ("/sessions/a/approve", {"call_id": 7}, "call_id"),
+        ("/sessions/a/approve", {"call_id": "x", "arguments": []}, "arguments"),
+        ("/sessions/a/approve", {"call_id": "x", "by": "x" * 201}, "by"),
+        ("/sessions/a/approve", {"call_id": "x", "reason": "because"}, "reason"),
+        ("/sessions/a/deny", {"call_id": "x", "reason": None}, "reason"),
+        ("/sessions/a/resume", {"grant": 3}, "grant"),
+        ("/sessions/a/resume", {"grant": {"steps": -1}}, "steps"),
+        ("/sessions/a/resume", {"grant": {"steps": 1.5}}, "steps"),
+        ("/sessions/a/resume", {"grant": {"steps": True}}, "steps"),
+        ("/sessions/a/resume", {"grant": {"tokens": 10**11}}, "tokens"),
+        ("/sessions/a/resume", {"grant": {"seconds": 1e300}}, "seconds"),
+        ("/sessions/a/resume", {"grant": {"minutes": 1}}, "minutes"),
+    ],
+)
+async def test_what_is_not_of_the_right_kind_is_refused_by_its_name(
+    lab: Lab, path: str, sent: object, where: str
+) -> None:
+    answer = await refused(lab, path, json.dumps(sent).encode())
+    assert (answer.status, answer.error) == (400, "bad_request")
+    assert where in answer.message
+
+
+@pytest.mark.parametrize("path", ["/sessions", "/sessions/a/approve"])
+@pytest.mark.parametrize("depth", [100, 500, 900, 980, 1000, 5000])
+async def test_what_is_nested_too_deep_to_be_shown_again_is_not_stored(
+    lab: Lab, path: str, depth: int
+) -> None:
+    pending = (await lab.get("/sessions/a")).json["pending_calls"][0]["id"]
+    name = '"metadata"' if path == "/sessions" else f'"call_id":"{pending}","arguments"'
+    answer = await refused(lab, path, b"{%s:%s}" % (name.encode(), nested(depth)))
+    assert (answer.status, answer.error) == (400, "bad_request")
+    assert "levels deep" in answer.message
+
+
+async def test_what_is_nested_deep_is_stored_and_shown(lab: Lab) -> None:
+    body = b'{"agent_id":"deep","metadata":%s}' % nested(90)
+    assert (await lab.client.call("POST", "/sessions", body=body)).status == 201
+    shown = (await lab.get("/sessions/deep")).json["session"]["metadata"]
+    assert json.dumps(shown).count("a") == 90
+    assert (await lab.get("/sessions")).status == 200
+
+
+async def test_a_number_may_be_as_long_as_json_allows(lab: Lab) -> None:
+    for digits in (19, 20, 400, 4000, 5000, 100_000):
+        body = b'{"metadata": {"n": %s}}' % (b"9" * digits)
+        answer = await lab.client.call("POST", "/sessions", body=body)
+        assert answer.status in (201, 400), answer
+    assert (await lab.get("/sessions")).status == 200
+
+
+@pytest.mark.parametrize(
+    "kind", ["", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "application/xml"]
+)
+async def test_what_does_not_say_that_it_is_json_is_refused(lab: Lab, kind: str) -> None:
+    """A form of another site can send anything but this."""
+    answer = await refused(lab, "/sessions/a/stop", b"{}", headers={"content-type": kind})
+    assert (answer.status, answer.error) == (415, "not_json")
+
+
+@pytest.mark.parametrize("kind", ["application/json", "Application/JSON; charset=utf-8"])
+async def test_what_says_that_it_is_json_is_read(lab: Lab, kind: str) -> None:
+    answer = await lab.client.call("POST", "/sessions", body=b"{}", headers={"content-type": kind})
+    assert answer.status == 201
+
+
+async def test_what_is_too_large_is_refused_as_soon_as_it_is(lab: Lab) -> None:
+    read = 0
+
+    def pieces() -> Iterator[bytes]:
+        nonlocal read
+        yield b'{"text": "'
+        while True:
+            read += 100_000
+            yield b"x" * 100_000
+
+    told = pieces()
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": next(told), "more_body": True}
+
+    heard: list[Any] = []
+
+    async def send(message: object) -> None:
+        heard.append(message)
+
+    scope = lab.client.scope("/sessions/a/messages", "", {"content-type": "application/json"})
+    await lab.server({**scope, "type": "http", "method": "POST"}, receive, send)
+    assert heard[0]["status"] == 413
+    assert b"1,000,000 bytes" in heard[1]["body"]
+    assert read <= LARGEST_BODY + 100_000
+
+
+async def test_what_is_as_large_as_it_may_be_is_taken(lab: Lab) -> None:
+    frame = b'{"text": ""}'
+    body = b'{"text": "%s"}' % (b"x" * (LARGEST_BODY - len(frame)))
+    assert (await lab.client.call("POST", "/sessions/a/messages", body=body)).status == 202
+    await lab.rest()
+    too_large = body[:-2] + b'x"}'
+    refusal = await lab.client.call("POST", "/sessions/a/messages", body=too_large)
+    assert (refusal.status, refusal.error) == (413, "too_large")
+
+
+# The same over a real connection
+
+
+async def test_odd_requests_arrive_over_http_as_they_do_here(caplog: pytest.LogCaptureFixture) -> None:
+    lab = Lab(MemoryStore(), agent_with())
+    ids = ["a/b", "ü%2F?#", "x" * 500]
+    for agent_id in ids:
+        await lab.made(agent_id)
+    async with serving(lab.server, seconds=5) as server, aiohttp.ClientSession() as http:
+
+        async def asked(method: str, path: str, **options: Any) -> Answer:
+            url = URL(server.address + path, encoded=True)
+            async with http.request(method, url, **options) as response:
+                headers = {name.lower(): value for name, value in response.headers.items()}
+                answer = Answer(response.status, headers, await response.read())
+                if method != "HEAD":
+                    assert answer.headers["content-type"] == "application/json"
+                return answer
+
+        async def chunks() -> AsyncIterator[bytes]:
+            for _ in range(11):
+                yield b"x" * 100_000
+
+        for agent_id in ids:
+            answer = await asked("GET", path_of(agent_id))
+            assert answer.json["session"]["agent_id"] == agent_id
+        head = await asked("HEAD", path_of("a/b"))
+        assert (head.status, head.body) == (200, b"")
+        assert (await asked("GET", "/sessions/%FF%FE")).status == 404
+        assert (await asked("GET", "//sessions")).status == 404
+        assert (await asked("DELETE", "/sessions")).headers["allow"] == "GET, POST"
+        assert (await asked("POST", "/sessions", data=BytesIO(b"x" * 2_000_000))).status == 413
+        assert (await asked("POST", "/sessions", data=chunks())).status == 413
+        assert (await asked("GET", "/sessions?limit=%FF")).status == 400
+        assert await _spoken(server.port, b"GET /sessions/\xc3\xbc HTTP/1.1") in (400, 404)
+        assert await _spoken(server.port, b"GET * HTTP/1.1") == 404
+        check(None, await asked("GET", "/nothing"))
+
+
+async def _spoken(port: int, line: bytes) -> int:
+    """The status that comes back for a line that no client would send."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(line + b"\r\nHost: here\r\nConnection: close\r\n\r\n")
+    said = await reader.readline()
+    writer.close()
+    await writer.wait_closed()
+    return int(said.split()[1])
