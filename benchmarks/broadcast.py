@@ -1,4 +1,4 @@
-"""What it costs to be watched: `make bench-broadcast`.
+"""What it costs to be watched, and what it takes to tell a thousand: `make bench-broadcast`.
 
 Times are taken within one run of this program, in turns, and the best of them are compared with each
 other, since machines are noisy.
@@ -11,17 +11,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
+from pathlib import Path
 
 import msgspec
 
 from benchmarks.loop import report
+from benchmarks.subscribers import ENVELOPES, SUBSCRIBERS, measure
 from benchmarks.work import lookup, make_agent, script
 from whyloop import Agent, ModelRequest, ModelResponse, TextDelta
-from whyloop.broadcasting import AgentEventEnvelopeAdapter, BroadcastConfig, Delivery
+from whyloop.broadcasting import AgentEventEnvelopeAdapter, BroadcastConfig, Delivery, EventLog
 from whyloop.broadcasting.adapter import Envelope
 from whyloop.events import AgentEvent
+from whyloop.stores import MemoryStore, SqliteStore, Store
+from whyloop.stores.records import Told
 from whyloop.testing import ScriptedModel
 from whyloop.wire.envelope import envelope
 
@@ -29,6 +35,7 @@ ROUNDS = 21
 STEPS = 200
 MODEL_SECONDS = 0.005
 SLOW_STEPS = 40
+STANDARD = BroadcastConfig.standard()
 
 
 async def take(batch: Sequence[Envelope]) -> None:
@@ -38,6 +45,14 @@ async def take(batch: Sequence[Envelope]) -> None:
 async def hang(batch: Sequence[Envelope]) -> None:
     """A target that never answers."""
     await asyncio.Event().wait()
+
+
+class DeadStore(MemoryStore):
+    """A store that never answers whoever wants to keep what is told."""
+
+    async def add_events(self, agent_id: str, told: Sequence[Told]) -> int:
+        await asyncio.Event().wait()
+        return 0
 
 
 class SlowModel:
@@ -56,15 +71,28 @@ def slow_agent() -> Agent:
     return Agent(SlowModel(SLOW_STEPS), [lookup], max_steps=SLOW_STEPS + 1)
 
 
-async def timed(agent: Agent, delivery: Delivery | None, config: BroadcastConfig) -> float:
-    """Seconds of a run, with whoever watches it."""
-    if delivery is not None:
-        agent.subscribe(AgentEventEnvelopeAdapter(delivery, config))
+async def timed(
+    agent: Agent,
+    transport: Delivery | EventLog | None,
+    config: BroadcastConfig = STANDARD,
+    *,
+    to_the_end: bool = False,
+) -> float:
+    """Seconds of a run with whoever watches it, and until all of it has arrived if that is to be counted."""
+    session = agent.new_session()
+    if isinstance(transport, EventLog):
+        await transport.store.add(session)
+    if transport is not None:
+        agent.subscribe(AgentEventEnvelopeAdapter(transport, config))
     started = time.perf_counter()
-    await agent.run("go")
+    await agent.run("go", state=session)
+    if to_the_end and transport is not None:
+        await transport.close()
     seconds = time.perf_counter() - started
-    if delivery is not None:
-        await delivery.close(timeout=0)
+    if transport is not None:
+        await transport.close(timeout=0)
+    if to_the_end and transport is not None and transport.dropped:
+        raise RuntimeError(f"not all of it has arrived: {transport.dropped}")
     return seconds
 
 
@@ -89,42 +117,78 @@ def encoding(events: list[AgentEvent], config: BroadcastConfig) -> tuple[float, 
     return min(times), len(told)
 
 
-async def added(config: BroadcastConfig, count: int) -> float:
+async def added(
+    make: Callable[[], Delivery | EventLog],
+    count: int,
+    config: BroadcastConfig = STANDARD,
+    *,
+    to_the_end: bool = False,
+) -> float:
     """Microseconds that each envelope adds to a run, sent and all."""
     plain, watched = [], []
     for _ in range(ROUNDS):
-        plain.append(await timed(make_agent(STEPS), None, config))
-        watched.append(await timed(make_agent(STEPS), Delivery(take), config))
+        plain.append(await timed(make_agent(STEPS), None))
+        watched.append(await timed(make_agent(STEPS), make(), config, to_the_end=to_the_end))
     return (min(watched) - min(plain)) / count * 1e6
 
 
-async def dead_ratio(*, slow: bool) -> float:
+async def dead_ratio(make: Callable[[], Delivery | EventLog], *, slow: bool = True) -> float:
     """A run whose target never answers, beside the same run without one."""
-    config = BroadcastConfig.standard()
     plain, watched = [], []
     for _ in range(ROUNDS):
-        plain.append(await timed(slow_agent() if slow else make_agent(STEPS), None, config))
-        watched.append(await timed(slow_agent() if slow else make_agent(STEPS), Delivery(hang), config))
+        plain.append(await timed(slow_agent() if slow else make_agent(STEPS), None))
+        watched.append(await timed(slow_agent() if slow else make_agent(STEPS), make()))
     return min(watched) / min(plain)
+
+
+async def logs(count: int) -> bool:
+    """What it costs a run that what is told of it is kept."""
+    met = True
+    with tempfile.TemporaryDirectory() as folder:
+        async with SqliteStore(Path(folder) / "whyloop.db") as sqlite, MemoryStore() as memory:
+            stores: dict[str, Store] = {"memory": memory, "SQLite": sqlite}
+            for name, store in stores.items():
+                make = partial(EventLog, store, capacity=2 * count)
+                cost = await added(make, count)
+                met &= report(
+                    f"an event with an EventLog, {name}", f"{cost:.1f} µs", "at most 20 µs", cost <= 20
+                )
+                cost = await added(make, count, to_the_end=True)
+                report(f"the same until all is kept, {name}", f"{cost:.1f} µs", "", True)
+    ratio = await dead_ratio(lambda: EventLog(DeadStore()))
+    met &= report("a run with a dead store, model of 5 ms", f"{ratio:.3f} x", "at most 1.05 x", ratio <= 1.05)
+    return met
+
+
+async def subscribers() -> bool:
+    """How long it takes until everybody has heard everything."""
+    measured = await measure()
+    label = f"{SUBSCRIBERS:,} subscribers, {ENVELOPES} envelopes each"
+    met = measured.complete == SUBSCRIBERS
+    report(f"{SUBSCRIBERS:,} subscribers, all connected", f"{measured.connected:.1f} s", "", True)
+    met &= report(label, f"{measured.seconds:.1f} s", "at most 10 s", measured.seconds <= 10)
+    return report("those who got all, in order", f"{measured.complete:,}", f"{SUBSCRIBERS:,}", met) and met
 
 
 async def main() -> bool:
     met = True
     logging.getLogger("whyloop").setLevel(logging.ERROR)  # That envelopes are dropped is the point here.
     events = await events_of_a_run()
-    for name, config in (("standard", BroadcastConfig.standard()), ("debug", BroadcastConfig.debug())):
+    for name, config in (("standard", STANDARD), ("debug", BroadcastConfig.debug())):
         took, count = encoding(events, config)
         judged = name == "standard"
         label = f"an envelope as JSON, {name}"
         met &= report(label, f"{took:.1f} µs", "at most 5 µs" if judged else "", took <= 5 or not judged)
-        cost = await added(config, count)
+        cost = await added(lambda: Delivery(take), count, config)
         met &= report(f"an event with a Delivery, {name}", f"{cost:.1f} µs", "at most 20 µs", cost <= 20)
-    ratio = await dead_ratio(slow=True)
+    met &= await logs(encoding(events, STANDARD)[1])
+    ratio = await dead_ratio(lambda: Delivery(hang))
     met &= report(
         "a run with a dead target, model of 5 ms", f"{ratio:.3f} x", "at most 1.05 x", ratio <= 1.05
     )
-    report("a run with a dead target, model of 0 ms", f"{await dead_ratio(slow=False):.3f} x", "", True)
-    return met
+    ratio = await dead_ratio(lambda: Delivery(hang), slow=False)
+    report("a run with a dead target, model of 0 ms", f"{ratio:.3f} x", "", True)
+    return await subscribers() and met
 
 
 if __name__ == "__main__":

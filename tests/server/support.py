@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message
 from tests.broadcasting.watching import settled
 from tests.support import scripted
 from whyloop import Agent, tool
+from whyloop.broadcasting import PusherBroadcaster
 from whyloop.server import AgentServer
 from whyloop.server.openapi import document
 from whyloop.server.operations import OPERATIONS
@@ -230,11 +231,16 @@ class Lab:
 
     async def rest(self) -> None:
         """Wait until nothing runs, and what was told is kept."""
-        tasks = self.server._api.runs._tasks
+        tasks = self.server._api.runs._running
         if tasks:
             await asyncio.wait(set(tasks), timeout=10)
         assert not tasks
         await settled(self.server.events)
+
+
+def reverb(channel: str = "private-agent.{session_id}") -> PusherBroadcaster:
+    """A transport to a server that is never asked."""
+    return PusherBroadcaster("1", "key", "secret", base_url="http://127.0.0.1:9", channel=channel)
 
 
 def path_of(agent_id: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from tests.server.gate import Gate
@@ -13,11 +15,11 @@ from whyloop.stores import Store
 @pytest.mark.parametrize("way", ["close", "lifespan", "asgi"])
 async def test_what_runs_when_the_server_closes_can_be_resumed(store: Store, way: str) -> None:
     gate = Gate()
-    lab = Lab(store, gate.agent)
+    lab = Lab(store, gate.agent, close_seconds=0)
     path = await lab.made()
     await lab.post(f"{path}/messages", {"text": "go"})
     await _ended(lab.server, way)
-    assert not lab.server._api.runs._tasks
+    assert not lab.server._api.runs._running
     again = Lab(store, agent_with("back again"))
     assert (await again.get(path)).json["session"]["runner"] is None
     told = (await again.get(f"{path}/events")).json["events"]
@@ -27,6 +29,25 @@ async def test_what_runs_when_the_server_closes_can_be_resumed(store: Store, way
     assert (await again.get(path)).json["last_response"] == "back again"
     numbers = [each["seq"] for each in (await again.get(f"{path}/events")).json["events"]]
     assert numbers == sorted(set(numbers))
+
+
+async def test_a_step_under_way_is_finished_before_the_server_ends(store: Store) -> None:
+    gate = Gate()
+    lab = Lab(store, gate.agent_with_tool)
+    path = await lab.made()
+    await lab.post(f"{path}/messages", {"text": "go"})
+    await gate.asked.wait()
+    closing = asyncio.create_task(lab.server.close())
+    await asyncio.sleep(0)
+    assert not closing.done()
+    gate.open.set()
+    await closing
+    now = (await Lab(store).get(path)).json
+    assert (now["session"]["status"], now["session"]["step_count"]) == ("stopped", 1)
+    assert now["pending_calls"] == []
+    trace = (await Lab(store).get(f"{path}/trace")).json
+    assert "The server is shutting down." in trace["explanation"]
+    assert [(run["success"], run["result"]) for run in trace["steps"][0]["tool_calls"]] == [(True, "waited")]
 
 
 async def test_a_server_that_is_closed_twice_is_closed(store: Store) -> None:

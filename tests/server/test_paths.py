@@ -18,7 +18,6 @@ pytestmark = pytest.mark.usefixtures("nothing_is_logged")
         ("/sessions", "limit=0", "limit"),
         ("/sessions", "limit=201", "limit"),
         ("/sessions", "limit=-1", "limit"),
-        ("/sessions", "limit=", "limit"),
         ("/sessions", "limit=ten", "limit"),
         ("/sessions", "limit=1.0", "limit"),
         ("/sessions", "limit=%2B5", "limit"),
@@ -29,7 +28,6 @@ pytestmark = pytest.mark.usefixtures("nothing_is_logged")
         ("/sessions", "limit=1&limit=1", "twice"),
         ("/sessions", "status=completed&status=failed", "twice"),
         ("/sessions", "status=done", "status"),
-        ("/sessions", "status=", "status"),
         ("/sessions", "status=null", "status"),
         ("/sessions", "status=%FF", "status"),
         ("/sessions", "stop_reason=why", "stop_reason"),
@@ -39,14 +37,8 @@ pytestmark = pytest.mark.usefixtures("nothing_is_logged")
         ("/sessions", "started_after=2026-01-01T00:00:00", "timezone"),
         ("/sessions", "started_before=2026-01-01T00:00:00+00:00", "started_before"),
         ("/sessions", "after=nowhere", "where a page of sessions ended"),
-        ("/sessions", "after=", "where a page of sessions ended"),
-        ("/sessions", "user=ann", "user"),
-        ("/sessions", "=", "unknown field"),
-        ("/sessions/a", "limit=1", "limit"),
-        ("/sessions/a/trace", "x", "x"),
         ("/sessions/a/events", "limit=0", "limit"),
         ("/sessions/a/events", "limit=1001", "limit"),
-        ("/sessions/a/events", "after=", "no place"),
         ("/sessions/a/events", "after=-1", "no place"),
         ("/sessions/a/events", "after=LATEST", "no place"),
         ("/sessions/a/events", "after=x:", "no place"),
@@ -62,13 +54,13 @@ async def test_a_query_that_makes_no_sense_is_refused(lab: Lab, path: str, query
     assert word in answer.message
 
 
-async def test_a_query_is_refused_where_something_is_done_too(lab: Lab) -> None:
-    answer = await lab.post("/sessions/a/stop", query="force=1")
-    assert answer.status == 400
-    assert (await lab.get("/sessions/a")).json["session"]["status"] == "paused"
+@pytest.mark.parametrize("query", ["token=x", "=", "status=&limit=&after=&metadata=", "x"])
+async def test_what_a_query_says_to_somebody_else_or_not_at_all_is_passed_over(lab: Lab, query: str) -> None:
+    for path in ("/sessions", "/sessions/a", "/sessions/a/events"):
+        assert (await lab.get(path, query=query)).json == (await lab.get(path)).json
 
 
-@pytest.mark.parametrize("place", ["nowhere", "", "-1"])
+@pytest.mark.parametrize("place", ["nowhere", "-1"])
 async def test_a_stream_from_nowhere_is_refused_before_it_begins(lab: Lab, place: str) -> None:
     answer = await lab.get(
         "/sessions/a/events", query={"after": place}, headers={"accept": "text/event-stream"}

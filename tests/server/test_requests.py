@@ -51,7 +51,6 @@ async def refused(lab: Lab, path: str, body: bytes, **options: Any) -> Answer:
         b"{'text': 'go'}",
         b'{"text": "go",}',
         b'{"text": NaN}',
-        b'{"text": "\\ud800"}',
         b'{"text": "\xed\xa0\x80"}',
         b'{"text": "\xff"}',
         b"\xff\xfe{\x00}\x00",
@@ -76,7 +75,7 @@ async def test_what_is_no_json_object_is_refused(lab: Lab, path: str, body: byte
         ("/sessions", {"agent_id": "x" * 501}, "agent_id"),
         ("/sessions", {"metadata": None}, "metadata"),
         ("/sessions", {"metadata": [1]}, "metadata"),
-        ("/sessions", {"id": "b"}, "unknown field `id`"),
+        ("/sessions", {"id": "b"}, "unknown field id"),
         ("/sessions/a/messages", {}, "text"),
         ("/sessions/a/messages", {"text": ""}, "text"),
         ("/sessions/a/messages", {"text": None}, "text"),
@@ -235,3 +234,23 @@ async def _spoken(port: int, line: bytes) -> int:
     writer.close()
     await writer.wait_closed()
     return int(said.split()[1])
+
+
+async def test_half_a_character_becomes_the_sign_for_one_that_cannot_be_shown(lab: Lab) -> None:
+    sent = b'{"agent_id": "half", "metadata": {"a": "x\\ud83dy", "b": "\\ud83d\\ude00"}}'
+    answer = await lab.client.call(
+        "POST", "/sessions", body=sent, headers={"content-type": "application/json"}
+    )
+    assert answer.json["session"]["metadata"] == {"a": "x\ufffdy", "b": "\U0001f600"}
+    broken = b'{"agent_id": "\\ud83d", "metadata": NaN}'
+    answer = await lab.client.call(
+        "POST", "/sessions", body=broken, headers={"content-type": "application/json"}
+    )
+    assert (answer.status, answer.error) == (400, "bad_request")
+
+
+async def test_a_refusal_says_where_it_is_wrong_and_what_there_is_to_choose_from(lab: Lab) -> None:
+    answer = await lab.get("/sessions", query="status=done")
+    assert answer.message.startswith("status: invalid enum value 'done': choose from pending, in_progress")
+    assert (await lab.get("/sessions", query="limit=0")).message == "limit: expected int >= 1"
+    assert (await lab.post("/sessions/a/deny", {})).message == "this is missing: call_id"

@@ -41,20 +41,21 @@ class _EventStream(Response):
         self._is_idle = True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        if scope["method"] != "HEAD":
+        async def write(told: Sequence[Told]) -> None:
+            self._is_idle = False
+            await _write(send, b"".join([frame(each) for each in told]))
 
-            async def write(told: Sequence[Told]) -> None:
-                self._is_idle = False
-                await _write(send, b"".join([frame(each) for each in told]))
-
-            await _write(send, RETRY)
-            await _first_of(
-                _pump(self._log, self._agent_id, self._seen, write),
-                self._say_so_while_idle(send),
-                _gone(receive, "http.disconnect"),
+        with suppress(OSError):  # There may be nobody left to write to.
+            await send(
+                {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
             )
-        with suppress(OSError):
+            if scope["method"] != "HEAD":
+                await _write(send, RETRY)
+                await _first_of(
+                    _pump(self._log, self._agent_id, self._seen, write),
+                    self._say_so_while_idle(send),
+                    _gone(receive, "http.disconnect"),
+                )
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _say_so_while_idle(self, send: Send) -> None:
@@ -73,10 +74,11 @@ async def web_socket(websocket: WebSocket, log: EventLog, agent_id: str, seen: S
             await websocket.send_text(each.body)
 
     await websocket.accept()
-    # What a client says meanwhile is nothing that anybody waits for.
-    await _first_of(_pump(log, agent_id, seen, write), _gone(websocket.receive, "websocket.disconnect"))
-    with suppress(RuntimeError, WebSocketDisconnect):  # It may be closed already.
-        await websocket.close(1001)
+    with suppress(WebSocketDisconnect):
+        # What a client says meanwhile is nothing that anybody waits for.
+        await _first_of(_pump(log, agent_id, seen, write), _gone(websocket.receive, "websocket.disconnect"))
+        with suppress(RuntimeError):  # It may be closed already.
+            await websocket.close(1001)
 
 
 # A thousand clients get the same event at about the same time.
@@ -115,6 +117,5 @@ async def _first_of(*works: Coroutine[Any, Any, None]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    with suppress(OSError, WebSocketDisconnect):  # There is nobody left to write to.
-        for task in done:
-            task.result()
+    for task in done:
+        task.result()

@@ -1,0 +1,289 @@
+"""What clients hear of a session: what they missed, then what happens, on real connections."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import aiohttp
+import pytest
+from starlette.types import Message
+
+from tests.broadcasting.support import seqs
+from tests.broadcasting.watching import add_session
+from tests.server.streams_clients import LONG_ENOUGH, Event, events_url
+from tests.server.streams_support import Stage, stage
+from whyloop.broadcasting import EventLog
+from whyloop.server import AgentServer, streams
+from whyloop.stores import MemoryStore
+from whyloop.stores.records import Told
+
+A_STEP = ("step", "chunk", "chunk", "end of step")
+A_RUN = ("begin", *A_STEP, *A_STEP, "end")
+KEPT_OF_A_RUN = [1, 2, 5, 6, 9, 10]
+
+
+@pytest.fixture
+async def a() -> AsyncIterator[Stage]:
+    async with stage() as staged:
+        yield staged
+
+
+# From where
+
+
+async def test_events_come_from_the_first_on_and_then_as_they_are_told(a: Stage) -> None:
+    await a.tell(*A_RUN)
+    async with a.to.events(a.url) as client:
+        heard = await client.hears(*KEPT_OF_A_RUN)
+        await a.tell("begin", "chunk", "end")
+        heard += await client.hears(11, 12, 13)
+    assert [each.id for each in heard[:2]] == ["e1:1", "e1:2"]
+    assert client.parser.retry == 1000
+
+
+async def test_a_socket_gets_the_same_an_envelope_in_each_message(a: Stage) -> None:
+    await a.tell(*A_RUN)
+    async with a.to.socket(a.url) as client:
+        await client.hears(*KEPT_OF_A_RUN)
+        await a.tell("begin", "chunk", "end")
+        await client.hears(11, 12, 13)
+
+
+PLACES = [
+    (None, [1, 2, 5, 6, 9, 10, 1, 2]),
+    ("e1:0", [1, 2, 5, 6, 9, 10, 1, 2]),
+    ("e1:3", [5, 6, 9, 10, 1, 2]),
+    ("e1%3A9", [10, 1, 2]),
+    ("e1:99", [1, 2]),
+    ("e2:1", [2]),
+    ("0", [1, 2]),
+    ("1", [2]),
+    ("2", []),
+    ("latest", []),
+]
+
+
+@pytest.mark.parametrize(("place", "expected"), PLACES)
+async def test_a_place_means_the_same_on_every_way(a: Stage, place: str | None, expected: list[int]) -> None:
+    await a.tell(*A_RUN)
+    await a.tell("begin", "end", execution="e2")
+    assert seqs(await a.to.page(a.url, after=place)) == expected
+    async with a.to.events(a.url, after=place) as client, a.to.socket(a.url, after=place) as other:
+        await client.hears(*expected)
+        await other.hears(*expected)
+        await a.tell("begin", execution="e3")
+        await client.hears(1)
+        await other.hears(1)
+
+
+async def test_what_a_browser_heard_last_goes_before_where_its_page_began(a: Stage) -> None:
+    await a.tell(*A_RUN)
+    async with a.to.events(a.url, after="e1:2", last="e1:6") as client:
+        await client.hears(9, 10)
+    async with a.to.events(a.url, after="e1:9", last="") as client:
+        await client.hears(10)
+
+
+async def test_who_missed_some_gets_exactly_those_of_them_that_are_kept(a: Stage) -> None:
+    await a.tell("begin", *A_STEP * 9, "chunk", "chunk", "end")
+    async with a.to.events(a.url, last="e1:17") as client, a.to.socket(a.url, after="e1:17") as other:
+        missed = [18, 21, 22, 25, 26, 29, 30, 33, 34, 37, 40]
+        await client.hears(*missed)
+        await other.hears(*missed)
+        await a.tell("begin")
+        await client.hears(41)
+        await other.hears(41)
+
+
+async def test_who_comes_back_in_the_middle_of_a_step_misses_no_chunk_and_hears_none_twice(a: Stage) -> None:
+    await a.tell("begin", "step")
+    async with a.to.events(a.url) as client:
+        await client.hears(1, 2)
+        await a.tell("chunk", "chunk", "chunk")
+        last = (await client.hears(3, 4))[-1].id
+    await a.left()
+    await a.tell("chunk", "chunk")
+    async with a.to.events(a.url, last=last) as client, a.to.socket(a.url, after=last) as other:
+        await client.hears(5, 6, 7)
+        await other.hears(5, 6, 7)
+        await a.tell("chunk", "end of step")
+        await client.hears(8, 9)
+        await other.hears(8, 9)
+
+
+async def test_two_who_follow_hear_the_same_each_from_their_place(a: Stage) -> None:
+    await a.tell(*A_RUN)
+    async with a.to.events(a.url) as first, a.to.events(a.url, after="latest") as second:
+        await first.hears(*KEPT_OF_A_RUN)
+        await a.tell("begin", "chunk")
+        await first.hears(11, 12)
+        await second.hears(11, 12)
+
+
+# How they are answered
+
+
+async def test_a_stream_is_told_to_nobody_else_and_held_back_by_nobody(a: Stage) -> None:
+    async with a.to.events(a.url) as client:
+        headers = client.response.headers
+    assert headers["content-type"] == "text/event-stream; charset=utf-8"
+    assert headers["cache-control"] == "no-store"
+    assert headers["x-accel-buffering"] == "no"
+    assert headers["x-content-type-options"] == "nosniff"
+    assert "content-length" not in headers
+
+
+async def test_while_nothing_happens_a_comment_says_that_the_line_is_there(
+    a: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "IDLE_SECONDS", 0.001)
+    async with a.to.events(a.url) as client:
+        for _ in range(3):
+            assert await client.next() == Event("", "", comment="still here")
+        await a.tell("begin")
+        while (event := await client.next()) and event.comment:
+            pass
+    assert event
+    assert event.id == "e1:1"
+
+
+REFUSED = [
+    ("nobody", None, 404, "nobody"),
+    ("a", "not-a-place", 400, "not-a-place"),
+    ("a", "e1:", 400, "no place"),
+    ("a", "e1:-1", 400, "no place"),
+    ("a", "9" * 30, 400, "no place"),
+]
+
+
+@pytest.mark.parametrize(("agent_id", "after", "status", "words"), REFUSED)
+async def test_what_makes_no_sense_is_refused_before_anything_is_sent(
+    a: Stage, agent_id: str, after: str | None, status: int, words: str
+) -> None:
+    url = events_url(a.url, agent_id, after)
+    for headers in ({}, {"accept": "text/event-stream"}):
+        async with a.to.http.get(url, headers=headers) as response:
+            assert response.status == status
+            assert words in (await response.json())["error"]["message"]
+    async with a.to.socket(a.url, agent_id, after) as client:
+        code, why = await client.closed()
+    assert code == 4000 + status
+    assert words in why
+    assert not await a.server.do(a.remembered)
+
+
+async def test_a_bad_last_event_id_is_refused(a: Stage) -> None:
+    headers = {"accept": "text/event-stream", "last-event-id": "é?"}
+    async with a.to.http.get(events_url(a.url), headers=headers) as response:
+        assert response.status == 400
+
+
+# How they end
+
+
+async def test_a_session_that_is_deleted_ends_its_streams(a: Stage) -> None:
+    await a.tell("begin", "end")
+    async with a.to.events(a.url) as client, a.to.socket(a.url) as other:
+        await client.hears(1, 2)
+        await other.hears(1, 2)
+        await a.server.do(lambda: a.agents.events.store.delete("a"))
+        assert await client.next() is None
+        assert (await other.closed())[0] == 1001
+    async with a.to.http.get(events_url(a.url), headers={"accept": "text/event-stream"}) as response:
+        assert response.status == 404
+    assert not await a.server.do(a.remembered)
+
+
+async def test_an_end_of_the_log_ends_its_streams(a: Stage) -> None:
+    await a.tell("begin")
+    async with a.to.events(a.url) as client, a.to.socket(a.url) as other:
+        await client.hears(1)
+        await other.hears(1)
+        await a.server.do(a.agents.close)
+        assert await client.next() is None
+        assert (await other.closed())[0] == 1001
+
+
+async def test_who_goes_away_leaves_nothing_behind(a: Stage) -> None:
+    await a.tell(*A_RUN)
+    before = await a.server.do(asyncio.all_tasks)
+    async with a.to.events(a.url) as client, a.to.socket(a.url) as other:
+        await client.hears(*KEPT_OF_A_RUN)
+        await other.hears(*KEPT_OF_A_RUN)
+        assert await a.server.do(a.remembered) == 1
+    await a.left()
+    await a.server.until(lambda: not a.server.uvicorn.server_state.tasks)
+    await a.server.until(lambda: len(asyncio.all_tasks()) <= len(before) + 1)  # The one that looks.
+    assert await a.server.do(a.remembered) == 0
+
+
+async def test_who_is_cut_off_leaves_nothing_behind(a: Stage) -> None:
+    await a.tell(*A_RUN)
+    async with a.to.events(a.url) as client, a.to.socket(a.url) as other:
+        await client.hears(*KEPT_OF_A_RUN)
+        await other.hears(*KEPT_OF_A_RUN)
+        await a.server.cut_connections()
+        await a.left()
+        await a.server.until(lambda: not a.server.uvicorn.server_state.tasks)
+        with pytest.raises(aiohttp.ClientError):
+            await client.next()
+    assert await a.server.do(a.remembered) == 0
+
+
+async def test_what_a_client_says_on_its_socket_is_nothing_to_anybody(a: Stage) -> None:
+    async with a.to.socket(a.url) as client:
+        await client.socket.send_str("hello?")
+        await client.socket.send_bytes(b"\x00" * 100_000)
+        await a.tell("begin")
+        await client.hears(1)
+
+
+# What servers make of it
+
+
+@pytest.mark.parametrize("kind", ["http", "websocket"])
+async def test_a_server_that_refuses_to_write_to_nobody_ends_the_stream(kind: str) -> None:
+    refused: list[Message] = []
+
+    async def send(message: Message) -> None:
+        if b"id: " in message.get("body", b"") or message.get("text"):
+            refused.append(message)
+            raise BrokenPipeError("nobody is there")
+
+    await asked(kind, send)
+    assert len(refused) == 1
+
+
+@pytest.mark.parametrize("kind", ["http", "websocket"])
+async def test_what_goes_wrong_inside_is_told_to_the_server(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def follow(*_: object) -> AsyncIterator[list[Told]]:
+        yield [Told("e1", 1, str(1 / 0))]
+
+    async def send(message: Message) -> None:
+        """Takes everything."""
+
+    monkeypatch.setattr(EventLog, "follow", follow)
+    with pytest.raises(ZeroDivisionError):
+        await asked(kind, send)
+
+
+async def asked(kind: str, send: Callable[[Message], Awaitable[None]]) -> None:
+    """Ask a server for a stream, by hand, and do not go away."""
+    store = MemoryStore()
+    await add_session(store)
+    await store.add_events("a", [Told("e1", 1, "{}")])
+    come = iter([{"type": "websocket.connect"}])
+
+    async def receive() -> Message:
+        for message in come:
+            return message
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    headers = [(b"accept", b"text/event-stream")]
+    scope = {"type": kind, "method": "GET", "path": "/sessions/a/events", "query_string": b""}
+    async with asyncio.timeout(LONG_ENOUGH):
+        await AgentServer(store)({**scope, "headers": headers, "subprotocols": []}, receive, send)

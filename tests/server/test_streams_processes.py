@@ -1,0 +1,123 @@
+"""Streams beyond one server: after a restart, beside the one that runs the agent, and at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tests.server.streams_support import stage
+from tests.support import echo, scripted
+from whyloop import Agent
+from whyloop.stores import SqliteStore
+from whyloop.testing import call
+
+
+@pytest.fixture
+def open_store(tmp_path: Path) -> Callable[[], SqliteStore]:
+    def opened() -> SqliteStore:
+        store = SqliteStore(tmp_path / "whyloop.db")
+        store.poll_seconds = 0.001
+        return store
+
+    return opened
+
+
+def an_agent() -> Agent:
+    return scripted(call("echo", {"value": "one"}, "Let me see."), "It is one.", tools=[echo])
+
+
+async def test_after_a_restart_the_store_has_what_was_missed(open_store: Callable[[], SqliteStore]) -> None:
+    async with stage(open_store()) as a:
+        await a.tell("begin", "step", "chunk", "end of step")
+        async with a.to.events(a.url) as client:
+            last = (await client.hears(1, 2))[-1].id
+        port = a.server.port
+    async with (
+        stage(open_store(), port=port) as a,
+        a.to.events(a.url, last=last) as client,
+        a.to.socket(a.url, after=last) as other,
+    ):
+        await client.hears(4)
+        await other.hears(4)
+        await a.tell("begin", execution="e2")
+        await client.hears(1)
+        await other.hears(1)
+
+
+async def test_a_session_that_goes_on_after_a_restart_is_one_stream(
+    open_store: Callable[[], SqliteStore],
+) -> None:
+    async with stage(open_store(), an_agent()) as a:
+        await a.ask("go")
+        await a.finished()
+        kept = await a.to.page(a.url)
+    async with stage(open_store(), scripted("And two.")) as a, a.to.events(a.url) as client:
+        await a.ask("more?")
+        assert await client.run() == kept
+        assert (await client.run())[-1]["data"]["last_response"] == "And two."
+
+
+async def test_a_server_that_runs_nothing_tells_what_another_one_runs(
+    open_store: Callable[[], SqliteStore],
+) -> None:
+    async with stage(open_store(), an_agent()) as a, stage(open_store()) as b:
+        async with b.to.events(b.url) as client, b.to.socket(b.url) as other:
+            await a.ask("go")
+            heard = await client.run()
+            assert await other.run() == heard
+        assert heard == await a.to.page(a.url)
+        async with b.to.http.post(f"{b.url}/sessions/a/messages", json={"text": "go"}) as response:
+            assert response.status == 405
+
+
+async def test_what_two_servers_tell_of_one_session_comes_in_one_order_to_the_clients_of_both(
+    open_store: Callable[[], SqliteStore],
+) -> None:
+    async with (
+        stage(open_store()) as a,
+        stage(open_store()) as b,
+        a.to.events(a.url) as near,
+        b.to.events(b.url) as far,
+    ):
+        for number in range(1, 11):
+            await a.tell("step", execution="of-a")
+            await b.tell("step", execution="of-b")
+            for client in (near, far):
+                heard = await client.hears(number, number)
+                assert [each.id for each in heard] == [f"of-a:{number}", f"of-b:{number}"]
+
+
+# The end
+
+
+async def test_uvicorn_waits_for_open_streams_no_longer_than_it_is_told_to(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with stage(seconds=0) as a:
+        await a.tell("begin")
+        async with a.to.events(a.url) as client, a.to.socket(a.url) as other:
+            await client.hears(1)
+            await other.hears(1)
+            await a.server.stop()
+            assert (await other.closed())[0] == 1012
+            with pytest.raises(aiohttp.ClientPayloadError):
+                await client.next()
+    assert "timeout graceful shutdown exceeded" in caplog.text
+
+
+async def test_a_server_that_is_closed_first_ends_its_streams_in_good_order(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with stage(seconds=60, close_first=True) as a:
+        await a.tell("begin")
+        async with a.to.events(a.url) as client, a.to.socket(a.url) as other:
+            await client.hears(1)
+            await other.hears(1)
+            await a.server.stop()
+            assert await client.next() is None
+            assert (await other.closed())[0] in (1001, 1012)
+    assert caplog.text == ""
+    assert a.remembered() == 0
