@@ -65,15 +65,10 @@ class Channel:
         self.has_ended, self.why_ended = True, why
         self.tell()
 
-    async def has_changed(self, count: int, seconds: float | None) -> bool:
-        """Wait until there is more than so many, or nothing more to come; False if it takes too long."""
+    async def changed(self, count: int) -> None:
+        """Wait until there is more than so many, or nothing more to come."""
         while self._count == count and not self.has_ended:
-            try:
-                async with asyncio.timeout(seconds):
-                    await self._changed.wait()
-            except TimeoutError:
-                return False
-        return True
+            await self._changed.wait()
 
     def is_over(self, count: int) -> bool:
         """Whether there is nothing after so many, and will not be."""

@@ -93,13 +93,12 @@ class EventLog:
         return await self.store.events(agent_id, after=seen.position, limit=limit)
 
     async def follow(
-        self, agent_id: str, after: str | Seen | None = None, *, idle_seconds: float | None = None
+        self, agent_id: str, after: str | Seen | None = None
     ) -> AsyncGenerator[Sequence[Told], None]:
         """What was kept after a place, or from the first on, and then what is told, as it comes.
 
         It comes in order, and whatever is missing in between were chunks. It ends when the log is closed,
-        and with a `SessionNotFoundError` when the session is deleted. When nothing was told for
-        `idle_seconds`, an empty batch says so.
+        and with a `SessionNotFoundError` when the session is deleted.
         """
         seen = after if isinstance(after, Seen) else await self.seen(agent_id, after)
         channel = await self._channel(agent_id)
@@ -119,8 +118,7 @@ class EventLog:
                     if told:
                         yield told
                         seen = _seen(told[-1])
-                    while not await channel.has_changed(count, idle_seconds):
-                        yield ()
+                    await channel.changed(count)
                     if channel.is_over(count):
                         if channel.why_ended is not None:
                             raise channel.why_ended

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 HOST, PORT = "127.0.0.1", 8000
 THIS_MACHINE = ("localhost", "127.0.0.1", "[::1]")
-# Streams are open for ever; whoever follows one connects again.
-SECONDS_TO_END = 1
+EVERYWHERE = ("0.0.0.0", "::")
+SECONDS_TO_END = 5  # For whoever is still being answered.
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -58,8 +58,17 @@ async def _serve(store: Store, args: argparse.Namespace) -> int:
         raise ConfigurationError(f'pip install "whyloop[server]" ({error})') from None
 
     agent = _agent(args)
-    app = TrustedHostMiddleware(AgentServer(store, agent), allowed_hosts=_hosts(args.host))
+    sessions = AgentServer(store, agent)
+    app = TrustedHostMiddleware(sessions, allowed_hosts=_hosts(args.host))
     config = Config(app, log_level="warning", timeout_graceful_shutdown=SECONDS_TO_END)
+
+    class EndingStreams(Server):
+        """Streams are open for ever, and the server would wait for them before it tells the app to end."""
+
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            await sessions.close()
+            await super().shutdown(sockets)
+
     family = socket.AF_INET6 if ":" in args.host else socket.AF_INET
     try:
         listening = socket.create_server((args.host, args.port), family=family, backlog=config.backlog)
@@ -73,7 +82,9 @@ async def _serve(store: Store, args: argparse.Namespace) -> int:
     complain(f"http://{f'[{host}]' if ':' in host else host}:{port}/sessions  (the API: /openapi.json)")
     if agent is None:
         complain("It shows sessions and runs none: name an --agent or a --model for that.")
-    await Server(config).serve([listening])
+    if args.host in EVERYWHERE:
+        complain("Whoever can reach this machine can read and run: there is no log-in.")
+    await EndingStreams(config).serve([listening])
     return 0
 
 
@@ -86,6 +97,6 @@ def _agent(args: argparse.Namespace) -> Agent | None:
 
 def _hosts(host: str) -> list[str]:
     """The names by which the server answers: a page of another site cannot pass for one of this machine."""
-    if host in ("0.0.0.0", "::"):
+    if host in EVERYWHERE:
         return ["*"]
     return [*THIS_MACHINE, f"[{host}]" if ":" in host else host]

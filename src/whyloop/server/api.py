@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 from msgspec import Raw, Struct
@@ -14,12 +15,12 @@ from starlette.requests import HTTPConnection
 from whyloop.broadcasting.adapter import AgentEventEnvelopeAdapter
 from whyloop.broadcasting.event_log import EventLog
 from whyloop.broadcasting.places import place_of
-from whyloop.errors import ConfigurationError, SessionNotFoundError
+from whyloop.errors import BroadcastError, ConfigurationError, SessionNotFoundError
 from whyloop.loop.agent import Agent
 from whyloop.server import bodies
 from whyloop.server.access import Label, agree, refuse_outside
 from whyloop.server.operations import EventQuery, ListQuery
-from whyloop.server.problems import asking_the_app
+from whyloop.server.problems import BadRequestError, asking_the_app
 from whyloop.server.runs import Runs
 from whyloop.server.views import messages_view, state_view, summary_view, trace_view
 from whyloop.sessions.session import Session
@@ -32,6 +33,17 @@ from whyloop.wire.journal import state_of
 
 ChooseAgent = Callable[[Summary], Agent]
 Who = Callable[[HTTPConnection], str]
+
+
+@runtime_checkable
+class AuthorizesChannels(Protocol):
+    """A transport with channels to which not everybody may subscribe, such as a `PusherBroadcaster`."""
+
+    def session_of(self, channel_name: str) -> str: ...
+
+    def authorize(
+        self, socket_id: str, channel_name: str, *, user: Mapping[str, Any] | None = None
+    ) -> dict[str, str]: ...
 
 
 class Call(Struct, frozen=True):
@@ -54,6 +66,7 @@ class Api:
         log: EventLog,
         events: AgentEventEnvelopeAdapter,
         who: Who | None,
+        channels: Sequence[AuthorizesChannels] = (),
     ) -> None:
         self.log = log
         self.runs = Runs()
@@ -61,6 +74,7 @@ class Api:
         self._choose_agent = choose_agent
         self._events = events
         self._who = who
+        self._channels = channels
 
     # Reading
 
@@ -85,6 +99,7 @@ class Api:
 
     async def get_messages(self, call: Call) -> bodies.History:
         # Asked first: what is told while the history is read is heard after it, and not missed.
+        await self.check(call)
         after = await self.log.latest(call.agent_id)
         _, state = await self._read(call)
         return bodies.History(messages_view(state), after)
@@ -99,11 +114,11 @@ class Api:
         seen = await self.log.seen(call.agent_id, query.after)
         told = await self._store.events(call.agent_id, after=seen.position, limit=query.limit + 1)
         page = told[: query.limit]
-        # Never as it was asked for: "latest", or a number alone, is another place when the next one asks.
-        last = page[-1] if page else Told(seen.execution_id, seen.seq, "")
+        # Never as it was asked for: "latest", or a number that nothing has, is another place a moment later.
+        last = page[-1] if page else await self._event(call.agent_id, seen.position)
         return bodies.EventPage(
             [Raw(each.body.encode()) for each in page],
-            place_of(last) if last.execution_id else None,
+            None if last is None else place_of(last),
             len(told) > query.limit,
         )
 
@@ -120,13 +135,17 @@ class Api:
 
     async def send_message(self, call: Call) -> bodies.SessionState:
         session = await self._session(call)
-        await self.runs.start(lambda on_event: session.send(call.body.text, on_event=on_event))
+        await self.runs.start(
+            lambda on_event: session.send(call.body.text, on_event=on_event), session.stop_here
+        )
         return await self.get_session(call)
 
     async def resume(self, call: Call) -> bodies.SessionState:
         session = await self._session(call)
         grant = call.body.grant and Budget(**msgspec.structs.asdict(call.body.grant))
-        await self.runs.start(lambda on_event: session.resume(grant=grant, on_event=on_event))
+        await self.runs.start(
+            lambda on_event: session.resume(grant=grant, on_event=on_event), session.stop_here
+        )
         return await self.get_session(call)
 
     # Deciding
@@ -150,6 +169,19 @@ class Api:
         await self._store.deny(call.agent_id, body.call_id, body.reason, by=self._by(call))
         return await self.get_session(call)
 
+    async def authorize_channel(self, call: Call) -> bodies.Authorization:
+        body: bodies.Subscription = call.body
+        user = {"user_id": self._known(call, self._who)} if self._who else None
+        for channels in self._channels:
+            # Who may not see a session is told no more than who asks for a channel that is none.
+            with suppress(BroadcastError, SessionNotFoundError):
+                agent_id = channels.session_of(body.channel_name)
+                await self.check(msgspec.structs.replace(call, agent_id=agent_id))
+                return bodies.Authorization(
+                    **channels.authorize(body.socket_id, body.channel_name, user=user)
+                )
+        raise BadRequestError("this is no channel that you may subscribe to", 403, "not_authorized")
+
     # Their parts
 
     async def check(self, call: Call) -> Summary:
@@ -169,6 +201,11 @@ class Api:
         refuse_outside(stored.summary, call.within)
         return stored
 
+    async def _event(self, agent_id: str, position: int) -> Told | None:
+        """What was kept at a position; None before the first."""
+        found = await self._store.events(agent_id, after=position - 1, limit=1) if position else ()
+        return found[0] if found else None
+
     async def _session(self, call: Call) -> Session:
         agent = self._agent(await self.check(call))
         return await Session.open(self._store, agent, call.agent_id, events=self._events)
@@ -183,10 +220,11 @@ class Api:
 
     def _by(self, call: Call) -> str:
         """Who decides: whom the server knows it to be, or who says so."""
-        if self._who is None:
-            return call.body.by or SOMEBODY
+        return self._known(call, self._who) if self._who else call.body.by or SOMEBODY
+
+    def _known(self, call: Call, who: Who) -> str:
         with asking_the_app():
-            name = self._who(call.connection)
+            name = who(call.connection)
         if not isinstance(name, str):
             raise TypeError(f"`who` names a person in words, and not as {shortened(repr(name), 80)}")
         return name

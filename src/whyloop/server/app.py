@@ -22,7 +22,7 @@ from whyloop.broadcasting.event_log import EventLog
 from whyloop.broadcasting.fan_out import FanOut
 from whyloop.loop.agent import Agent
 from whyloop.server.access import Scope, refuse_origin, scope_of
-from whyloop.server.api import Api, Call, ChooseAgent, Who
+from whyloop.server.api import Api, AuthorizesChannels, Call, ChooseAgent, Who
 from whyloop.server.openapi import document
 from whyloop.server.operations import OPERATIONS, EventQuery, Operation
 from whyloop.server.problems import BadRequestError, answer, refusal, told_of
@@ -43,8 +43,9 @@ class AgentServer:
     about it, and returns the metadata that all its sessions have, such as `{"user": "ann"}`. It may raise
     Starlette's `HTTPException`. `who` names the person who approves and denies.
 
-    Envelopes are kept in the store; `also` gets each of them too. Pages of other sites are refused unless
-    they are among the `origins`.
+    Envelopes are kept in the store; `also` gets each of them too. For a `PusherBroadcaster` among these the
+    server has the route at which subscribers of its private channels ask for leave, `/broadcasting/auth`.
+    Pages of other sites are refused unless they are among the `origins`.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class AgentServer:
         scope: Scope | None = None,
         who: Who | None = None,
         origins: Collection[str] = (),
+        close_seconds: float = 10.0,
     ) -> None:
         if not isinstance(store, Store):
             raise ConfigurationError(f"a server shows the sessions of a store, not of {store!r:.80}")
@@ -66,12 +68,16 @@ class AgentServer:
             )
         if isinstance(origins, str):
             raise ConfigurationError(f"origins are a list, such as [{origins!r:.80}], and not one text")
+        also = tuple(also)
         log = EventLog(store)
-        transport = FanOut(log, *also)
-        self._api = Api(store, _chooser(agent), log, AgentEventEnvelopeAdapter(transport, config), who)
-        self._operations = tuple(each for each in OPERATIONS if agent is not None or not each.runs)
+        events = AgentEventEnvelopeAdapter(FanOut(log, *also), config)
+        channels = tuple(each for each in also if isinstance(each, AuthorizesChannels))
+        self._api = Api(store, _chooser(agent), log, events, who, channels)
+        there = {None, "agent" if agent is not None else None, "channels" if channels else None}
+        self._operations = tuple(each for each in OPERATIONS if each.needs in there)
         self._scope = scope
         self._origins = origins
+        self._close_seconds = close_seconds
 
     @property
     def events(self) -> EventLog:
@@ -79,8 +85,11 @@ class AgentServer:
         return self._api.log
 
     async def close(self) -> None:
-        """End what runs, which can be resumed, and keep what is still to be kept. The store stays open."""
-        await self._api.runs.close()
+        """End what runs and those who follow, and keep what is still to be kept. The store stays open.
+
+        A run ends after its step, or in the middle of it after `close_seconds`; it can be resumed.
+        """
+        await self._api.runs.close(self._close_seconds)
         await self._api.log.close()
 
     @asynccontextmanager
@@ -125,7 +134,7 @@ class AgentServer:
             connection=request,
             within=await scope_of(request, self._scope),
             query=query_of(request, operation.query),
-            body=await body_of(request, operation.takes),
+            body=await body_of(request, operation.takes, is_form=operation.is_form),
             **found,
         )
         if operation.name == "get_events" and _wants_stream(request):
@@ -143,6 +152,9 @@ class AgentServer:
                 if operation.method == method or (operation.method, method) == ("GET", "HEAD"):
                     return operation, found
                 allowed.append(operation.method)
+        others = [each for each in OPERATIONS if each.needs == "agent" and each not in self._operations]
+        if any(each.method == method and match(each.path, segments) is not None for each in others):
+            raise _not_possible(f"this server runs no agent, so {method}", allowed)
         if allowed:
             raise _not_possible(method, allowed)
         raise BadRequestError("there is nothing here: /openapi.json says what there is", 404, "not_found")
@@ -176,7 +188,7 @@ class AgentServer:
 
 
 def _wants_stream(request: Request) -> bool:
-    return request.method == "GET" and "text/event-stream" in request.headers.get("accept", "")
+    return "text/event-stream" in request.headers.get("accept", "")
 
 
 def _not_possible(method: str, allowed: Iterable[str]) -> HTTPException:

@@ -71,6 +71,13 @@ class Resume(Struct, frozen=True, forbid_unknown_fields=True):
     grant: Grant | None = None
 
 
+class Subscription(Struct, frozen=True):
+    """Somebody who wants to subscribe to a channel; clients may send more than this."""
+
+    socket_id: str
+    channel_name: str
+
+
 # What is answered
 
 
@@ -139,6 +146,13 @@ class Stopped(Struct, frozen=True):
     """Whether there was anything to stop."""
 
     stopped: bool
+
+
+class Authorization(Struct, frozen=True, omit_defaults=True):
+    """What a subscriber shows to the server of the channel."""
+
+    auth: str
+    channel_data: str | None = None
 
 
 class Problem(Struct, frozen=True):

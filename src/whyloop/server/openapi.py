@@ -47,9 +47,13 @@ def _described(operation: Operation) -> dict[str, Any]:
         needed = any(field.required for field in msgspec.structs.fields(operation.takes))
         told["requestBody"] = {
             "required": needed,
-            "content": {_JSON: {"schema": _reference(operation.takes)}},
+            "content": {sent_as: {"schema": _reference(operation.takes)} for sent_as in _ways(operation)},
         }
     return told
+
+
+def _ways(operation: Operation) -> tuple[str, ...]:
+    return ("application/x-www-form-urlencoded", _JSON) if operation.is_form else (_JSON,)
 
 
 def _answer(operation: Operation) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
@@ -37,7 +37,7 @@ Labels = Annotated[
 ]
 
 
-class ListQuery(Struct, frozen=True, forbid_unknown_fields=True):
+class ListQuery(Struct, frozen=True):
     """Which sessions to list."""
 
     status: AgentStatus | None = None
@@ -49,14 +49,14 @@ class ListQuery(Struct, frozen=True, forbid_unknown_fields=True):
     after: Annotated[str, Meta(description="The `next` of the page before.")] | None = None
 
 
-class EventQuery(Struct, frozen=True, forbid_unknown_fields=True):
+class EventQuery(Struct, frozen=True):
     """Which envelopes to send."""
 
     after: Place | None = None
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
 
 
-class NoQuery(Struct, frozen=True, forbid_unknown_fields=True):
+class NoQuery(Struct, frozen=True):
     """Nothing is asked for beside the path."""
 
 
@@ -71,7 +71,8 @@ class Operation(Struct, frozen=True):
     status: int = 200
     takes: type | None = None
     query: type = NoQuery
-    runs: bool = False
+    needs: Literal["agent", "channels"] | None = None
+    is_form: bool = False
 
 
 SESSION = "/sessions/{agent_id}"
@@ -93,7 +94,7 @@ OPERATIONS = (
         bodies.SessionState,
         status=201,
         takes=bodies.NewSession,
-        runs=True,
+        needs="agent",
     ),
     Operation("get_session", "GET", SESSION, "A session as it is now.", bodies.SessionState),
     Operation("get_messages", "GET", f"{SESSION}/messages", "What a chat shows of it.", bodies.History),
@@ -115,7 +116,7 @@ OPERATIONS = (
         bodies.SessionState,
         status=202,
         takes=bodies.NewMessage,
-        runs=True,
+        needs="agent",
     ),
     Operation(
         "stop",
@@ -149,6 +150,16 @@ OPERATIONS = (
         bodies.SessionState,
         status=202,
         takes=bodies.Resume,
-        runs=True,
+        needs="agent",
+    ),
+    Operation(
+        "authorize_channel",
+        "POST",
+        "/broadcasting/auth",
+        "Leave to subscribe to the private channel of a session, as clients of Pusher and Reverb ask for it.",
+        bodies.Authorization,
+        takes=bodies.Subscription,
+        needs="channels",
+        is_form=True,
     ),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import ceil
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -38,6 +39,10 @@ _STATUS: dict[type[Exception], tuple[int, str]] = {
     msgspec.ValidationError: (400, "bad_request"),
     msgspec.DecodeError: (400, "bad_request"),
 }
+# Where an error speaks to programmers in Python.
+_WORDS: dict[type[Exception], str] = {
+    NotResumableError: "There is nothing to resume: what was asked is done. Ask the next question.",
+}
 
 
 class BadRequestError(HTTPException):
@@ -66,6 +71,8 @@ def refusal(error: Exception) -> Response:
         response.headers.update(error.headers or {})
     if status == 503:
         response.headers.setdefault("retry-after", "1")
+    if isinstance(error, SessionRunningError):  # Until then somebody has it, dead or alive.
+        response.headers["retry-after"] = str(ceil(error.seconds))
     return response
 
 
@@ -84,7 +91,7 @@ def told_of(error: Exception) -> tuple[int, Problem]:
         return error.status_code, Problem(getattr(error, "type", "refused"), str(error.detail))
     for kind, (status, word) in _STATUS.items():
         if isinstance(error, kind):
-            return status, Problem(word, str(error))
+            return status, Problem(word, _WORDS.get(kind) or str(error))
     if isinstance(error, StoreUnavailableError):
         _log.warning("the store cannot be used: %s", error)
         return 503, Problem("unavailable", "The store cannot be used at the moment. Try again.")

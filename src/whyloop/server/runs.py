@@ -13,21 +13,24 @@ from whyloop.values.state import AgentState
 
 _log = logging.getLogger("whyloop")
 
+CLOSING = "The server is shutting down."
+
 Run = Callable[[Handler], Coroutine[Any, Any, AgentState]]
+Stop = Callable[[str], object]
 
 
 class Runs:
     """The runs of a server."""
 
     def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[AgentState]] = set()
+        self._running: dict[asyncio.Task[AgentState], Stop] = {}
 
-    async def start(self, run: Run) -> None:
+    async def start(self, run: Run, stop: Stop) -> None:
         """Return as soon as it has begun, and what it works on is stored; raises why it could not begin."""
         begun = asyncio.Event()
         task = asyncio.create_task(run(lambda _: begun.set()))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._running[task] = stop
+        task.add_done_callback(self._running.pop)
         try:
             await _either(task, begun.wait())
         finally:  # Whoever asked may have gone away, and the run goes on.
@@ -36,12 +39,16 @@ class Runs:
         if not begun.is_set():
             task.result()
 
-    async def close(self) -> None:
-        """End what runs; each can be resumed from where it was."""
-        for task in self._tasks:
+    async def close(self, seconds: float) -> None:
+        """End each run after its step, or where it is when the time is up; all of them can be resumed."""
+        for stop in self._running.values():
+            stop(CLOSING)
+        if self._running:
+            await asyncio.wait(self._running, timeout=seconds)
+        for task in self._running:
             task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        if self._running:
+            await asyncio.wait(self._running)
 
 
 def _report(task: asyncio.Task[AgentState]) -> None:

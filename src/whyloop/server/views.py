@@ -6,9 +6,10 @@ from typing import Any
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from whyloop.server.bodies import SessionState, SessionSummary, Trace
-from whyloop.stores.records import Summary
+from whyloop.stores.records import Summary, summary_of
 from whyloop.values.state import AgentState
 from whyloop.wire.document import document
 from whyloop.wire.redact import without_secrets
@@ -34,8 +35,10 @@ def summary_view(summary: Summary) -> SessionSummary:
 
 def state_view(summary: Summary, state: AgentState) -> SessionState:
     outcome = state.last_continuation_outcome
+    # How it is listed is brought up to date when its status changes, and not with every step.
+    latest = replace(summary_of(state), version=summary.version, runner=summary.runner)
     return SessionState(
-        session=summary_view(summary),
+        session=summary_view(latest),
         execution_id=state.execution.id,
         resolved_by=outcome.resolved_by if outcome else None,
         last_response=state.last_response,

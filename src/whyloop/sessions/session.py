@@ -174,8 +174,8 @@ class Session:
         journal: SessionJournal | None = None
         try:
             state = await self.refresh()
-            journal = SessionJournal(self.store, lease, state, self._version, self._stop)
-            async with Heartbeat(self.store, lease, self._stop, journal):
+            journal = SessionJournal(self.store, lease, state, self._version, self.stop_here)
+            async with Heartbeat(self.store, lease, self.stop_here, journal):
                 if self.events is not None:
                     await numbered_on(self.events, self.store, state)
                 listeners = [each for each in (self.events, on_event) if each is not None]
@@ -207,8 +207,9 @@ class Session:
             await self.store.request_stop(self.agent_id, words)
             await self.refresh()
 
-    def _stop(self, words: str) -> None:
-        self.agent.request_stop(words, agent_id=self.agent_id)
+    def stop_here(self, reason: str) -> None:
+        """End what this process runs of the session at its next safe point, without asking the store."""
+        self.agent.request_stop(reason, agent_id=self.agent_id)
 
 
 async def _is_there(store: Store, agent_id: str) -> bool:
