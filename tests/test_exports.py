@@ -34,7 +34,7 @@ Lease MemoryStore Page PostgresStore SessionFilter SqliteStore Store Stored Summ
 BROADCASTING = """
 AgUiStream AgentConsoleLogger AgentEventEnvelopeAdapter BroadcastConfig BroadcastError
 CanBroadcastAgentEvents Delivery EventLog FanOut PusherBroadcaster QueueBroadcaster VercelStream
-envelope_schema
+envelope_schema ui_message_schema
 """
 SERVER = "AgentServer"
 ERRORS = """

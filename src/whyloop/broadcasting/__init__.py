@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from whyloop.errors import BroadcastError as BroadcastError
     from whyloop.wire.ag_ui import AgUiStream as AgUiStream
     from whyloop.wire.broadcast_config import BroadcastConfig as BroadcastConfig
-    from whyloop.wire.envelope_schema import envelope_schema as envelope_schema
+    from whyloop.wire.envelope_schema import (
+        envelope_schema as envelope_schema,
+        ui_message_schema as ui_message_schema,
+    )
     from whyloop.wire.vercel import VercelStream as VercelStream
 
 _HOMES = {
@@ -35,6 +38,7 @@ _HOMES = {
     "PusherBroadcaster": "whyloop.broadcasting.pusher",
     "QueueBroadcaster": "whyloop.broadcasting.queues",
     "envelope_schema": "whyloop.wire.envelope_schema",
+    "ui_message_schema": "whyloop.wire.envelope_schema",
     "VercelStream": "whyloop.wire.vercel",
 }
 
@@ -49,3 +53,7 @@ def __getattr__(name: str) -> Any:
     value = getattr(importlib.import_module(home), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    return __all__
