@@ -1,4 +1,4 @@
-// Follows sessions over a bad line to a server that fails now and then; prints what is shown in the end.
+// Follows sessions over a bad line to a server that fails now and then; prints what is shown.
 import { createInterface } from "node:readline";
 import { pathToFileURL } from "node:url";
 
@@ -13,6 +13,8 @@ function dice(seed) {
   };
 }
 
+const questions = (messages) => messages.filter(({ role }) => role === "user").map(({ content }) => content);
+
 /** What is told and stored, in this order: `{told}` is an envelope, `{stored}` a history from then on. */
 async function follow({ seed, happens }) {
   const roll = dice(seed);
@@ -21,6 +23,9 @@ async function follow({ seed, happens }) {
   let requests = [];
   let timers = [];
   let stored = [];
+  let asked = [];
+  let looks = 0;
+  const unseen = [];
 
   class EventSource {
     readyState = 1;
@@ -79,6 +84,7 @@ async function follow({ seed, happens }) {
     if (next?.stored) stored = next.stored;
     if (next?.told) {
       told.push(next.told);
+      asked = questions(stored);
       for (const opened of lines) opened.coming.push(told.length);
     }
   }
@@ -95,13 +101,21 @@ async function follow({ seed, happens }) {
       line().onerror({});
     },
   ];
+  async function calm() {
+    do await settled();
+    while (line()?.deliver() || answer() || ring());
+  }
   while (happens.length) {
     troubles[roll(troubles.length)]();
     if (roll(2)) await settled();
+    if (roll(40)) continue;
+    await calm();
+    looks += 1;
+    const seen = questions(view.messages);
+    unseen.push(...asked.filter((question) => !seen.includes(question)));
   }
-  do await settled();
-  while (line()?.deliver() || answer() || ring());
-  return view.messages;
+  await calm();
+  return { last: view.messages, unseen, looks };
 }
 
 for await (const text of createInterface({ input: process.stdin })) {

@@ -56,10 +56,12 @@ TOOLS = ["work", "work", "fail", "guarded", "no_such_tool"]
 class Leg(Struct):
     """A run from a query or a resume to its end: what was asked, told, and stored after it.
 
-    `meanwhile` is what was stored on the way, each time with how many envelopes had been told.
+    `begun` is what was stored before the first envelope, `meanwhile` on the way, each time with how many
+    envelopes had been told.
     """
 
     query: str | None
+    begun: list[dict[str, Any]]
     envelopes: list[dict[str, Any]]
     canonical: list[dict[str, Any]]
     state: AgentState
@@ -153,8 +155,9 @@ async def _legs(dice: random.Random, config: BroadcastConfig) -> list[Leg]:
             if dice.random() < 0.5:
                 # As another process does, which knows nothing of what was told before.
                 adapter = AgentEventEnvelopeAdapter(transport, config)
+        begun = canonical_messages(state)
         state = await agent.final_step(state)
-        legs.append(Leg(query, list(told), canonical_messages(state), state, list(recorder.stored)))
+        legs.append(Leg(query, begun, list(told), canonical_messages(state), state, list(recorder.stored)))
         told.clear()
         recorder.stored.clear()
         clock.advance(60)

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { CALL, HOSTILE, WAITING, World, connected, settled } from "./world.mjs";
+import { CALL, HOSTILE, WAITING, World, connected } from "./world.mjs";
 import { answer, chunk, ended, envelope, question, started } from "./world.mjs";
 
 test("the history comes first, then what happens after it", async () => {
@@ -48,13 +48,61 @@ test("an envelope that comes twice changes nothing, and nobody is told", async (
 for (const status of ["completed", "stopped", "failed", "paused"]) {
   test(`the history takes the place of what was heard: ${status}`, async () => {
     const world = await connected([question("Who?")]);
-    world.hear(started(1), chunk(2, "Me"), ended(3, status));
+    world.hear(started(1), chunk(2, "Me"));
     assert.equal(world.requests.length, 2);
+    world.hear(ended(3, status));
+    assert.equal(world.requests.length, 3);
     await world.history([question("Who?"), answer("Me, in full.", "e1", status)]);
     assert.deepEqual(world.words, ["Who?", "Me, in full."]);
     assert.equal(world.sources.length, 1, "the line stays as it is");
   });
 }
+
+test("what somebody else has asked is there when its run has begun", async () => {
+  const world = await connected([question("One?"), answer("First.")]);
+  world.hear(started(1, "e2"));
+  assert.deepEqual(world.words, ["One?", "First.", "Thinking…"]);
+  const asked = { ...question("Two?", 2), metadata: { execution_id: "e2" } };
+  await world.history([question("One?"), answer("First."), asked]);
+  assert.deepEqual(world.words, ["One?", "First.", "Two?", "Thinking…"]);
+  world.hear(chunk(2, "Sec", 0, "e2"));
+  assert.deepEqual(world.words, ["One?", "First.", "Two?", "Sec", ""]);
+  assert.equal(world.requests.length, 2, "a run is asked about when it begins and when it ends");
+});
+
+test("what a run has said before its question came stands after it", async () => {
+  const world = await connected();
+  world.hear(started(1), chunk(2, "Fir"), chunk(3, "st", 1));
+  const asked = { ...question("One?"), metadata: { execution_id: "e1" } };
+  await world.history([asked]);
+  assert.deepEqual(world.words, ["One?", "First", ""]);
+});
+
+test("what the user has asked is there once when its run has begun", async () => {
+  const world = await connected();
+  world.view.add({ content: "One?" });
+  world.hear(started(1), chunk(2, "Fir"));
+  await world.history([question("One?")]);
+  assert.deepEqual(world.words, ["One?", "Fir", ""]);
+  assert.equal(world.view.messages[0].id, "a1:0");
+});
+
+test("a beginning that comes twice is asked about once", async () => {
+  const world = await connected();
+  world.hear(started(1), chunk(2, "a"), started(1));
+  assert.equal(world.requests.length, 2);
+});
+
+test("a history that does not come when a run begins is asked for again", async () => {
+  const world = await connected();
+  world.hear(started(1), chunk(2, "Fir"));
+  await world.lose();
+  world.hear(chunk(3, "st", 1));
+  assert.deepEqual(world.words, ["First", ""]);
+  world.wait();
+  await world.history([question("One?")]);
+  assert.deepEqual(world.words, ["One?", "First", ""]);
+});
 
 test("what happens while the history is on its way is not lost", async () => {
   const world = await connected([question("One?")]);
@@ -100,10 +148,13 @@ test("a history that was asked for before the latest end counts no longer", asyn
   const world = await connected();
   world.hear(started(1), chunk(2, "First"), ended(3), started(1, "e2"), chunk(2, "Second", 0, "e2"));
   world.hear(ended(3, "completed", "e2"));
-  assert.equal(world.requests[1].init.signal.aborted, true);
-  await world.history([answer("First.")], null, 1);
+  assert.deepEqual(
+    world.requests.map(({ init }) => init.signal.aborted),
+    [true, true, true, true, false],
+  );
+  await world.history([answer("First.")], null, 2);
   assert.deepEqual(world.words, ["First", "", "Second", ""]);
-  await world.history([answer("First."), answer("Second.", "e2")], null, 2);
+  await world.history([answer("First."), answer("Second.", "e2")]);
   assert.deepEqual(world.words, ["First.", "Second."]);
 });
 
@@ -124,13 +175,13 @@ test("a history that cannot be loaded is asked for again, and nothing is lost me
   assert.deepEqual(world.errors, ["The history could not be loaded: the server answered 503"]);
   assert.deepEqual(world.words, ["One?", "First", ""]);
   world.view.add({ content: "Two?" });
-  world.hear(started(1, "e2"), chunk(2, "Sec", 0, "e2"));
   world.wait();
+  world.hear(started(1, "e2"), chunk(2, "Sec", 0, "e2"));
   await world.lose();
   world.wait();
   await world.history([question("One?"), answer("First.")]);
   assert.deepEqual(world.words, ["One?", "First.", "Two?", "Sec", ""]);
-  assert.equal(world.requests.length, 4);
+  assert.equal(world.requests.length, 6);
   world.cut(2);
   assert.ok(world.timers.at(-1).wait <= 1000, "what went well again begins anew");
 });
@@ -140,85 +191,9 @@ test("nobody waits any longer for what has been asked for meanwhile", async () =
   world.hear(started(1), ended(2));
   await world.lose();
   world.hear(started(1, "e2"), ended(2, "completed", "e2"));
+  assert.equal(world.requests.length, 5);
   world.wait();
-  assert.equal(world.requests.length, 3);
-});
-
-test("the first history is asked for until it is there, less and less often", async () => {
-  const world = new World();
-  for (let attempt = 0; attempt < 8; attempt += 1) {
-    await world.lose();
-    const longest = Math.min(1000 * 2 ** attempt, 30_000);
-    assert.ok(world.timers[attempt].wait >= longest / 2 && world.timers[attempt].wait <= longest);
-    world.wait();
-  }
-  assert.equal(world.sources.length, 0);
-  await world.history([question("Who?")]);
-  assert.deepEqual(world.words, ["Who?"]);
-  world.sources[0].onopen({});
-  world.cut(2);
-  assert.ok(world.timers.at(-1).wait <= 1000, "a line that was there begins anew");
-});
-
-test("an answer that is no history is asked for again", async () => {
-  const world = new World();
-  for (const odd of [{}, { messages: "none" }, { messages: [null] }, [], null]) {
-    world.requests.at(-1).resolve({ ok: true, json: async () => odd });
-    await settled();
-    world.wait();
-  }
-  assert.equal(world.errors.length, 5);
-  await world.history([question("Who?")]);
-  assert.deepEqual(world.words, ["Who?"]);
-});
-
-test("a line that the browser mends itself is left to it", async () => {
-  const world = await connected();
-  world.hear(started(1), chunk(2, "a"));
-  world.cut(0);
-  assert.deepEqual([world.requests.length, world.timers.length, world.errors.length], [1, 0, 0]);
-  world.hear(ended(5));
-  assert.deepEqual(world.words, ["a…", ""]);
-});
-
-test("a line that is closed is opened anew after a while, beginning with the history", async () => {
-  const world = await connected([question("Who?")], "1");
-  world.hear(started(1), chunk(2, "Half"));
-  world.cut(2);
-  assert.deepEqual(world.errors, ["The connection was closed"]);
-  assert.deepEqual(world.words, ["Who?", "Half", ""], "what there is stays until then");
-  assert.equal(world.requests.length, 1);
-  world.wait();
-  await world.history([question("Who?")], "7");
-  assert.equal(world.sources[1].address, "/agents/sessions/a%201/events?after=7");
-  world.hear(chunk(8, "rest", 6));
-  assert.deepEqual(world.words, ["Who?", "…rest", ""]);
-  world.sources[0].onmessage({ data: JSON.stringify(chunk(9, "!", 7)) });
-  world.sources[0].onerror({});
-  assert.deepEqual(world.words, ["Who?", "…rest", ""], "the old line counts no longer");
-});
-
-test("a line that is closed each time is tried less and less often", async () => {
-  const world = await connected();
-  for (let attempt = 0; attempt < 4; attempt += 1) {
-    world.cut(2);
-    assert.ok(world.timers[attempt].wait >= 500 * 2 ** attempt);
-    world.wait();
-    await world.history([]);
-  }
-  assert.equal(world.sources.length, 5);
-});
-
-test("a line that is closed while the history is on its way is opened once", async () => {
-  const world = await connected();
-  world.hear(started(1), ended(2));
-  world.cut(2);
-  await world.history([answer("First.")], null, 1);
-  assert.equal(world.sources.length, 1);
-  world.wait();
-  await world.history([answer("First.")]);
-  assert.equal(world.sources.length, 2);
-  assert.deepEqual(world.words, ["First."]);
+  assert.equal(world.requests.length, 5);
 });
 
 test("what the user sends is there at once, and is replaced by what is stored", async () => {
@@ -236,43 +211,33 @@ test("what the user sends is there at once, and is replaced by what is stored", 
   assert.equal(world.view.messages[0].id, "a1:0");
 });
 
+test("what could not be sent is taken back, once", async () => {
+  const world = await connected([question("One?")]);
+  const takeBack = world.view.add({ content: "Two?" });
+  world.view.add({ role: "status", content: "Not sent", metadata: { status_type: "error" } });
+  world.view.refresh();
+  await world.history([question("One?")]);
+  takeBack();
+  assert.deepEqual(world.words, ["One?", "Not sent"]);
+  const seen = world.seen.length;
+  takeBack();
+  assert.equal(world.seen.length, seen);
+});
+
+test("what is stored meanwhile is not taken back", async () => {
+  const world = await connected();
+  const takeBack = world.view.add({ content: "Who?" });
+  world.hear(started(1));
+  await world.history([question("Who?")]);
+  takeBack();
+  assert.deepEqual(world.words, ["Who?", "Thinking…"]);
+});
+
 test("what was added while the first history is on its way is not lost", async () => {
   const world = new World();
   world.view.add({ content: "Two?" });
   await world.history([]);
   assert.deepEqual(world.words, ["Two?"]);
-});
-
-test("once it is closed nothing is heard, asked for or shown", async () => {
-  const world = await connected();
-  world.hear(started(1), ended(2));
-  const seen = world.seen.length;
-  world.view.close();
-  assert.equal(world.sources[0].readyState, 2);
-  assert.equal(world.requests[1].init.signal.aborted, true);
-  await world.history([answer("First.")]);
-  world.hear(started(1, "e2"));
-  world.cut(2);
-  await world.view.refresh();
-  world.view.close();
-  assert.deepEqual([world.seen.length, world.requests.length, world.timers.length], [seen, 2, 0]);
-});
-
-test("once it is closed nobody waits to try again", async () => {
-  const world = new World();
-  await world.lose();
-  world.view.close();
-  world.wait();
-  assert.equal(world.requests.length, 1);
-});
-
-test("whoever is told of an error may close it", async () => {
-  let world;
-  const onError = () => world.view.close();
-  world = new World({ onError });
-  await world.lose();
-  world.wait();
-  assert.equal(world.requests.length, 1);
 });
 
 test("hostile content is data", async () => {

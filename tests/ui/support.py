@@ -17,6 +17,7 @@ from jsonschema import Draft202012Validator
 import whyloop
 
 HERE = Path(__file__).parent
+GUIDE = HERE.parent.parent / "docs/chat-ui.md"
 PACKAGE = Path(whyloop.__file__).parent / "ui"
 SCHEMA = Path(whyloop.__file__).parent / "wire/schemas/ui_message.schema.json"
 NODE = shutil.which("node")

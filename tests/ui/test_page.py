@@ -1,224 +1,272 @@
-"""The page in the guide works."""
+"""The page in the guide, in a real browser, against the server in the guide."""
 
 from __future__ import annotations
 
-import json
+import asyncio
 import re
-import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
-from tests.support import broken, echo, scripted
-from tests.ui.support import HERE, NODE, PACKAGE, needs_node
-from whyloop import ErrorPolicy
-from whyloop.broadcasting import AgentEventEnvelopeAdapter
+from tests.real.browser import open_page
+from tests.server.streams_support import Serving, serving
+from tests.support import scripted
+from tests.ui.support import GUIDE
+from whyloop import Agent, ErrorPolicy, tool
+from whyloop.errors import ModelError
 from whyloop.testing import call, calls
-from whyloop.wire.ui import canonical_messages
 
-GUIDE = HERE.parent.parent / "docs/chat-ui.md"
+pytestmark = pytest.mark.slow
 
-
-class Line:
-    """Envelopes on their way to a browser."""
-
-    def __init__(self) -> None:
-        self.envelopes: list[Any] = []
-
-    def broadcast(self, event: Any) -> None:
-        self.envelopes.append(event)
-
-    def broadcast_batch(self, events: Any) -> None:
-        self.envelopes += events
+HOSTILE = "<img src=x onerror='window.hacked = 1'><script>window.hacked = 1</script> \u202egnol \u2028&amp;"
+MARKUP = "document.querySelectorAll('#chat :is(img, script, b, u)').length"
+# What can be read, each with what it is; the words of a section are those beside its calls.
+LOOKS = """() => [...document.querySelectorAll("#chat :is(section,summary,pre,button)")].flatMap((each) => {
+  const texts = [...each.childNodes].filter(({ nodeType }) => nodeType === Node.TEXT_NODE);
+  const words = texts.map(({ data }) => data).join("").trim();
+  return words ? [`${each.tagName.toLowerCase()}.${each.className}: ${words}`] : [];
+})"""
+# Whether the history is there.
+LISTENS = "performance.getEntriesByType('resource').some(({ name }) => name.endsWith('/messages'))"
+SHOWS = f"(expected) => JSON.stringify(({LOOKS})()) === JSON.stringify(expected)"
 
 
-class Page:
-    """The page of the guide, and what happens to it."""
+class Site:
+    """The app of the guide with an agent of the test's own, whose tool `look` waits for a word."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, *replies: Any, **options: Any) -> None:
+        self._looked = asyncio.Event()
+        options.setdefault("error_policy", ErrorPolicy.ignore_tool_errors())
+        self.app = app_of_the_guide(scripted(*replies, tools=[self._look(), pay], **options))
 
-    def shows(self, *script: list[Any]) -> dict[str, Any]:
-        """The screen after everything that happens, and what the page asked for."""
-        told = self._folder / "told.json"
-        told.write_text(json.dumps({"script": script}), encoding="utf-8")
-        parts = [HERE / "page.mjs", GUIDE, PACKAGE / "index.js", self._folder / "script.mjs", told]
-        command = [str(NODE), *map(str, parts)]
-        done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=30, check=False)
-        assert done.returncode == 0, done.stderr
-        seen: dict[str, Any] = json.loads(done.stdout)
-        return seen
+    def go_on(self) -> None:
+        self._looked.set()
 
+    def _look(self) -> Any:
+        @tool
+        async def look(at: str) -> str:
+            """Looks at something."""
+            await self._looked.wait()
+            return HOSTILE
 
-@pytest.fixture
-def page(tmp_path: Path) -> Page:
-    return Page(tmp_path)
+        return look
 
 
-class Run(NamedTuple):
-    """What was told of a run, and what is stored after it."""
-
-    heard: list[list[Any]]
-    history: list[dict[str, Any]]
-
-
-async def two_runs() -> tuple[Run, Run]:
-    line = Line()
-    agent = scripted("first", "second", event_handler=AgentEventEnvelopeAdapter(line))
-    one = await agent.run("one?")
-    told = len(line.envelopes)
-    two = await agent.run("two?", state=one)
-    return (
-        Run([["hear", envelope] for envelope in line.envelopes[:told]], canonical_messages(one)),
-        Run([["hear", envelope] for envelope in line.envelopes[told:]], canonical_messages(two)),
-    )
+@tool(needs_approval=True)
+async def pay(amount: int) -> str:
+    """Pays."""
+    return f"paid {amount}"
 
 
-ANSWERED_ONCE = ["p.: one?", "p.: first"]
-ANSWERED_TWICE = ["p.: one?", "p.: first", "p.: two?", "p.: second"]
+def app_of_the_guide(agent: Agent) -> Any:
+    (block,) = re.findall(r"```python\n([^`]*?AgentServer.*?)```", GUIDE.read_text("utf-8"), re.DOTALL)
+    names: dict[str, Any] = {"agent": agent}
+    exec(compile(block, str(GUIDE), "exec"), names)
+    return names["app"]
 
 
-def words(screen: list[str]) -> list[str]:
-    """A screen without the empty line for a run that was completed."""
-    return [line for line in screen if line != "section.status: "]
+class Window:
+    """Somebody who looks at the page."""
+
+    def __init__(self, page: Any) -> None:
+        self.page = page
+
+    async def ask(self, question: str) -> None:
+        await self.page.fill("input", question)
+        await self.page.click("text=Send")
+
+    async def shows(self, *lines: str) -> None:
+        """Wait until just this can be read."""
+        try:
+            await self.page.wait_for_function(SHOWS, arg=lines)
+        except Exception as error:
+            raise AssertionError(f"{lines} is not what it shows: {await self.lines()}") from error
+
+    async def lines(self) -> list[str]:
+        lines: list[str] = await self.page.evaluate(LOOKS)
+        return lines
+
+    async def says(self, selector: str, words: str) -> None:
+        """Wait until an element says this, be it in a call that is closed."""
+        await self.page.locator(selector, has_text=words).first.wait_for(state="attached")
 
 
-@needs_node
-async def test_the_page_shows_a_run_and_then_the_history(page: Page) -> None:
-    line = Line()
-    agent = scripted(
-        calls(call("echo", {"value": "<i>hi</i>"}), call("broken"), text="I <u>ask</u>."),
-        tools=[echo, broken],
-        max_steps=1,
-        error_policy=ErrorPolicy.retry_tool_errors(),
-        event_handler=AgentEventEnvelopeAdapter(line),
-    )
-    state = await agent.run("Which <b>versions</b>?")
-    heard = [["hear", envelope] for envelope in line.envelopes]
-    begins: list[list[Any]] = [["open"], ["history", 0, []], ["ask", "Which <b>versions</b>?"]]
-    seen = page.shows(*begins, *heard, ["history", 1, canonical_messages(state)])
-    assert seen["requests"] == [
-        ["/sessions/42/messages", "GET", None],
-        ["/sessions/42/messages", "POST", "Which <b>versions</b>?"],
-        ["/sessions/42/messages", "GET", None],
+class Stage:
+    """A window on the site, and the server of it."""
+
+    def __init__(self, server: Serving, site: Site, window: Window) -> None:
+        self.server, self.site, self.window = server, site, window
+
+    async def go_on(self) -> None:
+        await self.server.do(self.site.go_on)
+
+
+@asynccontextmanager
+async def opened(*replies: Any, **options: Any) -> AsyncIterator[Stage]:
+    """A window on a new session with an agent that follows this script."""
+    site = Site(*replies, **options)
+    async with serving(site.app) as server, open_page() as page:
+        stage = Stage(server, site, Window(page))
+        await page.goto(server.address)
+        await page.wait_for_url("**/?session=*")
+        try:
+            yield stage
+        finally:
+            await stage.go_on()
+
+
+@pytest.fixture(autouse=True)
+def chat_html(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page, where the app of the guide looks for it."""
+    (page,) = re.findall(r"```html\n(<!doctype html>.*?)```", GUIDE.read_text("utf-8"), re.DOTALL)
+    (tmp_path / "chat.html").write_text(page, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+
+
+HIDDEN = calls(call("look", {"at": HOSTILE}), call("lo<b>ok"), text="I <u>look</u>.")
+NO_SUCH_TOOL = "there is no tool named 'lo<b>ok'. The tools are: look, pay."
+
+
+def looked(first: str) -> list[str]:
+    """What can be read of the reply `HIDDEN`, of which the first call came to this."""
+    return [
+        "section.user: What <b>is</b> it?",
+        "section.assistant: I <u>look</u>.",
+        f"summary.: look(at: '{HOSTILE[:30]}')",
+        'pre.: {\n  "at": "' + HOSTILE + '"\n}',
+        first,
+        "summary.: lo<b>ok()",
+        "pre.: {}",
+        f"pre.error: {NO_SUCH_TOOL}",
     ]
-    assert seen["address"] == "/sessions/42/events"
-    screens = seen["screens"][1:]
-    assert screens[0] == []
-    question = "p.: Which <b>versions</b>?"
-    assert screens[1] == [question]
-    assert screens[2] == [question, "p.: Thinking…"]
-    assert any("p.status: Running echo" in screen for screen in screens)
-    assert "p.: Agent stopped: steps_limit" in screens[-2]
-    last = screens[-1]
-    assert last[:3] == [question, "p.: I <u>ask</u>.", "summary.: echo(value: '<i>hi</i>')"]
-    assert "pre.: <i>hi</i>" in last
-    assert any(drawn.startswith("pre.error: ") and drawn.endswith("broken") for drawn in last)
-    assert last[-1] == "section.status: Agent stopped: steps_limit"
 
 
-@needs_node
-async def test_of_two_histories_the_one_that_was_asked_for_last_counts(page: Page) -> None:
-    one, two = await two_runs()
-    runs = [["ask", "one?"], *one.heard, ["ask", "two?"], *two.heard]
-    seen = page.shows(*runs, ["history", 1, two.history], ["history", 0, one.history])
-    assert words(seen["screens"][-2]) == ANSWERED_TWICE
-    assert words(seen["screens"][-1]) == ANSWERED_TWICE
+async def test_a_run_is_shown_as_it_happens_and_then_as_it_is_stored() -> None:
+    async with opened(HIDDEN, f"It is {HOSTILE}.") as stage:
+        await stage.window.ask("What <b>is</b> it?")
+        await stage.window.shows(*looked("pre.status: Running look"))
+        await stage.go_on()
+        done = [*looked(f"pre.tool: {HOSTILE}"), f"section.assistant: It is {HOSTILE}.", "button.: Why?"]
+        await stage.window.shows(*done)
+        await stage.window.page.reload()
+        await stage.window.shows(*done)
+        assert await stage.window.page.evaluate(MARKUP) == 0
+        assert await stage.window.page.evaluate("window.hacked") is None
 
 
-@needs_node
-async def test_a_history_that_comes_during_the_next_run_takes_nothing_away(page: Page) -> None:
-    one, two = await two_runs()
-    runs = [["ask", "one?"], *one.heard, ["ask", "two?"], *two.heard[:3]]
-    seen = page.shows(*runs, ["history", 0, one.history], *two.heard[3:], ["history", 1, two.history])
-    after = len(runs)
-    assert words(seen["screens"][after]) == words(seen["screens"][after - 1])
-    assert "p.: two?" in seen["screens"][after]
-    assert words(seen["screens"][-1]) == ANSWERED_TWICE
+async def test_a_call_that_somebody_has_opened_stays_open() -> None:
+    async with opened(call("look", {"at": "it"}), "A star.") as stage:
+        await stage.window.ask("What is it?")
+        result = stage.window.page.locator("details pre").last
+        await stage.window.says("details", "Running look")
+        assert not await result.is_visible()
+        await stage.window.page.click("summary")
+        await result.wait_for()
+        await stage.go_on()
+        await stage.window.says("button", "Why?")
+        assert await result.inner_text() == HOSTILE
+        await stage.window.page.click("summary")
+        assert not await result.is_visible()
 
 
-@needs_node
-async def test_a_line_that_is_there_again_brings_what_was_missed(page: Page) -> None:
-    one, _ = await two_runs()
-    seen = page.shows(
-        ["open"], ["history", 0, []], ["ask", "one?"], *one.heard[:2], ["open"], ["history", 1, one.history]
-    )
-    assert seen["screens"][-2] == ["p.: one?", "p.: Thinking…"]
-    assert words(seen["screens"][-1]) == ANSWERED_ONCE
+async def test_somebody_else_sees_the_question_as_soon_as_it_is_worked_on() -> None:
+    async with opened(call("look", {"at": "it"}), "A star.") as stage:
+        other = Window(await stage.window.page.context.browser.new_page())
+        await other.page.goto(stage.window.page.url)
+        await other.page.wait_for_function(LISTENS)
+        await stage.window.ask("What is it?")
+        running = ["section.user: What is it?", "summary.: look(at: 'it')", 'pre.: {\n  "at": "it"\n}']
+        for window in (stage.window, other):
+            await window.shows(*running, "pre.status: Running look")
+        await stage.go_on()
+        for window in (stage.window, other):
+            await window.shows(
+                *running, f"pre.tool: {HOSTILE}", "section.assistant: A star.", "button.: Why?"
+            )
 
 
-@needs_node
-def test_what_cannot_be_sent_or_loaded_is_shown_and_stays(page: Page) -> None:
-    seen = page.shows(
-        ["open"],
-        ["lose", "GET", 0],
-        ["ask", "one?"],
-        ["refuse", "POST", 0, 503],
-        ["open"],
-        ["history", 1, []],
-    )
-    lost = "p.: The history could not be loaded: fetch failed"
-    refused = "p.: The question could not be sent: the server answered 503"
-    assert seen["screens"][1] == [lost]
-    assert seen["screens"][3] == [lost, "p.: one?", refused]
-    assert sorted(seen["screens"][-1]) == sorted([lost, "p.: one?", refused])
+def paid(first: list[str], second: list[str]) -> list[str]:
+    return [
+        "section.user: Pay!",
+        "summary.: pay(amount: 1)",
+        'pre.: {\n  "amount": 1\n}',
+        *first,
+        "summary.: pay(amount: 2)",
+        'pre.: {\n  "amount": 2\n}',
+        *second,
+    ]
 
 
-@needs_node
-async def test_the_lines_in_the_readme_lose_nothing_either(tmp_path: Path) -> None:
-    one, two = await two_runs()
-    lines, *_ = re.findall(r"```js\n(.*?)```", (PACKAGE / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    told = {"one": one._asdict(), "two": two._asdict()}
-    code = lines.replace('"whyloop-ui"', json.dumps((PACKAGE / "index.js").as_uri())) + (
-        f"const {{ one, two }} = {json.dumps(told)};"
-        "const answers = []; const history = () => new Promise((answer) => answers.push(answer));"
-        "const tick = () => new Promise(setImmediate); const seen = [];"
-        "const see = async () => { await tick(); seen.push(messages.map((message) => message.content)); };"
-        "for (const [, envelope] of [...one.heard, ...two.heard.slice(0, 3)]) heard(envelope);"
-        "await see(); answers[0](one.history); await see();"
-        "for (const [, envelope] of two.heard.slice(3)) heard(envelope);"
-        "answers[1](two.history); await see(); console.log(JSON.stringify(seen));"
-    )
-    (tmp_path / "readme.mjs").write_text(code, encoding="utf-8")
-    command = [str(NODE), str(tmp_path / "readme.mjs")]
-    done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=30, check=False)
-    assert done.returncode == 0, done.stderr
-    before, during, after = json.loads(done.stdout)
-    assert during == before
-    assert after == ["one?", "first", "two?", "second"]
+def waiting(amount: int) -> list[str]:
+    return [f"pre.status: pay(amount={amount}) waits for approval", "button.: approve", "button.: deny"]
 
 
-@needs_node
-@pytest.mark.parametrize(
-    ("page", "lines"),
-    [(PACKAGE / "README.md", r"```js\n(.*?)```"), (GUIDE, r'<script type="module">\n(.*?)</script>')],
-    ids=["the readme", "the guide"],
-)
-async def test_the_lines_that_follow_a_session_follow_it(page: Path, lines: str, tmp_path: Path) -> None:
-    one, _ = await two_runs()
-    code = re.findall(lines, page.read_text(encoding="utf-8"), re.DOTALL)[1]
-    address = json.dumps((PACKAGE / "session.js").as_uri())
-    code = re.sub(r'"(whyloop-ui/session|\./whyloop-ui/session\.js)"', lambda _: address, code)
-    told = json.dumps([envelope for _, envelope in one.heard[:-1]])
-    script = (
-        "const asked = []; const sources = []; const seen = [];"
-        "const show = (messages) => seen.push(messages.map((message) => message.content));"
-        'Object.defineProperty(globalThis, "fetch", { value: async (url) => { asked.push(url);'
-        ' return { ok: true, json: async () => ({ messages: [], after: "7" }) }; } });'
-        "globalThis.EventSource = class { constructor(url) { asked.push(url); sources.push(this); } };"
-        f"{code}"
-        "await new Promise(setImmediate);"
-        'view.add({ content: "one?" });'
-        f"for (const told of {told}) sources[0].onmessage({{ data: JSON.stringify(told) }});"
-        "console.log(JSON.stringify({ asked, last: seen.at(-1) }));"
-    )
-    (tmp_path / "follow.mjs").write_text(script, encoding="utf-8")
-    command = [str(NODE), str(tmp_path / "follow.mjs")]
-    done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=30, check=False)
-    assert done.returncode == 0, done.stderr
-    session = "/agents/sessions/42"
-    assert json.loads(done.stdout) == {
-        "asked": [f"{session}/messages", f"{session}/events?after=7"],
-        "last": ["one?", "first", ""],
-    }
+async def test_people_decide_about_each_call_and_then_it_goes_on() -> None:
+    both = calls(call("pay", {"amount": 1}), call("pay", {"amount": 2}))
+    async with opened(both, "One was paid.") as stage:
+        await stage.window.ask("Pay!")
+        await stage.window.shows(*paid(waiting(1), waiting(2)), "button.: Why?")
+        await stage.window.page.click("text=approve >> nth=0")
+        await stage.window.shows(*paid(["pre.status: Running pay"], waiting(2)), "button.: Why?")
+        await stage.window.page.click("text=deny")
+        done = paid(["pre.tool: paid 1"], ["pre.error: denied by somebody"])
+        await stage.window.shows(*done, "section.assistant: One was paid.", "button.: Why?")
+
+
+async def test_whoever_is_too_late_to_decide_is_told_so() -> None:
+    async with opened(call("pay", {"amount": 1}, id="c1"), "It was paid.") as stage:
+        await stage.window.ask("Pay!")
+        await stage.window.says("button", "approve")
+        url = stage.window.page.url.replace("?session=", "agents/sessions/")
+        await stage.window.page.request.post(f"{url}/deny", data={"call_id": "c1"})
+        await stage.window.page.click("text=approve")
+        await stage.window.says("section.error", "the call 'c1' of pay was denied by somebody")
+        await stage.window.says("pre.error", "denied by somebody")
+        assert await stage.window.page.locator("details button").count() == 0
+
+
+async def test_a_run_is_stopped_and_says_why() -> None:
+    async with opened(call("look", {"at": "it"}), "never said") as stage:
+        await stage.window.ask("What is it?")
+        await stage.window.says("pre", "Running look")
+        async with stage.window.page.expect_response("**/stop"):
+            await stage.window.page.click("text=Stop")
+        await stage.go_on()
+        await stage.window.says("section.status", "Agent stopped: user_requested Why?")
+        await stage.window.page.click("text=Why?")
+        await stage.window.says("pre.trace", "StopRequestedCheck")
+        assert (await stage.window.lines())[-1].startswith("pre.trace: Stopped after 1 step")
+
+
+async def test_a_question_that_is_refused_can_be_asked_again() -> None:
+    async with opened(call("look", {"at": "it"}), "A star.", "Yes.") as stage:
+        await stage.window.ask("What is it?")
+        await stage.window.says("pre", "Running look")
+        await stage.window.ask("Really?")
+        await stage.window.says("section.error", "is being run by")
+        assert await stage.window.page.locator("section.user").all_inner_texts() == ["What is it?"]
+        assert await stage.window.page.input_value("input") == "Really?"
+        await stage.go_on()
+        await stage.window.says("section", "A star.")
+        await stage.window.page.click("text=Send")
+        await stage.window.says("section", "Yes.")
+        asked = await stage.window.page.locator("section.user").all_inner_texts()
+        assert asked == ["What is it?", "Really?"]
+
+
+async def test_a_failure_is_shown_and_explained() -> None:
+    async with opened(ModelError("no <b>model</b>")) as stage:
+        await stage.window.ask("Hello?")
+        await stage.window.says("section.error", "no <b>model</b>")
+        await stage.window.page.click("text=Why?")
+        await stage.window.says("pre.trace", "no <b>model</b>")
+        assert await stage.window.page.evaluate(MARKUP) == 0
+
+
+async def test_what_cannot_be_loaded_is_said() -> None:
+    async with opened() as stage:
+        await stage.window.page.goto(f"{stage.server.address}/?session=of%2Fnobody")
+        await stage.window.says("#problem", "The history could not be loaded: the server answered 404")

@@ -1,4 +1,4 @@
-/** The live view of one session: its history, then what happens in it, and the history again at each end. */
+/** The live view of one session: its history, what happens in it, and the history again at each start and end. */
 
 import type { UiMessage } from "./index.js";
 
@@ -18,7 +18,9 @@ export interface FollowOptions {
   withCredentials?: boolean;
   /** What went wrong; it is tried again by itself, so there is nothing to do but to say so. */
   onError?: (error: Error) => void;
+  /** The one of the platform if none is given. */
   fetch?: typeof globalThis.fetch;
+  /** The browser's if none is given. Node has none, so there it has to be given. */
   EventSource?: new (
     url: string,
     options: { withCredentials: boolean; headers?: Record<string, string> },
@@ -29,8 +31,11 @@ export interface FollowOptions {
 export interface FollowedSession {
   /** What there is to show now. */
   readonly messages: readonly UiMessage[];
-  /** Show at once what the user has sent, or an error of your own. Without a role it is the user's. */
-  add(message: Partial<UiMessage>): void;
+  /**
+   * Show at once what the user has sent, or an error of your own. Without a role it is the user's.
+   * What is returned takes it back, for what could not be sent.
+   */
+  add(message: Partial<UiMessage>): () => void;
   /** Ask for the history again, for what no envelope tells. */
   refresh(): Promise<void>;
   /** Hear nothing more. */
@@ -42,6 +47,8 @@ export interface FollowedSession {
  *
  * `{url}/messages` answers `{"messages": [...], "after": "..."}`, and `{url}/events?after=...` sends the
  * envelopes after that place as server-sent events, in order.
+ *
+ * Throws a TypeError where there is no `fetch` or no `EventSource` and none is given.
  */
 export function followSession(
   url: string,

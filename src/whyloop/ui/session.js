@@ -1,5 +1,6 @@
 /**
- * The live view of one session: its history, then what happens in it, and the history again at each end.
+ * The live view of one session: its history, then what happens in it, and the history again when a run
+ * begins, which brings the question, and when it ends.
  *
  * @typedef {import("./index.d.ts").UiMessage} UiMessage
  * @typedef {import("./index.d.ts").Envelope} Envelope
@@ -8,6 +9,7 @@
 import { reconcile, reduce } from "./index.js";
 
 const ENDINGS = ["completed", "stopped", "failed", "paused"];
+const BEGINNING = "in_progress";
 const CLOSED = 2;
 const FIRST_WAIT = 1_000;
 const LONGEST_WAIT = 30_000;
@@ -20,6 +22,11 @@ export function followSession(url, onMessages, options = {}) {
   const { headers, withCredentials = false, onError = () => {} } = options;
   const { fetch = globalThis.fetch, setTimeout = globalThis.setTimeout } = options;
   const { EventSource = globalThis.EventSource } = options;
+  for (const [name, given] of Object.entries({ fetch, EventSource })) {
+    if (typeof given !== "function") {
+      throw new TypeError(`There is no ${name} here: give one, followSession(url, onMessages, { ${name} })`);
+    }
+  }
   /** @type {readonly UiMessage[]} */
   let messages = [];
   /** @type {Envelope[]} What was heard of runs that have not ended: a history may lack a part of it. */
@@ -55,7 +62,7 @@ export function followSession(url, onMessages, options = {}) {
     }
     if (source) failures = 0;
     else open(after);
-    show(latest);
+    if (!isClosed) show(latest);
   }
 
   /** The history, and after it once more what was heard of runs that are under way. */
@@ -68,7 +75,13 @@ export function followSession(url, onMessages, options = {}) {
 
   function open(after) {
     const place = after === null ? "" : `?after=${encodeURIComponent(after)}`;
-    const opened = new EventSource(`${url}/events${place}`, { withCredentials, headers });
+    let opened;
+    try {
+      opened = new EventSource(`${url}/events${place}`, { withCredentials, headers });
+    } catch (cause) {
+      tryAgain(new Error(`The connection could not be opened: ${cause.message}`, { cause }));
+      return;
+    }
     opened.onopen = () => {
       failures = 0;
     };
@@ -95,14 +108,18 @@ export function followSession(url, onMessages, options = {}) {
       return;
     }
     const latest = folded(messages, envelope);
-    if (envelope?.event === "agent.status" && ENDINGS.includes(envelope.data?.status)) {
+    const isNews = latest !== messages;
+    const status = envelope?.event === "agent.status" ? envelope.data?.status : undefined;
+    if (ENDINGS.includes(status)) {
       // A history that is asked for from now on has all of this run; one that was asked for before may not.
       unfinished = unfinished.filter((told) => told.execution_id !== envelope.execution_id);
       load();
-    } else if (latest !== messages) {
+    } else if (isNews) {
       unfinished.push(envelope);
+      // Somebody else may have asked: no envelope tells the question, and it is stored by now.
+      if (status === BEGINNING) load();
     }
-    if (latest !== messages) show(latest);
+    if (isNews) show(latest);
   }
 
   function tryAgain(error) {
@@ -127,7 +144,11 @@ export function followSession(url, onMessages, options = {}) {
     add(message) {
       added += 1;
       const timestamp = new Date().toISOString();
-      show([...messages, { id: `local:${added}`, role: "user", content: "", timestamp, ...message }]);
+      const own = { id: `local:${added}`, role: "user", content: "", timestamp, ...message };
+      show([...messages, own]);
+      return () => {
+        if (messages.includes(own)) show(messages.filter((each) => each !== own));
+      };
     },
     refresh: load,
     close() {
