@@ -225,13 +225,16 @@ async def test_a_log_that_cannot_be_read_keeps_no_session_from_running(
 
     store = Unreadable()
     log = EventLog(store)
-    only = Process(store, log, "done")
+    only = Process(store, log, call("pay", id="c"), "done")
     with caplog.at_level(logging.WARNING, "whyloop"):
-        state: AgentState = await (await only.session()).send("go")
+        session = await only.session()
+        await session.send("go")
+        await session.approve("c")
+        state: AgentState = await session.resume()
     await log.close(timeout=0.01)
     assert state.status == "completed"
     assert only.seqs == list(range(1, len(only.seqs) + 1))
-    assert f"what was told of session a cannot be read: {error}" in caplog.text
+    assert f"what was told of session 'a' cannot be read: {error}" in caplog.text
 
 
 async def test_a_session_without_events_asks_for_none() -> None:

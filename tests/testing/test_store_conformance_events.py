@@ -216,7 +216,12 @@ class Last(MemoryStore):
         self, agent_id: str, *, execution_id: str | None = None, up_to: int | None = None
     ) -> Told | None:
         found = self.found(await self.events(agent_id, limit=100_000), execution_id, up_to)
+        if execution_id is not None:
+            found = sorted(found, key=self.order)
         return found[-1] if found else None
+
+    def order(self, told: Told) -> tuple[int, int]:
+        return told.seq, told.position
 
     def found(self, told: Sequence[Told], execution_id: str | None, up_to: int | None) -> Sequence[Told]:
         return [
@@ -225,6 +230,16 @@ class Last(MemoryStore):
             if (execution_id is None or each.execution_id == execution_id)
             and (up_to is None or each.seq <= up_to)
         ]
+
+
+class GoesByPosition(Last):
+    def order(self, told: Told) -> tuple[int, int]:
+        return told.position, told.seq
+
+
+class TakesTheFirstOfTwo(Last):
+    def order(self, told: Told) -> tuple[int, int]:
+        return told.seq, -told.position
 
 
 class ForgetsTheExecution(Last):

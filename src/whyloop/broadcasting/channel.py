@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from datetime import datetime
 from itertools import islice
 
 from msgspec import Struct
@@ -32,9 +33,12 @@ class Channel:
     kept. It belongs to one event loop.
     """
 
-    def __init__(self, position: int, recent: int) -> None:
+    def __init__(self, agent_id: str, started_at: datetime, position: int, recent: int) -> None:
+        self.agent_id = agent_id
+        self.started_at = started_at  # When the session began, by which it is told from another of its id.
         self.position = position  # Of the last one here that is kept.
         self.lock = asyncio.Lock()
+        self.users = 0
         self.followers = 0
         self.feeder: asyncio.Task[None] | None = None
         self.is_told_here = False

@@ -167,7 +167,7 @@ class Delivery:
         failed = None
         for _ in range(self._retries + 1):
             failed = await self._attempt(batch)
-            del batch[: len(batch) if failed is None else failed.sent]
+            batch[:] = _left(batch, failed)
             if _is_told_to_end():  # Whatever `send` made of it.
                 raise asyncio.CancelledError
             if failed is None or not failed.retry:
@@ -209,6 +209,16 @@ class Delivery:
             gone = [each.envelope for each in batch] if ended else list(self._buffer.give_back(batch))
         if gone:
             self.give_up_on(gone, "the delivery is closed" if ended else "the target is too slow")
+
+
+def _left(batch: list[Waiting], failed: BroadcastError | None) -> list[Waiting]:
+    """What is still to be sent of a batch."""
+    if failed is None:
+        return []
+    if failed.unsent is None:
+        return batch[failed.sent :]
+    unsent = {id(envelope) for envelope in failed.unsent}
+    return [each for each in batch if id(each.envelope) in unsent]
 
 
 def _is_told_to_end() -> bool:

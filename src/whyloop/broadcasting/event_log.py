@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from itertools import groupby
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from types import TracebackType
-from typing import Self
-
-import msgspec
-from msgspec.structs import replace
+from typing import Any, Self
 
 from whyloop.broadcasting.adapter import Envelope
-from whyloop.broadcasting.channel import Channel, Seen
+from whyloop.broadcasting.channel import Seen
+from whyloop.broadcasting.channels import Channels
 from whyloop.broadcasting.delivery import Delivery
 from whyloop.broadcasting.places import LATEST, place_of, read_place
 from whyloop.broadcasting.words import words_of
@@ -21,12 +18,8 @@ from whyloop.errors import BroadcastError, SessionNotFoundError, StoreUnavailabl
 from whyloop.stores.records import Told
 from whyloop.stores.store import EVENTS, Store
 
-CHUNK, STATUS = "agent.stream.chunk", "agent.status"
-END_OF_STEP = ("agent.step.completed", "agent.continuation")
-# Of sessions that nobody follows, so many are remembered with what their model says at the moment.
-_MOST_CHANNELS = 1000
-# After this the store is asked again that could not be.
-_PAUSE_SECONDS = 1.0
+# As many as a store has connections for, and some left for those who run.
+_SESSIONS_AT_ONCE = 5
 
 
 class EventLog:
@@ -34,19 +27,17 @@ class EventLog:
 
     What is kept can be read by any process with the same store, after whatever a client has heard last:
     see `page`, and `follow` for what comes after that. Envelopes are kept before they are passed on to
-    those who follow. Chunks are told, and kept by nobody: who follows in the process that runs the
-    session gets them, and `recent` envelopes of each session are remembered for those who come late.
+    those who follow. Chunks are told, and kept by nobody: who follows on the event loop that sends them
+    gets them, and `recent` envelopes of each session are remembered for those who come late.
 
     It sends in the background as every `Delivery` does. Use it with `async with`, or `close` it.
     """
 
     def __init__(self, store: Store, *, capacity: int = 1000, recent: int = 500) -> None:
         self.store = store
-        self._recent = recent
         # For minutes: a database that is restarted or moved should cost nobody what was told meanwhile.
         self._delivery = Delivery(self._keep, capacity=capacity, batch=EVENTS, retries=20)
-        self._channels: dict[tuple[asyncio.AbstractEventLoop, str], Channel] = {}
-        self._is_closed = False
+        self._channels = Channels(store, recent)
 
     # As a transport
 
@@ -66,11 +57,7 @@ class EventLog:
     async def close(self, timeout: float = 5.0) -> None:  # noqa: ASYNC109
         """Keep what is left, for so many seconds at most; those who follow come to an end."""
         await self._delivery.close(timeout)
-        self._is_closed = True
-        for (loop, _), channel in list(self._channels.items()):
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(channel.end)
-        self._channels.clear()
+        self._channels.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -101,9 +88,7 @@ class EventLog:
         and with a `SessionNotFoundError` when the session is deleted.
         """
         seen = after if isinstance(after, Seen) else await self.seen(agent_id, after)
-        channel = await self._channel(agent_id)
-        with self._following(agent_id, channel):
-            await self._must_be_of(agent_id, channel)
+        async with self._channels.followed(agent_id) as channel:
             while True:
                 news = channel.after(seen)
                 while news is None:
@@ -142,6 +127,8 @@ class EventLog:
 
     async def _before(self, agent_id: str, execution_id: str) -> int:
         """The position before the first envelope of an execution; 0 if nothing of it was kept."""
+        if await self.store.last_event(agent_id, execution_id=execution_id) is None:
+            return 0
         position = 0
         while kept := await self.store.events(agent_id, after=position):
             for told in kept:
@@ -150,132 +137,43 @@ class EventLog:
             position = kept[-1].position
         return 0
 
-    # How it comes to them
+    # How it is kept
 
     async def _keep(self, envelopes: Sequence[Envelope]) -> None:
-        done = 0
-        for session_id, some in groupby(envelopes, lambda envelope: str(envelope["session_id"])):
-            told = list(some)
-            try:
-                await self._keep_of(session_id, told)
-            except StoreUnavailableError as error:
-                raise BroadcastError(str(error), sent=done) from error
-            except Exception as error:  # What is wrong with one session is no harm to the others.
-                self._delivery.give_up_on(told, words_of(error))
-            done += len(told)
-
-    async def _keep_of(self, session_id: str, envelopes: Sequence[Envelope]) -> None:
-        told = [
-            (Told(each["execution_id"], each["seq"], _text(each)), each["event"] != CHUNK)
-            for each in envelopes
-        ]
-        kept = [each for each, is_kept in told if is_kept]
-        channel = await self._channel(session_id)
-        async with channel.lock:
-            position = channel.position
-            if kept:
-                position = await self._added(session_id, channel, kept) - len(kept)
-                if position < channel.position:  # It was there already, or another session has the id by now.
-                    channel.forget()
-                await self._catch_up(session_id, channel, position)
-                channel.is_in_doubt = False
-            for each, is_kept in told:
-                position += is_kept
-                channel.add(replace(each, position=position), is_kept)
-        channel.tell()
-        latest = envelopes[-1]
-        channel.is_told_here = latest["event"] != STATUS or latest["data"].get("status") == "in_progress"
-        if not channel.followers:
-            self._let_go(session_id, channel, latest)
-
-    async def _added(self, session_id: str, channel: Channel, kept: Sequence[Told]) -> int:
-        """The position of the last one, which the store may have from an attempt that seemed to fail."""
-        last = kept[-1]
-        if channel.is_in_doubt:
-            there = await self.store.last_event(session_id, execution_id=last.execution_id, up_to=last.seq)
-            if there is not None and there.body == last.body:
-                return there.position
-        channel.is_in_doubt = True
-        return await self.store.add_events(session_id, kept)
-
-    async def _catch_up(self, agent_id: str, channel: Channel, up_to: int | None = None) -> None:
-        """Pass on what somebody else has kept; by who holds the lock of the channel."""
-        while up_to is None or channel.position < up_to:
-            limit = EVENTS if up_to is None else min(EVENTS, up_to - channel.position)
-            kept = await self.store.events(agent_id, after=channel.position, limit=limit)
-            for told in kept:
-                channel.add(told, True)
-            if not kept:
-                return
-
-    async def _must_be_of(self, agent_id: str, channel: Channel) -> None:
-        """What is remembered of a session that was deleted is nobody's to hear."""
+        """Each session by itself, since order matters within one only."""
+        left: dict[str, list[Envelope]] = {}
+        for envelope in envelopes:
+            left.setdefault(str(envelope["session_id"]), []).append(envelope)
         try:
-            await self.store.has_events(agent_id, after=channel.position)
-        except SessionNotFoundError:
-            self._forget(agent_id, channel)
-            raise
+            if self.store.inline or len(left) == 1:
+                for session_id in list(left):
+                    await self._keep_of(session_id, left)
+            else:
+                at_once = asyncio.Semaphore(_SESSIONS_AT_ONCE)
+                await _all(self._keep_of(session_id, left, at_once) for session_id in left)
+        except (StoreUnavailableError, asyncio.CancelledError) as error:
+            unsent = [each for some in left.values() for each in some]
+            raise BroadcastError(words_of(error) or "keeping was cancelled", unsent=unsent) from error
 
-    async def _channel(self, agent_id: str) -> Channel:
-        key = (asyncio.get_running_loop(), agent_id)
-        if key not in self._channels:
-            last = await self.store.last_event(agent_id)
-            position = 0 if last is None else last.position
-            channel = self._channels.setdefault(key, Channel(position, self._recent))
-            if self._is_closed:
-                channel.end()
-        return self._channels[key]
-
-    def _let_go(self, agent_id: str, channel: Channel, latest: Envelope) -> None:
-        """Whoever comes finds in the store what was kept; chunks are of use until the end of their step."""
-        if not channel.is_told_here:
-            self._forget(agent_id, channel)
-        elif latest["event"] in END_OF_STEP:
-            channel.forget()
-        if len(self._channels) > _MOST_CHANNELS:
-            for key, other in list(self._channels.items())[:-_MOST_CHANNELS]:
-                if not other.followers:
-                    self._channels.pop(key, None)
-
-    def _forget(self, agent_id: str, channel: Channel) -> None:
-        key = (asyncio.get_running_loop(), agent_id)
-        if self._channels.get(key) is channel:
-            del self._channels[key]
-
-    @contextmanager
-    def _following(self, agent_id: str, channel: Channel) -> Iterator[None]:
-        """Count somebody who follows; for as long as there is anybody, the store is listened to."""
-        channel.followers += 1
-        if channel.feeder is None:
-            channel.feeder = asyncio.create_task(self._feed(agent_id, channel), name="whyloop event log")
-        try:
-            yield
-        finally:
-            channel.followers -= 1
-            if not channel.followers:
-                channel.feeder.cancel()
-                channel.feeder = None
-                if not channel.is_told_here:
-                    self._forget(agent_id, channel)
-
-    async def _feed(self, agent_id: str, channel: Channel) -> None:
-        """Pass on what other processes tell."""
-        while not channel.has_ended:
+    async def _keep_of(
+        self, session_id: str, left: dict[str, list[Envelope]], at_once: asyncio.Semaphore | None = None
+    ) -> None:
+        async with at_once or nullcontext():
             try:
-                await self.store.wait_for_events(agent_id, after=channel.position)
-                async with channel.lock:
-                    await self._catch_up(agent_id, channel)
-                channel.tell()
+                await self._channels.keep(session_id, left[session_id])
             except StoreUnavailableError:
-                await asyncio.sleep(_PAUSE_SECONDS)
-            except Exception as error:
-                self._forget(agent_id, channel)
-                channel.end(error)
+                raise
+            except Exception as error:  # What is wrong with one session is no harm to the others.
+                self._delivery.give_up_on(left[session_id], words_of(error))
+            del left[session_id]
+
+
+async def _all(works: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Do all of these at once to their ends, and raise what went wrong first."""
+    for outcome in await asyncio.gather(*works, return_exceptions=True):
+        if outcome is not None:
+            raise outcome
 
 
 def _seen(told: Told) -> Seen:
     return Seen(told.position, told.execution_id, told.seq)
-
-
-def _text(envelope: Envelope) -> str:
-    return msgspec.json.encode(envelope).decode()

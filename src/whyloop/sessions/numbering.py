@@ -13,7 +13,7 @@ from whyloop.stores.store import Store
 from whyloop.values.state import AgentState
 
 # More chunks than anybody tells between two envelopes that are kept: theirs are numbers too.
-LEAP = 10_000
+LEAP = 1_000_000
 
 _log = logging.getLogger("whyloop")
 
@@ -29,7 +29,7 @@ async def numbered_on(events: AgentEventEnvelopeAdapter, store: Store, state: Ag
         last = await store.last_event(state.agent_id, execution_id=execution_id)
     except StoreError as error:
         # Those who watch do not keep anybody from working.
-        _log.warning("what was told of session %s cannot be read: %s", state.agent_id, error)
+        _log.warning("what was told of session %r cannot be read: %s", state.agent_id, error)
         return
     if last is not None and last.seq > events.last(execution_id):
         events.go_on_from(execution_id, last.seq if _is_ending(last.body) else last.seq + LEAP)

@@ -144,6 +144,8 @@ class Session:
     async def resume(self, *, grant: Budget | None = None, on_event: Handler | None = None) -> AgentState:
         """Go on with an execution that was paused, stopped, failed or cut off by a crash."""
         async with self._run(on_event) as agent:
+            if self.events is not None:
+                await numbered_on(self.events, self.store, self._state)
             return await agent.final_step(agent.restart(self._state, grant=grant))
 
     async def request_stop(self, reason: str) -> bool:
@@ -176,8 +178,6 @@ class Session:
             state = await self.refresh()
             journal = SessionJournal(self.store, lease, state, self._version, self.stop_here)
             async with Heartbeat(self.store, lease, self.stop_here, journal):
-                if self.events is not None:
-                    await numbered_on(self.events, self.store, state)
                 listeners = [each for each in (self.events, on_event) if each is not None]
                 yield self.agent.journaled(journal, *listeners)
         finally:

@@ -141,12 +141,15 @@ class MemoryStore(Store):
         self, agent_id: str, *, execution_id: str | None = None, up_to: int | None = None
     ) -> Told | None:
         with self._lock:
-            for told in reversed(self._session(agent_id).events):
-                if (execution_id is None or told.execution_id == execution_id) and (
-                    up_to is None or told.seq <= up_to
-                ):
-                    return told
-            return None
+            events = self._session(agent_id).events
+            if execution_id is None:
+                return events[-1] if events else None
+            own = [
+                told
+                for told in events
+                if told.execution_id == execution_id and (up_to is None or told.seq <= up_to)
+            ]
+            return max(own, key=lambda told: (told.seq, told.position), default=None)
 
     def now(self) -> datetime:
         return self._clock.now()

@@ -166,9 +166,20 @@ class PostgresStore(Store):
     async def last_event(
         self, agent_id: str, *, execution_id: str | None = None, up_to: int | None = None
     ) -> Told | None:
-        given = {"execution_id": execution_id and written(execution_id), "up_to": up_to}
-        found = await self._told(self._statements.last_event, agent_id, given)
+        if execution_id is None:
+            found = await self._told(self._statements.last_event, agent_id, {})
+        else:
+            given = {"execution_id": written(execution_id), "up_to": up_to}
+            found = await self._told(self._statements.last_of_execution, agent_id, given)
         return found[0] if found else None
+
+    async def last_position(self, agent_id: str) -> int:
+        given = {"agent_id": known_id(agent_id)}
+        rows = await self._connections.fetch(self._statements.last_position, given)
+        if not rows:
+            raise SessionNotFoundError(agent_id)
+        position: int = rows[0][0]
+        return position
 
     async def wait_for_events(self, agent_id: str, *, after: int) -> None:
         while True:

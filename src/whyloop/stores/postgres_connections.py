@@ -121,7 +121,7 @@ class Connections:
         parameters: Mapping[str, Any],
         prepare: bool | None,
     ) -> list[Row]:
-        connection = await pool.getconn()
+        connection = await self._taken(pool)
         try:
             # The server ends a statement that takes too long. If it hangs itself, this does: the
             # inner one asks it to give up, the outer one does not wait for an answer to that.
@@ -134,6 +134,20 @@ class Connections:
             raise
         finally:
             await pool.putconn(connection)
+
+    async def _taken(self, pool: AsyncConnectionPool[AsyncConnection[Row]]) -> AsyncConnection[Row]:
+        """A connection of the pool, unless this task is cancelled.
+
+        When one is handed over at the very moment of a cancellation, the pool returns it and the cancellation
+        is forgotten.
+        """
+        task = asyncio.current_task()
+        before = 0 if task is None else task.cancelling()
+        connection = await pool.getconn()
+        if task is not None and task.cancelling() > before:
+            await pool.putconn(connection)
+            raise asyncio.CancelledError
+        return connection
 
     async def _open(self) -> AsyncConnectionPool[AsyncConnection[Row]]:
         """The pool of this event loop; the first one to ask sees to the tables too."""

@@ -307,6 +307,7 @@ CREATE TABLE {schema}.events (
     body text NOT NULL,
     PRIMARY KEY (session, position)
 );
+CREATE INDEX ON {schema}.events (session, execution_id, seq, position);
 
 -- Whoever listens is told which session it was; what there is to hear is in the table.
 CREATE FUNCTION {schema}.add_events(

@@ -83,9 +83,10 @@ LEFT JOIN LATERAL (SELECT * FROM {schema}.events WHERE events.session = session.
 ON true WHERE session.agent_id = %(agent_id)s ORDER BY told.position
 """
 AFTER = "position > %(after)s ORDER BY position LIMIT %(limit)s"
-LAST = """
-(%(execution_id)s::text IS NULL OR execution_id = %(execution_id)s)
-AND (%(up_to)s::bigint IS NULL OR seq <= %(up_to)s) ORDER BY position DESC LIMIT 1
+LAST = "true ORDER BY position DESC LIMIT 1"
+LAST_OF_EXECUTION = """
+execution_id = %(execution_id)s AND (%(up_to)s::bigint IS NULL OR seq <= %(up_to)s)
+ORDER BY seq DESC, position DESC LIMIT 1
 """
 
 _ESCAPED = re.compile(r"\\(\\|0)")
@@ -137,6 +138,11 @@ class Statements:
         )
         self.events = self._filled(TOLD.replace("CHOSEN", AFTER))
         self.last_event = self._filled(TOLD.replace("CHOSEN", LAST))
+        self.last_of_execution = self._filled(TOLD.replace("CHOSEN", LAST_OF_EXECUTION))
+        self.last_position = self._filled(
+            "SELECT (SELECT coalesce(max(position), 0) FROM {schema}.events WHERE session = number) "
+            "FROM {schema}.sessions WHERE agent_id = %(agent_id)s"
+        )
         self.counts = self._filled(COUNTS)
         self.page = self._filled("SELECT" + SUMMARY + PAGE)
 

@@ -42,6 +42,8 @@ from whyloop.stores.sqlite_rows import (
 )
 from whyloop.stores.store import EVENTS, Store
 
+_GREATEST = 2**63 - 1
+
 
 class SqliteStore(Store):
     """A store in a file, for any number of processes on one machine; any thread may use it.
@@ -241,11 +243,22 @@ class SqliteStore(Store):
     ) -> Told | None:
         def work(db: sqlite3.Connection) -> tuple[int, Any]:
             _, number = _last_place(db, agent_id)
-            return number, db.execute(statements.LAST_EVENT, (number, execution_id, up_to)).fetchone()
+            if execution_id is None:
+                return number, db.execute(statements.LAST_EVENT, (number,)).fetchone()
+            greatest = _GREATEST if up_to is None else up_to
+            found = db.execute(statements.LAST_OF_EXECUTION, (number, execution_id, greatest))
+            return number, found.fetchone()
 
         number, row = await self._file.read(work)
         with self._intact(agent_id):
             return None if row is None else told_in(number, row)
+
+    async def last_position(self, agent_id: str) -> int:
+        def work(db: sqlite3.Connection) -> int:
+            place, number = _last_place(db, agent_id)
+            return max(0, place - (number << 32))
+
+        return await self._file.read(work)
 
     def now(self) -> datetime:
         return self._clock.now()

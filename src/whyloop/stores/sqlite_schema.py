@@ -88,6 +88,7 @@ def _labels(db: sqlite3.Connection) -> None:
 
 def _events(db: sqlite3.Connection) -> None:
     db.execute(_EVENTS)
+    db.execute("CREATE INDEX events_by_number ON events (execution_id, seq)")
 
 
 # New ones go to the end, and none is ever changed: there are files that it was applied to.

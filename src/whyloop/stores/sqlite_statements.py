@@ -57,8 +57,7 @@ WHERE number = ?
 """
 ASK_TO_STOP = "UPDATE sessions SET stop_request = ? WHERE number = ?"
 
-# What was told of a session has its place as entries have. The last is looked for from the end, where
-# whoever asks has left off.
+# What was told of a session has its place as entries have.
 LAST_PLACE = """
 SELECT coalesce((SELECT max(place) FROM events WHERE place < (number + 1) << 32), 0), number
 FROM sessions WHERE agent_id = ?
@@ -70,9 +69,12 @@ WHERE place > (?1 << 32) + ?2 AND place < (?1 + 1) << 32 ORDER BY place LIMIT ?3
 """
 LAST_EVENT = """
 SELECT place & 0xFFFFFFFF, execution_id, seq, body, checksum FROM events
-WHERE place > ?1 << 32 AND place < (?1 + 1) << 32
-    AND (?2 IS NULL OR execution_id = ?2) AND (?3 IS NULL OR seq <= ?3)
-ORDER BY place DESC LIMIT 1
+WHERE place > ?1 << 32 AND place < (?1 + 1) << 32 ORDER BY place DESC LIMIT 1
+"""
+LAST_OF_EXECUTION = """
+SELECT place & 0xFFFFFFFF, execution_id, seq, body, checksum FROM events
+WHERE execution_id = ?2 AND seq <= ?3 AND place > ?1 << 32 AND place < (?1 + 1) << 32
+ORDER BY seq DESC, place DESC LIMIT 1
 """
 
 DELETE_EVENTS = "DELETE FROM events WHERE place > ?1 << 32 AND place < (?1 + 1) << 32"

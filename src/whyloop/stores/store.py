@@ -125,7 +125,10 @@ class Store(ABC):
     async def last_event(
         self, agent_id: str, *, execution_id: str | None = None, up_to: int | None = None
     ) -> Told | None:
-        """What was told last of a session, or of one execution, up to a number in it if that is given."""
+        """What was told last of a session; of one execution, what has the greatest number, up to one if given.
+
+        What two processes tell of an execution may come in another order than their numbers.
+        """
 
     @abstractmethod
     async def close(self) -> None:
@@ -144,10 +147,14 @@ class Store(ABC):
         while not await self.has_events(agent_id, after=after):  # noqa: ASYNC110
             await asyncio.sleep(self.poll_seconds)
 
-    async def has_events(self, agent_id: str, *, after: int) -> bool:
-        """Whether something was told after a position, which something has that was told."""
+    async def last_position(self, agent_id: str) -> int:
+        """The position of what was told last; 0 if nothing was."""
         last = await self.last_event(agent_id)
-        position = 0 if last is None else last.position
+        return 0 if last is None else last.position
+
+    async def has_events(self, agent_id: str, *, after: int) -> bool:
+        """Whether something was told after a position that there was once."""
+        position = await self.last_position(agent_id)
         if position < after:  # Another session has the id by now.
             raise SessionNotFoundError(agent_id)
         return position > after

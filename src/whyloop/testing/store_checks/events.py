@@ -75,13 +75,15 @@ async def check_the_last_that_was_told_is_found(open_store: OpenStore) -> None:
             "the last one up to a number that nothing has",
         )
         same(await found(execution_id="x", up_to=0), None, "the last one before the first")
+        await store.add_events("a", _told("x", 4))  # What somebody told before, and keeps late.
+        same(await found(), (6, "x", 4), "the last one")
+        same(await found(execution_id="x"), (3, "x", 6), "the greatest number of an execution")
+        same(await found(execution_id="x", up_to=5), (6, "x", 4), "the greatest number up to one")
+        await store.add_events("a", _told("x", 6))
+        same(await found(execution_id="x"), (7, "x", 6), "the last one of two that have the same number")
         same(await found(execution_id="z"), None, "the last one of an execution that nobody told of")
         same(await found(execution_id=""), None, "the last one of an execution without a name")
         same(await found(execution_id="X"), None, "the last one of an execution that is written otherwise")
-        same(await found(up_to=2), (4, "y", 1), "the last one up to a number, of whatever execution")
-        await store.add_events("a", _told("y", 2))
-        same(await found(execution_id="y"), (6, "y", 2), "the last one, which has not the greatest number")
-        same(await found(execution_id="y", up_to=4), (6, "y", 2), "the last one up to a greater number")
 
 
 async def check_nothing_is_told_of_a_session_that_is_not_there(open_store: OpenStore) -> None:
