@@ -21,7 +21,7 @@ async def test_what_runs_when_the_server_closes_can_be_resumed(store: Store, way
     await _ended(lab.server, way)
     assert not lab.server._api.runs._running
     again = Lab(store, agent_with("back again"))
-    assert (await again.get(path)).json["session"]["runner"] is None
+    assert (await again.get(path)).json["session"]["is_running"] is False
     told = (await again.get(f"{path}/events")).json["events"]
     assert told[0]["data"]["status"] == "in_progress"
     assert (await again.post(f"{path}/resume")).status == 202

@@ -15,7 +15,7 @@ from yarl import URL
 from tests.server.streams_support import serving
 from tests.server.support import Answer, Lab, agent_with, check, path_of
 from whyloop.server.reading import LARGEST_BODY
-from whyloop.stores import MemoryStore
+from whyloop.stores import MemoryStore, Store
 
 pytestmark = pytest.mark.usefixtures("nothing_is_logged")
 
@@ -254,3 +254,25 @@ async def test_a_refusal_says_where_it_is_wrong_and_what_there_is_to_choose_from
     assert answer.message.startswith("status: invalid enum value 'done': choose from pending, in_progress")
     assert (await lab.get("/sessions", query="limit=0")).message == "limit: expected int >= 1"
     assert (await lab.post("/sessions/a/deny", {})).message == "this is missing: call_id"
+
+
+async def test_metadata_that_would_burden_every_list_is_refused(lab: Lab) -> None:
+    many = {str(number): number for number in range(51)}
+    answer = await lab.post("/sessions", {"metadata": many})
+    assert (answer.status, answer.error) == (400, "bad_request")
+    answer = await lab.post("/sessions", {"metadata": {"note": "x" * 20_000}})
+    assert (answer.status, answer.error) == (413, "too_large")
+    wanted = json.dumps({str(number): number for number in range(21)})
+    answer = await lab.get("/sessions", query={"metadata": wanted})
+    assert (answer.status, "up to 20" in answer.message) == (400, True)
+
+
+async def test_nobody_is_told_on_which_host_a_session_runs(store: Store) -> None:
+    lab = Lab(store, agent_with("hi"))
+    path = await lab.made()
+    await store.acquire("a", "host.internal:4711", 12.4)
+    answer = await lab.post(f"{path}/messages", {"text": "go"})
+    assert (answer.status, answer.error, answer.headers["retry-after"]) == (409, "session_running", "13")
+    shown = await lab.get(path)
+    assert shown.json["session"]["is_running"] is True
+    assert not any(b"host.internal" in each.body for each in (answer, shown, await lab.get("/sessions")))

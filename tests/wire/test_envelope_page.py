@@ -33,11 +33,13 @@ TRIMMED = ("trimmed", "trimmed_fields")
 SEEN_FROM_A_CLIENT = """## What a client can rely on
 
 - `seq` starts at 1 and grows by one within an execution. A number that is missing was dropped on its
-  way: ask for [what came after](server.md#following-a-session) the last one that you have, or fetch the history.
-- What is replayed, or comes from a process that does not run the session, lacks the numbers of stream chunks: those
-  are kept by nobody, and nothing else is missing there.
-- A run that another process goes on with is numbered on, after a crash at a distance of a million, if its session was
-  given the adapter. Otherwise it is counted from 1 again, and begins with an `agent.status` to `in_progress`.
+  way: ask for [what came after](server.md#following-a-session) the last one that you have, or fetch the
+  history.
+- What is replayed, or comes from a process that does not run the session, lacks the numbers of stream
+  chunks: those are kept by nobody, and nothing else is missing there.
+- A run that another process goes on with is numbered on, after a crash at a distance of a million, if its
+  session was given the adapter. Otherwise it is counted from 1 again, and begins with an `agent.status` to
+  `in_progress`.
 - Otherwise two envelopes of one execution with the same `seq` are the same; a transport that was not
   sure that the first one arrived sends it again.
 - What a version has stays as it is. Another version has another `v`.

@@ -233,6 +233,8 @@ def test_what_cannot_be_written_is_named_so() -> None:
             "password=\n",
             "password=[",
             'password":"',
+            "-" * 100 + "\n",
+            "-" * 60 + "password\n",
         ),
         *("-eyJaaaaaaaaaaa", "-----BEGIN PRIVATE KEY-----", "Bearer aaaaaaa "),
     ],

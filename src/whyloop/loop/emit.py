@@ -17,7 +17,7 @@ _log = logging.getLogger("whyloop")
 
 
 class Listeners:
-    """Who hears the events of an agent; a new tuple at every change, so that telling needs no copy."""
+    """Who hears the events of an agent; `beside` those of a session are all the others of its agent."""
 
     def __init__(self, handlers: Iterable[Handler] = (), beside: Listeners | None = None) -> None:
         self._own = tuple(handlers)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Annotated, Any, Protocol, runtime_checkable
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Meta, Raw, Struct
 from starlette.requests import HTTPConnection
 
 from whyloop.broadcasting.adapter import AgentEventEnvelopeAdapter
@@ -31,8 +33,8 @@ from whyloop.values.state import SOMEBODY, AgentState, AgentStatus
 from whyloop.values.text import shortened
 from whyloop.wire.journal import state_of
 
-ChooseAgent = Callable[[Summary], Agent]
-Who = Callable[[HTTPConnection], str]
+ChooseAgent = Callable[[Summary], Agent | Awaitable[Agent]]
+Who = Callable[[HTTPConnection], str | Awaitable[str]]
 
 
 @runtime_checkable
@@ -98,15 +100,15 @@ class Api:
         return state_view(*await self._read(call))
 
     async def get_messages(self, call: Call) -> bodies.History:
-        # Asked first: what is told while the history is read is heard after it, and not missed.
         await self.check(call)
+        # Asked first: what is told while the history is read is heard after it, and not missed.
         after = await self.log.latest(call.agent_id)
         _, state = await self._read(call)
-        return bodies.History(messages_view(state), after)
+        return bodies.History(await asyncio.to_thread(messages_view, state), after)
 
     async def get_trace(self, call: Call) -> bodies.Trace:
         _, state = await self._read(call)
-        return trace_view(state)
+        return await asyncio.to_thread(trace_view, state)
 
     async def get_events(self, call: Call) -> bodies.EventPage:
         await self.check(call)
@@ -127,9 +129,11 @@ class Api:
     async def create_session(self, call: Call) -> bodies.SessionState:
         body: bodies.NewSession = call.body
         metadata = {**body.metadata, **call.within}
+        if len(msgspec.json.encode(metadata)) > bodies.LARGEST_METADATA:
+            raise BadRequestError(f"metadata has at most {bodies.LARGEST_METADATA:,} bytes", 413, "too_large")
         now = self._store.now()
         asked = Summary(body.agent_id or "", AgentStatus.PENDING, now, now, metadata=metadata)
-        state = self._agent(asked).new_session(body.agent_id, metadata)
+        state = (await self._agent(asked)).new_session(body.agent_id, metadata)
         await self._store.add(state)
         return await self.get_session(msgspec.structs.replace(call, agent_id=state.agent_id))
 
@@ -160,18 +164,18 @@ class Api:
         decide = partial(self._store.approve, call.agent_id, body.call_id)
         if body.arguments is not None:
             decide = partial(self._store.edit, call.agent_id, body.call_id, body.arguments)
-        await decide(by=self._by(call))
+        await decide(by=await self._by(call))
         return await self.get_session(call)
 
     async def deny(self, call: Call) -> bodies.SessionState:
         await self.check(call)
         body: bodies.Deny = call.body
-        await self._store.deny(call.agent_id, body.call_id, body.reason, by=self._by(call))
+        await self._store.deny(call.agent_id, body.call_id, body.reason, by=await self._by(call))
         return await self.get_session(call)
 
     async def authorize_channel(self, call: Call) -> bodies.Authorization:
         body: bodies.Subscription = call.body
-        user = {"user_id": self._known(call, self._who)} if self._who else None
+        user = {"user_id": await self._known(call, self._who)} if self._who else None
         for channels in self._channels:
             # Who may not see a session is told no more than who asks for a channel that is none.
             with suppress(BroadcastError, SessionNotFoundError):
@@ -207,35 +211,42 @@ class Api:
         return found[0] if found else None
 
     async def _session(self, call: Call) -> Session:
-        agent = self._agent(await self.check(call))
+        agent = await self._agent(await self.check(call))
         return await Session.open(self._store, agent, call.agent_id, events=self._events)
 
-    def _agent(self, summary: Summary) -> Agent:
+    async def _agent(self, summary: Summary) -> Agent:
         assert self._choose_agent is not None, "a server without an agent has no such operation"
         with asking_the_app():
-            agent = self._choose_agent(summary)
+            found = self._choose_agent(summary)
+            agent = await found if inspect.isawaitable(found) else found
         if not isinstance(agent, Agent):
             raise TypeError(f"the function that finds an Agent returned {shortened(repr(agent), 80)}")
         return agent
 
-    def _by(self, call: Call) -> str:
+    async def _by(self, call: Call) -> str:
         """Who decides: whom the server knows it to be, or who says so."""
-        return self._known(call, self._who) if self._who else call.body.by or SOMEBODY
+        return await self._known(call, self._who) if self._who else call.body.by or SOMEBODY
 
-    def _known(self, call: Call, who: Who) -> str:
+    async def _known(self, call: Call, who: Who) -> str:
         with asking_the_app():
-            name = who(call.connection)
+            found = who(call.connection)
+            name = await found if inspect.isawaitable(found) else found
         if not isinstance(name, str):
             raise TypeError(f"`who` names a person in words, and not as {shortened(repr(name), 80)}")
         return name
+
+
+_Wanted = Annotated[dict[str, Label], Meta(max_length=bodies.MOST_WANTED)]
 
 
 def _labels(metadata: str | None) -> Mapping[str, Label]:
     if metadata is None:
         return {}
     try:
-        return msgspec.json.decode(metadata, type=dict[str, Label])
+        wanted: Mapping[str, Label] = msgspec.json.decode(metadata, type=_Wanted)
     except msgspec.DecodeError as error:
         raise ConfigurationError(
-            f'metadata is a JSON object of plain values, such as {{"user": "ann"}}: {error}'
+            f"metadata is a JSON object of up to {bodies.MOST_WANTED} plain values, such as "
+            f'{{"user": "ann"}}: {error}'
         ) from None
+    return wanted

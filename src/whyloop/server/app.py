@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Iterable, MutableMapping
 from contextlib import asynccontextmanager
+from functools import lru_cache
 from typing import Any
 
 from whyloop.errors import ConfigurationError
@@ -126,7 +127,7 @@ class AgentServer:
         if segments == ("openapi.json",):
             if request.method not in ("GET", "HEAD"):
                 raise _not_possible(request.method, ["GET"])
-            return answer(document(self._operations, request.scope.get("root_path", "")))
+            return answer(_document(self._operations, request.scope.get("root_path", "")))
         operation, found = self._operation(request.method, segments)
         if request.method == "POST":
             refuse_origin(request, self._origins)
@@ -137,7 +138,7 @@ class AgentServer:
             body=await body_of(request, operation.takes, is_form=operation.is_form),
             **found,
         )
-        if operation.name == "get_events" and _wants_stream(request):
+        if operation.has_stream and _wants_stream(request):
             await self._api.check(call)
             after = request.headers.get("last-event-id") or call.query.after
             seen = await self._api.log.seen(call.agent_id, after)
@@ -163,7 +164,7 @@ class AgentServer:
         try:
             refuse_origin(websocket, self._origins)
             operation, found = self._operation("GET", segments_of(websocket.scope))
-            if operation.name != "get_events":
+            if not operation.has_stream:
                 raise BadRequestError("there is no WebSocket here", 404, "not_found")
             query: EventQuery = query_of(websocket, operation.query)
             call = Call(connection=websocket, within=await scope_of(websocket, self._scope), **found)
@@ -185,6 +186,9 @@ class AgentServer:
             await send({"type": f"{message['type']}.complete"})
             if message["type"] == "lifespan.shutdown":
                 return
+
+
+_document = lru_cache(maxsize=8)(document)
 
 
 def _wants_stream(request: Request) -> bool:

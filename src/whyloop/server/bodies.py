@@ -13,6 +13,11 @@ from whyloop.values.approval import PendingCall
 from whyloop.values.continuation import StopReason
 from whyloop.values.state import AgentStatus
 
+# Every entry is looked for in lists, and all of it is read with every page of them.
+MOST_LABELS, LARGEST_METADATA = 50, 16_000
+# Of those that a list is to have.
+MOST_WANTED = 20
+
 Words = Annotated[str, Meta(max_length=10_000)]
 Amount = Annotated[int, Meta(ge=0, le=10**10)]
 Seconds = Annotated[float, Meta(ge=0, le=10**10)]
@@ -26,7 +31,7 @@ class NewSession(Struct, frozen=True, forbid_unknown_fields=True):
     """A session that is to be; without an id it gets one."""
 
     agent_id: Annotated[str, Meta(min_length=1, max_length=LONGEST_ID)] | None = None
-    metadata: Mapping[str, Any] = {}
+    metadata: Annotated[dict[str, Any], Meta(max_length=MOST_LABELS)] = {}
 
 
 class NewMessage(Struct, frozen=True, forbid_unknown_fields=True):
@@ -82,7 +87,7 @@ class Subscription(Struct, frozen=True):
 
 
 class SessionSummary(Struct, frozen=True):
-    """A session as a list shows it; `runner` is whoever runs it at the moment."""
+    """A session as a list shows it."""
 
     agent_id: str
     status: AgentStatus
@@ -92,7 +97,7 @@ class SessionSummary(Struct, frozen=True):
     started_at: datetime
     updated_at: datetime
     parent_agent_id: str | None
-    runner: str | None
+    is_running: bool
     version: int
     metadata: Mapping[str, Any]
 

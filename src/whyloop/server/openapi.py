@@ -40,7 +40,7 @@ def _described(operation: Operation) -> dict[str, Any]:
     told = {
         "operationId": operation.name,
         "summary": operation.summary,
-        "parameters": [*_in_path(operation), *_in_query(operation)],
+        "parameters": [*_in_path(operation), *_in_query(operation), *_in_header(operation)],
         "responses": {str(operation.status): _answer(operation), **_refusals(operation)},
     }
     if operation.takes is not None:
@@ -58,7 +58,7 @@ def _ways(operation: Operation) -> tuple[str, ...]:
 
 def _answer(operation: Operation) -> dict[str, Any]:
     content: dict[str, Any] = {_JSON: {"schema": _reference(operation.gives)}}
-    if operation.gives is EventPage:
+    if operation.has_stream:
         content["text/event-stream"] = {
             "schema": {"type": "string", "description": "An `Envelope` as JSON in the data of each event."}
         }
@@ -94,6 +94,13 @@ def _in_query(operation: Operation) -> list[dict[str, Any]]:
         {"name": name, "in": "query", "required": False, **_as_sent(_without_null(schema))}
         for name, schema in properties.items()
     ]
+
+
+def _in_header(operation: Operation) -> list[dict[str, Any]]:
+    if not operation.has_stream:
+        return []
+    told = "The id of the last event that was heard; browsers send it when they connect again."
+    return [{"name": "Last-Event-ID", "in": "header", "description": told, "schema": {"type": "string"}}]
 
 
 def _as_sent(schema: dict[str, Any]) -> dict[str, Any]:

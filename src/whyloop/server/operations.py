@@ -31,6 +31,7 @@ Labels = Annotated[
             "contentSchema": {
                 "type": "object",
                 "additionalProperties": {"type": ["string", "number", "boolean", "null"]},
+                "maxProperties": bodies.MOST_WANTED,
             },
         },
     ),
@@ -73,6 +74,7 @@ class Operation(Struct, frozen=True):
     query: type = NoQuery
     needs: Literal["agent", "channels"] | None = None
     is_form: bool = False
+    has_stream: bool = False
 
 
 SESSION = "/sessions/{agent_id}"
@@ -107,6 +109,7 @@ OPERATIONS = (
         "server-sent events. A WebSocket at the same path gets the same, an envelope in each message.",
         bodies.EventPage,
         query=EventQuery,
+        has_stream=True,
     ),
     Operation(
         "send_message",

@@ -39,8 +39,9 @@ _STATUS: dict[type[Exception], tuple[int, str]] = {
     msgspec.ValidationError: (400, "bad_request"),
     msgspec.DecodeError: (400, "bad_request"),
 }
-# Where an error speaks to programmers in Python.
+# Where an error speaks to programmers in Python, or names a host of ours.
 _WORDS: dict[type[Exception], str] = {
+    SessionRunningError: "The session is being run: wait until it has ended or pauses, or stop it.",
     NotResumableError: "There is nothing to resume: what was asked is done. Ask the next question.",
 }
 

@@ -17,6 +17,7 @@ from whyloop.broadcasting.event_log import EventLog
 from whyloop.broadcasting.places import place_of
 from whyloop.errors import StoreError
 from whyloop.stores.records import Told
+from whyloop.stores.store import EVENTS
 
 # Proxies cut a connection on which nothing was heard for a while, often a minute.
 IDLE_SECONDS = 15.0
@@ -81,8 +82,8 @@ async def web_socket(websocket: WebSocket, log: EventLog, agent_id: str, seen: S
             await websocket.close(1001)
 
 
-# A thousand clients get the same event at about the same time.
-@lru_cache(maxsize=16)
+# A thousand clients get the same batch at about the same time.
+@lru_cache(maxsize=2 * EVENTS)
 def frame(told: Told) -> bytes:
     """An envelope as a server-sent event; JSON has no line breaks in it."""
     return f"id: {place_of(told)}\ndata: {told.body}\n\n".encode()

@@ -27,7 +27,7 @@ def summary_view(summary: Summary) -> SessionSummary:
         started_at=summary.started_at,
         updated_at=summary.updated_at,
         parent_agent_id=summary.parent_agent_id,
-        runner=summary.runner,
+        is_running=summary.runner is not None,  # And not by whom: that is a host of ours.
         version=summary.version,
         metadata=without_secrets(msgspec.to_builtins(summary.metadata)),
     )

@@ -125,7 +125,7 @@ class Store(ABC):
     async def last_event(
         self, agent_id: str, *, execution_id: str | None = None, up_to: int | None = None
     ) -> Told | None:
-        """What was told last of a session; of one execution, what has the greatest number, up to one if given.
+        """What was told last of a session; of one execution, what has the greatest number up to one.
 
         What two processes tell of an execution may come in another order than their numbers.
         """

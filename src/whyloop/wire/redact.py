@@ -26,7 +26,8 @@ _NAMED = r"""
     )
 """
 _ON_A_LINE = r"""
-    ^ (?P<is> [ \t>*#-]{0,20} [\w.-]{0,60}? (?P<key> %s ) [\w.-]{0,40} [ \t]? : [ \t]+ ) (?P<value> \S.* ) $
+    ^ (?P<is> [ \t>*#-]{0,20} (?: \w [\w.-]{0,59}? )? (?P<key> %s ) [\w.-]{0,40} [ \t]? : [ \t]+ )
+    (?P<value> \S.* ) $
 """
 _HARMLESS = frozenset(["null", "true", "false", "None", "True", "False", '""', "''"])
 
