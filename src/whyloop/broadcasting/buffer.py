@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import count
+from itertools import chain, count, islice
 from typing import NamedTuple
 
 from whyloop.broadcasting.adapter import Envelope
@@ -54,38 +54,43 @@ class Buffer:
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
         self._places = count()
+        self._size = 0
         self._lines: tuple[deque[Waiting], ...] = (deque(), deque(), deque())
 
     def __len__(self) -> int:
-        chunks, others, endings = self._lines
-        return len(chunks) + len(others) + len(endings)
+        return self._size
 
     def add(self, envelope: Envelope) -> Envelope | None:
         """Keep an envelope; what had to go for it, if anything had to."""
         self._lines[worth(envelope)].append(Waiting(next(self._places), envelope))
-        return self._too_much()
+        self._size += 1
+        return self._too_much() if self._size > self._capacity else None
 
     def take(self, most: int) -> list[Waiting]:
         """The oldest envelopes, which are no longer here."""
-        return [self._oldest() for _ in range(min(most, len(self)))]
+        oldest = sorted(chain.from_iterable(islice(line, most) for line in self._lines))[:most]
+        for line in self._lines:
+            while line and oldest and line[0].place <= oldest[-1].place:
+                line.popleft()
+        self._size -= len(oldest)
+        return oldest
 
     def give_back(self, taken: Iterable[Waiting]) -> Iterator[Envelope]:
         """Put what was taken back to its place; what had to go for it."""
         for waiting in sorted(taken, reverse=True, key=lambda waiting: waiting.place):
             self._lines[worth(waiting.envelope)].appendleft(waiting)
+            self._size += 1
         while (gone := self._too_much()) is not None:
             yield gone
 
-    def _oldest(self) -> Waiting:
-        lines = (line for line in self._lines if line)
-        return min(lines, key=lambda line: line[0].place).popleft()
-
     def _too_much(self) -> Envelope | None:
-        if len(self) <= self._capacity:
+        if self._size <= self._capacity:
             return None
         chunks, others, endings = self._lines
-        if line := chunks or others:
-            return line.popleft().envelope
-        if len(endings) > self._capacity * ENDINGS_TO_CAPACITY:
-            return endings.popleft().envelope
-        return None
+        line = chunks or others
+        if not line and len(endings) > self._capacity * ENDINGS_TO_CAPACITY:
+            line = endings
+        if not line:
+            return None
+        self._size -= 1
+        return line.popleft().envelope
