@@ -143,3 +143,15 @@ def test_a_server_that_cannot_work_is_refused_at_once(
 ) -> None:
     with pytest.raises(ConfigurationError, match=words):
         AgentServer(store, **options)
+
+
+async def test_a_trace_is_shown_a_page_at_a_time(store: Store) -> None:
+    lab = Lab(store, agent_with(*[call("echo", {"value": str(number)}) for number in range(4)], "done"))
+    path = await lab.asked()
+    whole = (await lab.get(f"{path}/trace")).json
+    assert ([step["number"] for step in whole["steps"]], whole["has_more"]) == ([1, 2, 3, 4, 5], False)
+    page = (await lab.get(f"{path}/trace", query={"after": 1, "limit": 2})).json
+    assert (page["steps"], page["has_more"]) == (whole["steps"][1:3], True)
+    assert {**page, "steps": 0, "has_more": 0} == {**whole, "steps": 0, "has_more": 0}
+    last = (await lab.get(f"{path}/trace", query={"after": 5})).json
+    assert (last["steps"], last["has_more"]) == ([], False)

@@ -21,7 +21,7 @@ from whyloop.errors import BroadcastError, ConfigurationError, SessionNotFoundEr
 from whyloop.loop.agent import Agent
 from whyloop.server import bodies
 from whyloop.server.access import Label, agree, refuse_outside
-from whyloop.server.operations import EventQuery, ListQuery
+from whyloop.server.operations import EventQuery, ListQuery, TraceQuery
 from whyloop.server.problems import BadRequestError, asking_the_app
 from whyloop.server.runs import Runs
 from whyloop.server.views import messages_view, state_view, summary_view, trace_view
@@ -108,7 +108,8 @@ class Api:
 
     async def get_trace(self, call: Call) -> bodies.Trace:
         _, state = await self._read(call)
-        return await asyncio.to_thread(trace_view, state)
+        query: TraceQuery = call.query
+        return await asyncio.to_thread(trace_view, state, query.after, query.limit)
 
     async def get_events(self, call: Call) -> bodies.EventPage:
         await self.check(call)

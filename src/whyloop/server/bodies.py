@@ -143,6 +143,7 @@ class Trace(Struct, frozen=True):
     resolved_by: str | None
     explanation: Annotated[str, Meta(description="Why it went on and why it stopped, in words.")]
     steps: list[Mapping[str, Any]]
+    has_more: bool
     usage: Mapping[str, int]
     times: Mapping[str, Any]
 

@@ -18,7 +18,7 @@ Place = Annotated[
             "The last envelope that the client has heard: its `execution_id`, a colon and its `seq`; a `seq` "
             "alone is one of the latest execution, and `latest` is the last that was told."
         ),
-        extra_json_schema={"pattern": r"^(latest|([\s\S]*:)?[0-9]{1,18})$"},
+        extra_json_schema={"pattern": r"^(|latest|([\s\S]*:)?[0-9]{1,18})$"},
     ),
 ]
 # In a query it is text, which is JSON.
@@ -55,6 +55,13 @@ class EventQuery(Struct, frozen=True):
 
     after: Place | None = None
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+
+
+class TraceQuery(Struct, frozen=True):
+    """Which steps to show, counted from the session's first."""
+
+    after: Annotated[int, Meta(ge=0, le=999_999_999, description="After so many steps.")] = 0
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 1000
 
 
 class NoQuery(Struct, frozen=True):
@@ -100,7 +107,14 @@ OPERATIONS = (
     ),
     Operation("get_session", "GET", SESSION, "A session as it is now.", bodies.SessionState),
     Operation("get_messages", "GET", f"{SESSION}/messages", "What a chat shows of it.", bodies.History),
-    Operation("get_trace", "GET", f"{SESSION}/trace", "Why it went on, and why it stopped.", bodies.Trace),
+    Operation(
+        "get_trace",
+        "GET",
+        f"{SESSION}/trace",
+        "Why it went on, and why it stopped.",
+        bodies.Trace,
+        query=TraceQuery,
+    ),
     Operation(
         "get_events",
         "GET",

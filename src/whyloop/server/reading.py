@@ -26,9 +26,10 @@ def query_of(connection: HTTPConnection, kind: type) -> Any:
     words: dict[str, Any] = dict(given)
     if len(words) < len(given):
         raise BadRequestError("a part of the query was given twice")
-    limit = words.get("limit", "")
-    if limit.isascii() and limit.isdigit() and len(limit) <= _MOST_DIGITS:
-        words["limit"] = int(limit)
+    for name in [field.name for field in msgspec.structs.fields(kind) if isinstance(field.default, int)]:
+        number = words.get(name, "")
+        if number.isascii() and number.isdigit() and len(number) <= _MOST_DIGITS:
+            words[name] = int(number)
     return _converted({name: value for name, value in words.items() if value != ""}, kind)
 
 

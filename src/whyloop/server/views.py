@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -68,8 +69,9 @@ def _metadata(shown: dict[str, Any]) -> dict[str, Any]:
     return {**shown, "tool_calls": calls}
 
 
-def trace_view(state: AgentState) -> Trace:
-    told = without_secrets(document(state))
+def trace_view(state: AgentState, after: int, limit: int) -> Trace:
+    steps = tuple(islice(state.steps, after, after + limit))
+    told = without_secrets(document(state, steps))
     return Trace(
         agent_id=state.agent_id,
         status=state.status,
@@ -77,6 +79,7 @@ def trace_view(state: AgentState) -> Trace:
         resolved_by=told["resolved_by"],
         explanation=without_secrets(state.explain()),
         steps=told["steps"],
+        has_more=len(state.steps) > after + len(steps),
         usage=told["usage"],
         times=told["times"],
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -11,15 +12,15 @@ from whyloop.values.step import Step
 from whyloop.values.usage import Usage
 
 
-def document(state: AgentState) -> dict[str, Any]:
-    """Everything that was done and decided, and why, as plain data."""
+def document(state: AgentState, steps: Iterable[Step] | None = None) -> dict[str, Any]:
+    """Everything that was done and decided, and why, as plain data; or only of some steps."""
     outcome, execution = state.last_continuation_outcome, state.execution
     return {
         "agent_id": state.agent_id,
         "status": state.status.value,
         "stop_reason": state.stop_reason,
         "resolved_by": outcome.resolved_by if outcome else None,
-        "steps": [step_document(state, step) for step in state.steps],
+        "steps": [step_document(state, step) for step in (state.steps if steps is None else steps)],
         "usage": _usage(state.usage),
         "times": {
             "session_started_at": state.state_info.started_at.isoformat(),
