@@ -22,12 +22,29 @@ from whyloop.cli import (
     sessions,
     show,
     stop,
+    watch,
     why,
 )
 
 INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
 BROKEN_PIPE = 141  # and of one whose reader went away
-COMMANDS = (demo, run, serve, sessions, show, why, approve, deny, resume, stop, fork, export, import_, delete)
+COMMANDS = (
+    demo,
+    run,
+    serve,
+    sessions,
+    show,
+    watch,
+    why,
+    approve,
+    deny,
+    resume,
+    stop,
+    fork,
+    export,
+    import_,
+    delete,
+)
 
 
 def main(argv: list[str] | None = None) -> int:
