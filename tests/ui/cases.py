@@ -131,6 +131,21 @@ ERROR = message("e1:1:error", "status", "It broke", **of_step(1), status_type="e
 INNER = {"execution_id": "e9", "step_number": 1, "status_type": "error"}
 LOST = message("lost", "status", "The connection was lost", status_type="error")
 RUNNING = message("e1:status", "status", "Thinking…", **of_step(1), status_type="thinking", seq=3)
+UNDER_WAY = {"status_type": "thinking", "agent_id": "a1", "seq": 0}
+LOADED = message("e1:status", "status", "Thinking…", **of_step(1), **UNDER_WAY)
+LOADED_LATER = message("e1:status", "status", "Thinking…", **of_step(4), **UNDER_WAY)
+LOADED_AT_WORK = message("e1:status", "status", "", **of_step(1), **UNDER_WAY)
+AT_WORK = message(
+    "e1:1:tool:c2",
+    "status",
+    "Running pay",
+    **of_step(1),
+    status_type="tool_call",
+    tool_call_id="c2",
+    tool_name="pay",
+    tool_calls=[{"id": "c2", "name": "pay"}],
+)
+OVER = message("e1:status", "status", **of_step(1), status_type="info", agent_id="a1")
 
 A_RUN = [
     started(1),
@@ -155,6 +170,14 @@ def later(minutes: int, *envelopes: Json) -> list[Json]:
     """The same, but so many minutes later."""
     return [{**told, "timestamp": f"2026-01-16T11:{minutes:02d}:00.000Z"} for told in envelopes]
 
+
+def of_next(*envelopes: Json) -> list[Json]:
+    """The same, but of the next execution."""
+    return [{**told, "execution_id": "e2"} for told in later(9, *envelopes)]
+
+
+HALF = [started(1), step(2, 1), chunk(3, "Half an ans")]
+AND = message("u2", "user", "And?")
 
 REDUCE: list[tuple[str, list[Json], list[Json]]] = [
     ("an execution that begins shows that it thinks", [QUESTION], [started(1)]),
@@ -370,8 +393,81 @@ REDUCE: list[tuple[str, list[Json], list[Json]]] = [
     ),
     (
         "another execution has its own status",
-        [QUESTION, *[message("u2", "user", "And?")]],
+        [QUESTION, AND],
         [started(1), {**started(1), "execution_id": "e2"}],
+    ),
+    ("a run that was loaded before it was told of is told", [QUESTION, LOADED], A_RUN),
+    ("a run that was loaded while it thinks goes on with a step", [QUESTION, LOADED], [step(30, 1)]),
+    (
+        "a run that was loaded while it speaks goes on with whatever is heard first",
+        [QUESTION, LOADED],
+        [chunk(40, "rest of it", 7), chunk(41, "!", 8)],
+    ),
+    (
+        "a run that was loaded while a tool runs goes on with its result",
+        [QUESTION, SAID, RESULT, AT_WORK, LOADED_AT_WORK],
+        [done(20, "c2", "pay"), ended(21, 1), step(22, 2)],
+    ),
+    (
+        "a run that was loaded goes on in the step that it is in, though attempts before left nothing",
+        [QUESTION, LOADED_LATER],
+        [chunk(50, "At last.")],
+    ),
+    (
+        "a run that was loaded ends with the end that is heard first",
+        [QUESTION, LOADED],
+        [status(60, "stopped", stop_reason="user_requested", step_count=1)],
+    ),
+    (
+        "what is missing after the first that is heard of a run that was loaded is waited for",
+        [QUESTION, LOADED],
+        [chunk(40, "a"), chunk(42, "c", 2)],
+    ),
+    (
+        "what is told of a run that was loaded stands before what was sent meanwhile",
+        [QUESTION, LOADED, AND],
+        [chunk(40, "a")],
+    ),
+    ("a run that was cut off is over when the next begins", [QUESTION], [*HALF, *of_next(started(1))]),
+    (
+        "a run that was loaded and had been cut off is over when the next begins",
+        [QUESTION, SAID, RESULT, AT_WORK, LOADED_AT_WORK, AND],
+        of_next(started(1)),
+    ),
+    (
+        "what was held of a run that was cut off is waited for no longer when the next begins",
+        [],
+        [*HALF, chunk(5, "wer", 2), *of_next(started(1))],
+    ),
+    (
+        "what is told of a run after the next has begun is ignored",
+        [],
+        [*HALF, *of_next(started(1)), chunk(4, "wer", 1), *later(10, step(5, 1), ended(6, 1), started(7))],
+    ),
+    (
+        "a run that has ended says so when the next has begun",
+        [],
+        [
+            started(1),
+            status(2, "stopped", stop_reason="steps_limit", step_count=1),
+            *of_next(started(1)),
+        ],
+    ),
+    (
+        "a run of which the beginning is not heard leaves others as they are",
+        [],
+        [*HALF, *of_next(chunk(9, "Next", 3))],
+    ),
+    ("a beginning that comes late leaves what is heard by then", [], [*of_next(*HALF), started(1)]),
+    (
+        "an agent within a tool leaves the run around it",
+        [],
+        [started(1), step(2, 1), tool(3), *({**told, "agent_id": "a2"} for told in of_next(started(1)))],
+    ),
+    (
+        "a run of nobody is over when the next of nobody begins",
+        [],
+        [{**started(1), "agent_id": None}, *({**told, "agent_id": 7} for told in of_next(started(1)))],
     ),
     ("an unknown event is ignored", [QUESTION], [envelope("dream", 1, what="ever")]),
     ("another version is ignored", [QUESTION], [{**started(1), "v": 2}]),
@@ -551,6 +647,18 @@ IN_ORDER: list[tuple[str, list[Json], list[Json], list[Json]]] = [
     ),
     ("a last chunk that has text is the end of it", [], [], [started(1), chunk(2, "All.", complete=True)]),
     (
+        "a run that was loaded goes on in order with whatever is heard first",
+        [QUESTION, LOADED],
+        [],
+        [chunk(40, "rest of it", 7), tool(50)],
+    ),
+    (
+        "a run that was cut off is over when the next begins in order",
+        [QUESTION, LOADED, AND],
+        [],
+        of_next(*A_RUN),
+    ),
+    (
         "a text that the history has gets no gap",
         [QUESTION, SAID, RESULT],
         [],
@@ -569,6 +677,15 @@ OTHERS: dict[str, list[tuple[str, list[Any]]]] = {
         ),
         ("a message that the history does not have is gone", [[SAID, RESULT], [QUESTION]]),
         ("statuses are dropped", [[QUESTION, RUNNING, WAITING], [QUESTION]]),
+        (
+            "the status of a run that the history knows to be under way takes the place of what was heard",
+            [[QUESTION, {**COMPLETED, "content": "Al"}, RUNNING], [QUESTION, LOADED]],
+        ),
+        (
+            "an error and a question of the client's own stay after the status of a run under way",
+            [[QUESTION, RUNNING, LOST, message("local", "user", "And?")], [QUESTION, LOADED]],
+        ),
+        ("the status that was loaded goes at the end", [[QUESTION, LOADED, LOST], [QUESTION, COMPLETED]]),
         ("a status of the history stays", [[], [QUESTION, SAID, RESULT, WAITING]]),
         (
             "an error that the history has is there once",
@@ -637,6 +754,7 @@ OTHERS: dict[str, list[tuple[str, list[Any]]]] = {
     ],
     "is_ephemeral": [
         ("what it does now", [RUNNING]),
+        ("what it does as the history knows", [LOADED]),
         ("a call that waits", [WAITING]),
         ("an error stays", [ERROR]),
         ("an answer stays", [SAID]),
@@ -646,6 +764,8 @@ OTHERS: dict[str, list[tuple[str, list[Any]]]] = {
         ("nothing", [[]]),
         ("a history", [[QUESTION, COMPLETED]]),
         ("an execution under way", [[QUESTION, RUNNING]]),
+        ("one that a history knows to be under way", [[QUESTION, LOADED]]),
+        ("one that is over since another has begun", [[QUESTION, OVER]]),
         (
             "one that has ended",
             [[{**RUNNING, "metadata": {**RUNNING["metadata"], "continuation": verdict("guard", "Mine")}}]],

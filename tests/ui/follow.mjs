@@ -2,7 +2,9 @@
 import { createInterface } from "node:readline";
 import { pathToFileURL } from "node:url";
 
-const { followSession } = await import(pathToFileURL(process.argv[2]));
+const module = pathToFileURL(process.argv[2]);
+const { followSession } = await import(module);
+const { isRunning } = await import(new URL("index.js", module));
 const settled = () => new Promise(setImmediate);
 
 function dice(seed) {
@@ -12,6 +14,9 @@ function dice(seed) {
     return Math.floor((state / 2 ** 32) * sides);
   };
 }
+
+const ENDINGS = ["completed", "stopped", "failed", "paused"];
+const isEnding = (told) => told?.event === "agent.status" && ENDINGS.includes(told.data.status);
 
 const questions = (messages) => messages.filter(({ role }) => role === "user").map(({ content }) => content);
 
@@ -25,7 +30,9 @@ async function follow({ seed, happens }) {
   let stored = [];
   let asked = [];
   let looks = 0;
+  let known = 0;
   const unseen = [];
+  const misled = [];
 
   class EventSource {
     readyState = 1;
@@ -113,9 +120,16 @@ async function follow({ seed, happens }) {
     looks += 1;
     const seen = questions(view.messages);
     unseen.push(...asked.filter((question) => !seen.includes(question)));
+    // A beginning and an end are stored before they are told: until then nobody can know.
+    const last = told.at(-1);
+    const runs = isRunning(stored);
+    const isTold = stored.at(-1)?.metadata?.execution_id === last?.execution_id;
+    if (!isTold || runs === isEnding(last)) continue;
+    known += 1;
+    if (isRunning(view.messages) !== runs) misled.push(last);
   }
   await calm();
-  return { last: view.messages, unseen, looks };
+  return { last: view.messages, unseen, misled, looks, known };
 }
 
 for await (const text of createInterface({ input: process.stdin })) {

@@ -57,7 +57,7 @@ class Leg(Struct):
     """A run from a query or a resume to its end: what was asked, told, and stored after it.
 
     `begun` is what was stored before the first envelope, `meanwhile` on the way, each time with how many
-    envelopes had been told.
+    envelopes had been told. If its process died there is no end, and it is stored as it was recorded last.
     """
 
     query: str | None
@@ -66,6 +66,7 @@ class Leg(Struct):
     canonical: list[dict[str, Any]]
     state: AgentState
     meanwhile: list[tuple[int, list[dict[str, Any]]]]
+    died: bool = False
 
 
 class Recorder:
@@ -74,9 +75,19 @@ class Recorder:
     def __init__(self, told: list[dict[str, Any]]) -> None:
         self._told = told
         self.stored: list[tuple[int, list[dict[str, Any]]]] = []
+        self.states: list[AgentState] = []
 
     async def record(self, state: AgentState) -> None:
         self.stored.append((len(self._told), canonical_messages(state)))
+        self.states.append(state)
+
+    def cut_off(self, dice: random.Random, leg: Leg) -> Leg:
+        """The leg as it is when its process dies somewhere on the way."""
+        last = dice.randrange(len(self.states) - 1)
+        told, canonical = self.stored[last]
+        envelopes = leg.envelopes[: dice.randint(told, self.stored[last + 1][0])]
+        meanwhile = self.stored[: last + 1]
+        return Leg(leg.query, leg.begun, envelopes, canonical, self.states[last], meanwhile, died=True)
 
 
 class RandomModel:
@@ -118,17 +129,17 @@ class RandomModel:
         return ToolCall(call_id, dice.choice(TOOLS), arguments)
 
 
-def random_legs(seed: int, config: BroadcastConfig) -> list[Leg]:
-    """A session of several queries, the same for the same seed."""
-    return asyncio.run(_legs(random.Random(seed), config))
+def random_legs(seed: int, config: BroadcastConfig, deaths: bool = False) -> list[Leg]:
+    """A session of several queries, the same for the same seed; of the last of them there is an end."""
+    return asyncio.run(_legs(random.Random(seed), config, deaths))
 
 
-async def _legs(dice: random.Random, config: BroadcastConfig) -> list[Leg]:
+async def _legs(dice: random.Random, config: BroadcastConfig, deaths: bool) -> list[Leg]:
     told: list[dict[str, Any]] = []
     clock = FakeClock(START)
     recorder = Recorder(told)
     agent = _agent(dice, clock)
-    if dice.random() < 0.5:
+    if dice.random() < 0.5 or deaths:
         agent = agent.journaled(recorder)
     transport = _Transport(told)
     adapter = AgentEventEnvelopeAdapter(transport, config)
@@ -144,7 +155,8 @@ async def _legs(dice: random.Random, config: BroadcastConfig) -> list[Leg]:
     agent.subscribe(listen)
     legs: list[Leg] = []
     state = agent.new_session("the session")
-    for number in range(dice.randint(1, 5)):
+    for left in range(dice.randint(1, 5), 0, -1):
+        number = len(legs)
         query = None
         if not state.messages or state.status is AgentStatus.COMPLETED or dice.random() < 0.3:
             query = f"question {number}"
@@ -152,14 +164,19 @@ async def _legs(dice: random.Random, config: BroadcastConfig) -> list[Leg]:
         else:
             grant = Budget(steps=2) if dice.random() < 0.5 else None
             state = agent.restart(_decided(dice, state), grant=grant)
-            if dice.random() < 0.5:
+            if dice.random() < 0.5 and not legs[-1].died:
                 # As another process does, which knows nothing of what was told before.
                 adapter = AgentEventEnvelopeAdapter(transport, config)
         begun = canonical_messages(state)
         state = await agent.final_step(state)
-        legs.append(Leg(query, begun, list(told), canonical_messages(state), state, list(recorder.stored)))
+        leg = Leg(query, begun, list(told), canonical_messages(state), state, list(recorder.stored))
+        if deaths and left > 1 and dice.random() < 0.6:
+            leg = recorder.cut_off(dice, leg)
+            state = leg.state
+        legs.append(leg)
         told.clear()
         recorder.stored.clear()
+        recorder.states.clear()
         clock.advance(60)
     return legs
 

@@ -246,7 +246,7 @@ async def test_a_question_that_is_refused_can_be_asked_again() -> None:
         await stage.window.ask("What is it?")
         await stage.window.says("pre", "Running look")
         await stage.window.ask("Really?")
-        await stage.window.says("section.error", "is being run by")
+        await stage.window.says("section.error", "The session is being run")
         assert await stage.window.page.locator("section.user").all_inner_texts() == ["What is it?"]
         assert await stage.window.page.input_value("input") == "Really?"
         await stage.go_on()

@@ -22,7 +22,7 @@ def test_it_follows_a_session() -> None:
     command = [str(NODE), "--test", "--test-reporter=tap", *paths]
     done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=60, check=False)
     assert done.returncode == 0, done.stdout
-    assert len(re.findall(r"^ *ok \d+ - (?!/)", done.stdout, re.MULTILINE)) >= 38
+    assert len(re.findall(r"^ *ok \d+ - (?!/)", done.stdout, re.MULTILINE)) >= 46
 
 
 def happening(legs: list[Leg]) -> list[dict[str, Any]]:
@@ -33,16 +33,20 @@ def happening(legs: list[Leg]) -> list[dict[str, Any]]:
         for number, envelope in enumerate(leg.envelopes):
             if number in stored:
                 happens.append({"stored": stored[number]})
-            if number == len(leg.envelopes) - 1:
+            if number == len(leg.envelopes) - 1 and not leg.died:
                 happens.append({"stored": leg.canonical})
             happens.append({"told": envelope})
+        if leg.died:
+            happens.append({"stored": leg.canonical})
     return happens
 
 
 @needs_node
 @pytest.mark.slow
-def test_whatever_happens_on_the_way_it_shows_what_is_stored_in_the_end() -> None:
-    sessions = [random_legs(seed, BroadcastConfig.standard()) for seed in range(RUNS)]
+@pytest.mark.parametrize("deaths", [False, True], ids=["runs that end", "runs that die"])
+def test_whatever_happens_on_the_way_it_shows_what_is_stored_in_the_end(deaths: bool) -> None:
+    sessions = [random_legs(seed, BroadcastConfig.standard(), deaths) for seed in range(RUNS)]
+    assert any(leg.died for legs in sessions for leg in legs) == deaths
     told = [json.dumps({"seed": seed, "happens": happening(legs)}) for seed, legs in enumerate(sessions)]
     command = [str(NODE), str(HERE / "follow.mjs"), str(PACKAGE / "session.js")]
     done = subprocess.run(
@@ -54,4 +58,6 @@ def test_whatever_happens_on_the_way_it_shows_what_is_stored_in_the_end() -> Non
     for seed, legs in enumerate(sessions):
         assert shown[seed]["last"] == as_json(legs[-1].canonical), seed
         assert shown[seed]["unseen"] == [], f"{seed}: a question was told of, and not shown"
+        assert shown[seed]["misled"] == [], f"{seed}: whether something runs was not shown as it is"
     assert sum(each["looks"] for each in shown) > RUNS
+    assert sum(each["known"] for each in shown) > RUNS // 4

@@ -25,6 +25,12 @@ export function answer(content, id = "e1", stop_reason = "completed") {
   return { id: `${id}:1:assistant`, role: "assistant", content, timestamp: AT, metadata };
 }
 
+/** The status of a run that a history knows to be under way. */
+export function underWay(id = "e1", content = "Thinking…") {
+  const metadata = { execution_id: id, step_number: 1, status_type: "thinking", agent_id: "a1", seq: 0 };
+  return { id: `${id}:status`, role: "status", content, timestamp: AT, metadata };
+}
+
 export const CALL = { tool: "pay", tool_call_id: "c1" };
 export const WAITING = [
   question("Pay?"),

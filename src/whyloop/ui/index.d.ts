@@ -60,9 +60,14 @@ export interface Metadata {
   streaming?: boolean;
   /** True for a tool call that waits for a person; `content` is the question. */
   waiting?: boolean;
-  /** How far the envelopes of an execution have been heard, and those that came too early. */
+  /**
+   * How far the envelopes of an execution have been heard, 0 if none was so far, and those that came too
+   * early. The status of one that is over since another has begun has neither.
+   */
   seq?: number;
   held?: Envelope[];
+  /** Whose execution it is, in the status of one. */
+  agent_id?: string;
 }
 
 export interface UiMessage {
@@ -130,7 +135,7 @@ export function statusText(status: {
 /** True for a status that goes when the history comes; an error stays. */
 export function isEphemeral(message: UiMessage): boolean;
 
-/** True while an execution is under way, as far as its envelopes tell. */
+/** True while an execution is under way, as far as its envelopes and the history tell. */
 export function isRunning(messages: readonly UiMessage[]): boolean;
 
 /** The envelopes that have not come while later ones have. */

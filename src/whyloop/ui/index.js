@@ -200,7 +200,8 @@ function notStoredYet(streamed, canonical) {
  *
  * An envelope that was heard already, or that says nothing of use, is ignored. One that comes too early
  * is held until those before it are there, or too many wait, or the execution has ended. A run that is
- * resumed may be told by somebody who counts from one again.
+ * resumed may be told by somebody who counts from one again. One that was under way when the next of its
+ * session begins is over, and nothing more is heard of it.
  *
  * `inOrder` is for a line on which nothing comes late, such as a server's replay: what is missing before
  * an envelope is not waited for.
@@ -210,6 +211,7 @@ export function reduce(messages, envelope, options) {
   if (!isReadable(envelope)) return messages;
   const live = new Live(messages, envelope.execution_id);
   const { seq } = envelope;
+  if (live.isOver) return messages;
   if (!live.isKnown) {
     if (!isNews(messages, envelope)) return messages;
     live.begin(envelope);
@@ -242,14 +244,23 @@ export function reduce(messages, envelope, options) {
 }
 
 /**
- * True while an execution is under way, as far as its envelopes tell.
+ * True while an execution is under way, as far as its envelopes and the history tell.
  * @type {typeof import("./index.d.ts").isRunning}
  */
 export function isRunning(messages) {
-  return messages.some((message) => {
-    const metadata = metadataOf(message);
-    return message.role === "status" && "seq" in metadata && metadata.continuation?.should_continue !== false;
-  });
+  return messages.some(isUnderWay);
+}
+
+/** A message of an execution that is over; its status has heard all that it will. */
+function asEnded(message) {
+  if (!isUnderWay(message)) return withMetadata(message, { streaming: undefined });
+  const over = withMetadata(message, { status_type: "info", seq: undefined, held: undefined });
+  return { ...over, content: "" };
+}
+
+function isUnderWay(message) {
+  const metadata = metadataOf(message);
+  return message.role === "status" && "seq" in metadata && metadata.continuation?.should_continue !== false;
 }
 
 /**
@@ -326,19 +337,28 @@ class Live {
     this.#status = position(messages, statusId(executionId));
   }
 
+  /** True if an envelope of the execution was heard before; a history knows of none. */
   get isKnown() {
-    return this.#status >= 0;
+    return this.#status >= 0 && Boolean(this.known.seq);
   }
 
-  begin({ timestamp, seq }) {
-    const metadata = {
-      status_type: "thinking",
-      execution_id: this.executionId,
-      step_number: completedSteps(this.messages, this.executionId) + 1,
-      seq,
-    };
-    this.#status = this.messages.length;
-    this.messages.push(uiMessage(statusId(this.executionId), "status", "", timestamp, metadata));
+  /** True if another execution has begun since, so that nothing more is heard of this one. */
+  get isOver() {
+    return this.#status >= 0 && !("seq" in this.known);
+  }
+
+  begin(envelope) {
+    if (this.#status < 0) {
+      const metadata = {
+        ...{ status_type: "thinking", execution_id: this.executionId },
+        ...{ step_number: completedSteps(this.messages, this.executionId) + 1, seq: 0 },
+        ...(isText(envelope.agent_id) ? { agent_id: envelope.agent_id } : {}),
+      };
+      this.#status = this.messages.length;
+      this.messages.push(uiMessage(statusId(this.executionId), "status", "", envelope.timestamp, metadata));
+    }
+    this.hear(envelope);
+    this.afterGap = true;
   }
 
   /** Remember how far the envelopes have been heard, and of what moment the last one told. */
@@ -370,6 +390,24 @@ class Live {
     this.messages[this.#status] = { ...this.messages[this.#status], content: words };
   }
 
+  /**
+   * A session runs one execution at a time: what was under way when this one began is over. Agents within
+   * a tool have sessions of their own. What it has said is left to the history.
+   */
+  endOthers() {
+    const isOfSession = (message) => metadataOf(message).agent_id === this.known.agent_id;
+    const running = this.messages.filter(
+      (message) => isUnderWay(message) && isOfSession(message) && message.timestamp <= this.heardAt,
+    );
+    const over = new Set(running.map((message) => metadataOf(message).execution_id));
+    over.delete(this.executionId);
+    over.delete(undefined);
+    if (!over.size) return;
+    this.messages = this.messages.map((message) =>
+      over.has(metadataOf(message).execution_id) ? asEnded(message) : message,
+    );
+  }
+
   get(id) {
     return this.messages[position(this.messages, id)];
   }
@@ -399,6 +437,7 @@ const EVENTS = {
       const step = (whole(data.step_count) ?? 0) + 1;
       live.note({ step_number: step, continuation: undefined, evaluations: undefined });
       live.say("thinking", THINKING);
+      live.endOthers();
       return;
     }
     if (!ENDED.includes(status) && status !== "paused") return;

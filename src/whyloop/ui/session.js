@@ -110,15 +110,16 @@ export function followSession(url, onMessages, options = {}) {
     const latest = folded(messages, envelope);
     const isNews = latest !== messages;
     const status = envelope?.event === "agent.status" ? envelope.data?.status : undefined;
-    if (ENDINGS.includes(status)) {
-      // A history that is asked for from now on has all of this run; one that was asked for before may not.
-      unfinished = unfinished.filter((told) => told.execution_id !== envelope.execution_id);
-      load();
-    } else if (isNews) {
-      unfinished.push(envelope);
-      // Somebody else may have asked: no envelope tells the question, and it is stored by now.
-      if (status === BEGINNING) load();
+    const begins = isNews && status === BEGINNING;
+    const ends = ENDINGS.includes(status);
+    if (begins || ends) {
+      // A session runs one execution at a time, so a history that is asked for from now on has all of this run,
+      // and of those before it, also of one that was cut off. One that was asked for before may not.
+      unfinished = unfinished.filter((told) => told.agent_id !== envelope.agent_id);
     }
+    if (isNews && !ends) unfinished.push(envelope);
+    // When a run begins, somebody else may have asked: no envelope tells the question, and it is stored by now.
+    if (begins || ends) load();
     if (isNews) show(latest);
   }
 

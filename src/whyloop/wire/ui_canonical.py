@@ -10,7 +10,7 @@ from whyloop.values import plain
 from whyloop.values.continuation import ContinuationOutcome, StopReason
 from whyloop.values.messages import Message, TextPart, ToolCall
 from whyloop.values.open_step import OpenCall, OpenStep
-from whyloop.values.state import AgentState
+from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.step import Step, ToolRun
 from whyloop.wire.envelope import timestamp
 from whyloop.wire.summaries import args_summary
@@ -21,11 +21,12 @@ from whyloop.wire.ui_message import (
     metadata_of,
     outside_id,
     position,
+    status_message,
     tool_id,
     ui_message,
     with_metadata,
 )
-from whyloop.wire.ui_words import status_text
+from whyloop.wire.ui_words import THINKING, status_text
 
 _ERRORS = (StopReason.ERROR_FORBADE, StopReason.RETRY_LIMIT_REACHED)
 
@@ -34,7 +35,8 @@ def canonical_messages(state: AgentState) -> list[UiMessage]:
     """The history that a UI shows, the same whenever it is asked for.
 
     The last message of an execution says in `continuation` why it ended; a failure is a status of
-    its own, and so is a tool call that waits for a person.
+    its own, and so is a tool call that waits for a person. While an execution is in progress its
+    status comes last, from which the next envelope goes on; if its process has died, nobody can know.
     """
     return _History(state).messages
 
@@ -54,6 +56,8 @@ class _History:
         outcome = state.last_continuation_outcome
         self._error(state.execution.id, state.execution.step_count, outcome, state.state_info.updated_at)
         self._say_why()
+        if state.status is AgentStatus.IN_PROGRESS:
+            self._under_way(state.open_step)
 
     def _outside(self, first: int, last: int, following: Step | None) -> None:
         """What belongs to no step: questions, and a history that was brought along."""
@@ -142,6 +146,17 @@ class _History:
                 self.messages[index] = with_metadata(
                     self.messages[index], continuation=_continuation(outcome)
                 )
+
+    def _under_way(self, step: OpenStep | None) -> None:
+        """What a live client shows: that it thinks, unless calls are seen to run."""
+        state, moment = self._state, self._state.state_info.updated_at
+        number, words = state.execution.step_count + 1, THINKING
+        if step is not None:
+            number, moment = step.number, max(moment, step.started_at)
+            words = THINKING if all(call.is_done or call.is_waiting for call in step.calls) else ""
+        self.messages.append(
+            status_message(state.execution.id, state.agent_id, number, words, timestamp(moment))
+        )
 
     def _add(self, id: str, role: str, content: str, moment: datetime, metadata: dict[str, Any]) -> None:
         self.messages.append(ui_message(id, role, content, timestamp(moment), metadata))

@@ -16,7 +16,7 @@ from whyloop.wire.ui_message import (
     ui_message,
     with_metadata,
 )
-from whyloop.wire.ui_words import GAP, THINKING, retry_words, status_text, whole
+from whyloop.wire.ui_words import GAP, THINKING, retry_words, status_text, text, whole
 
 Envelope = Mapping[str, Any]
 
@@ -35,11 +35,12 @@ def _status(live: Live, data: Mapping[str, Any], timestamp: str) -> None:
     if status == "in_progress":
         live.note(step_number=(whole(data.get("step_count")) or 0) + 1, continuation=None, evaluations=None)
         live.say("thinking", THINKING)
+        live.end_others()
         return
     if status not in ENDED and status != "paused":
         return
     _finish_text(live)
-    reason, before = _text(data.get("stop_reason")), live.verdict
+    reason, before = text(data.get("stop_reason")), live.verdict
     resolved_by = before.get("resolved_by") if before.get("should_continue") is False else None
     end = {"should_continue": False, "stop_reason": reason, "resolved_by": resolved_by}
     live.note(continuation=end)
@@ -64,7 +65,7 @@ def _step_started(live: Live, data: Mapping[str, Any], timestamp: str) -> None:
 
 
 def _chunk(live: Live, data: Mapping[str, Any], timestamp: str) -> None:
-    piece, own_id = _text(data.get("chunk")) or "", assistant_id(live.execution_id, live.step)
+    piece, own_id = text(data.get("chunk")) or "", assistant_id(live.execution_id, live.step)
     message = live.get(own_id)
     if message is None:
         metadata = {**_of_step(live, live.step), "streaming": True}
@@ -79,7 +80,7 @@ def _chunk(live: Live, data: Mapping[str, Any], timestamp: str) -> None:
 
 
 def _tool_started(live: Live, data: Mapping[str, Any], timestamp: str) -> None:
-    name, call_id = _text(data.get("tool")), _text(data.get("tool_call_id"))
+    name, call_id = text(data.get("tool")), text(data.get("tool_call_id"))
     if name is None or call_id is None:
         return
     own_id, step = _place_of_call(live, call_id)
@@ -104,12 +105,12 @@ def _tool_started(live: Live, data: Mapping[str, Any], timestamp: str) -> None:
 
 
 def _tool_completed(live: Live, data: Mapping[str, Any], timestamp: str) -> None:
-    name, call_id = _text(data.get("tool")), _text(data.get("tool_call_id"))
+    name, call_id = text(data.get("tool")), text(data.get("tool_call_id"))
     if name is None or call_id is None:
         return
     own_id, step = _place_of_call(live, call_id)
     _add_call(live, step, {"id": call_id, "name": name}, timestamp)
-    summary, error = _text(data.get("result_summary")) or "", _text(data.get("error"))
+    summary, error = text(data.get("result_summary")) or "", text(data.get("error"))
     succeeded = data.get("success") is True
     came_of = {"tool_result": summary} if succeeded else {"tool_error": error or summary}
     metadata: dict[str, Any] = {
@@ -160,17 +161,13 @@ EVENTS: dict[str, Callable[[Live, Mapping[str, Any], str], None]] = {
 # Their parts
 
 
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
-
-
 def _verdict(value: object) -> dict[str, Any] | None:
     if not isinstance(value, dict) or not isinstance(value.get("should_continue"), bool):
         return None
     return {
         "should_continue": value["should_continue"],
-        "stop_reason": _text(value.get("stop_reason")),
-        "resolved_by": _text(value.get("resolved_by")),
+        "stop_reason": text(value.get("stop_reason")),
+        "resolved_by": text(value.get("resolved_by")),
     }
 
 

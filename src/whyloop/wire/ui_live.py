@@ -15,10 +15,10 @@ from whyloop.wire.ui_message import (
     metadata_of,
     position,
     status_id,
-    ui_message,
+    status_message,
     with_metadata,
 )
-from whyloop.wire.ui_words import whole
+from whyloop.wire.ui_words import text, whole
 
 
 class Live:
@@ -33,21 +33,23 @@ class Live:
 
     @property
     def is_known(self) -> bool:
-        """True if an envelope of the execution was heard before."""
-        return self._status >= 0
+        """True if an envelope of the execution was heard before; a history knows of none."""
+        return self._status >= 0 and bool(self.known.get("seq"))
+
+    @property
+    def is_over(self) -> bool:
+        """True if another execution has begun since, so that nothing more is heard of this one."""
+        return self._status >= 0 and "seq" not in self.known
 
     def begin(self, envelope: Mapping[str, Any]) -> None:
         """The first envelope that is heard of an execution, wherever it is by then."""
-        metadata = {
-            "status_type": "thinking",
-            "execution_id": self.execution_id,
-            "step_number": completed_steps(self.messages, self.execution_id) + 1,
-            "seq": int(envelope["seq"]),
-        }
-        self._status = len(self.messages)
-        self.messages.append(
-            ui_message(status_id(self.execution_id), "status", "", envelope["timestamp"], metadata)
-        )
+        if self._status < 0:
+            step = completed_steps(self.messages, self.execution_id) + 1
+            agent_id, told_at = text(envelope.get("agent_id")), envelope["timestamp"]
+            self._status = len(self.messages)
+            self.messages.append(status_message(self.execution_id, agent_id, step, "", told_at))
+        self.hear(envelope)
+        self.after_gap = True
 
     def hear(self, envelope: Mapping[str, Any]) -> None:
         """Remember how far the envelopes have been heard, and of what moment the last one told."""
@@ -86,6 +88,24 @@ class Live:
         self.note(status_type=status_type)
         self.messages[self._status] = {**self.messages[self._status], "content": words}
 
+    def end_others(self) -> None:
+        """A session runs one execution at a time: what was under way when this one began is over.
+
+        Agents within a tool have sessions of their own. What it has said is left to the history.
+        """
+        over = {
+            metadata_of(message).get("execution_id")
+            for message in self.messages
+            if _is_under_way(message)
+            and metadata_of(message).get("agent_id") == self.known.get("agent_id")
+            and message["timestamp"] <= self.heard_at
+        } - {self.execution_id, None}
+        if over:
+            self.messages = [
+                _ended(message) if metadata_of(message).get("execution_id") in over else message
+                for message in self.messages
+            ]
+
     # The other messages
 
     def get(self, id: str) -> UiMessage | None:
@@ -119,13 +139,23 @@ def completed_steps(messages: Sequence[UiMessage], execution_id: str) -> int:
 
 
 def is_running(messages: Sequence[UiMessage]) -> bool:
-    """True while an execution is under way, as far as its envelopes tell."""
-    return any(
+    """True while an execution is under way, as far as its envelopes and the history tell."""
+    return any(map(_is_under_way, messages))
+
+
+def _is_under_way(message: UiMessage) -> bool:
+    return (
         message.get("role") == "status"
         and "seq" in metadata_of(message)
         and continuation_of(message).get("should_continue") is not False
-        for message in messages
     )
+
+
+def _ended(message: UiMessage) -> UiMessage:
+    """A message of an execution that is over; its status has heard all that it will."""
+    if _is_under_way(message):
+        return {**with_metadata(message, status_type="info", seq=None, held=None), "content": ""}
+    return with_metadata(message, streaming=None)
 
 
 def missing(messages: Sequence[UiMessage]) -> list[dict[str, Any]]:

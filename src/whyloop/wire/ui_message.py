@@ -41,6 +41,16 @@ def ui_message(id: str, role: str, content: str, timestamp: str, metadata: dict[
     return {**message, "metadata": metadata} if metadata else message
 
 
+def status_message(
+    execution_id: str, agent_id: str | None, step: int, words: str, timestamp: str
+) -> UiMessage:
+    """The status of an execution that is under way, and of which no envelope was heard so far."""
+    metadata = {"status_type": "thinking", "execution_id": execution_id, "step_number": step, "seq": 0}
+    if agent_id is not None:
+        metadata["agent_id"] = agent_id
+    return ui_message(status_id(execution_id), "status", words, timestamp, metadata)
+
+
 def with_metadata(message: UiMessage, **entries: object) -> UiMessage:
     """The message with these entries in its metadata; one that is None is taken out."""
     kept = {key: value for key, value in metadata_of(message).items() if key not in entries}

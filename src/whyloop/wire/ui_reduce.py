@@ -18,7 +18,8 @@ def reduce(messages: list[UiMessage], envelope: Envelope, *, in_order: bool = Fa
 
     An envelope that was heard already, or that says nothing of use, is ignored. One that comes too
     early is held until those before it are there, or too many wait, or the execution has ended. A
-    run that is resumed may be told by somebody who counts from one again.
+    run that is resumed may be told by somebody who counts from one again. One that was under way
+    when the next of its session begins is over, and nothing more is heard of it.
 
     `in_order` is for a line on which nothing comes late, such as a server's replay: what is missing
     before an envelope is not waited for.
@@ -26,6 +27,8 @@ def reduce(messages: list[UiMessage], envelope: Envelope, *, in_order: bool = Fa
     if not _is_readable(envelope):
         return messages
     live, seq = Live(messages, envelope["execution_id"]), int(envelope["seq"])
+    if live.is_over:
+        return messages
     if not live.is_known:
         if not _is_news(messages, envelope):
             return messages

@@ -53,6 +53,10 @@ def is_json(text: str) -> bool:
     return _JSON.match(text) is not None
 
 
+def text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
 def whole(number: object) -> int | None:
     """The number if it is a whole one from zero on that every JSON reader understands."""
     if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number <= _MOST:
