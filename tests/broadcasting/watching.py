@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import aclosing, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 
@@ -17,11 +17,12 @@ from whyloop.stores.records import Told
 from whyloop.values.state import AgentStatus
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+LATER = NOW + timedelta(seconds=1)
 
 
-async def add_session(store: Store, *agent_ids: str) -> None:
+async def add_session(store: Store, *agent_ids: str, at: datetime = NOW) -> None:
     for agent_id in agent_ids or ("a",):
-        await store.create(Summary(agent_id, AgentStatus.PENDING, NOW, NOW), ["first"])
+        await store.create(Summary(agent_id, AgentStatus.PENDING, at, at), ["first"])
 
 
 class Teller:

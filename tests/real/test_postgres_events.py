@@ -10,12 +10,10 @@ from typing import Any
 import pytest
 
 from tests.broadcasting.support import until
-from tests.broadcasting.watching import Follower, Teller, add_session, seqs, settled
+from tests.broadcasting.watching import add_session, seqs
 from tests.real.postgres import PostgresServer
-from tests.real.postgres_proxy import Lost, Proxy
-from tests.real.test_postgres_faults import ALL, locked, process_ids, terminate, waiting
-from whyloop.broadcasting import EventLog
-from whyloop.errors import SessionNotFoundError, StoreError, StoreUnavailableError
+from tests.real.test_postgres_faults import ALL, process_ids, terminate
+from whyloop.errors import StoreError, StoreUnavailableError
 from whyloop.stores import PostgresStore
 from whyloop.stores.records import Told
 
@@ -28,7 +26,6 @@ pytestmark = pytest.mark.slow
 
 LISTENING = f"{ALL} AND query LIKE 'LISTEN%%'"
 SOON = postgres_news.LOOK_AGAIN_SECONDS / 2
-lost = pytest.mark.parametrize("lost", Lost)
 
 
 def told(*numbers: int, execution: str = "x") -> list[Told]:
@@ -101,18 +98,6 @@ async def test_sessions_of_any_id_are_heard_of_at_once(
         await soon(waiter)
 
 
-async def test_followers_go_on_when_the_connection_that_listens_is_ended(
-    postgres: PostgresServer, schema: str
-) -> None:
-    async with opened(postgres, schema) as (store, other), EventLog(store) as near, EventLog(other) as far:
-        follower, teller = Follower(near), Teller(far)
-        for last in range(1, 5):
-            teller.tell("step")
-            await soon(follower.hears(*range(1, last + 1)))
-            await terminate(postgres, await listener(postgres, schema))
-        await follower.leave()
-
-
 async def test_what_was_told_while_nobody_listened_is_found_when_somebody_does(
     postgres: PostgresServer, schema: str
 ) -> None:
@@ -124,92 +109,6 @@ async def test_what_was_told_while_nobody_listened_is_found_when_somebody_does(
         await terminate(postgres, first)
         await other.add_events("a", told(1))
         await soon(waiter)
-
-
-async def test_following_and_telling_go_on_after_a_restart(postgres: PostgresServer, schema: str) -> None:
-    async with opened(postgres, schema) as (store, other), EventLog(store) as near, EventLog(other) as far:
-        follower, teller = Follower(near), Teller(far)
-        teller.tell("begin", "step")
-        await follower.hears(1, 2)
-        await asyncio.to_thread(postgres.stop)
-        teller.tell("step")
-        await asyncio.to_thread(postgres.start)
-        teller.tell("step", "end")
-        async with asyncio.timeout(20):
-            while len(follower.heard) < 5:
-                await asyncio.sleep(0.01)
-        assert follower.seqs == [1, 2, 3, 4, 5]
-        assert seqs(await store.events("a")) == [1, 2, 3, 4, 5]
-        # And news come by themselves again.
-        await until(lambda: store._news._listens)
-        teller.tell("begin")
-        await soon(follower.hears(1, 2, 3, 4, 5, 6))
-        await follower.leave()
-
-
-@lost
-async def test_what_was_told_is_kept_once_whatever_the_network_loses(
-    postgres: PostgresServer, schema: str, lost: Lost
-) -> None:
-    async with Proxy(postgres.port) as proxy, opened(postgres, schema, port=proxy.port) as (store, other):
-        await store.add_events("a", told(1))
-        proxy.cut = lost
-        assert await store.add_events("a", told(2, 3)) == 3
-        proxy.cut = lost
-        assert await store.add_events("a", told(4)) == 4
-        # To tell the same again on purpose is something else.
-        assert await store.add_events("a", told(4)) == 5
-        assert seqs(await other.events("a")) == [1, 2, 3, 4, 4]
-        proxy.cut = lost
-        with pytest.raises(SessionNotFoundError):
-            await store.add_events("b", told(1))
-        assert proxy.cuts == 3
-
-
-async def test_what_was_kept_is_not_kept_again_when_the_store_seemed_to_be_away(
-    postgres: PostgresServer, schema: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nobody answered at the second attempt either, so that the log has to try again itself."""
-    async with (
-        Proxy(postgres.port) as proxy,
-        opened(postgres, schema, port=proxy.port) as (store, other),
-        EventLog(store) as log,
-    ):
-        follower, teller = Follower(log), Teller(log)
-        teller.tell("begin")
-        await follower.hears(1)
-        attempt = store._connections._attempt
-
-        async def once(pool: Any, statement: bytes, parameters: Any, prepare: Any) -> Any:
-            if parameters.get("again"):
-                monkeypatch.undo()
-                raise psycopg.OperationalError("the server is away")
-            if b"add_events" in statement:
-                proxy.cut = Lost.ANSWER
-            return await attempt(pool, statement, parameters, prepare)
-
-        monkeypatch.setattr(store._connections, "_attempt", once)
-        teller.tell("step", "end")
-        await follower.hears(1, 2, 3)
-        await settled(log)
-        assert seqs(await other.events("a")) == [1, 2, 3]
-        assert log.dropped == {}
-        assert proxy.cuts == 1
-        await follower.leave()
-
-
-async def test_a_connection_that_is_ended_while_events_are_added_costs_nothing(
-    postgres: PostgresServer, schema: str
-) -> None:
-    async with opened(postgres, schema) as (store, other):
-        await store.events("a")
-        async with locked(postgres, schema):
-            adding = asyncio.create_task(store.add_events("a", told(1, 2)))
-            first = await waiting(postgres, schema)
-            await terminate(postgres, first)
-            assert await waiting(postgres, schema) != first
-        assert await adding == 2
-        assert seqs(await other.events("a")) == [1, 2]
 
 
 @pytest.mark.parametrize("what", ["no connection", "no LISTEN"])

@@ -42,7 +42,6 @@ class Channel:
         self.followers = 0
         self.feeder: asyncio.Task[None] | None = None
         self.is_told_here = False
-        self.is_in_doubt = False  # Whether the store has what it was given last.
         self.has_ended = False
         self.why_ended: Exception | None = None
         self._latest: deque[tuple[Told, bool]] = deque(maxlen=recent)

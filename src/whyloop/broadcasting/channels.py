@@ -24,6 +24,9 @@ _MOST = 1000
 # After this the store is asked again that could not be.
 _PAUSE_SECONDS = 1.0
 
+# Each with whether it is kept.
+_AllTold = Sequence[tuple[Told, bool]]
+
 
 class Channels:
     """The channels of a log: one for each session that is told of or followed, on each event loop."""
@@ -32,6 +35,7 @@ class Channels:
         self._store = store
         self._recent = recent
         self._channels: dict[tuple[asyncio.AbstractEventLoop, str], Channel] = {}
+        self._in_doubt: set[str] = set()  # The sessions of which the store may have what it was given last.
         self._is_closed = False
 
     def __len__(self) -> int:
@@ -60,33 +64,45 @@ class Channels:
                     channel.feeder.cancel()
                     channel.feeder = None
 
+    async def is_same(self, channel: Channel) -> bool:
+        """Whether it is still of the session that has this id: that may have been deleted and made anew."""
+        position = channel.position
+        try:
+            if channel.started_at != await self._started_at(channel.agent_id):
+                return False
+            return await self._store.last_position(channel.agent_id) >= position
+        except SessionNotFoundError:
+            return False
+
     async def keep(self, agent_id: str, envelopes: Sequence[Envelope]) -> None:
         """Keep what was told of a session, all but chunks, and pass it on."""
         told = [
             (Told(each["execution_id"], each["seq"], _text(each)), each["event"] != CHUNK)
             for each in envelopes
         ]
-        kept = [each for each, is_kept in told if is_kept]
+        is_kept = any(is_kept for _, is_kept in told)
         async with self._used(agent_id) as channel:
             # It is passed on to nobody who has come for another session of this id.
-            if not kept or not channel.followers or await self._is_same(channel):
-                await self._pass_on(channel, told, kept, envelopes[-1])
+            if not is_kept or not channel.followers or await self.is_same(channel):
+                await self._pass_on(channel, told, envelopes[-1])
                 return
             self._end(channel, SessionNotFoundError(agent_id))
         await self.keep(agent_id, envelopes)
 
-    async def _pass_on(
-        self, channel: Channel, told: Sequence[tuple[Told, bool]], kept: Sequence[Told], latest: Envelope
-    ) -> None:
+    async def _pass_on(self, channel: Channel, told: _AllTold, latest: Envelope) -> None:
+        agent_id = channel.agent_id
         try:
             async with channel.lock:
-                position = channel.position
+                if agent_id in self._in_doubt:
+                    told = await self._not_there(channel, told)
+                position, kept = channel.position, [each for each, is_kept in told if is_kept]
                 if kept:
-                    position = await self._added(channel, kept) - len(kept)
-                    if position < channel.position:  # It was there, or another session has the id by now.
+                    self._in_doubt.add(agent_id)
+                    position = await self._store.add_events(agent_id, kept) - len(kept)
+                    if position < channel.position:  # Another session has the id by now.
                         channel.forget()
                     await self._catch_up(channel, position)
-                    channel.is_in_doubt = False
+                self._in_doubt.discard(agent_id)
                 for each, is_kept in told:
                     position += is_kept
                     channel.add(replace(each, position=position), is_kept)
@@ -94,30 +110,34 @@ class Channels:
         except (StoreUnavailableError, asyncio.CancelledError):
             raise
         except BaseException:  # There is nothing that another attempt could do.
-            channel.is_told_here = channel.is_in_doubt = False
+            channel.is_told_here = False
+            self._in_doubt.discard(agent_id)
             raise
         finally:
             channel.tell()
             # Chunks are of use until the end of their step; what was kept is in the store.
-            if not channel.followers and (channel.is_in_doubt or latest["event"] in END_OF_STEP):
+            if not channel.followers and (agent_id in self._in_doubt or latest["event"] in END_OF_STEP):
                 channel.forget()
 
-    async def _added(self, channel: Channel, kept: Sequence[Told]) -> int:
-        """The position of the last one, which the store may have from an attempt that seemed to fail."""
-        last, agent_id = kept[-1], channel.agent_id
-        if channel.is_in_doubt:
-            there = await self._store.last_event(agent_id, execution_id=last.execution_id, up_to=last.seq)
-            if there is not None and there.body == last.body:
-                return there.position
-        channel.is_in_doubt = True
-        return await self._store.add_events(agent_id, kept)
+    async def _not_there(self, channel: Channel, told: _AllTold) -> _AllTold:
+        """What comes after the last that the store has from attempts that seemed to fail."""
+        places = {each: place for place, (each, _) in enumerate(told, 1)}
+        arrived = 0
+        for last in {each.execution_id: each for each, is_kept in told if is_kept}.values():
+            there = await self._store.last_event(
+                channel.agent_id, execution_id=last.execution_id, up_to=last.seq
+            )
+            if there is not None:
+                arrived = max(arrived, places.get(replace(there, position=0), 0))
+        await self._catch_up(channel)
+        return told[arrived:]
 
     async def _feed(self, channel: Channel) -> None:
         """Pass on what other processes tell."""
         while not channel.has_ended:
             try:
                 await self._store.wait_for_events(channel.agent_id, after=channel.position)
-                if not await self._is_same(channel):
+                if not await self.is_same(channel):
                     raise SessionNotFoundError(channel.agent_id)
                 async with channel.lock:
                     await self._catch_up(channel)
@@ -146,7 +166,7 @@ class Channels:
         """The channel of a session, which is there for as long as somebody uses it."""
         key = (asyncio.get_running_loop(), agent_id)
         channel = self._channels.get(key)
-        if channel is not None and must_be_same and not await self._is_same(channel):
+        if channel is not None and must_be_same and not await self.is_same(channel):
             self._end(channel, SessionNotFoundError(agent_id))
         if key not in self._channels:
             made = await self._made(agent_id)
@@ -157,7 +177,7 @@ class Channels:
             yield channel
         finally:
             channel.users -= 1
-            if not channel.users and not channel.is_told_here and not channel.is_in_doubt:
+            if not channel.users and not channel.is_told_here:
                 self._forget(channel)
             self._make_room()
 
@@ -168,16 +188,6 @@ class Channels:
         if self._is_closed:
             channel.end()
         return channel
-
-    async def _is_same(self, channel: Channel) -> bool:
-        """Whether it is still of the session that has this id: that may have been deleted and made anew."""
-        position = channel.position
-        try:
-            if channel.started_at != await self._started_at(channel.agent_id):
-                return False
-            return await self._store.last_position(channel.agent_id) >= position
-        except SessionNotFoundError:
-            return False
 
     async def _started_at(self, agent_id: str) -> datetime:
         return (await self._store.read(agent_id, after=sys.maxsize)).summary.started_at
@@ -194,7 +204,7 @@ class Channels:
     def _make_room(self) -> None:
         if len(self._channels) > _MOST:
             for key, channel in list(self._channels.items())[:-_MOST]:
-                if not channel.users and not channel.is_in_doubt:
+                if not channel.users:
                     self._channels.pop(key, None)
 
 

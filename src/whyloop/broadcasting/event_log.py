@@ -93,7 +93,7 @@ class EventLog:
                 news = channel.after(seen)
                 while news is None:
                     kept = await self.store.events(agent_id, after=seen.position)
-                    if not kept:  # Another session has the id by now.
+                    if not kept or not await self._channels.is_same(channel):  # Another has the id by now.
                         raise SessionNotFoundError(agent_id)
                     yield kept
                     seen = _seen(kept[-1])
