@@ -105,7 +105,7 @@ class Channels:
                 self._in_doubt.discard(agent_id)
                 for each, is_kept in told:
                     position += is_kept
-                    channel.add(replace(each, position=position), is_kept)
+                    channel.add(Told(each.execution_id, each.seq, each.body, position), is_kept)
             channel.is_told_here = latest["event"] != STATUS or latest["data"].get("status") == "in_progress"
         except (StoreUnavailableError, asyncio.CancelledError):
             raise
