@@ -16,6 +16,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from tests.broadcasting.support import envelope, seqs
+from tests.real.browser import ARGUMENTS, CHROMIUM
 from tests.real.soketi import APP_ID, KEY, MODULES, SECRET, NoSoketiError, Soketi
 from tests.support import echo, scripted
 from tests.wire.test_envelope_schema import problems
@@ -58,16 +59,6 @@ PAGE = """<!doctype html><meta charset="utf-8"><body></body>
   channel.subscribed(() => { window.isSubscribed = true })
   for (const name of EVENTS) channel.listen('.' + name, (told) => window.heard.push(told))
 </script>"""
-CHROMIUM = "/usr/bin/chromium"
-BROWSER_ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-    "--disable-dev-shm-usage",
-    "--disable-gpu",
-]
 
 
 @pytest.fixture(scope="module")
@@ -286,7 +277,7 @@ async def test_a_run_reaches_laravel_echo_in_a_browser(soketi: Soketi) -> None:
         website(sending, soketi) as site,
         api.async_playwright() as playwright,
     ):
-        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=BROWSER_ARGUMENTS)
+        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         try:
             page = await browser.new_page()
             await page.goto(site.address)

@@ -13,7 +13,7 @@ from starlette.requests import HTTPConnection, Request
 
 from whyloop.server.problems import BadRequestError
 from whyloop.values import plain
-from whyloop.values.messages import MAX_DEPTH
+from whyloop.values.messages import MAX_DEPTH, is_too_deep
 
 LARGEST_BODY = 1_000_000
 _MOST_DIGITS = 9
@@ -55,7 +55,7 @@ async def body_of(request: Request, kind: type | None, *, is_form: bool = False)
         raise BadRequestError("what is sent is JSON in UTF-8, and this is not") from None
     except RecursionError:
         raise _too_deep() from None
-    if _is_too_deep(data):
+    if is_too_deep(data):
         raise _too_deep()
     return _converted(data, kind)
 
@@ -98,21 +98,6 @@ def _in_words(told: str, kind: type) -> str:
 def _choices(kind: type, name: str) -> list[str]:
     types = [get_args(field.type) for field in msgspec.structs.fields(kind) if field.name == name]
     return [str(member) for some in types for each in some if issubclass(each, StrEnum) for member in each]
-
-
-def _is_too_deep(data: object) -> bool:
-    """Whether it is nested so deep that what is stored of it may be more than an encoder can take."""
-    level = [data]
-    for _ in range(MAX_DEPTH):
-        level = [
-            inner
-            for value in level
-            if isinstance(value, dict | list)
-            for inner in (value.values() if isinstance(value, dict) else value)
-        ]
-        if not level:
-            return False
-    return True
 
 
 def _too_deep() -> BadRequestError:

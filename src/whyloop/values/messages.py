@@ -78,9 +78,12 @@ def _too_deep(arguments: Any, text: str | bytes) -> bool:
     opened = (
         text.count("{") + text.count("[") if isinstance(text, str) else text.count(b"{") + text.count(b"[")
     )
-    if opened <= MAX_DEPTH:
-        return False
-    level = [arguments]
+    return opened > MAX_DEPTH and is_too_deep(arguments)
+
+
+def is_too_deep(data: object) -> bool:
+    """Whether it is nested so deep that what is stored of it may be more than an encoder can take."""
+    level = [data]
     for _ in range(MAX_DEPTH):
         level = [
             inner
