@@ -86,16 +86,20 @@ async def test_a_run_is_followed_as_it_goes(store: Store, log: EventLog) -> None
     await follower.leave()
 
 
-async def test_a_late_follower_gets_the_chunks_of_the_step_under_way(store: Store, log: EventLog) -> None:
+async def test_a_late_follower_gets_the_chunks_of_the_step_under_way_and_of_the_one_before(
+    store: Store, log: EventLog
+) -> None:
     teller = Teller(log)
     teller.tell("begin", "step", "chunk", "end of step")
+    await settled(log)
+    teller.tell("step", "chunk", "end of step")
     await settled(log)
     teller.tell("step", "chunk", "chunk")
     await settled(log)
     follower = Follower(log)
-    await follower.hears(1, 2, 4, 5, 6, 7)
+    await follower.hears(1, 2, 4, 5, 6, 7, 8, 9, 10)
     teller.tell("chunk", "end of step")
-    await follower.hears(1, 2, 4, 5, 6, 7, 8, 9)
+    await follower.hears(1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12)
     await follower.leave()
 
 
@@ -112,12 +116,12 @@ async def test_a_reconnect_in_the_middle_of_a_step_misses_and_doubles_nothing(
     again = Follower(log, after=follower.place)
     await again.hears(5, 6)
     await again.leave()
-    # A step that has ended needs its chunks no more.
+    # A step that has just ended may be what somebody missed the last word of.
     teller.tell("chunk", "end of step")
     await settled(log)
     teller.tell("step", "chunk")
     await settled(log)
-    for after, expected in {"e1:6": [8, 9, 10], "e1:8": [9, 10], "e1:10": []}.items():
+    for after, expected in {"e1:6": [7, 8, 9, 10], "e1:8": [9, 10], "e1:10": []}.items():
         last = Follower(log, after=after)
         teller.tell("chunk")
         await last.hears(*expected, *range(11, teller.last + 1))

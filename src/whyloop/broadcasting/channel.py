@@ -46,6 +46,7 @@ class Channel:
         self.why_ended: Exception | None = None
         self._latest: deque[tuple[Told, bool]] = deque(maxlen=recent)
         self._count = 0
+        self._step_ended = 0
         self._changed = asyncio.Event()
 
     def add(self, told: Told, is_kept: bool) -> None:
@@ -53,6 +54,12 @@ class Channel:
         self._count += 1
         if is_kept:
             self.position = told.position
+
+    def end_step(self) -> None:
+        """Keep what was told since the end of the step before: for who is away for a moment just now."""
+        while self._latest and self._count - len(self._latest) < self._step_ended:
+            self._latest.popleft()
+        self._step_ended = self._count
 
     def forget(self) -> None:
         """Keep nothing of what was told so far."""

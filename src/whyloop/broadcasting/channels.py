@@ -18,7 +18,7 @@ from whyloop.stores.records import Told
 from whyloop.stores.store import EVENTS, Store
 
 CHUNK, STATUS = "agent.stream.chunk", "agent.status"
-END_OF_STEP = ("agent.step.completed", "agent.continuation")
+END_OF_STEP = "agent.step.completed"
 # Of sessions that nobody follows, so many are remembered with what their model says at the moment.
 _MOST = 1000
 # After this the store is asked again that could not be.
@@ -115,9 +115,11 @@ class Channels:
             raise
         finally:
             channel.tell()
-            # Chunks are of use until the end of their step; what was kept is in the store.
-            if not channel.followers and (agent_id in self._in_doubt or latest["event"] in END_OF_STEP):
+            # Chunks are of use for little longer than their step; what was kept is in the store.
+            if not channel.followers and agent_id in self._in_doubt:
                 channel.forget()
+            elif not channel.followers and latest["event"] == END_OF_STEP:
+                channel.end_step()
 
     async def _not_there(self, channel: Channel, told: _AllTold) -> _AllTold:
         """What comes after the last that the store has from attempts that seemed to fail."""
