@@ -84,13 +84,17 @@ class Channel:
         """Whether there is nothing after so many, and will not be."""
         return self.has_ended and self._count == count
 
+    @property
+    def start(self) -> int:
+        """The position before the first that is here; what was kept up to there is in the store alone."""
+        if not self._latest:
+            return self.position
+        told, is_kept = self._latest[0]
+        return told.position - is_kept
+
     def after(self, seen: Seen) -> tuple[int, list[Told]] | None:
         """How many there were, and those that somebody has not heard; None if some are here no more."""
-        first = self._latest[0] if self._latest else None
-        before_first = self.position if first is None else first[0].position - first[1]
-        if seen.position < before_first:
-            return None
-        return self._count, self._news(seen, 0)
+        return None if seen.position < self.start else (self._count, self._news(seen, 0))
 
     def since(self, count: int, seen: Seen) -> tuple[int, list[Told]] | None:
         """The same of those after the first so many."""

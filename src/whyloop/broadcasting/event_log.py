@@ -92,7 +92,10 @@ class EventLog:
             while True:
                 news = channel.after(seen)
                 while news is None:
-                    kept = await self.store.events(agent_id, after=seen.position)
+                    missed = (
+                        channel.start - seen.position
+                    )  # And no more: what is here is here with its chunks.
+                    kept = await self.store.events(agent_id, after=seen.position, limit=min(EVENTS, missed))
                     if not kept or not await self._channels.is_same(channel):  # Another has the id by now.
                         raise SessionNotFoundError(agent_id)
                     yield kept
