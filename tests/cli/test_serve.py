@@ -66,6 +66,10 @@ def test_a_served_agent_answers_and_ctrl_c_ends_it() -> None:
         assert (status, page["messages"][-1]["content"]) == (200, "Hello there.")
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=20) in (0, 130, -signal.SIGINT)
+        # The stream that is open has come to its end in good order, and nobody had to be cut off.
+        assert stream.read().endswith(b"\n\n")
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
         connection.close()
 
 
