@@ -33,6 +33,7 @@ class PostgresServer:
         self._user = "nobody" if os.geteuid() == 0 else None
         if self._user:
             shutil.chown(self._folder, self._user)
+            self._programs = _copied(self._programs, self._folder / "programs")
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port: int = free.getsockname()[1]
         self._process: subprocess.Popen[bytes] | None = None
@@ -113,6 +114,18 @@ class PostgresServer:
             self._process.send_signal(how)
             self._process.wait(STARTING_SECONDS)
             self._process = None
+
+
+def _copied(programs: Path, folder: Path) -> Path:
+    """The programs where whoever runs them may go, with the libraries that lie beside their package.
+
+    The folder that the checkout is in may be closed to everybody but its owner.
+    """
+    package = programs.parents[1]
+    for part in package.parent.glob(f"{package.name}*"):
+        if part.suffix != ".dist-info":
+            shutil.copytree(part, folder / part.name, symlinks=True)
+    return folder / programs.relative_to(package.parent)
 
 
 def _programs() -> Path:
