@@ -40,7 +40,7 @@ def hear(event: AgentEvent | dict[str, object]) -> None:
 
 
 def make_agent(steps: int) -> Agent:
-    """An agent with seven criteria and a listener, whose script has this many steps."""
+    """An agent with eight criteria and a listener, whose script has this many steps."""
     return Agent(
         ScriptedModel(script(steps)),
         [lookup],
@@ -56,7 +56,7 @@ async def run_whyloop(agent: Agent, steps: int) -> AgentState:
     state = await agent.run("go")
     if state.step_count != steps or state.stop_reason != "completed":
         raise RuntimeError(state.explain())
-    if not all(step.outcome and len(step.outcome.evaluations) == 7 for step in state.steps):
+    if not all(step.outcome and len(step.outcome.evaluations) == 8 for step in state.steps):
         raise RuntimeError("the trace is not complete")
     return state
 

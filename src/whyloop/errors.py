@@ -7,7 +7,7 @@ WhyloopError                     anything below
 ├── NotResumableError            `resume` was given a state with nothing left to do
 ├── NestingError                 agents that call agents went too deep
 ├── SnapshotError                stored data that cannot be read back; names the path
-├── ApprovalError                a decision about a tool call that does not wait for one
+├── ApprovalError                a decision about a question that is not open
 ├── StoreError                   a store that cannot do what it was asked for
 │   ├── SessionNotFoundError     there is no session of this id
 │   ├── SessionExistsError       there is one already
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
+    from whyloop.values.approval import PendingCall
     from whyloop.values.state import AgentState
 
 
@@ -74,7 +75,15 @@ class SnapshotError(WhyloopError, ValueError):
 
 
 class ApprovalError(WhyloopError):
-    """Somebody decided about a tool call that does not wait for a decision, or not any more."""
+    """A decision names a question that is not open, or differs from the decision that was made.
+
+    `pending` lists the questions that are open.
+    """
+
+    def __init__(self, message: str, pending: Sequence[PendingCall] = ()) -> None:
+        asked = ", ".join(f"{call.id} ({call.name})" for call in pending)
+        super().__init__(f"{message}: {f'the open questions are {asked}' if asked else 'no question is open'}")
+        self.pending = tuple(pending)
 
 
 class StoreError(WhyloopError):

@@ -1,20 +1,24 @@
-"""What the loop tells the world: one small class an event, each a frozen value.
+"""The events of a run: one small class for each, all frozen values.
 
-`str(event)` is one readable line. A listener gets every event in order and can break nothing.
+`str(event)` is one readable line. A handler receives every event in order and cannot break the run. Events
+are a view of what the journal records, so a client that reads the journal later receives the same ones;
+`AgentStepStarted` and `StreamChunkReceived` exist only while a run is live.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 
+from whyloop.values.approval import Verdict
 from whyloop.values.continuation import ContinuationDecision, ContinuationOutcome, StopReason
 from whyloop.values.messages import Message
 from whyloop.values.model import FinishReason
-from whyloop.values.state import AgentStatus
+from whyloop.values.execution import AgentStatus
+from whyloop.values.failure import ErrorType
 from whyloop.values.usage import Usage
 
 __all__ = [
@@ -25,7 +29,10 @@ __all__ = [
     "AgentStatusChanged",
     "AgentStepCompleted",
     "AgentStepStarted",
+    "ApprovalDecided",
+    "ApprovalRequested",
     "ContinuationEvaluated",
+    "RetryScheduled",
     "StreamChunkReceived",
     "TokenUsageReported",
     "ToolCallCompleted",
@@ -33,14 +40,19 @@ __all__ = [
 ]
 
 
-class AgentEvent(Struct, frozen=True, gc=False, tag=True, tag_field="event"):
-    """What every event carries: whose it is, which step it belongs to, and when it happened."""
+class AgentEvent(Struct, frozen=True, gc=False, kw_only=True, tag=True, tag_field="event"):
+    """What every event carries."""
 
     agent_id: str
+    """The session."""
     parent_agent_id: str | None
+    """The session whose tool runs this one, if there is one."""
     execution_id: str
     step_number: int
+    """The step within the execution."""
     time: datetime
+    seq: int = 0
+    """The number of its envelope; of an event that is not numbered, that of the last one that is."""
 
     def __str__(self) -> str:
         return f"{self._where}: {self._what}"
@@ -54,10 +66,11 @@ class AgentEvent(Struct, frozen=True, gc=False, tag=True, tag_field="event"):
         return type(self).__name__
 
 
-class AgentExecutionStarted(AgentEvent, frozen=True):
-    """A query is taken up, or taken up again after a pause or a stop."""
+class AgentExecutionStarted(AgentEvent, frozen=True, kw_only=True):
+    """The loop took a query up, or took it up again after a pause or a stop."""
 
     query: Message | None
+    """The query; None after a resume."""
     resumed: bool
 
     @property
@@ -65,7 +78,9 @@ class AgentExecutionStarted(AgentEvent, frozen=True):
         return "execution resumed" if self.resumed else "execution started"
 
 
-class AgentStepStarted(AgentEvent, frozen=True):
+class AgentStepStarted(AgentEvent, frozen=True, kw_only=True):
+    """The model is about to be called. Live only."""
+
     message_count: int
     available_tools: tuple[str, ...]
 
@@ -74,29 +89,37 @@ class AgentStepStarted(AgentEvent, frozen=True):
         return f"step started ({self.message_count} messages, {len(self.available_tools)} tools)"
 
 
-class StreamChunkReceived(AgentEvent, frozen=True):
-    """A piece of the answer's text; the last one of a step is empty and `is_complete`."""
+class StreamChunkReceived(AgentEvent, frozen=True, kw_only=True):
+    """A piece of the answer as it streams in. Live only; the last one of a step is empty and `is_complete`."""
 
     chunk: str
     chunk_index: int
     is_complete: bool
+    kind: Literal["text", "reasoning"] = "text"
 
     @property
     def _what(self) -> str:
         return "answer complete" if self.is_complete else f"chunk {self.chunk_index}: {self.chunk!r}"
 
 
-class ToolCallStarted(AgentEvent, frozen=True):
+class ToolCallStarted(AgentEvent, frozen=True, kw_only=True):
+    """A tool call was recorded as started and runs now."""
+
     tool: str
     tool_call_id: str
     args: Mapping[str, Any] | str
+    """The arguments that it runs with, after hooks and a person's edit."""
+    changed_by: tuple[str, ...] = ()
+    """The hooks that changed the arguments."""
 
     @property
     def _what(self) -> str:
         return f"tool {self.tool} started"
 
 
-class ToolCallCompleted(AgentEvent, frozen=True):
+class ToolCallCompleted(AgentEvent, frozen=True, kw_only=True):
+    """A tool call has its result, whatever it is."""
+
     tool: str
     tool_call_id: str
     success: bool
@@ -110,24 +133,57 @@ class ToolCallCompleted(AgentEvent, frozen=True):
         return f"tool {self.tool} {ending} ({self.duration_ms:.0f} ms)"
 
 
-class ContinuationEvaluated(AgentEvent, frozen=True):
-    """Every criterion was asked; `outcome` has all that they said."""
+class ApprovalRequested(AgentEvent, frozen=True, kw_only=True):
+    """A tool call waits for a person."""
+
+    question_id: str
+    tool: str
+    tool_call_id: str
+    question: str
+    """Names the tool and never its arguments."""
+    args: Mapping[str, Any] | str
+    changed_by: tuple[str, ...] = ()
+
+    @property
+    def _what(self) -> str:
+        return f"{self.question} (question {self.question_id[:8]})"
+
+
+class ApprovalDecided(AgentEvent, frozen=True, kw_only=True):
+    """A person answered a question."""
+
+    question_id: str
+    tool: str
+    tool_call_id: str
+    verdict: Verdict
+    by: str
+    reason: str | None
+
+    @property
+    def _what(self) -> str:
+        why = f": {self.reason}" if self.reason else ""
+        return f"tool {self.tool} {self.verdict} by {self.by}{why}"
+
+
+class ContinuationEvaluated(AgentEvent, frozen=True, kw_only=True):
+    """Every criterion was evaluated; `outcome` holds all evaluations."""
 
     outcome: ContinuationOutcome
 
     @property
     def _what(self) -> str:
         outcome = self.outcome
+        reason = f": {outcome.reason}" if outcome.reason else ""
         if outcome.pauses:
-            return f"PAUSE ({outcome.resolved_by})"
+            return f"PAUSE by {outcome.resolved_by}{reason}"
         if not outcome.should_continue:
-            return f"STOP ({outcome.stop_reason})"
+            return f"STOP ({outcome.stop_reason}) by {outcome.resolved_by}{reason}"
         requested = outcome.decision is ContinuationDecision.REQUEST_CONTINUATION
-        return f"CONTINUE ({'requested' if requested else 'allowed'} by {outcome.resolved_by})"
+        return f"CONTINUE ({'requested' if requested else 'allowed'} by {outcome.resolved_by}){reason}"
 
 
-class TokenUsageReported(AgentEvent, frozen=True):
-    """What the step cost, and what its execution has cost so far."""
+class TokenUsageReported(AgentEvent, frozen=True, kw_only=True):
+    """What the step used, and what its execution has used so far."""
 
     usage: Usage
     execution_usage: Usage
@@ -137,7 +193,9 @@ class TokenUsageReported(AgentEvent, frozen=True):
         return f"{self.usage.total} tokens ({self.execution_usage.total} in this execution)"
 
 
-class AgentStepCompleted(AgentEvent, frozen=True):
+class AgentStepCompleted(AgentEvent, frozen=True, kw_only=True):
+    """A step was closed and judged."""
+
     has_tool_calls: bool
     error_count: int
     usage: Usage
@@ -150,22 +208,40 @@ class AgentStepCompleted(AgentEvent, frozen=True):
         return f"step completed ({self.duration_ms:.0f} ms, {self.error_count} errors)"
 
 
-class AgentStatusChanged(AgentEvent, frozen=True):
-    """The run started, paused or ended; what it ended with is there for whoever heard nothing else."""
+class RetryScheduled(AgentEvent, frozen=True, kw_only=True):
+    """A failure is retried, after a wait where a provider failed."""
+
+    attempt: int
+    max_retries: int
+    wait_seconds: float
+    error_type: ErrorType
+
+    @property
+    def _what(self) -> str:
+        wait = f" in {self.wait_seconds:.1f} s" if self.wait_seconds else ""
+        return f"{self.error_type.label}, retrying ({self.attempt}/{self.max_retries}){wait}"
+
+
+class AgentStatusChanged(AgentEvent, frozen=True, kw_only=True):
+    """The run started, paused or ended."""
 
     previous_status: AgentStatus
     status: AgentStatus
     stop_reason: StopReason | None = None
+    resolved_by: str | None = None
+    """The rule that decided."""
+    reason: str | None = None
+    """The reason that the rule gave."""
     step_count: int = 0
     error_message: str | None = None
     last_response: str | None = None
 
     @property
     def _what(self) -> str:
-        return f"{self.previous_status} → {self.status}"
+        return f"{self.previous_status} → {self.status}{_why(self.stop_reason, self.resolved_by, self.reason)}"
 
 
-class AgentExecutionFailed(AgentEvent, frozen=True):
+class AgentExecutionFailed(AgentEvent, frozen=True, kw_only=True):
     """The execution ended in an error; `AgentExecutionFinished` follows."""
 
     error: str
@@ -176,12 +252,21 @@ class AgentExecutionFailed(AgentEvent, frozen=True):
         return f"execution failed: {self.error}"
 
 
-class AgentExecutionFinished(AgentEvent, frozen=True):
+class AgentExecutionFinished(AgentEvent, frozen=True, kw_only=True):
     """The execution ended, well or not."""
 
     status: AgentStatus
     stop_reason: StopReason
+    resolved_by: str | None = None
+    reason: str | None = None
 
     @property
     def _what(self) -> str:
-        return f"execution {self.status} ({self.stop_reason})"
+        return f"execution {self.status}{_why(self.stop_reason, self.resolved_by, self.reason)}"
+
+
+def _why(stop_reason: StopReason | None, resolved_by: str | None, reason: str | None) -> str:
+    """Return the rest of a line about the end of a run: the stop reason, the rule and its reason."""
+    ended = f" ({stop_reason})" if stop_reason else ""
+    by = f" by {resolved_by}" if resolved_by else ""
+    return f"{ended}{by}: {reason}" if by and reason else f"{ended}{by}"

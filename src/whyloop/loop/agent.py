@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
-from copy import copy
+from math import inf
 from typing import Any
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from whyloop.errors import ConfigurationError, NotResumableError
-from whyloop.loop.abandon import abandoned
 from whyloop.loop.assemble import (
     assemble_criteria,
     assemble_handlers,
@@ -20,26 +19,29 @@ from whyloop.loop.assemble import (
     refuse_handler,
     refuse_model,
 )
-from whyloop.loop.emit import Handler, Listeners
 from whyloop.loop.hooks import Hook, Hooks
-from whyloop.loop.kit import Kit
 from whyloop.loop.nesting import parent_of_new_session, running_inside
 from whyloop.loop.ports import Clock, Journal, Model, World
-from whyloop.loop.prepare import STEPS_A_TURN, end_now, must_end, taken_up, waited
-from whyloop.loop.stop_requests import StopRequests
-from whyloop.loop.take_step import take_step
+from whyloop.loop.request import RequestParts
+from whyloop.loop.run import Run
+from whyloop.loop.setup import Handler, Handlers, Setup
 from whyloop.loop.tool import Tool
 from whyloop.loop.world import LocalWorld, SystemClock
 from whyloop.rules.backoff import Backoff
 from whyloop.rules.continuation.criterion import CriterionLike
 from whyloop.rules.error_policy import ErrorPolicy
+from whyloop.values import plain
+from whyloop.values.approval import Question
 from whyloop.values.budget import Budget
-from whyloop.values.execution import Execution, StateInfo
+from whyloop.values.execution import AgentStatus
 from whyloop.values.messages import Message, Part
-from whyloop.values.state import AgentState, AgentStatus
+from whyloop.values.state import AgentState
 from whyloop.values.text import clean, shortened
+from whyloop.values.transitions import Created, Queried, Recovered, Resumed
 
 Query = str | Message | Sequence[Part]
+
+MAX_RECOVERIES = 3
 
 _PENDING, _IN_PROGRESS = AgentStatus.PENDING, AgentStatus.IN_PROGRESS
 
@@ -68,19 +70,27 @@ class Agent:
         clock: Clock | None = None,
         event_handler: Handler | Iterable[Handler] | None = None,
         world: World | None = None,
+        name: str = "agent",
+        stop_grace: float = 5.0,
     ) -> None:
         refuse_model(model)
         refuse_clock(clock)
         if clock is not None and world is not None:
             raise ConfigurationError("a world brings its own clock: pass clock or world, not both")
+        if not isinstance(name, str) or not name or clean(name) != name:
+            raise ConfigurationError(f"invalid name {name!r}: use text, such as 'support'")
+        if isinstance(stop_grace, bool) or not isinstance(stop_grace, int | float) or not 0 <= stop_grace < inf:
+            raise ConfigurationError(f"invalid stop_grace {stop_grace!r}: use seconds, zero or more")
         named = assemble_tools(tools)
-        self._listeners = Listeners(assemble_handlers(event_handler))
-        self._kit = Kit(
+        specs = tuple(tool.spec for tool in named.values())
+        self._setup = Setup(
+            name=name,
             world=world or LocalWorld(model, clock or SystemClock()),
             tools=named,
-            tool_specs=tuple(tool.spec for tool in named.values()),
+            tool_specs=specs,
             tool_names=tuple(named),
             instructions=instructions,
+            request_parts=RequestParts.of(instructions, specs),
             criteria=assemble_criteria(
                 max_steps=max_steps,
                 max_tokens=max_tokens,
@@ -92,26 +102,28 @@ class Agent:
             ),
             hooks=Hooks(hooks),
             backoff=backoff or Backoff(),
-            listeners=self._listeners,
-            stops=StopRequests(),
+            handlers=Handlers(assemble_handlers(event_handler)),
+            runs=set(),
             asks_people=any(tool.needs_approval for tool in named.values()),
+            stop_grace=stop_grace,
         )
+        self.name = name
         self.model = model
-        self.criteria = self._kit.criteria
+        self.criteria = self._setup.criteria
         self.tools = tuple(named.values())
 
     # A whole execution
 
     async def run(self, query: Query, state: AgentState | None = None) -> AgentState:
         """Work on a query until the criteria say stop; with a state, as the next query of that session."""
-        return await self.final_step(self.start(query, state=state))
+        return await self.finish(self.start_run(query, state))
 
     async def resume(self, state: AgentState, *, grant: Budget | None = None) -> AgentState:
         """Go on with an execution that was paused, stopped, failed or interrupted.
 
         A limit that is used up forbids it still, unless more is granted.
         """
-        return await self.final_step(self.restart(state, grant=grant))
+        return await self.finish(self.resume_run(state, grant=grant))
 
     def run_sync(self, query: Query, state: AgentState | None = None) -> AgentState:
         return _run_sync("run", lambda: self.run(query, state=state))
@@ -122,35 +134,104 @@ class Agent:
     # Step by step
 
     def start(self, query: Query, *, state: AgentState | None = None) -> AgentState:
-        """The state from which a new execution begins; `iterate` takes it from there."""
-        world = self._kit.world
-        if state is not None and not isinstance(state, AgentState):
-            raise ConfigurationError(
-                f"state is an AgentState, not {type(state).__name__}: use from_dict first"
-            )
-        message, now = _as_message(query), world.now()
-        execution_id = world.new_id()
-        if state is not None and state.open_step is not None:
-            state = abandoned(self._kit, state, now)
-        if state is None:
-            state = self.new_session()
-        return state.with_query(message, execution_id=execution_id, now=now)
+        """Return the state from which a new execution begins; `iterate` takes it from there."""
+        return self.start_run(query, state).state
+
+    def restart(self, state: AgentState, *, grant: Budget | None = None) -> AgentState:
+        """Return the state from which an execution continues; an error if there is nothing left to do."""
+        return self.resume_run(state, grant=grant).state
+
+    def has_next_step(self, state: AgentState) -> bool:
+        return state.status is _IN_PROGRESS or state.status is _PENDING
+
+    async def next_step(self, state: AgentState) -> AgentState:
+        """Return the state after one more step, recorded and evaluated."""
+        run = Run(self._setup, state)
+        self._setup.runs.add(run)
+        inside = running_inside.set((*running_inside.get(), state.agent_id))
+        try:
+            await run.begin()
+            if run.state.status is _IN_PROGRESS:
+                await run.next_step()
+        finally:
+            running_inside.reset(inside)
+            run.end()
+        return run.state
+
+    async def iterate(self, state: AgentState) -> AsyncIterator[AgentState]:
+        """Yield every state from here to the end of the execution, as each step is recorded."""
+        async for latest in Run(self._setup, state).iterate():
+            yield latest
+
+    async def final_step(self, state: AgentState) -> AgentState:
+        """Return the last of the states that `iterate` yields."""
+        return await self.finish(Run(self._setup, state))
+
+    async def finish(self, run: Run) -> AgentState:
+        """Take a run to its end, or to a pause, and return the state it leaves."""
+        inside = running_inside.set((*running_inside.get(), run.state.agent_id))
+        try:
+            async for _ in run.iterate():
+                pass
+        finally:
+            running_inside.reset(inside)
+        return run.state
+
+    # Runs: what a session opens to record what happens
 
     def new_session(
         self, agent_id: str | None = None, metadata: Mapping[str, object] | None = None
     ) -> AgentState:
-        """A session in which nothing has been asked yet."""
-        now = self._kit.world.now()
-        state = AgentState(
-            agent_id=self._kit.world.new_id() if agent_id is None else agent_id,
-            parent_agent_id=parent_of_new_session(),
-            state_info=StateInfo(started_at=now, updated_at=now),
-            execution=Execution(id="", started_at=now),
-        )
-        return state.with_metadata(metadata) if metadata else state
+        """Return a session in which nothing has been asked yet."""
+        state = AgentState(agent_id=self._setup.world.new_id() if agent_id is None else agent_id)
+        return self.created(metadata).apply_to(state)
 
-    def restart(self, state: AgentState, *, grant: Budget | None = None) -> AgentState:
-        """The state from which an execution goes on; refused where there is nothing left to do."""
+    def created(self, metadata: Mapping[str, object] | None = None, key: str | None = None) -> Created:
+        """Return the transition by which a new session of this agent begins to exist."""
+        world = self._setup.world
+        return Created(
+            world.now(),
+            identity=world.new_id(),
+            parent_agent_id=parent_of_new_session(),
+            metadata=plain.jsonable(metadata or {}),
+            agent=self.name,
+            key=key,
+        )
+
+    def start_run(
+        self,
+        query: Query,
+        state: AgentState | None = None,
+        *,
+        journal: Journal | None = None,
+        handlers: Iterable[Handler] = (),
+        key: str | None = None,
+    ) -> Run:
+        """Return a run of a new query; an execution that has not ended is superseded."""
+        if state is not None and not isinstance(state, AgentState):
+            raise ConfigurationError(
+                f"state is an AgentState, not {type(state).__name__}: use from_dict first"
+            )
+        message, world = _as_message(query), self._setup.world
+        execution_id = world.new_id()
+        run = self._run(state or self.new_session(), journal, handlers)
+        if run.state.open_step is not None:
+            run.supersede()
+        run.add(
+            Queried(world.now(), execution_id=execution_id, message=message, agent=self.name, key=key)
+        )
+        return run
+
+    def resume_run(
+        self,
+        state: AgentState,
+        *,
+        grant: Budget | None = None,
+        journal: Journal | None = None,
+        handlers: Iterable[Handler] = (),
+        key: str | None = None,
+    ) -> Run:
+        """Return a run that continues an execution that a person resumed."""
         if grant is not None and not isinstance(grant, Budget):
             raise ConfigurationError(f"a grant is a Budget, such as Budget(steps=10), and not {grant!r}")
         if state.status is AgentStatus.COMPLETED:
@@ -163,77 +244,46 @@ class Agent:
                 "this session has no query yet: ask one, with run(text, state=state) or, of a session, "
                 "send(text)"
             )
-        return state.resumed(self._kit.world.now(), grant)
+        run = self._run(state, journal, handlers)
+        run.add(Resumed(self._setup.world.now(), grant=grant, agent=self.name, key=key))
+        return run
 
-    def has_next_step(self, state: AgentState) -> bool:
-        return state.status is _IN_PROGRESS or state.status is _PENDING
+    def recover_run(self, state: AgentState, journal: Journal, handlers: Iterable[Handler] = ()) -> Run:
+        """Return a run that continues an execution whose runner died; its leg and its clock continue.
 
-    async def next_step(self, state: AgentState) -> AgentState:
-        """The state after one more step, recorded and evaluated."""
-        kit, execution = self._kit, state.execution
-        alone = execution.id not in kit.stops.listening
-        if alone:
-            kit.stops.listen(state)
-        outer = running_inside.get()
-        inside = None if state.agent_id in outer else running_inside.set((*outer, state.agent_id))
-        try:
-            if state.status is not _IN_PROGRESS or state.execution_started_at is None:
-                state = await taken_up(kit, state)
-            if execution.failures.consecutive or execution.step_count % STEPS_A_TURN == STEPS_A_TURN - 1:
-                state = await waited(kit, state)
-            execution = state.execution
-            may_end = kit.stops.words or execution.resumes or execution.backoff_seconds
-            if may_end and must_end(kit, state):
-                state = await end_now(kit, state)
-            else:
-                state = await take_step(kit, state)
-        finally:
-            if inside is not None:
-                running_inside.reset(inside)
-            if alone:
-                kit.stops.forget(state)
-        return state
+        After three recoveries without a finished step a person is asked.
+        """
+        run = self._run(state, journal, handlers)
+        world, question = self._setup.world, None
+        if state.execution.recoveries >= MAX_RECOVERIES:
+            text = f"The run was recovered {MAX_RECOVERIES} times without finishing a step. Continue?"
+            question = Question(world.new_id(), text)
+        run.add(Recovered(world.now(), question=question))
+        return run
 
-    async def iterate(self, state: AgentState) -> AsyncIterator[AgentState]:
-        """Every state from here to the end of the execution, as each step is recorded."""
-        self._kit.stops.listen(state)
-        try:
-            while self.has_next_step(state):
-                state = await self.next_step(state)
-                yield state
-        finally:
-            self._kit.stops.forget(state)
-
-    async def final_step(self, state: AgentState) -> AgentState:
-        """The last of the states that `iterate` yields."""
-        inside = running_inside.set((*running_inside.get(), state.agent_id))
-        try:
-            async for latest in self.iterate(state):
-                state = latest
-        finally:
-            running_inside.reset(inside)
-        return state
-
-    def journaled(self, journal: Journal, *listeners: Handler) -> Agent:
-        """This agent, recording what it does in a journal; for one session, which some more listen to."""
-        agent = copy(self)
-        beside = Listeners(listeners, self._listeners) if listeners else self._listeners
-        agent._kit = replace(self._kit, journal=journal, listeners=beside)
-        return agent
+    def _run(self, state: AgentState, journal: Journal | None, handlers: Iterable[Handler]) -> Run:
+        own = tuple(handlers)
+        setup = replace(self._setup, handlers=Handlers(own, self._setup.handlers)) if own else self._setup
+        return Run(setup, state, journal)
 
     # From outside
 
     def request_stop(self, reason: str, *, agent_id: str | None = None) -> int:
-        """End what runs at its next safe point, for this reason; returns how many executions were told.
+        """End runs of this agent in this process, for this reason; return how many.
 
-        Every execution that this agent has under way is told, or only that of one session.
+        Every run is asked to stop, or only that of one session. An answer that is streaming ends at once.
         """
-        return self._kit.stops.ask(reason, agent_id)
+        if not isinstance(reason, str):
+            raise ConfigurationError(f"invalid reason {reason!r}: the reason to stop must be text")
+        asked = [run for run in list(self._setup.runs) if agent_id in (None, run.state.agent_id)]
+        for run in asked:
+            run.request_stop(clean(reason))
+        return len(asked)
 
     def subscribe(self, handler: Handler) -> Callable[[], None]:
-        """Hear every event from now on; call what is returned to hear no more."""
+        """Send every event to a handler from now on; call the function that is returned to end that."""
         refuse_handler(handler)
-        return self._listeners.add(handler)
+        return self._setup.handlers.add(handler)
 
 
 def _as_message(query: Query) -> Message:

@@ -9,9 +9,10 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 
 from whyloop.errors import ConfigurationError
-from whyloop.loop.emit import Handler
+from whyloop.loop.setup import Handler
 from whyloop.loop.ports import Clock
 from whyloop.loop.tool import Tool, as_tool
+from whyloop.rules.continuation.approval import ApprovalRequired
 from whyloop.rules.continuation.checks import FinishReasonCheck, StopRequestedCheck, ToolCallPresenceCheck
 from whyloop.rules.continuation.contradictions import refuse_contradictions
 from whyloop.rules.continuation.criteria import ContinuationCriteria
@@ -69,6 +70,8 @@ def assemble_criteria(
     if reasons := [finish_reasons] if isinstance(finish_reasons, str) else list(finish_reasons or ()):
         assembled.append(FinishReasonCheck(reasons))
     assembled += own
+    if ApprovalRequired not in own_kinds:
+        assembled.append(ApprovalRequired())
     if ToolCallPresenceCheck not in own_kinds:
         assembled.append(ToolCallPresenceCheck())
     refuse_contradictions(assembled)

@@ -7,7 +7,7 @@ from typing import Any
 
 from whyloop.errors import ConfigurationError
 from whyloop.loop.agent import Agent
-from whyloop.loop.emit import Handler
+from whyloop.loop.setup import Handler
 from whyloop.loop.hooks import Hook
 from whyloop.loop.ports import Clock, Model
 from whyloop.loop.tool import Tool

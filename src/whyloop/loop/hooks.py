@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from inspect import iscoroutinefunction
 from typing import TypeVar
 
 from msgspec import Struct
 
 from whyloop.errors import ConfigurationError
+from whyloop.loop.step_in_progress import StepInProgress
 from whyloop.loop.tool import ToolContext
 from whyloop.values.messages import ToolCall
 from whyloop.values.model import ModelRequest, ModelResponse
@@ -38,11 +39,15 @@ class Hook:
         return response
 
     async def before_tool(self, call: ToolCall, context: ToolContext) -> ToolCall | ToolResult | Block:
-        """Change the call, answer it at once, or block it."""
+        """Change the call, answer it at once, or block it.
+
+        It runs once, when the model has answered and before a person is asked: what a person approves is
+        what runs. It is not repeated after a pause or a crash.
+        """
         return call
 
     async def after_tool(self, call: ToolCall, result: ToolResult, context: ToolContext) -> ToolResult:
-        """Change the result before the model sees it."""
+        """Replace the result before the model sees it; the call itself cannot be changed any more."""
         return result
 
 
@@ -54,7 +59,7 @@ def expected(kind: type[T], answer: object) -> T:
 
 
 class Hooks:
-    """The hooks of an agent, sorted by what they override."""
+    """The hooks of an agent, sorted by what they override, each with the name that is recorded."""
 
     def __init__(self, hooks: Hook | Iterable[Hook] = ()) -> None:
         given = tuple(hooks) if isinstance(hooks, Iterable) else (hooks,)
@@ -66,9 +71,43 @@ class Hooks:
                     raise ConfigurationError(
                         f"{type(hook).__name__}.{name} is awaited: write `async def {name}`"
                     )
-        self.before_model = [h.before_model for h in given if type(h).before_model is not Hook.before_model]
-        self.after_model = [h.after_model for h in given[::-1] if type(h).after_model is not Hook.after_model]
-        self.before_tool = [h.before_tool for h in given if type(h).before_tool is not Hook.before_tool]
-        self.after_tool = [h.after_tool for h in given[::-1] if type(h).after_tool is not Hook.after_tool]
+        back = given[::-1]
+        self.before_model = [(_name(h), h.before_model) for h in given if _overrides(h, "before_model")]
+        self.after_model = [(_name(h), h.after_model) for h in back if _overrides(h, "after_model")]
+        self.before_tool = [(_name(h), h.before_tool) for h in given if _overrides(h, "before_tool")]
+        self.after_tool = [(_name(h), h.after_tool) for h in back if _overrides(h, "after_tool")]
         self.around_model = bool(self.before_model or self.after_model)
-        self.around_tools = bool(self.before_tool or self.after_tool)
+
+
+def _name(hook: Hook) -> str:
+    return type(hook).__name__
+
+
+def _overrides(hook: Hook, method: str) -> bool:
+    return getattr(type(hook), method) is not getattr(Hook, method)
+
+
+async def ask_with_hooks(
+    hooks: Hooks,
+    request: ModelRequest,
+    ask: Callable[[ModelRequest], Awaitable[ModelResponse]],
+    step: StepInProgress,
+) -> ModelResponse:
+    """Return the model's response with the hooks around the call; every change is noted with its hook."""
+    sent, response = request, None
+    changed_by: tuple[str, ...] = ()
+    for name, before_model in hooks.before_model:
+        answer = await before_model(sent)
+        if isinstance(answer, ModelResponse):
+            response, step.response_changed_by = answer, (name,)
+            break
+        if expected(ModelRequest, answer) is not sent:
+            sent, changed_by = answer, (*changed_by, name)
+            step.request = step.request.changed(request, sent, changed_by)
+    if response is None:
+        response = await ask(sent)
+    for name, after_model in hooks.after_model:
+        answer = expected(ModelResponse, await after_model(sent, response))
+        if answer is not response:
+            response, step.response_changed_by = answer, (*step.response_changed_by, name)
+    return response

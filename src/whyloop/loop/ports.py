@@ -6,7 +6,7 @@ is not a pure function: replace it and the very same loop runs on a durable engi
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Protocol, runtime_checkable
@@ -14,6 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 from whyloop.loop.tool import Tool, ToolContext
 from whyloop.values.model import ModelRequest, ModelResponse, TextDelta
 from whyloop.values.state import AgentState
+from whyloop.values.transitions import AnyTransition
 
 
 @runtime_checkable
@@ -35,6 +36,12 @@ class Timeout(Protocol):
     def expired(self) -> bool: ...
 
 
+class Timer(Protocol):
+    """A function that will be called later, unless it is cancelled."""
+
+    def cancel(self) -> None: ...
+
+
 @runtime_checkable
 class Clock(Protocol):
     """The time of day, a stopwatch, and the passing of time."""
@@ -46,6 +53,8 @@ class Clock(Protocol):
     async def sleep(self, seconds: float) -> None: ...
 
     def timeout(self, seconds: float | None) -> Timeout: ...
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer: ...
 
 
 class World(Protocol):
@@ -65,6 +74,8 @@ class World(Protocol):
 
     def timeout(self, seconds: float | None) -> Timeout: ...
 
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer: ...
+
     def new_id(self) -> str: ...
 
     def random(self) -> float: ...
@@ -73,8 +84,14 @@ class World(Protocol):
 class Journal(Protocol):
     """Where a session is recorded while it runs."""
 
-    async def record(self, state: AgentState) -> None:
-        """Make the session's new state durable; what raises here ends the run."""
+    async def append(
+        self, transitions: Sequence[AnyTransition], before: AgentState, after: AgentState
+    ) -> str | None:
+        """Make transitions durable as one entry; an error ends the run.
+
+        Return the reason of a stop request that arrived from elsewhere, if there is one. A cancellation must
+        not cut the append off: `CancelledError` is raised only when it has ended well.
+        """
 
 
 class StepByStep(Protocol):

@@ -6,14 +6,13 @@ import asyncio
 import functools
 import random
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from whyloop.errors import DeadlineExceeded, ToolTimeoutError
-from whyloop.loop.ports import Clock, Model, Timeout
+from whyloop.errors import ToolTimeoutError
+from whyloop.loop.ports import Clock, Model, Timeout, Timer
 from whyloop.loop.tool import Tool, ToolContext
-from whyloop.loop.waiting import within
 from whyloop.values.ids import new_id
 
 
@@ -30,6 +29,9 @@ class SystemClock:
     def timeout(self, seconds: float | None) -> Timeout:
         return asyncio.timeout(seconds)
 
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        return asyncio.get_running_loop().call_later(seconds, callback)
+
 
 class LocalWorld:
     """A world that does everything here and now."""
@@ -40,6 +42,7 @@ class LocalWorld:
         self.monotonic = clock.monotonic
         self.sleep = clock.sleep
         self.timeout = clock.timeout
+        self.call_later = clock.call_later
         self.new_id = new_id
         self.random = random.random
 
@@ -50,7 +53,11 @@ class LocalWorld:
         return work if tool.timeout is None else self._timed(tool, tool.timeout, work)
 
     async def _timed(self, tool: Tool, seconds: float, work: Coroutine[Any, Any, object]) -> object:
+        timeout = self.timeout(seconds)
         try:
-            return await within(lambda: self.timeout(seconds), work)
-        except DeadlineExceeded:
+            async with timeout:
+                return await work
+        except TimeoutError:
+            if not timeout.expired():
+                raise
             raise ToolTimeoutError(f"{tool.name} did not finish within {seconds:g} s") from None

@@ -20,7 +20,8 @@ class AgentErrorContextResolver:
     """
 
     def resolve(self, state: AgentState) -> ErrorContext:
-        tally, step = state.execution.failures, state.current_step
+        tally = state.execution.failures
+        step = state.current_step if state.open_step is None else None
         if not tally.consecutive or step is None or not step.failures:
             return ErrorContext(ErrorType.UNKNOWN, 0, tally.total) if tally.total else _NO_ERROR
         first = step.failures[0]
@@ -36,6 +37,7 @@ class AgentErrorContextResolver:
                     for f in step.failures
                 ]
             },
+            retryable=first.retryable,
         )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 
-from whyloop.loop.ports import Timeout
+from whyloop.loop.ports import Timeout, Timer
 
 # What waits on this clock and could still come back by itself is given this long, in real time,
 # before a timeout that has passed cuts it off. Nothing that returns ever waits for it.
@@ -29,7 +30,7 @@ class FakeClock:
             start = datetime.fromtimestamp(start, UTC)
         self._start = start if start.tzinfo else start.replace(tzinfo=UTC)
         self._elapsed = 0.0
-        self._timeouts: list[_FakeTimeout] = []
+        self._waiting: list[_FakeTimeout | _FakeTimer] = []
         self.sleeps: list[float] = []
 
     def now(self) -> datetime:
@@ -41,17 +42,18 @@ class FakeClock:
     def advance(self, seconds: float) -> None:
         """Let time pass; may be called from any thread."""
         self._elapsed += seconds
-        for timeout in list(self._timeouts):
-            timeout.notice(self._elapsed)
+        for each in list(self._waiting):
+            each.notice(self._elapsed)
 
-    def watch(self, timeout: _FakeTimeout) -> None:
-        self._timeouts.append(timeout)
+    def watch(self, waiting: _FakeTimeout | _FakeTimer) -> None:
+        self._waiting.append(waiting)
 
-    def forget(self, timeout: _FakeTimeout) -> None:
-        self._timeouts.remove(timeout)
+    def forget(self, waiting: _FakeTimeout | _FakeTimer) -> None:
+        if waiting in self._waiting:
+            self._waiting.remove(waiting)
 
-    def watches(self, timeout: _FakeTimeout) -> bool:
-        return timeout in self._timeouts
+    def watches(self, waiting: _FakeTimeout | _FakeTimer) -> bool:
+        return waiting in self._waiting
 
     async def sleep(self, seconds: float) -> None:
         self.sleeps.append(seconds)
@@ -60,6 +62,38 @@ class FakeClock:
 
     def timeout(self, seconds: float | None) -> Timeout:
         return asyncio.timeout(None) if seconds is None else _FakeTimeout(self, seconds)
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        return _FakeTimer(self, seconds, callback)
+
+
+class _FakeTimer:
+    """A timer that fires when a fake clock is moved past it, or after as many real seconds."""
+
+    def __init__(self, clock: FakeClock, seconds: float, callback: Callable[[], None]) -> None:
+        self._clock = clock
+        self._deadline = clock.monotonic() + seconds
+        self._callback = callback
+        self._loop = asyncio.get_running_loop()
+        self._handle = self._loop.call_later(max(seconds, _GRACE_SECONDS), self._fire)
+        clock.watch(self)
+
+    def cancel(self) -> None:
+        self._handle.cancel()
+        self._clock.forget(self)
+
+    def notice(self, elapsed: float) -> None:
+        if elapsed >= self._deadline:
+            self._loop.call_soon_threadsafe(self._fire_soon)
+
+    def _fire_soon(self) -> None:
+        if self._clock.watches(self) and not self._handle.cancelled():
+            self._handle.cancel()
+            self._handle = self._loop.call_later(_GRACE_SECONDS, self._fire)
+
+    def _fire(self) -> None:
+        self._clock.forget(self)
+        self._callback()
 
 
 class _FakeTimeout:

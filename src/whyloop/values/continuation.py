@@ -68,37 +68,46 @@ def criterion_name(criterion: object) -> str:
     return criterion.__name__ if isinstance(criterion, type) else type(criterion).__name__
 
 
-class ContinuationEvaluation(Struct, frozen=True, gc=False):
-    """What one criterion decided about a step, in which words, with which numbers.
+class ContinuationEvaluation(Struct, frozen=True, gc=False, omit_defaults=True):
+    """One criterion's decision about a step, with its reason and its numbers.
 
-    `stop_reason` is what the criterion stands for, should it be the one that ends the run.
+    What the loop acts on is a field. `context` is display data: no code decides by its content.
     """
 
     criterion: str
+    """The class name of the criterion."""
     decision: ContinuationDecision
     reason: str
+    """Why, for a person to read."""
     context: Mapping[str, Any] = {}
+    """The numbers behind the reason, for display."""
     stop_reason: StopReason | None = None
+    """The stop reason of the run if this evaluation ends it."""
+    handling: ErrorHandlingDecision | None = None
+    """What is done about a failure in this step; set by the error policy alone."""
+    feedback: str | None = None
+    """A message for the model, sent if the run continues."""
+    exhausted: bool = False
+    """True if a limit has nothing left for another step."""
+    pauses: bool = False
+    """True if the run waits for a person; set by `ApprovalRequired` alone."""
 
     @classmethod
     def from_decision(cls, criterion: object, decision: ContinuationDecision) -> ContinuationEvaluation:
-        """An evaluation for a criterion that decides without giving reasons."""
+        """Return an evaluation with a default reason, for a criterion that gives none."""
         name = criterion_name(criterion)
         return cls(name, decision, f"{name} {decision.words}")
 
 
-_HANDLINGS = tuple(ErrorHandlingDecision)
+class ContinuationOutcome(Struct, frozen=True, gc=False, omit_defaults=True):
+    """Every criterion's evaluation of one step, resolved into continue or stop.
 
-
-class ContinuationOutcome(Struct, frozen=True, gc=False):
-    """Everything the criteria said after one step, and what it came to.
-
-    One that does not continue and has no stop reason is a pause: it waits, and is not at an end.
+    An outcome that does not continue and has no stop reason is a pause.
     """
 
     decision: ContinuationDecision
     resolved_by: str
-    stop_reason: StopReason | None
+    stop_reason: StopReason | None = None
     evaluations: tuple[ContinuationEvaluation, ...] = ()
 
     @property
@@ -111,43 +120,45 @@ class ContinuationOutcome(Struct, frozen=True, gc=False):
 
     @property
     def resolving_evaluation(self) -> ContinuationEvaluation | None:
-        """The evaluation that decided, or None where there was no criterion to ask."""
+        """The evaluation that decided; None if there was no criterion."""
         return self.evaluation_for(self.resolved_by)
 
     @property
-    def failure_evaluation(self) -> ContinuationEvaluation | None:
-        """What the error policy said about a failure in this step; None if nothing failed."""
-        for evaluation in self.evaluations:
-            handling = evaluation.context.get("handling")
-            if handling in _HANDLINGS and evaluation.context.get("consecutive_failures"):
-                return evaluation
-        return None
+    def reason(self) -> str:
+        """The reason that the deciding criterion gave; empty if there was no criterion."""
+        evaluation = self.resolving_evaluation
+        return evaluation.reason if evaluation else ""
 
     @property
-    def failure_handling(self) -> ErrorHandlingDecision | None:
+    def policy_evaluation(self) -> ContinuationEvaluation | None:
+        """The error policy's evaluation of a failure in this step; None if nothing failed."""
+        return next((e for e in self.evaluations if e.handling is not None), None)
+
+    @property
+    def handling(self) -> ErrorHandlingDecision | None:
         """What is done about a failure in this step; None if nothing failed."""
-        evaluation = self.failure_evaluation
-        return ErrorHandlingDecision(evaluation.context["handling"]) if evaluation else None
+        evaluation = self.policy_evaluation
+        return evaluation.handling if evaluation else None
 
     def evaluation_for(self, criterion: object) -> ContinuationEvaluation | None:
-        """What this criterion said; of several with one name, the one that carried the day."""
+        """Return this criterion's evaluation; of several with one name, the one that decided."""
         name = criterion_name(criterion)
         named = [evaluation for evaluation in self.evaluations if evaluation.criterion == name]
         return next((e for e in named if e.decision is self.decision), named[0] if named else None)
 
     def forbidding_criterion(self) -> str | None:
-        """The first criterion that forbade going on."""
+        """Return the name of the first criterion that forbade continuing."""
         return next((e.criterion for e in self.evaluations if e.decision is _FORBID), None)
 
     def explain(self) -> str:
-        """Why this step was followed by another one, or was not, for a person to read."""
+        """Return why this step was followed by another one, or was not, for a person to read."""
         from whyloop.values.explain import explain_outcome
 
         return explain_outcome(self)
 
     def to_dict(self) -> dict[str, Any]:
         document: dict[str, Any] = plain.encode(self)
-        return {"should_continue": self.should_continue, **document}
+        return {"should_continue": self.should_continue, "stop_reason": None, "evaluations": [], **document}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ContinuationOutcome:

@@ -2,27 +2,62 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 import msgspec
 from msgspec import Struct
 
+from whyloop.values.approval import Question
 from whyloop.values.budget import Budget
+from whyloop.values.continuation import ContinuationOutcome, StopReason
 from whyloop.values.failure import FailureTally
 from whyloop.values.ids import new_id
 from whyloop.values.times import Count, Moment, Seconds, utc_now
 from whyloop.values.usage import Usage
 
 
-class Execution(Struct, frozen=True, gc=False):
-    """The work on one user query: its counters and the four times that are measured apart.
+class AgentStatus(StrEnum):
+    PENDING = "pending"
+    IN_PROGRESS = "in_progress"
+    PAUSED = "paused"
+    COMPLETED = "completed"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+    @property
+    def has_ended(self) -> bool:
+        return self is AgentStatus.COMPLETED or self is AgentStatus.STOPPED or self is AgentStatus.FAILED
+
+    @classmethod
+    def after(cls, outcome: ContinuationOutcome) -> AgentStatus:
+        """Return the status of a run after a step with this outcome."""
+        if outcome.should_continue:
+            return cls.IN_PROGRESS
+        if outcome.stop_reason is None:
+            return cls.PAUSED
+        return _STATUS_AFTER.get(outcome.stop_reason, cls.STOPPED)
+
+
+_STATUS_AFTER = {
+    StopReason.COMPLETED: AgentStatus.COMPLETED,
+    StopReason.ERROR_FORBADE: AgentStatus.FAILED,
+    StopReason.RETRY_LIMIT_REACHED: AgentStatus.FAILED,
+}
+
+
+class Execution(Struct, frozen=True, gc=False, omit_defaults=True):
+    """The work on one user query: its counters, and the four times that are measured apart.
 
     Active: models and tools at work. Waiting: stopped or paused, until a person resumed it.
     Backoff: waiting out a provider. Wall: from the query to the last thing that happened.
-    `granted` is what a person allowed on top of the limits.
     """
 
     id: str = msgspec.field(default_factory=new_id)
     started_at: Moment = msgspec.field(default_factory=utc_now)
+    """When the query arrived."""
     updated_at: Moment | None = None
+    leg_started_at: Moment | None = None
+    """When the query arrived, or when it was last resumed."""
     step_count: Count = 0
     usage: Usage = Usage()
     failures: FailureTally = FailureTally()
@@ -30,14 +65,36 @@ class Execution(Struct, frozen=True, gc=False):
     waiting_seconds: Seconds = 0.0
     backoff_seconds: Seconds = 0.0
     resumes: Count = 0
+    resumed_from: AgentStatus | None = None
+    """The status that the last resume found."""
     granted: Budget | None = None
+    """What a person allowed on top of the limits."""
     stop_request: str | None = None
+    """The reason of a request to stop."""
+    last_seq: Count = 0
+    """The number of the last numbered envelope."""
+    wait_until: Moment | None = None
+    """Until when the next model call waits for the provider."""
+    recoveries: Count = 0
+    """How often the run was continued after a crash since its last closed step."""
+    question: Question | None = None
+    """What a person is asked about the run itself, after it crashed too often."""
+    last_response: str = ""
+    """The last text of the assistant to this query."""
+    has_tool_results: bool = False
+    """True once a tool result of this execution is in the history."""
 
     @property
     def wall_seconds(self) -> float:
         if self.updated_at is None:
             return 0.0
         return max(0.0, (self.updated_at - self.started_at).total_seconds())
+
+    @property
+    def leg_seconds(self) -> float:
+        """The seconds from the start of the current leg to the last thing that happened."""
+        started = self.leg_started_at or self.started_at
+        return max(0.0, (self.updated_at - started).total_seconds()) if self.updated_at else 0.0
 
 
 class StateInfo(Struct, frozen=True, gc=False):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from whyloop.values.approval import Verdict
 from whyloop.values.continuation import ContinuationEvaluation, ContinuationOutcome, StopReason
-from whyloop.values.open_step import OpenStep
-from whyloop.values.state import AgentState, AgentStatus
-from whyloop.values.step import Step, ToolRun
+from whyloop.values.execution import AgentStatus
+from whyloop.values.state import AgentState
+from whyloop.values.step import OpenStep, Step, ToolRun
 from whyloop.values.text import counted, shortened
 
 MOST_STEPS = 60
@@ -84,7 +84,7 @@ def describe_tool(run: ToolRun, *, failed: bool) -> str:
 def describe_open_step(step: OpenStep) -> str:
     """What a step has done that is not at its end, and what it waits for."""
     parts = []
-    for asked, call in zip(step.message.tool_calls, step.calls, strict=True):
+    for asked, call in zip(step.tool_calls, step.calls, strict=True):
         name = shortened(asked.name, 64)
         if call.result is not None:
             run = ToolRun(asked.id, asked.name, call.result.error is None, call.result.error)
@@ -111,7 +111,7 @@ def _deeds(step: Step, *, said: bool) -> str:
         failed = {failure.tool_call_id for failure in step.failures}
         return "; ".join(describe_tool(run, failed=run.id in failed) for run in step.tool_calls)
     if step.interrupted is not None:
-        return shortened(step.interrupted, 80)
+        return step.interrupted.text
     return "answered" if said else "gave an empty answer"
 
 
@@ -150,7 +150,7 @@ def _step_line(step: Step, *, said: bool) -> str:
         return line
     outcome = step.outcome
     verb = "continue" if outcome.should_continue else f"stop ({outcome.stop_reason})"
-    policy = outcome.failure_evaluation
+    policy = outcome.policy_evaluation
     aside = f"; {_reason(policy)}" if policy and policy.criterion != outcome.resolved_by else ""
     return f"{line}  → {verb}, {outcome.resolved_by}{aside}"
 

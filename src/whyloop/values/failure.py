@@ -31,8 +31,12 @@ class ErrorHandlingDecision(StrEnum):
     IGNORE = "ignore"
 
 
-class Failure(Struct, frozen=True, gc=False):
-    """One thing that failed: the model call itself, or one tool call."""
+class Failure(Struct, frozen=True, gc=False, omit_defaults=True):
+    """One thing that failed: the model call itself, or one tool call.
+
+    `retryable` is False where trying again cannot succeed. `readable` marks an answer that arrived and is
+    wrong: it stays in the history, and the model is told what to correct.
+    """
 
     type: ErrorType
     message: str
@@ -40,10 +44,12 @@ class Failure(Struct, frozen=True, gc=False):
     tool_call_id: str | None = None
     retry_after: Seconds | None = None
     details: Mapping[str, Any] = {}
+    retryable: bool = True
+    readable: bool = False
 
     @property
     def is_model_call(self) -> bool:
-        """True if the model call itself failed, so that there was no answer to go on with."""
+        """True if the model call itself failed, and not one of its tool calls."""
         return self.tool_call_id is None
 
 
@@ -53,13 +59,10 @@ class FailureTally(Struct, frozen=True, gc=False):
     consecutive: Count = 0
     total: Count = 0
 
-    def after(self, *, failed: bool) -> FailureTally:
+    def after_step(self, *, failed: bool, forgiven: bool) -> FailureTally:
+        """Return the tally after one more step; earlier failures in a row may have been forgiven."""
         if failed:
-            return FailureTally(self.consecutive + 1, self.total + 1)
-        return self.forgiven()
-
-    def forgiven(self) -> FailureTally:
-        """The same history with nothing held against the next step."""
+            return FailureTally(1 if forgiven else self.consecutive + 1, self.total + 1)
         return FailureTally(0, self.total) if self.consecutive else self
 
 
@@ -72,6 +75,7 @@ class ErrorContext(Struct, frozen=True, gc=False):
     message: str | None = None
     tool_name: str | None = None
     metadata: Mapping[str, Any] = {}
+    retryable: bool = True
 
     @classmethod
     def none(cls) -> ErrorContext:

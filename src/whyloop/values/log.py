@@ -14,57 +14,68 @@ _extending = threading.Lock()
 
 
 class Log(Sequence[T], Generic[T]):
-    """An immutable sequence where adding an item costs the same at the first and at the millionth.
+    """An immutable sequence to which an item is added at the same cost at any length.
 
     A version owns its last item and shares everything before it with the versions it came from,
-    so replacing the last item is free too. A version that is no longer the newest copies when it
-    is extended in another direction: nobody ever sees an item that was not added to their version.
+    so replacing the last item is free too. A version that is not the newest copies when it is
+    extended: no version ever shows an item that was not added to it.
+
+    `start` items at the beginning may be left out, where a long session is read from the middle of its
+    journal: they count, and asking for one of them is an error.
     """
 
-    __slots__ = ("_earlier", "_last", "_length")
+    __slots__ = ("_earlier", "_last", "_length", "start")
 
     _earlier: list[T]
     _last: T
     _length: int
+    start: int
 
-    def __init__(self, items: Iterable[T] = ()) -> None:
+    def __init__(self, items: Iterable[T] = (), *, start: int = 0) -> None:
         self._earlier = list(items)
-        self._length = len(self._earlier)
+        self._length = start + len(self._earlier)
+        self.start = start
         if self._earlier:
             self._last = self._earlier.pop()
 
     @classmethod
     def of(cls, items: Iterable[T]) -> Log[T]:
-        """The items as a log; a log is one already."""
+        """Return the items as a log."""
         return items if isinstance(items, Log) else cls(items)
 
+    @property
+    def last(self) -> T | None:
+        """The last item; None if there is none, or if it was left out."""
+        return self._last if self._length > self.start else None
+
     def appended(self, item: T) -> Log[T]:
-        """This log and one item more."""
+        """Return this log and one more item."""
         return self.extended((item,))
 
     def extended(self, items: Sequence[T]) -> Log[T]:
-        """This log and some items more."""
+        """Return this log and more items."""
         if not items:
             return self
-        length = self._length
+        held = self._length - self.start
         with _extending:
             earlier = self._earlier
-            if length and len(earlier) == length - 1:
+            if held and len(earlier) == held - 1:
                 earlier.append(self._last)
             else:
-                earlier = list(self)  # This version is not the newest any more.
+                earlier = list(self[self.start :])  # This version is not the newest any more.
             if len(items) > 1:
                 earlier += items[:-1]
-        log: Log[T] = Log.__new__(Log)
-        log._earlier, log._last, log._length = earlier, items[-1], length + len(items)
-        return log
+        return self._version(earlier, items[-1], self._length + len(items))
 
     def with_last(self, item: T) -> Log[T]:
-        """This log with another last item."""
-        if not self._length:
+        """Return this log with another last item."""
+        if self._length == self.start:
             raise IndexError("an empty log has no last item")
+        return self._version(self._earlier, item, self._length)
+
+    def _version(self, earlier: list[T], last: T, length: int) -> Log[T]:
         log: Log[T] = Log.__new__(Log)
-        log._earlier, log._last, log._length = self._earlier, item, self._length
+        log._earlier, log._last, log._length, log.start = earlier, last, length, self.start
         return log
 
     def __len__(self) -> int:
@@ -75,19 +86,23 @@ class Log(Sequence[T], Generic[T]):
     @overload
     def __getitem__(self, index: slice) -> tuple[T, ...]: ...
     def __getitem__(self, index: int | slice) -> T | tuple[T, ...]:
-        length = self._length
+        length, left_out = self._length, self.start
         if isinstance(index, slice):
             start, stop, step = index.indices(length)
-            if step == 1 and start < stop == length:
-                return (*self._earlier[start : length - 1], self._last)
+            if step == 1 and left_out <= start < stop == length:
+                return (*self._earlier[start - left_out : length - 1 - left_out], self._last)
             return tuple([self[i] for i in range(start, stop, step)])
         if index < 0:
             index += length
         if not 0 <= index < length:
             raise IndexError("log index out of range")
-        return self._last if index == length - 1 else self._earlier[index]
+        if index < left_out:
+            raise LookupError(f"item {index} was left out: this log was read from item {left_out} on")
+        return self._last if index == length - 1 else self._earlier[index - left_out]
 
     def __iter__(self) -> Iterator[T]:
+        if self.start:
+            raise LookupError(f"the first {self.start} items were left out: use log[log.start:]")
         if self._length:
             yield from islice(self._earlier, self._length - 1)
             yield self._last
@@ -95,9 +110,12 @@ class Log(Sequence[T], Generic[T]):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Log | list | tuple):
             return NotImplemented
-        return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
+        if len(self) != len(other) or self.start != (other.start if isinstance(other, Log) else 0):
+            return False
+        return all(a == b for a, b in zip(self[self.start :], other[self.start :], strict=True))
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"Log({list(self)!r})"
+        left_out = f", start={self.start}" if self.start else ""
+        return f"Log({list(self[self.start :])!r}{left_out})"

@@ -45,16 +45,24 @@ Part = TextPart | ImagePart | FilePart
 Content = str | tuple[Part, ...]
 
 
-class ToolCall(Struct, frozen=True, gc=False):
-    """A model's wish to run a tool.
+class CallChange(Struct, frozen=True, gc=False):
+    """A change of a call's arguments before it ran: which hook made it, and what they were before."""
 
-    `arguments` is the JSON object that the model sent, or the text as it came where that was no
-    JSON object: what a model says is data, and the trace keeps it.
+    by: str
+    before: Mapping[str, Any] | str
+
+
+class ToolCall(Struct, frozen=True, gc=False, omit_defaults=True):
+    """A call that a model asked for.
+
+    `arguments` is the JSON object that the call runs with, or the model's text where that is not a
+    JSON object: it is data, and the trace keeps it. `changes` lists the hooks that changed them, in order.
     """
 
     id: str
     name: str
     arguments: Mapping[str, Any] | str
+    changes: tuple[CallChange, ...] = ()
 
     @staticmethod
     def parse_arguments(text: str | bytes) -> Mapping[str, Any] | str:
@@ -101,10 +109,12 @@ _SYSTEM, _DEVELOPER = MessageRole.SYSTEM, MessageRole.DEVELOPER
 
 
 class Message(Struct, frozen=True, gc=False, omit_defaults=True):
-    """One message; an assistant's text and its tool calls stand side by side, never mixed.
+    """One message. An assistant message holds its text and its tool calls side by side.
 
     `extras` is what a provider insists on getting back with an assistant's message (signatures,
     reasoning items), by the name of its wire format; no other provider ever sees it.
+    `reasoning` is the text of the model's reasoning, for people. `incomplete` marks an answer that was
+    interrupted. `source` names the criteria whose feedback a developer message carries.
     """
 
     role: MessageRole
@@ -113,6 +123,9 @@ class Message(Struct, frozen=True, gc=False, omit_defaults=True):
     tool_call_id: str | None = None
     tool_name: str | None = None
     extras: Mapping[str, Any] = {}
+    reasoning: str = ""
+    incomplete: bool = False
+    source: tuple[str, ...] = ()
 
     @classmethod
     def system(cls, content: str) -> Message:

@@ -1,12 +1,11 @@
-"""The full snapshot of a state: its schema, its versions, and how older ones are read.
+"""The full snapshot of a state: its schema and its version.
 
-Version 1: the first.
-Version 2: `open_step`, a step whose tool calls have not all come to an end.
+Version 1: the first. Until the first release it may change without an upgrade.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -14,33 +13,29 @@ from msgspec import Struct
 from whyloop.errors import SnapshotError
 from whyloop.values import plain
 from whyloop.values.continuation import ContinuationOutcome
-from whyloop.values.execution import Execution, StateInfo
+from whyloop.values.execution import AgentStatus, Execution, StateInfo
 from whyloop.values.log import Log
 from whyloop.values.messages import Message
-from whyloop.values.open_step import OpenCall, OpenStep
-from whyloop.values.state import AgentState, AgentStatus
-from whyloop.values.step import Step
+from whyloop.values.state import AgentState
+from whyloop.values.step import OpenCall, OpenStep, RequestPart, Step
 from whyloop.values.usage import Usage
 
-VERSION = 2
+VERSION = 1
 
 Document = dict[str, Any]
 
-# What can be left out when a value is made by hand, and not when it is read.
-_REQUIRED = (
-    ("execution", "id"),
-    ("execution", "started_at"),
-    ("execution", "step_count"),
-    ("state_info", "started_at"),
-)
+# These have defaults for values that are made by hand, and must be there in what is read.
+_REQUIRED = (("execution", "id"), ("execution", "started_at"), ("state_info", "started_at"))
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
-    """What is written of a state: everything but the clock reading that only this process can use."""
+    """What is written of a state: everything but this process's own clock reading."""
 
     version: int
     agent_id: str
+    identity: str
     parent_agent_id: str | None
+    agent: str
     status: AgentStatus
     messages: tuple[Message, ...]
     steps: tuple[Step, ...]
@@ -50,13 +45,32 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     execution: Execution
     last_continuation_outcome: ContinuationOutcome | None
     open_step: OpenStep | None
+    request_parts: tuple[RequestPart, ...]
+
+
+class Head(Struct, frozen=True, kw_only=True):
+    """A state without its history: what a checkpoint of a journal holds."""
+
+    identity: str
+    parent_agent_id: str | None
+    agent: str
+    status: AgentStatus
+    message_count: int
+    step_count: int
+    part_count: int
+    usage: Usage
+    metadata: dict[str, Any]
+    state_info: StateInfo
+    execution: Execution
 
 
 def state_to_dict(state: AgentState) -> Document:
     snapshot = Snapshot(
         version=VERSION,
         agent_id=state.agent_id,
+        identity=state.identity,
         parent_agent_id=state.parent_agent_id,
+        agent=state.agent,
         status=state.status,
         messages=tuple(state.messages),
         steps=tuple(state.steps),
@@ -66,6 +80,7 @@ def state_to_dict(state: AgentState) -> Document:
         execution=state.execution,
         last_continuation_outcome=state.last_continuation_outcome,
         open_step=state.open_step,
+        request_parts=tuple(state.request_parts),
     )
     document: Document = plain.encode(snapshot)
     return document
@@ -73,10 +88,10 @@ def state_to_dict(state: AgentState) -> Document:
 
 def state_from_dict(data: Mapping[str, Any]) -> AgentState:
     if not isinstance(data, Mapping):
-        raise SnapshotError(f"a snapshot is an object, this is {type(data).__name__}")
+        raise SnapshotError(f"invalid snapshot: expected an object, got {type(data).__name__}")
     version = data.get("version")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise SnapshotError("a snapshot names its version with a number from 1 on", "$.version")
+        raise SnapshotError("invalid snapshot: the version must be a number from 1 on", "$.version")
     if version > VERSION:
         raise SnapshotError(
             f"version {min(version, 10**9)} is newer than {VERSION}, the newest that this whyloop reads: "
@@ -87,60 +102,81 @@ def state_from_dict(data: Mapping[str, Any]) -> AgentState:
         part = data.get(path[0])
         if isinstance(part, Mapping) and path[1] not in part:
             raise SnapshotError(f"`{path[0]}` lacks the field `{path[1]}`", f"$.{'.'.join(path)}")
-    document = dict(data)
-    for older in range(version, VERSION):
-        document = _UPGRADES[older](document)
-    snapshot = plain.decode(document, Snapshot)
+    snapshot = plain.decode(dict(data), Snapshot)
     check_open_step(snapshot.open_step, "$.open_step")
     return AgentState(
         agent_id=snapshot.agent_id,
+        identity=snapshot.identity,
         parent_agent_id=snapshot.parent_agent_id,
+        agent=snapshot.agent,
         status=snapshot.status,
         messages=Log(snapshot.messages),
         steps=Log(snapshot.steps),
-        current_step=current_step(snapshot.execution, snapshot.steps),
         usage=snapshot.usage,
         metadata=snapshot.metadata,
         state_info=snapshot.state_info,
         execution=snapshot.execution,
         last_continuation_outcome=snapshot.last_continuation_outcome,
         open_step=snapshot.open_step,
+        request_parts=Log(snapshot.request_parts),
     )
 
 
-def current_step(execution: Execution, steps: Sequence[Step]) -> Step | None:
-    """The latest step of the execution; one that came from a slim snapshot counts more than were kept."""
-    return steps[-1] if execution.step_count and steps else None
+def head_of(state: AgentState) -> Head:
+    """Return a state without its history."""
+    return Head(
+        identity=state.identity,
+        parent_agent_id=state.parent_agent_id,
+        agent=state.agent,
+        status=state.status,
+        message_count=len(state.messages),
+        step_count=len(state.steps),
+        part_count=len(state.request_parts),
+        usage=state.usage,
+        metadata=dict(state.metadata),
+        state_info=state.state_info,
+        execution=state.execution,
+    )
 
 
-def _from_1(document: Document) -> Document:
-    return {**document, "version": 2, "open_step": None}
-
-
-# From each older version to the one after it.
-_UPGRADES: dict[int, Callable[[Document], Document]] = {1: _from_1}
+def state_from_head(agent_id: str, head: Head) -> AgentState:
+    """Return a state whose history was left out; what is added to it from now on is there."""
+    return AgentState(
+        agent_id=agent_id,
+        identity=head.identity,
+        parent_agent_id=head.parent_agent_id,
+        agent=head.agent,
+        status=head.status,
+        messages=Log(start=head.message_count),
+        steps=Log(start=head.step_count),
+        usage=head.usage,
+        metadata=head.metadata,
+        state_info=head.state_info,
+        execution=head.execution,
+        request_parts=Log(start=head.part_count),
+    )
 
 
 def check_open_step(step: OpenStep | None, path: str) -> None:
-    """Refuse an open step that contradicts itself: nobody could go on with it."""
+    """Reject an open step that contradicts itself: no runner could continue it."""
     if step is None:
         return
-    if not step.message.is_assistant or not step.message.tool_calls:
-        raise SnapshotError("an open step has an assistant's message with tool calls", f"{path}.message")
-    if len(step.calls) != len(step.message.tool_calls):
+    if step.message is not None and not step.message.is_assistant:
+        raise SnapshotError("the message of an open step must be an assistant's", f"{path}.message")
+    if len(step.calls) != len(step.tool_calls):
         raise SnapshotError(
-            f"there are {len(step.message.tool_calls)} tool calls in the message and {len(step.calls)} here",
+            f"there are {len(step.tool_calls)} tool calls in the message and {len(step.calls)} here",
             f"{path}.calls",
         )
     for index, call in enumerate(step.calls):
-        words = _contradiction(call)
-        if words is not None:
-            raise SnapshotError(words, f"{path}.calls[{index}]")
+        problem = _contradiction(call)
+        if problem is not None:
+            raise SnapshotError(problem, f"{path}.calls[{index}]")
 
 
 def _contradiction(call: OpenCall) -> str | None:
-    if call.is_waiting and (call.started or call.is_done):
-        return "a call that waits for a person was neither started nor done"
+    if call.is_waiting and call.is_done:
+        return "a call that waits for a person cannot have a result"
     if call.arguments is not None and not call.approvals:
-        return "a call has other arguments, and nobody who changed them"
+        return "a call has edited arguments but no decision that edited them"
     return None

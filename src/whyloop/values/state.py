@@ -2,90 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
-from enum import StrEnum
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from whyloop.errors import ApprovalError, ConfigurationError
 from whyloop.values import plain
-from whyloop.values.approval import Approval, PendingCall, Verdict
-from whyloop.values.budget import Budget
-from whyloop.values.continuation import ContinuationDecision, ContinuationOutcome, StopReason
-from whyloop.values.execution import Execution, StateInfo
-from whyloop.values.failure import ErrorHandlingDecision
+from whyloop.values.approval import PendingCall, Verdict
+from whyloop.values.continuation import ContinuationOutcome, StopReason
+from whyloop.values.execution import AgentStatus, Execution, StateInfo
 from whyloop.values.ids import new_id
 from whyloop.values.log import Log
 from whyloop.values.messages import Message
-from whyloop.values.open_step import OpenStep
-from whyloop.values.step import Step
-from whyloop.values.text import clean, shortened
+from whyloop.values.step import OpenStep, RequestPart, Step
 from whyloop.values.times import utc_now
 from whyloop.values.usage import Usage
 
+__all__ = ["AgentState", "AgentStatus"]
 
-class AgentStatus(StrEnum):
-    PENDING = "pending"
-    IN_PROGRESS = "in_progress"
-    PAUSED = "paused"
-    COMPLETED = "completed"
-    STOPPED = "stopped"
-    FAILED = "failed"
-
-    @property
-    def has_ended(self) -> bool:
-        return self is AgentStatus.COMPLETED or self is AgentStatus.STOPPED or self is AgentStatus.FAILED
-
-    @classmethod
-    def after(cls, outcome: ContinuationOutcome) -> AgentStatus:
-        """The status of a run after a step with this outcome."""
-        if outcome.should_continue:
-            return _IN_PROGRESS
-        if outcome.stop_reason is None:
-            return cls.PAUSED
-        return _STATUS_AFTER.get(outcome.stop_reason, cls.STOPPED)
-
-
-_IN_PROGRESS = AgentStatus.IN_PROGRESS
-_STATUS_AFTER = {
-    StopReason.COMPLETED: AgentStatus.COMPLETED,
-    StopReason.ERROR_FORBADE: AgentStatus.FAILED,
-    StopReason.RETRY_LIMIT_REACHED: AgentStatus.FAILED,
-}
-_IGNORE = ErrorHandlingDecision.IGNORE
-_REQUEST = ContinuationDecision.REQUEST_CONTINUATION
-_ALLOW = ContinuationDecision.ALLOW_CONTINUATION
 SOMEBODY = "somebody"
 
 
 class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
-    """One conversation: what was said, what was done, and why each step went on or did not.
+    """One conversation: its messages, its steps, and why each step was followed by another or was not.
 
-    Every change returns a new state and is complete in itself; history is only ever added to,
-    so older states stay valid and share what they have in common with newer ones.
-    `current_step` is the latest step of the current execution, None before its first.
-    `open_step` is a step whose tool calls have not all come to an end.
+    A state never changes: applying a transition returns a new one, and history is only ever added to, so
+    older states stay valid and share what they have in common with newer ones.
     """
 
     agent_id: str = msgspec.field(default_factory=new_id)
+    """The name of the session."""
+    identity: str = msgspec.field(default_factory=new_id)
+    """Unique for ever: a session that is deleted and created again under its name has another one."""
     parent_agent_id: str | None = None
+    """The session whose tool runs this one, if there is one."""
+    agent: str = ""
+    """The name of the agent that ran it last."""
     status: AgentStatus = AgentStatus.PENDING
     messages: Log[Message] = msgspec.field(default_factory=Log)
     steps: Log[Step] = msgspec.field(default_factory=Log)
-    current_step: Step | None = None
     usage: Usage = Usage()
     metadata: Mapping[str, Any] = {}
     state_info: StateInfo = msgspec.field(default_factory=StateInfo)
     execution: Execution = msgspec.field(default_factory=Execution)
+    """The work on the latest query."""
     last_continuation_outcome: ContinuationOutcome | None = None
+    """The latest outcome of the execution; None while nothing was decided since it started or resumed."""
     execution_started_at: datetime | None = None
+    """When this process took the execution up; never stored."""
     open_step: OpenStep | None = None
+    """A step whose tool calls are not all done."""
+    request_parts: Log[RequestPart] = msgspec.field(default_factory=Log)
+    """The texts that the requests of steps refer to by their hashes."""
 
-    # What can be asked
+    @property
+    def current_step(self) -> Step | None:
+        """The latest closed step of the current execution; None before its first."""
+        return self.steps.last if self.execution.step_count else None
 
     @property
     def step_count(self) -> int:
@@ -94,13 +70,17 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
 
     @property
     def execution_steps(self) -> tuple[Step, ...]:
-        """The steps of the current execution."""
+        """The closed steps of the current execution."""
         return self.steps[max(0, len(self.steps) - self.execution.step_count) :]
 
     @property
     def pending_calls(self) -> tuple[PendingCall, ...]:
-        """The tool calls that wait for a person."""
-        return self.open_step.pending if self.open_step else ()
+        """The questions that wait for a person, each with its tool call."""
+        pending = self.open_step.pending if self.open_step else ()
+        question = self.execution.question
+        if question is None:
+            return pending
+        return (*pending, PendingCall(question.id, "", "recovery", {}, question.text))
 
     @property
     def stop_reason(self) -> StopReason | None:
@@ -110,224 +90,95 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
 
     @property
     def last_response(self) -> str:
-        """The last thing the assistant said to this query; empty if it has said nothing yet."""
-        for message in reversed(self.messages):
-            if message.is_user:
-                break
-            if message.is_assistant and message.text:
-                return message.text
-        return ""
+        """The last text of the assistant to this query; empty if there is none yet."""
+        return self.execution.last_response
 
     def messages_of(self, step: Step) -> tuple[Message, ...]:
-        """What a step added to the conversation: the assistant's message, then the tools' results."""
+        """Return the messages that a step added: the assistant's, then the results of its calls."""
         return self.messages[step.first_message : step.first_message + step.message_count]
 
     def explain(self) -> str:
-        """Why the run went on, step by step, and why it stopped, for a person to read."""
+        """Return why the run continued, step by step, and why it stopped, for a person to read."""
         from whyloop.values.explain import explain_state
 
         return explain_state(self)
 
-    # What can happen
+    # Changes
 
-    def with_query(self, query: Message, *, execution_id: str, now: datetime) -> AgentState:
-        """A user asks something: a new execution, with fresh counters and clocks."""
-        return replace(
-            self,
-            status=AgentStatus.PENDING,
-            messages=Log.of(self.messages).appended(query),
-            steps=Log.of(self.steps),
-            current_step=None,
-            state_info=replace(self.state_info, updated_at=now),
-            execution=Execution(id=execution_id, started_at=now, updated_at=now),
-            last_continuation_outcome=None,
-            execution_started_at=now,
-        )
-
-    def resumed(self, now: datetime, grant: Budget | None = None) -> AgentState:
-        """A person lets a paused, stopped or failed execution go on; counters stay as they are."""
-        execution = self.execution
-        granted = execution.granted if grant is None else (execution.granted or Budget()) + grant
-        waited = (now - (execution.updated_at or execution.started_at)).total_seconds()
-        return replace(
-            self,
-            status=AgentStatus.PENDING,
-            state_info=replace(self.state_info, updated_at=now),
-            execution=replace(
-                execution,
-                updated_at=now,
-                resumes=execution.resumes + 1,
-                granted=granted,
-                waiting_seconds=execution.waiting_seconds + max(0.0, waited),
-                stop_request=None,
-            ),
-            last_continuation_outcome=None,
-            execution_started_at=now,
-        )
-
-    def mark_execution_started(self, now: datetime | None = None) -> AgentState:
-        """The wall clock of the current execution starts now."""
-        return replace(self, execution_started_at=now or utc_now())
-
-    def in_progress(self, now: datetime) -> AgentState:
-        """The loop takes the execution up."""
-        return replace(
-            self,
-            status=_IN_PROGRESS,
-            messages=Log.of(self.messages),
-            steps=Log.of(self.steps),
-            execution_started_at=self.execution_started_at or now,
-        )
-
-    def with_backoff(self, seconds: float, now: datetime) -> AgentState:
-        """A provider asked for patience and got it."""
-        execution = self.execution
-        return replace(
-            self,
-            execution=replace(execution, updated_at=now, backoff_seconds=execution.backoff_seconds + seconds),
-        )
-
-    def add_execution_time(self, seconds: float) -> AgentState:
-        """Time that was spent on the session, for its own clock; no limit counts it."""
-        return replace(self, state_info=self.state_info.add_execution_time(seconds))
-
-    def with_stop_request(self, reason: str) -> AgentState:
-        """Somebody outside wants this execution to end, for this reason."""
-        return replace(self, execution=replace(self.execution, stop_request=reason))
-
-    def with_metadata(self, entries: Mapping[str, object] | None = None, /, **more: object) -> AgentState:
-        """The session's own notes, with these entries added or replaced; kept as JSON keeps them."""
-        return replace(self, metadata={**self.metadata, **plain.jsonable({**(entries or {}), **more})})
-
-    def with_step(self, step: Step, messages: Sequence[Message] = ()) -> AgentState:
-        """A step was taken: its messages join the history and every counter moves on."""
-        execution, info = self.execution, self.state_info
-        seconds, failures = step.duration_ms / 1000, execution.failures
-        if self.open_step is not None:
-            seconds = max(0.0, seconds - self.open_step.counted)
-        if step.failures or failures.consecutive:
-            failures = failures.after(failed=bool(step.failures))
-        return replace(
-            self,
-            messages=self.messages.extended(messages),
-            steps=self.steps.appended(step),
-            current_step=step,
-            usage=self.usage + step.usage,
-            state_info=StateInfo(
-                info.started_at, step.completed_at, info.cumulative_execution_seconds + seconds
-            ),
-            execution=replace(
-                execution,
-                updated_at=step.completed_at,
-                step_count=execution.step_count + 1,
-                usage=execution.usage + step.usage,
-                failures=failures,
-                active_seconds=execution.active_seconds + seconds,
-            ),
-            open_step=None,
-        )
-
-    def with_open_step(self, step: OpenStep, now: datetime | None = None) -> AgentState:
-        """The model has answered, or one of its calls has come further.
-
-        With a time, the step is left for now, and the seconds that it took are counted.
-        """
-        if now is None:
-            return replace(self, open_step=step)
-        execution, info = self.execution, self.state_info
-        seconds = step.seconds - step.counted
-        return replace(
-            self,
-            open_step=replace(step, counted=step.seconds),
-            state_info=StateInfo(info.started_at, now, info.cumulative_execution_seconds + seconds),
-            execution=replace(execution, updated_at=now, active_seconds=execution.active_seconds + seconds),
-        )
-
-    def approve(self, call_id: str, *, by: str = SOMEBODY, now: datetime | None = None) -> AgentState:
-        """A person lets a pending call run; `resume` goes on."""
-        return self._decided(call_id, Verdict.APPROVED, by, now)
+    def approve(self, question_id: str, *, by: str = SOMEBODY, now: datetime | None = None) -> AgentState:
+        """Let a pending call run when the execution is resumed."""
+        return self._decided(question_id, Verdict.APPROVED, by, now)
 
     def deny(
-        self, call_id: str, reason: str = "", *, by: str = SOMEBODY, now: datetime | None = None
+        self, question_id: str, reason: str = "", *, by: str = SOMEBODY, now: datetime | None = None
     ) -> AgentState:
-        """A person does not let a pending call run; the model is told why."""
-        return self._decided(call_id, Verdict.DENIED, by, now, reason or None)
+        """Do not let a pending call run; the model is given the reason."""
+        return self._decided(question_id, Verdict.DENIED, by, now, reason or None)
 
     def edit(
         self,
-        call_id: str,
+        question_id: str,
         arguments: Mapping[str, object],
         *,
         by: str = SOMEBODY,
         now: datetime | None = None,
     ) -> AgentState:
-        """A person lets a pending call run with other arguments; the model is told which."""
-        if not isinstance(arguments, Mapping):
-            raise ConfigurationError(
-                f"arguments are given by name, as a dict, and not as {shortened(repr(arguments), 80)}"
-            )
-        return self._decided(call_id, Verdict.EDITED, by, now, arguments=plain.jsonable(arguments))
+        """Let a pending call run with other arguments; the model is told which."""
+        return self._decided(question_id, Verdict.EDITED, by, now, arguments=arguments)
 
     def _decided(
         self,
-        call_id: str,
+        question_id: str,
         verdict: Verdict,
         by: str,
         now: datetime | None,
         reason: str | None = None,
-        arguments: Mapping[str, Any] | None = None,
+        arguments: Mapping[str, object] | None = None,
     ) -> AgentState:
-        if not isinstance(by, str) or not isinstance(reason, str | None):
-            raise ConfigurationError("who decides, and the reason, are given in words")
-        if self.open_step is None:
-            raise ApprovalError("no tool call of this session waits for a decision")
-        question = next((call.question for call in self.open_step.pending if call.id == call_id), "")
-        now = now or utc_now()
-        approval = Approval(
-            verdict, clean(by).strip() or SOMEBODY, now, question, reason and clean(reason), arguments
-        )
-        return replace(
-            self,
-            open_step=self.open_step.decided(call_id, approval),
-            state_info=replace(self.state_info, updated_at=now),
-        )
+        from whyloop.values.decisions import decide
+
+        state = self
+        for transition in decide(self, question_id, verdict, by, now or utc_now(), reason, arguments):
+            state = transition.apply_to(state)
+        return state
 
     def with_continuation_outcome(self, outcome: ContinuationOutcome) -> AgentState:
-        """The criteria have spoken about the latest step; the status follows from what they said."""
-        execution, steps, step = self.execution, self.steps, self.current_step
-        if self.open_step is None and step is not None:
-            step = replace(step, outcome=outcome)
-            steps = steps.with_last(step)
-        if execution.failures.consecutive and outcome.failure_handling is _IGNORE:
-            execution = replace(execution, failures=execution.failures.forgiven())
-        decision = outcome.decision
-        goes_on = decision is _REQUEST or decision is _ALLOW
-        return replace(
-            self,
-            status=_IN_PROGRESS if goes_on else AgentStatus.after(outcome),
-            steps=steps,
-            current_step=step,
-            execution=execution,
-            last_continuation_outcome=outcome,
-        )
+        """Return the state after the criteria were evaluated with this outcome."""
+        from whyloop.values.transitions import Judged
 
-    # What it looks like elsewhere
+        closed = self.current_step if self.open_step is None else None
+        judged = Judged(self.state_info.updated_at, outcome=outcome, step=closed.number if closed else None)
+        return judged.apply_to(self)
+
+    def mark_execution_started(self, now: datetime | None = None) -> AgentState:
+        """Set this process's reading of when it took the execution up."""
+        return replace(self, execution_started_at=now or utc_now())
+
+    def add_execution_time(self, seconds: float) -> AgentState:
+        """Add time that was spent on the session to its own clock; no limit counts it."""
+        return replace(self, state_info=self.state_info.add_execution_time(seconds))
+
+    def with_metadata(self, entries: Mapping[str, object] | None = None, /, **more: object) -> AgentState:
+        """Return the session with these entries of its metadata added or replaced, as JSON holds them."""
+        return replace(self, metadata={**self.metadata, **plain.jsonable({**(entries or {}), **more})})
+
+    # Snapshots
 
     def to_dict(self) -> dict[str, Any]:
-        """The whole state as plain data, with the version of its schema."""
+        """Return the whole state as plain data, with the version of its schema."""
         from whyloop.values.snapshot import state_to_dict
 
         return state_to_dict(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> AgentState:
-        """The state that `to_dict` wrote, in this version or an older one; its execution clock is unset."""
+        """Return the state that `to_dict` wrote; its `execution_started_at` is unset."""
         from whyloop.values.snapshot import state_from_dict
 
         return state_from_dict(data)
 
     def __eq__(self, other: object) -> bool:
-        """Equal in all that is stored; `execution_started_at` is a reading of this process's clock."""
+        """Compare everything that is stored."""
         if not isinstance(other, AgentState):
             return NotImplemented
         return all(getattr(self, name) == getattr(other, name) for name in _STORED)

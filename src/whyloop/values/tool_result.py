@@ -1,4 +1,4 @@
-"""What came of a tool call."""
+"""The result of a tool call."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from whyloop.values.failure import Failure
 
 
 class ToolResult(Struct, frozen=True, gc=False, omit_defaults=True):
-    """What becomes a tool's message.
+    """The content of a tool message, and how the call went.
 
     `error` says why the call did not succeed; where a policy is to act on it there is a `failure` too.
+    `changed_by` names the hooks that made or replaced the result.
     """
 
     content: str
     error: str | None = None
     failure: Failure | None = None
+    changed_by: tuple[str, ...] = ()

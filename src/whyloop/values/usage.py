@@ -1,19 +1,27 @@
-"""What a model call cost, in tokens."""
+"""What a model call used: tokens and money."""
 
 from __future__ import annotations
+
+from decimal import Decimal
 
 from msgspec import Struct
 
 from whyloop.values.times import Count
 
 
-class Usage(Struct, frozen=True, gc=False):
-    """Tokens read and written; `cached` is part of `input`, `reasoning` is part of `output`."""
+class Usage(Struct, frozen=True, gc=False, omit_defaults=True):
+    """Tokens read and written; `cached` is part of `input`, `reasoning` is part of `output`.
+
+    `cost` is in US dollars, None if it is unknown. `reported` is False if the provider did not report the
+    usage of some call: the numbers are then a lower bound.
+    """
 
     input: Count = 0
     output: Count = 0
     cached: Count = 0
     reasoning: Count = 0
+    cost: Decimal | None = None
+    reported: bool = True
 
     @property
     def total(self) -> int:
@@ -25,4 +33,15 @@ class Usage(Struct, frozen=True, gc=False):
             self.output + other.output,
             self.cached + other.cached,
             self.reasoning + other.reasoning,
+            _total_cost(self, other),
+            self.reported and other.reported,
         )
+
+
+def _total_cost(one: Usage, other: Usage) -> Decimal | None:
+    """Return the cost of both; unknown plus known is unknown, but nothing used costs nothing."""
+    if one.cost is not None and other.cost is not None:
+        return one.cost + other.cost
+    if not one.total:
+        return other.cost
+    return None if other.total else one.cost

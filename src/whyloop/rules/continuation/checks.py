@@ -9,6 +9,7 @@ from whyloop.rules.continuation.criterion import Criterion
 from whyloop.values.continuation import ContinuationDecision, ContinuationEvaluation, StopReason
 from whyloop.values.model import FinishReason
 from whyloop.values.state import AgentState
+from whyloop.values.step import OpenStep
 from whyloop.values.text import counted
 
 _ALLOW = ContinuationDecision.ALLOW_CONTINUATION
@@ -17,8 +18,12 @@ _REQUEST = ContinuationDecision.REQUEST_CONTINUATION
 _STOP = ContinuationDecision.ALLOW_STOP
 
 
+# With one of these the model did not get to the end of its answer.
+TRUNCATING = (FinishReason.LENGTH, FinishReason.CONTENT_FILTER)
+
+
 class FinishReasonCheck(Criterion):
-    """Forbids when the model ended for one of these reasons: a cut-off answer is not a completed one."""
+    """Forbids when the model ended for one of these reasons: a truncated answer is not a completed one."""
 
     def __init__(self, reasons: str | Iterable[str], *more: str) -> None:
         flat = [*([reasons] if isinstance(reasons, str) else reasons), *more]
@@ -32,7 +37,7 @@ class FinishReasonCheck(Criterion):
         self._answers = [(reason, self._answer(reason)) for reason in dict.fromkeys(likely)]
 
     def explain(self, state: AgentState) -> ContinuationEvaluation:
-        step = state.current_step
+        step = state.open_step or state.current_step
         given = step.finish_reason if step else None
         for reason, answer in self._answers:
             if reason is given:
@@ -45,6 +50,8 @@ class FinishReasonCheck(Criterion):
             words = "The model gave no finish reason"
         else:
             words = f'The model finished with "{reason}"' + (", which ends the run" if forbidden else "")
+            if reason in TRUNCATING:
+                words = f"{words}: the answer was truncated"
         context = {"finish_reason": reason and str(reason), "terminal": [str(r) for r in self.reasons]}
         if not forbidden:
             return ContinuationEvaluation("FinishReasonCheck", _ALLOW, words, context)
@@ -53,53 +60,45 @@ class FinishReasonCheck(Criterion):
 
 
 class StopRequestedCheck(Criterion):
-    """Forbids when somebody outside asked for a stop, with their words as the reason."""
+    """Forbids when a stop was requested, with the given reason."""
 
-    _NOBODY = ContinuationEvaluation("StopRequestedCheck", _ALLOW, "Nobody asked for a stop")
+    _NONE = ContinuationEvaluation("StopRequestedCheck", _ALLOW, "No stop was requested")
 
     def explain(self, state: AgentState) -> ContinuationEvaluation:
         reason = state.execution.stop_request
         if reason is None:
-            return self._NOBODY
+            return self._NONE
         return ContinuationEvaluation("StopRequestedCheck", _FORBID, reason, {}, StopReason.USER_REQUESTED)
 
 
 class ToolCallPresenceCheck(Criterion):
     """Drives the work: requests another step while tool results await the model, else allows the stop."""
 
-    _NO_STEP = ContinuationEvaluation(
-        "ToolCallPresenceCheck", _REQUEST, "No step has been taken yet", {"tool_calls": 0}
-    )
-    _ANSWERED = ContinuationEvaluation(
-        "ToolCallPresenceCheck", _STOP, "The model answered and asked for no tools", {"tool_calls": 0}
-    )
-    _EMPTY = ContinuationEvaluation(
-        "ToolCallPresenceCheck",
-        _STOP,
-        "The model's reply was empty: no text and no tool calls",
-        {"tool_calls": 0},
-    )
-    _NOTHING = ContinuationEvaluation(
-        "ToolCallPresenceCheck",
-        _STOP,
-        "There is no answer to go on with: the model call did not succeed",
-        {"tool_calls": 0},
-        StopReason.ERROR_FORBADE,
-    )
-
     @staticmethod
-    def _waiting(calls: int) -> ContinuationEvaluation:
-        words = f"The results of {counted(calls, 'tool call')} await the model"
-        return ContinuationEvaluation("ToolCallPresenceCheck", _REQUEST, words, {"tool_calls": calls})
+    def _said(
+        decision: ContinuationDecision, reason: str, calls: int = 0, stop_reason: StopReason | None = None
+    ) -> ContinuationEvaluation:
+        context = {"tool_calls": calls}
+        return ContinuationEvaluation("ToolCallPresenceCheck", decision, reason, context, stop_reason)
 
-    _ONE = _waiting(1)
+    _NO_STEP = _said(_REQUEST, "No step has been taken yet")
+    _ANSWERED = _said(_STOP, "The model answered and asked for no tools")
+    _EMPTY = _said(_STOP, "The model's reply was empty: no text and no tool calls")
+    _NO_ANSWER = _said(_STOP, "There is no answer: the model call failed", 0, StopReason.ERROR_FORBADE)
+    _ONE = _said(_REQUEST, "The results of 1 tool call await the model", 1)
 
     def explain(self, state: AgentState) -> ContinuationEvaluation:
-        step = state.current_step
+        step = state.open_step or state.current_step
         if step is None:
             return self._NO_STEP
         if calls := len(step.tool_calls):
-            return self._ONE if calls == 1 else self._waiting(calls)
-        if step.message_count == 0:
-            return self._NOTHING
-        return self._ANSWERED if state.messages[-1].content else self._EMPTY
+            if calls == 1:
+                return self._ONE
+            return self._said(_REQUEST, f"The results of {counted(calls, 'tool call')} await the model", calls)
+        if isinstance(step, OpenStep):
+            message = step.message
+        else:
+            message = state.messages[step.first_message] if step.message_count else None
+        if message is None:
+            return self._NO_ANSWER
+        return self._ANSWERED if message.content else self._EMPTY

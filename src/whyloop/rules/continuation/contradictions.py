@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Sequence
 
 from whyloop.errors import ConfigurationError
+from whyloop.rules.continuation.approval import ApprovalRequired
 from whyloop.rules.continuation.checks import FinishReasonCheck, StopRequestedCheck, ToolCallPresenceCheck
 from whyloop.rules.continuation.error_policy_criterion import ErrorPolicyCriterion
 from whyloop.rules.continuation.limits import Limit
@@ -22,7 +23,7 @@ def refuse_contradictions(criteria: Sequence[object]) -> None:
 
 
 def _refuse_twins(criteria: Sequence[object]) -> None:
-    for kind in (ErrorPolicyCriterion, StopRequestedCheck, ToolCallPresenceCheck):
+    for kind in (ErrorPolicyCriterion, StopRequestedCheck, ApprovalRequired, ToolCallPresenceCheck):
         if sum(type(criterion) is kind for criterion in criteria) > 1:
             raise ConfigurationError(f"{kind.__name__} is there twice, and the two can contradict: keep one")
 

@@ -17,6 +17,7 @@ from whyloop.rules.continuation.criterion import (
     could_not_be_evaluated,
     name_of,
 )
+from whyloop.rules.continuation.error_policy_criterion import ErrorPolicyCriterion
 from whyloop.rules.continuation.limits import Limit
 from whyloop.rules.continuation.resolve import resolve
 from whyloop.values.continuation import (
@@ -35,6 +36,7 @@ class ContinuationCriteria:
             as_criterion(criterion) for criterion in criteria
         )
         self._asked = tuple((name_of(criterion), asked(criterion)) for criterion in self.criteria)
+        self._limits = tuple(criterion for criterion in self.criteria if isinstance(criterion, Limit))
         self._timed = tuple(
             criterion
             for criterion in self.criteria
@@ -49,7 +51,8 @@ class ContinuationCriteria:
                 evaluations.append(explain(state))
             except (Exception, SystemExit) as error:
                 evaluations.append(could_not_be_evaluated(name, error))
-        return resolve(tuple(evaluations))
+        step = state.open_step or state.current_step
+        return resolve(tuple(evaluations), interrupted=step is not None and step.interrupted is not None)
 
     def can_continue(self, state: AgentState) -> bool:
         return self.evaluate(state).should_continue
@@ -68,10 +71,15 @@ class ContinuationCriteria:
                 earliest = deadline
         return earliest
 
-    def used_up(self, state: AgentState) -> bool:
-        """True if a limit forbids to go on whatever the next step would do."""
-        limits = [criterion for criterion in self.criteria if isinstance(criterion, Limit)]
-        return any(not limit.decide(state).continues for limit in limits)
+    def exhausted(self, state: AgentState) -> bool:
+        """Return whether a limit forbids the next step, whatever it would do."""
+        return any(limit.explain(state).exhausted for limit in self._limits)
+
+    @property
+    def max_retries(self) -> int:
+        """How often the error policy retries in a row; 0 if there is no policy."""
+        policies = [c.policy for c in self.criteria if isinstance(c, ErrorPolicyCriterion)]
+        return policies[0].max_retries if policies else 0
 
     @property
     def is_empty(self) -> bool:

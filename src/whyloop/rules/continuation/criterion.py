@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from inspect import iscoroutinefunction
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 from msgspec.structs import replace
 
@@ -34,6 +34,9 @@ CriterionLike = CanDecideToContinue | CanExplainContinuation | Callable[[AgentSt
 
 class Criterion(ABC):
     """The base of the criteria that ship: they explain, and decide by what they explain."""
+
+    acts: ClassVar[str | None] = None
+    """The field that an evaluation of this criterion alone may set: `handling` or `pauses`."""
 
     @abstractmethod
     def explain(self, state: AgentState) -> Evaluation:
@@ -103,12 +106,13 @@ def asked(criterion: CanDecideToContinue | CanExplainContinuation) -> Callable[[
     if isinstance(criterion, CanExplainContinuation):
         explain = criterion.explain
         ours = type(criterion).__module__.startswith("whyloop.")
-        return explain if ours else lambda state: _checked(explain(state))
+        acts = criterion.acts if isinstance(criterion, Criterion) else None
+        return explain if ours else lambda state: _checked(explain(state), acts)
     name, decide = name_of(criterion), criterion.decide
     return lambda state: Evaluation.from_decision(name, ContinuationDecision(decide(state)))
 
 
-def _checked(answer: object) -> Evaluation:
+def _checked(answer: object, acts: str | None = None) -> Evaluation:
     """What somebody else's criterion answered, if that is an evaluation."""
     if not isinstance(answer, Evaluation):
         raise TypeError(f"it answered {shortened(repr(answer), 80)} instead of a ContinuationEvaluation")
@@ -116,7 +120,11 @@ def _checked(answer: object) -> Evaluation:
         if not isinstance(getattr(answer, field), kind):
             said = shortened(repr(getattr(answer, field)), 80)
             raise TypeError(f"its {field} is {said} instead of a {kind.__name__.lower()}")
-    # Exactly the members, since they are told apart by identity.
+    if (answer.handling is not None and acts != "handling") or (answer.pauses and acts != "pauses"):
+        raise TypeError("handling is set by the error policy alone, and pauses by ApprovalRequired")
+    if not isinstance(answer.feedback, str | None) or not isinstance(answer.exhausted, bool):
+        raise TypeError("its feedback is not text, or its exhausted is neither True nor False")
+    # Exactly the members, since they are compared by identity.
     reason = None if answer.stop_reason is None else StopReason(answer.stop_reason)
     return replace(answer, decision=ContinuationDecision(answer.decision), stop_reason=reason)
 

@@ -19,6 +19,8 @@ _REQUEST = ContinuationDecision.REQUEST_CONTINUATION
 class ErrorPolicyCriterion(Criterion):
     """Forbids when the policy says stop; requests another attempt when a model call is to be retried."""
 
+    acts = "handling"
+
     def __init__(
         self,
         policy: ErrorPolicy | None = None,
@@ -32,43 +34,51 @@ class ErrorPolicyCriterion(Criterion):
         context = self.resolver.resolve(state)
         if not context.is_failure:
             return self._nothing_wrong(context) if context.total_failures else self._no_errors
-        # Tool calls ask for the next step themselves; after a failed model call nobody else does.
         step = state.current_step
-        of_a_tool = bool(step.tool_calls) if step else context.type is ErrorType.TOOL
-        return self._judge(context, _ALLOW if of_a_tool or context.tool_name else _REQUEST)
+        # The results of tool calls request the next step themselves; after a failed model call nothing does.
+        with_calls = bool(step.tool_calls) if step else context.type is ErrorType.TOOL
+        readable = bool(step and step.failures and step.failures[0].readable)
+        retry = _ALLOW if with_calls or context.tool_name else _REQUEST
+        return self._judge(context, retry, readable=readable)
 
-    def _judge(self, context: ErrorContext, to_retry: ContinuationDecision) -> ContinuationEvaluation:
-        handling = self.policy.evaluate(context)
-        label, failures, most = (
-            ErrorType(context.type).label,
-            context.consecutive_failures,
-            self.policy.max_retries,
-        )
+    def _judge(
+        self, context: ErrorContext, to_retry: ContinuationDecision, *, readable: bool
+    ) -> ContinuationEvaluation:
+        handling, wanted = self.policy.evaluate(context), self.policy.handling_of(context.type)
+        if handling is ErrorHandlingDecision.IGNORE and readable:
+            handling = ErrorHandlingDecision.STOP  # A wrong answer cannot be passed off as a right one.
+        label, failures = ErrorType(context.type).label, context.consecutive_failures
+        most = self.policy.max_retries
         match handling:
             case ErrorHandlingDecision.RETRY:
-                return self._evaluation(to_retry, f"{label}, retrying ({failures}/{most})", context, handling)
+                feedback = context.message if readable else None
+                text = f"{label}, retrying ({failures}/{most})"
+                return self._evaluation(to_retry, text, context, handling, feedback=feedback)
             case ErrorHandlingDecision.IGNORE:
                 return self._evaluation(_ALLOW, f"{label} ignored by policy", context, handling)
             case ErrorHandlingDecision.STOP:
-                ran_out = self.policy.handling_of(context.type) is ErrorHandlingDecision.RETRY
-                words = (
-                    f"{label} after {counted(failures, 'consecutive failure')} (max: {most})"
-                    if ran_out
-                    else f"{label}, stopped by policy: {shortened(context.message or 'no details', 200)}"
-                )
-                reason = StopReason.RETRY_LIMIT_REACHED if ran_out else StopReason.ERROR_FORBADE
-                return self._evaluation(_FORBID, words, context, handling, reason)
+                message = shortened(context.message or "no details", 200)
+                reason = StopReason.ERROR_FORBADE
+                if wanted is ErrorHandlingDecision.RETRY and not context.retryable:
+                    text = f"{label}, not retried: {message}"
+                elif wanted is ErrorHandlingDecision.RETRY:
+                    text = f"{label} after {counted(failures, 'consecutive failure')} (max: {most})"
+                    reason = StopReason.RETRY_LIMIT_REACHED
+                else:
+                    text = f"{label}, stopped by policy: {message}"
+                return self._evaluation(_FORBID, text, context, handling, reason)
 
     def _nothing_wrong(self, context: ErrorContext) -> ContinuationEvaluation:
-        return self._evaluation(_ALLOW, "No errors present", context, ErrorHandlingDecision.IGNORE)
+        return self._evaluation(_ALLOW, "No errors present", context, None)
 
     def _evaluation(
         self,
         decision: ContinuationDecision,
-        words: str,
+        reason: str,
         context: ErrorContext,
-        handling: ErrorHandlingDecision,
+        handling: ErrorHandlingDecision | None,
         stop_reason: StopReason | None = None,
+        feedback: str | None = None,
     ) -> ContinuationEvaluation:
         numbers: dict[str, object] = {
             **context.metadata,
@@ -76,9 +86,11 @@ class ErrorPolicyCriterion(Criterion):
             "consecutive_failures": context.consecutive_failures,
             "total_failures": context.total_failures,
             "max_retries": self.policy.max_retries,
-            "handling": handling.value,
+            "handling": (handling or ErrorHandlingDecision.IGNORE).value,
             "tool_name": context.tool_name,
         }
         if context.message is not None:
             numbers["message"] = context.message
-        return ContinuationEvaluation(_NAME, decision, words, numbers, stop_reason)
+        return ContinuationEvaluation(
+            _NAME, decision, reason, numbers, stop_reason, handling=handling, feedback=feedback
+        )

@@ -61,7 +61,7 @@ class Limit(Criterion):
             return ContinuationEvaluation(self._name, _ALLOW, words, context)
         context = {"used": used, "limit": limit, "remaining": 0}
         return ContinuationEvaluation(
-            self._name, _FORBID, f"Limit reached: {words}", context, self.stop_reason
+            self._name, _FORBID, f"Limit reached: {words}", context, self.stop_reason, exhausted=True
         )
 
     def __repr__(self) -> str:

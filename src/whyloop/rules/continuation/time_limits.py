@@ -8,14 +8,13 @@ from whyloop.rules.continuation.limits import Limit, Scope
 from whyloop.values.budget import Budget
 from whyloop.values.continuation import ContinuationEvaluation, StopReason
 from whyloop.values.state import AgentState
-from whyloop.values.times import utc_now
 
 
 class ExecutionTimeLimit(Limit):
     """Forbids once this many seconds have passed since the query, or since it was last resumed.
 
-    The time is the one at which the state was last updated, so that a recorded run is judged
-    the same way tomorrow; only a state that nothing has happened to yet is compared to the clock.
+    Both times are recorded in the execution: no rule reads a clock, so a recorded run is judged the same
+    way tomorrow.
     """
 
     stop_reason = StopReason.TIME_LIMIT_REACHED
@@ -26,16 +25,20 @@ class ExecutionTimeLimit(Limit):
         self._duration = timedelta(seconds=limit)
 
     def explain(self, state: AgentState) -> ContinuationEvaluation:
-        now = state.execution.updated_at or utc_now()
-        # A clock that was set back has not used anything.
-        started = None if self._of_session else state.execution_started_at
-        used = max(0.0, (now - (started or state.state_info.started_at)).total_seconds())
+        used = state.execution.leg_seconds
+        if self._of_session:
+            # A clock that was set back has not used anything.
+            updated = state.execution.updated_at or state.state_info.started_at
+            used = max(0.0, (updated - state.state_info.started_at).total_seconds())
         return self._compare(state, used, f"{used:.1f} {self._words}")
 
     def deadline(self, state: AgentState, now: datetime) -> datetime:
-        started = None if self._of_session else state.execution_started_at
-        deadline = (started or state.state_info.started_at) + self._duration
-        if state.execution.granted is None:
+        execution = state.execution
+        started = execution.leg_started_at or execution.started_at
+        if self._of_session:
+            started = state.state_info.started_at
+        deadline = started + self._duration
+        if execution.granted is None:
             return deadline
         return deadline + timedelta(seconds=self.granted(state))
 

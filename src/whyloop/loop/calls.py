@@ -1,0 +1,306 @@
+"""Tool calls: which run and which ask a person, running them, and what becomes of those that do not finish."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from whyloop.errors import NestingError, ResponseValidationError, ScriptError, ToolTimeoutError
+from whyloop.loop.hooks import Block, expected
+from whyloop.loop.nesting import running_inside
+from whyloop.loop.setup import Setup
+from whyloop.loop.step_in_progress import StepInProgress
+from whyloop.loop.tool import Tool, ToolContext
+from whyloop.loop.tool_result import encoded
+from whyloop.rules.classify import model_failure, raised_by_tool, tool_failure, words_of
+from whyloop.rules.continuation.checks import TRUNCATING
+from whyloop.values.approval import Question
+from whyloop.values.failure import ErrorType, Failure
+from whyloop.values.messages import CallChange, Message, MessageRole, ToolCall
+from whyloop.values.model import ModelResponse
+from whyloop.values.plain import describe
+from whyloop.values.state import SOMEBODY, AgentState
+from whyloop.values.step import Interruption, OpenStep
+from whyloop.values.text import clean, shortened
+from whyloop.values.tool_result import ToolResult
+from whyloop.values.transitions import Answered, AnyTransition, CallFinished, ModelFailed, Reopened
+
+_ASSISTANT = MessageRole.ASSISTANT
+
+
+# Which calls run
+
+
+async def plan_answer(
+    setup: Setup, state: AgentState, response: ModelResponse, step: StepInProgress
+) -> list[AnyTransition]:
+    """Return the transitions of a model's response: which calls start and which ask a person.
+
+    Hooks change or block the calls first, once: a person approves what will run.
+    """
+    calls, now = response.tool_calls, setup.world.now()
+    truncated = response.finish_reason in TRUNCATING
+    if not calls and not response.text and not truncated and not state.execution.has_tool_results:
+        empty = ResponseValidationError("the model's reply was empty: no text and no tool calls")
+        return [
+            ModelFailed(
+                now,
+                started_at=step.taken_up_at,
+                failure=model_failure(empty),
+                seconds=step.lap(),
+                request=step.request.record,
+            )
+        ]
+    results: dict[int, ToolResult] = {}
+    questions: dict[int, Question] = {}
+    if calls and truncated:
+        text = f"{Interruption.TRUNCATED.text} ({response.finish_reason})"
+        results = dict.fromkeys(range(len(calls)), ToolResult(f"Not run: {text}", f"not run: {text}"))
+    elif calls and (setup.hooks.before_tool or setup.asks_people):
+        calls, results = await _hooked(setup, state, calls)
+        questions = _questions(setup, calls, results)
+    started = tuple([i for i in range(len(calls)) if i not in results and i not in questions])
+    step.unlaunched.update(started)
+    answered = Answered(
+        now,
+        started_at=step.taken_up_at,
+        message=Message(
+            _ASSISTANT, response.text, calls, None, None, response.extras, clean(response.reasoning)
+        ),
+        finish_reason=response.finish_reason,
+        usage=response.usage,
+        source=response.source,
+        seconds=step.lap(),
+        started=started,
+        questions=questions,
+        interrupted=Interruption.TRUNCATED if truncated else None,
+        request=step.request.record,
+        response_changed_by=step.response_changed_by,
+    )
+    return [answered, *[CallFinished(now, index=i, result=result) for i, result in results.items()]]
+
+
+async def _hooked(
+    setup: Setup, state: AgentState, calls: Sequence[ToolCall]
+) -> tuple[tuple[ToolCall, ...], dict[int, ToolResult]]:
+    """Return the calls as the hooks left them, and the results of those that a hook blocked or answered."""
+    changed: list[ToolCall] = []
+    results: dict[int, ToolResult] = {}
+    for index, call in enumerate(calls):
+        context = _context(setup, state, index, call)
+        for name, before_tool in setup.hooks.before_tool:
+            try:
+                answer = await before_tool(deepcopy(call), context)
+                if isinstance(answer, Block):
+                    text = f"blocked: {answer.reason}"
+                    results[index] = ToolResult(f"Blocked: {answer.reason}", text, changed_by=(name,))
+                elif isinstance(answer, ToolResult):
+                    results[index] = replace(_textual(answer), changed_by=(name,))
+                else:
+                    call = _changed(call, expected(ToolCall, answer), name)
+            except (ScriptError, NestingError):
+                raise
+            except Exception as error:
+                results[index] = _hook_failed(call, error)
+            if index in results:
+                break
+        changed.append(call)
+    return tuple(changed), results
+
+
+def _changed(call: ToolCall, answer: ToolCall, by: str) -> ToolCall:
+    """Return the call as a hook changed it; its id stays, since its result goes by it."""
+    if answer.arguments == call.arguments and answer.name == call.name:
+        return call
+    changes = (*call.changes, CallChange(by, call.arguments))
+    return ToolCall(call.id, answer.name, answer.arguments, changes)
+
+
+def _questions(
+    setup: Setup, calls: Sequence[ToolCall], results: Mapping[int, ToolResult]
+) -> dict[int, Question]:
+    questions = {}
+    for index, call in enumerate(calls):
+        text = None if index in results else _question(setup, call)
+        if text is not None:
+            questions[index] = Question(setup.world.new_id(), text)
+    return questions
+
+
+def _question(setup: Setup, call: ToolCall) -> str | None:
+    """Return what a person is asked before the call may run; None if it may."""
+    tool = setup.tools.get(call.name)
+    if tool is None or tool.needs_approval is False or isinstance(call.arguments, str):
+        return None
+    try:
+        # A copy, so that no rule can change what will be run.
+        arguments = tool.arguments.complete(deepcopy(call.arguments))
+    except Exception:
+        return None  # It will not run with these arguments, and the model is told.
+    try:
+        if tool.needs_approval is not True and not tool.needs_approval(arguments):
+            return None
+    except Exception as error:
+        return f"{tool.name} waits for approval: its approval rule failed with {type(error).__name__}"
+    return f"{tool.name} waits for approval"
+
+
+def reopen(setup: Setup, opened: OpenStep, now: datetime) -> Reopened | None:
+    """Return which calls of a step that was left open run now and about which a person is asked.
+
+    A call that was running when its process ended may have run or not: it runs again only if it is
+    idempotent. None if there is nothing to start and nothing to ask.
+    """
+    started, questions = [], {}
+    for index, (asked, call) in enumerate(zip(opened.tool_calls, opened.calls, strict=True)):
+        if call.is_done or call.is_waiting:
+            continue
+        tool = setup.tools.get(asked.name)
+        if not call.is_running or (tool is not None and tool.idempotent):
+            started.append(index)
+        else:
+            text = (
+                f"It is unknown whether {shortened(asked.name, 64)} ran: it was interrupted before it could "
+                "tell. Find out, then approve to run it again, or deny and say what became of it"
+            )
+            questions[index] = Question(setup.world.new_id(), text, uncertain=True)
+    if not started and not questions:
+        return None
+    return Reopened(now, started=tuple(started), questions=questions)
+
+
+def unfinished_calls(
+    opened: OpenStep, now: datetime, reason: Interruption | None, unlaunched: set[int], *, waiting: bool
+) -> Iterator[CallFinished]:
+    """Yield a result for every call that has none; those that wait for a person only if `waiting`.
+
+    A call that was ever started may have run: its outcome is unknown, and the model is told so.
+    """
+    why = reason.text if reason else "the step ended"
+    for index, call in enumerate(opened.calls):
+        if call.is_done or (not waiting and not call.is_running):
+            continue
+        known = not call.started or index in unlaunched
+        text = f"not run: {why}" if known else f"outcome unknown: {why}"
+        yield CallFinished(now, index=index, result=ToolResult(text[0].upper() + text[1:], text))
+
+
+# Running a call
+
+
+async def run_call(setup: Setup, state: AgentState, index: int, deadline: datetime | None) -> CallFinished:
+    """Run one call; whatever goes wrong becomes its result."""
+    world, opened = setup.world, state.open_step
+    assert opened is not None
+    call, started = opened.call_to_run(index), world.monotonic()
+    result = await _run(setup, call, _context(setup, state, index, call, deadline))
+    edited = opened.calls[index].arguments
+    if edited is not None:
+        edits = [said.by for said in opened.calls[index].approvals if said.arguments is not None]
+        by = edits[-1] if edits else SOMEBODY
+        # The model would not know what its result is the result of.
+        result = replace(result, content=f"[{by} changed the arguments to {_json(edited)}]\n{result.content}")
+    return CallFinished(world.now(), index=index, result=result, seconds=max(0.0, world.monotonic() - started))
+
+
+def _context(
+    setup: Setup, state: AgentState, index: int, call: ToolCall, deadline: datetime | None = None
+) -> ToolContext:
+    execution = state.execution
+    return ToolContext(
+        state.agent_id, execution.id, execution.step_count + 1, call.id, call.name, deadline, index
+    )
+
+
+async def _run(setup: Setup, call: ToolCall, context: ToolContext) -> ToolResult:
+    """Run a call, and the hooks that may replace its result."""
+    result = await run_tool(setup, call, context)
+    for name, after_tool in setup.hooks.after_tool:
+        try:
+            answer = _textual(expected(ToolResult, await after_tool(deepcopy(call), result, context)))
+        except (ScriptError, NestingError):
+            raise
+        except Exception as error:
+            return _hook_failed(call, error)
+        if answer is not result and answer != result:
+            result = replace(answer, changed_by=(*result.changed_by, name))
+    return result
+
+
+async def run_tool(setup: Setup, call: ToolCall, context: ToolContext) -> ToolResult:
+    """Run the tool; an error becomes a result that the model can act on."""
+    tool = setup.tools.get(call.name)
+    if tool is None:
+        return _unknown_tool(call, setup.tool_names)
+    if isinstance(call.arguments, str):
+        return _invalid(tool, call, f"the arguments are no JSON object: {call.arguments[:200]!r}")
+    try:
+        arguments = tool.arguments.parse(call.arguments)
+    except Exception as error:
+        return _invalid(
+            tool, call, str(error) if isinstance(error, msgspec.ValidationError) else words_of(error)
+        )
+    try:
+        value = await setup.world.call_tool(tool, arguments, context)
+        return ToolResult(encoded(value, tool.max_result_chars))
+    except ToolTimeoutError as error:
+        return _failed(tool_failure(ErrorType.TIMEOUT, call, words_of(error), seconds=tool.timeout))
+    except (KeyboardInterrupt, ScriptError):
+        raise
+    except NestingError as error:
+        if len(running_inside.get()) > 1:
+            raise  # Only the outermost agent continues, or each of them would try again in turn.
+        return _failed(raised_by_tool(call, error))
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        return _failed(raised_by_tool(call, error))  # The tool raised it itself: nothing was cancelled.
+    except BaseException as error:
+        return _failed(raised_by_tool(call, error))
+
+
+def _textual(result: ToolResult) -> ToolResult:
+    """Return a hook's result with text for its content and its error."""
+    content: object = result.content
+    error: object = result.error
+    if isinstance(content, str) and isinstance(error, str | None):
+        return result
+    text = error if isinstance(error, str | None) else encoded(error, None)
+    return replace(result, content=encoded(content, None), error=text)
+
+
+def _failed(failure: Failure) -> ToolResult:
+    return ToolResult(f"Error: {failure.message}", failure.message, failure)
+
+
+def _hook_failed(call: ToolCall, error: Exception) -> ToolResult:
+    text = f"a hook around {call.name} failed: {words_of(error)}"
+    return _failed(tool_failure(ErrorType.UNKNOWN, call, text))
+
+
+def _unknown_tool(call: ToolCall, names: Sequence[str]) -> ToolResult:
+    available = f"The tools are: {', '.join(names)}." if names else "There are no tools."
+    text = f"there is no tool named {call.name!r}. {available}"
+    return _failed(tool_failure(ErrorType.VALIDATION, call, text))
+
+
+def _invalid(tool: Tool, call: ToolCall, problem: str) -> ToolResult:
+    """Return a result that tells the model what to correct."""
+    schema = msgspec.json.encode(tool.spec.parameters).decode()
+    text = f"invalid arguments for {tool.name}: {problem}. The arguments must fit this schema: {schema}"
+    return _failed(tool_failure(ErrorType.VALIDATION, call, text))
+
+
+def _json(value: Any) -> str:
+    """Return the value as JSON, as far as it can be written so."""
+    try:
+        return msgspec.json.encode(value, enc_hook=describe).decode()
+    except (TypeError, ValueError, RecursionError):
+        return clean(repr(value))

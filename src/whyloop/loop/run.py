@@ -1,0 +1,453 @@
+"""The life of a run: begin, wait, take a step, settle, end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+from whyloop.errors import NestingError, ResponseValidationError, ScriptError, leave_state
+from whyloop.events import AgentStepStarted, StreamChunkReceived
+from whyloop.loop.calls import plan_answer, reopen, run_call, unfinished_calls
+from whyloop.loop.hooks import ask_with_hooks
+from whyloop.loop.ports import Journal, Timer
+from whyloop.loop.readable import readable
+from whyloop.loop.setup import Setup, send
+from whyloop.loop.step_in_progress import StepInProgress
+from whyloop.rules.classify import model_failure
+from whyloop.values.execution import AgentStatus
+from whyloop.values.failure import ErrorHandlingDecision
+from whyloop.values.messages import Message, MessageRole
+from whyloop.values.model import ModelRequest, ModelResponse, TextDelta
+from whyloop.values.state import AgentState
+from whyloop.values.step import Interruption, OpenStep
+from whyloop.values.text import clean
+from whyloop.values.transitions import (
+    Answered,
+    AnyTransition,
+    Begun,
+    CallFinished,
+    Closed,
+    Judged,
+    Left,
+    ModelFailed,
+    Noted,
+    RetryPlanned,
+    StopRequested,
+    Waited,
+)
+from whyloop.values.usage import Usage
+from whyloop.wire.view import common, events_of
+
+CANCELLED = "The task that ran it was cancelled"
+SUPERSEDED = "Another query arrived before this one had ended"
+
+# A model and tools that never wait would keep everything else on the event loop from running, so
+# every so many steps other tasks get a turn.
+STEPS_PER_TURN = 16
+LATE_LOOK_SECONDS = 0.05
+
+_IN_PROGRESS, _PENDING = AgentStatus.IN_PROGRESS, AgentStatus.PENDING
+_RETRY = ErrorHandlingDecision.RETRY
+_UNKNOWN_USAGE = Usage(reported=False)
+
+
+class Run:
+    """The work of this process on one session, from a query or a resume to its end or a pause.
+
+    `add` applies a transition; `record` appends all new ones to the journal as one entry and then sends
+    their events, so nothing is announced that is not recorded.
+    """
+
+    def __init__(
+        self,
+        setup: Setup,
+        state: AgentState,
+        journal: Journal | None = None,
+        unrecorded: Sequence[tuple[AgentState, AnyTransition]] = (),
+    ) -> None:
+        self.setup, self.world, self.state, self.journal = setup, setup.world, state, journal
+        self.handlers = setup.handlers.all
+        self.unrecorded = list(unrecorded)
+        self.step = self._new_step()
+        self.stop: str | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[object] | None = None  # While it does what may be interrupted.
+        self._timer: Timer | None = None
+        self._known_parts: set[str] | None = None
+        self._unlaunched: set[int] = set()
+
+    async def iterate(self) -> AsyncIterator[AgentState]:
+        """Yield the recorded state after every step, to the end of the execution or a pause."""
+        self.setup.runs.add(self)
+        try:
+            await self.begin()
+            while self.state.status is _IN_PROGRESS:
+                await self.next_step()
+                yield self.state
+        finally:
+            self.end()
+
+    async def begin(self) -> None:
+        """Take the execution up; a step that was left open continues where it was."""
+        self._loop = asyncio.get_running_loop()
+        now = self.world.now()
+        if self.state.status is _PENDING:
+            self.add(Begun(now))
+        opened = self.state.open_step
+        if opened is not None and self.state.execution.question is None:
+            reopened = reopen(self.setup, opened, now)
+            if reopened is not None:
+                self._unlaunched = {index for index in reopened.started if not opened.calls[index].started}
+                self.add(reopened)
+        await self.record()
+        self._watch_deadline()
+
+    def end(self) -> None:
+        """Let go of the run: it can no longer be stopped, and no timer waits for it."""
+        self.setup.runs.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    async def next_step(self) -> None:
+        """Wait, then take a step, unless the run must end before it."""
+        self.handlers = self.setup.handlers.all
+        try:
+            may_continue = await self.wait()
+        except asyncio.CancelledError as error:
+            self.add(StopRequested(self.world.now(), reason=CANCELLED))
+            await self.conclude()
+            leave_state(error, self.state)
+            raise
+        if may_continue:
+            await self.take_step()
+        else:
+            await self.conclude()
+
+    async def wait(self) -> bool:
+        """Wait out a provider's backoff; return whether there is to be another step after it."""
+        execution, criteria = self.state.execution, self.setup.criteria
+        if execution.step_count % STEPS_PER_TURN == STEPS_PER_TURN - 1 or execution.failures.consecutive:
+            await asyncio.sleep(0)
+        if execution.wait_until is not None:
+            deadline = criteria.deadline(self.state, execution.wait_until)
+            until = execution.wait_until if deadline is None else min(deadline, execution.wait_until)
+            await self._sleep(max(0.0, (until - self.world.now()).total_seconds()))
+            if deadline is not None and deadline <= until:
+                return False
+        if self.stop is not None or execution.stop_request is not None or execution.question is not None:
+            return False
+        # A limit may be exhausted before the first step of a leg: after a resume, or for the whole session.
+        return self.state.last_continuation_outcome is not None or not criteria.exhausted(self.state)
+
+    async def _sleep(self, seconds: float) -> None:
+        """Sleep until the time is up or a stop is requested; record how long it was."""
+        started, self.step = self.world.monotonic(), self._new_step()
+        cancelled = None
+        if self.stop is None:
+            cancelled = await self.until_interrupted(self.step, self.world.sleep(seconds))
+        self.add(Waited(self.world.now(), seconds=max(0.0, self.world.monotonic() - started)))
+        if cancelled is not None:
+            raise cancelled
+
+    async def take_step(self) -> None:
+        """Do the work of one step and settle it, also if a deadline, a stop or the task cuts it off."""
+        self.step = step = self._new_step()
+        step.unlaunched, self._unlaunched = self._unlaunched, set()
+        cancelled = await self.until_interrupted(step, self.work(step))
+        if cancelled is not None:
+            # A deploy that cuts a run off is like a crash: the next runner finds the calls as they were.
+            step.interrupted = Interruption.CANCELLED
+            self.stop = self.stop or CANCELLED
+        await self.settle(step)
+        if cancelled is not None:
+            leave_state(cancelled, self.state)
+            raise cancelled
+
+    async def work(self, step: StepInProgress) -> None:
+        """Ask the model, unless it has answered already, and run its calls."""
+        if self.state.open_step is None:
+            started_at = step.taken_up_at
+            try:
+                response = readable(await self.ask_model(step))
+            except (ScriptError, NestingError):
+                raise
+            except (Exception, SystemExit) as error:
+                self.note_request(step)
+                self.add(
+                    ModelFailed(
+                        self.world.now(),
+                        started_at=started_at,
+                        failure=model_failure(error),
+                        seconds=step.lap(),
+                        request=step.request.record,
+                    )
+                )
+                return
+            self.note_request(step)
+            step.interruptible = False
+            for transition in await plan_answer(self.setup, self.state, response, step):
+                self.add(transition)
+        step.interruptible = False
+        opened = self.state.open_step
+        if opened is not None and opened.calls:
+            await self.record()  # Before any call runs.
+            await self.run_calls(step)
+
+    async def ask_model(self, step: StepInProgress) -> ModelResponse:
+        """Return the model's response; send its text in chunks as it arrives."""
+        setup, state = self.setup, self.state
+        if self.handlers:
+            number, count = state.execution.step_count + 1, len(state.messages)
+            own = common(state, step.taken_up_at, number, state.execution.last_seq)
+            send(
+                self.handlers, AgentStepStarted(**own, message_count=count, available_tools=setup.tool_names)
+            )
+        request = ModelRequest(state.messages, setup.tool_specs, setup.instructions)
+        if setup.hooks.around_model:
+            return await ask_with_hooks(setup.hooks, request, lambda sent: self.stream(step, sent), step)
+        return await self.stream(step, request)
+
+    async def stream(self, step: StepInProgress, request: ModelRequest) -> ModelResponse:
+        """Read the model's stream to its end and return the complete response."""
+        response = None
+        async for item in self.world.respond(request):
+            if isinstance(item, TextDelta):
+                self.send_chunk(step, clean(item.text))
+                step.chunks.append(item.text)
+            elif isinstance(item, ModelResponse):
+                response = item
+            else:
+                raise ResponseValidationError(f"the model yielded {item!r} instead of a ModelResponse")
+        if response is None:
+            raise ResponseValidationError("the model's stream ended without a complete response")
+        if step.chunks:
+            self.send_chunk(step, "", is_complete=True)
+        return response
+
+    def send_chunk(self, step: StepInProgress, text: str, *, is_complete: bool = False) -> None:
+        if self.handlers:
+            execution = self.state.execution
+            own = common(self.state, self.world.now(), execution.step_count + 1, execution.last_seq)
+            index = len(step.chunks)
+            chunk = StreamChunkReceived(**own, chunk=text, chunk_index=index, is_complete=is_complete)
+            send(self.handlers, chunk)
+
+    async def run_calls(self, step: StepInProgress) -> None:
+        """Run the started calls at once. A result is recorded while others run, else with the step."""
+        opened = self.state.open_step
+        assert opened is not None
+        if self.stop is not None:
+            return
+        waiting = [index for index, call in enumerate(opened.calls) if call.is_running]
+        deadline = self.setup.criteria.deadline(self.state, step.taken_up_at)
+        step.unlaunched.clear()
+        if len(waiting) == 1:  # A task costs 15 µs more.
+            self.add(await run_call(self.setup, self.state, waiting[0], deadline))
+            return
+        calls = [run_call(self.setup, self.state, index, deadline) for index in waiting]
+        running = {asyncio.create_task(call) for call in calls}
+        try:
+            while running:
+                done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                self._add_results(done)
+                if running:
+                    await self.record()
+        finally:  # A call may finish although it is being cancelled.
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+            self._add_results({task for task in running if not task.cancelled()})
+
+    def _add_results(self, tasks: set[asyncio.Task[CallFinished]]) -> None:
+        errors = [error for task in tasks if (error := task.exception()) is not None]
+        for result in sorted([t.result() for t in tasks if t.exception() is None], key=lambda r: r.index):
+            self.add(result)
+        if errors:
+            raise errors[0]
+
+    async def settle(self, step: StepInProgress) -> None:
+        """Close the step or leave it open, evaluate every criterion, record it all in one append."""
+        now, in_all = self.world.now(), 0.0
+        if step.interrupted is Interruption.OUT_OF_TIME:
+            # Timers and clocks differ by microseconds, and the limit must see that its time is up.
+            deadline = self.setup.criteria.deadline(self.state, step.taken_up_at)
+            if deadline is not None:
+                now = max(now, deadline + timedelta(microseconds=1))
+                in_all = (now - step.taken_up_at).total_seconds()
+        if self.state.open_step is None and step.interrupted is not None:
+            self.note_request(step)
+            self.add(self._partial_answer(step, now, step.lap(in_all)))
+        number = None
+        if self.state.open_step is not None:
+            number = self.close(self.state.open_step, step, now, step.lap(in_all))
+        await self.conclude(number, now)
+
+    def _partial_answer(self, step: StepInProgress, now: datetime, seconds: float) -> Answered:
+        """Return the answer as far as it had arrived; without text there is no message."""
+        text = clean("".join(step.chunks))
+        return Answered(
+            now,
+            started_at=step.taken_up_at,
+            message=Message(MessageRole.ASSISTANT, text, incomplete=True) if text else None,
+            usage=_UNKNOWN_USAGE,
+            seconds=seconds,
+            interrupted=step.interrupted,
+            request=step.request.record,
+        )
+
+    def close(self, opened: OpenStep, step: StepInProgress, now: datetime, seconds: float) -> int | None:
+        """Close the open step and return its number, or leave it open and return None."""
+        interrupted = step.interrupted
+        if interrupted is None and step.unlaunched:
+            interrupted = Interruption.STOPPED  # Before the calls could run.
+        stays_open = opened.stays_open(interrupted)
+        if interrupted is not Interruption.CANCELLED or not stays_open:
+            for result in unfinished_calls(opened, now, interrupted, step.unlaunched, waiting=not stays_open):
+                self.add(result)
+        if stays_open:
+            self.add(Left(now, seconds=seconds))
+            return None
+        self.add(Closed(now, seconds=seconds, interrupted=interrupted))
+        return opened.number
+
+    async def conclude(self, number: int | None = None, now: datetime | None = None) -> None:
+        """Evaluate every criterion on the state as it is, and record the outcome."""
+        now = now or self.world.now()
+        if self.stop is not None and self.state.execution.stop_request is None:
+            self.add(StopRequested(now, reason=self.stop))
+        outcome = self.setup.criteria.evaluate(self.state)
+        self.add(Judged(now, outcome=outcome, step=number))
+        if number is not None and outcome.decision.continues and outcome.handling is _RETRY:
+            self.add(self._planned_retry())
+        await self.record()
+        if outcome.pauses and self.stop is not None and self.state.execution.stop_request is None:
+            await self.conclude()  # A stop was requested meanwhile.
+
+    def _planned_retry(self) -> RetryPlanned:
+        step, failures = self.state.steps[-1], self.state.execution.failures.consecutive
+        failure, seconds = step.model_failure, 0.0
+        if failure is not None:
+            seconds = self.setup.backoff.delay(failures, self.world.random(), failure.retry_after)
+        return RetryPlanned(
+            step.completed_at,
+            seconds=seconds,
+            attempt=failures,
+            max_retries=self.setup.criteria.max_retries,
+            error_type=step.failures[0].type,
+        )
+
+    def supersede(self) -> None:
+        """End an execution that another query replaces; what it left open is closed as it is."""
+        now = self.world.now()
+        self.add(StopRequested(now, reason=SUPERSEDED))
+        number = None
+        if self.state.open_step is not None:
+            self.step.interrupted = Interruption.SUPERSEDED
+            number = self.close(self.state.open_step, self.step, now, 0.0)
+        self.add(Judged(now, outcome=self.setup.criteria.evaluate(self.state), step=number))
+
+    # Recording
+
+    def add(self, transition: AnyTransition) -> None:
+        """Apply a transition. Readers and handlers see it after the next `record`."""
+        self.unrecorded.append((self.state, transition))
+        self.state = transition.apply_to(self.state)
+
+    async def record(self) -> None:
+        """Append all new transitions as one entry, then send their events."""
+        batch, self.unrecorded = self.unrecorded, []
+        if not batch:
+            return
+        if self.journal is not None:
+            try:
+                stop = await self.journal.append([t for _, t in batch], batch[0][0], self.state)
+            except asyncio.CancelledError:  # Delivered after the append: see `Journal`.
+                self.publish(batch)
+                raise
+            if stop is not None:
+                self.stop = self.stop or stop
+        self.publish(batch)
+
+    def publish(self, batch: Sequence[tuple[AgentState, AnyTransition]]) -> None:
+        if self.handlers:
+            for before, transition in batch:
+                for event in events_of(before, transition):
+                    send(self.handlers, event)
+
+    def note_request(self, step: StepInProgress) -> None:
+        """Add the texts of a request that this session has not recorded yet."""
+        known = self._known_parts
+        if known is None:
+            held = self.state.request_parts
+            known = self._known_parts = {part.hash for part in held[held.start :]}
+        for part in step.request.parts:
+            if part.hash not in known:
+                known.add(part.hash)
+                self.add(Noted(self.world.now(), part=part))
+
+    # Interruptions
+
+    def request_stop(self, reason: str) -> None:
+        """End the run, from any thread: an answer and a wait end at once, running calls within the grace."""
+        self.stop = reason
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._interrupt, Interruption.STOPPED)
+
+    async def until_interrupted(
+        self, step: StepInProgress, work: Coroutine[Any, Any, None]
+    ) -> BaseException | None:
+        """Await some work. A stop or a deadline ends it; a cancellation from outside is returned.
+
+        One timer for the whole run serves all its steps: `asyncio.timeout` costs 6 µs for each.
+        """
+        self._task = task = asyncio.current_task()
+        assert task is not None
+        cancelling = task.cancelling()
+        try:
+            await work
+        except asyncio.CancelledError as error:
+            if step.interrupted is None or task.uncancel() > cancelling:
+                return error
+        except KeyboardInterrupt as error:
+            return error
+        else:
+            if step.interrupted is not None:  # It finished although it was being cancelled.
+                task.uncancel()
+                step.interrupted = None
+        finally:
+            self._task = None
+        return None
+
+    def _interrupt(self, why: Interruption) -> None:
+        """Cut the step off now, or when its running calls have had their grace period."""
+        if self._task is None or self.step.interrupted is not None:
+            return
+        if self.step.interruptible:
+            self._cut_off(self.step, why)
+        else:
+            self.world.call_later(self.setup.stop_grace, partial(self._cut_off, self.step, why))
+
+    def _cut_off(self, step: StepInProgress, why: Interruption) -> None:
+        if self._task is not None and step is self.step and step.interrupted is None:
+            step.interrupted = why
+            self._task.cancel()
+
+    def _watch_deadline(self) -> None:
+        """Interrupt the step at its deadline. A limit on active time may move it, so look again then."""
+        deadline = self.setup.criteria.deadline(self.state, self.step.taken_up_at)
+        if deadline is None:
+            return
+        left = (deadline - self.world.now()).total_seconds()
+        if left > 0:
+            self._timer = self.world.call_later(left, self._watch_deadline)
+        elif self._task is not None:
+            self._interrupt(Interruption.OUT_OF_TIME)
+        else:  # Between two steps: the next one starts with its own reading of the clock.
+            self._timer = self.world.call_later(LATE_LOOK_SECONDS, self._watch_deadline)
+
+    def _new_step(self) -> StepInProgress:
+        return StepInProgress(self.world.now(), self.world.monotonic, self.setup.request_parts)

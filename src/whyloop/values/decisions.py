@@ -1,0 +1,101 @@
+"""From a person's answer to a question to the transitions that record it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from whyloop.errors import ApprovalError, ConfigurationError
+from whyloop.values import plain
+from whyloop.values.approval import Approval, Verdict
+from whyloop.values.state import SOMEBODY, AgentState
+from whyloop.values.step import OpenCall
+from whyloop.values.text import clean, shortened
+from whyloop.values.tool_result import ToolResult
+from whyloop.values.transitions import AnyTransition, CallFinished, Decided, StopRequested, find_question
+
+
+def decide(
+    state: AgentState,
+    question_id: str,
+    verdict: Verdict,
+    by: str,
+    now: datetime,
+    reason: str | None = None,
+    arguments: Mapping[str, object] | None = None,
+    key: str | None = None,
+) -> list[AnyTransition]:
+    """Return the transitions of a decision: none if it repeats an earlier one.
+
+    A decision about a question that is not open, or one that differs from the decision that was made, is
+    an `ApprovalError` with the questions that are open.
+    """
+    by, reason, changed = _checked(verdict, by, reason, arguments)
+    earlier = _decision_made(state, question_id)
+    if earlier is not None:
+        if (earlier.verdict, earlier.arguments) == (verdict, changed):
+            return []
+        raise ApprovalError(
+            f"question {question_id!r} was {earlier.verdict} by {earlier.by} already, at "
+            f"{earlier.at:%Y-%m-%d %H:%M:%S}",
+            state.pending_calls,
+        )
+    decided = Decided(
+        now, question_id=question_id, verdict=verdict, by=by, reason=reason, arguments=changed, key=key
+    )
+    question = state.execution.question
+    if question is not None and question.id == question_id:
+        if verdict is Verdict.DENIED:
+            return [decided, StopRequested(now, reason=reason or f"{by} did not let it continue")]
+        return [decided]
+    try:
+        if state.open_step is None:
+            raise LookupError
+        index, call = find_question(state.open_step, question_id)
+    except LookupError:
+        raise ApprovalError(
+            f"no tool call waits for an answer to question {question_id!r}", state.pending_calls
+        ) from None
+    if verdict is Verdict.DENIED:
+        return [decided, CallFinished(now, index=index, result=_denied(call, by, reason))]
+    return [decided]
+
+
+def _denied(call: OpenCall, by: str, reason: str | None) -> ToolResult:
+    """Return what the model is told about a call that a person did not let run."""
+    why = f": {reason}" if reason else ""
+    if call.started:
+        text = f"it was interrupted before it could tell, and {by} did not let it run again{why}"
+        return ToolResult(f"Outcome unknown: {text}", f"outcome unknown: {text}")
+    return ToolResult(f"Denied by {by}{why}", f"denied by {by}{why}")
+
+
+def _decision_made(state: AgentState, question_id: str) -> Approval | None:
+    """Return the decision that was made on a question, in the open step or in a closed one."""
+    open_calls = state.open_step.calls if state.open_step else ()
+    for call in open_calls:
+        for approval in call.approvals:
+            if approval.question_id == question_id:
+                return approval
+    for step in reversed(state.steps[state.steps.start :]):
+        for run in step.tool_calls:
+            for approval in run.approvals:
+                if approval.question_id == question_id:
+                    return approval
+    return None
+
+
+def _checked(
+    verdict: Verdict, by: str, reason: str | None, arguments: Mapping[str, object] | None
+) -> tuple[str, str | None, dict[str, Any] | None]:
+    if not isinstance(by, str) or not isinstance(reason, str | None):
+        raise ConfigurationError(f"invalid decision: `by` and `reason` must be text, not {by!r}, {reason!r}")
+    changed = None
+    if verdict is Verdict.EDITED:
+        if not isinstance(arguments, Mapping):
+            raise ConfigurationError(
+                f"invalid arguments {shortened(repr(arguments), 80)}: pass a dict of arguments by name"
+            )
+        changed = plain.jsonable(arguments)
+    return clean(by).strip() or SOMEBODY, reason and clean(reason), changed

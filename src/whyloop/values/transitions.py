@@ -1,0 +1,648 @@
+"""The facts that a session is made of, each with the state that follows from it.
+
+A run produces transitions, the journal stores exactly those, and a session is loaded by applying them in
+order: `reduce(apply, transitions, AgentState(agent_id=…))`. Nothing else changes a recorded state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, ClassVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from whyloop.values.approval import Approval, Question, Verdict
+from whyloop.values.budget import Budget
+from whyloop.values.continuation import ContinuationOutcome
+from whyloop.values.execution import AgentStatus, Execution, StateInfo
+from whyloop.values.failure import ErrorHandlingDecision, ErrorType, Failure
+from whyloop.values.log import Log
+from whyloop.values.messages import Message, MessageRole
+from whyloop.values.model import FinishReason, ModelSource
+from whyloop.values.state import AgentState
+from whyloop.values.step import Interruption, OpenCall, OpenStep, RequestPart, RequestRecord, Step, ToolRun
+from whyloop.values.times import Count, Moment, Seconds
+from whyloop.values.tool_result import ToolResult
+from whyloop.values.usage import Usage
+
+_TOOL, _DEVELOPER = MessageRole.TOOL, MessageRole.DEVELOPER
+_IN_PROGRESS, _PENDING, _PAUSED = AgentStatus.IN_PROGRESS, AgentStatus.PENDING, AgentStatus.PAUSED
+_IGNORE = ErrorHandlingDecision.IGNORE
+
+
+class Transition(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="is"):
+    """Something that happened to a session, and when.
+
+    `numbered` is the number of envelopes that it stands for, so that numbers follow from the journal alone.
+    """
+
+    at: Moment
+    numbered: ClassVar[int] = 0
+
+    def apply_to(self, state: AgentState) -> AgentState:
+        """Return the state after this transition."""
+        raise NotImplementedError
+
+
+def apply(state: AgentState, transition: Transition) -> AgentState:
+    """Return the state after one transition."""
+    return transition.apply_to(state)
+
+
+# The session
+
+
+class Created(Transition, frozen=True, tag="created", kw_only=True):
+    """A session began to exist; nothing was asked yet."""
+
+    identity: str
+    parent_agent_id: str | None = None
+    metadata: Mapping[str, Any] = {}
+    agent: str = ""
+    key: str | None = None
+
+    def apply_to(self, state: AgentState) -> AgentState:
+        return AgentState(
+            agent_id=state.agent_id,
+            identity=self.identity,
+            parent_agent_id=self.parent_agent_id,
+            metadata=self.metadata,
+            agent=self.agent,
+            state_info=StateInfo(self.at, self.at),
+            execution=Execution(id="", started_at=self.at),
+        )
+
+
+class Restored(Transition, frozen=True, tag="restored", kw_only=True):
+    """A session that lived elsewhere was stored, as it was then."""
+
+    identity: str
+    state: dict[str, Any]
+
+    def apply_to(self, state: AgentState) -> AgentState:
+        restored = AgentState.from_dict({**self.state, "agent_id": state.agent_id})
+        return replace(restored, identity=self.identity)
+
+
+class Forked(Transition, frozen=True, tag="forked", kw_only=True):
+    """A session branched off another one. Every call without a result is asked about again."""
+
+    identity: str
+    execution_id: str
+    from_agent_id: str
+    step: Count
+    questions: Mapping[int, Question] = {}
+    key: str | None = None
+
+    @property
+    def numbered(self) -> int:  # type: ignore[override]
+        return len(self.questions)
+
+    def apply_to(self, state: AgentState) -> AgentState:
+        step, status = state.open_step, state.status
+        for index, question in self.questions.items():
+            assert step is not None
+            call = replace(step.calls[index], question=question, approved=False, approvals=(), arguments=None)
+            step = step.with_call(index, call)
+        if self.questions:
+            status = _PAUSED
+        elif status is _IN_PROGRESS:
+            status = _PENDING
+        origin = {"agent_id": self.from_agent_id, "step": self.step}
+        return replace(
+            state,
+            identity=self.identity,
+            status=status,
+            metadata={**state.metadata, "forked_from": origin},
+            state_info=replace(state.state_info, started_at=self.at, updated_at=self.at),
+            open_step=step,
+            execution=replace(
+                state.execution, id=self.execution_id, last_seq=self.numbered, question=None, recoveries=0
+            ),
+        )
+
+
+# The execution
+
+
+class Queried(Transition, frozen=True, tag="queried", kw_only=True):
+    """A user asked something: a new execution, with fresh counters and clocks."""
+
+    execution_id: str
+    message: Message
+    agent: str = ""
+    key: str | None = None
+
+    def apply_to(self, state: AgentState) -> AgentState:
+        return replace(
+            state,
+            status=_PENDING,
+            agent=self.agent or state.agent,
+            messages=Log.of(state.messages).appended(self.message),
+            steps=Log.of(state.steps),
+            state_info=replace(state.state_info, updated_at=self.at),
+            execution=Execution(
+                id=self.execution_id, started_at=self.at, updated_at=self.at, leg_started_at=self.at
+            ),
+            last_continuation_outcome=None,
+            execution_started_at=self.at,
+            open_step=None,
+        )
+
+
+class Resumed(Transition, frozen=True, tag="resumed", kw_only=True):
+    """A person continued a paused, stopped or failed execution; its counters stay as they are."""
+
+    grant: Budget | None = None
+    agent: str = ""
+    key: str | None = None
+
+    def apply_to(self, state: AgentState) -> AgentState:
+        execution = state.execution
+        granted = execution.granted if self.grant is None else (execution.granted or Budget()) + self.grant
+        waited = (self.at - (execution.updated_at or execution.started_at)).total_seconds()
+        return replace(
+            state,
+            status=_PENDING,
+            agent=self.agent or state.agent,
+            messages=Log.of(state.messages),
+            steps=Log.of(state.steps),
+            state_info=replace(state.state_info, updated_at=self.at),
+            execution=replace(
+                execution,
+                updated_at=self.at,
+                leg_started_at=self.at,
+                resumes=execution.resumes + 1,
+                resumed_from=state.status,
+                granted=granted,
+                waiting_seconds=execution.waiting_seconds + max(0.0, waited),
+                stop_request=None,
+                wait_until=None,
+                recoveries=0,
+            ),
+            last_continuation_outcome=None,
+            execution_started_at=self.at,
+        )
+
+
+class Begun(Transition, frozen=True, tag="begun"):
+    """The loop took the execution up."""
+
+    numbered: ClassVar[int] = 1
+
+    def apply_to(self, state: AgentState) -> AgentState:
+        execution = state.execution
+        return replace(
+            state,
+            status=_IN_PROGRESS,
+            execution=replace(execution, last_seq=execution.last_seq + 1),
+            execution_started_at=state.execution_started_at or self.at,
+        )
+
+
+class Recovered(Transition, frozen=True, tag="recovered", kw_only=True):
+    """Another runner continued an execution whose runner had died; its leg and its clock continue.
+
+    With a `question` it does not continue: it crashed too often, and a person is asked.
+    """
+
+    question: Question | None = None
+
+    @property
+    def numbered(self) -> int:  # type: ignore[override]
+        return self.question is not None
+
+    def apply_to(self, state: AgentState) -> AgentState:
+        execution = state.execution
+        execution = replace(
+            execution,
+            recoveries=execution.recoveries + 1,
+            question=self.question,
+            last_seq=execution.last_seq + self.numbered,
+        )
+        return replace(state, execution=execution, execution_started_at=self.at)
+
+
+class StopRequested(Transition, frozen=True, tag="stop_requested", kw_only=True):
+    """Somebody asked for the run to end. Time limits judge as before: no clock moves."""
+
+    reason: str
+    key: str | None = None
+
+    def apply_to(self, state: AgentState) -> AgentState:
+        return replace(
+            state,
+            execution=replace(state.execution, stop_request=self.reason),
+            state_info=replace(state.state_info, updated_at=self.at),
+        )
+
+
+class Waited(Transition, frozen=True, tag="waited", kw_only=True):
+    """The wait before a retry ended after this many seconds."""
+
+    seconds: Seconds
+
+    def apply_to(self, state: AgentState) -> AgentState:
+        execution = state.execution
+        total = execution.backoff_seconds + self.seconds
+        return replace(
+            state,
+            execution=replace(execution, updated_at=self.at, backoff_seconds=total, wait_until=None),
+        )
+
+
+# The step
+
+
+class Noted(Transition, frozen=True, tag="noted", kw_only=True):
+    """A text that requests refer to by its hash was used for the first time in this session."""
+
+    part: RequestPart
+
+    def apply_to(self, state: AgentState) -> AgentState:
+        return replace(state, request_parts=state.request_parts.appended(self.part))
+
+
+class Answered(Transition, frozen=True, tag="answered", kw_only=True):
+    """The model answered. This opens the step and is recorded before any call runs.
+
+    `started` are the calls that start now, `questions` those that wait for a person, both by index.
+    """
+
+    started_at: Moment
+    message: Message | None = None
+    finish_reason: FinishReason | None = None
+    usage: Usage = Usage()
+    source: ModelSource | None = None
+    seconds: Seconds = 0.0
+    started: tuple[int, ...] = ()
+    questions: Mapping[int, Question] = {}
+    failure: Failure | None = None
+    interrupted: Interruption | None = None
+    request: RequestRecord | None = None
+    response_changed_by: tuple[str, ...] = ()
+
+    @property
+    def numbered(self) -> int:  # type: ignore[override]
+        return len(self.started) + len(self.questions)
+
+    def apply_to(self, state: AgentState) -> AgentState:
+        count = len(self.message.tool_calls) if self.message is not None else 0
+        calls = tuple(
+            [
+                OpenCall(True, None, False, (), None, None, 0.0, self.at)
+                if index in self.started
+                else OpenCall(False, self.questions.get(index))
+                for index in range(count)
+            ]
+        )
+        step = OpenStep(
+            number=state.execution.step_count + 1,
+            started_at=self.started_at,
+            message=self.message,
+            calls=calls,
+            finish_reason=self.finish_reason,
+            usage=self.usage,
+            source=self.source,
+            seconds=self.seconds,
+            failure=self.failure,
+            interrupted=self.interrupted,
+            request=self.request,
+            response_changed_by=self.response_changed_by,
+            answered_at=self.at,
+        )
+        return _spent(state, self.at, self.seconds, step, self.usage, self.numbered)
+
+
+class ModelFailed(Transition, frozen=True, tag="model_failed", kw_only=True):
+    """The model call failed. This opens a step that holds nothing but the failure."""
+
+    started_at: Moment
+    failure: Failure
+    seconds: Seconds = 0.0
+    request: RequestRecord | None = None
+
+    def apply_to(self, state: AgentState) -> AgentState:
+        step = OpenStep(
+            number=state.execution.step_count + 1,
+            started_at=self.started_at,
+            seconds=self.seconds,
+            failure=self.failure,
+            request=self.request,
+            answered_at=self.at,
+        )
+        return _spent(state, self.at, self.seconds, step)
+
+
+class Reopened(Transition, frozen=True, tag="reopened", kw_only=True):
+    """A step that was left open continues: these calls start now, and about those a person is asked."""
+
+    started: tuple[int, ...] = ()
+    questions: Mapping[int, Question] = {}
+
+    @property
+    def numbered(self) -> int:  # type: ignore[override]
+        return len(self.started) + len(self.questions)
+
+    def apply_to(self, state: AgentState) -> AgentState:
+        step = _open(state)
+        for index in self.started:
+            call = step.calls[index]
+            step = step.with_call(
+                index, replace(call, started=True, approved=False, question=None, started_at=self.at)
+            )
+        for index, question in self.questions.items():
+            step = step.with_call(index, replace(step.calls[index], question=question, approved=False))
+        return _numbered(replace(state, open_step=step), self.numbered)
+
+
+class CallFinished(Transition, frozen=True, tag="call_finished", kw_only=True):
+    """A call has its result, whatever it is: done, failed, denied, not run, or unknown."""
+
+    numbered: ClassVar[int] = 1
+    index: Count
+    result: ToolResult
+    seconds: Seconds = 0.0
+
+    def apply_to(self, state: AgentState) -> AgentState:
+        step = _open(state)
+        call = step.calls[self.index]
+        call = replace(
+            call, result=self.result, question=None, approved=False, duration_ms=self.seconds * 1000
+        )
+        execution = state.execution
+        return replace(
+            state,
+            open_step=step.with_call(self.index, call),
+            execution=replace(execution, last_seq=execution.last_seq + 1),
+        )
+
+
+class Decided(Transition, frozen=True, tag="decided", kw_only=True):
+    """A person answered a question. A denial is followed by the result of the call."""
+
+    numbered: ClassVar[int] = 1
+    question_id: str
+    verdict: Verdict
+    by: str
+    reason: str | None = None
+    arguments: Mapping[str, Any] | None = None
+    key: str | None = None
+
+    def apply_to(self, state: AgentState) -> AgentState:
+        state = _numbered(
+            replace(state, state_info=replace(state.state_info, updated_at=self.at)), self.numbered
+        )
+        question = state.execution.question
+        if question is not None and question.id == self.question_id:
+            return replace(state, execution=replace(state.execution, question=None, recoveries=0))
+        step = _open(state)
+        index, call = find_question(step, self.question_id)
+        asked = call.question.text if call.question else ""
+        approval = Approval(
+            self.verdict, self.by, self.at, asked, self.reason, self.arguments, self.question_id
+        )
+        call = replace(
+            call,
+            question=None,
+            approved=self.verdict is not Verdict.DENIED,
+            approvals=(*call.approvals, approval),
+            arguments=call.arguments if self.arguments is None else self.arguments,
+        )
+        return replace(state, open_step=step.with_call(index, call))
+
+
+class Left(Transition, frozen=True, tag="left", kw_only=True):
+    """The step stays open: a call waits for a person, or was running when the task was cancelled."""
+
+    seconds: Seconds = 0.0
+
+    def apply_to(self, state: AgentState) -> AgentState:
+        step = _open(state)
+        return _spent(state, self.at, self.seconds, replace(step, seconds=step.seconds + self.seconds))
+
+
+class Closed(Transition, frozen=True, tag="closed", kw_only=True):
+    """The step is done: its messages join the history, and every counter moves."""
+
+    seconds: Seconds = 0.0
+    interrupted: Interruption | None = None
+
+    def apply_to(self, state: AgentState) -> AgentState:
+        opened, execution = _open(state), state.execution
+        first, messages = len(state.messages), []
+        runs: list[ToolRun] = []
+        failures = [] if opened.failure is None else [opened.failure]
+        response = execution.last_response
+        if opened.message is not None:
+            messages.append(opened.message)
+            response = opened.message.text or response
+            for asked, call in zip(opened.message.tool_calls, opened.calls, strict=True):
+                result = call.result
+                if result is None:
+                    raise ValueError(f"call {asked.id!r} has no result, so the step cannot be closed")
+                messages.append(Message(_TOOL, result.content, (), asked.id, asked.name))
+                runs.append(
+                    ToolRun(
+                        asked.id,
+                        asked.name,
+                        result.error is None,
+                        result.error,
+                        call.duration_ms,
+                        call.approvals,
+                        call.started_at,
+                        result.changed_by,
+                    )
+                )
+                if result.failure is not None:
+                    failures.append(result.failure)
+        seconds = opened.seconds + self.seconds
+        step = Step(
+            opened.number,
+            execution.id,
+            opened.started_at,
+            self.at,
+            first,
+            len(messages),
+            tuple(runs),
+            opened.finish_reason,
+            opened.usage,
+            seconds * 1000,
+            tuple(failures),
+            opened.interrupted or self.interrupted,
+            opened.source,
+            None,
+            opened.request,
+            opened.response_changed_by,
+            opened.answered_at,
+        )
+        info = state.state_info
+        return replace(
+            state,
+            messages=state.messages.extended(messages),
+            steps=state.steps.appended(step),
+            open_step=None,
+            state_info=StateInfo(
+                info.started_at, self.at, info.cumulative_execution_seconds + self.seconds
+            ),
+            execution=replace(
+                execution,
+                updated_at=self.at,
+                step_count=execution.step_count + 1,
+                failures=_tally(state, failed=bool(failures)),
+                active_seconds=execution.active_seconds + self.seconds,
+                recoveries=0,
+                last_response=response,
+                has_tool_results=execution.has_tool_results or bool(runs),
+            ),
+        )
+
+
+class Judged(Transition, frozen=True, tag="judged", kw_only=True):
+    """Every criterion was evaluated. `step` is the step that this settles, None between steps and at a pause.
+
+    If the run continues, all feedback of the criteria becomes one message to the model.
+    """
+
+    outcome: ContinuationOutcome
+    step: Count | None = None
+
+    @property
+    def numbered(self) -> int:  # type: ignore[override]
+        return (self.step is not None) + (not self.outcome.decision.continues)
+
+    def apply_to(self, state: AgentState) -> AgentState:
+        outcome, steps, messages, execution = self.outcome, state.steps, state.messages, state.execution
+        if state.open_step is None and execution.step_count:
+            # The outcome of the last step says why it all ended, also where that was decided after it.
+            steps = steps.with_last(replace(steps[-1], outcome=outcome))
+        if outcome.decision.continues:
+            status = _IN_PROGRESS
+            if (feedback := _feedback(outcome)) is not None:
+                messages = messages.appended(feedback)
+        else:
+            status = AgentStatus.after(outcome)
+        return replace(
+            state,
+            status=status,
+            steps=steps,
+            messages=messages,
+            last_continuation_outcome=outcome,
+            execution=replace(execution, last_seq=execution.last_seq + self.numbered),
+        )
+
+
+class RetryPlanned(Transition, frozen=True, tag="retry_planned", kw_only=True):
+    """A failure is retried. A failed model call is repeated after this many seconds.
+
+    The wait is computed when the step is settled, so a new process waits only for the rest of it.
+    """
+
+    numbered: ClassVar[int] = 1
+    seconds: Seconds
+    attempt: Count
+    max_retries: Count
+    error_type: ErrorType
+
+    def apply_to(self, state: AgentState) -> AgentState:
+        execution = state.execution
+        until = self.at + timedelta(seconds=self.seconds) if self.seconds else None
+        return replace(
+            state, execution=replace(execution, wait_until=until, last_seq=execution.last_seq + 1)
+        )
+
+
+AnyTransition = (
+    Created
+    | Restored
+    | Forked
+    | Queried
+    | Resumed
+    | Begun
+    | Recovered
+    | StopRequested
+    | Waited
+    | Noted
+    | Answered
+    | ModelFailed
+    | Reopened
+    | CallFinished
+    | Decided
+    | Left
+    | Closed
+    | Judged
+    | RetryPlanned
+)
+
+
+def find_question(step: OpenStep, question_id: str) -> tuple[int, OpenCall]:
+    """Return the call that waits for the answer to this question, with its index."""
+    for index, call in enumerate(step.calls):
+        if call.question is not None and call.question.id == question_id:
+            return index, call
+    raise LookupError(f"no call waits for an answer to question {question_id!r}")
+
+
+def _open(state: AgentState) -> OpenStep:
+    if state.open_step is None:
+        raise ValueError("there is no open step")
+    return state.open_step
+
+
+def _numbered(state: AgentState, count: int) -> AgentState:
+    execution = state.execution
+    return replace(state, execution=replace(execution, last_seq=execution.last_seq + count))
+
+
+_NOTHING_USED = Usage()
+
+
+def _spent(
+    state: AgentState,
+    at: datetime,
+    seconds: float,
+    step: OpenStep,
+    usage: Usage = _NOTHING_USED,
+    numbered: int = 0,
+) -> AgentState:
+    """Return the state with its open step as given, and the time and tokens of a transition counted."""
+    execution, info = state.execution, state.state_info
+    total, spent = state.usage, execution.usage
+    if usage is not _NOTHING_USED:
+        total, spent = total + usage, spent + usage
+    return replace(
+        state,
+        open_step=step,
+        usage=total,
+        state_info=StateInfo(info.started_at, at, info.cumulative_execution_seconds + seconds),
+        execution=replace(
+            execution,
+            updated_at=at,
+            usage=spent,
+            active_seconds=execution.active_seconds + seconds,
+            last_seq=execution.last_seq + numbered,
+        ),
+    )
+
+
+def _tally(state: AgentState, *, failed: bool) -> Any:
+    """Return the failure counts after a step.
+
+    An ignored failure is forgotten here and not when it is judged: judging again must see it.
+    """
+    failures = state.execution.failures
+    if not failed and not failures.consecutive:
+        return failures
+    previous = state.current_step
+    outcome = previous.outcome if previous is not None else None
+    return failures.after_step(failed=failed, forgiven=outcome is not None and outcome.handling is _IGNORE)
+
+
+def _feedback(outcome: ContinuationOutcome) -> Message | None:
+    said = [e for e in outcome.evaluations if e.feedback]
+    if not said:
+        return None
+    text = "\n\n".join([e.feedback for e in said if e.feedback])
+    return Message(_DEVELOPER, text, source=tuple([e.criterion for e in said]))
