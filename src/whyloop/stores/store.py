@@ -11,6 +11,7 @@ ended. A store that can detect that at once does so; for any other store the tim
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
@@ -35,6 +36,8 @@ from whyloop.values.continuation import StopReason
 from whyloop.values.state import AgentStatus
 from whyloop.values.times import utc_now
 
+_log = logging.getLogger("whyloop")
+
 PAGE = 50
 UNATTENDED = 100
 
@@ -44,6 +47,10 @@ Deliver = Callable[[Sequence[Chunk]], None]
 class ChunkReceiver(ABC):
     """Receive the chunks of some sessions that other store objects send, inside `async with`."""
 
+    def __init__(self, deliver: Deliver) -> None:
+        self._deliver = deliver
+        self.followed: set[str] = set()
+
     @abstractmethod
     async def __aenter__(self) -> Self: ...
 
@@ -52,13 +59,22 @@ class ChunkReceiver(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    @abstractmethod
     def follow(self, agent_id: str) -> None:
         """Receive the chunks of this session too; without effect if it is followed already."""
+        self.followed.add(agent_id)
 
-    @abstractmethod
     def unfollow(self, agent_id: str) -> None:
         """Stop receiving the chunks of this session; without effect if it is not followed."""
+        self.followed.discard(agent_id)
+
+    def hand_over(self, chunks: Sequence[Chunk]) -> None:
+        """Deliver those of these chunks that are followed; an error of the caller's is logged."""
+        wanted = [chunk for chunk in chunks if chunk.agent_id in self.followed]
+        try:
+            if wanted:
+                self._deliver(wanted)
+        except Exception:
+            _log.exception("a receiver of chunks failed: the chunks are lost, and the next ones follow")
 
 
 class Store(ABC):
