@@ -29,7 +29,8 @@ TESTING = """
 CapturedEvents FakeClock Reply ScriptedModel assert_continued assert_stopped call calls capture_events text
 """
 STORES = """
-Lease MemoryStore Page PostgresStore SessionFilter SqliteStore Store Stored Summary open_store
+Checkpoint Chunk ChunkReceiver Entry Lease MemoryStore Page PostgresStore RequestKey SessionFilter
+SqliteStore Store Stored Summary open_store
 """
 BROADCASTING = """
 AgUiStream AgentConsoleLogger AgentEventEnvelopeAdapter BroadcastConfig BroadcastError
@@ -38,9 +39,9 @@ envelope_schema ui_message_schema
 """
 SERVER = "AgentServer"
 ERRORS = """
-ApprovalError BroadcastError ConfigurationError ConflictError DeadlineExceeded LeaseLostError ModelError
-NestingError NotResumableError RateLimitError RequestTimeoutError ResponseValidationError ScriptError
-SessionExistsError SessionNotFoundError SessionRunningError SnapshotError StoreError
+ApprovalError BroadcastError ConfigurationError ConflictError DeadlineExceeded KeyUsedError LeaseLostError
+ModelError NestingError NotResumableError RateLimitError RequestTimeoutError ResponseValidationError
+ScriptError SessionExistsError SessionNotFoundError SessionRunningError SnapshotError StoreError
 StoreUnavailableError ToolDefinitionError ToolExecutionError ToolTimeoutError WhyloopError
 """
 

@@ -13,6 +13,7 @@ WhyloopError                     anything below
 │   ├── SessionExistsError       there is one already
 │   ├── SessionRunningError      somebody else is running it; says who
 │   ├── ConflictError            another writer came first; nothing was overwritten
+│   ├── KeyUsedError             the session has an append under this key already
 │   ├── LeaseLostError           another runner has taken the session over
 │   └── StoreUnavailableError    locked, full, read-only or not there: to be tried again
 ├── BroadcastError               envelopes that could not be sent; says whether to try again
@@ -130,6 +131,23 @@ class ConflictError(StoreError):
         self.agent_id = agent_id
         self.expected = expected
         self.found = found
+
+
+class KeyUsedError(StoreError):
+    """The session has an append under this key already, so this one wrote nothing.
+
+    `digest` is that of the first request, and `version` that of the session after it.
+    """
+
+    def __init__(self, agent_id: str, key: str, digest: str, version: int) -> None:
+        super().__init__(
+            f"session {agent_id!r} has an append under the key {key!r} already, at version {version}: "
+            "return its result to a repeated request, and use another key for another request"
+        )
+        self.agent_id = agent_id
+        self.key = key
+        self.digest = digest
+        self.version = version
 
 
 class LeaseLostError(StoreError):
