@@ -11,15 +11,19 @@ ended. A store that can detect that at once does so; for any other store the tim
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from types import TracebackType
 from typing import Self, TypeVar
 
-from whyloop.errors import ConfigurationError
+from whyloop.errors import ConfigurationError, ConflictError, SessionExistsError, SessionRunningError
+from whyloop.rules.continuation.stopped import stop_transitions
+from whyloop.stores.copies import HEADER, exported, forked, imported
+from whyloop.stores.reading import Reading, read_session
 from whyloop.stores.records import (
     Checkpoint,
     Chunk,
@@ -30,16 +34,25 @@ from whyloop.stores.records import (
     SessionFilter,
     Stored,
     Summary,
+    checked_id,
     checked_limit,
 )
+from whyloop.stores.writing import entries_of, summary_of
+from whyloop.values.approval import Verdict
 from whyloop.values.continuation import StopReason
-from whyloop.values.state import AgentStatus
+from whyloop.values.decisions import decide
+from whyloop.values.ids import new_id
+from whyloop.values.state import SOMEBODY, AgentState, AgentStatus
+from whyloop.values.text import clean
 from whyloop.values.times import utc_now
+from whyloop.values.transitions import AnyTransition, Restored
+from whyloop.wire.journal import encode_entry
 
 _log = logging.getLogger("whyloop")
 
 PAGE = 50
 UNATTENDED = 100
+_A_MOMENT, _PATIENCE = 0.02, 25
 
 Deliver = Callable[[Sequence[Chunk]], None]
 
@@ -279,6 +292,163 @@ class Store(ABC):
         return await self.find(wanted, limit=checked_limit(limit), after=after)
 
     # Derived operations
+
+    async def load(self, agent_id: str) -> AgentState:
+        """Return a session as it was last recorded."""
+        return (await read_session(self, agent_id)).state
+
+    async def add(self, state: AgentState, *, key: RequestKey | None = None) -> None:
+        """Store a session that lived elsewhere until now."""
+        checked_id(state.agent_id)
+        restored = Restored(self.now(), identity=state.identity, state=state.to_dict())
+        entry = Entry(encode_entry([restored], AgentState(agent_id=state.agent_id)))
+        await self.create(summary_of(state), [entry], key=key)
+
+    async def request_stop(self, agent_id: str, reason: str, *, key: RequestKey | None = None) -> bool:
+        """End a session's run for this reason, wherever it runs; return False if nothing was to be stopped.
+
+        A session without a runner, because it is paused or its process died, is stopped at once: the other
+        rules keep what they said last.
+        """
+        if not isinstance(reason, str):
+            raise ConfigurationError(f"invalid reason {reason!r}: the reason to stop must be text")
+        reason = clean(reason)
+        while not await self.ask_to_stop(agent_id, reason):
+            reading = await read_session(self, agent_id)
+            if reading.state.status.has_ended or not reading.state.messages:
+                return False
+            stopped = stop_transitions(reading.state, reason, self.now(), key and key.key)
+            try:
+                await self.write(reading, stopped, key=key)
+            except (ConflictError, SessionRunningError):
+                continue  # A runner continued it at this very moment, and is to be asked.
+            return True
+        return True
+
+    async def approve(
+        self, agent_id: str, question_id: str, *, by: str = SOMEBODY, key: RequestKey | None = None
+    ) -> AgentState:
+        """Let a pending tool call run when the session is resumed."""
+        return await self.decide(agent_id, question_id, Verdict.APPROVED, by=by, key=key)
+
+    async def deny(
+        self,
+        agent_id: str,
+        question_id: str,
+        reason: str = "",
+        *,
+        by: str = SOMEBODY,
+        key: RequestKey | None = None,
+    ) -> AgentState:
+        """Do not let a pending tool call run; the model is given the reason."""
+        return await self.decide(agent_id, question_id, Verdict.DENIED, by=by, reason=reason or None, key=key)
+
+    async def edit(
+        self,
+        agent_id: str,
+        question_id: str,
+        arguments: Mapping[str, object],
+        *,
+        by: str = SOMEBODY,
+        key: RequestKey | None = None,
+    ) -> AgentState:
+        """Let a pending tool call run with other arguments."""
+        return await self.decide(agent_id, question_id, Verdict.EDITED, by=by, arguments=arguments, key=key)
+
+    async def decide(
+        self,
+        agent_id: str,
+        question_id: str,
+        verdict: Verdict,
+        *,
+        by: str = SOMEBODY,
+        reason: str | None = None,
+        arguments: Mapping[str, object] | None = None,
+        key: RequestKey | None = None,
+    ) -> AgentState:
+        """Record a person's answer to a question; repeating an answer changes nothing."""
+        reading, patience = None, _PATIENCE
+        while True:
+            reading = await read_session(self, agent_id, reading)
+            state = reading.state
+            decided = decide(
+                state, question_id, verdict, by, self.now(), reason, arguments, key and key.key
+            )
+            if not decided:
+                return state
+            try:
+                return await self.write(reading, decided, key=key)
+            except ConflictError:
+                continue  # Another decision came first; this question may still be open.
+            except SessionRunningError:
+                if state.status is not AgentStatus.PAUSED or not patience:
+                    raise
+                patience -= 1  # The runner that paused it is about to give its lease back.
+                await asyncio.sleep(_A_MOMENT)
+
+    async def write(
+        self, reading: Reading, transitions: Sequence[AnyTransition], *, key: RequestKey | None = None
+    ) -> AgentState:
+        """Record transitions of a session that no runner has, and return the state after them."""
+        before = state = reading.state
+        for transition in transitions:
+            state = transition.apply_to(state)
+        entries = entries_of(transitions, before)
+        await self.append(
+            state.agent_id, entries, after=reading.version, summary=summary_of(state), key=key
+        )
+        return state
+
+    async def fork(
+        self,
+        agent_id: str,
+        *,
+        step: int | None = None,
+        new_agent_id: str | None = None,
+        key: RequestKey | None = None,
+    ) -> AgentState:
+        """Create a session with the history of this one up to a step, counted from the session's first."""
+        if step is not None and (isinstance(step, bool) or not isinstance(step, int)):
+            raise ConfigurationError(f"invalid step {step!r}: use the number of a step, from 1 on")
+        stored = await self.read(agent_id)
+        new_agent_id = new_id() if new_agent_id is None else checked_id(new_agent_id)
+        state, entries = forked(agent_id, stored.entries, step, new_agent_id)
+        await self.create(summary_of(state), entries, key=key)
+        return state
+
+    async def export(self, *agent_ids: str) -> AsyncIterator[str]:
+        """Yield these sessions, or all of them, as the lines of a JSON lines file."""
+        yield HEADER
+        if agent_ids:
+            for agent_id in agent_ids:
+                for line in exported(await self.read(agent_id)):
+                    yield line
+            return
+        cursor: str | None = None
+        while True:
+            page = await self.sessions(after=cursor)
+            for summary in page.sessions:
+                for line in exported(await self.read(summary.agent_id)):
+                    yield line
+            cursor = page.next
+            if cursor is None:
+                return
+
+    async def import_lines(self, lines: Iterable[str], *, skip_existing: bool = False) -> list[str]:
+        """Store the sessions of an exported file, each whole or not at all; return their ids.
+
+        A session that exists already is an error, or is skipped.
+        """
+        stored: list[str] = []
+        for state, entries in imported(lines):
+            try:
+                await self.create(summary_of(state), entries)
+            except SessionExistsError:
+                if not skip_existing:
+                    raise
+                continue
+            stored.append(state.agent_id)
+        return stored
 
 
 M = TypeVar("M", bound=StrEnum)

@@ -1,0 +1,152 @@
+"""Sessions that are copied: forked, exported, imported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from whyloop.errors import ConfigurationError, SnapshotError
+from whyloop.stores.records import Entry, Stored, checked_id
+from whyloop.stores.writing import entries_of
+from whyloop.values.approval import Question
+from whyloop.values.ids import new_id
+from whyloop.values.state import AgentState
+from whyloop.values.step import OpenStep
+from whyloop.values.text import counted, shortened
+from whyloop.values.times import utc_now
+from whyloop.values.transitions import Forked
+from whyloop.wire.journal import decode_entries, encode_entry, fold, state_of
+
+FORMAT = "whyloop-sessions"
+VERSION = 1
+HEADER = msgspec.json.encode({"format": FORMAT, "version": VERSION}).decode()
+
+
+def forked(
+    agent_id: str, texts: Sequence[str], step: int | None, new_agent_id: str
+) -> tuple[AgentState, list[Entry]]:
+    """Return the state and the journal of a session that branches off another one after a step."""
+    entries, state, kept = decode_entries(texts), None, 0
+    copied: list[Entry] = []
+    for kept, entry in enumerate(entries, 1):
+        before = state or AgentState(agent_id=new_agent_id)
+        state = fold(new_agent_id, (entry,), state, first=kept - 1)
+        copied += entries_of(entry.transitions, before)
+        if step is not None and len(state.steps) >= step:
+            break
+    if state is None:
+        raise SnapshotError("the journal has no entries")
+    if step is not None and len(state.steps) != step:
+        _refuse_step(step, state, len(entries) == kept)
+    now = utc_now()
+    fork = Forked(
+        now,
+        identity=new_id(),
+        execution_id=new_id(),
+        from_agent_id=agent_id,
+        step=state.step_count,
+        questions=_questions(state.open_step) if state.open_step else {},
+    )
+    return fork.apply_to(state), [*copied, Entry(encode_entry([fork], state))]
+
+
+def _questions(step: OpenStep) -> dict[int, Question]:
+    """Return a question for every call without a result: no decision was about the fork."""
+    questions = {}
+    for index, (asked, call) in enumerate(zip(step.tool_calls, step.calls, strict=True)):
+        if not call.is_done:
+            name = shortened(asked.name, 64)
+            text = f"{name} waits for approval"
+            if call.started:
+                text = f"{name} was interrupted in the session that this one was forked from. Run it here?"
+            questions[index] = Question(new_id(), text, uncertain=call.started)
+    return questions
+
+
+def _refuse_step(step: int, state: AgentState, at_end: bool) -> None:
+    taken = counted(len(state.steps), "step")
+    if at_end and len(state.steps) < step:
+        raise ConfigurationError(f"there is no step {step} to fork at: the session has {taken}")
+    raise ConfigurationError(
+        f"the first {taken} were stored at once: the session can be forked there, and at every step after"
+    )
+
+
+def exported(stored: Stored) -> Iterator[str]:
+    """Yield a session as lines: one that names it, then one for each entry."""
+    session = {"session": stored.summary.agent_id, "entries": len(stored.entries)}
+    yield msgspec.json.encode(session).decode()
+    for text in stored.entries:
+        yield f'{{"entry":{text}}}'
+
+
+def imported(lines: Iterable[str]) -> Iterator[tuple[AgentState, list[Entry]]]:
+    """Yield the sessions of an exported file; a `SnapshotError` names the line that is broken."""
+    numbered = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
+    number, first = next(numbered, (1, ""))
+    header = _object(number, first)
+    if header.get("format") != FORMAT:
+        raise SnapshotError("not a file of exported sessions: it lacks the first line", "line 1")
+    if header.get("version") != VERSION:
+        raise SnapshotError(f"version {header.get('version')!r} is unknown: upgrade whyloop", "line 1")
+    for number, line in numbered:
+        named = _object(number, line)
+        agent_id, count = named.get("session"), named.get("entries")
+        if not isinstance(agent_id, str) or not isinstance(count, int):
+            raise SnapshotError(
+                "a session was expected here, with its id and the number of its entries", f"line {number}"
+            )
+        try:
+            checked_id(agent_id)
+        except ConfigurationError as error:
+            raise SnapshotError(str(error), f"line {number}") from None
+        texts: list[str] = []
+        for _ in range(count):
+            at, text = next(numbered, (number, ""))
+            if not text:
+                raise SnapshotError(f"the file ends in the middle of session {agent_id!r}", f"line {at}")
+            texts.append(_entry(at, text))
+        try:
+            yield _checked(agent_id, texts)
+        except SnapshotError as error:
+            raise SnapshotError(
+                f"session {agent_id!r}, from line {number + 1} on: {error}", error.path
+            ) from None
+
+
+def _checked(agent_id: str, texts: Sequence[str]) -> tuple[AgentState, list[Entry]]:
+    """Return the state of a journal and its entries, with their checkpoints made again."""
+    state_of(agent_id, texts)
+    state, entries = None, []
+    for index, entry in enumerate(decode_entries(texts)):
+        before = state or AgentState(agent_id=agent_id)
+        made = entries_of(entry.transitions, before)
+        entries += [Entry(texts[index], made[0].checkpoint)] if len(made) == 1 else made
+        state = fold(agent_id, (entry,), state, first=index)
+    if state is None:
+        raise SnapshotError("the journal has no entries")
+    return state, entries
+
+
+def _object(number: int, line: str) -> dict[str, Any]:
+    try:
+        data = msgspec.json.decode(line)
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        data = None
+    if not isinstance(data, dict):
+        raise SnapshotError("this line is not a JSON object", f"line {number}")
+    return data
+
+
+class _Line(msgspec.Struct, frozen=True):
+    entry: msgspec.Raw
+
+
+def _entry(number: int, line: str) -> str:
+    """Return the entry of a line, in the very text that it was written in."""
+    try:
+        return bytes(msgspec.json.decode(line, type=_Line).entry).decode()
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        raise SnapshotError("an entry of a session was expected here", f"line {number}") from None
