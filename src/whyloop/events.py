@@ -126,6 +126,8 @@ class ToolCallCompleted(AgentEvent, frozen=True, kw_only=True):
     error: str | None
     duration_ms: float
     result: str
+    changed_by: tuple[str, ...] = ()
+    """The hooks that made or replaced the result."""
 
     @property
     def _what(self) -> str:
@@ -245,11 +247,13 @@ class AgentExecutionFailed(AgentEvent, frozen=True, kw_only=True):
     """The execution ended in an error; `AgentExecutionFinished` follows."""
 
     error: str
+    """The reason that the deciding rule gave."""
     stop_reason: StopReason
+    resolved_by: str | None = None
 
     @property
     def _what(self) -> str:
-        return f"execution failed: {self.error}"
+        return f"execution failed{_why(self.stop_reason, self.resolved_by, self.error)}"
 
 
 class AgentExecutionFinished(AgentEvent, frozen=True, kw_only=True):
