@@ -408,8 +408,8 @@ class Store(ABC):
         key: RequestKey | None = None,
     ) -> AgentState:
         """Create a session with the history of this one up to a step, counted from the session's first."""
-        if step is not None and (isinstance(step, bool) or not isinstance(step, int)):
-            raise ConfigurationError(f"invalid step {step!r}: use the number of a step, from 1 on")
+        if step is not None and (isinstance(step, bool) or not isinstance(step, int) or step < 1):
+            raise ConfigurationError(f"invalid step {step!r}: there is no such step, use a number from 1 on")
         stored = await self.read(agent_id)
         new_agent_id = new_id() if new_agent_id is None else checked_id(new_agent_id)
         state, entries = forked(agent_id, stored.entries, step, new_agent_id)
