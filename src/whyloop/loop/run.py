@@ -78,6 +78,7 @@ class Run:
         self._timer: Timer | None = None
         self._known_parts: set[str] | None = None
         self._unlaunched: set[int] = set()
+        self._is_first = True
 
     async def iterate(self) -> AsyncIterator[AgentState]:
         """Yield the recorded state after every step, to the end of the execution or a pause."""
@@ -140,8 +141,9 @@ class Run:
                 return False
         if self.stop is not None or execution.stop_request is not None or execution.question is not None:
             return False
-        # A limit may be exhausted before the first step of a leg: after a resume, or for the whole session.
-        return self.state.last_continuation_outcome is not None or not criteria.exhausted(self.state)
+        # A limit may be exhausted before the first step: after a resume or a crash, or for the whole session.
+        is_first, self._is_first = self._is_first, False
+        return not (is_first and criteria.exhausted(self.state))
 
     async def _sleep(self, seconds: float) -> None:
         """Sleep until the time is up or a stop is requested; record how long it was."""

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from whyloop.stores.memory import MemoryStore as MemoryStore
     from whyloop.stores.open import open_store as open_store
     from whyloop.stores.postgres import PostgresStore as PostgresStore
+    from whyloop.stores.pruning import prune as prune
     from whyloop.stores.records import (
         Checkpoint as Checkpoint,
         Chunk as Chunk,
@@ -39,6 +40,7 @@ _HOMES = {
     "Stored": "records",
     "Summary": "records",
     "open_store": "open",
+    "prune": "pruning",
 }
 
 __all__ = sorted(_HOMES)  # noqa: PLE0605

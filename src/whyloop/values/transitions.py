@@ -218,6 +218,7 @@ class Recovered(Transition, frozen=True, tag="recovered", kw_only=True):
         execution = state.execution
         execution = replace(
             execution,
+            updated_at=self.at,
             recoveries=execution.recoveries + 1,
             question=self.question,
             last_seq=execution.last_seq + self.numbered,
