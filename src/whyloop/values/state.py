@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
@@ -26,6 +26,9 @@ from whyloop.values.step import Step
 from whyloop.values.text import clean, shortened
 from whyloop.values.times import utc_now
 from whyloop.values.usage import Usage
+
+if TYPE_CHECKING:
+    from whyloop.values.explanation import Explanation
 
 
 class AgentStatus(StrEnum):
@@ -122,11 +125,19 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
         """What a step added to the conversation: the assistant's message, then the tools' results."""
         return self.messages[step.first_message : step.first_message + step.message_count]
 
-    def explain(self) -> str:
-        """Why the run went on, step by step, and why it stopped, for a person to read."""
-        from whyloop.values.explain import explain_state
+    @property
+    def explanation(self) -> Explanation:
+        """Why the current execution continued or stopped, step by step, and what would let it continue."""
+        from whyloop.values.explanation import explanation_of
 
-        return explain_state(self)
+        return explanation_of(self)
+
+    def explain(self) -> str:
+        """Return the text of `explanation`, for a person to read."""
+        from whyloop.values.explanation import explanation_of
+        from whyloop.values.explanation_text import MOST_STEPS
+
+        return str(explanation_of(self, most_steps=MOST_STEPS))
 
     # What can happen
 
