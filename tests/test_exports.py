@@ -11,14 +11,15 @@ import pytest
 import whyloop
 
 WHYLOOP = """
-Agent AgentBuilder AgentErrorContextResolver AgentState AgentStatus Approval ApprovalRequired Backoff
-Block Budget CanResolveErrorContext CanSerializeAgentState ContinuationCriteria ContinuationDecision
-ContinuationEvaluation ContinuationOutcome CumulativeExecutionTimeLimit ErrorContext
-ErrorHandlingDecision ErrorPolicy ErrorPolicyCriterion ErrorType Execution ExecutionTimeLimit Failure
-FilePart FinishReason FinishReasonCheck Hook ImagePart Message MessageRole ModelRequest ModelResponse
-ModelSource PendingCall Session SlimAgentStateSerializer SlimSerializationConfig StateInfo Step
-StepsLimit StopReason StopRequestedCheck TextDelta TextPart TokenUsageLimit Tool ToolCall
-ToolCallPresenceCheck ToolContext ToolResult ToolRun ToolSpec Usage Verdict interrupted_state tool
+Agent AgentBuilder AgentErrorContextResolver AgentState AgentStatus Approval ApprovalRequired
+Backoff Block Budget CallExplanation CanResolveErrorContext CanSerializeAgentState
+ContinuationCriteria ContinuationDecision ContinuationEvaluation ContinuationOutcome
+CumulativeExecutionTimeLimit ErrorContext ErrorHandlingDecision ErrorPolicy ErrorPolicyCriterion
+ErrorType Execution ExecutionTimeLimit Explanation Failure FilePart FinishReason FinishReasonCheck
+Hook ImagePart Message MessageRole ModelRequest ModelResponse ModelSource NextAction PendingCall
+Session SlimAgentStateSerializer SlimSerializationConfig StateInfo Step StepExplanation StepsLimit
+StopReason StopRequestedCheck TextDelta TextPart TokenUsageLimit Tool ToolCall ToolCallPresenceCheck
+ToolContext ToolResult ToolRun ToolSpec Usage Verdict interrupted_state tool
 """
 EVENTS = """
 AgentEvent AgentExecutionFailed AgentExecutionFinished AgentExecutionStarted AgentStatusChanged

@@ -323,9 +323,10 @@ async def test_an_explanation_shows_how_far_the_step_has_come() -> None:
     paused = await agent.run("go")
     words = paused.approve("call_2", by="ada").deny("call_3", by="bob").explain()
     assert "    1  look ok; pay approved by ada; pay denied by bob; pay waits for a person\n" in words
-    assert "What each rule said in the middle of step 1" in words
+    assert "What each rule decided in the middle of step 1" in words
     decided = paused.approve("call_2").deny("call_3").approve("call_4")
-    assert decided.explain().startswith("Paused in step 1. All that waited is decided: resume goes on.")
+    headline = "Paused in step 1. Every question is decided: resume(state) continues the run."
+    assert decided.explanation.headline == headline
 
 
 async def test_who_decides_is_named_in_words() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
@@ -20,6 +20,10 @@ from whyloop.values.messages import Message
 from whyloop.values.step import OpenStep, RequestPart, Step
 from whyloop.values.times import utc_now
 from whyloop.values.usage import Usage
+
+if TYPE_CHECKING:
+    from whyloop.values.explanation import Explanation
+
 
 __all__ = ["AgentState", "AgentStatus"]
 
@@ -97,11 +101,19 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
         """Return the messages that a step added: the assistant's, then the results of its calls."""
         return self.messages[step.first_message : step.first_message + step.message_count]
 
-    def explain(self) -> str:
-        """Return why the run continued, step by step, and why it stopped, for a person to read."""
-        from whyloop.values.explain import explain_state
+    @property
+    def explanation(self) -> Explanation:
+        """Why the current execution continued or stopped, step by step, and what would let it continue."""
+        from whyloop.values.explanation import explanation_of
 
-        return explain_state(self)
+        return explanation_of(self)
+
+    def explain(self) -> str:
+        """Return the text of `explanation`, for a person to read."""
+        from whyloop.values.explanation import explanation_of
+        from whyloop.values.explanation_text import MOST_STEPS
+
+        return str(explanation_of(self, most_steps=MOST_STEPS))
 
     # Changes
 
