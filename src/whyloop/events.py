@@ -15,10 +15,10 @@ from msgspec import Struct
 
 from whyloop.values.approval import Verdict
 from whyloop.values.continuation import ContinuationDecision, ContinuationOutcome, StopReason
-from whyloop.values.messages import Message
-from whyloop.values.model import FinishReason
 from whyloop.values.execution import AgentStatus
 from whyloop.values.failure import ErrorType
+from whyloop.values.messages import Message
+from whyloop.values.model import FinishReason
 from whyloop.values.usage import Usage
 
 __all__ = [
@@ -240,7 +240,9 @@ class AgentStatusChanged(AgentEvent, frozen=True, kw_only=True):
 
     @property
     def _what(self) -> str:
-        return f"{self.previous_status} → {self.status}{_why(self.stop_reason, self.resolved_by, self.reason)}"
+        return (
+            f"{self.previous_status} → {self.status}{_why(self.stop_reason, self.resolved_by, self.reason)}"
+        )
 
 
 class AgentExecutionFailed(AgentEvent, frozen=True, kw_only=True):

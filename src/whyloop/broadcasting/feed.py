@@ -80,9 +80,7 @@ class EventFeed:
     reads from the journal again, so nobody has a queue. Use it with `async with`, or `close` it.
     """
 
-    def __init__(
-        self, store: Store, config: BroadcastConfig | None = None, *, recent: int = RECENT
-    ) -> None:
+    def __init__(self, store: Store, config: BroadcastConfig | None = None, *, recent: int = RECENT) -> None:
         self.store = store
         self.config = config or BroadcastConfig.standard()
         self._recent = recent
@@ -280,9 +278,7 @@ class _Channel:
         self.changed = asyncio.Event()
 
 
-def _after(
-    items: Sequence[FeedItem], cursor: Cursor, has_passed: bool
-) -> tuple[list[FeedItem], bool]:
+def _after(items: Sequence[FeedItem], cursor: Cursor, has_passed: bool) -> tuple[list[FeedItem], bool]:
     """Return what comes after a cursor, and whether its place has been passed."""
     kept = []
     for item in items:

@@ -24,7 +24,7 @@ from whyloop.stores.store import Store
 AT_ONCE = 20
 EVERY_SECONDS = 1.0
 
-Agents = Mapping[str, Agent] | Callable[[Summary], Agent | None | Awaitable[Agent | None]]
+Agents = Mapping[str, Agent] | Callable[[Summary], Agent | Awaitable[Agent | None] | None]
 """The agents by name, or a function that finds the agent of a session; None leaves it alone."""
 
 _log = logging.getLogger("whyloop")

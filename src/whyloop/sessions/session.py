@@ -147,7 +147,7 @@ class Session:
         """
 
         def start(journal: SessionJournal, handlers: Iterable[Handler]) -> Run:
-            state, name = self.state, key and key.key
+            state, name = self.state, key.key if key else None
             return self.agent.start_run(query, state, journal=journal, handlers=handlers, key=name)
 
         return await self._run(start, on_event, key)
@@ -162,7 +162,7 @@ class Session:
         """Continue an execution that was paused, stopped, failed or cut off by a crash."""
 
         def start(journal: SessionJournal, handlers: Iterable[Handler]) -> Run:
-            state, name = self.state, key and key.key
+            state, name = self.state, key.key if key else None
             return self.agent.resume_run(state, grant=grant, journal=journal, handlers=handlers, key=name)
 
         return await self._run(start, on_event, key)
@@ -177,7 +177,9 @@ class Session:
             if self.state.status is AgentStatus.PAUSED and not self.state.pending_calls:
                 return self.agent.resume_run(self.state, journal=journal, handlers=handlers)
             if self.state.status is not AgentStatus.IN_PROGRESS:
-                raise NotResumableError(f"session {self.agent_id!r} is {self.state.status}: nothing to recover")
+                raise NotResumableError(
+                    f"session {self.agent_id!r} is {self.state.status}: nothing to recover"
+                )
             return self.agent.recover_run(self.state, journal, handlers)
 
         return await self._run(start, on_event)
@@ -272,7 +274,7 @@ async def _create(
     key: RequestKey | None,
 ) -> Reading:
     empty = AgentState() if agent_id is None else AgentState(agent_id=agent_id)
-    created = agent.created(metadata, key and key.key)
+    created = agent.created(metadata, key.key if key else None)
     state = created.apply_to(empty)
     summary = summary_of(state)
     await store.create(summary, [Entry(encode_entry([created], empty))], key=key)

@@ -7,7 +7,7 @@ leaves the event loop responsive. A thread would not help: it holds the interpre
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -75,7 +75,7 @@ async def start_reading(
 
 async def entries_after(
     store: Store, reading: Reading, until: int | None = None
-) -> AsyncIterator[tuple[JournalEntry, Reading, AgentState]]:
+) -> AsyncGenerator[tuple[JournalEntry, Reading, AgentState], None]:
     """Yield the entries after a reading, each with the reading before it and the state after it.
 
     `until` is the last version to yield; the newest of this moment if it is not given.

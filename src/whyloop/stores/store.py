@@ -317,7 +317,7 @@ class Store(ABC):
             reading = await read_session(self, agent_id)
             if reading.state.status.has_ended or not reading.state.messages:
                 return False
-            stopped = stop_transitions(reading.state, reason, self.now(), key and key.key)
+            stopped = stop_transitions(reading.state, reason, self.now(), key.key if key else None)
             try:
                 await self.write(reading, stopped, key=key)
             except (ConflictError, SessionRunningError):
@@ -372,7 +372,7 @@ class Store(ABC):
             reading = await read_session(self, agent_id, reading)
             state = reading.state
             decided = decide(
-                state, question_id, verdict, by, self.now(), reason, arguments, key and key.key
+                state, question_id, verdict, by, self.now(), reason, arguments, key.key if key else None
             )
             if not decided:
                 return state
@@ -394,9 +394,7 @@ class Store(ABC):
         for transition in transitions:
             state = transition.apply_to(state)
         entries = entries_of(transitions, before)
-        await self.append(
-            state.agent_id, entries, after=reading.version, summary=summary_of(state), key=key
-        )
+        await self.append(state.agent_id, entries, after=reading.version, summary=summary_of(state), key=key)
         return state
 
     async def fork(

@@ -17,9 +17,9 @@ from whyloop.values.continuation import (
     ContinuationOutcome,
     StopReason,
 )
+from whyloop.values.execution import AgentStatus
 from whyloop.values.messages import Message, ToolCall
 from whyloop.values.next_action import NAME_LENGTH, NextAction, next_actions_of
-from whyloop.values.execution import AgentStatus
 from whyloop.values.state import AgentState
 from whyloop.values.step import OpenCall, OpenStep, Step, ToolRun
 from whyloop.values.text import counted, shortened
@@ -293,9 +293,7 @@ def _step(state: AgentState, step: Step, number: int) -> StepExplanation:
 
 
 def _open_step(step: OpenStep) -> StepExplanation:
-    calls = tuple(
-        _open_call(asked, call) for asked, call in zip(step.tool_calls, step.calls, strict=True)
-    )
+    calls = tuple(_open_call(asked, call) for asked, call in zip(step.tool_calls, step.calls, strict=True))
     return StepExplanation(
         number=step.number,
         summary="; ".join(call.text for call in calls),

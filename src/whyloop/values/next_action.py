@@ -15,12 +15,11 @@ from whyloop.values.budget import Budget
 from whyloop.values.continuation import (
     ContinuationDecision,
     ContinuationEvaluation,
-    ContinuationOutcome,
     StopReason,
 )
+from whyloop.values.execution import AgentStatus
 from whyloop.values.failure import ErrorType, Failure
 from whyloop.values.model import FinishReason
-from whyloop.values.execution import AgentStatus
 from whyloop.values.state import AgentState
 from whyloop.values.text import shortened
 

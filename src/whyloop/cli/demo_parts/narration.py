@@ -21,7 +21,6 @@ from whyloop.events import (
 )
 from whyloop.values.continuation import ContinuationEvaluation, ContinuationOutcome, StopReason
 from whyloop.values.failure import ErrorHandlingDecision
-from whyloop.values.next_action import policy_evaluation
 from whyloop.values.text import counted, printable, shortened
 
 _LONG_UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"))
