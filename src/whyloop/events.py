@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from whyloop.values.approval import Verdict
+from whyloop.values.approval import PendingCall, Verdict
 from whyloop.values.continuation import ContinuationDecision, ContinuationOutcome, StopReason
 from whyloop.values.messages import Message
 from whyloop.values.model import FinishReason
@@ -126,6 +126,8 @@ class ToolCallCompleted(AgentEvent, frozen=True, kw_only=True):
     error: str | None
     duration_ms: float
     result: str
+    changed_by: tuple[str, ...] = ()
+    """The hooks that made or replaced the result."""
 
     @property
     def _what(self) -> str:
@@ -235,21 +237,29 @@ class AgentStatusChanged(AgentEvent, frozen=True, kw_only=True):
     step_count: int = 0
     error_message: str | None = None
     last_response: str | None = None
+    pending_calls: tuple[PendingCall, ...] = ()
+    """The questions that wait for a person, at a pause."""
+    superseded: bool = False
+    """True if the execution ended because another query arrived."""
 
     @property
     def _what(self) -> str:
-        return f"{self.previous_status} → {self.status}{_why(self.stop_reason, self.resolved_by, self.reason)}"
+        return (
+            f"{self.previous_status} → {self.status}{_why(self.stop_reason, self.resolved_by, self.reason)}"
+        )
 
 
 class AgentExecutionFailed(AgentEvent, frozen=True, kw_only=True):
     """The execution ended in an error; `AgentExecutionFinished` follows."""
 
     error: str
+    """The reason that the deciding rule gave."""
     stop_reason: StopReason
+    resolved_by: str | None = None
 
     @property
     def _what(self) -> str:
-        return f"execution failed: {self.error}"
+        return f"execution failed{_why(self.stop_reason, self.resolved_by, self.error)}"
 
 
 class AgentExecutionFinished(AgentEvent, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""How much of a run is told to those who watch it."""
+"""Which events become envelopes, and how much of them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from whyloop.errors import ConfigurationError
 class BroadcastConfig(Struct, frozen=True, gc=False):
     """Which events become envelopes, and how much of a tool call they show.
 
-    Without `include_tool_args` the arguments are summed up: the first three, each value cut at
-    `max_argument_length`. Results are always summed up, cut at `max_result_length`. With `redact`, what
-    looks like a credential is removed from arguments, results, errors and what rules said, but not from
-    the answer itself.
+    Numbered envelopes are always sent. Without `include_tool_args` the arguments are summarized: the first
+    three, each value cut at `max_argument_length`. Results are always summarized, cut at
+    `max_result_length`. With `redact`, text that looks like a credential is removed from arguments,
+    results, errors and reasons, but not from the answer itself.
     """
 
     include_stream_chunks: bool = True
@@ -22,6 +22,7 @@ class BroadcastConfig(Struct, frozen=True, gc=False):
     max_argument_length: int = 30
     max_result_length: int = 100
     redact: bool = True
+    include_other_events: bool = False
 
     def __post_init__(self) -> None:
         if self.max_argument_length < 0 or self.max_result_length < 0:
@@ -29,15 +30,15 @@ class BroadcastConfig(Struct, frozen=True, gc=False):
 
     @classmethod
     def minimal(cls) -> BroadcastConfig:
-        """Status, steps and tools."""
+        """Send statuses, steps, tools, approvals and retries."""
         return cls(include_stream_chunks=False)
 
     @classmethod
     def standard(cls) -> BroadcastConfig:
-        """The answer too, as it is written."""
+        """Send the text of the answer too, as it streams."""
         return cls()
 
     @classmethod
     def debug(cls) -> BroadcastConfig:
-        """Also what every rule said after a step, and the arguments of tools in full."""
-        return cls(include_continuation=True, include_tool_args=True)
+        """Send the evaluation of every rule, full arguments and all other events too."""
+        return cls(include_continuation=True, include_tool_args=True, include_other_events=True)

@@ -1,8 +1,8 @@
-"""Events as they leave the process: one envelope for all, the same for ever."""
+"""Envelopes: events as they leave the process, each a pure function of one event."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,17 +13,24 @@ from whyloop.events import (
     AgentStatusChanged,
     AgentStepCompleted,
     AgentStepStarted,
+    ApprovalDecided,
+    ApprovalRequested,
     ContinuationEvaluated,
+    RetryScheduled,
     StreamChunkReceived,
     ToolCallCompleted,
     ToolCallStarted,
 )
 from whyloop.values import plain
 from whyloop.values.continuation import ContinuationOutcome
+from whyloop.values.state import AgentState
 from whyloop.values.text import clean
+from whyloop.values.transitions import AnyTransition
+from whyloop.values.usage import Usage
 from whyloop.wire.broadcast_config import BroadcastConfig
 from whyloop.wire.redact import without_secrets
 from whyloop.wire.summaries import args_summary, result_summary, words_for
+from whyloop.wire.view import RECOVERY, read_back
 
 VERSION = 1
 _WITH_MICROSECONDS = len("2026-01-16T10:05:01.123456Z")
@@ -31,19 +38,16 @@ _WITH_MICROSECONDS = len("2026-01-16T10:05:01.123456Z")
 Data = dict[str, Any]
 
 
-def envelope(
-    event: AgentEvent, seq: int, config: BroadcastConfig, session_id: str | None = None
-) -> Data | None:
-    """The envelope of an event, or None for one that is not told."""
-    kind = type(event)
-    form = _FORMS.get(kind)
-    if form is None or not _is_told(kind, config):
+def envelope(event: AgentEvent, config: BroadcastConfig, session_id: str | None = None) -> Data | None:
+    """Return the envelope of an event, or None if the configuration leaves it out."""
+    form = _FORMS.get(type(event), _OTHER)
+    name, data, is_sent = form
+    if is_sent is not None and not is_sent(config):
         return None
-    name, data = form
     return {
         "v": VERSION,
         "event": name,
-        "seq": seq,
+        "seq": event.seq,
         "timestamp": timestamp(event.time),
         "agent_id": clean(event.agent_id),
         "session_id": clean(session_id or event.agent_id),
@@ -52,8 +56,23 @@ def envelope(
     }
 
 
+def envelopes_of(
+    state: AgentState,
+    transitions: Iterable[AnyTransition],
+    config: BroadcastConfig,
+    session_id: str | None = None,
+) -> Iterator[Data]:
+    """Yield the envelopes of recorded transitions, from the state before the first.
+
+    They equal the ones that were sent live, but for step starts and chunks, which are never recorded.
+    """
+    for event in read_back(state, transitions):
+        if (written := envelope(event, config, session_id)) is not None:
+            yield written
+
+
 def timestamp(moment: datetime) -> str:
-    """A moment in UTC, with milliseconds."""
+    """Return a moment in UTC, with milliseconds."""
     if moment.tzinfo is not UTC:
         moment = moment.astimezone(UTC)
     # Ten times as fast as `isoformat`, and every envelope has one.
@@ -61,10 +80,17 @@ def timestamp(moment: datetime) -> str:
     return written[:23] + "Z" if len(written) == _WITH_MICROSECONDS else written[:19] + ".000Z"
 
 
-def _is_told(kind: type[AgentEvent], config: BroadcastConfig) -> bool:
-    if kind is StreamChunkReceived:
-        return config.include_stream_chunks
-    return config.include_continuation or kind is not ContinuationEvaluated
+def usage_data(usage: Usage) -> Data:
+    """Return tokens and cost; the cost is decimal text, None if it is unknown."""
+    return {
+        "input": usage.input,
+        "output": usage.output,
+        "total": usage.total,
+        "cost": None if usage.cost is None else str(usage.cost),
+    }
+
+
+# The data of each event
 
 
 def _status(event: AgentStatusChanged, config: BroadcastConfig) -> Data:
@@ -72,8 +98,10 @@ def _status(event: AgentStatusChanged, config: BroadcastConfig) -> Data:
         "status": str(event.status),
         "previous_status": str(event.previous_status),
         "stop_reason": event.stop_reason and str(event.stop_reason),
+        "resolved_by": event.resolved_by and clean(event.resolved_by),
+        "reason": event.reason and _text(event.reason, config),
         "step_count": event.step_count,
-        "error_message": event.error_message and _words(event.error_message, config),
+        "error_message": event.error_message and _text(event.error_message, config),
         "last_response": event.last_response and clean(event.last_response),
     }
 
@@ -87,31 +115,23 @@ def _step_started(event: AgentStepStarted, config: BroadcastConfig) -> Data:
 
 
 def _step_completed(event: AgentStepCompleted, config: BroadcastConfig) -> Data:
-    usage, data = event.usage, dict[str, Any]()
-    said = event.outcome.failure_evaluation if event.error_count else None
-    if said is not None and said.context.get("handling") == "retry" and event.outcome.should_continue:
-        failures, most = said.context.get("consecutive_failures"), said.context.get("max_retries")
-        data["retry"] = {"attempt": failures, "max": most}
-    return data | {
+    return {
         "step_number": event.step_number,
         "has_tool_calls": event.has_tool_calls,
         "errors": event.error_count,
         "finish_reason": event.finish_reason and str(event.finish_reason),
-        "usage": {"input": usage.input, "output": usage.output, "total": usage.total},
+        "usage": usage_data(event.usage),
         "duration_ms": round(event.duration_ms, 3),
         "continuation": _verdict(event.outcome),
     }
 
 
 def _tool_started(event: ToolCallStarted, config: BroadcastConfig) -> Data:
-    data: Data = {"tool": clean(event.tool), "tool_call_id": clean(event.tool_call_id)}
-    if config.include_tool_args:
-        args = _plain(event.args)
-        data["args"] = without_secrets(args) if config.redact else args
-    else:
-        redact = without_secrets if config.redact else None
-        data["args_summary"] = args_summary(event.args, config.max_argument_length, redact)
-    return data
+    return {
+        "tool": clean(event.tool),
+        "tool_call_id": clean(event.tool_call_id),
+        **_arguments(event, config),
+    }
 
 
 def _tool_completed(event: ToolCallCompleted, config: BroadcastConfig) -> Data:
@@ -120,14 +140,64 @@ def _tool_completed(event: ToolCallCompleted, config: BroadcastConfig) -> Data:
         "tool": clean(event.tool),
         "tool_call_id": clean(event.tool_call_id),
         "success": event.success,
-        "error": event.error and _words(event.error, config),
+        "error": event.error and _text(event.error, config),
         "duration_ms": round(event.duration_ms, 3),
         "result_summary": result_summary(event.result, config.max_result_length, redact),
+        **_changes(event),
+    }
+
+
+def _approval_requested(event: ApprovalRequested, config: BroadcastConfig) -> Data:
+    return {
+        "question_id": clean(event.question_id),
+        **_asked_about(event),
+        "question": _text(event.question, config),
+        **_arguments(event, config),
+    }
+
+
+def _approval_decided(event: ApprovalDecided, config: BroadcastConfig) -> Data:
+    return {
+        "question_id": clean(event.question_id),
+        **_asked_about(event),
+        "verdict": str(event.verdict),
+        "by": clean(event.by),
+        "reason": event.reason and _text(event.reason, config),
+    }
+
+
+def _asked_about(event: ApprovalRequested | ApprovalDecided) -> Data:
+    """Return the tool call that a question is about; None twice if it is about the run itself."""
+    if (event.tool_call_id, event.tool) == (RECOVERY.id, RECOVERY.name):
+        return {"tool": None, "tool_call_id": None}
+    return {"tool": clean(event.tool), "tool_call_id": clean(event.tool_call_id)}
+
+
+def _arguments(event: ToolCallStarted | ApprovalRequested, config: BroadcastConfig) -> Data:
+    """Return the arguments of a call, or their summary, and the hooks that changed them."""
+    if config.include_tool_args:
+        args = _plain(event.args)
+        return {"args": without_secrets(args) if config.redact else args, **_changes(event)}
+    redact = without_secrets if config.redact else None
+    return {"args_summary": args_summary(event.args, config.max_argument_length, redact), **_changes(event)}
+
+
+def _changes(event: ToolCallStarted | ToolCallCompleted | ApprovalRequested) -> Data:
+    return {"changed_by": [clean(name) for name in event.changed_by]} if event.changed_by else {}
+
+
+def _retry(event: RetryScheduled, config: BroadcastConfig) -> Data:
+    return {
+        "attempt": event.attempt,
+        "max": event.max_retries,
+        "wait_seconds": round(event.wait_seconds, 3),
+        "error_type": str(event.error_type),
     }
 
 
 def _chunk(event: StreamChunkReceived, config: BroadcastConfig) -> Data:
     return {
+        "kind": event.kind,
         "chunk": clean(event.chunk),
         "chunk_index": event.chunk_index,
         "is_complete": event.is_complete,
@@ -149,12 +219,27 @@ def _continuation(event: ContinuationEvaluated, config: BroadcastConfig) -> Data
             {
                 "criterion": clean(e.criterion),
                 "decision": str(e.decision),
-                "reason": _words(e.reason, config),
+                "reason": _text(e.reason, config),
+                "stop_reason": e.stop_reason and str(e.stop_reason),
                 "context": context if isinstance(context, dict) else {"unreadable": context},
             }
             for e, context in zip(evaluations, contexts, strict=True)
         ],
     }
+
+
+def _other(event: AgentEvent, config: BroadcastConfig) -> Data:
+    """Return the class name and the public fields of an event that has no envelope of its own."""
+    names = [name for name in event.__struct_fields__ if name not in _IN_ENVELOPE and name[:1] != "_"]
+    fields = {name: _field(getattr(event, name)) for name in names}
+    return {"name": type(event).__name__, "fields": without_secrets(fields) if config.redact else fields}
+
+
+_IN_ENVELOPE = ("agent_id", "execution_id", "time", "seq")
+
+
+def _field(value: object) -> Any:
+    return usage_data(value) if isinstance(value, Usage) else _plain(value)
 
 
 def _verdict(outcome: ContinuationOutcome) -> Data:
@@ -166,25 +251,46 @@ def _verdict(outcome: ContinuationOutcome) -> Data:
 
 
 def _plain(value: object) -> Any:
-    """The value as JSON holds it; in words where it cannot, since those who watch break nothing."""
+    """Return the value as JSON holds it, or its `repr` where it cannot: an observer breaks nothing."""
     try:
         return plain.encode(value)
     except (TypeError, ValueError, RecursionError):
         return words_for(value, 1000)
 
 
-def _words(text: str, config: BroadcastConfig) -> str:
-    words: str = without_secrets(clean(text)) if config.redact else clean(text)
-    return words
+def _text(text: str, config: BroadcastConfig) -> str:
+    shown: str = without_secrets(clean(text)) if config.redact else clean(text)
+    return shown
 
 
-_FORMS: dict[type[AgentEvent], tuple[str, Callable[[Any, BroadcastConfig], Data]]] = {
-    AgentStatusChanged: ("agent.status", _status),
-    AgentStepStarted: ("agent.step.started", _step_started),
-    AgentStepCompleted: ("agent.step.completed", _step_completed),
-    ToolCallStarted: ("agent.tool.started", _tool_started),
-    ToolCallCompleted: ("agent.tool.completed", _tool_completed),
-    StreamChunkReceived: ("agent.stream.chunk", _chunk),
-    ContinuationEvaluated: ("agent.continuation", _continuation),
+# For each event: the name of its envelope, its data, and what decides whether it is sent; None for always.
+_Form = tuple[str, Callable[[Any, BroadcastConfig], Data], Callable[[BroadcastConfig], bool] | None]
+_FORMS: dict[type[AgentEvent], _Form] = {
+    AgentStatusChanged: ("agent.status", _status, None),
+    AgentStepStarted: ("agent.step.started", _step_started, None),
+    AgentStepCompleted: ("agent.step.completed", _step_completed, None),
+    ToolCallStarted: ("agent.tool.started", _tool_started, None),
+    ToolCallCompleted: ("agent.tool.completed", _tool_completed, None),
+    ApprovalRequested: ("agent.approval.requested", _approval_requested, None),
+    ApprovalDecided: ("agent.approval.decided", _approval_decided, None),
+    RetryScheduled: ("agent.retry", _retry, None),
+    StreamChunkReceived: ("agent.stream.chunk", _chunk, lambda config: config.include_stream_chunks),
+    ContinuationEvaluated: ("agent.continuation", _continuation, lambda config: config.include_continuation),
 }
-EVENTS = tuple(name for name, _ in _FORMS.values())
+_OTHER: _Form = ("agent.event", _other, lambda config: config.include_other_events)
+
+EVENTS = (*[name for name, _, _ in _FORMS.values()], _OTHER[0])
+"""The names of all envelopes."""
+
+NUMBERED = frozenset(
+    {
+        "agent.status",
+        "agent.step.completed",
+        "agent.tool.started",
+        "agent.tool.completed",
+        "agent.approval.requested",
+        "agent.approval.decided",
+        "agent.retry",
+    }
+)
+"""The names of the envelopes with a `seq` of their own; every preset sends them, and the journal has them."""

@@ -25,6 +25,7 @@ from whyloop.values.approval import Question
 from whyloop.values.execution import AgentStatus
 from whyloop.values.messages import ToolCall
 from whyloop.values.state import AgentState
+from whyloop.values.step import Interruption
 from whyloop.values.transitions import (
     Answered,
     AnyTransition,
@@ -137,14 +138,15 @@ def _changed_by(call: ToolCall) -> tuple[str, ...]:
     return tuple([change.by for change in call.changes]) if call.changes else ()
 
 
-_RECOVERY = ToolCall("", "recovery", {})
+RECOVERY = ToolCall("", "recovery", {})
+"""Stands for the tool call in a question about the run itself."""
 
 
 def _recovered(state: AgentState, t: Recovered) -> Events:
     if t.question is not None:
         execution = state.execution
         own = common(state, t.at, execution.step_count + 1, execution.last_seq + 1)
-        yield _asked(own, _RECOVERY, t.question)
+        yield _asked(own, RECOVERY, t.question)
 
 
 def _call_finished(state: AgentState, t: CallFinished) -> Events:
@@ -159,11 +161,12 @@ def _call_finished(state: AgentState, t: CallFinished) -> Events:
         error=result.error,
         duration_ms=t.seconds * 1000,
         result=result.content,
+        changed_by=result.changed_by,
     )
 
 
 def _decided(state: AgentState, t: Decided) -> Events:
-    question, step, call = state.execution.question, state.open_step, _RECOVERY
+    question, step, call = state.execution.question, state.open_step, RECOVERY
     if step is not None and (question is None or question.id != t.question_id):
         index, _ = find_question(step, t.question_id)
         call = step.tool_calls[index]
@@ -217,10 +220,14 @@ def _ended(state: AgentState, t: Judged, own: dict[str, Any]) -> Events:
         step_count=state.execution.step_count,
         error_message=error,
         last_response=state.execution.last_response or None,
+        pending_calls=state.pending_calls if outcome.pauses else (),
+        superseded=t.step is not None and state.steps[-1].interrupted is Interruption.SUPERSEDED,
     )
     if outcome.stop_reason is not None:
         if error is not None:
-            yield AgentExecutionFailed(**own, error=error, stop_reason=outcome.stop_reason)
+            yield AgentExecutionFailed(
+                **own, error=error, stop_reason=outcome.stop_reason, resolved_by=outcome.resolved_by
+            )
         yield AgentExecutionFinished(**own, status=status, stop_reason=outcome.stop_reason, **why)
 
 
