@@ -20,17 +20,20 @@ from whyloop import (
     ModelRequest,
     ModelResponse,
     StateInfo,
-    Step,
     TextDelta,
     Tool,
     ToolCall,
     ToolContext,
-    ToolRun,
+    ToolResult,
     Usage,
+    Verdict,
     tool,
 )
 from whyloop.loop.ports import Model
 from whyloop.testing import FakeClock, Reply, ScriptedModel
+from whyloop.values.decisions import decide
+from whyloop.values.transitions import Answered, AnyTransition, CallFinished, Closed, Queried
+from whyloop.wire.journal import decode_entries, encode_entry, state_of
 
 START = datetime(2026, 1, 16, 10, tzinfo=UTC)
 
@@ -114,25 +117,20 @@ def session(
     text: str = "",
 ) -> AgentState:
     """A state made by hand: one query and some steps alike, each using these tokens and seconds."""
-    state = empty_session().with_query(Message.user("go"), execution_id="execution-1", now=START)
+    queried = Queried(START, execution_id="execution-1", message=Message.user("go"))
+    state = queried.apply_to(empty_session())
     for number in range(1, steps + 1):
         calls = [ToolCall(f"call_{number}_{i}", "echo", {}) for i in range(tool_calls)]
-        messages = [Message.assistant(text, calls)]
-        messages += [Message.tool("ok", tool_call_id=c.id, tool_name=c.name) for c in calls]
-        step = Step(
-            number=number,
-            execution_id="execution-1",
-            started_at=at((number - 1) * seconds),
-            completed_at=at(number * seconds),
-            first_message=len(state.messages),
-            message_count=len(messages),
-            tool_calls=tuple(ToolRun(c.id, c.name) for c in calls),
+        state = after_step(
+            state,
+            calls,
+            failures,
+            text=text,
             finish_reason=finish_reason,
-            usage=Usage(input=tokens),
-            duration_ms=seconds * 1000,
-            failures=tuple(failures),
+            tokens=tokens,
+            seconds=seconds,
+            now=at(number * seconds),
         )
-        state = state.with_step(step, messages)
     return state
 
 
@@ -140,24 +138,89 @@ def empty_session() -> AgentState:
     """A session that began at the start of the tests' time."""
     return AgentState(
         agent_id="1a2b3c4d5e6f",
+        identity="identity-1",
         state_info=StateInfo(started_at=START, updated_at=START),
         execution=Execution(id="execution-0", started_at=START),
     )
 
 
+def after_step(
+    state: AgentState,
+    calls: Iterable[ToolCall] = (),
+    failures: Iterable[Failure] = (),
+    *,
+    text: str = "",
+    finish_reason: FinishReason | None = FinishReason.TOOL_CALLS,
+    tokens: int = 0,
+    seconds: float = 0.0,
+    now: datetime = START,
+) -> AgentState:
+    """The state after one more step that is not judged yet; every failure of a call has its own call."""
+    failures = list(failures)
+    broken = {f.tool_call_id: f for f in failures if f.tool_call_id is not None}
+    of_model = [f for f in failures if f.tool_call_id is None]
+    wanted = [*calls, *[ToolCall(key, f.tool_name or "search", {}) for key, f in broken.items()]]
+    answered = Answered(
+        now,
+        started_at=now - timedelta(seconds=seconds),
+        message=None if of_model else Message.assistant(text, wanted),
+        finish_reason=finish_reason,
+        usage=Usage(input=tokens),
+        started=() if of_model else tuple(range(len(wanted))),
+        failure=of_model[0] if of_model else None,
+    )
+    state = answered.apply_to(state)
+    for index, call in enumerate(() if of_model else wanted):
+        failure = broken.get(call.id)
+        result = ToolResult("ok") if failure is None else ToolResult("Error", failure.message, failure)
+        state = CallFinished(now, index=index, result=result).apply_to(state)
+    return Closed(now, seconds=seconds).apply_to(state)
+
+
 def failed_steps(state: AgentState, count: int, *failures: Failure) -> AgentState:
     """The state after this many more failed steps."""
     for _ in range(count):
-        step = Step(
-            number=state.execution.step_count + 1,
-            execution_id=state.execution.id,
-            started_at=START,
-            completed_at=START,
-            first_message=len(state.messages),
-            failures=failures or (tool_failure(),),
-        )
-        state = state.with_step(step)
+        state = after_step(state, (), failures or (tool_failure(),), finish_reason=None)
     return state
+
+
+class MemoryJournal:
+    """A session that is recorded in memory, as the texts that a store would keep."""
+
+    def __init__(self, agent_id: str = "session-1") -> None:
+        self.agent_id = agent_id
+        self.entries: list[str] = []
+
+    @property
+    def state(self) -> AgentState:
+        """The state that the entries lead to."""
+        return state_of(self.agent_id, self.entries)
+
+    @property
+    def transitions(self) -> list[AnyTransition]:
+        """Everything that was recorded, in order."""
+        return [t for entry in decode_entries(self.entries) for t in entry.transitions]
+
+    def create(self, agent: Agent, metadata: Mapping[str, object] | None = None) -> AgentState:
+        """Record a new session of the agent."""
+        self.write([agent.created(metadata)], AgentState(agent_id=self.agent_id))
+        return self.state
+
+    def decide(self, question_id: str, verdict: Verdict, by: str, now: datetime, *more: Any) -> AgentState:
+        """Record what a person decided about a question."""
+        state = self.state
+        if transitions := decide(state, question_id, verdict, by, now, *more):
+            self.write(transitions, state)
+        return self.state
+
+    def write(self, transitions: Sequence[AnyTransition], before: AgentState) -> None:
+        self.entries.append(encode_entry(transitions, before))
+
+    async def append(
+        self, transitions: Sequence[AnyTransition], before: AgentState, after: AgentState
+    ) -> str | None:
+        self.write(transitions, before)
+        return None
 
 
 def tool_failure(
@@ -208,6 +271,7 @@ class FixedWorld:
         self.monotonic = clock.monotonic
         self.sleep = clock.sleep
         self.timeout = clock.timeout
+        self.call_later = clock.call_later
         self._ids = itertools.count(1)
 
     def new_id(self) -> str:
