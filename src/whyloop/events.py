@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from whyloop.values.approval import Verdict
+from whyloop.values.approval import PendingCall, Verdict
 from whyloop.values.continuation import ContinuationDecision, ContinuationOutcome, StopReason
 from whyloop.values.execution import AgentStatus
 from whyloop.values.failure import ErrorType
@@ -237,6 +237,10 @@ class AgentStatusChanged(AgentEvent, frozen=True, kw_only=True):
     step_count: int = 0
     error_message: str | None = None
     last_response: str | None = None
+    pending_calls: tuple[PendingCall, ...] = ()
+    """The questions that wait for a person, at a pause."""
+    superseded: bool = False
+    """True if the execution ended because another query arrived."""
 
     @property
     def _what(self) -> str:

@@ -1,7 +1,6 @@
-"""The run behind the golden files; `python -m tests.golden.fixed_run` writes the newest of them anew.
+"""The run behind the golden files; `python -m tests.golden.fixed_run` writes them anew.
 
-A file that an older version wrote is kept for ever and only ever read: a new version of the schema
-gets a new file.
+Until the first release a file is written anew in the commit that changes its format.
 """
 
 from __future__ import annotations
@@ -12,19 +11,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tests.support import FixedWorld, fixed_agent
-from whyloop import Agent, AgentState, ErrorPolicy, ImagePart, TextPart, Usage, tool
+from tests.support import FixedWorld, MemoryJournal, fixed_agent
+from whyloop import Agent, AgentState, ErrorPolicy, ImagePart, TextPart, Usage, Verdict, tool
 from whyloop.errors import RateLimitError, ToolExecutionError
+from whyloop.events import AgentEvent, ToolCallCompleted
 from whyloop.testing import FakeClock, ScriptedModel, call, calls, text
-from whyloop.wire.journal import entry_between
 
 FOLDER = Path(__file__).parent
-GOLDEN = FOLDER / "state_v2.json"
+GOLDEN = FOLDER / "state_v1.json"
 JOURNAL = FOLDER / "journal_v1.jsonl"
-AGENT_ID = "id-2"
+AGENT_ID = "session-1"
+METADATA = {"customer": {"id": 7, "tags": ["a", "b"]}, "rating": None}
 
 
-def snapshot(version: int) -> dict[str, Any]:
+def snapshot(version: int = 1) -> dict[str, Any]:
     """The golden snapshot of a version."""
     document: dict[str, Any] = json.loads((FOLDER / f"state_v{version}.json").read_text(encoding="utf-8"))
     return document
@@ -35,17 +35,12 @@ def journal() -> list[str]:
     return JOURNAL.read_text(encoding="utf-8").splitlines()
 
 
-class Recording:
-    """A journal in memory, on a clock that starts at the same moment every time."""
+class Recording(MemoryJournal):
+    """A journal in memory, with a clock that starts at the same moment every time."""
 
     def __init__(self) -> None:
+        super().__init__(AGENT_ID)
         self.clock = FakeClock(start=datetime(2026, 1, 16, 10, tzinfo=UTC))
-        self.states: list[AgentState] = []
-        self.entries: list[str] = []
-
-    async def record(self, state: AgentState) -> None:
-        self.entries.append(entry_between(self.states[-1] if self.states else None, state))
-        self.states.append(state)
 
 
 async def fixed_run(journal: Recording | None = None) -> AgentState:
@@ -78,19 +73,21 @@ async def stopped_run(journal: Recording) -> AgentState:
         call("serach", "{not json"),
         clock=clock,
         tools=[search],
+        instructions="Answer briefly.",
         max_steps=3,
         max_tokens=10_000,
         error_policy=ErrorPolicy.retry_tool_errors(),
-    ).journaled(journal)
-    state = await agent.run([TextPart("Who are they?"), ImagePart(url="https://example.com/a.png")])
-    clock.advance(86_400)
-    state = state.with_metadata(customer={"id": 7, "tags": ["a", "b"]}, rating=None)
-    unsubscribe = agent.subscribe(
-        lambda event: agent.request_stop("closed for today") if event.step_number == 2 else None
     )
-    state = await agent.run("And again?", state=state)
-    unsubscribe()
-    return state
+    query = [TextPart("Who are they?"), ImagePart(url="https://example.com/a.png")]
+    state = await agent.finish(agent.start_run(query, journal.create(agent, METADATA), journal=journal))
+    clock.advance(86_400)
+
+    def stop_after_second_step(event: AgentEvent) -> None:
+        if isinstance(event, ToolCallCompleted) and event.step_number == 2:
+            agent.request_stop("closed for today")
+
+    run = agent.start_run("And again?", state, journal=journal, handlers=[stop_after_second_step])
+    return await agent.finish(run)
 
 
 async def paused_run(state: AgentState, journal: Recording) -> AgentState:
@@ -128,20 +125,19 @@ async def paused_run(state: AgentState, journal: Recording) -> AgentState:
     world = FixedWorld(model, clock)
     while world.new_id() != state.execution.id:
         pass  # Those ids are taken.
-    agent = Agent(model, [pay, balance], world=world).journaled(journal)
+    agent = Agent(model, [pay, balance], world=world, name="cashier")
     clock.advance(3_600)
-    state = await agent.run("Pay them.", state=state)
+    state = await agent.finish(agent.start_run("Pay them.", state, journal=journal))
+    asked = {pending.call_id: pending.id for pending in state.pending_calls}
     clock.advance(60)
-    state = state.approve("pay_1", by="ada", now=clock.now())
-    await journal.record(state)
+    journal.decide(asked["pay_1"], Verdict.APPROVED, "ada", clock.now())
     clock.advance(60)
-    state = state.deny("pay_2", "we know them too little", by="Grâce", now=clock.now())
-    await journal.record(state)
+    journal.decide(asked["pay_2"], Verdict.DENIED, "Grâce", clock.now(), "we know them too little")
     clock.advance(60)
-    state = state.edit("pay_3", {"amount": 90, "to": "Again GmbH"}, by="ada", now=clock.now())
-    await journal.record(state)
+    edited = {"amount": 90, "to": "Again GmbH"}
+    state = journal.decide(asked["pay_3"], Verdict.EDITED, "ada", clock.now(), None, edited)
     clock.advance(7_200)
-    return await agent.resume(state)
+    return await agent.finish(agent.resume_run(state, journal=journal))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A run as it happens, one line an event."""
+"""A run as it happens, one line for each envelope."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ WIDTH = 160
 class AgentConsoleLogger:
     """A transport that writes to a stream: a readable line for each envelope, or its JSON.
 
-    Nothing in a line can steer a terminal, and a stream that is closed or broken breaks no run. It
-    writes while the run waits: a pipe that is full, since nobody reads it, holds the run up.
+    A line about the end of a run names the deciding rule and its reason. Nothing in a line can steer a
+    terminal, and a stream that is closed or broken breaks no run. It writes while the run waits: a pipe
+    that is full delays the run.
     """
 
     def __init__(self, stream: TextIO | None = None, *, json: bool = False, width: int = WIDTH) -> None:
@@ -29,7 +30,7 @@ class AgentConsoleLogger:
 
     @property
     def dropped(self) -> Mapping[str, int]:
-        """How many envelopes of each event could not be written."""
+        """The number of envelopes of each event that could not be written."""
         return dict(self._dropped)
 
     def broadcast(self, event: Envelope) -> None:
@@ -50,7 +51,7 @@ class AgentConsoleLogger:
 
 
 def _document(event: Envelope) -> str:
-    """The envelope as JSON in plain ASCII, which no terminal mistakes for anything else."""
+    """Return the envelope as JSON in plain ASCII, which no terminal mistakes for anything else."""
     return json_format.dumps(event, default=repr)
 
 
@@ -58,8 +59,8 @@ def _line(event: Envelope, width: int) -> str:
     kind = str(event["event"])
     when = str(event["timestamp"])[11:23]
     whose = str(event["agent_id"])[:8]
-    what = _WORDS.get(kind, str)(event["data"])
-    line = f"{when} [{whose}] {event['seq']:>3} {kind.removeprefix('agent.'):<14} {what}"
+    what = _TEXTS.get(kind, str)(event["data"])
+    line = f"{when} [{whose}] {event['seq']:>3} {kind.removeprefix('agent.'):<18} {what}"
     return _on_one_line(line[: 4 * width], width)
 
 
@@ -75,48 +76,109 @@ def _writable(line: str, stream: TextIO) -> str:
 
 
 def _status(data: Mapping[str, Any]) -> str:
-    reason = f" ({data['stop_reason']})" if data["stop_reason"] else ""
-    ending = data["error_message"] or data["last_response"]
-    words = f": {shortened(ending, 80)}" if ending else ""
-    return f"{data['previous_status']} → {data['status']}{reason}{words}"
+    line = f"{data['previous_status']} → {data['status']}{_why(data)}"
+    answer = data["last_response"]
+    return f"{line}; answer: {shortened(answer, 80)}" if answer else line
+
+
+def _why(data: Mapping[str, Any]) -> str:
+    """Return the rest of a line about the end of a run: the stop reason, the rule and its reason."""
+    ended = f" ({data['stop_reason']})" if data["stop_reason"] else ""
+    return f"{ended} by {data['resolved_by']}: {data['reason']}" if data["resolved_by"] else ended
 
 
 def _step_started(data: Mapping[str, Any]) -> str:
-    return f"step {data['step_number']}, {data['message_count']} messages"
+    messages, tools = data["message_count"], len(data["available_tools"])
+    return f"step {data['step_number']} started ({messages} messages, {tools} tools)"
 
 
 def _step_completed(data: Mapping[str, Any]) -> str:
+    """Return what the step used. The envelope of the status, which follows, says why a run ended."""
     verdict = data["continuation"]
-    then = "CONTINUE" if verdict["should_continue"] else f"STOP ({verdict['stop_reason'] or 'waiting'})"
+    then = f": CONTINUE by {verdict['resolved_by']}" if verdict["should_continue"] else ""
     errors = f", {data['errors']} errors" if data["errors"] else ""
-    tokens = data["usage"]["total"]
-    return f"step {data['step_number']}, {data['duration_ms']:.0f} ms, {tokens} tokens{errors}: {then}"
+    used = f"{data['duration_ms']:.0f} ms, {data['usage']['total']} tokens{errors}"
+    return f"step {data['step_number']} completed ({used}){then}"
 
 
 def _tool_started(data: Mapping[str, Any]) -> str:
-    return f"{data['tool']}({data.get('args_summary', data.get('args'))})"
+    return f"{data['tool']}({_arguments(data)}){_changes(data)}"
+
+
+def _arguments(data: Mapping[str, Any]) -> object:
+    return data["args_summary"] if "args_summary" in data else data["args"]
+
+
+def _changes(data: Mapping[str, Any]) -> str:
+    return f" changed by {', '.join(data['changed_by'])}" if "changed_by" in data else ""
 
 
 def _tool_completed(data: Mapping[str, Any]) -> str:
     ending = data["result_summary"] if data["success"] else f"FAILED: {data['error']}"
-    return f"{data['tool']}, {data['duration_ms']:.0f} ms: {ending}"
+    return f"{data['tool']} ({data['duration_ms']:.0f} ms){_changes(data)}: {ending}"
+
+
+def _approval_requested(data: Mapping[str, Any]) -> str:
+    call = f": {data['tool']}({_arguments(data)}){_changes(data)}" if data["tool"] is not None else ""
+    return f"{data['question']} (question {data['question_id'][:8]}){call}"
+
+
+def _approval_decided(data: Mapping[str, Any]) -> str:
+    reason = f": {data['reason']}" if data["reason"] else ""
+    about = "the run" if data["tool"] is None else data["tool"]
+    return f"{about} {data['verdict']} by {data['by']}{reason} (question {data['question_id'][:8]})"
+
+
+def _retry(data: Mapping[str, Any]) -> str:
+    wait = f" in {data['wait_seconds']:.1f} s" if data["wait_seconds"] else ""
+    error = f"{data['error_type']} error".replace("_", " ").capitalize()
+    return f"{error}, retrying ({data['attempt']}/{data['max']}){wait}"
 
 
 def _chunk(data: Mapping[str, Any]) -> str:
-    return "(complete)" if data["is_complete"] else f"{data['chunk']!r}"
+    if data["is_complete"]:
+        return "(complete)"
+    return repr(data["chunk"]) if data["kind"] == "text" else f"{data['kind']} {data['chunk']!r}"
 
 
 def _continuation(data: Mapping[str, Any]) -> str:
-    then = "CONTINUE" if data["should_continue"] else f"STOP ({data['stop_reason'] or 'waiting'})"
-    return f"{then} by {data['resolved_by']}"
+    by, evaluation = data["resolved_by"], _deciding(data)
+    reason = f": {evaluation['reason']}" if evaluation else ""
+    if data["should_continue"]:
+        verb = "requested" if evaluation and evaluation["decision"] == "request" else "allowed"
+        return f"CONTINUE ({verb} by {by}){reason}"
+    verb = f"STOP ({data['stop_reason']})" if data["stop_reason"] else "PAUSE"
+    return f"{verb} by {by}{reason}"
 
 
-_WORDS = {
+def _deciding(data: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the evaluation that decided; of several by one rule, the first that agrees with the outcome."""
+    named = [e for e in data["evaluations"] if e["criterion"] == data["resolved_by"]]
+    agreeing = ("request", "allow") if data["should_continue"] else ("forbid", "stop")
+    return next((e for e in named if e["decision"] in agreeing), named[0] if named else None)
+
+
+def _event(data: Mapping[str, Any]) -> str:
+    fields = data["fields"]
+    match data["name"]:
+        case "AgentExecutionFinished":
+            return f"execution {fields['status']}{_why(fields)}"
+        case "AgentExecutionFailed":
+            return f"execution failed{_why({**fields, 'reason': fields['error']})}"
+    shown = ", ".join(f"{name}={value}" for name, value in fields.items() if value is not None)
+    return f"{data['name']}({shown})"
+
+
+_TEXTS = {
     "agent.status": _status,
     "agent.step.started": _step_started,
     "agent.step.completed": _step_completed,
     "agent.tool.started": _tool_started,
     "agent.tool.completed": _tool_completed,
+    "agent.approval.requested": _approval_requested,
+    "agent.approval.decided": _approval_decided,
+    "agent.retry": _retry,
     "agent.stream.chunk": _chunk,
     "agent.continuation": _continuation,
+    "agent.event": _event,
 }

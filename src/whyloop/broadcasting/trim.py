@@ -1,4 +1,4 @@
-"""Envelopes made to fit, the longest texts first."""
+"""Make envelopes fit a size, the longest texts first."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from whyloop.broadcasting.adapter import Envelope
 _FIRST_CUT = 8_000  # No text that is cut keeps more than this: halving a megabyte takes a while.
 _SHORTEST = 16
 _ELLIPSIS = "…"
-# What says that it was trimmed, and what has to stay as it is: results go by the id of their call. An
-# envelope with an id so long that it leaves no room cannot be made to fit.
-_KEPT = ("trimmed", "trimmed_fields", "tool_call_id")
+# Fields that stay as they are: results go by the id of their call, and decisions by that of their question.
+# An envelope with an id so long that it leaves no room cannot be made to fit.
+_KEPT = ("trimmed", "trimmed_fields", "tool_call_id", "question_id")
 
 
 def trimmed(envelope: Envelope, fits: Callable[[Envelope], bool]) -> Envelope | None:
-    """The envelope if it fits, else one with texts of its data cut; None if nothing helps.
+    """Return the envelope if it fits, else one with texts of its data cut; None if nothing helps.
 
-    What was cut says so: `trimmed` is true, and `trimmed_fields` has the names of the fields.
+    In the data of one that was cut `trimmed` is true, and `trimmed_fields` has the names of the fields.
     """
     if fits(envelope):
         return envelope
@@ -34,12 +34,12 @@ def trimmed(envelope: Envelope, fits: Callable[[Envelope], bool]) -> Envelope | 
 
 
 def _smaller(data: dict[str, Any]) -> Iterator[str]:
-    """Make the data smaller step by step; the name of the field that was cut, each time."""
+    """Make the data smaller step by step, and yield the name of the field that was cut each time."""
     while (longest := _longest(data)) is not None:
         field, length = longest
         data[field] = _cut(data[field], min(length // 2, _FIRST_CUT))
         yield field
-    # What is left is made of very many small parts.
+    # The rest consists of very many small parts.
     for field in sorted(data, key=lambda name: len(str(data[name])), reverse=True):
         if isinstance(data[field], dict | list) and data[field]:
             data[field] = type(data[field])()
@@ -47,7 +47,7 @@ def _smaller(data: dict[str, Any]) -> Iterator[str]:
 
 
 def _longest(data: Mapping[str, Any]) -> tuple[str, int] | None:
-    """The field with the longest text in it that can still be cut, and how long that text is."""
+    """Return the field with the longest text that can still be cut, and the length of that text."""
     found = [(name, max(_lengths(value), default=0)) for name, value in data.items() if name not in _KEPT]
     name, length = max(found, key=lambda pair: pair[1], default=("", 0))
     return (name, length) if length > _SHORTEST else None
@@ -66,7 +66,7 @@ def _lengths(value: Any) -> Iterator[int]:
 
 
 def _cut(value: Any, longest: int) -> Any:
-    """The value with every text in it no longer than this."""
+    """Return the value with every text in it no longer than this."""
     match value:
         case str() if len(value) > longest:
             return value[: longest - 1] + _ELLIPSIS

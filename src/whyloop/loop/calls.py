@@ -21,15 +21,18 @@ from whyloop.loop.tool_result import encoded
 from whyloop.rules.classify import model_failure, raised_by_tool, tool_failure, words_of
 from whyloop.rules.continuation.checks import TRUNCATING
 from whyloop.values.approval import Question
+from whyloop.values.decisions import uncertain_question
 from whyloop.values.failure import ErrorType, Failure
 from whyloop.values.messages import CallChange, Message, MessageRole, ToolCall
 from whyloop.values.model import ModelResponse
 from whyloop.values.plain import describe
 from whyloop.values.state import SOMEBODY, AgentState
 from whyloop.values.step import Interruption, OpenStep
-from whyloop.values.text import clean, shortened
+from whyloop.values.text import clean
 from whyloop.values.tool_result import ToolResult
-from whyloop.values.transitions import Answered, AnyTransition, CallFinished, ModelFailed, Reopened
+from whyloop.values.transitions import Answered, AnyTransition, CallFinished, Reopened
+
+EMPTY_REPLY = "the model's reply was empty: no text and no tool calls"
 
 _ASSISTANT = MessageRole.ASSISTANT
 
@@ -46,17 +49,9 @@ async def plan_answer(
     """
     calls, now = response.tool_calls, setup.world.now()
     truncated = response.finish_reason in TRUNCATING
+    failure = None
     if not calls and not response.text and not truncated and not state.execution.has_tool_results:
-        empty = ResponseValidationError("the model's reply was empty: no text and no tool calls")
-        return [
-            ModelFailed(
-                now,
-                started_at=step.taken_up_at,
-                failure=model_failure(empty),
-                seconds=step.lap(),
-                request=step.request.record,
-            )
-        ]
+        failure = model_failure(ResponseValidationError(EMPTY_REPLY))
     results: dict[int, ToolResult] = {}
     questions: dict[int, Question] = {}
     if calls and truncated:
@@ -70,7 +65,9 @@ async def plan_answer(
     answered = Answered(
         now,
         started_at=step.taken_up_at,
-        message=Message(
+        message=None
+        if failure is not None
+        else Message(
             _ASSISTANT, response.text, calls, None, None, response.extras, clean(response.reasoning)
         ),
         finish_reason=response.finish_reason,
@@ -79,6 +76,7 @@ async def plan_answer(
         seconds=step.lap(),
         started=started,
         questions=questions,
+        failure=failure,
         interrupted=Interruption.TRUNCATED if truncated else None,
         request=step.request.record,
         response_changed_by=step.response_changed_by,
@@ -118,7 +116,7 @@ def _changed(call: ToolCall, answer: ToolCall, by: str) -> ToolCall:
     """Return the call as a hook changed it; its id stays, since its result goes by it."""
     if answer.arguments == call.arguments and answer.name == call.name:
         return call
-    changes = (*call.changes, CallChange(by, call.arguments))
+    changes = (*call.changes, CallChange(by, call.arguments, None if answer.name == call.name else call.name))
     return ToolCall(call.id, answer.name, answer.arguments, changes)
 
 
@@ -165,11 +163,7 @@ def reopen(setup: Setup, opened: OpenStep, now: datetime) -> Reopened | None:
         if not call.is_running or (tool is not None and tool.idempotent):
             started.append(index)
         else:
-            text = (
-                f"It is unknown whether {shortened(asked.name, 64)} ran: it was interrupted before it could "
-                "tell. Find out, then approve to run it again, or deny and say what became of it"
-            )
-            questions[index] = Question(setup.world.new_id(), text, uncertain=True)
+            questions[index] = uncertain_question(setup.world.new_id(), asked.name)
     if not started and not questions:
         return None
     return Reopened(now, started=tuple(started), questions=questions)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from math import isfinite
 
 from msgspec.structs import replace
@@ -52,12 +53,18 @@ def _repaired(response: ModelResponse) -> ModelResponse:
         response,
         # Whatever the model is: arguments are no language, and are not kept as text.
         text=without_calls(clean(response.text), calls),
-        usage=Usage(*[_count(getattr(response.usage, name)) for name in Usage.__struct_fields__]),
+        usage=_usage(response.usage),
         tool_calls=calls,
         finish_reason=FinishReason(word) if known else FinishReason.OTHER,
         extras=response.extras if isinstance(response.extras, dict) else {},
         source=_source(response.source),
     )
+
+
+def _usage(usage: Usage) -> Usage:
+    counts = [_count(number) for number in (usage.input, usage.output, usage.cached, usage.reasoning)]
+    cost = usage.cost if isinstance(usage.cost, Decimal) and usage.cost.is_finite() else None
+    return Usage(*counts, cost=cost, reported=usage.reported is not False)
 
 
 def _count(number: object) -> int:

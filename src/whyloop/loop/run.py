@@ -38,7 +38,7 @@ from whyloop.values.transitions import (
     StopRequested,
     Waited,
 )
-from whyloop.values.usage import Usage
+from whyloop.values.usage import NO_USAGE, Usage
 from whyloop.wire.view import common, events_of
 
 CANCELLED = "The task that ran it was cancelled"
@@ -48,6 +48,9 @@ SUPERSEDED = "Another query arrived before this one had ended"
 # every so many steps other tasks get a turn.
 STEPS_PER_TURN = 16
 LATE_LOOK_SECONDS = 0.05
+
+# Timers and clocks differ by microseconds, and a limit must see that its time is up.
+JUST_AFTER = timedelta(microseconds=1)
 
 _IN_PROGRESS, _PENDING = AgentStatus.IN_PROGRESS, AgentStatus.PENDING
 _RETRY = ErrorHandlingDecision.RETRY
@@ -75,10 +78,10 @@ class Run:
         self.stop: str | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[object] | None = None  # While it does what may be interrupted.
+        self._blocked = False  # By a limit that is exhausted, or a question about the run itself.
         self._timer: Timer | None = None
         self._known_parts: set[str] | None = None
         self._unlaunched: set[int] = set()
-        self._is_first = True
 
     async def iterate(self) -> AsyncIterator[AgentState]:
         """Yield the recorded state after every step, to the end of the execution or a pause."""
@@ -97,8 +100,11 @@ class Run:
         now = self.world.now()
         if self.state.status is _PENDING:
             self.add(Begun(now))
-        opened = self.state.open_step
-        if opened is not None and self.state.execution.question is None:
+        opened, execution = self.state.open_step, self.state.execution
+        # A limit may be exhausted before the first step of a leg: after a resume, or for the whole session.
+        self._blocked = execution.question is not None or self.setup.criteria.exhausted(self.state)
+        may_continue = self.state.status is _IN_PROGRESS and not self._blocked
+        if opened is not None and may_continue and execution.stop_request is None:
             reopened = reopen(self.setup, opened, now)
             if reopened is not None:
                 self._unlaunched = {index for index in reopened.started if not opened.calls[index].started}
@@ -117,43 +123,43 @@ class Run:
         """Wait, then take a step, unless the run must end before it."""
         self.handlers = self.setup.handlers.all
         try:
-            may_continue = await self.wait()
-        except asyncio.CancelledError as error:
-            self.add(StopRequested(self.world.now(), reason=CANCELLED))
-            await self.conclude()
+            await self.wait()
+            if self._may_take_step():
+                await self.take_step()
+            else:
+                await self.conclude()
+        except (asyncio.CancelledError, KeyboardInterrupt) as error:
+            if self.state.status is _IN_PROGRESS:
+                self.stop = self.stop or CANCELLED
+                await self.conclude()
             leave_state(error, self.state)
             raise
-        if may_continue:
-            await self.take_step()
-        else:
-            await self.conclude()
 
-    async def wait(self) -> bool:
-        """Wait out a provider's backoff; return whether there is to be another step after it."""
-        execution, criteria = self.state.execution, self.setup.criteria
+    async def wait(self) -> None:
+        """Give other tasks a turn now and then, and wait out a provider's backoff."""
+        execution = self.state.execution
         if execution.step_count % STEPS_PER_TURN == STEPS_PER_TURN - 1 or execution.failures.consecutive:
             await asyncio.sleep(0)
-        if execution.wait_until is not None:
-            deadline = criteria.deadline(self.state, execution.wait_until)
-            until = execution.wait_until if deadline is None else min(deadline, execution.wait_until)
-            await self._sleep(max(0.0, (until - self.world.now()).total_seconds()))
-            if deadline is not None and deadline <= until:
-                return False
-        if self.stop is not None or execution.stop_request is not None or execution.question is not None:
-            return False
-        # A limit may be exhausted before the first step: after a resume or a crash, or for the whole session.
-        is_first, self._is_first = self._is_first, False
-        return not (is_first and criteria.exhausted(self.state))
-
-    async def _sleep(self, seconds: float) -> None:
-        """Sleep until the time is up or a stop is requested; record how long it was."""
-        started, self.step = self.world.monotonic(), self._new_step()
-        cancelled = None
-        if self.stop is None:
-            cancelled = await self.until_interrupted(self.step, self.world.sleep(seconds))
-        self.add(Waited(self.world.now(), seconds=max(0.0, self.world.monotonic() - started)))
+        if execution.wait_until is None or self.stop is not None or execution.stop_request is not None:
+            return
+        until, started = execution.wait_until, self.world.monotonic()
+        deadline = self.setup.criteria.deadline(self.state, until)
+        if deadline is not None and deadline <= until:
+            until, self._blocked = deadline + JUST_AFTER, True
+        self.step = step = self._new_step()
+        seconds = max(0.0, (until - self.world.now()).total_seconds())
+        cancelled = await self.until_interrupted(step, self.world.sleep(seconds))
+        now = self.world.now() if cancelled or step.interrupted else max(until, self.world.now())
+        self.add(Waited(now, seconds=max(0.0, self.world.monotonic() - started)))
         if cancelled is not None:
             raise cancelled
+
+    def _may_take_step(self) -> bool:
+        """Return whether there is a step to take; one that is open is closed in it after a stop request."""
+        if self._blocked:
+            return False
+        stopped = self.stop is not None or self.state.execution.stop_request is not None
+        return self.state.open_step is not None or not stopped
 
     async def take_step(self) -> None:
         """Do the work of one step and settle it, also if a deadline, a stop or the task cuts it off."""
@@ -166,7 +172,6 @@ class Run:
             self.stop = self.stop or CANCELLED
         await self.settle(step)
         if cancelled is not None:
-            leave_state(cancelled, self.state)
             raise cancelled
 
     async def work(self, step: StepInProgress) -> None:
@@ -184,6 +189,7 @@ class Run:
                         self.world.now(),
                         started_at=started_at,
                         failure=model_failure(error),
+                        usage=_UNKNOWN_USAGE if step.chunks else NO_USAGE,
                         seconds=step.lap(),
                         request=step.request.record,
                     )
@@ -242,10 +248,11 @@ class Run:
         """Run the started calls at once. A result is recorded while others run, else with the step."""
         opened = self.state.open_step
         assert opened is not None
-        if self.stop is not None:
+        if self.stop is not None or self.state.execution.stop_request is not None:
+            step.interrupted = Interruption.STOPPED
             return
         waiting = [index for index, call in enumerate(opened.calls) if call.is_running]
-        deadline = self.setup.criteria.deadline(self.state, step.taken_up_at)
+        deadline = self.setup.criteria.deadline(self.state, step.counted_until)
         step.unlaunched.clear()
         if len(waiting) == 1:  # A task costs 15 µs more.
             self.add(await run_call(self.setup, self.state, waiting[0], deadline))
@@ -273,19 +280,17 @@ class Run:
 
     async def settle(self, step: StepInProgress) -> None:
         """Close the step or leave it open, evaluate every criterion, record it all in one append."""
-        now, in_all = self.world.now(), 0.0
+        now, until = self.world.now(), None
         if step.interrupted is Interruption.OUT_OF_TIME:
-            # Timers and clocks differ by microseconds, and the limit must see that its time is up.
-            deadline = self.setup.criteria.deadline(self.state, step.taken_up_at)
+            deadline = self.setup.criteria.deadline(self.state, step.counted_until)
             if deadline is not None:
-                now = max(now, deadline + timedelta(microseconds=1))
-                in_all = (now - step.taken_up_at).total_seconds()
+                now = until = max(now, deadline + JUST_AFTER)
         if self.state.open_step is None and step.interrupted is not None:
             self.note_request(step)
-            self.add(self._partial_answer(step, now, step.lap(in_all)))
+            self.add(self._partial_answer(step, now, step.lap(until)))
         number = None
         if self.state.open_step is not None:
-            number = self.close(self.state.open_step, step, now, step.lap(in_all))
+            number = self.close(self.state.open_step, step, now, step.lap(until))
         await self.conclude(number, now)
 
     def _partial_answer(self, step: StepInProgress, now: datetime, seconds: float) -> Answered:
@@ -304,8 +309,6 @@ class Run:
     def close(self, opened: OpenStep, step: StepInProgress, now: datetime, seconds: float) -> int | None:
         """Close the open step and return its number, or leave it open and return None."""
         interrupted = step.interrupted
-        if interrupted is None and step.unlaunched:
-            interrupted = Interruption.STOPPED  # Before the calls could run.
         stays_open = opened.stays_open(interrupted)
         if interrupted is not Interruption.CANCELLED or not stays_open:
             for result in unfinished_calls(opened, now, interrupted, step.unlaunched, waiting=not stays_open):
@@ -344,13 +347,17 @@ class Run:
 
     def supersede(self) -> None:
         """End an execution that another query replaces; what it left open is closed as it is."""
-        now = self.world.now()
-        self.add(StopRequested(now, reason=SUPERSEDED))
-        number = None
+        now, number = self.world.now(), None
+        if not self.state.status.has_ended:
+            self.add(StopRequested(now, reason=SUPERSEDED))
         if self.state.open_step is not None:
             self.step.interrupted = Interruption.SUPERSEDED
             number = self.close(self.state.open_step, self.step, now, 0.0)
-        self.add(Judged(now, outcome=self.setup.criteria.evaluate(self.state), step=number))
+        outcome = self.setup.criteria.evaluate(self.state)
+        if outcome.should_continue:  # It had ended under other rules.
+            self.add(StopRequested(now, reason=SUPERSEDED))
+            outcome = self.setup.criteria.evaluate(self.state)
+        self.add(Judged(now, outcome=outcome, step=number))
 
     # Recording
 
@@ -412,21 +419,21 @@ class Run:
         try:
             await work
         except asyncio.CancelledError as error:
-            if step.interrupted is None or task.uncancel() > cancelling:
+            if step.cut_off_by is None or task.uncancel() > cancelling:
                 return error
+            step.interrupted = step.cut_off_by
         except KeyboardInterrupt as error:
             return error
         else:
-            if step.interrupted is not None:  # It finished although it was being cancelled.
+            if step.cut_off_by is not None:  # It finished although it was being cancelled.
                 task.uncancel()
-                step.interrupted = None
         finally:
             self._task = None
         return None
 
     def _interrupt(self, why: Interruption) -> None:
         """Cut the step off now, or when its running calls have had their grace period."""
-        if self._task is None or self.step.interrupted is not None:
+        if self._task is None:
             return
         if self.step.interruptible:
             self._cut_off(self.step, why)
@@ -434,13 +441,13 @@ class Run:
             self.world.call_later(self.setup.stop_grace, partial(self._cut_off, self.step, why))
 
     def _cut_off(self, step: StepInProgress, why: Interruption) -> None:
-        if self._task is not None and step is self.step and step.interrupted is None:
-            step.interrupted = why
+        if self._task is not None and step is self.step and step.cut_off_by is None:
+            step.cut_off_by = why
             self._task.cancel()
 
     def _watch_deadline(self) -> None:
         """Interrupt the step at its deadline. A limit on active time may move it, so look again then."""
-        deadline = self.setup.criteria.deadline(self.state, self.step.taken_up_at)
+        deadline = self.setup.criteria.deadline(self.state, self.step.counted_until)
         if deadline is None:
             return
         left = (deadline - self.world.now()).total_seconds()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from whyloop.loop.request import RequestParts
 from whyloop.values.step import Interruption
@@ -17,6 +17,8 @@ class StepInProgress:
         self.request = request
         self.response_changed_by: tuple[str, ...] = ()
         self.interrupted: Interruption | None = None
+        self.cut_off_by: Interruption | None = None
+        """Why its work was cancelled; it may finish all the same."""
         self.interruptible = True
         """True while the model answers; calls that run have a grace period."""
         self.chunks: list[str] = []
@@ -27,10 +29,17 @@ class StepInProgress:
         self._monotonic = monotonic
         self._lapped_at = monotonic()
 
-    def lap(self, in_all: float = 0.0) -> float:
-        """Return the active seconds since the previous lap; all laps together are at least `in_all`."""
+    @property
+    def counted_until(self) -> datetime:
+        """The end of the previous lap: the state has counted the time of this step up to then."""
+        return self.taken_up_at + timedelta(seconds=self._counted)
+
+    def lap(self, until: datetime | None = None) -> float:
+        """Return the active seconds since the previous lap, at least those up to a moment."""
         now = self._monotonic()
-        seconds = max(0.0, now - self._lapped_at, in_all - self._counted)
+        seconds = max(0.0, now - self._lapped_at)
+        if until is not None:
+            seconds = max(seconds, (until - self.counted_until).total_seconds())
         self._lapped_at = now
         self._counted += seconds
         return seconds

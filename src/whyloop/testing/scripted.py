@@ -13,7 +13,7 @@ from whyloop.errors import ScriptError
 from whyloop.values.messages import ToolCall
 from whyloop.values.model import FinishReason, ModelRequest, ModelResponse, TextDelta
 from whyloop.values.text import shortened
-from whyloop.values.usage import Usage
+from whyloop.values.usage import NO_USAGE, Usage
 
 _NOTHING = object()
 
@@ -61,7 +61,7 @@ def calls(
     """Several calls in one reply."""
     wanted = tuple(wanted for reply in replies for wanted in reply.tool_calls)
     words = text or "\n".join(reply.text for reply in replies if reply.text)
-    total = _usage(usage) if usage is not None else sum((reply.usage for reply in replies), Usage())
+    total = _usage(usage) if usage is not None else sum((reply.usage for reply in replies), NO_USAGE)
     return Reply(words, wanted, FinishReason(finish_reason), total)
 
 
@@ -164,7 +164,7 @@ def _json(arguments: Mapping[str, Any]) -> str:
 def _usage(usage: Usage | Mapping[str, int] | int | None) -> Usage:
     """A bare number is a total: a simple way to spend tokens in a test."""
     if usage is None:
-        return Usage()
+        return NO_USAGE
     if isinstance(usage, Mapping):
         return Usage(**usage)
     if isinstance(usage, int):

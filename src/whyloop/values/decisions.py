@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
 from whyloop.errors import ApprovalError, ConfigurationError
 from whyloop.values import plain
-from whyloop.values.approval import Approval, Verdict
+from whyloop.values.approval import Approval, Question, Verdict
 from whyloop.values.state import SOMEBODY, AgentState
 from whyloop.values.step import OpenCall
 from whyloop.values.text import clean, shortened
@@ -62,6 +62,34 @@ def decide(
     return [decided]
 
 
+def uncertain_question(question_id: str, tool_name: str) -> Question:
+    """Return the question about a call that may have run."""
+    text = (
+        f"It is unknown whether {shortened(tool_name, 64)} ran: it was interrupted before it could tell. "
+        "Find out, then approve to run it again, or deny and say what became of it"
+    )
+    return Question(question_id, text, uncertain=True)
+
+
+def fork_questions(state: AgentState, new_id: Callable[[], str]) -> dict[int, Question]:
+    """Return what a person is asked before a fork continues: each call without a result, by index.
+
+    No approval is inherited, and a call that may have run in the original is uncertain in the fork.
+    """
+    questions: dict[int, Question] = {}
+    step = state.open_step
+    if step is None:
+        return questions
+    for index, (asked, call) in enumerate(zip(step.tool_calls, step.calls, strict=True)):
+        if call.is_done:
+            continue
+        if call.started:
+            questions[index] = uncertain_question(new_id(), asked.name)
+        else:
+            questions[index] = Question(new_id(), f"{shortened(asked.name, 64)} waits for approval")
+    return questions
+
+
 def _denied(call: OpenCall, by: str, reason: str | None) -> ToolResult:
     """Return what the model is told about a call that a person did not let run."""
     why = f": {reason}" if reason else ""
@@ -74,8 +102,8 @@ def _denied(call: OpenCall, by: str, reason: str | None) -> ToolResult:
 def _decision_made(state: AgentState, question_id: str) -> Approval | None:
     """Return the decision that was made on a question, in the open step or in a closed one."""
     open_calls = state.open_step.calls if state.open_step else ()
-    for call in open_calls:
-        for approval in call.approvals:
+    for made in (state.execution.approvals, *[call.approvals for call in open_calls]):
+        for approval in made:
             if approval.question_id == question_id:
                 return approval
     for step in reversed(state.steps[state.steps.start :]):

@@ -7,13 +7,13 @@ from enum import StrEnum
 import msgspec
 from msgspec import Struct
 
-from whyloop.values.approval import Question
+from whyloop.values.approval import Approval, Question
 from whyloop.values.budget import Budget
 from whyloop.values.continuation import ContinuationOutcome, StopReason
 from whyloop.values.failure import FailureTally
 from whyloop.values.ids import new_id
 from whyloop.values.times import Count, Moment, Seconds, utc_now
-from whyloop.values.usage import Usage
+from whyloop.values.usage import NO_USAGE, Usage
 
 
 class AgentStatus(StrEnum):
@@ -59,7 +59,7 @@ class Execution(Struct, frozen=True, gc=False, omit_defaults=True):
     leg_started_at: Moment | None = None
     """When the query arrived, or when it was last resumed."""
     step_count: Count = 0
-    usage: Usage = Usage()
+    usage: Usage = NO_USAGE
     failures: FailureTally = FailureTally()
     active_seconds: Seconds = 0.0
     waiting_seconds: Seconds = 0.0
@@ -79,6 +79,8 @@ class Execution(Struct, frozen=True, gc=False, omit_defaults=True):
     """How often the run was continued after a crash since its last closed step."""
     question: Question | None = None
     """What a person is asked about the run itself, after it crashed too often."""
+    approvals: tuple[Approval, ...] = ()
+    """What people decided about the run itself."""
     last_response: str = ""
     """The last text of the assistant to this query."""
     has_tool_results: bool = False

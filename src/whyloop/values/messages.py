@@ -45,11 +45,15 @@ Part = TextPart | ImagePart | FilePart
 Content = str | tuple[Part, ...]
 
 
-class CallChange(Struct, frozen=True, gc=False):
-    """A change of a call's arguments before it ran: which hook made it, and what they were before."""
+class CallChange(Struct, frozen=True, gc=False, omit_defaults=True):
+    """A change of a call before it ran: which hook made it, and its arguments before.
+
+    `name` is the tool that it called before; None if that stayed the same.
+    """
 
     by: str
     before: Mapping[str, Any] | str
+    name: str | None = None
 
 
 class ToolCall(Struct, frozen=True, gc=False, omit_defaults=True):

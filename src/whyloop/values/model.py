@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from whyloop.values.messages import Message, ToolCall
-from whyloop.values.usage import Usage
+from whyloop.values.usage import NO_USAGE, Usage
 
 
 class FinishReason(StrEnum):
@@ -63,7 +63,7 @@ class ModelResponse(Struct, frozen=True, gc=False):
     text: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     finish_reason: FinishReason = FinishReason.STOP
-    usage: Usage = Usage()
+    usage: Usage = NO_USAGE
     reasoning: str = ""
     extras: Mapping[str, Any] = {}
     source: ModelSource | None = None

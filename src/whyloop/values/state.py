@@ -19,7 +19,7 @@ from whyloop.values.log import Log
 from whyloop.values.messages import Message
 from whyloop.values.step import OpenStep, RequestPart, Step
 from whyloop.values.times import utc_now
-from whyloop.values.usage import Usage
+from whyloop.values.usage import NO_USAGE, Usage
 
 if TYPE_CHECKING:
     from whyloop.values.explanation import Explanation
@@ -48,7 +48,7 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
     status: AgentStatus = AgentStatus.PENDING
     messages: Log[Message] = msgspec.field(default_factory=Log)
     steps: Log[Step] = msgspec.field(default_factory=Log)
-    usage: Usage = Usage()
+    usage: Usage = NO_USAGE
     metadata: Mapping[str, Any] = {}
     state_info: StateInfo = msgspec.field(default_factory=StateInfo)
     execution: Execution = msgspec.field(default_factory=Execution)

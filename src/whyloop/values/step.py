@@ -16,7 +16,7 @@ from whyloop.values.messages import Message, ToolCall
 from whyloop.values.model import FinishReason, ModelSource
 from whyloop.values.times import Count, Moment, Seconds
 from whyloop.values.tool_result import ToolResult
-from whyloop.values.usage import Usage
+from whyloop.values.usage import NO_USAGE, Usage
 
 
 class StepType(StrEnum):
@@ -102,7 +102,7 @@ class Step(Struct, frozen=True, gc=False, omit_defaults=True):
     message_count: Count = 0
     tool_calls: tuple[ToolRun, ...] = ()
     finish_reason: FinishReason | None = None
-    usage: Usage = Usage()
+    usage: Usage = NO_USAGE
     duration_ms: Seconds = 0.0
     failures: tuple[Failure, ...] = ()
     interrupted: Interruption | None = None
@@ -176,7 +176,7 @@ class OpenStep(Struct, frozen=True, gc=False, omit_defaults=True):
     message: Message | None = None
     calls: tuple[OpenCall, ...] = ()
     finish_reason: FinishReason | None = None
-    usage: Usage = Usage()
+    usage: Usage = NO_USAGE
     source: ModelSource | None = None
     seconds: Seconds = 0.0
     failure: Failure | None = None

@@ -25,7 +25,7 @@ from whyloop.values.state import AgentState
 from whyloop.values.step import Interruption, OpenCall, OpenStep, RequestPart, RequestRecord, Step, ToolRun
 from whyloop.values.times import Count, Moment, Seconds
 from whyloop.values.tool_result import ToolResult
-from whyloop.values.usage import Usage
+from whyloop.values.usage import NO_USAGE, Usage
 
 _TOOL, _DEVELOPER = MessageRole.TOOL, MessageRole.DEVELOPER
 _IN_PROGRESS, _PENDING, _PAUSED = AgentStatus.IN_PROGRESS, AgentStatus.PENDING, AgentStatus.PAUSED
@@ -118,6 +118,7 @@ class Forked(Transition, frozen=True, tag="forked", kw_only=True):
             metadata={**state.metadata, "forked_from": origin},
             state_info=replace(state.state_info, started_at=self.at, updated_at=self.at),
             open_step=step,
+            last_continuation_outcome=None if self.questions else state.last_continuation_outcome,
             execution=replace(
                 state.execution, id=self.execution_id, last_seq=self.numbered, question=None, recoveries=0
             ),
@@ -178,7 +179,8 @@ class Resumed(Transition, frozen=True, tag="resumed", kw_only=True):
                 resumed_from=state.status,
                 granted=granted,
                 waiting_seconds=execution.waiting_seconds + max(0.0, waited),
-                stop_request=None,
+                # A request that arrived during the pause was not served yet.
+                stop_request=execution.stop_request if state.status is _PAUSED else None,
                 wait_until=None,
                 recoveries=0,
             ),
@@ -275,7 +277,7 @@ class Answered(Transition, frozen=True, tag="answered", kw_only=True):
     started_at: Moment
     message: Message | None = None
     finish_reason: FinishReason | None = None
-    usage: Usage = Usage()
+    usage: Usage = NO_USAGE
     source: ModelSource | None = None
     seconds: Seconds = 0.0
     started: tuple[int, ...] = ()
@@ -322,6 +324,7 @@ class ModelFailed(Transition, frozen=True, tag="model_failed", kw_only=True):
 
     started_at: Moment
     failure: Failure
+    usage: Usage = NO_USAGE
     seconds: Seconds = 0.0
     request: RequestRecord | None = None
 
@@ -329,12 +332,13 @@ class ModelFailed(Transition, frozen=True, tag="model_failed", kw_only=True):
         step = OpenStep(
             number=state.execution.step_count + 1,
             started_at=self.started_at,
+            usage=self.usage,
             seconds=self.seconds,
             failure=self.failure,
             request=self.request,
             answered_at=self.at,
         )
-        return _spent(state, self.at, self.seconds, step)
+        return _spent(state, self.at, self.seconds, step, self.usage)
 
 
 class Reopened(Transition, frozen=True, tag="reopened", kw_only=True):
@@ -396,15 +400,15 @@ class Decided(Transition, frozen=True, tag="decided", kw_only=True):
         state = _numbered(
             replace(state, state_info=replace(state.state_info, updated_at=self.at)), self.numbered
         )
-        question = state.execution.question
+        execution = state.execution
+        question = execution.question
         if question is not None and question.id == self.question_id:
-            return replace(state, execution=replace(state.execution, question=None, recoveries=0))
+            approvals = (*execution.approvals, self._approval(question.text))
+            execution = replace(execution, question=None, recoveries=0, approvals=approvals)
+            return replace(state, execution=execution)
         step = _open(state)
         index, call = find_question(step, self.question_id)
-        asked = call.question.text if call.question else ""
-        approval = Approval(
-            self.verdict, self.by, self.at, asked, self.reason, self.arguments, self.question_id
-        )
+        approval = self._approval(call.question.text if call.question else "")
         call = replace(
             call,
             question=None,
@@ -413,6 +417,11 @@ class Decided(Transition, frozen=True, tag="decided", kw_only=True):
             arguments=call.arguments if self.arguments is None else self.arguments,
         )
         return replace(state, open_step=step.with_call(index, call))
+
+    def _approval(self, question: str) -> Approval:
+        return Approval(
+            self.verdict, self.by, self.at, question, self.reason, self.arguments, self.question_id
+        )
 
 
 class Left(Transition, frozen=True, tag="left", kw_only=True):
@@ -593,21 +602,18 @@ def _numbered(state: AgentState, count: int) -> AgentState:
     return replace(state, execution=replace(execution, last_seq=execution.last_seq + count))
 
 
-_NOTHING_USED = Usage()
-
-
 def _spent(
     state: AgentState,
     at: datetime,
     seconds: float,
     step: OpenStep,
-    usage: Usage = _NOTHING_USED,
+    usage: Usage = NO_USAGE,
     numbered: int = 0,
 ) -> AgentState:
     """Return the state with its open step as given, and the time and tokens of a transition counted."""
     execution, info = state.execution, state.state_info
     total, spent = state.usage, execution.usage
-    if usage is not _NOTHING_USED:
+    if usage is not NO_USAGE:
         total, spent = total + usage, spent + usage
     return replace(
         state,

@@ -38,6 +38,10 @@ class Usage(Struct, frozen=True, gc=False, omit_defaults=True):
         )
 
 
+NO_USAGE = Usage()
+"""The default of every field: an encoder leaves exactly this value out."""
+
+
 def _total_cost(one: Usage, other: Usage) -> Decimal | None:
     """Return the cost of both; unknown plus known is unknown, but nothing used costs nothing."""
     if one.cost is not None and other.cost is not None:

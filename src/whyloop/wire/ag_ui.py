@@ -1,4 +1,4 @@
-"""A run as AG-UI events, for the user interfaces that speak the Agent User Interaction Protocol."""
+"""A run as AG-UI events, for user interfaces of the Agent User Interaction Protocol."""
 
 from __future__ import annotations
 
@@ -10,19 +10,22 @@ import msgspec
 
 from whyloop.errors import ConfigurationError
 from whyloop.events import AgentEvent, AgentExecutionStarted, ToolCallCompleted
-from whyloop.values.state import AgentStatus
+from whyloop.values.execution import AgentStatus
 from whyloop.values.text import clean
 from whyloop.values.usage import Usage
-from whyloop.wire.run_stream import Call, Ending, RunStream, as_json
+from whyloop.wire.run_stream import Call, Ending, RunStream, TextKind, as_json
 
 if TYPE_CHECKING:
     from ag_ui.core import BaseEvent, Interrupt
 
 CONTINUATION = "whyloop.continuation"
-"""The name of the custom event that says after every step why the run goes on or stops."""
+"""The name of the custom event with the outcome of every step: why the run continues or stops."""
 
 WAITS_FOR_APPROVAL = "tool_call"
 """The reason of an interrupt for a tool call that waits for a person."""
+
+WAITS_TO_CONTINUE = "run"
+"""The reason of an interrupt for a run that waits for a person to let it continue."""
 
 _LARGEST = 2**53 - 1
 _DECISION = {
@@ -37,9 +40,9 @@ _DECISION = {
 
 
 class AgUiStream(RunStream["BaseEvent"]):
-    """Gives the AG-UI events for each event of one run.
+    """Turns the events of one run into AG-UI events.
 
-    A session is a thread, and a run is a run: the ids that the client chose can be given.
+    A session is a thread, and a run is a run: pass the ids that the client chose.
     """
 
     def __init__(
@@ -61,7 +64,7 @@ class AgUiStream(RunStream["BaseEvent"]):
         if self._run_id is None:
             self._run_id = clean(event.execution_id)
             if isinstance(event, AgentExecutionStarted) and event.resumed:
-                self._run_id += f":{self._now}"  # An execution that is taken up again is another run.
+                self._run_id += f":{self._now}"  # A resumed execution is another run.
         yield self._core.RunStartedEvent(
             timestamp=self._now,
             thread_id=self._thread_id,
@@ -69,55 +72,81 @@ class AgUiStream(RunStream["BaseEvent"]):
             protocol_version=self._core.PROTOCOL_VERSION,
         )
 
-    def _step_begins(self, number: int, goes_on: bool) -> Iterator[BaseEvent]:
+    def _step_begins(self, number: int, continued: bool) -> Iterator[BaseEvent]:
         yield self._core.StepStartedEvent(timestamp=self._now, step_name=_step(number))
 
     def _step_ends(self, number: int) -> Iterator[BaseEvent]:
         yield self._core.StepFinishedEvent(timestamp=self._now, step_name=_step(number))
 
-    def _text_begins(self, text_id: str) -> Iterator[BaseEvent]:
-        yield self._core.TextMessageStartEvent(timestamp=self._now, message_id=text_id, role="assistant")
+    def _text_begins(self, kind: TextKind, text_id: str) -> Iterator[BaseEvent]:
+        core, now = self._core, self._now
+        if kind == "reasoning":
+            yield core.ReasoningStartEvent(timestamp=now, message_id=text_id)
+            yield core.ReasoningMessageStartEvent(timestamp=now, message_id=text_id, role="reasoning")
+        else:
+            yield core.TextMessageStartEvent(timestamp=now, message_id=text_id, role="assistant")
 
-    def _text_goes_on(self, text_id: str, words: str) -> Iterator[BaseEvent]:
-        yield self._core.TextMessageContentEvent(timestamp=self._now, message_id=text_id, delta=words)
+    def _text_continues(self, kind: TextKind, text_id: str, text: str) -> Iterator[BaseEvent]:
+        core = self._core
+        content = core.ReasoningMessageContentEvent if kind == "reasoning" else core.TextMessageContentEvent
+        yield content(timestamp=self._now, message_id=text_id, delta=text)
 
-    def _text_ends(self, text_id: str) -> Iterator[BaseEvent]:
-        yield self._core.TextMessageEndEvent(timestamp=self._now, message_id=text_id)
+    def _text_ends(self, kind: TextKind, text_id: str) -> Iterator[BaseEvent]:
+        core, now = self._core, self._now
+        if kind == "reasoning":
+            yield core.ReasoningMessageEndEvent(timestamp=now, message_id=text_id)
+            yield core.ReasoningEndEvent(timestamp=now, message_id=text_id)
+        else:
+            yield core.TextMessageEndEvent(timestamp=now, message_id=text_id)
 
     def _call_begins(self, call: Call) -> Iterator[BaseEvent]:
-        core, now, told_id = self._core, self._now, call.told_id
+        core, now, own_id = self._core, self._now, call.stream_id
         parent = None if self._step is None else self._message_id(self._step)
+        changed = {"whyloop": {"changed_by": [clean(name) for name in call.changed_by]}}
         yield core.ToolCallStartEvent(
-            timestamp=now, tool_call_id=told_id, tool_call_name=call.name, parent_message_id=parent
+            timestamp=now,
+            tool_call_id=own_id,
+            tool_call_name=call.name,
+            parent_message_id=parent,
+            metadata=changed if call.changed_by else None,
         )
-        # Clients append: arguments that were told in an earlier run would be there twice.
+        # Clients append: arguments that an earlier run has sent would be there twice.
         if call.arguments is not None and not call.known:
-            yield core.ToolCallArgsEvent(
-                timestamp=now, tool_call_id=told_id, delta=_arguments(call.arguments)
-            )
-        yield core.ToolCallEndEvent(timestamp=now, tool_call_id=told_id)
+            yield core.ToolCallArgsEvent(timestamp=now, tool_call_id=own_id, delta=_arguments(call.arguments))
+        yield core.ToolCallEndEvent(timestamp=now, tool_call_id=own_id)
 
-    def _call_ends(self, told_id: str, event: ToolCallCompleted) -> Iterator[BaseEvent]:
-        about = {
+    def _call_ends(self, stream_id: str, event: ToolCallCompleted) -> Iterator[BaseEvent]:
+        about: dict[str, Any] = {
             "success": event.success,
             "error": event.error and clean(event.error),
             "duration_ms": round(event.duration_ms, 3),
         }
+        if event.changed_by:
+            about["changed_by"] = [clean(name) for name in event.changed_by]
         yield self._core.ToolCallResultEvent(
             timestamp=self._now,
-            message_id=f"{self._message_id(event.step_number)}:{told_id}",
-            tool_call_id=told_id,
+            message_id=f"{self._message_id(event.step_number)}:{stream_id}",
+            tool_call_id=stream_id,
             content=clean(event.result),
             role="tool",
             metadata={"whyloop": about},
         )
 
-    def _call_waits(self, call_id: str, told_id: str, question: str) -> Iterator[BaseEvent]:
+    def _call_waits(self, question_id: str, stream_id: str, question: str) -> Iterator[BaseEvent]:
+        return self._interrupt(question_id, WAITS_FOR_APPROVAL, question, stream_id)
+
+    def _run_waits(self, question_id: str, question: str) -> Iterator[BaseEvent]:
+        return self._interrupt(question_id, WAITS_TO_CONTINUE, question, None)
+
+    def _interrupt(
+        self, question_id: str, reason: str, question: str, tool_call_id: str | None
+    ) -> Iterator[BaseEvent]:
+        """Keep a question for the end of the run."""
         interrupt = self._core.Interrupt(
-            id=clean(call_id),
-            reason=WAITS_FOR_APPROVAL,
+            id=question_id,
+            reason=reason,
             message=question,
-            tool_call_id=told_id,
+            tool_call_id=tool_call_id,
             response_schema=_DECISION,
         )
         self._interrupts.append(interrupt)
@@ -159,7 +188,7 @@ def _package() -> Any:
         return importlib.import_module("ag_ui.core")
     except ImportError as error:
         raise ConfigurationError(
-            f"telling a run as AG-UI events needs their package: pip install 'whyloop[ag-ui]' ({error})"
+            f"AG-UI events need their package: pip install 'whyloop[ag-ui]' ({error})"
         ) from None
 
 
@@ -168,7 +197,7 @@ def _step(number: int) -> str:
 
 
 def _arguments(arguments: object) -> str:
-    """Arguments as the text that a model wrote, or could have written."""
+    """Return arguments as the text that a model wrote, or could have written."""
     if isinstance(arguments, str):
         return clean(arguments)
     return msgspec.json.encode(as_json(arguments)).decode()

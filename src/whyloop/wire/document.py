@@ -1,4 +1,4 @@
-"""What was done and decided in a session, and why, for machines."""
+"""A session as plain data for programs: each step, its calls, and why the run continued or ended."""
 
 from __future__ import annotations
 
@@ -7,21 +7,24 @@ from typing import Any
 
 import msgspec
 
+from whyloop.values.messages import ToolCall
 from whyloop.values.state import AgentState
-from whyloop.values.step import Step
-from whyloop.values.usage import Usage
+from whyloop.values.step import Step, ToolRun
+from whyloop.wire.envelope import usage_data
 
 
 def document(state: AgentState, steps: Iterable[Step] | None = None) -> dict[str, Any]:
-    """Everything that was done and decided, and why, as plain data; or only of some steps."""
+    """Return the session as plain data, with all its steps or with those given."""
     outcome, execution = state.last_continuation_outcome, state.execution
+    shown = state.steps[state.steps.start :] if steps is None else steps
     return {
         "agent_id": state.agent_id,
         "status": state.status.value,
         "stop_reason": state.stop_reason,
         "resolved_by": outcome.resolved_by if outcome else None,
-        "steps": [step_document(state, step) for step in (state.steps if steps is None else steps)],
-        "usage": _usage(state.usage),
+        "reason": (outcome.reason or None) if outcome else None,
+        "steps": [step_document(state, step) for step in shown],
+        "usage": usage_data(state.usage),
         "times": {
             "session_started_at": state.state_info.started_at.isoformat(),
             "execution_started_at": execution.started_at.isoformat(),
@@ -38,39 +41,44 @@ def document(state: AgentState, steps: Iterable[Step] | None = None) -> dict[str
 
 
 def step_document(state: AgentState, step: Step) -> dict[str, Any]:
-    """What a step did, and what was decided after it."""
+    """Return what a step did, and what was decided after it."""
     messages = state.messages_of(step)
-    arguments = {call.id: call.arguments for message in messages for call in message.tool_calls}
+    calls = {call.id: call for message in messages for call in message.tool_calls}
     results = {message.tool_call_id: message.text for message in messages if message.is_tool}
     return {
         "number": step.number,
         "execution_id": step.execution_id,
         "type": step.type.value,
+        "started_at": step.started_at.isoformat(),
+        "completed_at": step.completed_at.isoformat(),
         "finish_reason": step.finish_reason,
-        "usage": _usage(step.usage),
+        "usage": usage_data(step.usage),
         "duration_ms": _rounded(step.duration_ms),
         "source": msgspec.to_builtins(step.source),
-        "tool_calls": [
-            {
-                "id": run.id,
-                "name": run.name,
-                "arguments": arguments.get(run.id),
-                "result": results.get(run.id),
-                "success": run.success,
-                "error": run.error,
-                "duration_ms": _rounded(run.duration_ms),
-                "approvals": msgspec.to_builtins(run.approvals),
-            }
-            for run in step.tool_calls
-        ],
+        "request": msgspec.to_builtins(step.request),
+        "response_changed_by": list(step.response_changed_by),
+        "tool_calls": [_call(run, calls.get(run.id), results.get(run.id)) for run in step.tool_calls],
         "failures": msgspec.to_builtins(step.failures),
-        "interrupted": step.interrupted,
+        "interrupted": step.interrupted and step.interrupted.value,
         "outcome": step.outcome.to_dict() if step.outcome else None,
     }
 
 
-def _usage(usage: Usage) -> dict[str, int]:
-    return {"input": usage.input, "output": usage.output, "total": usage.total}
+def _call(run: ToolRun, call: ToolCall | None, result: str | None) -> dict[str, Any]:
+    changes = call.changes if call is not None else ()
+    return {
+        "id": run.id,
+        "name": run.name,
+        "arguments": call.arguments if call is not None else None,
+        "changes": [{"by": change.by, "before": change.before} for change in changes],
+        "result": result,
+        "result_changed_by": list(run.changed_by),
+        "success": run.success,
+        "error": run.error,
+        "started_at": run.started_at and run.started_at.isoformat(),
+        "duration_ms": _rounded(run.duration_ms),
+        "approvals": msgspec.to_builtins(run.approvals),
+    }
 
 
 def _rounded(number: float) -> float:

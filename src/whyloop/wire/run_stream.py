@@ -1,6 +1,6 @@
-"""One run, told in order: whatever begins also ends, and nothing follows the end.
+"""The events of one run in order: every part that begins also ends, and nothing follows the end.
 
-What the protocols of user interfaces have in common. Each has its own words, in a class of its own.
+This is common to the protocols of user interfaces; each protocol is a subclass.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from msgspec import Struct
 
@@ -18,38 +18,49 @@ from whyloop.events import (
     AgentStatusChanged,
     AgentStepCompleted,
     AgentStepStarted,
+    ApprovalRequested,
     ContinuationEvaluated,
+    RetryScheduled,
     StreamChunkReceived,
     TokenUsageReported,
     ToolCallCompleted,
     ToolCallStarted,
 )
 from whyloop.values import plain
-from whyloop.values.continuation import ContinuationOutcome, StopReason
+from whyloop.values.approval import PendingCall
+from whyloop.values.continuation import StopReason
+from whyloop.values.execution import AgentStatus
 from whyloop.values.model import FinishReason
-from whyloop.values.state import AgentStatus
 from whyloop.values.text import clean
 from whyloop.values.usage import Usage
 from whyloop.wire.summaries import words_for
+from whyloop.wire.view import RECOVERY
 
 Part = TypeVar("Part")
+TextKind = Literal["text", "reasoning"]
+
+# An execution that is heard of with one of these is at work, so it is not one that a new query supersedes.
+_AT_WORK = (AgentStepStarted, StreamChunkReceived, ToolCallStarted, ApprovalRequested, RetryScheduled)
 
 
 class Call(Struct, frozen=True):
-    """A tool call as it is told; `id` is the loop's, `told_id` is unique within the run.
-
-    `known` is one of a step that began before this run: whoever watched then has seen its arguments.
-    """
+    """A tool call in a stream."""
 
     id: str
-    told_id: str
+    """The provider's id, unique within its step."""
+    stream_id: str
+    """Unique within the run."""
     name: str
     arguments: Mapping[str, Any] | str | None
+    """None if the call never started."""
+    changed_by: tuple[str, ...]
+    """The hooks that changed the arguments."""
     known: bool
+    """True for a call of a step that began before this run: an earlier stream has sent its arguments."""
 
 
 class Ending(Struct, frozen=True):
-    """How a run ended, or where it waits."""
+    """How a run ended, or what it waits for."""
 
     status: AgentStatus
     stop_reason: StopReason | None = None
@@ -62,7 +73,7 @@ class Ending(Struct, frozen=True):
     usage: Usage = Usage()
 
     def summary(self) -> dict[str, Any]:
-        """What a user interface shows of it."""
+        """Return the fields that a user interface shows."""
         return {
             "status": str(self.status),
             "stop_reason": self.stop_reason and str(self.stop_reason),
@@ -74,88 +85,106 @@ class Ending(Struct, frozen=True):
 
 
 class RunStream(ABC, Generic[Part]):
-    """Takes the events of one run and gives the parts of a protocol for each of them.
+    """Turns the events of one run into the parts of a protocol.
 
-    A run is what happens between a query or a resume and the next end or pause. The first execution
-    that it hears of is the one that it tells; with an `agent_id`, the first one of that session.
+    A run is the work between a query or a resume and the next end or pause. The stream follows the first
+    execution that it receives an event of, or the first one of a session with `agent_id`. An execution that
+    a new query supersedes ends before the new one starts; it is not part of the run.
     """
 
     def __init__(self, *, agent_id: str | None = None) -> None:
         self._agent_id = agent_id
         self._execution_id: str | None = None
+        self._held: list[AgentEvent] = []  # Perhaps of an execution that is superseded.
         self._time: datetime | None = None
         self._ended = self._resumed = False
         self._step: int | None = None
-        self._goes_on = False  # The open step began before this run.
-        self._text_id: str | None = None
-        self._spoke = False  # Text was streamed in the latest step.
+        self._continued = False  # The open step began before this run.
+        self._text: tuple[TextKind, str] | None = None  # The text that is open, and its id.
+        self._has_text = False  # Text was streamed in the latest step.
         self._calls: dict[tuple[int, str], str] = {}
-        self._outcome: ContinuationOutcome | None = None
         self._completed: AgentStepCompleted | None = None
         self._usage = Usage()
 
     @property
     def ended(self) -> bool:
-        """True once the run has been told to its end; all that follows is told by another stream."""
+        """True once the run has ended or paused; later events belong to another stream."""
         return self._ended
 
     def parts(self, event: AgentEvent) -> list[Part]:
-        """What is told of an event, in order; nothing for an event of another run."""
+        """Return the parts of an event, in order; none for an event of another run."""
         if self._ended or not self._is_ours(event):
             return []
-        self._time = event.time
-        return list(self._begun(event)) + list(self._parts_of(event))
+        if self._execution_id is None and self._may_be_superseded(event):
+            return []
+        held, self._held = self._held, []
+        return [part for each in (*held, event) for part in self._parts(each)]
 
     def broken_off(self, words: str) -> list[Part]:
-        """The end of a run that nothing more will be heard of; nothing if it has ended by itself."""
+        """Return the end of a run of which no more events will come; none if it has ended by itself."""
         if self._ended:
             return []
-        error = clean(words)
-        return list(self._end(Ending(AgentStatus.FAILED, error_message=error, usage=self._usage)))
+        held, self._held = self._held, []
+        parts = [part for each in held for part in self._parts(each)]
+        ending = Ending(AgentStatus.FAILED, error_message=clean(words), usage=self._usage)
+        return parts if self._ended else [*parts, *self._end(ending)]
 
     def _is_ours(self, event: AgentEvent) -> bool:
         if self._execution_id is not None:
             return event.execution_id == self._execution_id
         return self._agent_id is None or event.agent_id == self._agent_id
 
-    def _begun(self, event: AgentEvent) -> Iterator[Part]:
+    def _may_be_superseded(self, event: AgentEvent) -> bool:
+        """Hold an event that does not say yet which execution this run is about."""
+        if isinstance(event, AgentExecutionStarted):
+            self._held = []
+            return False
+        if isinstance(event, _AT_WORK):
+            return False
+        if isinstance(event, AgentStatusChanged):
+            if event.superseded:
+                self._held = []
+            return event.superseded
+        self._held.append(event)
+        return True
+
+    def _parts(self, event: AgentEvent) -> Iterator[Part]:
+        self._time = event.time
         if self._execution_id is None:
             self._execution_id = event.execution_id
             self._resumed = isinstance(event, AgentExecutionStarted) and event.resumed
             yield from self._run_begins(event)
-
-    def _parts_of(self, event: AgentEvent) -> Iterator[Part]:
         match event:
             case AgentStepStarted():
-                yield from self._open_step(event.step_number, goes_on=False)
+                yield from self._open_step(event.step_number, continued=False)
             case StreamChunkReceived():
                 yield from self._chunk(event)
-            case ToolCallStarted():
-                yield from self._announced(event.step_number, event.tool_call_id, event.tool, event.args)
+            case ToolCallStarted() | ApprovalRequested() if not _is_about_run(event.tool_call_id, event.tool):
+                number, call_id, name = event.step_number, event.tool_call_id, event.tool
+                yield from self._announce(number, call_id, name, event.args, event.changed_by)
             case ToolCallCompleted():
-                yield from self._answered(event)
+                yield from self._complete(event)
             case TokenUsageReported():
                 self._usage += event.usage
             case ContinuationEvaluated():
-                self._outcome = event.outcome
                 yield from self._evaluated(event.step_number, _verdict(event))
             case AgentStepCompleted():
                 self._completed = event
                 yield from self._close_step()
             case AgentStatusChanged() if event.status is not AgentStatus.IN_PROGRESS:
-                yield from self._stopped(event)
+                yield from self._stop(event)
 
     # Steps and text
 
     def _in_step(self, number: int) -> Iterator[Part]:
-        """A step that was left open in an earlier run goes on without a word."""
+        """Open a step that was left open in an earlier run, or whose start was not received."""
         if self._step != number:
-            yield from self._open_step(number, goes_on=self._resumed)
+            yield from self._open_step(number, continued=self._resumed)
 
-    def _open_step(self, number: int, *, goes_on: bool) -> Iterator[Part]:
+    def _open_step(self, number: int, *, continued: bool) -> Iterator[Part]:
         yield from self._close_step()
-        self._step, self._goes_on, self._spoke = number, goes_on, False
-        yield from self._step_begins(number, goes_on)
+        self._step, self._continued, self._has_text = number, continued, False
+        yield from self._step_begins(number, continued)
 
     def _close_step(self) -> Iterator[Part]:
         yield from self._close_text()
@@ -166,58 +195,65 @@ class RunStream(ABC, Generic[Part]):
     def _chunk(self, event: StreamChunkReceived) -> Iterator[Part]:
         yield from self._in_step(event.step_number)
         if event.chunk:
-            yield from self._say(event.step_number, event.chunk)
+            yield from self._add_text(event.step_number, event.kind, event.chunk)
         if event.is_complete:
             yield from self._close_text()
 
-    def _say(self, step: int, words: str) -> Iterator[Part]:
-        if self._text_id is None:
-            self._text_id, self._spoke = self._message_id(step), True
-            yield from self._text_begins(self._text_id)
-        yield from self._text_goes_on(self._text_id, clean(words))
+    def _add_text(self, step: int, kind: TextKind, text: str) -> Iterator[Part]:
+        if self._text is not None and self._text[0] != kind:
+            yield from self._close_text()
+        if self._text is None:
+            own_id = self._message_id(step) if kind == "text" else f"{self._message_id(step)}:reasoning"
+            self._text, self._has_text = (kind, own_id), self._has_text or kind == "text"
+            yield from self._text_begins(kind, own_id)
+        yield from self._text_continues(*self._text, clean(text))
 
     def _close_text(self) -> Iterator[Part]:
-        if self._text_id is not None:
-            text_id, self._text_id = self._text_id, None
-            yield from self._text_ends(text_id)
+        if self._text is not None:
+            text, self._text = self._text, None
+            yield from self._text_ends(*text)
 
     def _message_id(self, step: int) -> str:
-        """The id of what the assistant says in a step: the same whoever tells it, and when."""
+        """Return the id of the assistant's message in a step: the same in every stream of the run."""
         return f"{clean(self._execution_id or '')}:{step}"
 
     # Tools
 
-    def _announced(
-        self, step: int, call_id: str, name: str, arguments: Mapping[str, Any] | str | None
+    def _announce(
+        self,
+        step: int,
+        call_id: str,
+        name: str,
+        arguments: Mapping[str, Any] | str | None,
+        changed_by: tuple[str, ...] = (),
     ) -> Iterator[Part]:
         yield from self._in_step(step)
-        told_id = clean(call_id)
-        # A provider may count its calls anew in every answer, and a user interface goes by the id.
-        if told_id in self._calls.values() and (step, call_id) not in self._calls:
-            told_id = f"{told_id}:{step}"
-        self._calls[step, call_id] = told_id
-        yield from self._call_begins(Call(call_id, told_id, clean(name), arguments, self._goes_on))
+        stream_id = clean(call_id)
+        # A provider may number its calls anew in every answer, and a user interface goes by the id.
+        if stream_id in self._calls.values() and (step, call_id) not in self._calls:
+            stream_id = f"{stream_id}:{step}"
+        self._calls[step, call_id] = stream_id
+        call = Call(call_id, stream_id, clean(name), arguments, changed_by, self._continued)
+        yield from self._call_begins(call)
 
-    def _answered(self, event: ToolCallCompleted) -> Iterator[Part]:
+    def _complete(self, event: ToolCallCompleted) -> Iterator[Part]:
         if (event.step_number, event.tool_call_id) not in self._calls:
-            yield from self._announced(event.step_number, event.tool_call_id, event.tool, None)
+            yield from self._announce(event.step_number, event.tool_call_id, event.tool, None)
         yield from self._call_ends(self._calls[event.step_number, event.tool_call_id], event)
 
     # The end
 
-    def _stopped(self, event: AgentStatusChanged) -> Iterator[Part]:
-        if event.status is AgentStatus.PAUSED:
-            yield from self._paused(event.step_number)
+    def _stop(self, event: AgentStatusChanged) -> Iterator[Part]:
+        for pending in event.pending_calls:
+            yield from self._ask(event.step_number, pending)
         yield from self._close_step()
-        if event.last_response and self._is_untold_answer():
-            yield from self._say(event.step_number, event.last_response)
-        outcome = self._outcome
-        said = outcome.resolving_evaluation if outcome else None
+        if event.last_response and self._is_unsent_answer():
+            yield from self._add_text(event.step_number, "text", event.last_response)
         ending = Ending(
             status=event.status,
             stop_reason=event.stop_reason,
-            resolved_by=outcome.resolved_by if outcome else None,
-            reason=said.reason if said else None,
+            resolved_by=event.resolved_by,
+            reason=event.reason,
             step_count=event.step_count,
             error_message=event.error_message and clean(event.error_message),
             last_response=event.last_response,
@@ -226,49 +262,53 @@ class RunStream(ABC, Generic[Part]):
         )
         yield from self._end(ending)
 
+    def _ask(self, step: int, pending: PendingCall) -> Iterator[Part]:
+        question_id, question = clean(pending.id), clean(pending.question)
+        if _is_about_run(pending.call_id, pending.name):
+            yield from self._run_waits(question_id, question)
+            return
+        if (step, pending.call_id) not in self._calls:
+            yield from self._announce(step, pending.call_id, pending.name, pending.arguments)
+        yield from self._call_waits(question_id, self._calls[step, pending.call_id], question)
+
     def _end(self, ending: Ending) -> Iterator[Part]:
         yield from self._close_step()
         self._ended = True
         yield from self._run_ends(ending)
 
-    def _is_untold_answer(self) -> bool:
-        """True if the last step was an answer that did not come in pieces."""
+    def _is_unsent_answer(self) -> bool:
+        """Return whether the last step was an answer that did not arrive in chunks."""
         last = self._completed
-        return last is not None and not last.has_tool_calls and not last.error_count and not self._spoke
+        return last is not None and not last.has_tool_calls and not last.error_count and not self._has_text
 
-    def _paused(self, step: int) -> Iterator[Part]:
-        said = self._outcome and self._outcome.evaluation_for("ApprovalRequired")
-        for pending in said.context.get("pending", ()) if said else ():
-            call_id, name = pending["id"], pending["name"]
-            if (step, call_id) not in self._calls:
-                yield from self._announced(step, call_id, name, pending["arguments"])
-            yield from self._call_waits(call_id, self._calls[step, call_id], clean(pending["question"]))
-
-    # The words of a protocol
+    # The parts of a protocol
 
     @abstractmethod
     def _run_begins(self, event: AgentEvent) -> Iterator[Part]: ...
 
     @abstractmethod
-    def _step_begins(self, number: int, goes_on: bool) -> Iterator[Part]: ...
+    def _step_begins(self, number: int, continued: bool) -> Iterator[Part]: ...
 
     @abstractmethod
-    def _text_begins(self, text_id: str) -> Iterator[Part]: ...
+    def _text_begins(self, kind: TextKind, text_id: str) -> Iterator[Part]: ...
 
     @abstractmethod
-    def _text_goes_on(self, text_id: str, words: str) -> Iterator[Part]: ...
+    def _text_continues(self, kind: TextKind, text_id: str, text: str) -> Iterator[Part]: ...
 
     @abstractmethod
-    def _text_ends(self, text_id: str) -> Iterator[Part]: ...
+    def _text_ends(self, kind: TextKind, text_id: str) -> Iterator[Part]: ...
 
     @abstractmethod
     def _call_begins(self, call: Call) -> Iterator[Part]: ...
 
     @abstractmethod
-    def _call_ends(self, told_id: str, event: ToolCallCompleted) -> Iterator[Part]: ...
+    def _call_ends(self, stream_id: str, event: ToolCallCompleted) -> Iterator[Part]: ...
 
     @abstractmethod
-    def _call_waits(self, call_id: str, told_id: str, question: str) -> Iterator[Part]: ...
+    def _call_waits(self, question_id: str, stream_id: str, question: str) -> Iterator[Part]: ...
+
+    @abstractmethod
+    def _run_waits(self, question_id: str, question: str) -> Iterator[Part]: ...
 
     @abstractmethod
     def _evaluated(self, step: int, verdict: dict[str, Any]) -> Iterator[Part]: ...
@@ -281,20 +321,25 @@ class RunStream(ABC, Generic[Part]):
 
 
 def as_json(value: object) -> Any:
-    """The value as JSON holds it; in words where it cannot, since those who watch break nothing."""
+    """Return the value as JSON holds it, or its `repr` where it cannot: an observer breaks nothing."""
     try:
         return plain.encode(value)
     except Exception:
         return words_for(value, 1000)
 
 
+def _is_about_run(call_id: str, name: str) -> bool:
+    """Return whether a question is about the run itself and not about a tool call."""
+    return (call_id, name) == (RECOVERY.id, RECOVERY.name)
+
+
 def _verdict(event: ContinuationEvaluated) -> dict[str, Any]:
     outcome = event.outcome
-    said = outcome.resolving_evaluation
+    evaluation = outcome.resolving_evaluation
     return {
         "step_number": event.step_number,
         "should_continue": outcome.should_continue,
         "stop_reason": outcome.stop_reason and str(outcome.stop_reason),
         "resolved_by": clean(outcome.resolved_by),
-        "reason": said and clean(said.reason),
+        "reason": evaluation and clean(evaluation.reason),
     }

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from whyloop.rules.continuation.approval import ApprovalRequired
 from whyloop.values.approval import Approval
-from whyloop.values.continuation import ContinuationEvaluation, ContinuationOutcome
+from whyloop.values.continuation import ContinuationOutcome
 from whyloop.values.failure import Failure
 from whyloop.values.messages import Message, ToolCall
-from whyloop.values.open_step import OpenCall, OpenStep
-from whyloop.values.step import Step, ToolRun
+from whyloop.values.step import OpenCall, OpenStep, RequestRecord, Step, ToolRun
 from whyloop.values.usage import Usage
 from whyloop.wire.config import SlimSerializationConfig
 from whyloop.wire.slim_schema import (
     MessageMetadata,
     SlimCall,
+    SlimChange,
     SlimContinuation,
     SlimMessage,
     SlimStep,
@@ -31,10 +32,13 @@ from whyloop.wire.slim_schema import (
 class Notes:
     """How values are written under one configuration."""
 
-    def __init__(self, config: SlimSerializationConfig, execution_id: str, kept: list[int]) -> None:
+    def __init__(
+        self, config: SlimSerializationConfig, execution_id: str, kept: list[int], *, trimmed: bool
+    ) -> None:
         self._config = config
         self._execution_id = execution_id
         self._kept = kept
+        self._trimmed = trimmed
 
     def messages(self, messages: list[Message]) -> list[SlimMessage]:
         # Providers insist on their extras only until the user speaks again.
@@ -51,12 +55,20 @@ class Notes:
             tool_call_id=message.tool_call_id,
             tool_name=message.tool_name,
             extras=dict(message.extras) if extras else {},
+            reasoning=message.reasoning if self._config.include_metadata else "",
+            incomplete=message.incomplete,
+            source=message.source,
         )
         return SlimMessage(message.role, message.content, None if metadata == _NO_METADATA else metadata)
 
     def _call(self, call: ToolCall) -> SlimCall:
-        arguments = call.arguments if isinstance(call.arguments, str) else dict(call.arguments)
-        return SlimCall(call.id, call.name, arguments if self._config.include_tool_args else UNSET)
+        changes = [SlimChange(change.by, self._arguments(change.before)) for change in call.changes]
+        return SlimCall(call.id, call.name, self._arguments(call.arguments), tuple(changes))
+
+    def _arguments(self, arguments: Mapping[str, Any] | str) -> dict[str, Any] | str | UnsetType:
+        if not self._config.include_tool_args:
+            return UNSET
+        return arguments if isinstance(arguments, str) else dict(arguments)
 
     def step(self, step: Step) -> SlimStep:
         first = bisect_left(self._kept, step.first_message)
@@ -78,26 +90,46 @@ class Notes:
             interrupted=step.interrupted,
             source=step.source if self._config.include_metadata else None,
             continuation=self.continuation(step.outcome) if step.outcome else None,
+            request=self._request(step.request),
+            response_changed_by=step.response_changed_by,
+            answered_at=step.answered_at and utc(step.answered_at),
         )
 
+    def _request(self, record: RequestRecord | None) -> RequestRecord | None:
+        """Return the record of a request, unless it refers to messages that are counted otherwise here."""
+        if record is None or not self._config.include_all_steps:
+            return None
+        return None if self._trimmed and record.messages is not None else record
+
     def open_step(self, step: OpenStep) -> OpenStep:
-        wanted = self._config.include_metadata
+        wanted, message = self._config.include_metadata, step.message
+        if message is not None and not wanted:
+            message = replace(message, extras={}, reasoning="")
         return replace(
             step,
             started_at=utc(step.started_at),
-            message=step.message if wanted else replace(step.message, extras={}),
+            message=message,
             calls=tuple([self._open_call(call) for call in step.calls]),
             source=step.source if wanted else None,
+            failure=step.failure and self._failure(step.failure),
+            request=self._request(step.request),
+            answered_at=step.answered_at and utc(step.answered_at),
         )
 
     def _open_call(self, call: OpenCall) -> OpenCall:
         result = call.result
         if result is not None and result.failure is not None:
             result = replace(result, failure=self._failure(result.failure))
-        return replace(call, result=result, approvals=self._approvals(call))
+        return replace(
+            call,
+            result=result,
+            approvals=self._approvals(call),
+            started_at=call.started_at and utc(call.started_at),
+        )
 
     def _run(self, run: ToolRun) -> ToolRun:
-        return replace(run, approvals=self._approvals(run)) if run.approvals else run
+        started_at = run.started_at and utc(run.started_at)
+        return replace(run, approvals=self._approvals(run), started_at=started_at)
 
     def _approvals(self, decided: ToolRun | OpenCall) -> tuple[Approval, ...]:
         wanted = self._config.include_tool_args
@@ -114,12 +146,11 @@ class Notes:
     def continuation(self, outcome: ContinuationOutcome) -> SlimContinuation:
         evaluations = outcome.evaluations
         if not self._config.include_all_steps:
-            decisive = outcome.resolving_evaluation
-            evaluations = (decisive,) if decisive else ()
+            # A failure that was ignored does not count, so its handling is part of how the run continues.
+            needed = (outcome.resolving_evaluation, outcome.policy_evaluation)
+            evaluations = tuple([each for each in evaluations if any(each is one for one in needed)])
         if not self._config.include_metadata:
-            evaluations = tuple([replace(said, context={}) for said in evaluations])
-        elif not self._config.include_tool_args:
-            evaluations = tuple([_without_arguments(said) for said in evaluations])
+            evaluations = tuple([replace(each, context={}) for each in evaluations])
         return SlimContinuation(
             should_continue=outcome.should_continue,
             stop_reason=outcome.stop_reason,
@@ -132,25 +163,16 @@ class Notes:
 _NO_METADATA = MessageMetadata()
 
 
-def _without_arguments(said: ContinuationEvaluation) -> ContinuationEvaluation:
-    """The evaluation as it is; the one that names the calls which wait, without their arguments."""
-    pending = said.context.get("pending")
-    if said.criterion != ApprovalRequired.__name__ or not isinstance(pending, list):
-        return said
-    shown = [
-        {key: value for key, value in call.items() if key != "arguments"}
-        for call in pending
-        if isinstance(call, dict)
-    ]
-    return replace(said, context={**said.context, "pending": shown})
-
-
 def tokens(usage: Usage) -> Tokens:
-    return Tokens(usage.input, usage.output, usage.total, usage.cached, usage.reasoning)
+    return Tokens(
+        usage.input, usage.output, usage.total, usage.cost, usage.cached, usage.reasoning, usage.reported
+    )
 
 
 def _step_tokens(usage: Usage) -> StepTokens:
-    return StepTokens(usage.total, usage.input, usage.output, usage.cached, usage.reasoning)
+    return StepTokens(
+        usage.total, usage.cost, usage.input, usage.output, usage.cached, usage.reasoning, usage.reported
+    )
 
 
 def utc(moment: datetime) -> datetime:

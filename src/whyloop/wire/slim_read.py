@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from whyloop.errors import SnapshotError
 from whyloop.values import plain
 from whyloop.values.continuation import ContinuationDecision, ContinuationOutcome, StopReason
 from whyloop.values.execution import Execution, StateInfo
 from whyloop.values.failure import FailureTally
+from whyloop.values.ids import new_id
 from whyloop.values.log import Log
-from whyloop.values.messages import Message, ToolCall
+from whyloop.values.messages import CallChange, Message, ToolCall
 from whyloop.values.snapshot import check_open_step
 from whyloop.values.state import AgentState
 from whyloop.values.step import Step
@@ -36,24 +37,27 @@ def read_slim(data: Mapping[str, Any]) -> AgentState:
     _check_version(data)
     slim = plain.decode(dict(data), SlimState)
     check_open_step(slim.open_step, "$.open_step")
-    execution = _execution(slim.execution)
+    messages = [_message(message) for message in slim.messages]
+    execution = _execution(slim.execution, messages)
     last = _outcome(slim.last_continuation) if slim.last_continuation else None
     current = _step(slim.current_step, execution, last) if slim.current_step else None
     # Where the steps were left out the current one is all that is known of them.
     steps = [_step(step, execution, None) for step in slim.steps] or [step for step in [current] if step]
     return AgentState(
         agent_id=slim.agent_id,
+        identity=slim.identity or new_id(),
+        agent=slim.agent,
         parent_agent_id=slim.parent_agent_id,
         status=slim.status,
-        messages=Log([_message(message) for message in slim.messages]),
+        messages=Log(messages),
         steps=Log(steps),
-        current_step=steps[-1] if current else None,
         usage=_usage(slim.usage),
         metadata=slim.metadata,
         state_info=slim.state_info or _made_up(slim.execution),
         execution=execution,
         last_continuation_outcome=last,
         open_step=slim.open_step,
+        request_parts=Log(slim.request_parts),
     )
 
 
@@ -70,7 +74,8 @@ def _check_version(data: object) -> None:
         )
 
 
-def _execution(slim: SlimExecution) -> Execution:
+def _execution(slim: SlimExecution, messages: Sequence[Message]) -> Execution:
+    since_query = _since_query(messages) if slim.step_count else []
     return Execution(
         id=slim.id,
         started_at=slim.started_at,
@@ -84,7 +89,21 @@ def _execution(slim: SlimExecution) -> Execution:
         resumes=slim.resumes,
         granted=slim.granted,
         stop_request=slim.stop_request,
+        leg_started_at=slim.leg_started_at,
+        resumed_from=slim.resumed_from,
+        last_seq=slim.last_seq,
+        wait_until=slim.wait_until,
+        recoveries=slim.recoveries,
+        question=slim.question,
+        last_response=next((m.text for m in reversed(since_query) if m.is_assistant and m.text), ""),
+        has_tool_results=slim.has_tool_results or any(m.is_tool for m in since_query),
     )
+
+
+def _since_query(messages: Sequence[Message]) -> Sequence[Message]:
+    """Return the messages after the last query."""
+    last = max((index for index, message in enumerate(messages) if message.is_user), default=-1)
+    return messages[last + 1 :]
 
 
 def _made_up(slim: SlimExecution) -> StateInfo:
@@ -99,14 +118,26 @@ def _message(slim: SlimMessage) -> Message:
         content=slim.content,
         tool_calls=tuple(
             [
-                ToolCall(call.id, call.name, {} if call.args is UNSET else call.args)
+                ToolCall(
+                    call.id,
+                    call.name,
+                    _arguments(call.args),
+                    tuple([CallChange(each.by, _arguments(each.before)) for each in call.changes]),
+                )
                 for call in metadata.tool_calls
             ]
         ),
         tool_call_id=metadata.tool_call_id,
         tool_name=metadata.tool_name,
         extras=metadata.extras,
+        reasoning=metadata.reasoning,
+        incomplete=metadata.incomplete,
+        source=metadata.source,
     )
+
+
+def _arguments(arguments: dict[str, Any] | str | UnsetType) -> dict[str, Any] | str:
+    return {} if arguments is UNSET else arguments
 
 
 def _step(slim: SlimStep, execution: Execution, outcome: ContinuationOutcome | None) -> Step:
@@ -125,13 +156,17 @@ def _step(slim: SlimStep, execution: Execution, outcome: ContinuationOutcome | N
         interrupted=slim.interrupted,
         source=slim.source,
         outcome=_outcome(slim.continuation) if slim.continuation else outcome,
+        request=slim.request,
+        response_changed_by=slim.response_changed_by,
+        answered_at=slim.answered_at,
     )
 
 
 def _usage(slim: Tokens | StepTokens) -> Usage:
     # A total alone is enough for a limit on tokens; it does not say which way they went.
     read = slim.input or max(0, slim.total - slim.output)
-    return Usage(read, slim.output, slim.cached, slim.reasoning)
+    cost = None if slim.cost is UNSET else slim.cost
+    return Usage(read, slim.output, slim.cached, slim.reasoning, cost, slim.reported)
 
 
 def _outcome(slim: SlimContinuation) -> ContinuationOutcome:

@@ -1,39 +1,43 @@
 """The document of a slim snapshot, field by field.
 
-Fields without a default are always there. Those with one are written where they say something, and
-are what a state needs beyond the rest to be run again just as it would have been:
+Fields without a default are always present. Those with one are written where they hold something, and are
+what a state needs beyond the rest to continue exactly as it would have:
 
-- `execution`: `usage` and `failures` of the execution, the seconds spent waiting and in backoff, how often
-  it was resumed, what was granted to it, and the words of a request to stop;
+- `usage`: `cost` is decimal text, null if it is unknown; `reported` is false if a provider reported nothing;
+- `execution`: `usage` and `failures` of the execution, the start of its leg, the seconds spent waiting and in
+  backoff, its resumes, grants, stop request, the last number of its envelopes, and a question about the run;
 - a step: when it began and ended, its execution if that is an earlier one, which of the snapshot's messages
   are its own, its `failures`, what `interrupted` it, the `source` of the answer, and in `steps` its
-  `continuation`;
-- a continuation: the `decision`, and the `evaluations` (of the criterion that decided, or of all of them
-  where all steps are included);
-- a message's metadata: the `extras` that its provider wants back;
-- `state_info`: the clocks of the session;
-- `open_step`: a step whose tool calls have not all come to an end, in the form of the full snapshot. It is
-  there only if what is still to be run is there word by word;
-- `truncated`: `details` (steps, outcomes and requests to stop whose words were cut), `open_step` if there is
-  one that could not be kept, and what a limit on the size cost: `steps`, `args` and entries of `metadata`
-  that were asked for and are not there.
+  `continuation` and the record of its request;
+- a continuation: the `decision`, and the `evaluations` (those that decided and that handled a failure, or all
+  of them where all steps are included);
+- a message's metadata: the `extras` that its provider wants back, the model's `reasoning`, whether it is
+  `incomplete`, the `source` of feedback, and the hooks that changed a call;
+- `identity`, `agent` and `state_info`: the session itself, and its clocks;
+- `request_parts`: the texts that requests refer to, where all steps are included; a text that would have to
+  be changed is left out, since it goes by its hash;
+- `open_step`: a step whose tool calls do not all have their results, in the form of the full snapshot. It is
+  present only if the calls that are still to run are there word by word;
+- `truncated`: `details` (steps, outcomes, questions, stop requests and request texts that were cut),
+  `open_step` if there is one that could not be kept, and what a limit on the size cost: `steps`, `args` and
+  entries of `metadata` that were asked for and are left out.
 """
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
+from whyloop.values.approval import Question
 from whyloop.values.budget import Budget
 from whyloop.values.continuation import ContinuationDecision, ContinuationEvaluation, StopReason
-from whyloop.values.execution import StateInfo
+from whyloop.values.execution import AgentStatus, StateInfo
 from whyloop.values.failure import Failure, FailureTally
 from whyloop.values.messages import Content, MessageRole
 from whyloop.values.model import FinishReason, ModelSource
-from whyloop.values.open_step import OpenStep
-from whyloop.values.state import AgentStatus
-from whyloop.values.step import StepType, ToolRun
+from whyloop.values.step import Interruption, OpenStep, RequestPart, RequestRecord, StepType, ToolRun
 from whyloop.values.times import Count, Moment, Seconds
 
 VERSION = 1
@@ -43,16 +47,20 @@ class Tokens(Struct, frozen=True, omit_defaults=True):
     input: Count
     output: Count
     total: Count
+    cost: Decimal | UnsetType | None = UNSET
     cached: Count = 0
     reasoning: Count = 0
+    reported: bool = True
 
 
 class StepTokens(Struct, frozen=True, omit_defaults=True):
     total: Count
+    cost: Decimal | UnsetType | None = UNSET
     input: Count = 0
     output: Count = 0
     cached: Count = 0
     reasoning: Count = 0
+    reported: bool = True
 
 
 class SlimExecution(Struct, frozen=True, omit_defaults=True):
@@ -68,12 +76,25 @@ class SlimExecution(Struct, frozen=True, omit_defaults=True):
     resumes: Count = 0
     granted: Budget | None = None
     stop_request: str | None = None
+    leg_started_at: Moment | None = None
+    resumed_from: AgentStatus | None = None
+    last_seq: Count = 0
+    wait_until: Moment | None = None
+    recoveries: Count = 0
+    question: Question | None = None
+    has_tool_results: bool = False
+
+
+class SlimChange(Struct, frozen=True, omit_defaults=True):
+    by: str
+    before: dict[str, Any] | str | UnsetType = UNSET
 
 
 class SlimCall(Struct, frozen=True, omit_defaults=True):
     id: str
     name: str
     args: dict[str, Any] | str | UnsetType = UNSET
+    changes: tuple[SlimChange, ...] = ()
 
 
 class MessageMetadata(Struct, frozen=True, omit_defaults=True):
@@ -81,6 +102,9 @@ class MessageMetadata(Struct, frozen=True, omit_defaults=True):
     tool_call_id: str | None = None
     tool_name: str | None = None
     extras: dict[str, Any] = {}
+    reasoning: str = ""
+    incomplete: bool = False
+    source: tuple[str, ...] = ()
 
 
 class SlimMessage(Struct, frozen=True, omit_defaults=True):
@@ -112,9 +136,12 @@ class SlimStep(Struct, frozen=True, omit_defaults=True):
     first_message: Count = 0
     message_count: Count = 0
     failures: tuple[Failure, ...] = ()
-    interrupted: str | None = None
+    interrupted: Interruption | None = None
     source: ModelSource | None = None
     continuation: SlimContinuation | None = None
+    request: RequestRecord | None = None
+    response_changed_by: tuple[str, ...] = ()
+    answered_at: Moment | None = None
 
 
 class Truncated(Struct, frozen=True, omit_defaults=True):
@@ -142,3 +169,6 @@ class SlimState(Struct, frozen=True, omit_defaults=True):
     truncated: Truncated
     state_info: StateInfo | None = None
     open_step: OpenStep | None = None
+    identity: str | None = None
+    agent: str = ""
+    request_parts: tuple[RequestPart, ...] = ()

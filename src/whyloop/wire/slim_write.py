@@ -9,13 +9,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from whyloop.values import plain
+from whyloop.values.approval import Question
 from whyloop.values.continuation import ContinuationOutcome
 from whyloop.values.execution import Execution, StateInfo
 from whyloop.values.messages import Message
-from whyloop.values.open_step import OpenStep
 from whyloop.values.secrets import REMOVED
 from whyloop.values.state import AgentState
-from whyloop.values.step import Step
+from whyloop.values.step import OpenStep, Step
 from whyloop.wire.config import SlimSerializationConfig
 from whyloop.wire.redact import Redactor
 from whyloop.wire.slim_notes import Notes, tokens, utc
@@ -25,6 +25,7 @@ from whyloop.wire.trim import (
     changed_message,
     changed_open_step,
     changed_outcome,
+    changed_question,
     changed_step,
     cut,
     kept_indices,
@@ -51,6 +52,10 @@ class SlimWriter:
         self._outcome = outcome and changed_outcome(outcome, hide)
         self._open_step = state.open_step and _open_without_secrets(state.open_step, redactor)
         self._stop_request: str | None = state.execution.stop_request and hide(state.execution.stop_request)
+        question = state.execution.question
+        self._question = question and changed_question(question, hide)
+        parts = state.request_parts if asked.include_all_steps else ()
+        self._parts = [part for part in parts if hide(part.text) == part.text]
         self._metadata: dict[str, Any] = hide(state.metadata) if asked.include_metadata else {}
 
     def document(self, config: SlimSerializationConfig) -> dict[str, Any]:
@@ -59,16 +64,20 @@ class SlimWriter:
         kept = kept_indices(state.messages, config.max_messages)
         whole = [self._messages[index] for index in kept]
         messages = [changed_message(message, shorten, LEFT_OUT) for message in whole]
-        notes = Notes(config, state.execution.id, kept)
+        notes = Notes(config, state.execution.id, kept, trimmed=len(kept) < len(state.messages))
         current = self._current and changed_step(self._current, shorten)
         steps = [changed_step(step, shorten) for step in self._steps] if config.include_all_steps else []
         outcome = self._outcome and changed_outcome(self._outcome, shorten)
         stop_request = shorten(self._stop_request)
+        question = self._question and changed_question(self._question, shorten)
+        parts = [part for part in self._parts if shorten(part.text) == part.text]
         open_step = self._open_step and changed_open_step(self._open_step, shorten, LEFT_OUT)
         if not config.include_tool_args:
             open_step = None  # No call is ever run without the arguments that it was asked for with.
-        before: list[object] = [self._current, *self._steps[: len(steps)], self._outcome, self._stop_request]
-        after: list[object] = [current, *steps, outcome, stop_request]
+        before: list[object] = [self._current, *self._steps[: len(steps)], self._outcome]
+        after: list[object] = [current, *steps, outcome]
+        before += [self._stop_request, self._question]
+        after += [stop_request, question]
         if open_step is not None:
             before.append(self._open_step)
             after.append(open_step)
@@ -77,7 +86,7 @@ class SlimWriter:
             agent_id=state.agent_id,
             parent_agent_id=state.parent_agent_id,
             status=state.status,
-            execution=_execution(state.execution, stop_request),
+            execution=_execution(state.execution, stop_request, question),
             usage=tokens(state.usage),
             messages=tuple(notes.messages(messages)),
             current_step=notes.step(_judged_apart(current, outcome)) if current else None,
@@ -87,7 +96,7 @@ class SlimWriter:
             truncated=Truncated(
                 messages=len(state.messages) - len(kept),
                 contents=_differences(whole, messages),
-                details=_differences(before, after),
+                details=_differences(before, after) + self._left_out(config, len(parts)),
                 steps=len(self._steps) - len(steps),
                 args=sum(len(message.tool_calls) for message in messages)
                 if self._asked.include_tool_args and not config.include_tool_args
@@ -97,9 +106,16 @@ class SlimWriter:
             ),
             state_info=_state_info(state.state_info),
             open_step=open_step and notes.open_step(open_step),
+            identity=state.identity,
+            agent=state.agent,
+            request_parts=tuple(parts) if config.include_all_steps else (),
         )
         document: dict[str, Any] = plain.encode(slim)
         return document
+
+    def _left_out(self, config: SlimSerializationConfig, kept: int) -> int:
+        """Return the number of request texts that are left out though they were asked for."""
+        return len(self._state.request_parts) - kept if config.include_all_steps else 0
 
 
 def _without_secrets(message: Message, redactor: Redactor) -> Message:
@@ -110,7 +126,7 @@ def _without_secrets(message: Message, redactor: Redactor) -> Message:
 
 
 def _open_without_secrets(step: OpenStep, redactor: Redactor) -> OpenStep | None:
-    extras = step.message.extras
+    extras = step.message.extras if step.message else {}
     if extras and redactor.data(extras) != extras:
         return None
     return changed_open_step(step, redactor.data, REMOVED)
@@ -125,7 +141,7 @@ def _judged_apart(step: Step, last: ContinuationOutcome | None) -> Step:
     return replace(step, outcome=None) if last is None or step.outcome == last else step
 
 
-def _execution(execution: Execution, stop_request: str | None) -> SlimExecution:
+def _execution(execution: Execution, stop_request: str | None, question: Question | None) -> SlimExecution:
     return SlimExecution(
         id=execution.id,
         step_count=execution.step_count,
@@ -139,6 +155,13 @@ def _execution(execution: Execution, stop_request: str | None) -> SlimExecution:
         resumes=execution.resumes,
         granted=execution.granted,
         stop_request=stop_request,
+        leg_started_at=execution.leg_started_at and utc(execution.leg_started_at),
+        resumed_from=execution.resumed_from,
+        last_seq=execution.last_seq,
+        wait_until=execution.wait_until and utc(execution.wait_until),
+        recoveries=execution.recoveries,
+        question=question,
+        has_tool_results=execution.has_tool_results,
     )
 
 

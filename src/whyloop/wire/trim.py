@@ -7,13 +7,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from whyloop.values.approval import Approval
+from whyloop.values.approval import Approval, Question
 from whyloop.values.continuation import ContinuationOutcome
 from whyloop.values.failure import Failure
-from whyloop.values.messages import Content, Message, Part, TextPart
+from whyloop.values.messages import Content, Message, Part, TextPart, ToolCall
 from whyloop.values.model import ModelSource
-from whyloop.values.open_step import OpenCall, OpenStep
-from whyloop.values.step import Step, ToolRun
+from whyloop.values.step import OpenCall, OpenStep, Step, ToolRun
 from whyloop.values.tool_result import ToolResult
 
 ELLIPSIS = "…"
@@ -66,19 +65,32 @@ def cut(data: Any, most: int | None) -> Any:
     return [cut(item, most) for item in data] if isinstance(data, list) else data
 
 
-# One way through a value to all that was said in it; names and ids stay as they are, since they hold
-# the value together.
+# One way through a value to all texts in it; names and ids stay as they are, since values refer to them.
 
 
 def changed_message(message: Message, change: Change, stand_in: str) -> Message:
-    """The message with its content and its calls' arguments changed.
+    """Return the message with its content, its reasoning and its calls' arguments changed.
 
     A provider's extras vouch for the message word by word: where a word was changed they are left out.
     """
-    content = _changed_content(message.content, change, stand_in)
-    calls = tuple([replace(call, arguments=change(call.arguments)) for call in message.tool_calls])
-    same = content == message.content and calls == message.tool_calls
-    return replace(message, content=content, tool_calls=calls, extras=message.extras if same else {})
+    changed = replace(
+        message,
+        content=_changed_content(message.content, change, stand_in),
+        tool_calls=tuple([_changed_tool_call(call, change) for call in message.tool_calls]),
+        reasoning=message.reasoning and change(message.reasoning),
+    )
+    return changed if is_same_request(message, changed) else replace(changed, extras={})
+
+
+def is_same_request(before: Message, after: Message) -> bool:
+    """Return whether two versions of a message are the same to a model and to the tools that it calls."""
+    calls = zip(before.tool_calls, after.tool_calls, strict=True)
+    return before.content == after.content and all(old.arguments == new.arguments for old, new in calls)
+
+
+def _changed_tool_call(call: ToolCall, change: Change) -> ToolCall:
+    changes = [replace(each, before=change(each.before)) for each in call.changes]
+    return replace(call, arguments=change(call.arguments), changes=tuple(changes))
 
 
 def _changed_content(content: Content, change: Change, stand_in: str) -> Content:
@@ -104,7 +116,6 @@ def changed_step(step: Step, change: Change) -> Step:
         step,
         tool_calls=tuple([_changed_run(run, change) for run in step.tool_calls]),
         failures=tuple([_changed_failure(failure, change) for failure in step.failures]),
-        interrupted=step.interrupted and change(step.interrupted),
         source=step.source and _changed_source(step.source, change),
         outcome=step.outcome and changed_outcome(step.outcome, change),
     )
@@ -138,25 +149,36 @@ def _changed_approvals(decided: ToolRun | OpenCall, change: Change) -> tuple[App
 
 
 def changed_open_step(step: OpenStep, change: Change, stand_in: str) -> OpenStep | None:
-    """The open step with its words changed; None if that would change what is still to be run."""
-    message = changed_message(step.message, change, stand_in)
+    """Return the open step with its texts changed; None if that would change a call that is still to run."""
+    message = step.message and changed_message(step.message, change, stand_in)
     calls = tuple([_changed_call(call, change) for call in step.calls])
     unlike = [
         new.arguments != old.arguments and not old.is_done for old, new in zip(step.calls, calls, strict=True)
     ]
-    if message != step.message or any(unlike):
+    if any(unlike) or (step.message and message and not is_same_request(step.message, message)):
         return None
-    return replace(step, calls=calls, source=step.source and _changed_source(step.source, change))
+    return replace(
+        step,
+        message=message,
+        calls=calls,
+        source=step.source and _changed_source(step.source, change),
+        failure=step.failure and _changed_failure(step.failure, change),
+    )
 
 
 def _changed_call(call: OpenCall, change: Change) -> OpenCall:
     return replace(
         call,
-        question=call.question and change(call.question),
+        question=call.question and changed_question(call.question, change),
         approvals=_changed_approvals(call, change),
         arguments=call.arguments and change(call.arguments),
         result=call.result and _changed_result(call.result, change),
     )
+
+
+def changed_question(question: Question, change: Change) -> Question:
+    """Return the question with its text changed; its id stays."""
+    return replace(question, text=change(question.text))
 
 
 def _changed_result(result: ToolResult, change: Change) -> ToolResult:
@@ -169,13 +191,18 @@ def _changed_result(result: ToolResult, change: Change) -> ToolResult:
 
 
 def changed_outcome(outcome: ContinuationOutcome, change: Change) -> ContinuationOutcome:
-    """The outcome with the words and the numbers of its evaluations changed."""
+    """Return the outcome with the texts and the numbers of its evaluations changed."""
     return replace(
         outcome,
         evaluations=tuple(
             [
-                replace(said, reason=change(said.reason), context=change(said.context))
-                for said in outcome.evaluations
+                replace(
+                    evaluation,
+                    reason=change(evaluation.reason),
+                    context=change(evaluation.context),
+                    feedback=evaluation.feedback and change(evaluation.feedback),
+                )
+                for evaluation in outcome.evaluations
             ]
         ),
     )

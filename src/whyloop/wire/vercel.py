@@ -9,10 +9,10 @@ import msgspec
 
 from whyloop.events import AgentEvent, ToolCallCompleted
 from whyloop.values.continuation import StopReason
+from whyloop.values.execution import AgentStatus
 from whyloop.values.model import FinishReason
-from whyloop.values.state import AgentStatus
 from whyloop.values.text import clean
-from whyloop.wire.run_stream import Call, Ending, RunStream, as_json
+from whyloop.wire.run_stream import Call, Ending, RunStream, TextKind, as_json
 
 Data = dict[str, Any]
 
@@ -28,63 +28,71 @@ DONE = "data: [DONE]\n\n"
 """The last line of a stream."""
 
 CONTINUATION = "data-whyloop-continuation"
-"""The type of the part that says after every step why the run goes on or stops."""
+"""The type of the part with the outcome of every step: why the run continues or stops."""
+
+QUESTION = "data-whyloop-question"
+"""The type of the part with a question about the run itself, which a person must answer first."""
 
 _CUT_OFF = {FinishReason.LENGTH: "length", FinishReason.CONTENT_FILTER: "content-filter"}
 
 
 class VercelStream(RunStream[Data]):
-    """Gives the parts of a UI message stream for each event of one run.
+    """Turns the events of one run into the parts of a UI message stream.
 
-    An execution is one message, also when it is taken up again after a pause.
+    An execution is one message, also when it is resumed after a pause.
     """
 
     def _run_begins(self, event: AgentEvent) -> Iterator[Data]:
         yield {"type": "start", "messageId": clean(event.execution_id)}
 
-    def _step_begins(self, number: int, goes_on: bool) -> Iterator[Data]:
-        # What is decided about a call goes to the part that it has, if that is in the last step.
-        if not goes_on:
+    def _step_begins(self, number: int, continued: bool) -> Iterator[Data]:
+        # A decision about a call goes to the part that the call has, if that is in the last step.
+        if not continued:
             yield {"type": "start-step"}
 
     def _step_ends(self, number: int) -> Iterator[Data]:
         yield {"type": "finish-step"}
 
-    def _text_begins(self, text_id: str) -> Iterator[Data]:
-        yield {"type": "text-start", "id": text_id}
+    def _text_begins(self, kind: TextKind, text_id: str) -> Iterator[Data]:
+        yield {"type": f"{kind}-start", "id": text_id}
 
-    def _text_goes_on(self, text_id: str, words: str) -> Iterator[Data]:
-        yield {"type": "text-delta", "id": text_id, "delta": words}
+    def _text_continues(self, kind: TextKind, text_id: str, text: str) -> Iterator[Data]:
+        yield {"type": f"{kind}-delta", "id": text_id, "delta": text}
 
-    def _text_ends(self, text_id: str) -> Iterator[Data]:
-        yield {"type": "text-end", "id": text_id}
+    def _text_ends(self, kind: TextKind, text_id: str) -> Iterator[Data]:
+        yield {"type": f"{kind}-end", "id": text_id}
 
     def _call_begins(self, call: Call) -> Iterator[Data]:
-        about = {"toolCallId": call.told_id, "toolName": call.name}
+        about: Data = {"toolCallId": call.stream_id, "toolName": call.name}
         if not call.known:
             yield {"type": "tool-input-start", **about}
+        if call.changed_by:
+            about["providerMetadata"] = {"whyloop": {"changed_by": [clean(name) for name in call.changed_by]}}
         yield {"type": "tool-input-available", **about, "input": _harmless(as_json(call.arguments))}
 
-    def _call_ends(self, told_id: str, event: ToolCallCompleted) -> Iterator[Data]:
+    def _call_ends(self, stream_id: str, event: ToolCallCompleted) -> Iterator[Data]:
         if event.success:
-            yield {"type": "tool-output-available", "toolCallId": told_id, "output": clean(event.result)}
+            yield {"type": "tool-output-available", "toolCallId": stream_id, "output": clean(event.result)}
         else:
-            words = clean(event.error or event.result)
-            yield {"type": "tool-output-error", "toolCallId": told_id, "errorText": words}
+            error = clean(event.error or event.result)
+            yield {"type": "tool-output-error", "toolCallId": stream_id, "errorText": error}
 
-    def _call_waits(self, call_id: str, told_id: str, question: str) -> Iterator[Data]:
+    def _call_waits(self, question_id: str, stream_id: str, question: str) -> Iterator[Data]:
         yield {
             "type": "tool-approval-request",
-            "approvalId": clean(call_id),
-            "toolCallId": told_id,
+            "approvalId": question_id,
+            "toolCallId": stream_id,
             "approvalDescriptor": {"question": question},
         }
+
+    def _run_waits(self, question_id: str, question: str) -> Iterator[Data]:
+        yield {"type": QUESTION, "id": question_id, "data": {"question": question}}
 
     def _evaluated(self, step: int, verdict: Data) -> Iterator[Data]:
         yield {"type": CONTINUATION, "id": self._message_id(step), "data": verdict}
 
     def _run_ends(self, ending: Ending) -> Iterator[Data]:
-        # Clients read no further than an error, so all there is to know comes before it.
+        # Clients read no further than an error, so everything else comes before it.
         yield {"type": "message-metadata", "messageMetadata": {"whyloop": ending.summary()}}
         if ending.stop_reason is StopReason.USER_REQUESTED:
             yield {"type": "abort", "reason": clean(ending.reason or "")}
@@ -95,12 +103,12 @@ class VercelStream(RunStream[Data]):
 
 
 def sse(part: Data) -> str:
-    """A part as it goes over the wire."""
+    """Return a part as a server-sent event."""
     return f"data: {msgspec.json.encode(part).decode()}\n\n"
 
 
 def _finish_reason(ending: Ending) -> str:
-    """Why the run ended, in one of the six words that the protocol has."""
+    """Return why the run ended, as one of the six values of the protocol."""
     match ending.status:
         case AgentStatus.COMPLETED:
             return "stop"
@@ -114,7 +122,7 @@ def _finish_reason(ending: Ending) -> str:
 
 
 def _harmless(value: Any) -> Any:
-    """The value, with objects as text whose names the SDK refuses; it would end the stream there."""
+    """Return the value with objects as text whose names the SDK rejects: it would end the stream there."""
     match value:
         case {"__proto__": _} | {"constructor": {"prototype": _}}:
             return msgspec.json.encode(value).decode()

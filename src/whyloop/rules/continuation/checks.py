@@ -101,6 +101,8 @@ class ToolCallPresenceCheck(Criterion):
             message = step.message
         else:
             message = state.messages[step.first_message] if step.message_count else None
+        if step.interrupted is not None:
+            return self._said(_STOP, f"The model asked for no tools: {step.interrupted.text}")
         if message is None:
             return self._NO_ANSWER
         return self._ANSWERED if message.content else self._EMPTY
