@@ -128,8 +128,13 @@ class SqliteStore(Store):
         if lease is not None and summary is None and key is None and not release and len(entries) == 1:
             entry = entries[0]
             if entry.checkpoint is None and lease.agent_id == agent_id and 0 < after < LONGEST_JOURNAL:
+                insert = partial(self._writes.insert, schema.ADD_ENTRY_UNDER_LEASE)
                 values = schema.entry_under(lease, entry.body, after)
-                if await self._insert(schema.ADD_ENTRY_UNDER_LEASE, values):
+                if (
+                    insert(values)
+                    if self._thread is None
+                    else await self._thread.run(partial(insert, values))
+                ):
                     return None
 
         def work(db: sqlite3.Connection) -> str | None:
@@ -355,11 +360,6 @@ class SqliteStore(Store):
             return transaction() if self._thread is None else await self._thread.run(transaction)
 
         return await self._writes.patiently(attempt, self._busy_seconds, self._sleep)
-
-    async def _insert(self, statement: str, values: Sequence[object]) -> bool:
-        if self._thread is None:
-            return self._writes.insert(statement, values)
-        return await self._thread.run(partial(self._writes.insert, statement, values))
 
     # Leases and rows
 

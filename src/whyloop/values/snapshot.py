@@ -61,6 +61,7 @@ class Head(Struct, frozen=True, kw_only=True):
     usage: Usage
     state_info: StateInfo
     execution: Execution
+    last_continuation_outcome: ContinuationOutcome | None
 
 
 def state_to_dict(state: AgentState) -> Document:
@@ -134,6 +135,7 @@ def head_of(state: AgentState) -> Head:
         usage=state.usage,
         state_info=state.state_info,
         execution=state.execution,
+        last_continuation_outcome=state.last_continuation_outcome,
     )
 
 
@@ -150,6 +152,7 @@ def state_from_head(agent_id: str, head: Head) -> AgentState:
         usage=head.usage,
         state_info=head.state_info,
         execution=head.execution,
+        last_continuation_outcome=head.last_continuation_outcome,
         request_parts=Log(start=head.part_count),
     )
 

@@ -18,7 +18,7 @@ from whyloop.values.ids import new_id
 from whyloop.values.log import Log
 from whyloop.values.messages import Message
 from whyloop.values.step import OpenStep, RequestPart, Step
-from whyloop.values.times import utc_now
+from whyloop.values.times import NEVER, utc_now
 from whyloop.values.usage import NO_USAGE, Usage
 
 if TYPE_CHECKING:
@@ -61,6 +61,16 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
     """A step whose tool calls are not all done."""
     request_parts: Log[RequestPart] = msgspec.field(default_factory=Log)
     """The texts that the requests of steps refer to by their hashes."""
+
+    @classmethod
+    def before_creation(cls, agent_id: str) -> AgentState:
+        """Return the state before the first transition, of which nothing is kept but the name."""
+        return cls(
+            agent_id=agent_id,
+            identity="",
+            state_info=StateInfo(NEVER, NEVER),
+            execution=Execution(id="", started_at=NEVER),
+        )
 
     @property
     def current_step(self) -> Step | None:
