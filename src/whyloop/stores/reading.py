@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -116,7 +116,7 @@ async def start_reading(
 
 async def entries_after(
     store: Store, reading: Reading, until: int | None = None
-) -> AsyncIterator[tuple[JournalEntry, Reading, AgentState]]:
+) -> AsyncGenerator[tuple[JournalEntry, Reading, AgentState], None]:
     """Yield the entries after a reading, each with the reading before it and the state after it.
 
     `until` is the last version to yield; the newest of this moment if it is not given. Between two entries
