@@ -30,7 +30,7 @@ from whyloop.wire.view import read_back
 
 LATEST = "latest"
 PAGE = 100
-RECENT = 1000
+RECENT = 500
 _BATCH = 100
 _GREATEST_SEQ = 2**63 - 1
 
@@ -361,9 +361,7 @@ def _merged(
     """
     executions = {item.execution_id for item in recorded} | {latest}
     waiting = [
-        chunk
-        for chunk in chunks
-        if chunk.execution_id in executions and not (last and _is_late(chunk, last))
+        chunk for chunk in chunks if chunk.execution_id in executions and not (last and _is_late(chunk, last))
     ]
     merged = []
     for item in recorded:
