@@ -15,10 +15,10 @@ from msgspec import Struct
 
 from whyloop.values.approval import Verdict
 from whyloop.values.continuation import ContinuationDecision, ContinuationOutcome, StopReason
-from whyloop.values.messages import Message
-from whyloop.values.model import FinishReason
 from whyloop.values.execution import AgentStatus
 from whyloop.values.failure import ErrorType
+from whyloop.values.messages import Message
+from whyloop.values.model import FinishReason
 from whyloop.values.usage import Usage
 
 __all__ = [
@@ -90,7 +90,10 @@ class AgentStepStarted(AgentEvent, frozen=True, kw_only=True):
 
 
 class StreamChunkReceived(AgentEvent, frozen=True, kw_only=True):
-    """A piece of the answer as it streams in. Live only; the last one of a step is empty and `is_complete`."""
+    """A piece of the answer as it streams in. Live only; the last one of a step is empty.
+
+    `chunk_index` orders the pieces of a step, and `is_complete` marks the last one.
+    """
 
     chunk: str
     chunk_index: int
@@ -238,7 +241,9 @@ class AgentStatusChanged(AgentEvent, frozen=True, kw_only=True):
 
     @property
     def _what(self) -> str:
-        return f"{self.previous_status} → {self.status}{_why(self.stop_reason, self.resolved_by, self.reason)}"
+        return (
+            f"{self.previous_status} → {self.status}{_why(self.stop_reason, self.resolved_by, self.reason)}"
+        )
 
 
 class AgentExecutionFailed(AgentEvent, frozen=True, kw_only=True):

@@ -79,7 +79,11 @@ class Agent:
             raise ConfigurationError("a world brings its own clock: pass clock or world, not both")
         if not isinstance(name, str) or not name or clean(name) != name:
             raise ConfigurationError(f"invalid name {name!r}: use text, such as 'support'")
-        if isinstance(stop_grace, bool) or not isinstance(stop_grace, int | float) or not 0 <= stop_grace < inf:
+        if (
+            isinstance(stop_grace, bool)
+            or not isinstance(stop_grace, int | float)
+            or not 0 <= stop_grace < inf
+        ):
             raise ConfigurationError(f"invalid stop_grace {stop_grace!r}: use seconds, zero or more")
         named = assemble_tools(tools)
         specs = tuple(tool.spec for tool in named.values())
@@ -211,9 +215,7 @@ class Agent:
         run = self._run(state or self.new_session(), journal, handlers)
         if run.state.open_step is not None or run.state.status in (_IN_PROGRESS, AgentStatus.PAUSED):
             run.supersede()
-        run.add(
-            Queried(world.now(), execution_id=execution_id, message=message, agent=self.name, key=key)
-        )
+        run.add(Queried(world.now(), execution_id=execution_id, message=message, agent=self.name, key=key))
         return run
 
     def resume_run(

@@ -494,9 +494,7 @@ class Closed(Transition, frozen=True, tag="closed", kw_only=True):
             messages=state.messages.extended(messages),
             steps=state.steps.appended(step),
             open_step=None,
-            state_info=StateInfo(
-                info.started_at, self.at, info.cumulative_execution_seconds + self.seconds
-            ),
+            state_info=StateInfo(info.started_at, self.at, info.cumulative_execution_seconds + self.seconds),
             execution=replace(
                 execution,
                 updated_at=self.at,
@@ -559,9 +557,7 @@ class RetryPlanned(Transition, frozen=True, tag="retry_planned", kw_only=True):
     def apply_to(self, state: AgentState) -> AgentState:
         execution = state.execution
         until = self.at + timedelta(seconds=self.seconds) if self.seconds else None
-        return replace(
-            state, execution=replace(execution, wait_until=until, last_seq=execution.last_seq + 1)
-        )
+        return replace(state, execution=replace(execution, wait_until=until, last_seq=execution.last_seq + 1))
 
 
 AnyTransition = (
