@@ -26,7 +26,7 @@ async def customer_writes(file: Path) -> None:
     async with SqliteStore(file) as store:
         session = await Session.open(store, agent, metadata={"customer": "ann"})
         state = await session.send("Please refund my orders 17, 18 and 19")
-        print(state.explain().splitlines()[0])
+        print(state.explanation.headline)
 
 
 async def support_decides(file: Path) -> str:

@@ -36,7 +36,7 @@ with tempfile.TemporaryDirectory() as folder:
     agent = build(ScriptedModel([call("draft_contract", {"partner": "dbplus"})]))
     state = agent.run_sync("Send dbplus a contract")
     file.write_text(json.dumps(state.to_dict()))
-    print(state.explain().splitlines()[0])
+    print(state.explanation.headline)
 
     clock.advance(3600)  # Ann has lunch, then approves.
 

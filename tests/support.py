@@ -33,7 +33,7 @@ from whyloop.loop.ports import Model
 from whyloop.testing import FakeClock, Reply, ScriptedModel
 from whyloop.values.decisions import decide
 from whyloop.values.transitions import Answered, AnyTransition, CallFinished, Closed, Queried
-from whyloop.wire.journal import decode_entries, encode_entry, state_of
+from whyloop.wire.journal import encode_entry, state_of, transitions_of
 
 START = datetime(2026, 1, 16, 10, tzinfo=UTC)
 
@@ -199,7 +199,7 @@ class MemoryJournal:
     @property
     def transitions(self) -> list[AnyTransition]:
         """Everything that was recorded, in order."""
-        return [t for entry in decode_entries(self.entries) for t in entry.transitions]
+        return transitions_of(self.agent_id, self.entries)
 
     def create(self, agent: Agent, metadata: Mapping[str, object] | None = None) -> AgentState:
         """Record a new session of the agent."""
@@ -248,7 +248,7 @@ def assert_can_be_read(state: AgentState) -> AgentState:
     stored = json.dumps(document, allow_nan=False, ensure_ascii=False).encode()
     restored = AgentState.from_dict(json.loads(stored))
     assert restored.to_dict() == document
-    assert restored.explain().splitlines()[0].startswith(state.explain().split(":")[0])
+    assert restored.explanation.headline.split(":")[0] == state.explanation.headline.split(":")[0]
     assert_complete_history(restored.messages)
     return restored
 

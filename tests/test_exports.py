@@ -11,14 +11,15 @@ import pytest
 import whyloop
 
 WHYLOOP = """
-Agent AgentBuilder AgentErrorContextResolver AgentState AgentStatus Approval ApprovalRequired Backoff
-Block Budget CanResolveErrorContext CanSerializeAgentState ContinuationCriteria ContinuationDecision
-ContinuationEvaluation ContinuationOutcome CumulativeExecutionTimeLimit ErrorContext
-ErrorHandlingDecision ErrorPolicy ErrorPolicyCriterion ErrorType Execution ExecutionTimeLimit Failure
-FilePart FinishReason FinishReasonCheck Hook ImagePart Message MessageRole ModelRequest ModelResponse
-ModelSource PendingCall Session SlimAgentStateSerializer SlimSerializationConfig StateInfo Step
-StepsLimit StopReason StopRequestedCheck TextDelta TextPart TokenUsageLimit Tool ToolCall
-ToolCallPresenceCheck ToolContext ToolResult ToolRun ToolSpec Usage Verdict interrupted_state tool
+Agent AgentBuilder AgentErrorContextResolver AgentState AgentStatus Approval ApprovalRequired
+Backoff Block Budget CallExplanation CanResolveErrorContext CanSerializeAgentState
+ContinuationCriteria ContinuationDecision ContinuationEvaluation ContinuationOutcome
+CumulativeExecutionTimeLimit ErrorContext ErrorHandlingDecision ErrorPolicy ErrorPolicyCriterion
+ErrorType Execution ExecutionTimeLimit Explanation Failure FilePart FinishReason FinishReasonCheck
+Hook ImagePart Message MessageRole ModelRequest ModelResponse ModelSource NextAction PendingCall
+Session SlimAgentStateSerializer SlimSerializationConfig StateInfo Step StepExplanation StepsLimit
+StopReason StopRequestedCheck TextDelta TextPart TokenUsageLimit Tool ToolCall ToolCallPresenceCheck
+ToolContext ToolResult ToolRun ToolSpec Usage Verdict interrupted_state tool
 """
 EVENTS = """
 AgentEvent AgentExecutionFailed AgentExecutionFinished AgentExecutionStarted AgentStatusChanged
@@ -29,7 +30,8 @@ TESTING = """
 CapturedEvents FakeClock Reply ScriptedModel assert_continued assert_stopped call calls capture_events text
 """
 STORES = """
-Lease MemoryStore Page PostgresStore SessionFilter SqliteStore Store Stored Summary open_store
+Checkpoint Chunk ChunkReceiver Entry Lease MemoryStore Page PostgresStore RequestKey SessionFilter
+SqliteStore Store Stored Summary open_store
 """
 BROADCASTING = """
 AgUiStream AgentConsoleLogger AgentEventEnvelopeAdapter BroadcastConfig BroadcastError
@@ -38,9 +40,9 @@ envelope_schema ui_message_schema
 """
 SERVER = "AgentServer"
 ERRORS = """
-ApprovalError BroadcastError ConfigurationError ConflictError DeadlineExceeded LeaseLostError ModelError
-NestingError NotResumableError RateLimitError RequestTimeoutError ResponseValidationError ScriptError
-SessionExistsError SessionNotFoundError SessionRunningError SnapshotError StoreError
+ApprovalError BroadcastError ConfigurationError ConflictError DeadlineExceeded KeyUsedError LeaseLostError
+ModelError NestingError NotResumableError RateLimitError RequestTimeoutError ResponseValidationError
+ScriptError SessionExistsError SessionNotFoundError SessionRunningError SnapshotError StoreError
 StoreUnavailableError ToolDefinitionError ToolExecutionError ToolTimeoutError WhyloopError
 """
 

@@ -57,6 +57,11 @@ if TYPE_CHECKING:
         Execution as Execution,
         StateInfo as StateInfo,
     )
+    from whyloop.values.explanation import (
+        CallExplanation as CallExplanation,
+        Explanation as Explanation,
+        StepExplanation as StepExplanation,
+    )
     from whyloop.values.failure import (
         ErrorContext as ErrorContext,
         ErrorHandlingDecision as ErrorHandlingDecision,
@@ -79,6 +84,7 @@ if TYPE_CHECKING:
         TextDelta as TextDelta,
         ToolSpec as ToolSpec,
     )
+    from whyloop.values.next_action import NextAction as NextAction
     from whyloop.values.state import (
         AgentState as AgentState,
         AgentStatus as AgentStatus,
@@ -124,6 +130,7 @@ _HOMES = {
         "StopReason",
     ),
     "whyloop.values.execution": ("Execution", "StateInfo"),
+    "whyloop.values.explanation": ("CallExplanation", "Explanation", "StepExplanation"),
     "whyloop.values.failure": ("ErrorContext", "ErrorHandlingDecision", "ErrorType", "Failure"),
     "whyloop.values.messages": ("FilePart", "ImagePart", "Message", "MessageRole", "TextPart", "ToolCall"),
     "whyloop.values.model": (
@@ -134,6 +141,7 @@ _HOMES = {
         "TextDelta",
         "ToolSpec",
     ),
+    "whyloop.values.next_action": ("NextAction",),
     "whyloop.values.state": ("AgentState", "AgentStatus"),
     "whyloop.values.step": ("Step", "ToolRun"),
     "whyloop.values.tool_result": ("ToolResult",),

@@ -13,6 +13,7 @@ WhyloopError                     anything below
 │   ├── SessionExistsError       there is one already
 │   ├── SessionRunningError      somebody else is running it; says who
 │   ├── ConflictError            another writer came first; nothing was overwritten
+│   ├── KeyUsedError             the session has an append under this key already
 │   ├── LeaseLostError           another runner has taken the session over
 │   └── StoreUnavailableError    locked, full, read-only or not there: to be tried again
 ├── BroadcastError               envelopes that could not be sent; says whether to try again
@@ -82,7 +83,9 @@ class ApprovalError(WhyloopError):
 
     def __init__(self, message: str, pending: Sequence[PendingCall] = ()) -> None:
         asked = ", ".join(f"{call.id} ({call.name})" for call in pending)
-        super().__init__(f"{message}: {f'the open questions are {asked}' if asked else 'no question is open'}")
+        super().__init__(
+            f"{message}: {f'the open questions are {asked}' if asked else 'no question is open'}"
+        )
         self.pending = tuple(pending)
 
 
@@ -130,6 +133,23 @@ class ConflictError(StoreError):
         self.agent_id = agent_id
         self.expected = expected
         self.found = found
+
+
+class KeyUsedError(StoreError):
+    """The session has an append under this key already, so this one wrote nothing.
+
+    `digest` is that of the first request, and `version` that of the session after it.
+    """
+
+    def __init__(self, agent_id: str, key: str, digest: str, version: int) -> None:
+        super().__init__(
+            f"session {agent_id!r} has an append under the key {key!r} already, at version {version}: "
+            "return its result to a repeated request, and use another key for another request"
+        )
+        self.agent_id = agent_id
+        self.key = key
+        self.digest = digest
+        self.version = version
 
 
 class LeaseLostError(StoreError):

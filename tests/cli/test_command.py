@@ -149,7 +149,7 @@ def test_an_encoding_that_lacks_a_character_does_not_end_the_run() -> None:
 
 @pytest.mark.parametrize(
     ("scenario", "words"),
-    [("guard", "Stopped after 2 steps: guard"), ("all", "A session goes on after three days")],
+    [("guard", "Stopped after 2 steps (guard)"), ("all", "A session goes on after three days")],
 )
 def test_on_a_terminal_it_draws(scenario: str, words: str) -> None:
     shown = _on_a_terminal(["demo", scenario, "--fast"], TERM="xterm-256color")

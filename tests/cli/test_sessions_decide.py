@@ -25,7 +25,7 @@ def test_the_only_call_that_waits_needs_no_name(capsys: Capsys) -> None:
     assert run(capsys, "approve", agent_id[:8]) == (
         0,
         "ada approved pay(amount: 500, to: 'Bob').\n"
-        f"Everything is decided. Go on: whyloop resume {agent_id[:8]} --agent package.module:name\n",
+        f"Resume the run: whyloop resume {agent_id[:8]} --agent package.module:name\n",
         "",
     )
     assert (decision(agent_id).verdict, decision(agent_id).by) == (Verdict.APPROVED, "ada")
@@ -83,7 +83,7 @@ def test_it_says_what_waits_still(capsys: Capsys) -> None:
     out = run(capsys, "approve", agent_id, "call_1")[1]
     assert "\n1 tool call waits for a person\n\n  call_2  pay(amount=700" in out
     assert run(capsys, "approve", agent_id)[1].startswith(
-        "ada approved pay(amount: 700, to: 'Eve').\nEverything"
+        "ada approved pay(amount: 700, to: 'Eve').\nResume the run: "
     )
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from tests.cli.shop import asked, in_store, kept, loaded, paying, run, run_by
 from whyloop import Agent, Session, tool
-from whyloop.cli.session_parts.exact import exact
+from whyloop.cli.session_parts.arguments import exact
 from whyloop.cli.session_parts.options import command
 from whyloop.stores import Store
 from whyloop.testing import ScriptedModel, call, calls
@@ -71,6 +71,7 @@ COMMANDS = [
     ["show", "ID", "--full"],
     ["why", "ID"],
     ["why", "ID", "--step", "1"],
+    ["why", "ID", "--markdown"],
     ["deny", "ID", f"no {EVIL}".replace("\x00", ""), "--by", EVIL],
     ["stop", "ID", EVIL],
     ["delete", "ID", "--yes"],
@@ -96,6 +97,7 @@ def test_in_a_pipe_nothing_steers(capsys: Capsys, argv: list[str]) -> None:
         ["show", "ID", "--full"],
         ["why", "ID"],
         ["why", "ID", "--step", "1"],
+        ["why", "ID", "--markdown"],
         ["export"],
     ],
     ids=" ".join,

@@ -140,9 +140,9 @@ def test_what_agents_did_is_listed(capsys: Capsys, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--status", "asleep"], "status 'asleep' is none that there is: choose from pending, in_progress"),
-        (["--stop-reason", "tired"], "stop_reason 'tired' is none that there is: choose from completed"),
-        (["--limit", "0"], "a page shows one session or more, so its limit cannot be 0"),
+        (["--status", "asleep"], "invalid status 'asleep': choose from pending, in_progress"),
+        (["--stop-reason", "tired"], "invalid stop_reason 'tired': choose from completed"),
+        (["--limit", "0"], "invalid limit 0"),
         (["--metadata", "user"], "--metadata user: write key=value"),
         (["--metadata", "=ada"], "--metadata =ada: write key=value"),
         (["--metadata", "user={}"], "--metadata user={}: only text, numbers, true, false and null"),

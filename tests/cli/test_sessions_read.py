@@ -118,7 +118,7 @@ def test_a_pending_call_comes_with_the_commands_to_decide_about_it(capsys: Capsy
     whyloop approve {agent_id[:10]} call_2
     whyloop deny {agent_id[:10]} call_2 'why not'
 
-Then: whyloop resume {agent_id[:10]} --agent package.module:name
+Then resume the run: whyloop resume {agent_id[:10]} --agent package.module:name
 """
     )
 
@@ -188,7 +188,7 @@ def test_a_step_that_a_dead_process_left_shows_how_far_it_came(capsys: Capsys) -
     assert "  system: Be kind.\n\nuser: Search\n\nstep 1, not at its end\n" in out
     assert "  search(query: '1'), was started, and nothing has come of it yet\n" in out
     assert "  search(query: '2'), is to be run\n" in out
-    assert "Nobody runs it: the process that did has ended.\n" in out
+    assert "Resume the run, if its process has ended: whyloop resume abc" in out
 
 
 def test_a_failed_step_shows_what_failed(capsys: Capsys) -> None:
@@ -237,26 +237,28 @@ def test_for_machines_everything_is_there(capsys: Capsys) -> None:
 def test_a_limit_comes_with_the_grant_that_moves_it(capsys: Capsys, command: str) -> None:
     agent_id = asked(searching())
     out = run(capsys, command, agent_id)[1]
-    assert out.endswith(f"\nGo on: whyloop resume {agent_id} --agent package.module:name --grant-steps 10\n")
+    assert out.endswith(
+        f"\nGrant more steps: whyloop resume {agent_id} --agent package.module:name --grant-steps 10\n"
+    )
 
 
 @pytest.mark.parametrize("command", ["show", "why"])
 def test_a_session_that_somebody_runs(capsys: Capsys, command: str) -> None:
     run_by(kept("abc"), "worker:1")
-    assert run(capsys, command, "abc")[1].endswith("\nworker:1 runs it. End that: whyloop stop abc\n")
+    assert run(capsys, command, "abc")[1].endswith("\nworker:1 runs it. Stop it: whyloop stop abc\n")
 
 
 @pytest.mark.parametrize("command", ["show", "why"])
 def test_a_session_that_nobody_has_begun_with(capsys: Capsys, command: str) -> None:
     kept("abc")
-    assert "Nobody has run it yet. Go on: whyloop resume abc" in run(capsys, command, "abc")[1]
+    assert "Start the run: whyloop resume abc" in run(capsys, command, "abc")[1]
 
 
 def test_a_session_in_which_nothing_was_asked(capsys: Capsys) -> None:
     agent_id = in_store(lambda store: Session.open(store, greeting())).agent_id
-    assert f"Nothing was asked yet. Ask: whyloop run … --session {agent_id}" in run(capsys, "show", agent_id)[
-        1
-    ].replace("'…'", "…")
+    assert f"Ask a question: whyloop run … --session {agent_id}" in run(capsys, "show", agent_id)[1].replace(
+        "'…'", "…"
+    )
 
 
 def test_a_session_that_is_complete_needs_nothing(capsys: Capsys) -> None:
@@ -297,10 +299,14 @@ def test_why_it_went_on_after_a_step(capsys: Capsys) -> None:
     out = run(capsys, "why", edited_and_resumed(), "--step", "1")[1]
     assert out.startswith(
         "Continued, decided by ToolCallPresenceCheck: The results of 2 tool calls await the model.\n"
-        "\nSteps\n    1  search ok; pay ok, edited by grace\n"
-        "\nDecided by people\n  pay (call_2) edited by grace, 20"
+        "\nSteps\n    1  search ok; pay ok, edited by grace  [420 tokens, "
     )
-    assert "\nWhat each rule said after step 1\n  allow   ErrorPolicyCriterion   No errors present\n" in out
+    assert (
+        "]  → continue, ToolCallPresenceCheck\n\nDecided by people\n  pay (call_2) edited by grace, 20" in out
+    )
+    assert (
+        "\nWhat each rule decided after step 1\n  allow   ErrorPolicyCriterion   No errors present\n" in out
+    )
     assert "  allow   StepsLimit             1 of 20 steps used\n" in out
 
 
@@ -311,7 +317,7 @@ def test_steps_are_counted_from_the_session_s_first(capsys: Capsys) -> None:
         await (await Session.open(store, greeting(), agent_id)).send("Hello?")
 
     in_store(ask_again)
-    assert "    2  search ok\n" in run(capsys, "why", agent_id, "--step", "2")[1]
+    assert "    2  search ok  [" in run(capsys, "why", agent_id, "--step", "2")[1]
     assert run(capsys, "why", agent_id, "--step", "3")[1].startswith("Stopped (completed), decided by")
 
 
@@ -330,10 +336,34 @@ def test_why_for_machines(capsys: Capsys) -> None:
         "StepsLimit",
     )
     assert document["outcome"]["evaluations"][2]["reason"] == "Limit reached: 2 of 2 steps used"
-    assert document["explanation"].startswith("Stopped after 2 steps (steps_limit).")
+    assert document["explanation"]["headline"].startswith("Stopped after 2 steps (steps_limit).")
+    assert [action["grant"] for action in document["explanation"]["next_actions"]] == [{"steps": 10}]
     step = json.loads(run(capsys, "why", agent_id, "--json", "--step", "1")[1])
+    assert [shown["summary"] for shown in step["explanation"]["steps"]] == ["search ok"]
     assert (step["agent_id"], step["step"], step["outcome"]["should_continue"]) == (agent_id, 1, True)
     assert step["tool_calls"][0]["arguments"] == {"query": "page 0"}
+
+
+def test_why_as_markdown(capsys: Capsys) -> None:
+    agent_id = asked(searching())
+    state = in_store(lambda store: store.load(agent_id))
+    assert run(capsys, "why", agent_id, "--markdown") == (0, f"{state.explanation.to_markdown()}\n", "")
+    step = run(capsys, "why", agent_id, "--markdown", "--step", "1")[1]
+    assert step.startswith("**Continued, decided by ToolCallPresenceCheck: ")
+
+
+def test_markdown_and_json_exclude_each_other(capsys: Capsys) -> None:
+    with pytest.raises(SystemExit):
+        run(capsys, "why", asked(greeting()), "--markdown", "--json")
+    assert "not allowed with argument" in capsys.readouterr().err
+
+
+def test_why_it_failed_comes_with_what_to_change(capsys: Capsys) -> None:
+    agent_id = asked(failing())
+    assert run(capsys, "why", agent_id)[1].endswith(
+        "\n\nLet the model correct itself: error_policy=ErrorPolicy.retry_tool_errors()\n"
+        f"Then resume the run: whyloop resume {agent_id} --agent package.module:name\n"
+    )
 
 
 # Which session is meant

@@ -93,7 +93,7 @@ def test_a_run_that_waits_for_a_person_ends_with_18_and_says_what_to_do(capsys: 
     whyloop approve {agent_id[:8]} call_2 --store pay.db
     whyloop deny {agent_id[:8]} call_2 'why not' --store pay.db
 
-Then: whyloop resume {agent_id[:8]} --agent {HERE}:paying --store pay.db
+Then resume the run: whyloop resume {agent_id[:8]} --agent {HERE}:paying --store pay.db
 """
     )
 
@@ -273,6 +273,6 @@ def test_ctrl_c_stops_a_session_where_it_can_go_on(tmp_path: Path) -> None:
         running.send_signal(signal.SIGINT)
         said = running.stderr.read()
     assert running.returncode == 17, said
-    assert "Go on: whyloop resume " in said
+    assert "Resume the run: whyloop resume " in said
     (agent_id,) = session_ids()
     assert (loaded(agent_id).status, loaded(agent_id).step_count) == (AgentStatus.STOPPED, 1)

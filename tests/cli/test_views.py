@@ -112,7 +112,7 @@ def test_text_from_a_model_or_a_tool_steers_nothing(show: object) -> None:
     )
     assert ESCAPE not in shown
     assert "\x07" not in shown
-    assert "said [bold red] ]0;owned" in shown
+    assert "said [bold red]�]0;owned" in shown
 
 
 def test_a_hostile_error_of_the_provider_steers_nothing() -> None:

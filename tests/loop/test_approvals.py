@@ -14,10 +14,14 @@ from whyloop.events import (
     AgentExecutionFinished,
     AgentStatusChanged,
     AgentStepCompleted,
+    ApprovalDecided,
+    ApprovalRequested,
     ToolCallCompleted,
     ToolCallStarted,
 )
 from whyloop.testing import FakeClock, Reply, assert_stopped, call, calls, capture_events
+from whyloop.values.decisions import decide
+from whyloop.wire.view import read_back
 
 
 class Bank:
@@ -49,6 +53,12 @@ def pay(amount: int = 500) -> Reply:
     return call("pay", {"amount": amount})
 
 
+def question(state: AgentState, call_id: str = "call_1") -> str:
+    """The id of the question about a call."""
+    (found,) = [pending.id for pending in state.pending_calls if pending.call_id == call_id]
+    return found
+
+
 async def test_a_call_that_needs_approval_pauses_the_execution() -> None:
     bank = Bank()
     state = await scripted(pay(), "done", tools=bank.tools).run("go")
@@ -58,12 +68,15 @@ async def test_a_call_that_needs_approval_pauses_the_execution() -> None:
     assert (outcome.resolved_by, outcome.should_continue, outcome.pauses) == ("ApprovalRequired", False, True)
     said = outcome.evaluation_for(ApprovalRequired)
     assert said is not None
-    assert said.reason == "pay(amount=500) waits for approval"
+    assert said.pauses
+    assert said.reason == "pay waits for approval"
     assert said.context["pending"] == [
-        {"id": "call_1", "name": "pay", "arguments": {"amount": 500}, "question": said.reason}
+        {"id": question(state), "call_id": "call_1", "name": "pay", "question": said.reason}
     ]
-    assert [c.id for c in state.pending_calls] == ["call_1"]
-    assert assert_readable(state).startswith("Paused in step 1. ApprovalRequired decided: pay(amount=500)")
+    (pending,) = state.pending_calls
+    assert (pending.call_id, pending.name, pending.arguments) == ("call_1", "pay", {"amount": 500})
+    assert pending.id != pending.call_id
+    assert "pay waits for approval" in assert_readable(state).splitlines()[0]
     assert not [message for message in state.messages if message.is_assistant]
 
 
@@ -71,7 +84,7 @@ async def test_an_approved_call_runs_once_the_execution_is_resumed() -> None:
     bank = Bank()
     agent = scripted(pay(), "done", tools=bank.tools)
     paused = await agent.run("go")
-    approved = paused.approve("call_1", by="ada")
+    approved = paused.approve(question(paused), by="ada")
     assert (approved.status, bank.paid, approved.pending_calls) == ("paused", [], ())
     state = await agent.resume(approved)
     assert (state.status, bank.paid) == ("completed", [500])
@@ -85,7 +98,7 @@ async def test_a_denied_call_never_runs_and_the_model_is_told_why() -> None:
     bank = Bank()
     agent = scripted(pay(), "Too bad", tools=bank.tools)
     paused = await agent.run("go")
-    state = await agent.resume(paused.deny("call_1", "too much", by="ada"))
+    state = await agent.resume(paused.deny(question(paused), "too much", by="ada"))
     assert (state.status, bank.paid) == ("completed", [])
     assert state.messages[2].text == "Denied by ada: too much"
     run = state.steps[0].tool_calls[0]
@@ -102,7 +115,7 @@ async def test_an_edited_call_runs_with_the_new_arguments_and_the_model_is_told(
     bank = Bank()
     agent = scripted(pay(), "done", tools=bank.tools)
     paused = await agent.run("go")
-    state = await agent.resume(paused.edit("call_1", {"amount": 50}, by="ada"))
+    state = await agent.resume(paused.edit(question(paused), {"amount": 50}, by="ada"))
     assert bank.paid == [50]
     assert state.messages[1].tool_calls[0].arguments == {"amount": 500}
     assert state.messages[2].text == '[ada changed the arguments to {"amount":50}]\npaid 50 to Bob'
@@ -113,29 +126,50 @@ async def test_edited_arguments_are_checked_like_any_others() -> None:
     bank = Bank()
     agent = scripted(pay(), "done", tools=bank.tools)
     paused = await agent.run("go")
-    state = await agent.resume(paused.edit("call_1", {"amount": "lots"}))
+    state = await agent.resume(paused.edit(question(paused), {"amount": "lots"}))
     assert bank.paid == []
     assert (state.status, state.stop_reason) == ("failed", "error")
     assert "invalid arguments for pay" in state.messages[2].text
 
 
-async def test_each_call_is_decided_once() -> None:
+async def test_each_question_is_decided_once() -> None:
     agent = scripted(pay(), "done", tools=Bank().tools)
     paused = await agent.run("go")
-    approved = paused.approve("call_1", by="ada")
-    with pytest.raises(ApprovalError, match=r"the call 'call_1' of pay was approved by ada at .* already"):
-        approved.deny("call_1", "no")
-    with pytest.raises(ApprovalError, match="there is no tool call 'call_9' to decide about"):
-        paused.approve("call_9")
-    with pytest.raises(ApprovalError, match="no tool call of this session waits"):
+    asked = question(paused)
+    approved = paused.approve(asked, by="ada")
+    assert approved.approve(asked, by="bob") == approved  # A client that repeats itself changes nothing.
+    with pytest.raises(ApprovalError, match=r"was approved by ada already, at .*: no question is open"):
+        approved.deny(asked, "no")
+    with pytest.raises(ApprovalError, match="was approved by ada already"):
+        approved.edit(asked, {"amount": 1})
+    done = await agent.resume(approved)
+    assert done.approve(asked) == done  # Also after the call has run.
+    with pytest.raises(ApprovalError, match="was approved by ada already"):
+        done.deny(asked)
+
+
+async def test_a_decision_names_a_question_that_is_open() -> None:
+    paused = await scripted(calls(call("look"), pay()), tools=Bank().tools).run("go")
+    for wrong in ("call_2", "no such question", ""):
+        with pytest.raises(ApprovalError, match="no tool call waits for an answer to question") as caught:
+            paused.approve(wrong)
+        assert caught.value.pending == paused.pending_calls
+    with pytest.raises(ApprovalError, match="no question is open"):
         AgentState().approve("call_1")
 
 
-async def test_a_call_that_does_not_wait_cannot_be_decided() -> None:
-    agent = scripted(calls(call("look"), pay()), tools=Bank().tools)
-    paused = await agent.run("go")
-    with pytest.raises(ApprovalError, match="the call 'call_1' of look does not wait for a decision"):
-        paused.approve("call_1")
+async def test_a_provider_that_reuses_a_call_id_does_not_make_a_late_decision_reach_another_call() -> None:
+    bank = Bank()
+    agent = scripted(
+        call("pay", {"amount": 10}, id="call_1"), call("pay", {"amount": 10_000}, id="call_1"), tools=bank.tools
+    )
+    first = await agent.run("go")
+    second = await agent.resume(first.approve(question(first), by="ada"))
+    assert bank.paid == [10]
+    assert question(second) != question(first)
+    # The same decision again is a repetition: it does not approve the second payment.
+    again = await agent.resume(second.approve(question(first), by="ada"))
+    assert (again.status, bank.paid, again.pending_calls) == ("paused", [10], second.pending_calls)
 
 
 async def test_calls_that_need_no_approval_run_before_the_pause_and_only_once() -> None:
@@ -144,7 +178,7 @@ async def test_calls_that_need_no_approval_run_before_the_pause_and_only_once() 
     paused = await agent.run("go")
     assert sorted(bank.paid) == [5, 7]
     assert [c.arguments for c in paused.pending_calls] == [{"amount": 500}]
-    state = await agent.resume(paused.approve("call_2"))
+    state = await agent.resume(paused.approve(question(paused, "call_2")))
     assert sorted(bank.paid) == [5, 7, 500]
     results = [message.text for message in state.messages if message.is_tool]
     assert results == ["paid 5 to Bob", "paid 500 to Bob", "found it", "paid 7 to Bob"]
@@ -159,13 +193,13 @@ async def test_resuming_with_some_decided_runs_those_and_waits_for_the_rest() ->
     assert outcome.explain().startswith(
         "Paused, decided by ApprovalRequired: 3 tool calls wait for a person: pay, pay, pay."
     )
-    again = await agent.resume(paused.approve("call_2"))
-    assert (again.status, bank.paid, [c.id for c in again.pending_calls]) == (
+    again = await agent.resume(paused.approve(question(paused, "call_2")))
+    assert (again.status, bank.paid, [c.call_id for c in again.pending_calls]) == (
         "paused",
         [2],
         ["call_1", "call_3"],
     )
-    state = await agent.resume(again.approve("call_1").deny("call_3"))
+    state = await agent.resume(again.approve(question(again)).deny(question(again, "call_3")))
     assert (state.status, bank.paid) == ("completed", [2, 1])
     assert state.step_count == 2
 
@@ -194,7 +228,7 @@ async def test_waiting_for_a_person_costs_no_active_time() -> None:
     assert paused.execution.active_seconds == 5
     assert paused.state_info.cumulative_execution_seconds == 5
     clock.advance(3 * 24 * 3600)
-    stored = AgentState.from_dict(paused.approve("call_2", now=clock.now()).to_dict())
+    stored = AgentState.from_dict(paused.approve(question(paused, "call_2"), now=clock.now()).to_dict())
     state = await agent.resume(stored)
     assert (state.status, bank.paid) == ("completed", [500])
     assert state.execution.active_seconds == 6
@@ -209,7 +243,7 @@ async def test_a_paused_state_survives_a_snapshot() -> None:
     paused = await agent.run("go")
     restored = AgentState.from_dict(paused.to_dict())
     assert restored == paused
-    state = await agent.resume(restored.approve("call_2"))
+    state = await agent.resume(restored.approve(question(restored, "call_2")))
     assert (state.status, bank.paid) == ("completed", [500])
 
 
@@ -219,7 +253,7 @@ async def test_a_rule_that_raises_means_asking() -> None:
 
     state = await scripted(pay(), tools=Bank(needs_approval=broken).tools).run("go")
     assert state.status == "paused"
-    assert "could not be found out" in state.pending_calls[0].question
+    assert state.pending_calls[0].question == "pay waits for approval: its approval rule failed with KeyError"
 
 
 async def test_a_call_that_cannot_run_anyway_asks_nobody() -> None:
@@ -238,7 +272,7 @@ async def test_another_question_ends_what_waited() -> None:
     assert (state.status, bank.paid) == ("completed", [])
     texts = [message.text for message in state.messages]
     assert texts[:3] == ["go", "", "found it"]
-    assert texts[3].startswith("Not completed: Another question was asked")
+    assert texts[3] == "Not run: another query arrived first"
     assert texts[4:] == ["forget it", "Never mind then"]
     first = state.steps[0]
     assert first.outcome is not None
@@ -264,7 +298,7 @@ async def test_the_step_limit_counts_a_paused_step_once() -> None:
     bank = Bank()
     agent = scripted(pay(), pay(6), "never", tools=bank.tools, max_steps=2)
     state = await agent.run("go")
-    state = await agent.resume(state.approve("call_1"))
+    state = await agent.resume(state.approve(question(state)))
     state = await agent.resume(state.approve(state.pending_calls[0].id))
     assert (state.stop_reason, bank.paid, state.step_count) == ("steps_limit", [500, 6], 2)
 
@@ -277,7 +311,7 @@ async def test_a_failure_beside_a_waiting_call_is_judged_when_the_step_is_at_its
     agent = scripted(calls(call("broken"), pay()), tools=[broken, Bank().pay])
     paused = await agent.run("go")
     assert paused.status == "paused"
-    state = await agent.resume(paused.deny("call_2"))
+    state = await agent.resume(paused.deny(question(paused, "call_2")))
     assert (state.status, state.stop_reason) == ("failed", "error")
 
 
@@ -288,12 +322,17 @@ async def test_the_events_of_a_pause_and_of_what_follows() -> None:
     assert not events.of(AgentExecutionFinished)
     assert not events.of(AgentStepCompleted)
     assert [event.tool for event in events.of(ToolCallStarted)] == ["look"]
+    (asked,) = events.of(ApprovalRequested)
+    assert (asked.question_id, asked.tool, asked.tool_call_id) == (question(paused, "call_2"), "pay", "call_2")
+    assert asked.question == "pay waits for approval"
     changes = [(e.previous_status, e.status) for e in events.of(AgentStatusChanged)]
     assert changes == [("pending", "in_progress"), ("in_progress", "paused")]
     with capture_events(agent) as events:
-        await agent.resume(paused.approve("call_2"))
+        await agent.resume(paused.approve(question(paused, "call_2")))
     assert [event.tool for event in events.of(ToolCallStarted)] == ["pay"]
     assert [event.step_number for event in events.of(AgentStepCompleted)] == [1, 2]
+    changes = [(e.previous_status, e.status) for e in events.of(AgentStatusChanged)]
+    assert changes == [("paused", "in_progress"), ("in_progress", "completed")]
 
 
 async def in_time(arguments: Mapping[str, Any]) -> bool:
@@ -315,25 +354,24 @@ async def test_a_rule_sees_the_arguments_that_the_model_left_to_the_tool() -> No
     bank = Bank(needs_approval=lambda arguments: arguments["to"] == "Bob")
     state = await scripted(pay(), tools=bank.tools).run("go")
     assert state.status == "paused"
-    assert "could not be found out" not in state.pending_calls[0].question
+    assert state.pending_calls[0].question == "pay waits for approval"
 
 
 async def test_an_explanation_shows_how_far_the_step_has_come() -> None:
     agent = scripted(calls(call("look"), pay(1), pay(2), pay(3)), tools=Bank().tools)
     paused = await agent.run("go")
-    words = paused.approve("call_2", by="ada").deny("call_3", by="bob").explain()
-    assert "    1  look ok; pay approved by ada; pay denied by bob; pay waits for a person\n" in words
-    assert "What each rule said in the middle of step 1" in words
-    decided = paused.approve("call_2").deny("call_3").approve("call_4")
-    assert decided.explain().startswith("Paused in step 1. All that waited is decided: resume goes on.")
+    decided = paused.approve(question(paused, "call_2"), by="ada").deny(question(paused, "call_3"), by="bob")
+    assert "look ok; pay approved by ada; pay denied by bob; pay waits for a person" in decided.explain()
 
 
 async def test_who_decides_is_named_in_words() -> None:
     paused = await scripted(pay(), tools=Bank().tools).run("go")
-    with pytest.raises(ConfigurationError, match="given in words"):
-        paused.approve("call_1", by=None)  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match="given in words"):
-        paused.deny("call_1", 5)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="must be text"):
+        paused.approve(question(paused), by=None)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="must be text"):
+        paused.deny(question(paused), 5)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="pass a dict of arguments"):
+        paused.edit(question(paused), "amount=5")  # type: ignore[arg-type]
 
 
 async def test_calls_of_one_id_are_told_apart() -> None:
@@ -341,11 +379,11 @@ async def test_calls_of_one_id_are_told_apart() -> None:
     twins = calls(call("pay", {"amount": 1000}, id="c"), call("pay", {"amount": 1}, id="c"))
     agent = scripted(twins, "done", tools=bank.tools)
     paused = await agent.run("go")
-    assert [(c.id, c.arguments) for c in paused.pending_calls] == [
+    assert [(c.call_id, c.arguments) for c in paused.pending_calls] == [
         ("c", {"amount": 1000}),
         ("c-2", {"amount": 1}),
     ]
-    state = await agent.resume(paused.approve("c-2").deny("c"))
+    state = await agent.resume(paused.approve(question(paused, "c-2")).deny(question(paused, "c")))
     assert bank.paid == [1]
     assert [m.tool_call_id for m in state.messages if m.is_tool] == ["c", "c-2"]
 
@@ -384,12 +422,18 @@ async def test_arguments_that_no_json_can_hold_end_in_no_crash(kind: Any) -> Non
     assert_readable(state)
 
 
-async def test_a_denied_call_is_told_of_when_its_step_is_at_its_end() -> None:
+async def test_a_denied_call_has_its_result_at_once_and_the_events_of_the_decision_are_read_back() -> None:
     agent = scripted(calls(pay(1), pay(2)), "done", tools=Bank().tools)
     paused = await agent.run("go")
+    decision = decide(paused, question(paused), Verdict.DENIED, "ada", paused.state_info.updated_at, "no")
+    decided, finished = read_back(paused, decision)
+    assert isinstance(decided, ApprovalDecided)
+    assert (decided.verdict, decided.by, decided.reason) == ("denied", "ada", "no")
+    assert isinstance(finished, ToolCallCompleted)
+    assert (finished.tool_call_id, finished.success, finished.error) == ("call_1", False, "denied by ada: no")
+    again = paused.deny(question(paused), "no", by="ada")
     with capture_events(agent) as events:
-        again = await agent.resume(paused.deny("call_1", "no", by="ada"))
+        again = await agent.resume(again)
         assert events.of(ToolCallCompleted) == []
-        await agent.resume(again.approve("call_2"))
-    told = {event.tool_call_id: (event.success, event.error) for event in events.of(ToolCallCompleted)}
-    assert told == {"call_1": (False, "denied by ada: no"), "call_2": (True, None)}
+        await agent.resume(again.approve(question(again, "call_2")))
+    assert [(e.tool_call_id, e.success) for e in events.of(ToolCallCompleted)] == [("call_2", True)]

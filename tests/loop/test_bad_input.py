@@ -117,12 +117,30 @@ async def test_a_driver_that_hands_over_what_json_cannot_hold_leaves_a_state_tha
     assert assert_can_be_read(state).explain() == state.explain()
 
 
-@pytest.mark.parametrize("reply", [text(""), text("", finish_reason="other")])
-async def test_an_empty_reply_ends_the_run_and_says_that_it_was_empty(reply: Any) -> None:
+@pytest.mark.parametrize("reply", [text("", usage=7), text("", finish_reason="other", usage=7)])
+async def test_an_empty_reply_is_a_validation_failure_whose_tokens_count(reply: Any) -> None:
     state = await scripted(reply).run("go")
-    assert_stopped(state, by="ToolCallPresenceCheck")
-    assert state.last_response == ""
+    assert_stopped(state, reason="error", by="ErrorPolicyCriterion")
+    assert state.steps[0].failures[0].type == "validation"
+    assert state.execution.usage.total == 7
+    assert [m.role.value for m in state.messages] == ["user"]
     assert "empty" in assert_readable(state)
+
+
+async def test_an_empty_reply_can_be_retried() -> None:
+    state = await scripted(text(""), "there", error_policy=ErrorPolicy.retry_all()).run("go")
+    assert [m.text for m in state.messages] == ["go", "there"]
+    assert_stopped(state, reason="completed")
+
+
+async def test_an_empty_reply_after_tool_results_of_the_same_execution_is_an_answer() -> None:
+    agent = scripted(call("keep", {"value": 1}), text(""), text(""), tools=[keep])
+    state = await agent.run("go")
+    assert_stopped(state, reason="completed", by="ToolCallPresenceCheck")
+    assert "empty" in assert_readable(state)
+    # The results of an earlier query are no reason to say nothing to this one.
+    state = await agent.run("and?", state=state)
+    assert_stopped(state, reason="error", by="ErrorPolicyCriterion")
 
 
 async def test_a_stream_that_yields_nothing_at_all_is_a_validation_error() -> None:

@@ -52,6 +52,7 @@ MAKERS: list[Callable[[], Agent]] = [lambda: builder().build(), lambda: Agent(Sc
 def test_the_defaults_are_twenty_steps_five_minutes_and_no_errors(make: Callable[[], Agent]) -> None:
     agent = make()
     assert sorted(names(agent)) == [
+        "ApprovalRequired",
         "ErrorPolicyCriterion",
         "ExecutionTimeLimit",
         "FinishReasonCheck",
@@ -125,7 +126,12 @@ def test_finish_reasons_may_be_one_or_several(reasons: Any) -> None:
 
 def test_a_limit_can_be_switched_off() -> None:
     agent = scripted(max_steps=None, timeout=None, finish_reasons=())
-    assert sorted(names(agent)) == ["ErrorPolicyCriterion", "StopRequestedCheck", "ToolCallPresenceCheck"]
+    assert sorted(names(agent)) == [
+        "ApprovalRequired",
+        "ErrorPolicyCriterion",
+        "StopRequestedCheck",
+        "ToolCallPresenceCheck",
+    ]
 
 
 async def test_with_model_and_tools_and_instructions_make_a_running_agent() -> None:
@@ -262,4 +268,8 @@ async def test_a_limit_for_the_session_ends_a_long_conversation() -> None:
     first = await agent.run("go")
     assert_stopped(first, reason="completed")
     second = await agent.run("go", state=first)
-    assert_stopped(second, reason="steps_limit", by=StepsLimit)
+    assert_stopped(second, reason="completed")  # An answer on the last step that is allowed.
+    third = await agent.run("go", state=second)
+    assert_stopped(third, reason="steps_limit", by=StepsLimit)
+    assert (third.execution.step_count, len(requests_of(agent))) == (0, 2)
+    assert third.steps == second.steps

@@ -6,10 +6,12 @@ import asyncio
 import subprocess
 import sys
 import threading
+from collections.abc import AsyncIterator
+from datetime import timedelta
 
 import pytest
 
-from tests.support import assert_readable, echo, hanging_model, requests_of, scripted
+from tests.support import RespondingModel, assert_readable, echo, hanging_model, requests_of, scripted
 from whyloop import (
     Agent,
     AgentStatus,
@@ -17,13 +19,21 @@ from whyloop import (
     CumulativeExecutionTimeLimit,
     ErrorPolicy,
     ExecutionTimeLimit,
+    FinishReason,
+    ModelRequest,
+    ModelResponse,
+    TextDelta,
     Tool,
+    ToolCall,
+    ToolContext,
     tool,
 )
 from whyloop.errors import RateLimitError
 from whyloop.testing import FakeClock, assert_continued, assert_stopped, call, calls
+from whyloop.values.step import Interruption
 
 LIMIT = 0.03
+GRACE = 0.01
 
 
 @tool
@@ -49,24 +59,24 @@ async def test_a_model_that_never_answers_is_cut_off_by_the_executions_limit(opt
     assert_stopped(state, reason="time_limit")
     assert state.status is AgentStatus.STOPPED
     assert state.step_count == 1
-    assert state.steps[0].interrupted is not None
-    assert "Cut off" in assert_readable(state)
+    assert state.steps[0].interrupted is Interruption.OUT_OF_TIME
+    assert "the time for this execution was up" in assert_readable(state)
 
 
 @pytest.mark.parametrize("option", ["timeout", "cumulative_timeout"])
 async def test_a_tool_that_never_returns_is_cut_off_by_the_executions_limit(option: str) -> None:
-    agent = scripted(call("hang"), tools=[hang], clock=None, **{option: LIMIT})
+    agent = scripted(call("hang"), tools=[hang], clock=None, stop_grace=GRACE, **{option: LIMIT})
     state = await agent.run("go")
     assert_stopped(state, reason="time_limit")
     (run,) = state.steps[0].tool_calls
-    assert not run.success
+    assert (run.success, run.error) == (False, "outcome unknown: the time for this execution was up")
     assert state.messages[-1].tool_call_id == run.id
     assert_readable(state)
 
 
 async def test_a_plain_function_that_never_returns_is_cut_off_too() -> None:
     release = threading.Event()
-    agent = scripted(call("block"), tools=[blocking_tool(release)], clock=None, timeout=LIMIT)
+    agent = scripted(call("block"), tools=[blocking_tool(release)], clock=None, timeout=LIMIT, stop_grace=GRACE)
     state = await agent.run("go")
     release.set()
     assert_stopped(state, reason="time_limit", by=ExecutionTimeLimit)
@@ -79,7 +89,8 @@ def test_a_plain_function_that_never_returns_does_not_keep_the_program_from_endi
         "from whyloop import Agent, tool\n"
         "from whyloop.testing import ScriptedModel, call\n"
         "hang = tool(name='hang')(lambda: threading.Event().wait())\n"
-        "print(Agent(ScriptedModel([call('hang')]), [hang], timeout=0.02).run_sync('go').stop_reason)"
+        "agent = Agent(ScriptedModel([call('hang')]), [hang], timeout=0.02, stop_grace=0.01)\n"
+        "print(agent.run_sync('go').stop_reason)"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=20
@@ -89,7 +100,11 @@ def test_a_plain_function_that_never_returns_does_not_keep_the_program_from_endi
 
 async def test_when_one_of_two_tools_hangs_the_others_result_is_kept() -> None:
     agent = scripted(
-        calls(call("hang"), call("echo", {"value": "kept"})), tools=[echo, hang], clock=None, timeout=LIMIT
+        calls(call("hang"), call("echo", {"value": "kept"})),
+        tools=[echo, hang],
+        clock=None,
+        timeout=LIMIT,
+        stop_grace=GRACE,
     )
     state = await agent.run("go")
     assert_stopped(state, reason="time_limit")
@@ -222,3 +237,78 @@ async def test_a_limit_always_wins_against_what_it_cut_off() -> None:
     for _ in range(10):
         state = await Agent(hanging_model(), timeout=0.002).run("go")
         assert_stopped(state, reason="time_limit", by=ExecutionTimeLimit)
+
+
+async def test_a_call_that_runs_at_the_deadline_has_a_grace_period_to_finish() -> None:
+    @tool
+    async def nearly_done() -> str:
+        await asyncio.sleep(LIMIT + 0.01)
+        return "finished"
+
+    agent = scripted(call("nearly_done"), tools=[nearly_done], clock=None, timeout=LIMIT)
+    state = await agent.run("go")
+    assert_stopped(state, reason="time_limit", by=ExecutionTimeLimit)
+    assert (state.messages[-1].text, state.steps[0].interrupted) == ("finished", None)
+
+
+async def test_a_streaming_answer_is_interrupted_by_the_deadline_and_its_text_is_kept() -> None:
+    async def talk(request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
+        yield TextDelta("It is ")
+        yield TextDelta("known that")
+        await asyncio.Event().wait()
+
+    state = await Agent(RespondingModel(talk), timeout=LIMIT).run("go")
+    assert_stopped(state, reason="time_limit", by=ExecutionTimeLimit)
+    assert (state.messages[-1].text, state.messages[-1].incomplete) == ("It is known that", True)
+    assert not state.usage.reported
+
+
+async def test_the_time_of_an_answer_is_counted_once_where_its_calls_run_until_the_limit() -> None:
+    """A limit of 10 s of work: 3 s, a wait of 5 s for the provider, 1 s of model, and a call that hangs."""
+    clock = FakeClock()
+    start, deadlines, running = clock.now(), [], asyncio.Event()
+
+    @tool
+    async def hang_until(context: ToolContext) -> None:
+        deadlines.append(context.deadline)
+        running.set()
+        await asyncio.Event().wait()
+
+    async def think(request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
+        if clock.now() == start:
+            clock.advance(3)
+            raise RateLimitError("busy", retry_after=5)
+        clock.advance(1)
+        yield ModelResponse("", (ToolCall("c", "hang_until", {}),), FinishReason.TOOL_CALLS)
+
+    agent = Agent(
+        RespondingModel(think),
+        [hang_until],
+        clock=clock,
+        cumulative_timeout=10,
+        stop_grace=0,
+        error_policy=ErrorPolicy.retry_all(),
+    )
+    run = asyncio.create_task(agent.run("go"))
+    await running.wait()
+    assert deadlines == [start + timedelta(seconds=15)]
+    clock.advance(6)
+    state = await run
+    assert_stopped(state, reason="time_limit", by=CumulativeExecutionTimeLimit)
+    assert state.execution.active_seconds == pytest.approx(10, abs=1e-5)
+    assert state.execution.backoff_seconds == 5
+
+
+async def test_a_deadline_ends_the_wait_for_a_provider() -> None:
+    clock = FakeClock()
+    agent = scripted(
+        RateLimitError("busy", retry_after=60),
+        "never said",
+        clock=clock,
+        timeout=20,
+        error_policy=ErrorPolicy.retry_all(),
+    )
+    state = await agent.run("go")
+    assert_stopped(state, reason="time_limit", by=ExecutionTimeLimit)
+    assert clock.sleeps == [pytest.approx(20, abs=1e-5)]
+    assert len(requests_of(agent)) == 1

@@ -88,7 +88,7 @@ async def test_two_queries_with_a_stop_are_the_same_byte_for_byte_too() -> None:
 
 async def test_ids_randomness_time_and_tools_come_from_the_world() -> None:
     _, _, asked = await run_once()
-    assert asked.count("new_id") == 2
+    assert asked.count("new_id") == 3  # The execution, the session's name and its identity.
     assert asked.count("random") == 2
     assert asked.count("sleep") == 2
     assert asked.count("tool echo") == 1

@@ -40,6 +40,8 @@ async def test_results_are_in_call_order_whoever_finishes_first() -> None:
     @tool
     async def slow() -> str:
         await first_may_finish.wait()
+        for _ in range(3):
+            await asyncio.sleep(0)
         return "slow"
 
     @tool

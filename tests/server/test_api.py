@@ -237,8 +237,18 @@ async def test_the_trace_says_why_it_went_on_and_why_it_stopped(store: Store) ->
     assert (trace["status"], trace["stop_reason"]) == ("completed", "completed")
     assert [step["tool_calls"] != [] for step in trace["steps"]] == [True, False]
     assert trace["steps"][0]["tool_calls"][0]["arguments"] == {"value": "x"}
-    assert trace["explanation"] == (await store.load("a")).explain()
+    state = await store.load("a")
+    assert (trace["headline"], trace["explanation"]) == (state.explanation.headline, state.explain())
+    assert trace["next_actions"] == []
     assert all(step["outcome"]["evaluations"] for step in trace["steps"])
+
+
+async def test_the_trace_says_what_would_let_it_continue(store: Store) -> None:
+    lab = Lab(store, agent_with(call("nothing"), "done"))
+    trace = (await lab.get(f"{await lab.asked()}/trace")).json
+    assert trace["headline"].startswith("Failed after 1 step (error). ErrorPolicyCriterion decided: ")
+    assert [action["kind"] for action in trace["next_actions"]] == ["change_policy", "resume"]
+    assert trace["next_actions"][1]["code"] == "resume(state)"
 
 
 async def test_a_session_in_which_nothing_was_asked_is_empty(store: Store) -> None:

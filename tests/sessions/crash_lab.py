@@ -16,28 +16,22 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
-from datetime import UTC, datetime, timedelta
+from contextlib import aclosing
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from tests.sessions.crash_agent import PATTERN, STEPS, Ledger, crash_agent
 from whyloop import AgentState, Session
-from whyloop.errors import SessionRunningError
-from whyloop.stores import PostgresStore, SqliteStore, Store, Summary
-from whyloop.stores.records import Lease
+from whyloop.broadcasting import BroadcastConfig, EventFeed
+from whyloop.errors import SessionNotFoundError, SessionRunningError
+from whyloop.events import AgentEvent
+from whyloop.stores import Entry, SqliteStore, Store, Summary
+from whyloop.wire.envelope import NUMBERED, envelope
 
-LEASE_SECONDS = 30.0
-
-
-class LaterClock:
-    """The time of somebody who comes later, when the lease of the dead has lapsed."""
-
-    def __init__(self, generation: int) -> None:
-        self._later = timedelta(hours=generation)
-
-    def now(self) -> datetime:
-        return datetime.now(UTC) + self._later
+# Long enough that no lease lapses here: the next runner finds that the one before it is dead.
+LEASE_SECONDS = 3600.0
 
 
 def die() -> None:
@@ -49,25 +43,37 @@ class Lab:
         self.address = address
         self.folder = folder
 
-    def store(self, generation: int) -> Store:
-        clock = LaterClock(generation)
+    def store(self) -> Store:
         if self.address.startswith("postgresql://"):
             server, _, schema = self.address.partition("#")
-            return PostgresStore(server, schema=schema, clock=clock, max_connections=2)
-        return SqliteStore(self.address, clock=clock)
+            from whyloop.stores import PostgresStore
+
+            return PostgresStore(server, schema=schema, max_connections=2)
+        return SqliteStore(self.address)
 
     def ledger(self, name: str) -> Ledger:
         return Ledger(self.folder / f"{name}.txt")
 
-    async def run(self, name: str, generation: int, kill_at: tuple[str, int] | None = None) -> None:
-        """Go on with a session until it is completed, deciding as a person would who looks at the ledger."""
-        store = self.store(generation)
+    async def run(self, name: str, kill_at: tuple[str, int] | None = None) -> None:
+        """Continue a session until it is completed, deciding as a person would who looks at the ledger."""
+        store = self.store()
         if kill_at:
             mortal(store, *kill_at)
         async with store:
             ledger = self.ledger(name)
+
+            def write_sent(event: AgentEvent) -> None:
+                told = envelope(event, BroadcastConfig.standard())
+                if told is not None and told["event"] in NUMBERED:
+                    ledger.write("sent", event.execution_id, event.seq, digest(json.dumps(told)))
+
             session = await Session.open(
-                store, crash_agent(ledger), name, create=True, lease_seconds=LEASE_SECONDS
+                store,
+                crash_agent(ledger),
+                name,
+                create=True,
+                lease_seconds=LEASE_SECONDS,
+                handlers=[write_sent],
             )
             state = session.state
             if not state.messages:
@@ -81,14 +87,59 @@ class Lab:
                         await session.deny(call.id, "it was carried out")
                     else:
                         await session.approve(call.id)
-                state = await session.resume()
+                crashed = session.state.status == "in_progress" and state.execution.recoveries < 2
+                state = await (session.recover() if crashed else session.resume())
 
-    async def problems(self, name: str, generation: int, queries: int = 1) -> list[str]:
-        """Everything that is wrong with a session that was killed and then brought to its end."""
-        async with self.store(generation) as store:
+    async def follow(self, name: str) -> None:
+        """Follow a session from another process until it is completed, and write down what arrives."""
+        heard = self.folder / f"{name}-heard.jsonl"
+        async with self.store() as store, EventFeed(store) as feed, asyncio.timeout(120):
+            while name not in await store.versions([name]):
+                await asyncio.sleep(0.01)
+            with heard.open("w") as file:
+                async with aclosing(feed.follow(name)) as following:
+                    async for items in following:
+                        for item in items:
+                            if item.is_numbered:
+                                file.write(item.body + "\n")
+                                if '"status":"completed"' in item.body:
+                                    return
+
+    async def problems(self, name: str, queries: int = 1) -> list[str]:
+        """Return everything that is wrong with a session that was killed and then brought to its end."""
+        async with self.store() as store, EventFeed(store) as feed:
             stored = await store.read(name)
             state = await store.load(name)
-        return [*_history_problems(state, stored.summary, queries), *self._ledger_problems(name, state)]
+            page = await feed.page(name, limit=10**6)
+        told = [item.body for item in page.items if item.is_numbered]
+        return [
+            *_history_problems(state, stored.summary, queries),
+            *self._ledger_problems(name, state),
+            *self._event_problems(name, told),
+        ]
+
+    def _event_problems(self, name: str, told: list[str]) -> list[str]:
+        """Compare what is read back with what the runners sent, and with what a follower received."""
+        found: list[str] = []
+        numbers: dict[tuple[str, str], str] = {}
+        last: Counter[str] = Counter()
+        for body in told:
+            data = json.loads(body)
+            execution_id, seq = data["execution_id"], data["seq"]
+            if seq != last[execution_id] + 1:
+                found.append(f"envelope {seq} follows {last[execution_id]}")
+            last[execution_id] = seq
+            numbers[execution_id, str(seq)] = digest(json.dumps(data))
+        sent = [tuple(line[1:]) for line in self.ledger(name).lines() if line[0] == "sent"]
+        if len(set(sent)) != len(sent):
+            found.append("an envelope was sent twice")
+        for execution_id, seq, content in sent:
+            if numbers.get((execution_id, seq)) != content:
+                found.append(f"envelope {seq} was sent and reads differently now")
+        heard = self.folder / f"{name}-heard.jsonl"
+        if heard.exists() and heard.read_text().splitlines() != told:
+            found.append(f"a follower received {len(heard.read_text().splitlines())} of {len(told)} envelopes")
+        return found
 
     def _ledger_problems(self, name: str, state: AgentState) -> list[str]:
         lines = self.ledger(name).lines()
@@ -131,34 +182,25 @@ def _history_problems(state: AgentState, summary: Summary, queries: int) -> list
     return found
 
 
+def digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:16]
+
+
 def mortal(store: Store, when: str, number: int) -> None:
     """Let the process die right before or right after the store's so many-th write."""
-    append, add_at_once, writes = store.append, store.add_at_once, 0
+    append, writes = store.append, 0
 
-    async def counted(
-        agent_id: str, entries: Sequence[str], *, after: int, lease: Lease | None = None, **rest: Any
-    ) -> str | None:
+    async def counted(agent_id: str, entries: Sequence[Entry], **rest: Any) -> str | None:
         nonlocal writes
         writes += 1
         if (when, writes) == ("before", number):
             die()
-        words = await append(agent_id, entries, after=after, lease=lease, **rest)
+        stop = await append(agent_id, entries, **rest)
         if (when, writes) == ("after", number):
             die()
-        return words
-
-    def counted_at_once(lease: Lease, entry: str, after: int) -> bool:
-        nonlocal writes
-        if (when, writes + 1) == ("before", number):
-            die()
-        done = add_at_once(lease, entry, after)
-        writes += done
-        if (when, writes) == ("after", number):
-            die()
-        return done
+        return stop
 
     store.append = counted  # type: ignore[method-assign]
-    store.add_at_once = counted_at_once  # type: ignore[method-assign]
 
 
 def forked(work: Callable[[], Coroutine[Any, Any, object]]) -> int:
@@ -185,21 +227,22 @@ def ended(child: int) -> int:
 
 def killed_at_random(lab: Lab, kills: int, chance: random.Random) -> dict[str, Any]:
     """Kill running sessions, up to three times each, at moments drawn by lot; then bring them to an end."""
-    whole = [_seconds_of(partial(lab.run, f"undisturbed-{number}", 0)) for number in range(3)]
-    report: dict[str, Any] = {"sessions": 0, "kills": 0, "asked": 0, "problems": []}
+    whole = [_seconds_of(partial(lab.run, f"undisturbed-{number}")) for number in range(3)]
+    report: dict[str, Any] = {"sessions": 0, "kills": 0, "asked": 0, "followed": 0, "problems": []}
     while report["kills"] < kills:
-        name, generation = f"session-{report['sessions']}", 0
+        name = f"session-{report['sessions']}"
         report["sessions"] += 1
+        # Another process follows every third session, from before it begins to its end.
+        follower = forked(partial(lab.follow, name)) if report["sessions"] % 3 == 0 else None
         for _ in range(chance.randint(1, 3)):
-            child = forked(partial(lab.run, name, generation))
+            child = forked(partial(lab.run, name))
             time.sleep(chance.random() * min(whole))
             os.kill(child, signal.SIGKILL)
             code = ended(child)
             report["kills"] += code == -signal.SIGKILL
             if code not in (0, -signal.SIGKILL):
                 report["problems"].append(f"{name}: a runner ended with {code}")
-            generation += 1
-        _finish(lab, name, generation, report)
+        _finish(lab, name, report, follower)
     return report
 
 
@@ -217,21 +260,25 @@ def killed_at_each_boundary(lab: Lab) -> dict[str, Any]:
         number += 1
         for when in ("before", "after"):
             name = f"{when}-{number}"
-            code = ended(forked(partial(lab.run, name, 0, (when, number))))
+            code = ended(forked(partial(lab.run, name, (when, number))))
             if code == 0:  # There was no such write any more.
                 return report
             if code != -signal.SIGKILL:
                 report["problems"].append(f"{name}: the runner ended with {code}")
             report["kills"] += 1
-            _finish(lab, name, 1, report)
+            _finish(lab, name, report)
 
 
-def _finish(lab: Lab, name: str, generation: int, report: dict[str, Any]) -> None:
-    code = ended(forked(partial(lab.run, name, generation)))
+def _finish(lab: Lab, name: str, report: dict[str, Any], follower: int | None = None) -> None:
+    code = ended(forked(partial(lab.run, name)))
     if code != 0:
         report["problems"].append(f"{name}: it could not be brought to its end ({code})")
         return
-    found = asyncio.run(lab.problems(name, generation + 1))
+    if follower is not None:
+        report["followed"] += 1
+        if ended(follower):
+            report["problems"].append(f"{name}: its follower failed")
+    found = asyncio.run(lab.problems(name))
     report["problems"] += [f"{name}: {problem}" for problem in found]
     report["asked"] += sum(line[0] == "asked" for line in lab.ledger(name).lines())
 
@@ -246,18 +293,18 @@ def raced(lab: Lab, trials: int) -> dict[str, Any]:
         report["refused"] += codes.count(3)
         if 0 not in codes or set(codes) - {0, 3}:
             report["problems"].append(f"{name}: the two ended with {codes}")
-        found = asyncio.run(lab.problems(name, 1, codes.count(0)))
+        found = asyncio.run(lab.problems(name, codes.count(0)))
         report["problems"] += [f"{name}: {problem}" for problem in found]
     return report
 
 
 async def _created(lab: Lab, name: str) -> None:
-    async with lab.store(0) as store:
+    async with lab.store() as store:
         await Session.open(store, crash_agent(lab.ledger(name)), name, create=True)
 
 
 async def _asked(lab: Lab, name: str) -> None:
-    async with lab.store(0) as store:
+    async with lab.store() as store:
         session = await Session.open(store, crash_agent(lab.ledger(name)), name)
         await session.send("go")
 

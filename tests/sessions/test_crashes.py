@@ -35,6 +35,7 @@ def test_a_session_that_was_killed_at_any_moment_comes_to_its_end(address: str, 
     report = lab("random", address, tmp_path, KILLS)
     assert report["kills"] >= KILLS
     assert report["asked"] > 0  # Some were killed while a tool ran, and a person had to be asked.
+    assert report["followed"] > 10
 
 
 def test_a_session_that_was_killed_before_or_after_any_write_comes_to_its_end(

@@ -15,7 +15,7 @@ from tests.support import scripted
 from whyloop import Session, tool
 from whyloop.errors import LeaseLostError, SessionNotFoundError, SessionRunningError, StoreUnavailableError
 from whyloop.sessions.heartbeat import Heartbeat
-from whyloop.stores import Lease, MemoryStore, SqliteStore, Store
+from whyloop.stores import Entry, Lease, MemoryStore, SqliteStore, Store
 from whyloop.testing import FakeClock, Reply, call, calls
 
 
@@ -55,13 +55,13 @@ async def test_who_takes_over_in_the_middle_of_a_step_has_the_session(timed: tup
     session = await Session.open(store, scripted(call("slow"), "never said", tools=[slow]), owner="zombie")
     with pytest.raises(LeaseLostError, match="was not recorded"):
         await session.send("go")
-    assert seen[0].startswith("It is not known whether slow() was carried out")
+    assert seen[0].startswith("It is unknown whether slow ran")
     assert seen[1] == "completed"
     state = await store.load(session.agent_id)
     assert [message.text for message in state.messages] == [
         "go",
         "",
-        "It was cut off, and ada did not let it run again: it hangs",
+        "Outcome unknown: it was interrupted before it could tell, and ada did not let it run again: it hangs",
         "never mind",
     ]
     assert await session.refresh() == state
@@ -202,7 +202,7 @@ class Failing(MemoryStore):
         super().__init__()
         self.left = after
 
-    async def append(self, agent_id: str, entries: Sequence[str], **rest: Any) -> str | None:
+    async def append(self, agent_id: str, entries: Sequence[Entry], **rest: Any) -> str | None:
         self.left -= 1
         if self.left < 0:
             raise StoreUnavailableError("the disk is full")

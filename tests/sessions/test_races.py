@@ -12,8 +12,10 @@ from msgspec.structs import replace
 from tests.support import scripted
 from whyloop import Agent, Session, tool
 from whyloop.errors import LeaseLostError, StoreUnavailableError
-from whyloop.stores import Lease, MemoryStore, Stored
+from whyloop.stores import Entry, Lease, MemoryStore, Stored
 from whyloop.testing import FakeClock, Reply, call, calls
+from whyloop.values.transitions import CallFinished
+from whyloop.wire.journal import decode_entries
 
 
 class Slow(MemoryStore):
@@ -21,14 +23,14 @@ class Slow(MemoryStore):
 
     inline: ClassVar[bool] = False
 
-    async def append(self, agent_id: str, entries: Sequence[str], **rest: Any) -> str | None:
+    async def append(self, agent_id: str, entries: Sequence[Entry], **rest: Any) -> str | None:
         await asyncio.sleep(0)
         words = await super().append(agent_id, entries, **rest)
         await asyncio.sleep(0)
         return words
 
-    async def read(self, agent_id: str, *, after: int = 0) -> Stored:
-        stored = await super().read(agent_id, after=after)
+    async def read(self, agent_id: str, *, after: int = 0, limit: int | None = None) -> Stored:
+        stored = await super().read(agent_id, after=after, limit=limit)
         await asyncio.sleep(0)
         return stored
 
@@ -78,9 +80,9 @@ async def test_a_look_that_comes_back_late_takes_nothing_back() -> None:
     class Late(MemoryStore):
         hold = False
 
-        async def read(self, agent_id: str, *, after: int = 0) -> Stored:
+        async def read(self, agent_id: str, *, after: int = 0, limit: int | None = None) -> Stored:
             held, self.hold = self.hold, False
-            stored = await super().read(agent_id, after=after)
+            stored = await super().read(agent_id, after=after, limit=limit)
             if held:
                 await came_back.wait()
             return stored
@@ -125,7 +127,7 @@ async def test_two_that_create_one_session_at_once_both_have_it() -> None:
 
 async def test_a_stop_that_comes_with_the_pause_is_heard() -> None:
     class Asked(MemoryStore):
-        async def append(self, agent_id: str, entries: Sequence[str], **rest: Any) -> str | None:
+        async def append(self, agent_id: str, entries: Sequence[Entry], **rest: Any) -> str | None:
             summary = rest.get("summary")
             if summary is not None and summary.status == "paused":
                 assert await self.ask_to_stop(agent_id, "enough")
@@ -161,48 +163,31 @@ async def test_a_stop_while_the_model_thinks_keeps_its_tools_from_running() -> N
         return "done"
 
     class Asked(MemoryStore):
-        async def append(self, agent_id: str, entries: Sequence[str], **rest: Any) -> str | None:
-            if "opened" in entries[0]:
+        async def append(self, agent_id: str, entries: Sequence[Entry], **rest: Any) -> str | None:
+            if "answered" in entries[0].body:
                 await self.ask_to_stop(agent_id, "enough")
             return await super().append(agent_id, entries, **rest)
 
     session = await Session.open(Asked(), scripted(call("work"), tools=[work]))
     state = await session.send("go")
     assert (state.stop_reason, ran) == ("user_requested", [])
-    assert state.messages[2].text == "Not completed: enough"
+    assert state.messages[2].text == "Not run: a stop was requested"
 
 
 async def test_words_for_a_runner_that_died_stop_the_next() -> None:
     store = MemoryStore()
     session = await Session.open(store, agent_with(call("echo"), "done"))
     dead = await store.acquire(session.agent_id, "a dead process", 0.000001)
-    store._sessions[session.agent_id].held.words = "enough"  # type: ignore[union-attr]
+    store._shared.sessions[session.agent_id].held.stop_request = "enough"  # type: ignore[union-attr]
     state = await session.send("go")
     assert (state.stop_reason, dead.owner) == ("user_requested", "a dead process")
 
 
-async def test_a_result_that_comes_while_another_is_written_is_not_overtaken() -> None:
-    busy = asyncio.Event()
-
+async def test_results_that_come_while_another_is_written_are_recorded_once_each() -> None:
     class Busy(MemoryStore):
-        """Adds at once, except that the first result has to wait."""
-
-        adds_at_once: ClassVar[bool] = True
-        waited = False
-
-        def add_at_once(self, lease: Lease, entry: str, after: int) -> bool:
-            if "result" in entry and not self.waited:
-                self.waited = True
-                return False
-            session = self._sessions[lease.agent_id]
-            session.entries.append(entry)
-            return True
-
-        async def append(self, agent_id: str, entries: Sequence[str], **rest: Any) -> str | None:
-            if "result" in entries[0] and not busy.is_set():
-                busy.set()
-                for _ in range(3):
-                    await asyncio.sleep(0)
+        async def append(self, agent_id: str, entries: Sequence[Entry], **rest: Any) -> str | None:
+            for _ in range(3):
+                await asyncio.sleep(0)
             return await super().append(agent_id, entries, **rest)
 
     @tool
@@ -216,19 +201,14 @@ async def test_a_result_that_comes_while_another_is_written_is_not_overtaken() -
     session = await Session.open(store, scripted(several, "done", tools=[after]))
     state = await session.send("go")
     assert await store.load(session.agent_id) == state
-    done: set[str] = set()
-    for text in (await store.read(session.agent_id)).entries:
-        for index in range(8):
-            key = f'"{index}":{{"started":true'
-            if key in text:
-                assert f'{key},"result"' in text, "a result was taken back"
-                assert key not in done
-                done.add(key)
+    texts = (await store.read(session.agent_id)).entries
+    finished = [t.index for e in decode_entries(texts) for t in e.transitions if isinstance(t, CallFinished)]
+    assert sorted(finished) == list(range(8))
 
 
 async def test_a_heartbeat_at_the_very_end_of_a_run_does_not_break_it() -> None:
     class Ending(Slow):
-        async def append(self, agent_id: str, entries: Sequence[str], **rest: Any) -> str | None:
+        async def append(self, agent_id: str, entries: Sequence[Entry], **rest: Any) -> str | None:
             words = await super().append(agent_id, entries, **rest)
             if rest.get("release"):
                 await beaten.wait()  # The answer is on its way when the heart beats.
@@ -252,7 +232,7 @@ async def test_a_lease_that_is_lost_leaves_the_task_as_it_was() -> None:
 
     @tool
     async def hang() -> str:
-        held = store._sessions[session.agent_id]
+        held = store._shared.sessions[session.agent_id]
         held.held = None
         await store.acquire(session.agent_id, "another", 30)
         await asyncio.Event().wait()
@@ -294,7 +274,7 @@ async def test_a_stop_of_a_dead_run_keeps_what_the_others_said() -> None:
     class Dying(MemoryStore):
         writes = 0
 
-        async def append(self, agent_id: str, entries: Sequence[str], **rest: Any) -> str | None:
+        async def append(self, agent_id: str, entries: Sequence[Entry], **rest: Any) -> str | None:
             self.writes += 1
             if self.writes == 4:
                 raise StoreUnavailableError("down")
@@ -310,4 +290,4 @@ async def test_a_stop_of_a_dead_run_keeps_what_the_others_said() -> None:
     outcome = state.steps[-1].outcome
     assert outcome is not None
     assert (outcome.resolved_by, outcome.stop_reason) == ("StopRequestedCheck", "user_requested")
-    assert len(outcome.evaluations) == 6
+    assert len(outcome.evaluations) == 7

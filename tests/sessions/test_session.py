@@ -212,8 +212,8 @@ async def test_a_cancelled_run_is_recorded_and_leaves_no_lease(store: Store) -> 
     assert session.state == state
     # It was cut off like by a crash, so nobody knows what it did.
     paused = await session.resume()
-    assert paused.pending_calls[0].question.startswith("It is not known whether hang() was carried out")
-    await session.deny("call_1", "nothing happened")
+    assert paused.pending_calls[0].question.startswith("It is unknown whether hang ran")
+    await session.deny(paused.pending_calls[0].id, "nothing happened")
     assert (await session.resume()).status == "completed"
 
 
@@ -236,7 +236,7 @@ async def test_a_fork_goes_on_by_itself(store: Store) -> None:
 async def test_a_fork_needs_a_step_that_there_is(store: Store, step: int) -> None:
     session = await Session.open(store, agent_with(call("echo"), "done"))
     await session.send("go")
-    with pytest.raises(ConfigurationError, match="the session has 2 steps"):
+    with pytest.raises(ConfigurationError, match="there is no (such )?step"):
         await store.fork(session.agent_id, step=step)
 
 
@@ -293,7 +293,7 @@ async def test_arguments_that_are_no_dict_are_refused_and_nothing_is_stored(
 ) -> None:
     session = await Session.open(store, agent_with(call("pay", {"amount": 5})))
     state = await session.send("pay")
-    with pytest.raises(ConfigurationError, match="given by name, as a dict"):
+    with pytest.raises(ConfigurationError, match="pass a dict of arguments by name"):
         await session.edit(state.pending_calls[0].id, arguments)
     assert await store.load(session.agent_id) == state
 
@@ -309,7 +309,7 @@ async def test_natural_mistakes_are_named(store: Store) -> None:
     await session.send("go")
     with pytest.raises(ConfigurationError, match=r"a grant is a Budget"):
         await session.resume(grant=anything)
-    with pytest.raises(ConfigurationError, match="given in words"):
+    with pytest.raises(ConfigurationError, match="must be text"):
         await store.request_stop(session.agent_id, 5)  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match="by its number"):
+    with pytest.raises(ConfigurationError, match="use a number from 1 on"):
         await store.fork(session.agent_id, step=anything)

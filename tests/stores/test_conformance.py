@@ -13,13 +13,10 @@ from whyloop.testing.store_conformance import CHECKS, Check, OpenStore
 
 
 def memory(folder: Path) -> OpenStore:
-    """What is in the memory of a process is shared by sharing the store."""
-    opened: list[Store] = []
+    first = MemoryStore()
 
     async def open_store(clock: Clock) -> Store:
-        if not opened:
-            opened.append(MemoryStore(clock))
-        return opened[0]
+        return MemoryStore(clock, beside=first)
 
     return open_store
 
@@ -31,7 +28,18 @@ def sqlite(folder: Path) -> OpenStore:
     return open_store
 
 
-STORES: dict[str, Callable[[Path], OpenStore]] = {"memory": memory, "sqlite": sqlite}
+def synced_sqlite(folder: Path) -> OpenStore:
+    async def open_store(clock: Clock) -> Store:
+        return SqliteStore(folder / "sessions.db", clock=clock, durability="power")
+
+    return open_store
+
+
+STORES: dict[str, Callable[[Path], OpenStore]] = {
+    "memory": memory,
+    "sqlite": sqlite,
+    "synced sqlite": synced_sqlite,
+}
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)

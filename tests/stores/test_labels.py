@@ -22,7 +22,7 @@ def metadata(entries: int) -> dict[str, Any]:
 
 def session(entries: int) -> set[int]:
     """The numbers of a session that has failed."""
-    return numbers("failed", "error", metadata(entries))
+    return numbers("failed", "error", metadata(entries), agent="helper", resolved_by="ErrorPolicy")
 
 
 def found(own: set[int], start: Start) -> bool:
@@ -40,13 +40,17 @@ def times_found(own: set[int], wanted: SessionFilter) -> set[int]:
 @entries
 @pytest.mark.parametrize("status", [None, AgentStatus.FAILED])
 @pytest.mark.parametrize("reason", [None, StopReason.ERROR_FORBADE])
+@pytest.mark.parametrize("agent", [None, "helper"])
+@pytest.mark.parametrize("rule", [None, "ErrorPolicy"])
 def test_a_session_is_found_once_by_whatever_it_has(
-    entries: int, status: AgentStatus | None, reason: StopReason | None
+    entries: int, status: AgentStatus | None, reason: StopReason | None, agent: str | None, rule: str | None
 ) -> None:
     own, plain = session(entries), metadata(min(entries, 5))
     for size in range(len(plain) + 1):
         for some in combinations(plain.items(), size):
-            wanted = SessionFilter(status=status, stop_reason=reason, metadata=dict(some))
+            wanted = SessionFilter(
+                status=status, stop_reason=reason, metadata=dict(some), agent=agent, resolved_by=rule
+            )
             assert times_found(own, wanted) == {1}, wanted
 
 
@@ -57,6 +61,15 @@ def test_a_session_is_found_once_by_whatever_it_has(
         {"status": AgentStatus.STOPPED},
         {"stop_reason": StopReason.COMPLETED},
         {"status": AgentStatus.STOPPED, "stop_reason": StopReason.ERROR_FORBADE},
+        {"resolved_by": "StepsLimit"},
+        {"status": AgentStatus.STOPPED, "resolved_by": "ErrorPolicy"},
+        {"stop_reason": StopReason.COMPLETED, "resolved_by": "ErrorPolicy"},
+        {"agent": "writer"},
+        {"agent": "writer", "resolved_by": "ErrorPolicy"},
+        {"agent": "helper", "resolved_by": "StepsLimit"},
+        {"agent": "helper", "status": AgentStatus.STOPPED},
+        {"agent": "ErrorPolicy"},
+        {"resolved_by": "helper"},
     ],
     ids=str,
 )
@@ -75,7 +88,7 @@ def test_a_session_that_lacks_one_entry_is_not_found(entries: int, other: dict[s
 
 
 def test_metadata_is_not_mistaken_for_a_status() -> None:
-    own = numbers("pending", None, {"status": "failed"})
+    own = numbers("pending", None, {"status": "failed"}, agent="", resolved_by=None)
     assert times_found(own, SessionFilter(status=AgentStatus.FAILED)) == {0}
     assert times_found(own, SessionFilter(metadata={"status": "failed"})) == {1}
     assert times_found(own, SessionFilter(metadata={"status": "pending"})) == {0}
@@ -105,6 +118,16 @@ def test_two_traits_are_found_together_where_there_are_more_entries(
     assert [start.others for start in there] == [()]
 
 
+def test_an_agent_is_found_together_with_how_its_sessions_stand() -> None:
+    for wanted in (
+        SessionFilter(agent="helper", status=AgentStatus.FAILED),
+        SessionFilter(agent="helper", stop_reason=StopReason.ERROR_FORBADE),
+        SessionFilter(agent="helper", resolved_by="ErrorPolicy"),
+        SessionFilter(resolved_by="ErrorPolicy"),
+    ):
+        assert all(start.others == () for some in starts(wanted) for start in some)
+
+
 def test_what_is_beyond_is_looked_up_with_each_choice() -> None:
     for wanted in (
         SessionFilter(metadata=metadata(3)),
@@ -120,20 +143,25 @@ def test_where_nothing_can_be_nothing_is_looked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("entries", "expected"), [(0, 3), (1, 6), (2, 12), (3, 24), (4, 21), (10, 78), (11, 14), (40, 43)]
+    ("entries", "expected"), [(0, 8), (1, 11), (2, 17), (3, 29), (4, 26), (10, 83), (11, 19), (40, 48)]
 )
 def test_a_session_has_no_more_numbers_than_it_needs(entries: int, expected: int) -> None:
     assert len(session(entries)) == expected
 
 
 def test_the_numbers_stay_what_they_are() -> None:
-    """They are in the files that there are; whoever changes them adds a migration."""
-    assert numbers("failed", "error", {"a": 1}) == {
+    """They are stored: a change of them needs a migration, once there has been a release."""
+    assert numbers("failed", "error", {"a": 1}, agent="x", resolved_by="y") == {
         -7988071359552575345,
+        -6056382808926610786,
+        -4812226732645901736,
         -1451026543470997364,
+        -977000255634817544,
         -2465455863475683,
         647329370286327407,
+        747267243215015958,
         4079067302617839385,
         7266770337934080821,
+        7352331290739450765,
     }
     assert all(-(2**63) <= number < 2**63 for number in session(MANY))

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gc
 import json
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta, timezone
+from threading import Event, Thread, get_ident
 
 import pytest
 
 from whyloop.errors import ConfigurationError, ConflictError, SessionRunningError, StoreError
-from whyloop.stores import MemoryStore, SessionFilter, Summary
+from whyloop.stores import Chunk, MemoryStore, SessionFilter, Summary
 from whyloop.stores.cursor import cursor_of, position
 from whyloop.testing import FakeClock
+from whyloop.testing.store_checks.support import journal
 from whyloop.values.state import AgentStatus
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -40,7 +44,7 @@ def test_of_threads_that_write_at_one_version_one_wins() -> None:
     store = MemoryStore()
     asyncio.run(store.create(summary(), []))
     for version in range(20):
-        outcomes = in_threads(*(store.append("a", [str(n)], after=version) for n in range(8)))
+        outcomes = in_threads(*(store.append("a", journal(str(n)), after=version) for n in range(8)))
         assert outcomes.count(None) == 1
         assert outcomes.count(ConflictError) == 7
     assert asyncio.run(store.read("a")).summary.version == 20
@@ -94,14 +98,14 @@ async def test_metadata_that_is_no_json_is_refused_and_nothing_is_stored() -> No
     store = MemoryStore()
     with pytest.raises(ConfigurationError, match="JSON"):
         await store.create(summary(broken=object()), [])
-    await store.create(summary(), ["one"])
+    await store.create(summary(), journal("one"))
     with pytest.raises(ConfigurationError, match="JSON"):
-        await store.append("a", ["two"], after=1, summary=summary(broken=object()))
+        await store.append("a", journal("two"), after=1, summary=summary(broken=object()))
     assert (await store.read("a")).entries == ("one",)
 
 
 async def test_a_limit_that_shows_nothing_is_refused_in_words() -> None:
-    with pytest.raises(ConfigurationError, match="limit cannot be 0"):
+    with pytest.raises(ConfigurationError, match="invalid limit 0"):
         await MemoryStore().find(SessionFilter(), limit=0, after=None)
 
 
@@ -144,3 +148,72 @@ def test_a_broken_cursor_is_refused_in_words(cursor: object) -> None:
     with pytest.raises(ConfigurationError, match="does not say where a page of sessions ended") as refused:
         position(cursor)  # type: ignore[arg-type]
     assert len(str(refused.value)) < 250
+
+
+# Two stores beside each other
+
+
+async def test_stores_beside_each_other_have_the_same_sessions_and_clock() -> None:
+    clock = FakeClock()
+    store = MemoryStore(clock)
+    other = MemoryStore(beside=store)
+    await store.create(summary(), journal("one"))
+    assert (await other.read("a")).entries == ("one",)
+    assert other.now() == clock.now()
+    assert (await MemoryStore().find(SessionFilter(), limit=9, after=None)).sessions == ()
+
+
+async def test_a_closed_store_is_dead_and_of_use_again() -> None:
+    store = MemoryStore()
+    other = MemoryStore(beside=store)
+    await store.create(summary(), [])
+    await store.acquire("a", "one", 3600)
+    await store.close()
+    lease = await other.acquire("a", "two", 3600)
+    await other.release(lease)
+    await store.acquire("a", "three", 3600)
+    assert (await other.read("a")).summary.runner == "three"
+
+
+async def test_a_store_that_is_garbage_is_dead() -> None:
+    store = MemoryStore()
+    other = MemoryStore(beside=store)
+    await store.create(summary(), [])
+    await other.acquire("a", "one", 3600)
+    assert (await store.read("a")).summary.runner == "one"
+    del other
+    gc.collect()
+    assert (await store.read("a")).summary.runner is None
+
+
+def test_chunks_are_delivered_on_the_event_loop_of_their_receiver() -> None:
+    store = MemoryStore()
+    other = MemoryStore(beside=store)
+    ready, threads = Event(), list[int]()
+
+    async def receive() -> None:
+        done = asyncio.Event()
+
+        def deliver(chunks: Sequence[Chunk]) -> None:
+            threads.append(get_ident())
+            done.set()
+
+        async with other.receive_chunks(deliver) as receiver:
+            receiver.follow("a")
+            ready.set()
+            await done.wait()
+
+    receiving = Thread(target=asyncio.run, args=(receive(),))
+    receiving.start()
+    ready.wait()
+    asyncio.run(store.send_chunks([Chunk("a", "x")]))
+    receiving.join()
+    assert threads == [receiving.ident]
+
+
+def test_a_receiver_whose_event_loop_is_gone_disturbs_no_sender() -> None:
+    store = MemoryStore()
+    receiver = MemoryStore(beside=store).receive_chunks(lambda _: None)
+    asyncio.run(receiver.__aenter__())
+    receiver.follow("a")
+    asyncio.run(store.send_chunks([Chunk("a", "x")]))

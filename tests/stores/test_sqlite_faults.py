@@ -18,8 +18,8 @@ from random import Random
 import pytest
 
 from whyloop.errors import SessionNotFoundError, StoreError, StoreUnavailableError
-from whyloop.stores import SessionFilter, SqliteStore, Summary
-from whyloop.stores.records import Told
+from whyloop.stores import Checkpoint, Entry, SessionFilter, SqliteStore, Summary
+from whyloop.testing.store_checks.support import journal
 from whyloop.values.state import AgentStatus
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -32,7 +32,7 @@ def summary(agent_id: str = "a", **metadata: object) -> Summary:
 
 
 def connection_of(store: SqliteStore) -> sqlite3.Connection:
-    connection = store._file._db
+    connection = store._writes._db
     assert connection is not None
     return connection
 
@@ -65,7 +65,7 @@ async def test_a_writer_waits_for_another_one(tmp_path: Path) -> None:
     async with SqliteStore(tmp_path / "s.db", sleep=sleeps) as store:
         await store.create(summary(), [])
         with another_connection(tmp_path / "s.db", "BEGIN IMMEDIATE") as sleeps.blocker:
-            await store.append("a", ["x"], after=0)
+            await store.append("a", journal("x"), after=0)
         assert (await store.read("a")).entries == ("x",)
     assert len(sleeps) == 3
     assert sleeps == sorted(sleeps), "the waits grow"
@@ -74,7 +74,7 @@ async def test_a_writer_waits_for_another_one(tmp_path: Path) -> None:
 async def test_readers_do_not_wait_for_a_writer(tmp_path: Path) -> None:
     sleeps = Sleeps()
     async with SqliteStore(tmp_path / "s.db", sleep=sleeps) as store:
-        await store.create(summary(), ["x"])
+        await store.create(summary(), journal("x"))
         with another_connection(tmp_path / "s.db", "BEGIN IMMEDIATE"):
             assert (await store.read("a")).entries == ("x",)
             assert len((await store.find(SessionFilter(), limit=5, after=None)).sessions) == 1
@@ -86,11 +86,11 @@ async def test_a_writer_gives_up_on_a_file_that_stays_locked(tmp_path: Path) -> 
     async with SqliteStore(tmp_path / "s.db", sleep=sleeps, busy_seconds=2) as store:
         await store.create(summary(), [])
         with another_connection(tmp_path / "s.db", "BEGIN IMMEDIATE"):
-            with pytest.raises(StoreUnavailableError, match=r"s\.db: the database is locked.*2 s.*Another"):
-                await store.append("a", ["x"], after=0)
+            with pytest.raises(StoreUnavailableError, match=r"s\.db: .* was locked for 2 s.*Another"):
+                await store.append("a", journal("x"), after=0)
             assert 2 <= sum(sleeps) < 2.1
             assert max(sleeps) <= 0.05, "so that a lock that ends is noticed soon"
-        await store.append("a", ["y"], after=0)
+        await store.append("a", journal("y"), after=0)
         assert (await store.read("a")).entries == ("y",)
 
 
@@ -102,9 +102,9 @@ async def test_other_work_goes_on_while_a_writer_waits(tmp_path: Path) -> None:
         await go_on.wait()
 
     async with SqliteStore(tmp_path / "s.db", sleep=sleep) as store:
-        await store.create(summary(), ["x"])
+        await store.create(summary(), journal("x"))
         with another_connection(tmp_path / "s.db", "BEGIN IMMEDIATE") as blocker:
-            waiting = asyncio.create_task(store.append("a", ["y"], after=1))
+            waiting = asyncio.create_task(store.append("a", journal("y"), after=1))
             await sleeping.wait()
             assert (await store.read("a")).entries == ("x",)
             blocker.execute("ROLLBACK")
@@ -117,7 +117,7 @@ async def test_a_new_file_that_somebody_else_is_making_is_waited_for(tmp_path: P
     sleeps = Sleeps()
     with another_connection(tmp_path / "s.db", "BEGIN EXCLUSIVE") as sleeps.blocker:
         async with SqliteStore(tmp_path / "s.db", sleep=sleeps) as store:
-            await store.create(summary(), ["x"])
+            await store.create(summary(), journal("x"))
     assert len(sleeps) == 3
 
 
@@ -153,7 +153,7 @@ async def fill(store: SqliteStore) -> int:
     """How many entries could be written."""
     for written in range(1000):
         try:
-            await store.append("a", ["x" * 5000], after=written)
+            await store.append("a", journal("x" * 5000), after=written)
         except StoreUnavailableError:
             return written
     raise AssertionError("the disk is never full")
@@ -170,32 +170,32 @@ async def test_a_full_disk_loses_nothing_and_goes_on_when_there_is_room(tmp_path
             written = await fill(store)
             assert written > 5
             with pytest.raises(StoreUnavailableError, match=r"the disk is full.*make room"):
-                await store.append("a", ["x" * 5000], after=written)
+                await store.append("a", journal("x" * 5000), after=written)
             with pytest.raises(StoreUnavailableError, match="the disk is full"):
-                await store.append("a", ["x" * 1_000_000] * 3, after=written)
+                await store.append("a", journal("x" * 1_000_000) * 3, after=written)
             assert (await store.read("a")).entries == ("x" * 5000,) * written
             if disk is a_disk:
                 connection_of(store).execute("PRAGMA max_page_count = 100000")
             else:
                 subprocess.run(["mount", "-o", "remount,size=16m", tmp_path], check=True)
-            await store.append("a", ["after all"], after=written)
+            await store.append("a", journal("after all"), after=written)
             assert (await store.read("a", after=written)).entries == ("after all",)
 
 
 async def test_a_failing_disk_loses_nothing(tmp_path: Path) -> None:
     """No file may grow any more: for SQLite this is an error of the disk."""
     async with SqliteStore(tmp_path / "s.db") as store:
-        await store.create(summary(), ["x"])
+        await store.create(summary(), journal("x"))
         allowed = resource.getrlimit(resource.RLIMIT_FSIZE)
         size = (tmp_path / "s.db-wal").stat().st_size
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, allowed[1]))
         try:
             with pytest.raises(StoreUnavailableError, match="the disk failed to read or write"):
-                await store.append("a", ["y"], after=1)
+                await store.append("a", journal("y"), after=1)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, allowed)
         assert (await store.read("a")).entries == ("x",)
-        await store.append("a", ["z"], after=1)
+        await store.append("a", journal("z"), after=1)
     async with SqliteStore(tmp_path / "s.db") as store:
         assert (await store.read("a")).entries == ("x", "z")
 
@@ -224,15 +224,15 @@ def as_anybody() -> Iterator[None]:
 
 async def test_a_file_that_may_only_be_read_is_read(shared: Path) -> None:
     async with SqliteStore(shared / "s.db") as store:
-        await store.create(summary(), ["x"])
+        await store.create(summary(), journal("x"))
         for path in shared.iterdir():
             path.chmod(0o444)
         shared.chmod(0o555)
         with as_anybody():
             reader = SqliteStore(shared / "s.db")
             assert (await reader.read("a")).entries == ("x",)
-            with pytest.raises(StoreUnavailableError, match=r"cannot be written to: check who owns"):
-                await reader.append("a", ["y"], after=1)
+            with pytest.raises(StoreUnavailableError, match=r"cannot be written to: check their owner"):
+                await reader.append("a", journal("y"), after=1)
             assert (await reader.read("a")).entries == ("x",)
             await reader.close()
         assert (await store.read("a")).entries == ("x",)
@@ -258,7 +258,7 @@ async def test_a_file_of_somebody_else_is_told(shared: Path) -> None:
 @pytest.mark.parametrize("content", [b"no database at all\n" * 500, b"\x00" * 5000, b"short"])
 def test_what_is_no_database_is_refused_and_left_as_it_is(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "s.db").write_bytes(content)
-    with pytest.raises(StoreError, match="no SQLite database: choose another file"):
+    with pytest.raises(StoreError, match="not a SQLite database: choose another file"):
         SqliteStore(tmp_path / "s.db")
     assert (tmp_path / "s.db").read_bytes() == content
     assert [path.name for path in tmp_path.iterdir()] == ["s.db"]
@@ -275,7 +275,7 @@ async def stored_journals(path: Path) -> bytes:
         for agent_id, entries in JOURNALS.items():
             await store.create(summary(agent_id, k=agent_id), [])
             for version, entry in enumerate(entries):
-                await store.append(agent_id, [entry], after=version)
+                await store.append(agent_id, journal(entry), after=version)
     return path.read_bytes()
 
 
@@ -331,44 +331,41 @@ async def test_a_damaged_entry_is_named(tmp_path: Path) -> None:
     (tmp_path / "s.db").write_bytes(whole.replace(b"entry 3.7", b"entry 3.8"))
     async with SqliteStore(tmp_path / "s.db") as store:
         with pytest.raises(
-            StoreError, match=r"s\.db is damaged: of session 'session 3', entry 8 is not.*backup"
+            StoreError, match=r"s\.db is damaged: in session 'session 3', entry 8 is not.*backup"
         ):
             await store.read("session 3")
         assert len((await store.read("session 3", after=8)).entries) == 4
         assert (await store.read("session 4")).entries == JOURNALS["session 4"]
 
 
-@pytest.mark.parametrize("change", ["body = '{}'", "body = x'00'", "seq = 7", "execution_id = 'y'"])
-async def test_a_damaged_event_is_named_and_the_session_stays_readable(tmp_path: Path, change: str) -> None:
-    damaged = r"s\.db is damaged: of session 'a', event 3 is not what was stored.*backup"
+@pytest.mark.parametrize("change", ["state = '{}'", "state = x'00'", "seq = 7", "execution_id = 'y'"])
+async def test_a_damaged_checkpoint_is_named_and_the_session_stays_readable(
+    tmp_path: Path, change: str
+) -> None:
+    damaged = r"s\.db is damaged: in session 'a', the checkpoint of entry 2 is not what was stored.*backup"
     async with SqliteStore(tmp_path / "s.db") as store:
-        await store.create(summary("a"), ["x"])
-        await store.create(summary("b"), ["x"])
         for agent_id in ("a", "b"):
-            await store.add_events(agent_id, [Told("x", seq, f'{{"seq":{seq}}}') for seq in (1, 2, 3)])
-        with another_connection(tmp_path / "s.db", f"UPDATE events SET {change} WHERE place = (1 << 32) + 3"):
+            entries = [Entry(f"{n}", Checkpoint("x", n, n, n, f'{{"n":{n}}}')) for n in range(3)]
+            await store.create(summary(agent_id), entries)
+        damage = f"UPDATE checkpoints SET {change} WHERE place = (1 << 32) + 2"
+        with another_connection(tmp_path / "s.db", damage):
             pass
         with pytest.raises(StoreError, match=damaged):
-            await store.events("a")
-        with pytest.raises(StoreError, match=damaged):
-            await store.last_event("a")
-        assert len(await store.events("a", limit=2)) == 2
-        assert len(await store.events("b")) == 3
-        # Those who watch are told so, and nobody else minds.
-        assert (await store.read("a")).entries == ("x",)
-        await store.append("a", ["y"], after=1)
-        assert await store.add_events("a", [Told("x", 4, "{}")]) == 4
-        assert [each.seq for each in await store.events("a", after=3)] == [4]
+            await store.checkpoint("a", step_count=1)
+        assert (await store.checkpoint("a")) == (2, entries[2].checkpoint)
+        assert (await store.checkpoint("b", step_count=1)) == (1, entries[1].checkpoint)
+        assert (await store.read("a")).entries == ("0", "1", "2")
+        await store.append("a", journal("y"), after=3)
         await store.delete("a")
 
 
 async def test_a_damaged_summary_is_named(tmp_path: Path) -> None:
     async with SqliteStore(tmp_path / "s.db") as store:
-        await store.create(summary("a"), ["x"])
-        await store.create(summary("b"), ["x"])
+        await store.create(summary("a"), journal("x"))
+        await store.create(summary("b"), journal("x"))
         connection_of(store).execute("UPDATE sessions SET title = 'another' WHERE agent_id = 'a'")
         with pytest.raises(
-            StoreError, match="is damaged: of session 'a', how it is listed is not what was stored"
+            StoreError, match="is damaged: in session 'a', its summary is not what was stored"
         ):
             await store.read("a")
         assert (await store.read("b")).entries == ("x",)
@@ -376,10 +373,10 @@ async def test_a_damaged_summary_is_named(tmp_path: Path) -> None:
 
 async def test_a_session_whose_listing_is_damaged_is_not_changed(tmp_path: Path) -> None:
     async with SqliteStore(tmp_path / "s.db") as store:
-        await store.create(summary("a"), ["x"])
+        await store.create(summary("a"), journal("x"))
         connection_of(store).execute("UPDATE sessions SET metadata = '{'")
         with pytest.raises(StoreError, match="is damaged"):
-            await store.append("a", ["y"], after=1, summary=summary("a"))
+            await store.append("a", journal("y"), after=1, summary=summary("a"))
         assert connection_of(store).execute("SELECT count(*) FROM entries").fetchone() == (1,)
 
 
@@ -410,11 +407,11 @@ async def test_damage_is_said_in_words(tmp_path: Path) -> None:
 
 async def test_a_failure_in_the_middle_leaves_nothing_behind(tmp_path: Path) -> None:
     async with SqliteStore(tmp_path / "s.db") as store:
-        await store.create(summary(), ["x"])
+        await store.create(summary(), journal("x"))
         for broken in ("\ud800", "y\udfff"):
-            with pytest.raises(StoreError, match="no Unicode"):
-                await store.append("a", ["fine", broken], after=1)
-            with pytest.raises(StoreError, match="no Unicode"):
+            with pytest.raises(StoreError, match="not Unicode"):
+                await store.append("a", journal("fine", broken), after=1)
+            with pytest.raises(StoreError, match="not Unicode"):
                 await store.create(summary(broken), [])
         assert not connection_of(store).in_transaction
         assert (await store.read("a")).entries == ("x",)
@@ -424,11 +421,11 @@ async def test_a_failure_in_the_middle_leaves_nothing_behind(tmp_path: Path) -> 
 
 async def test_a_connection_that_cannot_go_back_is_replaced(tmp_path: Path) -> None:
     async with SqliteStore(tmp_path / "s.db") as store:
-        await store.create(summary(), ["x"])
+        await store.create(summary(), journal("x"))
         connection_of(store).close()
         with pytest.raises(StoreError, match="closed database"):
-            await store.append("a", ["y"], after=1)
-        await store.append("a", ["z"], after=1)
+            await store.append("a", journal("y"), after=1)
+        await store.append("a", journal("z"), after=1)
         assert (await store.read("a")).entries == ("x", "z")
 
 
@@ -437,6 +434,6 @@ async def test_a_closed_store_says_so(tmp_path: Path) -> None:
     await store.create(summary(), [])
     await store.close()
     await store.close()
-    for attempt in (store.read("a"), store.append("a", ["x"], after=0), store.delete("a")):
+    for attempt in (store.read("a"), store.append("a", journal("x"), after=0), store.delete("a")):
         with pytest.raises(StoreError, match=r"has been closed: open a new one"):
             await attempt

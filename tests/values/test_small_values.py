@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 
 from tests.support import START, at
 from whyloop import Execution, Usage
-from whyloop.values.text import clean, counted, shortened
+from whyloop.values.text import clean, counted, printable, shortened
 
 usages = st.builds(Usage, *[st.integers(0, 10**9)] * 4)
 
@@ -40,6 +40,28 @@ def test_shortened_text_is_one_line_and_never_longer_than_its_limit(text: str, l
     short = shortened(text, limit)
     assert len(short) <= limit
     assert len(short.splitlines()) <= 1
+
+
+@given(st.text())
+def test_nothing_in_a_printable_text_steers_a_terminal(text: str) -> None:
+    shown = printable(text)
+    assert len(shown) == len(text)
+    assert all(char.isprintable() or char in "\n\u200c\u200d" for char in shown)
+    assert printable(shown) == shown
+
+
+@pytest.mark.parametrize(
+    "steering", ["\x1b[31m", "\x1b]0;title\x07", "\r", "\x9b2J", "\u202e", "\x00", "\u200f"]
+)
+def test_steering_characters_are_replaced(steering: str) -> None:
+    assert steering[0] not in printable(f"a{steering}b")
+    assert steering[0] not in shortened(f"a{steering}b", 50)
+
+
+def test_spaces_and_joined_characters_stay_readable() -> None:
+    assert printable("a\tb\u00a0c\nd") == "a b c\nd"
+    assert shortened("one\ntwo") == "one two"
+    assert printable("👩\u200d🚀 می\u200cخواهم") == "👩\u200d🚀 می\u200cخواهم"
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     )
     from whyloop.broadcasting.console import AgentConsoleLogger as AgentConsoleLogger
     from whyloop.broadcasting.delivery import Delivery as Delivery
-    from whyloop.broadcasting.event_log import EventLog as EventLog
     from whyloop.broadcasting.fan_out import FanOut as FanOut
+    from whyloop.broadcasting.feed import EventFeed as EventFeed
     from whyloop.broadcasting.pusher import PusherBroadcaster as PusherBroadcaster
     from whyloop.broadcasting.queues import QueueBroadcaster as QueueBroadcaster
     from whyloop.errors import BroadcastError as BroadcastError
@@ -33,7 +33,7 @@ _HOMES = {
     "BroadcastError": "whyloop.errors",
     "CanBroadcastAgentEvents": "whyloop.broadcasting.adapter",
     "Delivery": "whyloop.broadcasting.delivery",
-    "EventLog": "whyloop.broadcasting.event_log",
+    "EventFeed": "whyloop.broadcasting.feed",
     "FanOut": "whyloop.broadcasting.fan_out",
     "PusherBroadcaster": "whyloop.broadcasting.pusher",
     "QueueBroadcaster": "whyloop.broadcasting.queues",

@@ -31,10 +31,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _approve(store: Store, args: argparse.Namespace) -> int:
-    from whyloop.cli.demo_parts.words import brief
+    from whyloop.cli.session_parts.arguments import exact
     from whyloop.cli.session_parts.deciding import parse_arguments, spelled, tell, the_call, who
-    from whyloop.cli.session_parts.exact import exact
     from whyloop.cli.session_parts.find import loaded
+    from whyloop.values.text import shortened
 
     by = who(args.by)
     arguments = None if args.args is None else parse_arguments(args.args)
@@ -42,9 +42,9 @@ async def _approve(store: Store, args: argparse.Namespace) -> int:
     call = the_call(state, args.call)
     if arguments is None:
         state = await store.approve(state.agent_id, call.id, by=by)
-        tell(args, f"{brief(by)} approved {spelled(call)}.", state)
+        tell(args, f"{shortened(by)} approved {spelled(call)}.", state)
     else:
         state = await store.edit(state.agent_id, call.id, arguments, by=by)
         changed = "\n".join(f"  {line}" for line in exact(arguments, full=True))
-        tell(args, f"{brief(by)} approved {brief(call.name)} with other arguments:\n{changed}", state)
+        tell(args, f"{shortened(by)} approved {shortened(call.name)} with other arguments:\n{changed}", state)
     return 0

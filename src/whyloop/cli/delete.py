@@ -31,9 +31,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _delete(store: Store, args: argparse.Namespace) -> int:
-    from whyloop.cli.demo_parts.words import brief
     from whyloop.cli.session_parts.find import found
-    from whyloop.cli.session_parts.screen import write_lines
+    from whyloop.cli.terminal import write_lines
+    from whyloop.values.text import shortened
 
     # All of them are looked up first: where one is not there, none is deleted.
     summaries = [(await found(store, typed)).summary for typed in args.ids]
@@ -42,7 +42,7 @@ async def _delete(store: Store, args: argparse.Namespace) -> int:
         return FAILED
     for agent_id, summary in wanted.items():
         await store.delete(agent_id)
-        write_lines([f"Deleted {brief(agent_id)}  {brief(summary.title)}".rstrip()])
+        write_lines([f"Deleted {shortened(agent_id)}  {shortened(summary.title)}".rstrip()])
     return 0
 
 
@@ -50,16 +50,15 @@ def _agreed(summaries: list[Summary]) -> bool:
     """Ask whoever sits there; nobody who does not sit there can agree."""
     import sys
 
-    from whyloop.cli.demo_parts.words import brief
-    from whyloop.cli.run_parts.telling import complain
+    from whyloop.cli.terminal import complain
     from whyloop.errors import ConfigurationError
-    from whyloop.values.text import counted
+    from whyloop.values.text import counted, shortened
 
     if sys.stdin is None or not sys.stdin.isatty():
         raise ConfigurationError("there is nobody to ask here, so say it with --yes")
     for summary in summaries:
         steps = counted(summary.step_count, "step")
-        complain(f"  {brief(summary.agent_id)}  {summary.status}, {steps}  {brief(summary.title)}")
+        complain(f"  {shortened(summary.agent_id)}  {summary.status}, {steps}  {shortened(summary.title)}")
     sys.stderr.write(f"Delete {counted(len(summaries), 'session')} for good? [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() in ("y", "yes"):

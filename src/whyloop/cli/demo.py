@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from typing import TYPE_CHECKING
+
+from whyloop.cli.terminal import is_terminal
 
 if TYPE_CHECKING:
     from whyloop.cli.demo_parts.scenario import Scenario
@@ -62,13 +63,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _show(scenario: Scenario, *, paced: bool, hint: str) -> None:
-    """One scenario, step by step: live where somebody watches, in plain lines where nobody does."""
+    """One scenario, step by step: live on a terminal, in plain lines in a pipe."""
     from whyloop.cli.demo_parts.scenario import play
 
-    if _watched():
-        from whyloop.cli.demo_parts.live_view import LiveView, terminal
+    if is_terminal():
+        from whyloop.cli.demo_parts.live_view import WIDEST, LiveView
+        from whyloop.cli.terminal import terminal
 
-        with LiveView(terminal(), live=paced) as live:
+        with LiveView(terminal(WIDEST), live=paced) as live:
             live.open(scenario)
             live.close(play(scenario, live, paced=paced))
             if hint:
@@ -84,10 +86,11 @@ def _show_all(scenarios: list[Scenario]) -> None:
     """Every scenario in short: what it shows, and the verdict."""
     from whyloop.cli.demo_parts.scenario import play
 
-    if _watched():
-        from whyloop.cli.demo_parts.live_view import show_in_short, terminal
+    if is_terminal():
+        from whyloop.cli.demo_parts.live_view import WIDEST, show_in_short
+        from whyloop.cli.terminal import terminal
 
-        console = terminal()
+        console = terminal(WIDEST)
         for scenario in scenarios:
             show_in_short(console, scenario, play(scenario))
         return
@@ -111,11 +114,12 @@ def _show_local() -> int:
 def _play_local() -> None:
     from whyloop.cli.demo_parts.local_run import LOCAL, play_local
 
-    if _watched():
-        from whyloop.cli.demo_parts.live_view import terminal
+    if is_terminal():
+        from whyloop.cli.demo_parts.live_view import WIDEST
         from whyloop.cli.demo_parts.local_view import StreamingView, started
+        from whyloop.cli.terminal import terminal
 
-        console = terminal()
+        console = terminal(WIDEST)
         with started(console) as server, StreamingView(console, live=True) as live:
             live.open(LOCAL)
             live.close(play_local(server, live))
@@ -154,10 +158,6 @@ def _listing(scenarios: dict[str, Scenario]) -> str:
     width = max(map(len, scenarios))
     lines = [f"  {name:<{width}}  {scenario.title}" for name, scenario in scenarios.items()]
     return "\n".join(["The scenarios of whyloop demo, each with another ending:", "", *lines])
-
-
-def _watched() -> bool:
-    return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def _print(text: str) -> None:

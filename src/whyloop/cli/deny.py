@@ -31,17 +31,17 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _deny(store: Store, args: argparse.Namespace) -> int:
-    from whyloop.cli.demo_parts.words import brief
     from whyloop.cli.session_parts.deciding import spelled, tell, the_call, who
     from whyloop.cli.session_parts.find import loaded
+    from whyloop.values.text import shortened
 
     by = who(args.by)
     _take_reason_back(args)
     _, state = await loaded(store, args.id)
     call = the_call(state, args.call)
     state = await store.deny(state.agent_id, call.id, args.reason or "", by=by)
-    reason = f": {brief(args.reason, 300)}" if args.reason else ""
-    tell(args, f"{brief(by)} denied {spelled(call)}{reason}.", state)
+    reason = f": {shortened(args.reason, 300)}" if args.reason else ""
+    tell(args, f"{shortened(by)} denied {spelled(call)}{reason}.", state)
     return 0
 
 

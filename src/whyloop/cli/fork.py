@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
 
 async def _fork(store: Store, args: argparse.Namespace) -> int:
     from whyloop.cli.session_parts.find import found
-    from whyloop.cli.session_parts.screen import write_lines
+    from whyloop.cli.terminal import write_lines
 
     stored = await found(store, args.id)
     state = await store.fork(stored.summary.agent_id, step=args.step)

@@ -25,13 +25,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _import(args: argparse.Namespace) -> int:
-    from whyloop.cli.demo_parts.words import brief
     from whyloop.cli.session_parts.exporting import lines_of
     from whyloop.cli.session_parts.opening import opened
     from whyloop.cli.session_parts.refusal import Refusal
-    from whyloop.cli.session_parts.screen import write_lines
+    from whyloop.cli.terminal import write_lines
     from whyloop.errors import SessionExistsError
-    from whyloop.values.text import counted
+    from whyloop.values.text import counted, shortened
 
     # The file comes first: without one, no store is made.
     with lines_of(args.file) as lines:
@@ -39,7 +38,7 @@ async def _import(args: argparse.Namespace) -> int:
             try:
                 stored = await store.import_lines(lines, skip_existing=args.skip_existing)
             except SessionExistsError as error:
-                words = brief(str(error), 200)
+                words = shortened(str(error), 200)
                 raise Refusal(
                     f"{words}. Those before it in the file are imported; --skip-existing imports the others"
                 ) from None

@@ -86,8 +86,8 @@ def _run(args: argparse.Namespace) -> Coroutine[Any, Any, int]:
 
 
 async def _ask(agent: Agent, question: str, args: argparse.Namespace) -> int:
-    from whyloop.cli.run_parts.telling import complain
     from whyloop.cli.session_parts.told import told, told_session
+    from whyloop.cli.terminal import complain
 
     if args.session is None and not args.store and not os.environ.get(STORE_VARIABLE):
         return exit_code(await told(agent, args, agent.run(question), _unrecorded))

@@ -46,8 +46,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _serve(store: Store, args: argparse.Namespace) -> int:
-    from whyloop.cli.run_parts.telling import complain
     from whyloop.cli.session_parts.refusal import Refusal
+    from whyloop.cli.terminal import complain
     from whyloop.errors import ConfigurationError
     from whyloop.server.app import AgentServer
 

@@ -52,9 +52,8 @@ def run(args: argparse.Namespace) -> int:
 
 async def _list(store: Store, args: argparse.Namespace) -> int:
     from whyloop.cli.document import summary_document
-    from whyloop.cli.run_parts.telling import complain
     from whyloop.cli.session_parts.listing import show_sessions
-    from whyloop.cli.session_parts.screen import write_json
+    from whyloop.cli.terminal import complain, write_json
 
     page = await _found(store, args)
     if args.json:

@@ -31,20 +31,15 @@ def run(args: argparse.Namespace) -> int:
 
 async def _show(store: Store, args: argparse.Namespace) -> int:
     from whyloop.cli.document import session_document
-    from whyloop.cli.session_parts.advice import advice
-    from whyloop.cli.session_parts.conversation import conversation
+    from whyloop.cli.renderer import next_commands
+    from whyloop.cli.session_parts.conversation import show_session
     from whyloop.cli.session_parts.find import loaded
-    from whyloop.cli.session_parts.heading import heading
-    from whyloop.cli.session_parts.screen import write_json
-    from whyloop.cli.session_parts.view import show_parts
+    from whyloop.cli.terminal import write_json
 
     summary, state = await loaded(store, args.id)
     if args.json:
         write_json(session_document(state, summary))
         return 0
-    show_parts(
-        heading(state, summary),
-        conversation(state, full=args.full),
-        advice(args, state, args.id, runner=summary.runner, full=args.full),
-    )
+    notes = next_commands(args, state, args.id, runner=summary.runner, full=args.full)
+    show_session(state, summary, notes, full=args.full)
     return 0

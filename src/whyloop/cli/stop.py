@@ -29,17 +29,17 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _stop(store: Store, args: argparse.Namespace) -> int:
-    from whyloop.cli.demo_parts.words import brief
     from whyloop.cli.session_parts.deciding import who
     from whyloop.cli.session_parts.find import found
-    from whyloop.cli.session_parts.screen import write_lines
+    from whyloop.cli.terminal import write_lines
+    from whyloop.values.text import shortened
 
     summary = (await found(store, args.id)).summary
     reason = args.reason or f"{who(None)} asked for it with whyloop stop"
     if not await store.request_stop(summary.agent_id, reason):
         write_lines([f"There is nothing to stop: the session is {summary.status}."])
     elif summary.runner is not None:
-        write_lines([f"{brief(summary.runner)} runs it, and was asked to stop at its next safe point."])
+        write_lines([f"{shortened(summary.runner)} runs it, and was asked to stop at its next safe point."])
     else:
         again = command(args, "resume", args.id, options=AN_AGENT)
         write_lines([f"Stopped. To go on all the same: {again}"])

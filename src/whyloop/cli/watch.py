@@ -52,8 +52,8 @@ async def _watch(store: Store, args: argparse.Namespace) -> int:
 
     from whyloop.broadcasting.console import AgentConsoleLogger
     from whyloop.broadcasting.event_log import EventLog
-    from whyloop.cli.run_parts.telling import complain, write
     from whyloop.cli.session_parts.find import found
+    from whyloop.cli.terminal import complain, write
 
     agent_id = (await found(store, args.id)).summary.agent_id
     log = EventLog(store)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from whyloop.cli.session_parts.options import add_json, add_session, add_store
 
 if TYPE_CHECKING:
-    from whyloop.stores.records import Summary
     from whyloop.stores.store import Store
+    from whyloop.values.explanation import Explanation
     from whyloop.values.state import AgentState
 
 
@@ -22,59 +22,57 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     parser.add_argument(
         "--step", metavar="N", type=int, help="what every rule said after this step, counted from the first"
     )
-    add_json(parser)
+    form = parser.add_mutually_exclusive_group()
+    add_json(form)
+    form.add_argument("--markdown", action="store_true", help="print it as Markdown, to paste into a ticket")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Say why and return the exit code."""
+    """Explain the session and return the exit code."""
     from whyloop.cli.session_parts.carry_out import carry_out
 
     return carry_out("why", args, lambda store: _why(store, args))
 
 
 async def _why(store: Store, args: argparse.Namespace) -> int:
+    from whyloop.cli.renderer import next_commands, show_explanation
     from whyloop.cli.session_parts.find import loaded
-    from whyloop.cli.session_parts.screen import write_json
+    from whyloop.cli.terminal import write_json, write_lines
 
     summary, state = await loaded(store, args.id)
-    if args.step is not None:
-        _refuse_step(state, args.step)
+    explanation = _explanation(state, args.step)
     if args.json:
-        write_json(_document(state, args.step))
+        write_json(_document(state, explanation, args.step))
+    elif args.markdown:
+        write_lines([explanation.to_markdown()])
+    elif args.step is not None:
+        show_explanation(explanation)
     else:
-        _tell(state, summary, args)
+        show_explanation(explanation, next_commands(args, state, args.id, runner=summary.runner))
     return 0
 
 
-def _refuse_step(state: AgentState, number: int) -> None:
-    from whyloop.errors import ConfigurationError
-    from whyloop.values.text import counted
+def _explanation(state: AgentState, step: int | None) -> Explanation:
+    from whyloop.values.explanation import explanation_of_step
 
-    if not 1 <= number <= state.step_count:
-        has = counted(state.step_count, "step")
-        raise ConfigurationError(f"there is no step {number}: the session has {has}, counted from 1")
+    return state.explanation if step is None else explanation_of_step(state, step)
 
 
-def _document(state: AgentState, number: int | None) -> dict[str, Any]:
+def _document(state: AgentState, explanation: Explanation, step: int | None) -> dict[str, Any]:
     from whyloop.wire.document import document, step_document
 
-    if number is not None:
-        return {"agent_id": state.agent_id, "step": number, **step_document(state, state.steps[number - 1])}
+    if step is not None:
+        named = {"agent_id": state.agent_id, "step": step}
+        return {
+            **named,
+            **step_document(state, state.steps[step - 1]),
+            "explanation": explanation.to_dict(),
+        }
     wanted = ("agent_id", "status", "stop_reason", "resolved_by", "pending_calls")
     outcome = state.last_continuation_outcome
     return {
-        **{key: value for key, value in document(state).items() if key in wanted},
+        **{key: value for key, value in document(state, ()).items() if key in wanted},
         "outcome": outcome.to_dict() if outcome else None,
-        "explanation": state.explain(),
+        "explanation": explanation.to_dict(),
     }
-
-
-def _tell(state: AgentState, summary: Summary, args: argparse.Namespace) -> None:
-    from whyloop.cli.session_parts.advice import advice
-    from whyloop.cli.session_parts.reasons import show_reasons, state_reasons, step_reasons
-
-    if args.step is not None:
-        show_reasons(step_reasons(state, args.step))
-    else:
-        show_reasons(state_reasons(state), advice(args, state, args.id, runner=summary.runner))

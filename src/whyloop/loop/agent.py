@@ -20,7 +20,7 @@ from whyloop.loop.assemble import (
     refuse_model,
 )
 from whyloop.loop.hooks import Hook, Hooks
-from whyloop.loop.nesting import parent_of_new_session, running_inside
+from whyloop.loop.nesting import parent_of_new_session
 from whyloop.loop.ports import Clock, Journal, Model, World
 from whyloop.loop.request import RequestParts
 from whyloop.loop.run import Run
@@ -79,7 +79,11 @@ class Agent:
             raise ConfigurationError("a world brings its own clock: pass clock or world, not both")
         if not isinstance(name, str) or not name or clean(name) != name:
             raise ConfigurationError(f"invalid name {name!r}: use text, such as 'support'")
-        if isinstance(stop_grace, bool) or not isinstance(stop_grace, int | float) or not 0 <= stop_grace < inf:
+        if (
+            isinstance(stop_grace, bool)
+            or not isinstance(stop_grace, int | float)
+            or not 0 <= stop_grace < inf
+        ):
             raise ConfigurationError(f"invalid stop_grace {stop_grace!r}: use seconds, zero or more")
         named = assemble_tools(tools)
         specs = tuple(tool.spec for tool in named.values())
@@ -147,34 +151,28 @@ class Agent:
     async def next_step(self, state: AgentState) -> AgentState:
         """Return the state after one more step, recorded and evaluated."""
         run = Run(self._setup, state)
-        self._setup.runs.add(run)
-        inside = running_inside.set((*running_inside.get(), state.agent_id))
         try:
             await run.begin()
             if run.state.status is _IN_PROGRESS:
                 await run.next_step()
         finally:
-            running_inside.reset(inside)
             run.end()
         return run.state
 
-    async def iterate(self, state: AgentState) -> AsyncIterator[AgentState]:
+    def iterate(self, state: AgentState) -> AsyncIterator[AgentState]:
         """Yield every state from here to the end of the execution, as each step is recorded."""
-        async for latest in Run(self._setup, state).iterate():
-            yield latest
+        return Run(self._setup, state).iterate()
 
     async def final_step(self, state: AgentState) -> AgentState:
         """Return the last of the states that `iterate` yields."""
-        return await self.finish(Run(self._setup, state))
+        async for latest in self.iterate(state):
+            state = latest
+        return state
 
     async def finish(self, run: Run) -> AgentState:
         """Take a run to its end, or to a pause, and return the state it leaves."""
-        inside = running_inside.set((*running_inside.get(), run.state.agent_id))
-        try:
-            async for _ in run.iterate():
-                pass
-        finally:
-            running_inside.reset(inside)
+        async for _ in run.iterate():
+            pass
         return run.state
 
     # Runs: what a session opens to record what happens
@@ -183,8 +181,8 @@ class Agent:
         self, agent_id: str | None = None, metadata: Mapping[str, object] | None = None
     ) -> AgentState:
         """Return a session in which nothing has been asked yet."""
-        state = AgentState(agent_id=self._setup.world.new_id() if agent_id is None else agent_id)
-        return self.created(metadata).apply_to(state)
+        name = self._setup.world.new_id() if agent_id is None else agent_id
+        return self.created(metadata).apply_to(AgentState.before_creation(name))
 
     def created(self, metadata: Mapping[str, object] | None = None, key: str | None = None) -> Created:
         """Return the transition by which a new session of this agent begins to exist."""
@@ -217,9 +215,7 @@ class Agent:
         run = self._run(state or self.new_session(), journal, handlers)
         if run.state.open_step is not None or run.state.status in (_IN_PROGRESS, AgentStatus.PAUSED):
             run.supersede()
-        run.add(
-            Queried(world.now(), execution_id=execution_id, message=message, agent=self.name, key=key)
-        )
+        run.add(Queried(world.now(), execution_id=execution_id, message=message, agent=self.name, key=key))
         return run
 
     def resume_run(

@@ -9,8 +9,8 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 
 from whyloop.errors import ConfigurationError
-from whyloop.loop.setup import Handler
 from whyloop.loop.ports import Clock
+from whyloop.loop.setup import Handler
 from whyloop.loop.tool import Tool, as_tool
 from whyloop.rules.continuation.approval import ApprovalRequired
 from whyloop.rules.continuation.checks import FinishReasonCheck, StopRequestedCheck, ToolCallPresenceCheck

@@ -7,9 +7,9 @@ from typing import Any
 
 from whyloop.errors import ConfigurationError
 from whyloop.loop.agent import Agent
-from whyloop.loop.setup import Handler
 from whyloop.loop.hooks import Hook
 from whyloop.loop.ports import Clock, Model
+from whyloop.loop.setup import Handler
 from whyloop.loop.tool import Tool
 from whyloop.rules.backoff import Backoff
 from whyloop.rules.continuation.criterion import CriterionLike

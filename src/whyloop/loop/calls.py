@@ -200,7 +200,9 @@ async def run_call(setup: Setup, state: AgentState, index: int, deadline: dateti
         by = edits[-1] if edits else SOMEBODY
         # The model would not know what its result is the result of.
         result = replace(result, content=f"[{by} changed the arguments to {_json(edited)}]\n{result.content}")
-    return CallFinished(world.now(), index=index, result=result, seconds=max(0.0, world.monotonic() - started))
+    return CallFinished(
+        world.now(), index=index, result=result, seconds=max(0.0, world.monotonic() - started)
+    )
 
 
 def _context(

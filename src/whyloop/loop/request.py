@@ -32,9 +32,7 @@ class RequestParts(Struct, frozen=True):
         record = RequestRecord(told and told.hash, offered and offered.hash)
         return cls(record, tuple([part for part in (told, offered) if part is not None]))
 
-    def changed(
-        self, before: ModelRequest, sent: ModelRequest, changed_by: tuple[str, ...]
-    ) -> RequestParts:
+    def changed(self, before: ModelRequest, sent: ModelRequest, changed_by: tuple[str, ...]) -> RequestParts:
         """Return the record of a request that hooks changed, with the texts that it needs."""
         if not changed_by:
             return self

@@ -12,6 +12,7 @@ from whyloop.errors import NestingError, ResponseValidationError, ScriptError, l
 from whyloop.events import AgentStepStarted, StreamChunkReceived
 from whyloop.loop.calls import plan_answer, reopen, run_call, unfinished_calls
 from whyloop.loop.hooks import ask_with_hooks
+from whyloop.loop.nesting import running_inside
 from whyloop.loop.ports import Journal, Timer
 from whyloop.loop.readable import readable
 from whyloop.loop.setup import Setup, send
@@ -85,7 +86,6 @@ class Run:
 
     async def iterate(self) -> AsyncIterator[AgentState]:
         """Yield the recorded state after every step, to the end of the execution or a pause."""
-        self.setup.runs.add(self)
         try:
             await self.begin()
             while self.state.status is _IN_PROGRESS:
@@ -96,8 +96,8 @@ class Run:
 
     async def begin(self) -> None:
         """Take the execution up; a step that was left open continues where it was."""
-        self._loop = asyncio.get_running_loop()
-        now = self.world.now()
+        self._loop, now = asyncio.get_running_loop(), self.world.now()
+        self.setup.runs.add(self)
         if self.state.status is _PENDING:
             self.add(Begun(now))
         opened, execution = self.state.open_step, self.state.execution
@@ -122,6 +122,7 @@ class Run:
     async def next_step(self) -> None:
         """Wait, then take a step, unless the run must end before it."""
         self.handlers = self.setup.handlers.all
+        inside = running_inside.set((*running_inside.get(), self.state.agent_id))
         try:
             await self.wait()
             if self._may_take_step():
@@ -134,6 +135,8 @@ class Run:
                 await self.conclude()
             leave_state(error, self.state)
             raise
+        finally:
+            running_inside.reset(inside)
 
     async def wait(self) -> None:
         """Give other tasks a turn now and then, and wait out a provider's backoff."""

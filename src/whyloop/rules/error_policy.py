@@ -100,8 +100,6 @@ class ErrorPolicy(Struct, frozen=True):
         if not context.is_failure:
             return _IGNORE
         handling = self.handling_of(context.type)
-        if handling is _RETRY and (
-            context.consecutive_failures > self.max_retries or not context.retryable
-        ):
+        if handling is _RETRY and (context.consecutive_failures > self.max_retries or not context.retryable):
             return _STOP
         return handling

@@ -11,6 +11,7 @@ from msgspec import Meta, Raw, Struct
 from whyloop.stores.records import LONGEST_ID
 from whyloop.values.approval import PendingCall
 from whyloop.values.continuation import StopReason
+from whyloop.values.next_action import NextAction
 from whyloop.values.state import AgentStatus
 
 # Every entry is looked for in lists, and all of it is read with every page of them.
@@ -141,7 +142,9 @@ class Trace(Struct, frozen=True):
     status: AgentStatus
     stop_reason: StopReason | None
     resolved_by: str | None
-    explanation: Annotated[str, Meta(description="Why it went on and why it stopped, in words.")]
+    headline: Annotated[str, Meta(description="The status, where, and the rule that decided, on one line.")]
+    explanation: Annotated[str, Meta(description="Why it continued and why it stopped, as plain text.")]
+    next_actions: Annotated[list[NextAction], Meta(description="What would let it continue, in order.")]
     steps: list[Mapping[str, Any]]
     has_more: bool
     usage: Mapping[str, int]

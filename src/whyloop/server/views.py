@@ -11,6 +11,8 @@ from msgspec.structs import replace
 
 from whyloop.server.bodies import SessionState, SessionSummary, Trace
 from whyloop.stores.records import Summary, summary_of
+from whyloop.values.explanation import explanation_of
+from whyloop.values.explanation_text import MOST_STEPS
 from whyloop.values.state import AgentState
 from whyloop.wire.document import document
 from whyloop.wire.redact import without_secrets
@@ -72,12 +74,15 @@ def _metadata(shown: dict[str, Any]) -> dict[str, Any]:
 def trace_view(state: AgentState, after: int, limit: int) -> Trace:
     steps = tuple(islice(state.steps, after, after + limit))
     told = without_secrets(document(state, steps))
+    explanation = explanation_of(state, most_steps=MOST_STEPS)
     return Trace(
         agent_id=state.agent_id,
         status=state.status,
         stop_reason=state.stop_reason,
         resolved_by=told["resolved_by"],
-        explanation=without_secrets(state.explain()),
+        headline=without_secrets(explanation.headline),
+        explanation=without_secrets(str(explanation)),
+        next_actions=without_secrets(msgspec.to_builtins(list(explanation.next_actions))),
         steps=told["steps"],
         has_more=len(state.steps) > after + len(steps),
         usage=told["usage"],

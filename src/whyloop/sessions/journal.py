@@ -3,96 +3,72 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Sequence
 
-from whyloop.stores.records import Lease, summary_of
+from whyloop.stores.live import Live
+from whyloop.stores.reading import Reading
+from whyloop.stores.records import Lease, RequestKey
 from whyloop.stores.store import Store
+from whyloop.stores.writing import entries_of, summary_of
 from whyloop.values.state import AgentState
-from whyloop.wire.journal import entry_between
+from whyloop.values.transitions import AnyTransition
 
 
 class SessionJournal:
-    """Writes what changes to the store, entry after entry, as long as it holds the session's lease.
+    """Append what happens to a session as long as this process holds its lease.
 
-    The entry that ends the run gives the lease back.
+    The entry that ends the run gives the lease back. `key` goes into the first entry.
     """
 
     def __init__(
-        self,
-        store: Store,
-        lease: Lease,
-        state: AgentState,
-        version: int,
-        on_stop_request: Callable[[str], object],
+        self, store: Store, lease: Lease, reading: Reading, live: Live, key: RequestKey | None = None
     ) -> None:
-        self.state = state
-        self.version = version
+        self.state = reading.state
+        self.version = reading.version
+        self.summary = reading.summary
         self.released = False
+        self.first_version = 0
+        """The version after the first append; 0 before it."""
         self._store = store
         self._lease = lease
-        self._on_stop_request = on_stop_request
-        self._one_by_one = asyncio.Lock()
-        self._waiting = 0
+        self._live = live
+        self._key = key
 
-    async def record(self, state: AgentState) -> None:
-        if self._waiting or not self._recorded_at_once(state):
-            self._waiting += 1
-            try:
-                async with self._one_by_one:
-                    work = self._append(state)
-                    await (work if self._store.inline else _to_its_end(work))
-            finally:
-                self._waiting -= 1
-
-    def _recorded_at_once(self, state: AgentState) -> bool:
-        """Nearly every entry is one that a store can add without ado; False if this one was not."""
-        if self._is_listed_otherwise(state) or not self._store.adds_at_once:
-            return False
-        if not self._store.add_at_once(self._lease, entry_between(self.state, state), self.version):
-            return False
-        self.state = state
-        self.version += 1
-        return True
-
-    def _is_listed_otherwise(self, state: AgentState) -> bool:
-        return state.status is not self.state.status or state.metadata is not self.state.metadata
-
-    async def _append(self, state: AgentState) -> None:
-        # One that is paused keeps it for a moment: somebody may just have asked for a stop.
-        self.released = state.status.has_ended  # A heartbeat that finds the lease gone knows why.
+    async def append(
+        self, transitions: Sequence[AnyTransition], before: AgentState, after: AgentState
+    ) -> str | None:
+        entries = entries_of(transitions, before)
+        # A paused run keeps its lease for a moment: a stop may just have been requested.
+        self.released = after.status.has_ended  # A heartbeat that finds the lease gone knows why.
+        stop, cancelled = None, None
         try:
-            words = await self._store.append(
-                state.agent_id,
-                [entry_between(self.state, state)],
+            stop = await self._store.append(
+                after.agent_id,
+                entries,
                 after=self.version,
                 lease=self._lease,
-                summary=summary_of(state) if self._is_listed_otherwise(state) else None,
+                summary=summary_of(after) if _is_listed(before, after) else None,
                 release=self.released,
+                key=self._key,
             )
+        except asyncio.CancelledError as error:  # A store delivers it after the append.
+            cancelled = error
         except BaseException:
             self.released = False
             raise
-        self.state = state
-        self.version += 1
-        if words is not None:
-            self._on_stop_request(words)
+        self._key = None
+        self.state, self.version = after, self.version + len(entries)
+        self.first_version = self.first_version or self.version
+        self._live.appended(after.agent_id)
+        if cancelled is not None:
+            raise cancelled
+        return stop
 
 
-async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
-    """Do the work; a cancellation waits until it is done.
-
-    A write that was cut off may have happened or not, and nobody could go on from that.
-    """
-    task = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.wait([task])
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is None:
-        task.result()
-    else:
-        task.exception()  # Heard, if there is one: the cancellation comes first.
-        raise cancelled
+def _is_listed(before: AgentState, after: AgentState) -> bool:
+    """Return whether a list shows the session differently now."""
+    return (
+        after.status is not before.status
+        or after.execution.id != before.execution.id
+        or len(after.pending_calls) != len(before.pending_calls)
+    )

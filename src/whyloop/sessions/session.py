@@ -5,25 +5,31 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import sys
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 
-from whyloop.broadcasting.adapter import AgentEventEnvelopeAdapter
-from whyloop.errors import ConfigurationError, SessionExistsError, SessionNotFoundError, StoreError
+import msgspec
+
+from whyloop.errors import ConfigurationError, NotResumableError, SessionExistsError, StoreError
+from whyloop.events import AgentEvent, StreamChunkReceived
 from whyloop.loop.agent import Agent, Query
-from whyloop.loop.emit import Handler
+from whyloop.loop.run import Run
+from whyloop.loop.setup import Handler
 from whyloop.sessions.heartbeat import Heartbeat
 from whyloop.sessions.journal import SessionJournal
-from whyloop.sessions.numbering import numbered_on
-from whyloop.stores.records import Lease, checked_id
+from whyloop.stores.live import live
+from whyloop.stores.reading import Reading, read_session
+from whyloop.stores.records import Entry, Lease, RequestKey, checked_id
 from whyloop.stores.store import Store
+from whyloop.stores.writing import summary_of
 from whyloop.values.budget import Budget
 from whyloop.values.ids import new_id
 from whyloop.values.messages import Message
 from whyloop.values.state import SOMEBODY, AgentState, AgentStatus
 from whyloop.values.text import shortened
-from whyloop.wire.journal import state_of
+from whyloop.wire.broadcast_config import BroadcastConfig
+from whyloop.wire.envelope import envelope
+from whyloop.wire.journal import encode_entry
 
 LEASE_SECONDS = 30.0
 
@@ -39,20 +45,21 @@ class Session:
         self,
         store: Store,
         agent: Agent,
-        state: AgentState,
-        version: int,
+        reading: Reading,
         owner: str,
         lease_seconds: float,
-        events: AgentEventEnvelopeAdapter | None = None,
+        handlers: Iterable[Handler] = (),
     ) -> None:
         """Sessions are opened with `Session.open`."""
         self.store = store
         self.agent = agent
         self.owner = owner
-        self.events = events
+        self.first_version = 0
+        """The version that the last `send` or `resume` recorded first; see the server's answers."""
+        self._handlers = tuple(handlers)
         self._lease_seconds = lease_seconds
-        self._state = state
-        self._version = version
+        self._reading = reading
+        self._stop_here: Callable[[str], object] | None = None
 
     @classmethod
     async def open(
@@ -65,13 +72,13 @@ class Session:
         metadata: Mapping[str, object] | None = None,
         owner: str | None = None,
         lease_seconds: float = LEASE_SECONDS,
-        events: AgentEventEnvelopeAdapter | None = None,
+        handlers: Iterable[Handler] = (),
+        key: RequestKey | None = None,
     ) -> Session:
-        """A session of the store, or a new one if no id is given.
+        """Return a session of the store, or a new one if no id is given.
 
-        With `create`, an id that the store does not know becomes a new session too; `metadata` is
-        what a new session starts with. `owner` is the name by which others are told who runs it.
-        `events` hears what happens in the session, and numbers it on from where another process left off.
+        With `create`, an unknown id becomes a new session too; `metadata` is what a new session starts with.
+        `owner` is the name of this runner in errors and lists. `handlers` receive the events of the session.
         """
         if not isinstance(store, Store):
             raise ConfigurationError(
@@ -85,110 +92,154 @@ class Session:
         if not lease_seconds > 0:
             raise ConfigurationError(f"lease_seconds is greater than zero, not {lease_seconds!r}")
         owner = owner or f"{socket.gethostname()}:{os.getpid()}:{new_id()[:8]}"
-        if agent_id is None or (create and not await _is_there(store, agent_id)):
-            state = agent.new_session(agent_id, metadata)
+        reading = None
+        if agent_id is None or (create and agent_id not in await store.versions([agent_id])):
             try:
-                await store.add(state)
-                return cls(store, agent, state, 1, owner, lease_seconds, events)
+                reading = await _create(store, agent, agent_id, metadata, key)
             except SessionExistsError:
-                if agent_id is None or not create:
+                if agent_id is None:
                     raise
-        # Another process may have created it at this very moment.
-        stored = await store.read(state.agent_id if agent_id is None else agent_id)
-        state = state_of(stored.summary.agent_id, stored.entries)
-        return cls(store, agent, state, stored.summary.version, owner, lease_seconds, events)
+        if reading is None:  # Another process may have created it at this very moment.
+            assert agent_id is not None
+            reading = await read_session(store, agent_id)
+        return cls(store, agent, reading, owner, lease_seconds, handlers)
 
     # What it is
 
     @property
     def agent_id(self) -> str:
-        return self._state.agent_id
+        return self._reading.state.agent_id
 
     @property
     def state(self) -> AgentState:
-        """The session as this process last saw it; `refresh` looks again."""
-        return self._state
+        """The session as this process last saw it; `refresh` reads it again."""
+        return self._reading.state
+
+    @property
+    def version(self) -> int:
+        """The version of `state`: the number of entries in its journal."""
+        return self._reading.version
 
     def history(self) -> tuple[Message, ...]:
-        """Everything that was said."""
-        return tuple(self._state.messages)
+        """Return all messages."""
+        return tuple(self.state.messages)
 
     def explain(self) -> str:
-        """Why the last execution went on, step by step, and why it stopped."""
-        return self._state.explain()
+        """Return why the last execution continued, step by step, and why it stopped."""
+        return self.state.explain()
 
     async def refresh(self) -> AgentState:
-        """The session as it is in the store now, whoever has gone on with it."""
-        base, version = self._state, self._version
-        stored = await self.store.read(self.agent_id, after=version)
-        if stored.summary.version < version or stored.summary.started_at != base.state_info.started_at:
-            # It was deleted, and created again under its id.
-            stored = await self.store.read(self.agent_id)
-            state = state_of(self.agent_id, stored.entries)
-        else:
-            state = state_of(self.agent_id, stored.entries, base) if stored.entries else base
-        if self._version == version:  # Unless it has moved on meanwhile.
-            self._state, self._version = state, stored.summary.version
-        return self._state
+        """Return the session as it is in the store now, whichever process continued it."""
+        before = self._reading
+        reading = await read_session(self.store, self.agent_id, before)
+        if self._reading is before:  # Unless a run of this process has moved it on meanwhile.
+            self._reading = reading
+        return self.state
 
     # What can be done with it
 
-    async def send(self, query: Query, *, on_event: Handler | None = None) -> AgentState:
+    async def send(
+        self, query: Query, *, on_event: Handler | None = None, key: RequestKey | None = None
+    ) -> AgentState:
         """Ask the next question, and work on it until the criteria say stop.
 
-        `on_event` hears what happens meanwhile; when it hears of the first thing, the question is stored.
+        `on_event` receives the events meanwhile; with the first one the question is stored.
         """
-        async with self._run(on_event) as agent:
-            return await agent.final_step(agent.start(query, state=self._state))
 
-    async def resume(self, *, grant: Budget | None = None, on_event: Handler | None = None) -> AgentState:
-        """Go on with an execution that was paused, stopped, failed or cut off by a crash."""
-        async with self._run(on_event) as agent:
-            if self.events is not None:
-                await numbered_on(self.events, self.store, self._state)
-            return await agent.final_step(agent.restart(self._state, grant=grant))
+        def start(journal: SessionJournal, handlers: Iterable[Handler]) -> Run:
+            state, name = self.state, key.key if key else None
+            return self.agent.start_run(query, state, journal=journal, handlers=handlers, key=name)
+
+        return await self._run(start, on_event, key)
+
+    async def resume(
+        self,
+        *,
+        grant: Budget | None = None,
+        on_event: Handler | None = None,
+        key: RequestKey | None = None,
+    ) -> AgentState:
+        """Continue an execution that was paused, stopped, failed or cut off by a crash."""
+
+        def start(journal: SessionJournal, handlers: Iterable[Handler]) -> Run:
+            state, name = self.state, key.key if key else None
+            return self.agent.resume_run(state, grant=grant, journal=journal, handlers=handlers, key=name)
+
+        return await self._run(start, on_event, key)
+
+    async def recover(self, *, on_event: Handler | None = None) -> AgentState:
+        """Continue an execution whose runner died, or a pause whose questions are all decided.
+
+        It is not a resume: the leg and its clock continue.
+        """
+
+        def start(journal: SessionJournal, handlers: Iterable[Handler]) -> Run:
+            if self.state.status is AgentStatus.PAUSED and not self.state.pending_calls:
+                return self.agent.resume_run(self.state, journal=journal, handlers=handlers)
+            if self.state.status is not AgentStatus.IN_PROGRESS:
+                raise NotResumableError(
+                    f"session {self.agent_id!r} is {self.state.status}: nothing to recover"
+                )
+            return self.agent.recover_run(self.state, journal, handlers)
+
+        return await self._run(start, on_event)
 
     async def request_stop(self, reason: str) -> bool:
-        """End the session's run at its next safe point, wherever it runs; False if there was none."""
+        """End the session's run, wherever it runs; return False if there was none."""
         return await self.store.request_stop(self.agent_id, reason)
 
-    async def approve(self, call_id: str, *, by: str = SOMEBODY) -> AgentState:
-        """Let a pending tool call run; `resume` goes on."""
-        await self.store.approve(self.agent_id, call_id, by=by)
+    async def approve(self, question_id: str, *, by: str = SOMEBODY) -> AgentState:
+        """Let a pending tool call run; `resume` continues."""
+        await self.store.approve(self.agent_id, question_id, by=by)
         return await self.refresh()
 
-    async def deny(self, call_id: str, reason: str = "", *, by: str = SOMEBODY) -> AgentState:
-        """Do not let a pending tool call run; the model is told the reason."""
-        await self.store.deny(self.agent_id, call_id, reason, by=by)
+    async def deny(self, question_id: str, reason: str = "", *, by: str = SOMEBODY) -> AgentState:
+        """Do not let a pending tool call run; the model is given the reason."""
+        await self.store.deny(self.agent_id, question_id, reason, by=by)
         return await self.refresh()
 
-    async def edit(self, call_id: str, arguments: Mapping[str, object], *, by: str = SOMEBODY) -> AgentState:
+    async def edit(
+        self, question_id: str, arguments: Mapping[str, object], *, by: str = SOMEBODY
+    ) -> AgentState:
         """Let a pending tool call run with other arguments."""
-        await self.store.edit(self.agent_id, call_id, arguments, by=by)
+        await self.store.edit(self.agent_id, question_id, arguments, by=by)
         return await self.refresh()
 
     # How it runs
 
-    @asynccontextmanager
-    async def _run(self, on_event: Handler | None) -> AsyncIterator[Agent]:
-        """The agent, writing to this session's journal for as long as this process holds its lease."""
-        lease = await self._acquired()
+    async def _run(
+        self,
+        start: Callable[[SessionJournal, Iterable[Handler]], Run],
+        on_event: Handler | None,
+        key: RequestKey | None = None,
+    ) -> AgentState:
+        """Run the agent, recording to this session's journal for as long as this process holds its lease."""
+        lease = await self._acquire()
         journal: SessionJournal | None = None
         try:
-            state = await self.refresh()
-            journal = SessionJournal(self.store, lease, state, self._version, self.stop_here)
-            async with Heartbeat(self.store, lease, self.stop_here, journal):
-                listeners = [each for each in (self.events, on_event) if each is not None]
-                yield self.agent.journaled(journal, *listeners)
+            await self.refresh()
+            here = live(self.store)
+            journal = SessionJournal(self.store, lease, self._reading, here, key)
+            handlers = [*self._handlers, *([on_event] if on_event else []), self._send_chunks]
+            with here.running(lease, self.stop_here):
+                async with Heartbeat(self.store, lease, self.stop_here, journal):
+                    return await self.agent.finish(start(journal, handlers))
         finally:
             if journal is not None:
-                self._state, self._version = journal.state, journal.version
+                self.first_version = journal.first_version
+                self._reading = Reading(self._reading.summary, journal.state, journal.version)
             if journal is None or not journal.released:
                 with suppress(StoreError):  # A lease that cannot be given back lapses.
                     await self._give_back(lease)
 
-    async def _acquired(self) -> Lease:
-        """The lease; a cancellation meanwhile leaves none behind, which nobody could use."""
+    def _send_chunks(self, event: AgentEvent) -> None:
+        """Pass streaming text on to those who follow the session, in any process."""
+        if isinstance(event, StreamChunkReceived):
+            chunk = envelope(event, _CHUNKS)
+            live(self.store).send_chunk(event.agent_id, msgspec.json.encode(chunk).decode())
+
+    async def _acquire(self) -> Lease:
+        """Return the lease; a cancellation meanwhile leaves none behind, which nobody could use."""
         work = self.store.acquire(self.agent_id, self.owner, self._lease_seconds)
         if self.store.inline:
             return await work
@@ -201,20 +252,30 @@ class Session:
             raise
 
     async def _give_back(self, lease: Lease) -> None:
-        words = await self.store.release(lease)
-        if words is not None and self._state.status is AgentStatus.PAUSED:
-            # Somebody asked for a stop when it was too late for the run, and not for the session.
-            await self.store.request_stop(self.agent_id, words)
+        reason = await self.store.release(lease)
+        if reason is not None and self.state.status is AgentStatus.PAUSED:
+            # A stop was requested too late for the run, and not for the session.
+            await self.store.request_stop(self.agent_id, reason)
             await self.refresh()
 
     def stop_here(self, reason: str) -> None:
-        """End what this process runs of the session at its next safe point, without asking the store."""
+        """End what this process runs of the session, without asking the store."""
         self.agent.request_stop(reason, agent_id=self.agent_id)
 
 
-async def _is_there(store: Store, agent_id: str) -> bool:
-    try:
-        await store.read(agent_id, after=sys.maxsize)
-    except SessionNotFoundError:
-        return False
-    return True
+_CHUNKS = BroadcastConfig.standard()
+
+
+async def _create(
+    store: Store,
+    agent: Agent,
+    agent_id: str | None,
+    metadata: Mapping[str, object] | None,
+    key: RequestKey | None,
+) -> Reading:
+    empty = AgentState() if agent_id is None else AgentState(agent_id=agent_id)
+    created = agent.created(metadata, key.key if key else None)
+    state = created.apply_to(empty)
+    summary = summary_of(state)
+    await store.create(summary, [Entry(encode_entry([created], empty))], key=key)
+    return Reading(summary, state, 1)

@@ -1,4 +1,4 @@
-"""Sessions that go elsewhere: forked, exported, imported."""
+"""Sessions that are copied: forked, exported, imported."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
 from whyloop.errors import ConfigurationError, SnapshotError
-from whyloop.stores.records import Stored, checked_id
+from whyloop.stores.records import Entry, Stored, checked_id
+from whyloop.stores.writing import entries_of
+from whyloop.values.approval import Question
 from whyloop.values.ids import new_id
-from whyloop.values.open_step import OpenStep
-from whyloop.values.state import AgentState, AgentStatus
-from whyloop.values.text import counted
+from whyloop.values.state import AgentState
+from whyloop.values.step import OpenStep
+from whyloop.values.text import counted, shortened
 from whyloop.values.times import utc_now
-from whyloop.wire.journal import Entry, entries_of, entry_between, folded, state_of
+from whyloop.values.transitions import Forked
+from whyloop.wire.journal import decode_entries, encode_entry, fold, state_of
 
 FORMAT = "whyloop-sessions"
 VERSION = 1
@@ -24,66 +26,69 @@ HEADER = msgspec.json.encode({"format": FORMAT, "version": VERSION}).decode()
 
 def forked(
     agent_id: str, texts: Sequence[str], step: int | None, new_agent_id: str
-) -> tuple[AgentState, list[str]]:
-    """The state and the journal of a session that branches off another one after a step."""
-    entries = entries_of(texts)
-    kept = len(entries) if step is None else _entries_up_to(step, entries)
-    state = folded(new_agent_id, entries[:kept])
+) -> tuple[AgentState, list[Entry]]:
+    """Return the state and the journal of a session that branches off another one after a step."""
+    entries, state, kept = decode_entries(texts), None, 0
+    copied: list[Entry] = []
+    for kept, entry in enumerate(entries, 1):
+        before = state or AgentState(agent_id=new_agent_id)
+        state = fold(new_agent_id, (entry,), state, first=kept - 1)
+        copied += entries_of(entry.transitions, before)
+        if step is not None and len(state.steps) >= step:
+            break
+    if state is None:
+        raise SnapshotError("the journal has no entries")
+    if step is not None and len(state.steps) != step:
+        _refuse_step(step, state, len(entries) == kept)
     now = utc_now()
-    # Nobody runs it yet, so it has not been cut off either.
-    status = AgentStatus.PENDING if state.status is AgentStatus.IN_PROGRESS else state.status
-    branch = replace(
-        state.with_metadata(forked_from={"agent_id": agent_id, "step": state.step_count}),
-        status=status,
-        state_info=replace(state.state_info, started_at=now, updated_at=now),
-        open_step=state.open_step and _undecided(state.open_step),
-        # Its calls are not those of the session that it came from, whatever their numbers.
-        execution=replace(state.execution, id=new_id()),
+    fork = Forked(
+        now,
+        identity=new_id(),
+        execution_id=new_id(),
+        from_agent_id=agent_id,
+        step=state.step_count,
+        questions=_questions(state.open_step) if state.open_step else {},
     )
-    return branch, [*texts[:kept], entry_between(state, branch)]
+    return fork.apply_to(state), [*copied, Entry(encode_entry([fork], state))]
 
 
-def _undecided(step: OpenStep) -> OpenStep:
-    """The step with every decision taken back that was not carried out: it was about another session."""
-    calls = [
-        replace(call, question=call.approvals[-1].question, approvals=(), arguments=None)
-        if call.approvals and not (call.is_done or call.is_waiting)
-        else call
-        for call in step.calls
-    ]
-    return replace(step, calls=tuple(calls))
+def _questions(step: OpenStep) -> dict[int, Question]:
+    """Return a question for every call without a result: no decision was about the fork."""
+    questions = {}
+    for index, (asked, call) in enumerate(zip(step.tool_calls, step.calls, strict=True)):
+        if not call.is_done:
+            name = shortened(asked.name, 64)
+            text = f"{name} waits for approval"
+            if call.started:
+                text = f"{name} was interrupted in the session that this one was forked from. Run it here?"
+            questions[index] = Question(new_id(), text, uncertain=call.started)
+    return questions
 
 
-def _entries_up_to(step: int, entries: Sequence[Entry]) -> int:
-    """How many entries there are up to the one that has this step of the session, from 1."""
-    taken = 0
-    for index, entry in enumerate(entries):
-        if taken < step <= taken + entry.step_count:
-            if step < taken + entry.step_count:
-                raise ConfigurationError(
-                    f"the steps up to {taken + entry.step_count} were stored at once: "
-                    "the session can be forked there, and at every step after it"
-                )
-            return index + 1
-        taken += entry.step_count
-    raise ConfigurationError(f"there is no step {step} to fork at: the session has {counted(taken, 'step')}")
+def _refuse_step(step: int, state: AgentState, at_end: bool) -> None:
+    taken = counted(len(state.steps), "step")
+    if at_end and len(state.steps) < step:
+        raise ConfigurationError(f"there is no step {step} to fork at: the session has {taken}")
+    raise ConfigurationError(
+        f"the first {taken} were stored at once: the session can be forked there, and at every step after"
+    )
 
 
 def exported(stored: Stored) -> Iterator[str]:
-    """A session as lines: one that names it, then one an entry."""
+    """Yield a session as lines: one that names it, then one for each entry."""
     session = {"session": stored.summary.agent_id, "entries": len(stored.entries)}
     yield msgspec.json.encode(session).decode()
     for text in stored.entries:
         yield f'{{"entry":{text}}}'
 
 
-def imported(lines: Iterable[str]) -> Iterator[tuple[AgentState, list[str]]]:
-    """The sessions of an exported file, one by one; a `SnapshotError` names the line that is broken."""
+def imported(lines: Iterable[str]) -> Iterator[tuple[AgentState, list[Entry]]]:
+    """Yield the sessions of an exported file; a `SnapshotError` names the line that is broken."""
     numbered = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
     number, first = next(numbered, (1, ""))
     header = _object(number, first)
     if header.get("format") != FORMAT:
-        raise SnapshotError("this is no file of exported sessions: it lacks the first line", "line 1")
+        raise SnapshotError("not a file of exported sessions: it lacks the first line", "line 1")
     if header.get("version") != VERSION:
         raise SnapshotError(f"version {header.get('version')!r} is unknown: upgrade whyloop", "line 1")
     for number, line in numbered:
@@ -104,12 +109,25 @@ def imported(lines: Iterable[str]) -> Iterator[tuple[AgentState, list[str]]]:
                 raise SnapshotError(f"the file ends in the middle of session {agent_id!r}", f"line {at}")
             texts.append(_entry(at, text))
         try:
-            state = state_of(agent_id, texts)
+            yield _checked(agent_id, texts)
         except SnapshotError as error:
             raise SnapshotError(
                 f"session {agent_id!r}, from line {number + 1} on: {error}", error.path
             ) from None
-        yield state, texts
+
+
+def _checked(agent_id: str, texts: Sequence[str]) -> tuple[AgentState, list[Entry]]:
+    """Return the state of a journal and its entries, with their checkpoints made again."""
+    state_of(agent_id, texts)
+    state, entries = None, []
+    for index, entry in enumerate(decode_entries(texts)):
+        before = state or AgentState(agent_id=agent_id)
+        made = entries_of(entry.transitions, before)
+        entries += [Entry(texts[index], made[0].checkpoint)] if len(made) == 1 else made
+        state = fold(agent_id, (entry,), state, first=index)
+    if state is None:
+        raise SnapshotError("the journal has no entries")
+    return state, entries
 
 
 def _object(number: int, line: str) -> dict[str, Any]:
@@ -118,7 +136,7 @@ def _object(number: int, line: str) -> dict[str, Any]:
     except (msgspec.DecodeError, RecursionError, UnicodeError):
         data = None
     if not isinstance(data, dict):
-        raise SnapshotError("this line is no JSON object", f"line {number}")
+        raise SnapshotError("this line is not a JSON object", f"line {number}")
     return data
 
 
@@ -127,7 +145,7 @@ class _Line(msgspec.Struct, frozen=True):
 
 
 def _entry(number: int, line: str) -> str:
-    """The entry of a line, in the very text that it was written in."""
+    """Return the entry of a line, in the very text that it was written in."""
     try:
         return bytes(msgspec.json.decode(line, type=_Line).entry).decode()
     except (msgspec.MsgspecError, RecursionError, UnicodeError):

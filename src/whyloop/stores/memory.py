@@ -2,199 +2,345 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from threading import Lock
-from typing import ClassVar
+from types import TracebackType
+from typing import Self
+from weakref import ref
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from whyloop.errors import (
-    ConfigurationError,
     ConflictError,
+    KeyUsedError,
     LeaseLostError,
     SessionExistsError,
     SessionNotFoundError,
     SessionRunningError,
 )
-from whyloop.loop.world import SystemClock
 from whyloop.stores.cursor import cursor_of, position
-from whyloop.stores.records import Lease, Page, SessionFilter, Stored, Summary, Told, Watch, label, labels_of
-from whyloop.stores.store import EVENTS, Store
+from whyloop.stores.records import (
+    Checkpoint,
+    Chunk,
+    Entry,
+    Lease,
+    Page,
+    RequestKey,
+    SessionFilter,
+    Stored,
+    Summary,
+    Watch,
+    checked_limit,
+    label,
+    labels_of,
+    prunable,
+)
+from whyloop.stores.store import UNATTENDED, ChunkReceiver, Deliver, Store
 from whyloop.values.plain import jsonable
+from whyloop.values.state import AgentStatus
+from whyloop.values.times import utc_now
 
 
 class MemoryStore(Store):
-    """A store for tests, and for sessions that need not outlive the process; any thread may use it."""
+    """A store for tests, and for sessions that need not outlive the process; any thread may use it.
 
-    inline: ClassVar[bool] = True
+    A second store `beside` the first one has the same sessions, as if a second process had opened them.
+    """
 
-    def __init__(self, clock: Watch | None = None) -> None:
-        self._clock: Watch = clock or SystemClock()
-        self._sessions: dict[str, _Session] = {}
-        # One count for all sessions: no lease of a deleted one is ever that of its successor.
-        self._tokens = count(1)
-        self._lock = Lock()
+    inline = True
 
-    async def create(self, summary: Summary, entries: Sequence[str]) -> None:
+    def __init__(self, clock: Watch | None = None, *, beside: MemoryStore | None = None) -> None:
+        self._clock: Callable[[], datetime] = clock.now if clock else beside._clock if beside else utc_now
+        self._shared: _Shared = beside._shared if beside else _Shared()
+        self._runner = _Runner()
+
+    async def create(
+        self, summary: Summary, entries: Sequence[Entry], *, key: RequestKey | None = None
+    ) -> None:
         session = _Session(_copy(summary), list(entries))
-        with self._lock:
-            if summary.agent_id in self._sessions:
+        session.keep(key)
+        with self._shared.lock:
+            if summary.agent_id in self._shared.sessions:
                 raise SessionExistsError(summary.agent_id)
-            self._sessions[summary.agent_id] = session
+            self._shared.sessions[summary.agent_id] = session
 
     async def append(
         self,
         agent_id: str,
-        entries: Sequence[str],
+        entries: Sequence[Entry],
         *,
         after: int,
         lease: Lease | None = None,
         summary: Summary | None = None,
         release: bool = False,
+        key: RequestKey | None = None,
     ) -> str | None:
         added, changed = list(entries), _copy(summary) if summary else None
-        with self._lock:
+        with self._shared.lock:
             session = self._session(agent_id)
+            if key is not None and key.key in session.keys:
+                raise KeyUsedError(agent_id, key.key, *session.keys[key.key])
             if lease is None:
-                words = None
-                session.must_be_free(self._clock.now())
+                reason = None
+                session.must_be_free(self._clock())
             else:
-                words = session.held_with(lease).words
+                reason = session.held_with(lease).stop_request
             if len(session.entries) != after:
                 raise ConflictError(agent_id, after, len(session.entries))
             session.entries += added
-            session.summary = changed or session.summary
+            session.keep(key)
+            if changed is not None:
+                session.summary = replace(changed, identity=session.summary.identity)
             if release and lease is not None:
                 session.held = None
-            return words
+            return reason
 
-    async def read(self, agent_id: str, *, after: int = 0) -> Stored:
-        with self._lock:
+    async def key(self, agent_id: str, key: str) -> tuple[str, int] | None:
+        with self._shared.lock:
+            return self._session(agent_id).keys.get(key)
+
+    async def read(self, agent_id: str, *, after: int = 0, limit: int | None = None) -> Stored:
+        first = max(0, after)
+        end = None if limit is None else first + limit
+        with self._shared.lock:
             session = self._session(agent_id)
-            return Stored(session.shown(self._clock.now()), tuple(session.entries[after:]))
+            bodies = tuple([entry.body for entry in session.entries[first:end]])
+            return Stored(session.shown(self._clock()), bodies)
+
+    async def checkpoint(
+        self,
+        agent_id: str,
+        *,
+        execution_id: str | None = None,
+        seq: int | None = None,
+        step_count: int | None = None,
+        message_count: int | None = None,
+    ) -> tuple[int, Checkpoint] | None:
+        with self._shared.lock:
+            entries = self._session(agent_id).entries
+            for version in range(len(entries) - 1, -1, -1):
+                found = entries[version].checkpoint
+                if (
+                    found is not None
+                    and (execution_id is None or found.execution_id == execution_id)
+                    and (seq is None or found.seq <= seq)
+                    and (step_count is None or found.step_count <= step_count)
+                    and (message_count is None or found.message_count <= message_count)
+                ):
+                    return version, found
+        return None
+
+    async def versions(self, agent_ids: Collection[str]) -> Mapping[str, tuple[str, int]]:
+        with self._shared.lock:
+            found = {agent_id: self._shared.sessions.get(agent_id) for agent_id in agent_ids}
+            return {
+                agent_id: (session.summary.identity, len(session.entries))
+                for agent_id, session in found.items()
+                if session is not None
+            }
 
     async def acquire(self, agent_id: str, owner: str, seconds: float) -> Lease:
-        with self._lock:
-            session, now = self._session(agent_id), self._clock.now()
+        with self._shared.lock:
+            session, now = self._session(agent_id), self._clock()
             session.must_be_free(now)
-            lease = Lease(agent_id, owner, next(self._tokens), seconds)
-            unheard = session.held.words if session.held else None
-            session.held = _Held(lease, now + timedelta(seconds=seconds), unheard)
+            lease = Lease(agent_id, owner, next(self._shared.tokens), seconds)
+            unseen = session.held.stop_request if session.held else None
+            session.held = _Held(lease, now + timedelta(seconds=seconds), ref(self._runner), unseen)
             return lease
 
     async def renew(self, lease: Lease) -> str | None:
-        with self._lock:
+        with self._shared.lock:
             held = self._session(lease.agent_id).held_with(lease)
-            held.until = self._clock.now() + timedelta(seconds=lease.seconds)
-            return held.words
+            held.until = self._clock() + timedelta(seconds=lease.seconds)
+            held.runner = ref(self._runner)
+            return held.stop_request
 
     async def release(self, lease: Lease) -> str | None:
-        with self._lock:
-            session = self._sessions.get(lease.agent_id)
+        with self._shared.lock:
+            session = self._shared.sessions.get(lease.agent_id)
             if session is None or session.held is None or session.held.lease != lease:
                 return None
-            words, session.held = session.held.words, None
-            return words
+            reason, session.held = session.held.stop_request, None
+            return reason
 
     async def ask_to_stop(self, agent_id: str, reason: str) -> bool:
-        with self._lock:
-            held = self._session(agent_id).holder(self._clock.now())
+        with self._shared.lock:
+            held = self._session(agent_id).holder(self._clock())
             if held is not None:
-                held.words = reason
+                held.stop_request = reason
             return held is not None
 
+    async def stop_requests(self, leases: Collection[Lease]) -> Mapping[int, str]:
+        with self._shared.lock:
+            found: dict[int, str] = {}
+            for lease in leases:
+                session = self._shared.sessions.get(lease.agent_id)
+                held = session.held if session else None
+                if held is not None and held.lease == lease and held.stop_request is not None:
+                    found[lease.token] = held.stop_request
+            return found
+
     async def find(self, wanted: SessionFilter, *, limit: int, after: str | None) -> Page:
-        if limit < 1:
-            raise ConfigurationError(f"a page shows one session or more, so its limit cannot be {limit}")
+        checked_limit(limit)
         end = None if after is None else position(after)
-        with self._lock:
-            now = self._clock.now()
+        with self._shared.lock:
+            now = self._clock()
             found = [
                 session
-                for session in self._sessions.values()
+                for session in self._shared.sessions.values()
                 if _matches(session.summary, wanted) and (end is None or _place(session.summary) < end)
             ]
             found.sort(key=lambda session: _place(session.summary), reverse=True)
-            page = tuple(session.shown(now) for session in found[:limit])
+            page = tuple([session.shown(now) for session in found[:limit]])
         return Page(page, cursor_of(page[-1]) if len(found) > limit else None)
 
-    async def delete(self, agent_id: str) -> None:
-        with self._lock:
-            self._session(agent_id).must_be_free(self._clock.now())
-            del self._sessions[agent_id]
-
-    async def add_events(self, agent_id: str, told: Sequence[Told]) -> int:
-        with self._lock:
-            events = self._session(agent_id).events
-            events += [replace(each, position=place) for place, each in enumerate(told, len(events) + 1)]
-            return len(events)
-
-    async def events(self, agent_id: str, *, after: int = 0, limit: int = EVENTS) -> tuple[Told, ...]:
-        first = max(0, after)
-        with self._lock:
-            return tuple(self._session(agent_id).events[first : first + limit])
-
-    async def last_event(
-        self, agent_id: str, *, execution_id: str | None = None, up_to: int | None = None
-    ) -> Told | None:
-        with self._lock:
-            events = self._session(agent_id).events
-            if execution_id is None:
-                return events[-1] if events else None
-            own = [
-                told
-                for told in events
-                if told.execution_id == execution_id and (up_to is None or told.seq <= up_to)
+    async def unattended(self, *, limit: int = UNATTENDED) -> tuple[Summary, ...]:
+        checked_limit(limit)
+        with self._shared.lock:
+            now = self._clock()
+            found = [
+                session.shown(now)
+                for session in self._shared.sessions.values()
+                if _could_continue(session.summary) and session.holder(now) is None
             ]
-            return max(own, key=lambda told: (told.seq, told.position), default=None)
+        found.sort(key=lambda summary: (summary.updated_at, summary.agent_id))
+        return tuple(found[:limit])
+
+    async def delete(self, agent_id: str) -> None:
+        with self._shared.lock:
+            self._session(agent_id).must_be_free(self._clock())
+            del self._shared.sessions[agent_id]
+
+    async def prune(
+        self,
+        *,
+        statuses: Collection[AgentStatus],
+        updated_before: datetime,
+        limit: int,
+        dry_run: bool = False,
+    ) -> tuple[str, ...]:
+        wanted = prunable(statuses)
+        checked_limit(limit)
+        with self._shared.lock:
+            now = self._clock()
+            found = sorted(
+                (session.summary.updated_at, agent_id)
+                for agent_id, session in self._shared.sessions.items()
+                if session.summary.status in wanted
+                and session.summary.updated_at < updated_before
+                and session.holder(now) is None
+            )
+            ids = tuple([agent_id for _, agent_id in found[:limit]])
+            if not dry_run:
+                for agent_id in ids:
+                    del self._shared.sessions[agent_id]
+            return ids
+
+    async def send_chunks(self, chunks: Sequence[Chunk]) -> None:
+        with self._shared.lock:
+            receivers = [each for each in self._shared.receivers if each.store is not self]
+        for receiver in receivers:
+            receiver.send(chunks)
+
+    def receive_chunks(self, deliver: Deliver) -> ChunkReceiver:
+        return _Receiver(self, self._shared, deliver)
 
     def now(self) -> datetime:
-        return self._clock.now()
+        return self._clock()
 
     async def close(self) -> None:
-        """There is nothing to let go of."""
+        """Void the leases that this object holds; there is nothing else to release."""
+        self._runner = _Runner()
 
     def _session(self, agent_id: str) -> _Session:
-        session = self._sessions.get(agent_id)
+        session = self._shared.sessions.get(agent_id)
         if session is None:
             raise SessionNotFoundError(agent_id)
         return session
 
 
+class _Runner:
+    """Exists as long as a store object is open, and leases that it took are void afterwards."""
+
+
+class _Shared:
+    """The sessions of store objects that stand beside each other."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.sessions: dict[str, _Session] = {}
+        # One count for all sessions: no lease of a deleted one is ever that of its successor.
+        self.tokens = count(1)
+        self.receivers: list[_Receiver] = []
+
+
+class _Receiver(ChunkReceiver):
+    """Receive chunks on the event loop on which it was entered."""
+
+    def __init__(self, store: MemoryStore, shared: _Shared, deliver: Deliver) -> None:
+        super().__init__(deliver)
+        self.store = store
+        self._shared = shared
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        with self._shared.lock:
+            self._shared.receivers.append(self)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._shared.lock:
+            self._shared.receivers.remove(self)
+        self.followed.clear()
+
+    def send(self, chunks: Sequence[Chunk]) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self.hand_over, tuple(chunks))
+
+
 class _Held(Struct):
-    """A lease that was not given back, until when it holds, and the words left for whoever has it."""
+    """A lease that was not given back, and until when it holds."""
 
     lease: Lease
     until: datetime
-    words: str | None = None
+    runner: ref[_Runner]
+    stop_request: str | None = None
 
     def seconds_left(self, now: datetime) -> float:
-        """None are left once the lease has lapsed.
+        """Return how long the lease still holds; 0 once it has lapsed or its runner is dead.
 
-        A clock is put right by a little all the time, and that costs nobody a lease. One that lies
-        further ahead than twice its seconds was given by a clock that went wrong.
+        Clocks are corrected by a little all the time, and that costs no runner its lease. A lease that
+        ends later than twice its seconds from now was given by a clock that was wrong.
         """
         left = (self.until - now).total_seconds()
-        return left if 0 < left <= 2 * self.lease.seconds else 0
+        return left if 0 < left <= 2 * self.lease.seconds and self.runner() is not None else 0
 
 
 class _Session(Struct):
     """What is stored of one session."""
 
     summary: Summary
-    entries: list[str]
+    entries: list[Entry]
+    keys: dict[str, tuple[str, int]] = field(default_factory=dict)
     held: _Held | None = None
-    events: list[Told] = []
+
+    def keep(self, key: RequestKey | None) -> None:
+        if key is not None:
+            self.keys[key.key] = key.digest, len(self.entries)
 
     def holder(self, now: datetime) -> _Held | None:
-        """The lease that has time left, if there is one."""
+        """Return the lease that has time left, if there is one."""
         return self.held if self.held is not None and self.held.seconds_left(now) else None
 
     def held_with(self, lease: Lease) -> _Held:
-        """The lease as it is held; whether it has time left matters to others only."""
+        """Return the lease as it is held; whether it has time left matters to other runners only."""
         if self.held is None or self.held.lease != lease:
             raise LeaseLostError(self.summary.agent_id, self.held.lease.owner if self.held else None)
         return self.held
@@ -205,7 +351,7 @@ class _Session(Struct):
             raise SessionRunningError(self.summary.agent_id, held.lease.owner, held.seconds_left(now))
 
     def shown(self, now: datetime) -> Summary:
-        """The summary with what only the store knows."""
+        """Return the summary with the fields that only the store knows."""
         held = self.holder(now)
         return replace(
             _copy(self.summary), version=len(self.entries), runner=held.lease.owner if held else None
@@ -213,13 +359,19 @@ class _Session(Struct):
 
 
 def _copy(summary: Summary) -> Summary:
-    """The summary with metadata of its own, so that nobody else can change it."""
+    """Return the summary with metadata of its own, so that no caller can change it."""
     return replace(summary, metadata=jsonable(summary.metadata))
 
 
 def _place(summary: Summary) -> tuple[datetime, str]:
-    """By this sessions are listed, the greatest first."""
+    """Return the key by which sessions are listed, the greatest first."""
     return summary.started_at.astimezone(UTC), summary.agent_id
+
+
+def _could_continue(summary: Summary) -> bool:
+    return summary.status is AgentStatus.IN_PROGRESS or (
+        summary.status is AgentStatus.PAUSED and not summary.pending
+    )
 
 
 def _matches(summary: Summary, wanted: SessionFilter) -> bool:
@@ -227,7 +379,10 @@ def _matches(summary: Summary, wanted: SessionFilter) -> bool:
     return (
         (wanted.status is None or summary.status == wanted.status)
         and (wanted.stop_reason is None or summary.stop_reason == wanted.stop_reason)
+        and (wanted.resolved_by is None or summary.resolved_by == wanted.resolved_by)
+        and (wanted.agent is None or summary.agent == wanted.agent)
         and (wanted.started_after is None or summary.started_at > wanted.started_after)
         and (wanted.started_before is None or summary.started_at < wanted.started_before)
+        and (wanted.updated_before is None or summary.updated_at < wanted.updated_before)
         and all((label(key), label(value)) in labels for key, value in wanted.metadata.items())
     )

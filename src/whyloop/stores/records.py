@@ -1,8 +1,8 @@
-"""What passes between a store and its users."""
+"""The records that pass between a store and its callers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from hashlib import sha256
 from typing import Any, Protocol
@@ -12,26 +12,72 @@ from msgspec import Struct
 
 from whyloop.errors import ConfigurationError
 from whyloop.values.continuation import StopReason
-from whyloop.values.state import AgentState, AgentStatus
+from whyloop.values.state import AgentStatus
 from whyloop.values.text import clean, shortened
 from whyloop.values.times import Count, Moment
 
 LONGEST_LABEL = 200
 LONGEST_TITLE = 80
 LONGEST_ID = 500
+LONGEST_KEY = 255
+
+# Sessions with these statuses may still continue, so they are never pruned.
+NEVER_PRUNED = (AgentStatus.PENDING, AgentStatus.IN_PROGRESS, AgentStatus.PAUSED)
 
 
 class Watch(Protocol):
-    """Tells the time, by which leases lapse and decisions are dated; any clock does."""
+    """A clock that says the time, by which leases lapse and decisions are dated."""
 
     def now(self) -> datetime: ...
+
+
+class Checkpoint(Struct, frozen=True, gc=False):
+    """A position in a journal at which reading can start, with the state there without its history.
+
+    A checkpoint belongs to one entry, and describes the session before that entry. Its seq is the
+    number before that of the entry's first envelope.
+    """
+
+    execution_id: str
+    """The execution whose envelopes start here."""
+    seq: int
+    """The number of the execution's last envelope before the entry."""
+    step_count: int
+    """How many steps the session has before the entry."""
+    message_count: int
+    """How many messages the session has before the entry."""
+    state: str
+    """The session before the entry, as JSON text that a store does not read."""
+
+
+class Entry(Struct, frozen=True, gc=False):
+    """One append to a journal: transitions as JSON text that a store does not read."""
+
+    body: str
+    checkpoint: Checkpoint | None = None
+
+
+class RequestKey(Struct, frozen=True, gc=False):
+    """A client's `Idempotency-Key`, and a digest of the request that it came with."""
+
+    key: str
+    """1 to 255 characters, unique in its session."""
+    digest: str
+    """The same for the same request, different for any other one."""
+
+    def __post_init__(self) -> None:
+        key = self.key
+        if not key or len(key) > LONGEST_KEY or "\x00" in key or clean(key) != key:
+            raise ConfigurationError(
+                f"invalid key {shortened(repr(key), 80)}: use 1 to {LONGEST_KEY} characters, "
+                "without NUL and without unpaired surrogates"
+            )
 
 
 class Summary(Struct, frozen=True, gc=False, omit_defaults=True):
     """A session as a list shows it.
 
     While a session runs, `updated_at` and `step_count` are those of the last change of its status.
-    `runner` is whoever runs it at the moment; `version` counts the entries of its journal.
     """
 
     agent_id: str
@@ -44,14 +90,28 @@ class Summary(Struct, frozen=True, gc=False, omit_defaults=True):
     title: str = ""
     metadata: Mapping[str, Any] = {}
     version: Count = 0
+    """The number of entries in its journal; a store counts them itself."""
     runner: str | None = None
+    """The owner of the lease under which it runs now; a store knows that itself."""
+    identity: str = ""
+    """Set when the session is created, and never changed; a later session of the same id has another."""
+    agent: str = ""
+    """The name of the agent that runs it."""
+    resolved_by: str | None = None
+    """The rule that decided last."""
+    reason: str | None = None
+    """The reason that this rule gave."""
+    pending: Count = 0
+    """How many questions wait for a person."""
+    cost: str | None = None
+    """The cost so far, a decimal number as text."""
 
 
 class Lease(Struct, frozen=True, gc=False):
     """The right to run a session for some seconds, to be renewed.
 
     The token grows with every lease of a session. A writer shows it, so one whose lease has passed
-    to somebody else is known, however late it wakes up.
+    to another runner is detected, however late it wakes up.
     """
 
     agent_id: str
@@ -61,28 +121,24 @@ class Lease(Struct, frozen=True, gc=False):
 
 
 class Stored(Struct, frozen=True, gc=False):
-    """A session as it is stored: its summary, and the entries of its journal after some version."""
+    """A session as it is stored: its summary, and the bodies of entries of its journal."""
 
     summary: Summary
     entries: tuple[str, ...]
 
 
-class Told(Struct, frozen=True, gc=False):
-    """An envelope that was told of a session, as JSON, and the execution and the number that it has in it.
+class Chunk(Struct, frozen=True, gc=False):
+    """A piece of streaming text on its way to followers in other processes; never stored for good."""
 
-    Those that are kept have a position in their session, from 1 on.
-    """
-
-    execution_id: str
-    seq: int
+    agent_id: str
     body: str
-    position: int = 0
+    """The envelope as JSON."""
 
 
 class SessionFilter(Struct, frozen=True, gc=False):
-    """Which sessions to list: those for which all that is given holds.
+    """Which sessions to list: those that meet every condition given here.
 
-    Of `metadata`, entries at the top level are compared, and those that are text, numbers, booleans or null.
+    Of `metadata`, only top-level entries are compared whose values are text, numbers, booleans or null.
     """
 
     status: AgentStatus | None = None
@@ -90,47 +146,50 @@ class SessionFilter(Struct, frozen=True, gc=False):
     started_after: datetime | None = None
     started_before: datetime | None = None
     metadata: Mapping[str, str | int | float | bool | None] = {}
+    resolved_by: str | None = None
+    agent: str | None = None
+    updated_before: datetime | None = None
 
 
 class Page(Struct, frozen=True, gc=False):
-    """Some sessions, the youngest first; `next` gets the page after this one, None if there is none."""
+    """Some sessions, newest first; `next` is the cursor of the next page, None on the last page."""
 
     sessions: tuple[Summary, ...]
     next: str | None = None
 
 
 def checked_id(agent_id: object) -> str:
-    """The id of a session, if every store can keep it."""
+    """Return the id of a session, if every store can keep it."""
     if not isinstance(agent_id, str):
-        raise ConfigurationError(
-            f"a session's id is text, and not {shortened(repr(agent_id), 80)}: use str(…)"
-        )
+        raise ConfigurationError(f"invalid session id {shortened(repr(agent_id), 80)}: use text")
     if not agent_id or len(agent_id) > LONGEST_ID or "\x00" in agent_id or clean(agent_id) != agent_id:
         raise ConfigurationError(
-            f"{shortened(repr(agent_id), 80)} is no id for a session: it has 1 to {LONGEST_ID} characters, "
-            "none of them NUL or half of a character"
+            f"invalid session id {shortened(repr(agent_id), 80)}: use 1 to {LONGEST_ID} characters, "
+            "without NUL and without unpaired surrogates"
         )
     return agent_id
 
 
-def summary_of(state: AgentState) -> Summary:
-    """How a session is listed that is in this state."""
-    asked = next((message.text for message in state.messages if message.is_user), "")
-    return Summary(
-        agent_id=state.agent_id,
-        status=state.status,
-        started_at=state.state_info.started_at,
-        updated_at=state.state_info.updated_at,
-        stop_reason=state.stop_reason,
-        parent_agent_id=state.parent_agent_id,
-        step_count=state.step_count,
-        title=shortened(asked, LONGEST_TITLE),
-        metadata=state.metadata,
-    )
+def checked_limit(limit: object) -> int:
+    """Return how many sessions a page shows, if a page can show so many."""
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+        raise ConfigurationError(f"invalid limit {limit!r}: use 1 or more")
+    return limit
+
+
+def prunable(statuses: Collection[AgentStatus]) -> tuple[AgentStatus, ...]:
+    """Return the statuses in the order of the enum, if sessions that have them may be pruned."""
+    refused = [status.value for status in NEVER_PRUNED if status in statuses]
+    if refused:
+        raise ConfigurationError(
+            f"cannot prune sessions that are {', '.join(refused)}: they may still continue. "
+            "Use completed, stopped or failed"
+        )
+    return tuple(status for status in AgentStatus if status in statuses)
 
 
 def labels_of(metadata: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What an index knows of a session's metadata: its plain entries, each as a key and a text."""
+    """Return the plain entries of a session's metadata as an index knows them, each a key and a text."""
     return [
         (label(key), label(value))
         for key, value in metadata.items()
@@ -139,7 +198,7 @@ def labels_of(metadata: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def label(value: object) -> str:
-    """The text by which a value is found; that of a long one is its fingerprint."""
+    """Return the text by which a value is found; that of a long one is its fingerprint."""
     text = msgspec.json.encode(value).decode()
     if len(text) <= LONGEST_LABEL:
         return text

@@ -4,61 +4,70 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from whyloop.errors import (
     ConfigurationError,
     ConflictError,
+    KeyUsedError,
     LeaseLostError,
     SessionExistsError,
     SessionNotFoundError,
+    SessionRunningError,
 )
-from whyloop.loop.world import SystemClock
-from whyloop.stores import sqlite_statements as statements
+from whyloop.stores import sqlite_schema as schema
 from whyloop.stores.cursor import cursor_of
-from whyloop.stores.records import Lease, Page, SessionFilter, Stored, Summary, Told, Watch
-from whyloop.stores.sqlite_connection import Durability, Sleep, SqliteFile
-from whyloop.stores.sqlite_errors import damaged
-from whyloop.stores.sqlite_labels import beginnings, reindex
-from whyloop.stores.sqlite_rows import (
-    bodies_in,
-    bounds,
-    entries_from,
-    entry_under,
-    events_from,
-    later,
-    listing,
-    places_in,
-    places_of,
-    seconds_left,
-    session_of,
-    stamp,
-    summary_in,
-    told_in,
+from whyloop.stores.records import (
+    Checkpoint,
+    Chunk,
+    Entry,
+    Lease,
+    Page,
+    RequestKey,
+    SessionFilter,
+    Stored,
+    Summary,
+    Watch,
+    checked_limit,
+    prunable,
 )
-from whyloop.stores.store import EVENTS, Store
+from whyloop.stores.sqlite_chunks import SqliteChunks, SqliteReceiver
+from whyloop.stores.sqlite_file import (
+    Durability,
+    RunnerLock,
+    Sleep,
+    SqliteFile,
+    Work,
+    WriterThread,
+    connect_to,
+    damaged,
+)
+from whyloop.stores.sqlite_schema import LONGEST_JOURNAL, HeldLease, SessionRow, stamp
+from whyloop.stores.store import UNATTENDED, ChunkReceiver, Deliver, Store
+from whyloop.values.state import AgentStatus
+from whyloop.values.times import utc_now
 
-_GREATEST = 2**63 - 1
+T = TypeVar("T")
 
 
 class SqliteStore(Store):
     """A store in a file, for any number of processes on one machine; any thread may use it.
 
     What was recorded survives the death of the process, whatever killed it. With the durability
-    "power" it also survives a power cut or a crash of the operating system, which may otherwise
-    take the last moments with it, though never the file. That is not the default because agents
-    die of deploys, of memory running out and of bugs, and a write that waits for the disk takes
-    five to ten times as long. Whoever moves money chooses "power".
+    "power" it also survives a power cut or a crash of the operating system, which may otherwise lose
+    the last moments, though never the file. That is not the default because agents die of deploys, of
+    memory running out and of bugs, and a write that waits for the disk takes five to ten times as
+    long. Choose "power" where money is moved. Writes then run in a thread, one after the other.
 
-    Another process that writes is waited for, for at most `busy_seconds`.
+    A write waits for another process that writes, for at most `busy_seconds`.
     """
-
-    inline = True
-    adds_at_once = True
 
     def __init__(
         self,
@@ -71,220 +80,357 @@ class SqliteStore(Store):
     ) -> None:
         if str(path).startswith((":memory:", "file:")):
             raise ConfigurationError(
-                "a SqliteStore is a file: give its path, or use MemoryStore for what need not last"
+                f"{str(path)!r} is not a file: use the path of a file, or MemoryStore for what need not last"
             )
         if durability not in ("process", "power"):
-            raise ConfigurationError(f"durability is 'process' or 'power', and not {durability!r}")
-        self._clock: Watch = clock or SystemClock()
-        # How far the journals are that are written under the leases of this store: only who holds the
-        # lease adds entries, and a number that is taken already is refused.
-        self._versions: dict[int, int] = {}
-        self._file = SqliteFile(Path(path).expanduser().absolute(), durability, busy_seconds, sleep)
+            raise ConfigurationError(f"invalid durability {durability!r}: use 'process' or 'power'")
+        self._clock: Callable[[], datetime] = clock.now if clock else utc_now
+        self._busy_seconds = busy_seconds
+        self._sleep = sleep
+        database = Path(path).expanduser().absolute()
+        connect = partial(connect_to, durability=durability)
+        self._reads = self._writes = SqliteFile(database, connect)
+        self._reads.open()
+        self._thread: WriterThread | None = None
+        if durability == "power":
+            # A reader on the event loop does not wait for the connection on which the thread syncs.
+            self._writes, self._thread = SqliteFile(database, connect), WriterThread()
+        self.inline = self._thread is None
+        self._runner = RunnerLock(database)
+        self._chunks = SqliteChunks(database)
 
-    async def create(self, summary: Summary, entries: Sequence[str]) -> None:
+    # Journals
+
+    async def create(
+        self, summary: Summary, entries: Sequence[Entry], *, key: RequestKey | None = None
+    ) -> None:
         def work(db: sqlite3.Connection) -> None:
-            row = listing(summary.agent_id, summary)
-            if db.execute(statements.SESSION, (summary.agent_id,)).fetchone():
+            row = schema.listing(summary, summary.identity)
+            if db.execute(schema.SESSION, (summary.agent_id,)).fetchone():
                 raise SessionExistsError(summary.agent_id)
-            number = db.execute(statements.CREATE, (*row, summary.agent_id)).lastrowid or 0
-            db.executemany(statements.ADD_ENTRY, entries_from(number, 0, entries))
-            reindex(db, set(), places_of(number, row))
+            number = db.execute(schema.CREATE, row).lastrowid or 0
+            _add(db, number, 0, entries, key)
+            schema.reindex(db, number, None, row)
 
-        await self._file.write(work)
+        await self._write(work)
 
     async def append(
         self,
         agent_id: str,
-        entries: Sequence[str],
+        entries: Sequence[Entry],
         *,
         after: int,
         lease: Lease | None = None,
         summary: Summary | None = None,
         release: bool = False,
+        key: RequestKey | None = None,
     ) -> str | None:
+        if lease is not None and summary is None and key is None and not release and len(entries) == 1:
+            entry = entries[0]
+            if entry.checkpoint is None and lease.agent_id == agent_id and 0 < after < LONGEST_JOURNAL:
+                insert = partial(self._writes.insert, schema.ADD_ENTRY_UNDER_LEASE)
+                values = schema.entry_under(lease, entry.body, after)
+                if (
+                    insert(values)
+                    if self._thread is None
+                    else await self._thread.run(partial(insert, values))
+                ):
+                    return None
+
         def work(db: sqlite3.Connection) -> str | None:
-            session = session_of(db, agent_id)
+            session = _session(db, agent_id)
+            if key is not None and (
+                used := db.execute(schema.READ_KEY, (session.number, key.key)).fetchone()
+            ):
+                raise KeyUsedError(agent_id, key.key, *used)
             if lease is None:
-                session.must_be_free(agent_id, self._now())
+                self._must_be_free(agent_id, session.lease)
             else:
                 session.must_be_held_with(lease)
             if session.version != after:
                 raise ConflictError(agent_id, after, session.version)
-            for entry in entries_from(session.number, after, entries):
-                db.execute(statements.ADD_ENTRY, entry)
+            _add(db, session.number, after, entries, key)
             if summary is not None:
-                row = listing(agent_id, summary)
-                reindex(db, places_in(db, session.number), places_of(session.number, row))
-                db.execute(statements.UPDATE, (*row, session.number))
+                before = db.execute(schema.LISTING, (session.number,)).fetchone()
+                row = schema.listing(summary, session.identity)
+                schema.reindex(db, session.number, before, row)
+                db.execute(schema.UPDATE, (*row[2:], session.number))
             if lease is None:
                 return None
-            self._versions[lease.token] = after + len(entries)
             if release:
-                db.execute(statements.RELEASE, (session.number,))
-                del self._versions[lease.token]
-            return session.words
+                db.execute(schema.RELEASE, (session.number,))
+            return session.stop_request
 
-        return await self._file.write(work)
+        return await self._write(work)
 
-    def add_at_once(self, lease: Lease, entry: str, after: int) -> bool:
-        if self._versions.get(lease.token) != after or type(self).append is not SqliteStore.append:
-            return False  # Who appends in another way does so always.
-        if not self._file.done_at_once(statements.ADD_AT_ONCE, entry_under(lease, entry, after)):
-            return False
-        self._versions[lease.token] = after + 1
-        return True
+    async def key(self, agent_id: str, key: str) -> tuple[str, int] | None:
+        def work(db: sqlite3.Connection) -> tuple[str, int] | None:
+            found: tuple[str, int] | None = db.execute(
+                schema.READ_KEY, (_number(db, agent_id), key)
+            ).fetchone()
+            return found
 
-    async def read(self, agent_id: str, *, after: int = 0) -> Stored:
-        def work(db: sqlite3.Connection) -> tuple[Any, list[tuple[int, str, int]]]:
-            row = db.execute(statements.READ_SUMMARY, (agent_id,)).fetchone()
+        return await self._read(work)
+
+    async def read(self, agent_id: str, *, after: int = 0, limit: int | None = None) -> Stored:
+        first = max(0, after) + 1
+
+        def work(db: sqlite3.Connection) -> tuple[tuple[Any, ...], list[tuple[int, str, int]]]:
+            row = db.execute(schema.READ_SUMMARY, (agent_id,)).fetchone()
             if row is None:
                 raise SessionNotFoundError(agent_id)
-            return row, db.execute(statements.READ_ENTRIES, (row[-1], after)).fetchall()
+            most = -1 if limit is None else limit
+            return row, db.execute(schema.READ_ENTRIES, (row[-1], first - 1, most)).fetchall()
 
-        row, rows = await self._file.read(work)
+        row, rows = await self._read(work)
         summary = self._summary(row)
+        last = summary.version if limit is None else min(summary.version, first + limit - 1)
         with self._intact(agent_id):
-            return Stored(summary, bodies_in(row[-1], after, summary.version, rows))
+            return Stored(summary, schema.bodies_in(row[-1], first, last, rows))
+
+    async def checkpoint(
+        self,
+        agent_id: str,
+        *,
+        execution_id: str | None = None,
+        seq: int | None = None,
+        step_count: int | None = None,
+        message_count: int | None = None,
+    ) -> tuple[int, Checkpoint] | None:
+        def work(db: sqlite3.Connection) -> tuple[int, Any]:
+            number = _number(db, agent_id)
+            values = (number, execution_id, seq, step_count, message_count)
+            return number, db.execute(schema.READ_CHECKPOINT, values).fetchone()
+
+        number, row = await self._read(work)
+        with self._intact(agent_id):
+            return None if row is None else schema.checkpoint_in(number, row)
+
+    async def versions(self, agent_ids: Collection[str]) -> Mapping[str, tuple[str, int]]:
+        if not agent_ids:
+            return {}
+        wanted = msgspec.json.encode(list(agent_ids)).decode()
+        rows = await self._read(lambda db: db.execute(schema.VERSIONS, (wanted,)).fetchall())
+        return {agent_id: (identity, version) for agent_id, identity, version in rows}
+
+    # Leases
 
     async def acquire(self, agent_id: str, owner: str, seconds: float) -> Lease:
-        def work(db: sqlite3.Connection) -> Lease:
-            session, now = session_of(db, agent_id), self._now()
-            session.must_be_free(agent_id, now)
-            db.execute(statements.ACQUIRE, (owner, seconds, later(now, seconds), session.number))
-            lease = Lease(agent_id, owner, session.token + 1, seconds)
-            self._versions[lease.token] = session.version
-            return lease
+        runner = self._runner.name()
 
-        return await self._file.write(work)
+        def work(db: sqlite3.Connection) -> Lease:
+            session = _session(db, agent_id)
+            self._must_be_free(agent_id, session.lease)
+            db.execute(schema.ACQUIRE, (owner, seconds, self._until(seconds), runner, session.number))
+            return Lease(agent_id, owner, session.token + 1, seconds)
+
+        return await self._write(work)
 
     async def renew(self, lease: Lease) -> str | None:
-        def work(db: sqlite3.Connection) -> str | None:
-            session = session_of(db, lease.agent_id)
-            session.must_be_held_with(lease)
-            until = later(self._now(), lease.seconds)
-            db.execute(statements.RENEW, (until, session.number))
-            return session.words
+        runner = self._runner.name()
 
-        return await self._file.write(work)
+        def work(db: sqlite3.Connection) -> str | None:
+            session = _session(db, lease.agent_id)
+            session.must_be_held_with(lease)
+            db.execute(schema.RENEW, (self._until(lease.seconds), runner, session.number))
+            return session.stop_request
+
+        return await self._write(work)
 
     async def release(self, lease: Lease) -> str | None:
         def work(db: sqlite3.Connection) -> str | None:
-            session = session_of(db, lease.agent_id)
+            session = _session(db, lease.agent_id)
             session.must_be_held_with(lease)
-            db.execute(statements.RELEASE, (session.number,))
-            return session.words
+            db.execute(schema.RELEASE, (session.number,))
+            return session.stop_request
 
-        self._versions.pop(lease.token, None)
         try:
-            return await self._file.write(work)
+            return await self._write(work)
         except (LeaseLostError, SessionNotFoundError):
-            return None  # It is somebody else's by now.
+            return None  # Another runner has it by now.
 
     async def ask_to_stop(self, agent_id: str, reason: str) -> bool:
         def work(db: sqlite3.Connection) -> bool:
-            session = session_of(db, agent_id)
-            if not seconds_left(session.seconds, session.until, self._now()):
+            session = _session(db, agent_id)
+            if not self._seconds_left(session.lease):
                 return False
-            db.execute(statements.ASK_TO_STOP, (reason, session.number))
+            db.execute(schema.ASK_TO_STOP, (reason, session.number))
             return True
 
-        return await self._file.write(work)
+        return await self._write(work)
+
+    async def stop_requests(self, leases: Collection[Lease]) -> Mapping[int, str]:
+        if not leases:
+            return {}
+        rows = await self._read(lambda db: db.execute(schema.STOP_REQUESTS).fetchall())
+        found = {schema.token_of(number, leases): reason for number, leases, reason in rows}
+        return {lease.token: found[lease.token] for lease in leases if lease.token in found}
+
+    # Lists
 
     async def find(self, wanted: SessionFilter, *, limit: int, after: str | None) -> Page:
-        if limit < 1:
-            raise ConfigurationError(f"a page shows one session or more, so its limit cannot be {limit}")
-        since, (until, end) = bounds(wanted, after)
-
-        def work(db: sqlite3.Connection) -> list[Any]:
-            return [
-                row
-                for place, others in beginnings(db, wanted, since, until)
-                for row in db.execute(
-                    statements.page(len(others)), (place, since, until, *others, until, end, limit + 1)
-                )
-            ]
-
-        found = [self._summary(row) for row in await self._file.read(work)]
+        checked_limit(limit)
+        rows = await self._read(lambda db: schema.matching(db, wanted, after, limit + 1))
+        found = [self._summary(row) for row in rows]
         found.sort(key=lambda summary: (summary.started_at, summary.agent_id), reverse=True)
         page = tuple(found[:limit])
         return Page(page, cursor_of(page[-1]) if len(found) > limit else None)
 
+    async def unattended(self, *, limit: int = UNATTENDED) -> tuple[Summary, ...]:
+        checked_limit(limit)
+
+        def work(db: sqlite3.Connection) -> list[tuple[Any, ...]]:
+            free = self._free(db.execute(schema.UNATTENDED), limit)
+            return [db.execute(schema.READ_SUMMARY, (row[1],)).fetchone() for row in free]
+
+        return tuple([self._summary(row) for row in await self._read(work)])
+
+    # Removal
+
     async def delete(self, agent_id: str) -> None:
         def work(db: sqlite3.Connection) -> None:
-            session = session_of(db, agent_id)
-            session.must_be_free(agent_id, self._now())
-            reindex(db, places_in(db, session.number), set())
-            db.execute(statements.DELETE_ENTRIES, (session.number,))
-            db.execute(statements.DELETE_EVENTS, (session.number,))
-            db.execute(statements.DELETE_SESSION, (session.number,))
+            session = _session(db, agent_id)
+            self._must_be_free(agent_id, session.lease)
+            _delete(db, session.number)
 
-        await self._file.write(work)
+        await self._write(work)
+        await self._chunks.forget([agent_id])
 
-    async def add_events(self, agent_id: str, told: Sequence[Told]) -> int:
-        def work(db: sqlite3.Connection) -> int:
-            place, number = _last_place(db, agent_id)
-            last = max(0, place - (number << 32))
-            db.executemany(statements.ADD_EVENT, events_from(number, last, told))
-            return last + len(told)
+    async def prune(
+        self,
+        *,
+        statuses: Collection[AgentStatus],
+        updated_before: datetime,
+        limit: int,
+        dry_run: bool = False,
+    ) -> tuple[str, ...]:
+        wanted, before = prunable(statuses), stamp(updated_before)
+        checked_limit(limit)
 
-        return await self._file.write(work)
+        def work(db: sqlite3.Connection) -> tuple[str, ...]:
+            found = sorted(
+                row[:3]
+                for status in wanted
+                for row in self._free(db.execute(schema.PRUNABLE, (status.value, before)), limit)
+            )[:limit]
+            for _, _, number in () if dry_run else found:
+                _delete(db, number)
+            return tuple([agent_id for _, agent_id, _ in found])
 
-    async def events(self, agent_id: str, *, after: int = 0, limit: int = EVENTS) -> tuple[Told, ...]:
-        def work(db: sqlite3.Connection) -> tuple[int, list[Any]]:
-            _, number = _last_place(db, agent_id)
-            return number, db.execute(statements.READ_EVENTS, (number, max(0, after), limit)).fetchall()
+        if dry_run:
+            return await self._read(work)
+        removed = await self._write(work)
+        await self._chunks.forget(removed)
+        return removed
 
-        number, rows = await self._file.read(work)
-        with self._intact(agent_id):
-            return tuple([told_in(number, row) for row in rows])
+    # Streaming text
 
-    async def last_event(
-        self, agent_id: str, *, execution_id: str | None = None, up_to: int | None = None
-    ) -> Told | None:
-        def work(db: sqlite3.Connection) -> tuple[int, Any]:
-            _, number = _last_place(db, agent_id)
-            if execution_id is None:
-                return number, db.execute(statements.LAST_EVENT, (number,)).fetchone()
-            greatest = _GREATEST if up_to is None else up_to
-            found = db.execute(statements.LAST_OF_EXECUTION, (number, execution_id, greatest))
-            return number, found.fetchone()
+    async def send_chunks(self, chunks: Sequence[Chunk]) -> None:
+        await self._chunks.send(chunks)
 
-        number, row = await self._file.read(work)
-        with self._intact(agent_id):
-            return None if row is None else told_in(number, row)
-
-    async def last_position(self, agent_id: str) -> int:
-        def work(db: sqlite3.Connection) -> int:
-            place, number = _last_place(db, agent_id)
-            return max(0, place - (number << 32))
-
-        return await self._file.read(work)
+    def receive_chunks(self, deliver: Deliver) -> ChunkReceiver:
+        return SqliteReceiver(self._chunks, deliver)
 
     def now(self) -> datetime:
-        return self._clock.now()
+        return self._clock()
 
     async def close(self) -> None:
-        self._file.close()
+        self._runner.close()
+        self._chunks.close()
+        if self._thread is not None:
+            await self._thread.run(self._writes.close)
+            self._thread.close()
+        self._reads.close()
 
-    def _now(self) -> int:
-        return stamp(self._clock.now())
+    # Transactions
+
+    async def _read(self, work: Work[T]) -> T:
+        """Run a transaction that only reads, all of it at one moment."""
+
+        async def attempt() -> T:
+            return self._reads.transaction("BEGIN", work)
+
+        return await self._reads.patiently(attempt, self._busy_seconds, self._sleep)
+
+    async def _write(self, work: Work[T]) -> T:
+        """Run a transaction that writes, on the event loop or in the thread."""
+
+        async def attempt() -> T:
+            transaction = partial(self._writes.transaction, "BEGIN IMMEDIATE", work)
+            return transaction() if self._thread is None else await self._thread.run(transaction)
+
+        return await self._writes.patiently(attempt, self._busy_seconds, self._sleep)
+
+    # Leases and rows
+
+    def _until(self, seconds: float) -> int:
+        return stamp(self._clock()) + round(seconds * 1_000_000)
+
+    def _seconds_left(self, lease: HeldLease) -> float:
+        """Return how long a lease still holds; 0 once it has lapsed or its runner is dead.
+
+        Clocks are corrected by a little all the time, and that costs no runner its lease. A lease that
+        ends later than twice its seconds from now was given by a clock that was wrong.
+        """
+        if lease.seconds is None or lease.until is None:
+            return 0
+        left = (lease.until - stamp(self._clock())) / 1_000_000
+        return left if 0 < left <= 2 * lease.seconds and self._runner.is_alive(lease.runner) else 0
+
+    def _must_be_free(self, agent_id: str, lease: HeldLease) -> None:
+        left = self._seconds_left(lease)
+        if left:
+            raise SessionRunningError(agent_id, lease.owner or "", left)
+
+    def _free(self, rows: sqlite3.Cursor, limit: int) -> list[tuple[Any, ...]]:
+        """Return the first rows whose lease, in the last columns, does not hold."""
+        free: list[tuple[Any, ...]] = []
+        for row in rows:
+            if not self._seconds_left(HeldLease(*row[-4:])):
+                free.append(row)
+                if len(free) == limit:
+                    break
+        return free
 
     def _summary(self, row: tuple[Any, ...]) -> Summary:
+        lease = HeldLease(*row[-5:-1])
         with self._intact(row[0]):
-            return summary_in(row, self._now())
+            return schema.summary_in(row, lease.owner if self._seconds_left(lease) else None)
 
     @contextmanager
     def _intact(self, agent_id: str) -> Iterator[None]:
-        """What is made of rows here are rows that this store wrote."""
+        """Report rows that cannot be read: they are not as this store wrote them."""
         try:
             yield
         except (ValueError, TypeError, AttributeError, OverflowError) as error:
-            raise damaged(self._file.path, f"of session {agent_id!r}, {error}") from None
+            raise damaged(self._reads.path, f"in session {agent_id!r}, {error}") from None
 
 
-def _last_place(db: sqlite3.Connection, agent_id: str) -> tuple[int, int]:
-    """The last place at which something told is kept, up to the session's own, and the session's number."""
-    row: tuple[int, int] | None = db.execute(statements.LAST_PLACE, (agent_id,)).fetchone()
+def _session(db: sqlite3.Connection, agent_id: str) -> SessionRow:
+    row = db.execute(schema.SESSION, (agent_id,)).fetchone()
     if row is None:
         raise SessionNotFoundError(agent_id)
-    return row
+    return SessionRow.of(row)
+
+
+def _number(db: sqlite3.Connection, agent_id: str) -> int:
+    row = db.execute("SELECT number FROM sessions WHERE agent_id = ?", (agent_id,)).fetchone()
+    if row is None:
+        raise SessionNotFoundError(agent_id)
+    return int(row[0])
+
+
+def _add(
+    db: sqlite3.Connection, number: int, after: int, entries: Sequence[Entry], key: RequestKey | None
+) -> None:
+    """Add entries with their checkpoints, and the key under which they were added."""
+    db.executemany(schema.ADD_ENTRY, schema.entry_rows(number, after, entries))
+    db.executemany(schema.ADD_CHECKPOINT, schema.checkpoint_rows(number, after, entries))
+    if key is not None:
+        db.execute(schema.ADD_KEY, (number, key.key, key.digest, after + len(entries)))
+
+
+def _delete(db: sqlite3.Connection, number: int) -> None:
+    schema.reindex(db, number, db.execute(schema.LISTING, (number,)).fetchone(), None)
+    for statement in schema.DELETE:
+        db.execute(statement, (number,))

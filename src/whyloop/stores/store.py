@@ -1,176 +1,260 @@
-"""The contract of a store: thirteen things that each does in its own way, and what follows from them for all.
+"""The contract of a store: the primitives that each store implements, and what all stores share.
 
-A session is stored as a journal, to which entries are only ever added, and a summary by which it
-is listed. An entry is what changed from one version of the state to the next, so a step costs the
-same whatever came before it, and a state is read back by folding the entries. Beside it, for those who
-watch, is what was told of the session, where somebody keeps that: it can be replayed, and nothing else
-depends on it.
+A session is stored as a journal, to which entries are only ever appended, and a summary by which it is
+listed. A store reads neither the bodies of entries nor the states of checkpoints. The version of a
+session is the number of its entries.
+
+A session is free if no runner holds a lease of it, if the lease has lapsed, or if its runner is dead. A
+runner is a store object: it is dead once it was closed, once it is garbage, or once its process has
+ended. A store that can detect that at once does so; for any other store the time of the lease decides.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from types import TracebackType
-from typing import ClassVar, Self, TypeVar
+from typing import Self, TypeVar
 
-from whyloop.errors import (
-    ConfigurationError,
-    ConflictError,
-    SessionExistsError,
-    SessionNotFoundError,
-    SessionRunningError,
-)
-from whyloop.rules.continuation.stopped import stopped
+from whyloop.errors import ConfigurationError, ConflictError, SessionExistsError, SessionRunningError
+from whyloop.rules.continuation.stopped import stop_transitions
 from whyloop.stores.copies import HEADER, exported, forked, imported
-from whyloop.stores.records import Lease, Page, SessionFilter, Stored, Summary, Told, checked_id, summary_of
+from whyloop.stores.reading import Reading, read_session
+from whyloop.stores.records import (
+    Checkpoint,
+    Chunk,
+    Entry,
+    Lease,
+    Page,
+    RequestKey,
+    SessionFilter,
+    Stored,
+    Summary,
+    checked_id,
+    checked_limit,
+)
+from whyloop.stores.writing import entries_of, summary_of
+from whyloop.values.approval import Verdict
 from whyloop.values.continuation import StopReason
+from whyloop.values.decisions import decide
 from whyloop.values.ids import new_id
 from whyloop.values.state import SOMEBODY, AgentState, AgentStatus
 from whyloop.values.text import clean
 from whyloop.values.times import utc_now
-from whyloop.wire.journal import entry_between, state_of
+from whyloop.values.transitions import AnyTransition, Restored
+from whyloop.wire.journal import encode_entry
+
+_log = logging.getLogger("whyloop")
 
 PAGE = 50
-EVENTS = 100
+UNATTENDED = 100
 _A_MOMENT, _PATIENCE = 0.02, 25
+
+Deliver = Callable[[Sequence[Chunk]], None]
+
+
+class ChunkReceiver(ABC):
+    """Receive the chunks of some sessions that other store objects send, inside `async with`."""
+
+    def __init__(self, deliver: Deliver) -> None:
+        self._deliver = deliver
+        self.followed: set[str] = set()
+
+    @abstractmethod
+    async def __aenter__(self) -> Self: ...
+
+    @abstractmethod
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def follow(self, agent_id: str) -> None:
+        """Receive the chunks of this session too; without effect if it is followed already."""
+        self.followed.add(agent_id)
+
+    def unfollow(self, agent_id: str) -> None:
+        """Stop receiving the chunks of this session; without effect if it is not followed."""
+        self.followed.discard(agent_id)
+
+    def hand_over(self, chunks: Sequence[Chunk]) -> None:
+        """Deliver those of these chunks that are followed; an error of the caller's is logged."""
+        wanted = [chunk for chunk in chunks if chunk.agent_id in self.followed]
+        try:
+            if wanted:
+                self._deliver(wanted)
+        except Exception:
+            _log.exception("a receiver of chunks failed: the chunks are lost, and the next ones follow")
 
 
 class Store(ABC):
-    """Where sessions live. Whatever fails raises a `StoreError`, and what was stored stays as it was."""
+    """Keep sessions. Every failure raises a `StoreError`, and leaves what is stored unchanged."""
 
-    inline: ClassVar[bool] = False
-    """True if no call ever waits with something half done, so that a cancellation does no harm."""
+    inline: bool = False
+    """True if no call ever suspends with something half done, so that a cancellation does no harm.
 
-    # What each store does in its own way
+    A store for which this is False runs every write to its end, and then delivers the cancellation.
+    """
+
+    # Journals
 
     @abstractmethod
-    async def create(self, summary: Summary, entries: Sequence[str]) -> None:
-        """Store a new session, all of it or nothing; `SessionExistsError` if its id is taken."""
+    async def create(
+        self, summary: Summary, entries: Sequence[Entry], *, key: RequestKey | None = None
+    ) -> None:
+        """Store a new session, all of it or nothing; `SessionExistsError` if its id is taken.
+
+        The session keeps the identity of this summary for good.
+        """
 
     @abstractmethod
     async def append(
         self,
         agent_id: str,
-        entries: Sequence[str],
+        entries: Sequence[Entry],
         *,
         after: int,
         lease: Lease | None = None,
         summary: Summary | None = None,
         release: bool = False,
+        key: RequestKey | None = None,
     ) -> str | None:
-        """Add entries to the journal that has `after` of them: all or none, and durable on return.
+        """Append entries to the journal at version `after`: all or none, and durable on return.
 
-        A `ConflictError` if it has another number of them. Who runs the session shows the lease,
-        and gets a `LeaseLostError` if another runner holds it now; who does not, a
-        `SessionRunningError` while anybody's lease has time left. With a summary, the session is
-        listed like that from now on; `release` gives the lease back in the same breath.
-        Returns the words of a request to stop that reached this lease, if there is one.
+        Checked in this order: `SessionNotFoundError`; `KeyUsedError` if the session has the key already;
+        `LeaseLostError` if the lease is not the current one any more, or without a lease
+        `SessionRunningError` unless the session is free; `ConflictError` at any other version.
+
+        With a summary, the session is listed like that from now on, with the identity that it has.
+        `release` gives the lease back in the same transaction. `key` is stored in it too, with the version
+        after the last entry. Return the reason of a stop request that reached this lease, if there is one.
         """
 
     @abstractmethod
-    async def read(self, agent_id: str, *, after: int = 0) -> Stored:
-        """The summary and every entry after the first `after`; `SessionNotFoundError` if there is none."""
+    async def key(self, agent_id: str, key: str) -> tuple[str, int] | None:
+        """Return the digest and the version that were stored under a key, None if there are none."""
+
+    @abstractmethod
+    async def read(self, agent_id: str, *, after: int = 0, limit: int | None = None) -> Stored:
+        """Return the summary, and the entries after the first `after`, at most `limit` of them.
+
+        The summary's version is that of the whole journal. `SessionNotFoundError` if there is none.
+        """
+
+    @abstractmethod
+    async def checkpoint(
+        self,
+        agent_id: str,
+        *,
+        execution_id: str | None = None,
+        seq: int | None = None,
+        step_count: int | None = None,
+        message_count: int | None = None,
+    ) -> tuple[int, Checkpoint] | None:
+        """Return the newest checkpoint that fits, with the version at which reading starts there.
+
+        A checkpoint fits if it is of this execution, and if its seq, step count and message count are at
+        most those given. Its entry is the first of `read(agent_id, after=version)`. None if none fits.
+        """
+
+    @abstractmethod
+    async def versions(self, agent_ids: Collection[str]) -> Mapping[str, tuple[str, int]]:
+        """Return identity and version of those sessions that exist, by id, with one cheap query."""
+
+    # Leases
 
     @abstractmethod
     async def acquire(self, agent_id: str, owner: str, seconds: float) -> Lease:
-        """Get the right to run a session; `SessionRunningError` while somebody else has it.
+        """Get the right to run a session; `SessionRunningError` unless the session is free.
 
-        A lease lapses when its seconds have passed without being renewed. One that seems to last for
-        more than twice its seconds (a clock was put back) has lapsed too. Words that nobody heard,
-        since the one who was to hear them has died, are for the next to hear.
+        A lease lapses when its seconds have passed without being renewed. A lease that seems to last for
+        more than twice its seconds (a clock was put back) has lapsed too. A stop request that the runner
+        before did not live to see passes to this lease.
         """
 
     @abstractmethod
     async def renew(self, lease: Lease) -> str | None:
-        """Keep a lease for its seconds from now; returns the words of a request to stop, if there is one.
+        """Keep a lease for its seconds from now; return the reason of a stop request, if there is one.
 
-        `LeaseLostError` if another runner has taken it; one that lapsed and that nobody took is kept.
+        `LeaseLostError` if another runner has taken it; a lapsed lease that no runner took is kept.
         """
 
     @abstractmethod
     async def release(self, lease: Lease) -> str | None:
-        """Give a lease back; without effect if it is somebody else's by now.
+        """Give a lease back; without effect if another runner has taken it.
 
-        Returns the words of a request to stop, which are then forgotten.
+        Return the reason of a stop request, which is then forgotten.
         """
 
     @abstractmethod
     async def ask_to_stop(self, agent_id: str, reason: str) -> bool:
-        """Leave words for whoever holds the session's lease; False if nobody does."""
+        """Leave a stop request for the runner that holds the session's lease; False if it is free."""
+
+    @abstractmethod
+    async def stop_requests(self, leases: Collection[Lease]) -> Mapping[int, str]:
+        """Return the reasons of the stop requests that reached these leases, by token, with one query."""
+
+    # Lists
 
     @abstractmethod
     async def find(self, wanted: SessionFilter, *, limit: int, after: str | None) -> Page:
-        """A page of sessions, the youngest first; `after` is the `next` of the page before."""
+        """Return a page of sessions, newest first; `after` is the `next` of the page before."""
+
+    @abstractmethod
+    async def unattended(self, *, limit: int = UNATTENDED) -> tuple[Summary, ...]:
+        """Return free sessions that could continue, those that were updated first first.
+
+        These are in progress, or paused without a question that waits for a person.
+        """
+
+    # Removal
 
     @abstractmethod
     async def delete(self, agent_id: str) -> None:
-        """Forget a session; `SessionRunningError` while somebody runs it."""
+        """Remove a session with all that belongs to it; `SessionRunningError` unless it is free."""
 
     @abstractmethod
-    async def add_events(self, agent_id: str, told: Sequence[Told]) -> int:
-        """Keep what was told of a session, after all that is kept of it: all or none, whoever runs it.
+    async def prune(
+        self,
+        *,
+        statuses: Collection[AgentStatus],
+        updated_before: datetime,
+        limit: int,
+        dry_run: bool = False,
+    ) -> tuple[str, ...]:
+        """Delete at most `limit` free sessions, in one transaction, and return their ids.
 
-        Returns the position of the last one. The first of a session has 1, and there are no gaps.
+        They have one of these statuses and were last updated before this moment; the oldest go first.
+        Pending, running and paused sessions are never pruned: `ConfigurationError` if they are asked for.
+        With `dry_run`, nothing is deleted.
+        """
+
+    # Streaming text
+
+    @abstractmethod
+    async def send_chunks(self, chunks: Sequence[Chunk]) -> None:
+        """Pass streaming text on to followers at other store objects, as far as possible.
+
+        Call it at most every 100 ms, with the text of all sessions. Nothing is written for a session that
+        no other store object follows, and an error is logged once instead of raised.
         """
 
     @abstractmethod
-    async def events(self, agent_id: str, *, after: int = 0, limit: int = EVENTS) -> tuple[Told, ...]:
-        """What was told of a session after a position, the oldest first."""
+    def receive_chunks(self, deliver: Deliver) -> ChunkReceiver:
+        """Return a receiver that calls `deliver` on the event loop, within 150 ms of the sending."""
 
-    @abstractmethod
-    async def last_event(
-        self, agent_id: str, *, execution_id: str | None = None, up_to: int | None = None
-    ) -> Told | None:
-        """What was told last of a session; of one execution, what has the greatest number up to one.
-
-        What two processes tell of an execution may come in another order than their numbers.
-        """
+    # What all stores share
 
     @abstractmethod
     async def close(self) -> None:
-        """Let go of files and connections; a store that was closed is of no more use."""
-
-    # What a store may do in its own way
-
-    adds_at_once: ClassVar[bool] = False
-    """True if `add_at_once` is worth a try."""
-
-    poll_seconds: float = 0.1
-    """How often somebody who waits for events looks for them, where the store does not tell."""
-
-    async def wait_for_events(self, agent_id: str, *, after: int) -> None:
-        """Return as soon as there is something that was told after a position, by whatever process."""
-        while not await self.has_events(agent_id, after=after):  # noqa: ASYNC110
-            await asyncio.sleep(self.poll_seconds)
-
-    async def last_position(self, agent_id: str) -> int:
-        """The position of what was told last; 0 if nothing was."""
-        last = await self.last_event(agent_id)
-        return 0 if last is None else last.position
-
-    async def has_events(self, agent_id: str, *, after: int) -> bool:
-        """Whether something was told after a position that there was once."""
-        position = await self.last_position(agent_id)
-        if position < after:  # Another session has the id by now.
-            raise SessionNotFoundError(agent_id)
-        return position > after
+        """Release files and connections; a closed store is of no more use, and its leases are void."""
 
     def now(self) -> datetime:
-        """The time by which what people decide is dated."""
+        """Return the time by which decisions are dated."""
         return utc_now()
-
-    def add_at_once(self, lease: Lease, entry: str, after: int) -> bool:
-        """Append one entry without waiting for anything, if there is nothing to say against it.
-
-        False if it was not done, for whatever reason; `append` will find out which.
-        """
-        return False
-
-    # What follows from it
 
     async def __aenter__(self) -> Self:
         return self
@@ -180,11 +264,6 @@ class Store(ABC):
     ) -> None:
         await self.close()
 
-    async def load(self, agent_id: str) -> AgentState:
-        """A session as it was last recorded."""
-        stored = await self.read(agent_id)
-        return state_of(agent_id, stored.entries)
-
     async def sessions(
         self,
         *,
@@ -193,104 +272,150 @@ class Store(ABC):
         started_after: datetime | None = None,
         started_before: datetime | None = None,
         metadata: Mapping[str, str | int | float | bool | None] | None = None,
+        resolved_by: str | None = None,
+        agent: str | None = None,
+        updated_before: datetime | None = None,
         limit: int = PAGE,
         after: str | None = None,
     ) -> Page:
-        """The sessions for which all of this holds, the youngest first, a page at a time."""
+        """Return a page of the sessions that meet every condition, newest first."""
         wanted = SessionFilter(
             status=_member(AgentStatus, "status", status),
             stop_reason=_member(StopReason, "stop_reason", stop_reason),
             started_after=_with_zone("started_after", started_after),
             started_before=_with_zone("started_before", started_before),
             metadata=metadata or {},
+            resolved_by=resolved_by,
+            agent=agent,
+            updated_before=_with_zone("updated_before", updated_before),
         )
-        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-            raise ConfigurationError(f"a page shows one session or more, so its limit cannot be {limit!r}")
-        return await self.find(wanted, limit=limit, after=after)
+        return await self.find(wanted, limit=checked_limit(limit), after=after)
 
-    async def add(self, state: AgentState) -> None:
+    # Derived operations
+
+    async def load(self, agent_id: str) -> AgentState:
+        """Return a session as it was last recorded."""
+        return (await read_session(self, agent_id)).state
+
+    async def add(self, state: AgentState, *, key: RequestKey | None = None) -> None:
         """Store a session that lived elsewhere until now."""
         checked_id(state.agent_id)
-        await self.create(summary_of(state), [entry_between(None, state)])
+        restored = Restored(self.now(), identity=state.identity, state=state.to_dict())
+        entry = Entry(encode_entry([restored], AgentState(agent_id=state.agent_id)))
+        await self.create(summary_of(state), [entry], key=key)
 
-    async def request_stop(self, agent_id: str, reason: str) -> bool:
-        """End a session's run at its next safe point, for this reason, wherever it runs.
+    async def request_stop(self, agent_id: str, reason: str, *, key: RequestKey | None = None) -> bool:
+        """End a session's run for this reason, wherever it runs; return False if nothing was to be stopped.
 
-        One that nobody runs, because it is paused or its process died, is stopped at once.
-        False if there was nothing to stop.
+        A session without a runner, because it is paused or its process died, is stopped at once: the other
+        rules keep what they said last.
         """
         if not isinstance(reason, str):
-            raise ConfigurationError(f"the reason to stop is given in words, not as {reason!r}")
+            raise ConfigurationError(f"invalid reason {reason!r}: the reason to stop must be text")
         reason = clean(reason)
         while not await self.ask_to_stop(agent_id, reason):
-            stored = await self.read(agent_id)
-            state = state_of(agent_id, stored.entries)
-            if state.status.has_ended or not state.messages:
+            reading = await read_session(self, agent_id)
+            if reading.state.status.has_ended or not reading.state.messages:
                 return False
+            stopped = stop_transitions(reading.state, reason, self.now(), key.key if key else None)
             try:
-                await self._write(stored, state, stopped(state, reason, self.now()))
+                await self.write(reading, stopped, key=key)
             except (ConflictError, SessionRunningError):
-                continue  # Somebody went on with it at this very moment, and is to be told.
+                continue  # A runner continued it at this very moment, and is to be asked.
             return True
         return True
 
-    async def approve(self, agent_id: str, call_id: str, *, by: str = SOMEBODY) -> AgentState:
-        """Let a pending tool call run; whoever resumes the session runs it."""
-        return await self._decide(agent_id, lambda state: state.approve(call_id, by=by, now=self.now()))
+    async def approve(
+        self, agent_id: str, question_id: str, *, by: str = SOMEBODY, key: RequestKey | None = None
+    ) -> AgentState:
+        """Let a pending tool call run when the session is resumed."""
+        return await self.decide(agent_id, question_id, Verdict.APPROVED, by=by, key=key)
 
-    async def deny(self, agent_id: str, call_id: str, reason: str = "", *, by: str = SOMEBODY) -> AgentState:
-        """Do not let a pending tool call run; the model is told the reason."""
-        return await self._decide(agent_id, lambda state: state.deny(call_id, reason, by=by, now=self.now()))
+    async def deny(
+        self,
+        agent_id: str,
+        question_id: str,
+        reason: str = "",
+        *,
+        by: str = SOMEBODY,
+        key: RequestKey | None = None,
+    ) -> AgentState:
+        """Do not let a pending tool call run; the model is given the reason."""
+        return await self.decide(agent_id, question_id, Verdict.DENIED, by=by, reason=reason or None, key=key)
 
     async def edit(
-        self, agent_id: str, call_id: str, arguments: Mapping[str, object], *, by: str = SOMEBODY
+        self,
+        agent_id: str,
+        question_id: str,
+        arguments: Mapping[str, object],
+        *,
+        by: str = SOMEBODY,
+        key: RequestKey | None = None,
     ) -> AgentState:
         """Let a pending tool call run with other arguments."""
-        return await self._decide(
-            agent_id, lambda state: state.edit(call_id, arguments, by=by, now=self.now())
-        )
+        return await self.decide(agent_id, question_id, Verdict.EDITED, by=by, arguments=arguments, key=key)
 
-    async def _decide(self, agent_id: str, decide: Callable[[AgentState], AgentState]) -> AgentState:
-        patience = _PATIENCE
+    async def decide(
+        self,
+        agent_id: str,
+        question_id: str,
+        verdict: Verdict,
+        *,
+        by: str = SOMEBODY,
+        reason: str | None = None,
+        arguments: Mapping[str, object] | None = None,
+        key: RequestKey | None = None,
+    ) -> AgentState:
+        """Record a person's answer to a question; repeating an answer changes nothing."""
+        reading, patience = None, _PATIENCE
         while True:
-            stored = await self.read(agent_id)
-            state = state_of(agent_id, stored.entries)
-            decided = decide(state)
+            reading = await read_session(self, agent_id, reading)
+            state = reading.state
+            decided = decide(
+                state, question_id, verdict, by, self.now(), reason, arguments, key.key if key else None
+            )
+            if not decided:
+                return state
             try:
-                await self._write(stored, state, decided)
+                return await self.write(reading, decided, key=key)
             except ConflictError:
-                continue  # Another decision came first; this one may still be open.
+                continue  # Another decision came first; this question may still be open.
             except SessionRunningError:
                 if state.status is not AgentStatus.PAUSED or not patience:
                     raise
-                patience -= 1  # Who paused it is about to let go of it.
+                patience -= 1  # The runner that paused it is about to give its lease back.
                 await asyncio.sleep(_A_MOMENT)
-                continue
-            return decided
 
-    async def _write(self, stored: Stored, before: AgentState, after: AgentState) -> None:
-        """Record a change that somebody made who does not run the session."""
-        await self.append(
-            after.agent_id,
-            [entry_between(before, after)],
-            after=stored.summary.version,
-            summary=summary_of(after),
-        )
+    async def write(
+        self, reading: Reading, transitions: Sequence[AnyTransition], *, key: RequestKey | None = None
+    ) -> AgentState:
+        """Record transitions of a session that no runner has, and return the state after them."""
+        before = state = reading.state
+        for transition in transitions:
+            state = transition.apply_to(state)
+        entries = entries_of(transitions, before)
+        await self.append(state.agent_id, entries, after=reading.version, summary=summary_of(state), key=key)
+        return state
 
     async def fork(
-        self, agent_id: str, *, step: int | None = None, new_agent_id: str | None = None
+        self,
+        agent_id: str,
+        *,
+        step: int | None = None,
+        new_agent_id: str | None = None,
+        key: RequestKey | None = None,
     ) -> AgentState:
-        """A new session with the history of this one up to a step, counted from the session's first."""
-        if step is not None and (isinstance(step, bool) or not isinstance(step, int)):
-            raise ConfigurationError(f"a step is given by its number, from 1 on, and not as {step!r}")
+        """Create a session with the history of this one up to a step, counted from the session's first."""
+        if step is not None and (isinstance(step, bool) or not isinstance(step, int) or step < 1):
+            raise ConfigurationError(f"invalid step {step!r}: there is no such step, use a number from 1 on")
         stored = await self.read(agent_id)
         new_agent_id = new_id() if new_agent_id is None else checked_id(new_agent_id)
         state, entries = forked(agent_id, stored.entries, step, new_agent_id)
-        await self.create(summary_of(state), entries)
+        await self.create(summary_of(state), entries, key=key)
         return state
 
     async def export(self, *agent_ids: str) -> AsyncIterator[str]:
-        """These sessions, or all of them, as the lines of a JSON lines file."""
+        """Yield these sessions, or all of them, as the lines of a JSON lines file."""
         yield HEADER
         if agent_ids:
             for agent_id in agent_ids:
@@ -308,9 +433,9 @@ class Store(ABC):
                 return
 
     async def import_lines(self, lines: Iterable[str], *, skip_existing: bool = False) -> list[str]:
-        """Store the sessions of an exported file; returns their ids.
+        """Store the sessions of an exported file, each whole or not at all; return their ids.
 
-        A session is stored whole or not at all. One that is there already is refused, or skipped.
+        A session that exists already is an error, or is skipped.
         """
         stored: list[str] = []
         for state, entries in imported(lines):
@@ -330,7 +455,7 @@ M = TypeVar("M", bound=StrEnum)
 def _member(kind: type[M], name: str, value: str | None) -> M | None:
     known = [member.value for member in kind]
     if value is not None and value not in known:
-        raise ConfigurationError(f"{name} {value!r} is none that there is: choose from {', '.join(known)}")
+        raise ConfigurationError(f"invalid {name} {value!r}: choose from {', '.join(known)}")
     return None if value is None else kind(value)
 
 

@@ -1,9 +1,9 @@
-"""The suite that every store must pass, for whoever writes one.
+"""The suite of checks that every store must pass, for authors of stores.
 
-A check is an async function that gets a way to open the store, and fails with an `AssertionError`
-in words. What is opened within one check is always the same underlying store, empty at first, so a
-check opens it twice to play two processes; it closes whatever it opens. With pytest, where each
-test has a folder of its own:
+A check is an async function that gets a way to open the store, and fails with an `AssertionError` that
+says what was expected. Each call of `open_store` within one check opens another store object on the same
+sessions, of which there are none at first: a check opens two to play two processes, and closes all that
+it opens. With pytest, where each test has a folder of its own:
 
     @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
     async def test_my_store_keeps_the_contract(check: Check, tmp_path: Path) -> None:
@@ -12,8 +12,8 @@ test has a folder of its own:
 
         await check(open_store)
 
-A store on a server is emptied before each check instead. Nothing here waits: time passes on the
-clock that the store is opened with.
+Empty a store on a server before each check instead. Time passes on the clock that a store is opened
+with, so only the checks of chunks wait, for fractions of a second.
 """
 
 from __future__ import annotations
@@ -21,16 +21,19 @@ from __future__ import annotations
 from types import ModuleType
 
 from whyloop.testing.store_checks import (
-    at_once,
+    checkpoints,
+    chunks,
     contents,
     deletion,
-    events,
     journals,
+    keys,
     leases,
     listing,
     paging,
+    pruning,
     random_use,
     requests,
+    runners,
 )
 from whyloop.testing.store_checks.support import Check, OpenStore
 
@@ -45,14 +48,17 @@ CHECKS: tuple[Check, ...] = tuple(
     check
     for module in (
         journals,
-        at_once,
+        keys,
+        checkpoints,
         contents,
         leases,
+        runners,
         requests,
         deletion,
-        events,
+        pruning,
         listing,
         paging,
+        chunks,
         random_use,
     )
     for check in _checks_in(module)

@@ -152,9 +152,9 @@ class ContinuationOutcome(Struct, frozen=True, gc=False, omit_defaults=True):
 
     def explain(self) -> str:
         """Return why this step was followed by another one, or was not, for a person to read."""
-        from whyloop.values.explain import explain_outcome
+        from whyloop.values.explanation_text import text_of_outcome
 
-        return explain_outcome(self)
+        return text_of_outcome(self)
 
     def to_dict(self) -> dict[str, Any]:
         document: dict[str, Any] = plain.encode(self)

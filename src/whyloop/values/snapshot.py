@@ -49,7 +49,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
 
 
 class Head(Struct, frozen=True, kw_only=True):
-    """A state without its history: what a checkpoint of a journal holds."""
+    """A state without its history and its metadata: what a checkpoint of a journal holds."""
 
     identity: str
     parent_agent_id: str | None
@@ -59,9 +59,9 @@ class Head(Struct, frozen=True, kw_only=True):
     step_count: int
     part_count: int
     usage: Usage
-    metadata: dict[str, Any]
     state_info: StateInfo
     execution: Execution
+    last_continuation_outcome: ContinuationOutcome | None
 
 
 def state_to_dict(state: AgentState) -> Document:
@@ -133,9 +133,9 @@ def head_of(state: AgentState) -> Head:
         step_count=len(state.steps),
         part_count=len(state.request_parts),
         usage=state.usage,
-        metadata=dict(state.metadata),
         state_info=state.state_info,
         execution=state.execution,
+        last_continuation_outcome=state.last_continuation_outcome,
     )
 
 
@@ -150,9 +150,9 @@ def state_from_head(agent_id: str, head: Head) -> AgentState:
         messages=Log(start=head.message_count),
         steps=Log(start=head.step_count),
         usage=head.usage,
-        metadata=head.metadata,
         state_info=head.state_info,
         execution=head.execution,
+        last_continuation_outcome=head.last_continuation_outcome,
         request_parts=Log(start=head.part_count),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
@@ -18,8 +18,12 @@ from whyloop.values.ids import new_id
 from whyloop.values.log import Log
 from whyloop.values.messages import Message
 from whyloop.values.step import OpenStep, RequestPart, Step
-from whyloop.values.times import utc_now
+from whyloop.values.times import NEVER, utc_now
 from whyloop.values.usage import NO_USAGE, Usage
+
+if TYPE_CHECKING:
+    from whyloop.values.explanation import Explanation
+
 
 __all__ = ["AgentState", "AgentStatus"]
 
@@ -57,6 +61,16 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
     """A step whose tool calls are not all done."""
     request_parts: Log[RequestPart] = msgspec.field(default_factory=Log)
     """The texts that the requests of steps refer to by their hashes."""
+
+    @classmethod
+    def before_creation(cls, agent_id: str) -> AgentState:
+        """Return the state before the first transition, of which nothing is kept but the name."""
+        return cls(
+            agent_id=agent_id,
+            identity="",
+            state_info=StateInfo(NEVER, NEVER),
+            execution=Execution(id="", started_at=NEVER),
+        )
 
     @property
     def current_step(self) -> Step | None:
@@ -97,11 +111,19 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
         """Return the messages that a step added: the assistant's, then the results of its calls."""
         return self.messages[step.first_message : step.first_message + step.message_count]
 
-    def explain(self) -> str:
-        """Return why the run continued, step by step, and why it stopped, for a person to read."""
-        from whyloop.values.explain import explain_state
+    @property
+    def explanation(self) -> Explanation:
+        """Why the current execution continued or stopped, step by step, and what would let it continue."""
+        from whyloop.values.explanation import explanation_of
 
-        return explain_state(self)
+        return explanation_of(self)
+
+    def explain(self) -> str:
+        """Return the text of `explanation`, for a person to read."""
+        from whyloop.values.explanation import explanation_of
+        from whyloop.values.explanation_text import MOST_STEPS
+
+        return str(explanation_of(self, most_steps=MOST_STEPS))
 
     # Changes
 

@@ -12,15 +12,24 @@ def clean(text: str) -> str:
     return text
 
 
-# Characters that steer a terminal or turn the reading direction around.
-_UNSEEN = dict.fromkeys(
-    [*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)], "�"
-)
+# Persian words and joined emoji are misspelt without these, and no terminal obeys them.
+_KEPT = "\n\u200c\u200d"
 
 
-def shortened(text: str, limit: int) -> str:
+def printable(text: str) -> str:
+    """Return the text with every character replaced that could steer a terminal; line ends stay."""
+    if text.isprintable():
+        return text
+    return "".join([char if char.isprintable() or char in _KEPT else _shown(char) for char in text])
+
+
+def _shown(char: str) -> str:
+    return " " if char.isspace() else "�"
+
+
+def shortened(text: str, limit: int = 100) -> str:
     """The text on one line, safe to print, cut with an ellipsis where it is longer than the limit."""
-    line = " ".join(text[: limit * 4].split()).translate(_UNSEEN)
+    line = printable(" ".join(text[: limit * 4].split()))
     whole = len(line) <= limit and len(text) <= limit * 4
     return line if whole else line[: limit - 1] + "…"
 

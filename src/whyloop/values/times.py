@@ -10,6 +10,9 @@ Count = Annotated[int, Meta(ge=0)]
 # NaN and infinity are beyond these bounds, which JSON could not hold either.
 Seconds = Annotated[float, Meta(ge=0, le=1e15)]
 
+NEVER = datetime(1, 1, 1, tzinfo=UTC)
+"""The time of what has not happened yet."""
+
 
 def utc_now() -> datetime:
     """The time for values that are made by hand; the loop always passes the time of its clock."""

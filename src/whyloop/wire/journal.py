@@ -17,9 +17,10 @@ from msgspec import Struct
 
 from whyloop.errors import SnapshotError, StoreError
 from whyloop.values import plain
+from whyloop.values.continuation import ContinuationOutcome
 from whyloop.values.snapshot import Head, check_open_step, head_of, state_from_head
 from whyloop.values.state import AgentState
-from whyloop.values.transitions import AnyTransition, Created, Restored
+from whyloop.values.transitions import AnyTransition, Created, Judged, JudgedAlike, Queried, Restored, Resumed
 
 VERSION = 1
 
@@ -42,8 +43,36 @@ _head_decoder = msgspec.json.Decoder(Head)
 
 def encode_entry(transitions: Sequence[AnyTransition], before: AgentState) -> str:
     """Return an entry as JSON, given the state before its first transition."""
-    entry = JournalEntry(VERSION, before.execution.last_seq + 1, tuple(transitions))
-    return _encoded(entry)
+    stored = tuple(_stored(transitions, before.last_continuation_outcome))
+    return _encoded(JournalEntry(VERSION, before.execution.last_seq + 1, stored))
+
+
+def _stored(
+    transitions: Sequence[AnyTransition], last: ContinuationOutcome | None
+) -> Iterator[AnyTransition]:
+    """Yield transitions as they are stored: of a judgement, what differs from the one before."""
+    for transition in transitions:
+        if isinstance(transition, Judged):
+            outcome = transition.outcome
+            alike = last is not None and len(last.evaluations) == len(outcome.evaluations)
+            yield JudgedAlike.of(transition, last) if alike and last is not None else transition
+            last = outcome
+        else:
+            if isinstance(transition, Queried | Resumed | Restored | Created):
+                last = None
+            yield transition
+
+
+def transitions_of(agent_id: str, texts: Sequence[str]) -> list[AnyTransition]:
+    """Return all transitions of a journal, each as it happened."""
+    state, found = AgentState(agent_id=agent_id), list[AnyTransition]()
+    for entry in decode_entries(texts):
+        for transition in entry.transitions:
+            if isinstance(transition, JudgedAlike):
+                transition = transition.judged(state.last_continuation_outcome)  # noqa: PLW2901
+            found.append(transition)
+            state = transition.apply_to(state)
+    return found
 
 
 def decode_entries(texts: Sequence[str]) -> list[JournalEntry]:

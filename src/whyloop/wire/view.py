@@ -33,6 +33,7 @@ from whyloop.values.transitions import (
     Decided,
     Forked,
     Judged,
+    JudgedAlike,
     Recovered,
     Reopened,
     RetryPlanned,
@@ -205,6 +206,10 @@ def _judged(state: AgentState, t: Judged) -> Events:
         yield from _ended(state, t, own)
 
 
+def _judged_alike(state: AgentState, t: JudgedAlike) -> Events:
+    yield from _judged(state, t.judged(state.last_continuation_outcome))
+
+
 def _ended(state: AgentState, t: Judged, own: dict[str, Any]) -> Events:
     """Yield the events of a pause or an end; a pause is a change of the status alone."""
     outcome, status = t.outcome, AgentStatus.after(t.outcome)
@@ -247,6 +252,7 @@ _VIEWS: dict[type[Transition], Callable[[AgentState, Any], Events]] = {
     Decided: _decided,
     Forked: _forked,
     Judged: _judged,
+    JudgedAlike: _judged_alike,
     Recovered: _recovered,
     Reopened: _reopened,
     RetryPlanned: _retry_planned,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich import box
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.panel import Panel
@@ -15,24 +14,11 @@ from rich.text import Text
 from whyloop.cli.demo_parts.headroom import Headroom, headroom_of
 from whyloop.cli.demo_parts.narration import Kind, Line
 from whyloop.cli.demo_parts.scenario import Scenario
-from whyloop.cli.demo_parts.words import brief
-from whyloop.values.continuation import ContinuationDecision, ContinuationOutcome
-from whyloop.values.state import AgentState, AgentStatus
-from whyloop.values.text import counted
+from whyloop.cli.terminal import STATUS_STYLES
+from whyloop.values.explanation import Explanation
 
 BAR = 20
 
-STATUS_COLOURS = {
-    AgentStatus.COMPLETED: "green",
-    AgentStatus.STOPPED: "yellow",
-    AgentStatus.FAILED: "red",
-}
-_DECISION_STYLES = {
-    ContinuationDecision.FORBID_CONTINUATION: "bold red",
-    ContinuationDecision.REQUEST_CONTINUATION: "cyan",
-    ContinuationDecision.ALLOW_STOP: "green",
-    ContinuationDecision.ALLOW_CONTINUATION: "dim",
-}
 # The sign before a line, its style, the style of its first word, and that of the rest.
 _LOOKS = {
     Kind.QUERY: ("❯", "bold magenta", "", "bold"),
@@ -87,38 +73,12 @@ def bars(headroom: Sequence[Headroom], tokens: int) -> RenderableType:
     return grid
 
 
-def verdict(state: AgentState) -> RenderableType:
-    """How it ended and who decided, in the colour of the status."""
-    colour, outcome = STATUS_COLOURS.get(state.status, "cyan"), state.last_continuation_outcome
-    title = Text(f"{state.status.capitalize()} after ", style=f"bold {colour}")
-    title.append(counted(state.execution.step_count, "step"))
-    if state.status is not AgentStatus.COMPLETED:
-        title.append(f": {state.stop_reason}")
-    parts: list[RenderableType] = [Text("Nothing was decided")]
-    if outcome is not None:
-        said = outcome.resolving_evaluation
-        reason = f" decided: {brief(said.reason, 300)}" if said else " decided"
-        words = Text.assemble((brief(outcome.resolved_by), f"bold {colour}"), reason)
-        parts = [words, Text(), bars(headroom_of(outcome), state.execution.usage.total)]
+def verdict(explanation: Explanation, tokens: int) -> RenderableType:
+    """The headline and how much of every limit is used, in the colour of the status."""
+    style = STATUS_STYLES[explanation.status]
+    title = Text(explanation.status.replace("_", " ").capitalize(), style=f"bold {style}")
+    used = bars(headroom_of(explanation.evaluations), tokens)
+    parts = Group(Text(explanation.headline), Text(), used)
     return Padding(
-        Panel(Group(*parts), title=title, title_align="left", border_style=colour, padding=(0, 1)),
-        (1, 0, 0, 0),
+        Panel(parts, title=title, title_align="left", border_style=style, padding=(0, 1)), (1, 0, 0, 0)
     )
-
-
-def rules(outcome: ContinuationOutcome, step: int) -> RenderableType:
-    """What each rule said, the one that decided marked."""
-    table = Table(box=box.SIMPLE_HEAD, expand=True, pad_edge=False, header_style="dim", border_style="dim")
-    table.add_column("")
-    table.add_column("said")
-    table.add_column("rule", overflow="fold")
-    table.add_column(f"after step {step}", ratio=1)
-    for said in outcome.evaluations:
-        decided = said is outcome.resolving_evaluation
-        table.add_row(
-            Text("▶" if decided else " "),
-            Text(said.decision.value, style=_DECISION_STYLES[said.decision]),
-            Text(brief(said.criterion), style="bold" if decided else ""),
-            Text(brief(said.reason, 300), style="bold" if decided else ""),
-        )
-    return table

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from whyloop.cli.demo_parts.words import brief
-from whyloop.values.continuation import ContinuationEvaluation, ContinuationOutcome
+from whyloop.values.continuation import ContinuationEvaluation
+from whyloop.values.text import shortened
 
 _LABELS = {
     "StepsLimit": ("steps", ""),
@@ -33,14 +34,14 @@ class Headroom(NamedTuple):
         return f"{used} of {self.limit:,.6g}{self.unit}"
 
 
-def headroom_of(outcome: ContinuationOutcome) -> list[Headroom]:
+def headroom_of(evaluations: Iterable[ContinuationEvaluation]) -> list[Headroom]:
     """Every limit among the evaluations; a rule of the user's own counts if it reports its numbers."""
-    return [found for said in outcome.evaluations if (found := _headroom(said)) is not None]
+    return [found for said in evaluations if (found := _headroom(said)) is not None]
 
 
 def _headroom(said: ContinuationEvaluation) -> Headroom | None:
     used, limit = said.context.get("used"), said.context.get("limit")
     if not isinstance(used, int | float) or not isinstance(limit, int | float) or limit <= 0:
         return None
-    label, unit = _LABELS.get(said.criterion, (brief(said.criterion, 24), ""))
+    label, unit = _LABELS.get(said.criterion, (shortened(said.criterion, 24), ""))
     return Headroom(label, used, limit, unit)

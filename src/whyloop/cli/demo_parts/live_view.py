@@ -12,19 +12,13 @@ from rich.text import Text
 
 from whyloop.cli.demo_parts import drawing
 from whyloop.cli.demo_parts.narration import Narrator
-from whyloop.cli.demo_parts.plain_view import verdict
 from whyloop.cli.demo_parts.scenario import Scenario
+from whyloop.cli.renderer import rules_table
+from whyloop.cli.terminal import STATUS_STYLES
 from whyloop.events import AgentEvent
 from whyloop.values.state import AgentState
 
 WIDEST = 100
-
-
-def terminal() -> Console:
-    """The terminal, no wider than is good to read."""
-    console = Console(highlight=False, markup=False, emoji=False)
-    console.width = min(console.width, WIDEST)
-    return console
 
 
 class LiveView:
@@ -60,12 +54,16 @@ class LiveView:
             self._live.refresh()
 
     def close(self, state: AgentState) -> None:
-        """The explanation: the verdict, then what each rule said."""
+        """Print the explanation: the headline, what each rule decided, what would let the run continue."""
         self._settle()
-        self._console.print(drawing.verdict(state))
-        outcome = state.last_continuation_outcome
-        if outcome is not None:
-            self._console.print(drawing.rules(outcome, state.execution.step_count))
+        explanation = state.explanation
+        self._console.print(drawing.verdict(explanation, state.execution.usage.total))
+        if explanation.evaluations:
+            self._console.print(rules_table(explanation))
+        if explanation.next_actions:
+            self._console.print(Text("To continue", style="bold"))
+            for action in explanation.next_actions:
+                self._console.print(Padding(Text(str(action)), (0, 0, 0, 2)))
 
     def hint(self, words: str) -> None:
         self._console.print(Text(words, style="dim"))
@@ -82,7 +80,7 @@ class LiveView:
 
 
 def show_in_short(console: Console, scenario: Scenario, state: AgentState) -> None:
-    """The scenario in two lines: what it shows, and the verdict in the colour of its status."""
-    colour = drawing.STATUS_COLOURS.get(state.status, "cyan")
-    console.print(Text.assemble((scenario.name, f"bold {colour}"), f"  {scenario.title}"))
-    console.print(Padding(Text(verdict(state), style="dim"), (0, 0, 1, 2)))
+    """Print the scenario in two lines: what it shows, and how it ended, in the colour of its status."""
+    style = STATUS_STYLES[state.status]
+    console.print(Text.assemble((scenario.name, f"bold {style}"), f"  {scenario.title}"))
+    console.print(Padding(Text(state.explanation.headline, style="dim"), (0, 0, 1, 2)))

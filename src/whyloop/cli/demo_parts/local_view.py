@@ -6,9 +6,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from whyloop.cli.demo_parts.live_view import LiveView
-from whyloop.cli.demo_parts.words import safe
 from whyloop.events import AgentEvent, AgentStepStarted, StreamChunkReceived
 from whyloop.models.local import LocalServer
+from whyloop.values.text import printable
 
 
 def started(console: Console) -> LocalServer:
@@ -30,5 +30,5 @@ class StreamingView(LiveView):
         if isinstance(event, StreamChunkReceived):
             self._said += event.chunk
             # Once complete it is a line of its own.
-            self._narrator.activity = "" if event.is_complete else safe(self._said)
+            self._narrator.activity = "" if event.is_complete else printable(self._said)
         super().__call__(event)

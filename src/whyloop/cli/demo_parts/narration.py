@@ -7,7 +7,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from whyloop.cli.demo_parts.headroom import Headroom, headroom_of
-from whyloop.cli.demo_parts.words import brief, duration, safe, summary
+from whyloop.cli.session_parts.arguments import summary
 from whyloop.events import (
     AgentEvent,
     AgentExecutionStarted,
@@ -21,7 +21,9 @@ from whyloop.events import (
 )
 from whyloop.values.continuation import ContinuationEvaluation, ContinuationOutcome, StopReason
 from whyloop.values.failure import ErrorHandlingDecision
-from whyloop.values.text import counted
+from whyloop.values.text import counted, printable, shortened
+
+_LONG_UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"))
 
 # Time that passes between two events of one step is work; anything longer between steps is a wait.
 NOTICEABLE_SECONDS = 0.05
@@ -52,6 +54,29 @@ class Line(NamedTuple):
     head: str = ""
     measure: str = ""
 
+    def plain(self) -> str:
+        """Return the line as text, for pipes and files."""
+        measure = f" ({self.measure})" if self.measure else ""
+        text = self.text.replace("\n", "\n    ")
+        match self.kind:
+            case Kind.QUERY:
+                return f"\nuser: {text}"
+            case Kind.STEP:
+                return f"\n{text}"
+            case Kind.WAITED:
+                return f"\n({text})"
+            case Kind.SAID:
+                return f"  {self.head or 'assistant'}: {text}"
+            case Kind.DONE:
+                return f"  {self.head}({text}) ok{measure}"
+            case Kind.FAILED if measure:
+                return f"  {self.head}({text}) failed{measure}"
+            case Kind.FAILED:
+                return f"  {self.head}: {text}" if text else f"  {self.head}"
+            case Kind.RESULT | Kind.ERROR:
+                return f"    {text}"
+        return f"  {self.head}, {text}{measure}"
+
 
 class Narrator:
     """Follows the events of a run; all that it gives out is safe to show."""
@@ -78,13 +103,13 @@ class Narrator:
                 return self._chunk(event)
             case ToolCallStarted():
                 self._arguments[event.tool_call_id] = summary(event.args)
-                self.activity = f"{brief(event.tool)} is at work"
+                self.activity = f"{shortened(event.tool)} is at work"
             case ToolCallCompleted():
                 return self._tool(event)
             case TokenUsageReported():
                 self.tokens = event.execution_usage.total
             case ContinuationEvaluated():
-                self.headroom = headroom_of(event.outcome)
+                self.headroom = headroom_of(event.outcome.evaluations)
             case AgentStepCompleted():
                 return self._decision(event)
         return []
@@ -92,7 +117,7 @@ class Narrator:
     def _query(self, event: AgentExecutionStarted, waited: float) -> list[Line]:
         self.tokens, self.headroom = 0, []
         pause = [Line(Kind.WAITED, f"{duration(waited)} later")] if waited > NOTICEABLE_SECONDS else []
-        return [*pause, Line(Kind.QUERY, safe(event.query.text))] if event.query else pause
+        return [*pause, Line(Kind.QUERY, printable(event.query.text))] if event.query else pause
 
     def _step(self, event: AgentStepStarted, waited: float) -> list[Line]:
         self.activity, self._text = "the model thinks", ""
@@ -105,21 +130,21 @@ class Narrator:
 
     def _chunk(self, event: StreamChunkReceived) -> list[Line]:
         self._text += event.chunk
-        return [Line(Kind.SAID, safe(self._text))] if event.is_complete else []
+        return [Line(Kind.SAID, printable(self._text))] if event.is_complete else []
 
     def _tool(self, event: ToolCallCompleted) -> list[Line]:
-        tool, arguments = brief(event.tool), self._arguments.get(event.tool_call_id, "")
+        tool, arguments = shortened(event.tool), self._arguments.get(event.tool_call_id, "")
         took = duration(event.duration_ms / 1000)
         if event.success:
-            return [Line(Kind.DONE, arguments, tool, took), Line(Kind.RESULT, brief(event.result))]
-        error = brief(event.error or "it did not say why")
+            return [Line(Kind.DONE, arguments, tool, took), Line(Kind.RESULT, shortened(event.result))]
+        error = shortened(event.error or "it did not say why")
         return [Line(Kind.FAILED, arguments, tool, took), Line(Kind.ERROR, error)]
 
     def _decision(self, event: AgentStepCompleted) -> list[Line]:
         outcome, said = event.outcome, event.outcome.resolving_evaluation
-        retried = outcome.failure_handling is ErrorHandlingDecision.RETRY
+        retried = outcome.handling is ErrorHandlingDecision.RETRY
         self.activity = "waiting to try again" if retried else "going on"
-        words = _words(said) if said else brief(outcome.resolved_by)
+        words = _words(said) if said else shortened(outcome.resolved_by)
         spent = [counted(event.usage.total, "token")] if event.usage.total else []
         measure = " · ".join([*spent, duration(event.duration_ms / 1000)])
         match outcome.stop_reason:
@@ -137,29 +162,35 @@ class Narrator:
         if self._arguments or not self._began:
             return []
         if event.error_count:
-            return [Line(Kind.FAILED, brief(_error_words(event.outcome)), "the model call failed")]
+            return [Line(Kind.FAILED, shortened(_error_text(event.outcome)), "the model call failed")]
         if event.has_tool_calls:
             return [Line(Kind.FAILED, "", "the tools that it asked for were not run")]
         return []
 
 
 def _policy(outcome: ContinuationOutcome) -> list[Line]:
-    """What became of a failure, where it was not the policy's word that decided in the end."""
-    said = _error_evaluation(outcome)
-    if outcome.failure_handling is None or said is None or said is outcome.resolving_evaluation:
+    """Return what the policy did about a failure, where another rule decided."""
+    policy, handling = outcome.policy_evaluation, outcome.handling
+    if policy is None or handling is None or policy is outcome.resolving_evaluation:
         return []
-    return [Line(Kind.POLICY, _words(said), str(outcome.failure_handling))]
+    return [Line(Kind.POLICY, _words(policy), str(handling))]
 
 
-def _error_words(outcome: ContinuationOutcome) -> str:
-    """The message of the failure, as the error policy was told it."""
-    said = _error_evaluation(outcome)
-    return str(said.context.get("message", "")) if said else ""
-
-
-def _error_evaluation(outcome: ContinuationOutcome) -> ContinuationEvaluation | None:
-    return next((said for said in outcome.evaluations if "handling" in said.context), None)
+def _error_text(outcome: ContinuationOutcome) -> str:
+    """Return the message of the failure, as the error policy shows it."""
+    policy = outcome.policy_evaluation
+    return str(policy.context.get("message", "")) if policy else ""
 
 
 def _words(said: ContinuationEvaluation) -> str:
-    return brief(f"{said.criterion}: {said.reason}", 120)
+    return shortened(f"{said.criterion}: {said.reason}", 120)
+
+
+def duration(seconds: float) -> str:
+    """A span of time in the unit that suits it."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    size, noun = next(unit for unit in _LONG_UNITS if seconds >= unit[0])
+    return counted(int(seconds // size), noun)

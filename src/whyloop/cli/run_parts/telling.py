@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 
-from whyloop.cli.demo_parts.narration import Kind, Line, Narrator
-from whyloop.cli.demo_parts.words import safe
+from whyloop.cli.demo_parts.narration import Kind, Narrator
+from whyloop.cli.terminal import CannotWrite, complain, write
 from whyloop.events import AgentEvent, AgentStepCompleted, StreamChunkReceived
+from whyloop.values.text import printable
 
-
-class CannotWrite(Exception):  # noqa: N818  (it says what happened)
-    """The answer has nowhere to go, such as to a disk that is full."""
+# The answer is on stdout, and the question was typed a moment ago.
+_NOT_SHOWN = (Kind.QUERY, Kind.STEP, Kind.SAID, Kind.RESULT)
 
 
 class Telling:
@@ -42,9 +40,9 @@ class Telling:
             self._waiting.clear()
             if self._mid_line:
                 self._say("\n")
-        lines = map(_plain, self._narrator.lines(event))
+        lines = [line for line in self._narrator.lines(event) if line.kind not in _NOT_SHOWN]
         if not self._quiet:
-            self.aside("\n".join(filter(None, lines)))
+            self.aside("\n".join(line.plain().strip("\n") for line in lines))
 
     def aside(self, text: str) -> None:
         """Say something that is not the answer."""
@@ -68,49 +66,9 @@ class Telling:
         # A terminal obeys what it is told; a file or a pipe gets the answer as it is.
         self._mid_line = not text.endswith("\n")
         try:
-            write(safe(text) if sys.stdout.isatty() else text)
+            write(printable(text) if sys.stdout.isatty() else text)
         except (CannotWrite, BrokenPipeError) as error:
             # An event handler cannot break a run, so the run is asked to end.
             self.failure = error
             self._mid_line = False
             self._unheard()
-
-
-def write(text: str) -> None:
-    """Write to stdout, all the way."""
-    try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        # The interpreter flushes stdout once more as it ends, and would fail once more.
-        with suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise CannotWrite(error.strerror or str(error)) from None
-
-
-def complain(text: str) -> None:
-    """Write to stderr, if there is one."""
-    with suppress(OSError):
-        if sys.stderr is not None:
-            sys.stderr.write(f"{text}\n")
-            sys.stderr.flush()
-
-
-def _plain(line: Line) -> str:
-    measure = f" ({line.measure})" if line.measure else ""
-    match line.kind:
-        case Kind.DONE:
-            return f"  {line.head}({line.text}) ok{measure}"
-        case Kind.FAILED if line.measure:
-            return f"  {line.head}({line.text}) failed{measure}"
-        case Kind.FAILED:
-            return f"  {line.head}: {line.text}" if line.text else f"  {line.head}"
-        case Kind.ERROR:
-            return f"    {line.text}"
-        case Kind.WAITED:
-            return f"  {line.text}"
-        case Kind.POLICY | Kind.GO_ON | Kind.COMPLETE | Kind.STOP:
-            return f"  {line.head}, {line.text}{measure}"
-    return ""

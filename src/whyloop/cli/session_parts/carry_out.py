@@ -9,12 +9,12 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from whyloop.cli.demo_parts.words import brief
-from whyloop.cli.run_parts.telling import CannotWrite, complain
 from whyloop.cli.session_parts.opening import opened
 from whyloop.cli.session_parts.refusal import CANNOT_WRITE, FAILED, USAGE_ERROR, Refusal
+from whyloop.cli.terminal import CannotWrite, complain
 from whyloop.errors import ConfigurationError, WhyloopError
 from whyloop.stores.store import Store
+from whyloop.values.text import shortened
 
 LONGEST_LINE = 1000
 
@@ -54,5 +54,5 @@ def ended(name: str, work: Callable[[], Coroutine[Any, Any, int]]) -> int:
 
 
 def _refused(name: str, words: str, code: int) -> int:
-    complain(f"whyloop {name}: {brief(words, LONGEST_LINE)}")
+    complain(f"whyloop {name}: {shortened(words, LONGEST_LINE)}")
     return code

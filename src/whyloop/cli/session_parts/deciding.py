@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from whyloop.cli.demo_parts.words import brief, summary
-from whyloop.cli.session_parts.advice import advice
+from whyloop.cli.renderer import next_commands
+from whyloop.cli.session_parts.arguments import summary
 from whyloop.cli.session_parts.refusal import USAGE_ERROR, Refusal
-from whyloop.cli.session_parts.screen import write_lines
+from whyloop.cli.terminal import write_lines
 from whyloop.errors import ConfigurationError
 from whyloop.values.approval import PendingCall
 from whyloop.values.state import SOMEBODY, AgentState
@@ -57,12 +57,12 @@ def parse_arguments(text: str) -> Mapping[str, Any]:
 
 def spelled(call: PendingCall) -> str:
     """A call in short."""
-    return f"{brief(call.name)}({summary(call.arguments)})"
+    return f"{shortened(call.name)}({summary(call.arguments)})"
 
 
 def tell(args: argparse.Namespace, words: str, state: AgentState) -> None:
     """What was decided, and how to go on."""
-    write_lines([words, *advice(args, state, args.id)])
+    write_lines([words, *next_commands(args, state, args.id)])
 
 
 def _named(state: AgentState, call_id: str) -> PendingCall:
@@ -76,4 +76,4 @@ def _named(state: AgentState, call_id: str) -> PendingCall:
 
 
 def _listed(pending: tuple[PendingCall, ...]) -> str:
-    return "\n".join(f"  {brief(call.id)}  {spelled(call)}" for call in pending)
+    return "\n".join(f"  {shortened(call.id)}  {spelled(call)}" for call in pending)

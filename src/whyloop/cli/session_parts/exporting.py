@@ -7,10 +7,10 @@ import sys
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import contextmanager
 
-from whyloop.cli.demo_parts.words import brief
-from whyloop.cli.run_parts.telling import write
-from whyloop.cli.session_parts.exact import visible
+from whyloop.cli.session_parts.arguments import visible
 from whyloop.cli.session_parts.refusal import USAGE_ERROR, Refusal
+from whyloop.cli.terminal import write
+from whyloop.values.text import shortened
 
 
 async def on_stdout(lines: AsyncIterator[str]) -> None:
@@ -28,7 +28,7 @@ async def to_file(lines: AsyncIterator[str], path: str) -> None:
             async for line in lines:
                 file.write(f"{line}\n")
     except OSError as error:
-        raise Refusal(f"cannot write {brief(path)}: {error.strerror}") from None
+        raise Refusal(f"cannot write {shortened(path)}: {error.strerror}") from None
 
 
 @contextmanager
@@ -41,9 +41,9 @@ def lines_of(path: str) -> Iterator[Iterable[str]]:
             with open(path, encoding="utf-8") as file:
                 yield file
     except OSError as error:
-        raise Refusal(f"cannot read {brief(path)}: {error.strerror}") from None
+        raise Refusal(f"cannot read {shortened(path)}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise Refusal(f"cannot read {brief(path)}: it is no UTF-8 text") from None
+        raise Refusal(f"cannot read {shortened(path)}: it is no UTF-8 text") from None
 
 
 def _stdin() -> Iterable[str]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from whyloop.cli.demo_parts.words import brief
 from whyloop.cli.session_parts.options import short
 from whyloop.cli.session_parts.refusal import USAGE_ERROR, Refusal
 from whyloop.errors import SessionNotFoundError
 from whyloop.stores.records import Stored, Summary
 from whyloop.stores.store import Store
 from whyloop.values.state import AgentState
-from whyloop.values.text import clean
+from whyloop.values.text import clean, shortened
 from whyloop.wire.journal import state_of
 
 PAGE = 1000
@@ -28,10 +27,8 @@ async def found(store: Store, typed: str) -> Stored:
     if len(candidates) == 1:
         return await store.read(candidates[0].agent_id)
     if not candidates:
-        words = (
-            f"there is no session {brief(typed)!r} in this store: whyloop sessions lists those that there are"
-        )
-        raise Refusal(words)
+        named = f"there is no session {shortened(typed)!r} in this store"
+        raise Refusal(f"{named}: whyloop sessions lists those that there are")
     raise Refusal(_ambiguous(typed, candidates))
 
 
@@ -56,8 +53,10 @@ async def _beginning_with(store: Store, typed: str) -> list[Summary]:
 def _ambiguous(typed: str, candidates: list[Summary]) -> str:
     shown = candidates[:MOST_CANDIDATES]
     length = unique_length([summary.agent_id for summary in shown])
-    lines = [f"several sessions begin with {brief(typed)!r}; type more of the id:"]
-    lines += [f"  {brief(short(summary.agent_id, length))}  {brief(summary.title)}" for summary in shown]
+    lines = [f"several sessions begin with {shortened(typed)!r}; type more of the id:"]
+    lines += [
+        f"  {shortened(short(summary.agent_id, length))}  {shortened(summary.title)}" for summary in shown
+    ]
     return "\n".join([*lines, "  …"] if len(candidates) > len(shown) else lines)
 
 

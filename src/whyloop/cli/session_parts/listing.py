@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from whyloop.cli.demo_parts.words import brief
 from whyloop.cli.session_parts.ages import age
 from whyloop.cli.session_parts.find import unique_length
 from whyloop.cli.session_parts.options import short
-from whyloop.cli.session_parts.screen import terminal, watched, write_lines
+from whyloop.cli.terminal import STATUS_STYLES, is_terminal, terminal, write_lines
 from whyloop.stores.records import Summary
+from whyloop.values.text import shortened
 
 ID, STATUS, REASON, STEPS, AGE, RUNNER, TITLE = range(7)
 NUMBERS = (STEPS, AGE)
@@ -19,21 +19,13 @@ LONGEST_ID = 64
 LONGEST_RUNNER = 16
 LEAST_TITLE = 12
 GAP = "  "
-STYLES = {
-    "completed": "green",
-    "stopped": "yellow",
-    "failed": "red",
-    "paused": "bold yellow",
-    "in_progress": "cyan",
-    "pending": "dim",
-}
 
 
 def show_sessions(sessions: Sequence[Summary]) -> None:
     """A table for whoever watches, aligned lines for a pipe."""
     length = unique_length([summary.agent_id for summary in sessions])
     rows = [_row(summary, length) for summary in sessions]
-    if watched():
+    if is_terminal():
         _draw(rows)
         return
     widths = [max(map(len, column)) for column in zip(HEADS, *rows, strict=True)]
@@ -47,13 +39,13 @@ def show_sessions(sessions: Sequence[Summary]) -> None:
 
 def _row(summary: Summary, length: int) -> tuple[str, ...]:
     return (
-        brief(short(summary.agent_id, length), LONGEST_ID),
+        shortened(short(summary.agent_id, length), LONGEST_ID),
         summary.status.value,
         summary.stop_reason or NOTHING,
         str(summary.step_count),
         age(summary.started_at),
-        brief(summary.runner or NOTHING),
-        brief(summary.title or NOTHING),
+        shortened(summary.runner or NOTHING),
+        shortened(summary.title or NOTHING),
     )
 
 
@@ -88,4 +80,4 @@ def _draw(rows: Sequence[tuple[str, ...]]) -> None:
 def _style(index: int, row: tuple[str, ...]) -> str:
     if row[index] == NOTHING or (index == REASON and row[REASON] == row[STATUS]):
         return "dim"
-    return {ID: "bold", STATUS: STYLES[row[STATUS]], RUNNER: "cyan"}.get(index, "")
+    return {ID: "bold", STATUS: STATUS_STYLES[row[STATUS]], RUNNER: "cyan"}.get(index, "")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from whyloop.cli.demo_parts.words import brief
 from whyloop.cli.session_parts.options import DEFAULT_STORE, STORE_VARIABLE, without_password
 from whyloop.cli.session_parts.refusal import Refusal
 from whyloop.stores.open import open_store
 from whyloop.stores.store import Store
+from whyloop.values.text import shortened
 
 
 def opened(address: str | None, *, create: bool = False) -> Store:
@@ -17,7 +17,7 @@ def opened(address: str | None, *, create: bool = False) -> Store:
     address = address or os.environ.get(STORE_VARIABLE) or DEFAULT_STORE
     is_file = "://" not in address
     if is_file and not create and not Path(address).expanduser().exists():
-        name = brief(without_password(address))
+        name = shortened(without_password(address))
         raise Refusal(
             f"there is no store {name!r}: record a run in one with "
             f'whyloop run "…" --store {name}, or name another with --store or ${STORE_VARIABLE}'

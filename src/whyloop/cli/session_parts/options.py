@@ -25,7 +25,7 @@ def add_session(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", metavar="ID", help="the session; the beginning of its id will do")
 
 
-def add_json(parser: argparse.ArgumentParser, words: str = "print it for machines") -> None:
+def add_json(parser: argparse._ActionsContainer, words: str = "print it for machines") -> None:
     parser.add_argument("--json", action="store_true", help=words)
 
 

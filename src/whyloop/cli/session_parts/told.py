@@ -12,17 +12,17 @@ from typing import Any
 
 from whyloop.broadcasting.adapter import AgentEventEnvelopeAdapter
 from whyloop.broadcasting.event_log import EventLog
-from whyloop.cli.demo_parts.words import safe
-from whyloop.cli.run_parts.telling import Telling, complain
-from whyloop.cli.session_parts.advice import advice
+from whyloop.cli.renderer import explanation_lines, next_commands
+from whyloop.cli.run_parts.telling import Telling
 from whyloop.cli.session_parts.agents import described
 from whyloop.cli.session_parts.find import found
 from whyloop.cli.session_parts.opening import opened
 from whyloop.cli.session_parts.options import short
-from whyloop.cli.session_parts.screen import write_json
+from whyloop.cli.terminal import complain, write_json
 from whyloop.loop.agent import Agent
 from whyloop.sessions.session import Session
 from whyloop.values.state import AgentState, AgentStatus
+from whyloop.values.text import printable
 from whyloop.wire.document import document
 
 
@@ -41,12 +41,12 @@ async def told_session(
         session = await Session.open(store, agent, agent_id, events=AgentEventEnvelopeAdapter(log))
         named = typed or short(session.agent_id)
         if typed is None and not args.quiet:
-            complain(f"session {safe(session.agent_id)}")
+            complain(f"session {printable(session.agent_id)}")
         return await told(
             agent,
             args,
             work(session),
-            lambda state: advice(args, state, named, agent=described(args)),
+            lambda state: next_commands(args, state, named, agent=described(args)),
         )
 
 
@@ -97,10 +97,10 @@ def _listen_to_ctrl_c(agent: Agent, doing: asyncio.Task[AgentState], telling: Te
 def _tell_the_end(
     state: AgentState, telling: Telling, quiet: bool, next_steps: Callable[[AgentState], list[str]]
 ) -> None:
-    explanation = safe(state.explain())
+    explanation = state.explanation
     if not quiet:
-        telling.aside(f"\n{explanation}")
+        telling.aside("\n".join(["", *explanation_lines(explanation)]))
     elif state.status is not AgentStatus.COMPLETED:
-        telling.aside(explanation.split("\n", 1)[0])
+        telling.aside(explanation.headline)
     if not quiet or state.status is AgentStatus.PAUSED:
         telling.aside("\n".join(["", *lines] if (lines := next_steps(state)) else []))

@@ -94,7 +94,9 @@ class ToolCallPresenceCheck(Criterion):
         if calls := len(step.tool_calls):
             if calls == 1:
                 return self._ONE
-            return self._said(_REQUEST, f"The results of {counted(calls, 'tool call')} await the model", calls)
+            return self._said(
+                _REQUEST, f"The results of {counted(calls, 'tool call')} await the model", calls
+            )
         if isinstance(step, OpenStep):
             message = step.message
         else:

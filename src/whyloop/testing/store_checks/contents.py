@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from whyloop.errors import SessionExistsError, SessionNotFoundError, SessionRunningError
 from whyloop.stores.records import SessionFilter
-from whyloop.testing.store_checks.support import OpenStore, a_summary, listed, pages, refused, same, stage
+from whyloop.testing.store_checks.support import (
+    OpenStore,
+    a_summary,
+    journal,
+    listed,
+    pages,
+    refused,
+    same,
+    stage,
+)
 
 STRANGE = (
     '{"text":"\\u0000 and \\ud83d\\ude00 escaped"}',
@@ -46,8 +55,8 @@ ALIKE = (
 
 async def check_strange_entries_come_back_as_they_were(open_store: OpenStore) -> None:
     async with stage(open_store) as (store, _):
-        await store.create(a_summary(), STRANGE)
-        await store.append("a", STRANGE[::-1], after=len(STRANGE))
+        await store.create(a_summary(), journal(*STRANGE))
+        await store.append("a", journal(*STRANGE[::-1]), after=len(STRANGE))
         found = (await store.read("a")).entries
         same(len(found), 2 * len(STRANGE), "the number of entries")
         for given, entry in zip((*STRANGE, *STRANGE[::-1]), found, strict=True):
@@ -57,8 +66,8 @@ async def check_strange_entries_come_back_as_they_were(open_store: OpenStore) ->
 async def check_long_entries_come_back_as_they_were(open_store: OpenStore) -> None:
     async with stage(open_store) as (store, _):
         entries = ("x" * 1_000_000, "\U0001f600" * 250_000, '"\\' * 500_000)
-        await store.create(a_summary(), entries[:1])
-        await store.append("a", entries[1:], after=1)
+        await store.create(a_summary(), journal(*entries[:1]))
+        await store.append("a", journal(*entries[1:]), after=1)
         found = (await store.read("a")).entries
         for number, entry in enumerate(entries):
             assert found[number] == entry, f"the long entry {number} is not what was stored"
@@ -67,9 +76,9 @@ async def check_long_entries_come_back_as_they_were(open_store: OpenStore) -> No
 async def check_sessions_whose_ids_are_alike_are_not_the_same(open_store: OpenStore) -> None:
     async with stage(open_store) as (store, _):
         for number, agent_id in enumerate(ALIKE):
-            await store.create(a_summary(agent_id, title=str(number)), [str(number)])
+            await store.create(a_summary(agent_id, title=str(number)), journal(str(number)))
         for number, agent_id in enumerate(ALIKE):
-            await store.append(agent_id, [agent_id], after=1)
+            await store.append(agent_id, journal(agent_id), after=1)
             await refused(SessionExistsError, store.create(a_summary(agent_id), []), "a second session")
             lease = await store.acquire(agent_id, agent_id, 30)
             error = await refused(SessionRunningError, store.delete(agent_id), "deleting what runs")

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from whyloop.errors import LeaseLostError, SessionNotFoundError, SessionRunningError
 from whyloop.stores.records import Lease
 from whyloop.stores.store import Store
-from whyloop.testing.store_checks.support import OpenStore, a_summary, listed, refused, same, seen, stage
+from whyloop.testing.store_checks.support import (
+    OpenStore,
+    a_summary,
+    journal,
+    listed,
+    refused,
+    same,
+    seen,
+    stage,
+)
 
 
 async def check_a_deleted_session_is_gone(open_store: OpenStore) -> None:
@@ -41,7 +52,7 @@ async def check_a_session_whose_runner_is_dead_can_be_deleted(open_store: OpenSt
         lease = await store.acquire("a", "one", 30)
         clock.advance(31)
         await store.delete("a")
-        attempt = store.append("a", ["x"], after=1, lease=lease)
+        attempt = store.append("a", journal("x"), after=1, lease=lease)
         await refused(SessionNotFoundError, attempt, "writing to a deleted session")
         await refused(SessionNotFoundError, store.renew(lease), "renewing the lease of a deleted session")
         same(await listed(store), [], "the sessions that are listed")
@@ -49,12 +60,13 @@ async def check_a_session_whose_runner_is_dead_can_be_deleted(open_store: OpenSt
 
 async def check_the_id_of_a_deleted_session_is_free(open_store: OpenStore) -> None:
     async with stage(open_store) as (store, _):
-        await store.create(a_summary(title="old", metadata={"age": "old"}), ["1", "2", "3"])
+        await store.create(a_summary(title="old", metadata={"age": "old"}), journal("1", "2", "3"))
         await store.delete("a")
-        await store.create(a_summary(title="new", metadata={"age": "new"}), ["one"])
+        new = a_summary(title="new", metadata={"age": "new"}, identity="another")
+        await store.create(new, journal("one"))
         stored = await store.read("a")
         same(stored.entries, ("one",), "the entries")
-        same(stored.summary, a_summary(title="new", metadata={"age": "new"}, version=1), "the summary")
+        same(stored.summary, replace(new, version=1), "the summary")
         same(await listed(store, metadata={"age": "old"}), [], "what the old metadata finds")
         same(await listed(store, metadata={"age": "new"}), ["a"], "what the new metadata finds")
 
@@ -65,7 +77,7 @@ async def check_a_lease_of_a_deleted_session_is_not_one_of_its_successor(open_st
         await store.ask_to_stop("a", "enough")
         clock.advance(31)
         await store.delete("a")
-        await store.create(a_summary(), ["first"])
+        await store.create(a_summary(), journal("first"))
         same((await store.read("a")).summary.runner, None, "the runner of a new session")
         await _is_worth_nothing(store, zombie)
         lease = await store.acquire("a", "one", 30)
@@ -75,7 +87,7 @@ async def check_a_lease_of_a_deleted_session_is_not_one_of_its_successor(open_st
 
 async def _is_worth_nothing(store: Store, zombie: Lease) -> None:
     before = await seen(store)
-    attempt = store.append("a", ["zombie"], after=1, lease=zombie, release=True)
+    attempt = store.append("a", journal("zombie"), after=1, lease=zombie, release=True)
     await refused(LeaseLostError, attempt, "writing with a lease of the session before")
     await refused(LeaseLostError, store.renew(zombie), "renewing a lease of the session before")
     await store.release(zombie)

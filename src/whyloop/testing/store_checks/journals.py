@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta, timezone
 
+from msgspec.structs import replace
+
 from whyloop.errors import ConflictError, SessionExistsError, SessionNotFoundError
 from whyloop.stores.records import Lease, SessionFilter
 from whyloop.stores.store import Store
@@ -15,6 +17,7 @@ from whyloop.testing.store_checks.support import (
     OpenStore,
     a_summary,
     at,
+    journal,
     listed,
     refused,
     same,
@@ -34,12 +37,18 @@ _FULL = a_summary(
     title="A title",
     metadata={"user": "ann", "tries": 3, "share": 0.5, "tags": ["x", {"y": None}], "done": True, "": None},
     version=2,
+    identity="the identity of a",
+    agent="an agent",
+    resolved_by="StepsLimit",
+    reason="12 of 12 steps",
+    pending=3,
+    cost="0.0012",
 )
 
 
 async def check_a_new_session_is_read_back_as_it_was(open_store: OpenStore) -> None:
     async with stage(open_store) as (store, _):
-        await store.create(_FULL, ["one", "two"])
+        await store.create(_FULL, journal("one", "two"))
         stored = await store.read("a")
         same(stored.summary, _FULL, "the summary")
         same(stored.entries, ("one", "two"), "the entries")
@@ -57,9 +66,9 @@ async def check_a_session_of_which_little_is_known_is_read_back_as_it_was(open_s
 async def check_the_store_itself_knows_the_version_and_the_runner(open_store: OpenStore) -> None:
     async with stage(open_store) as (store, _):
         wrong = a_summary(version=99, runner="a liar")
-        await store.create(wrong, ["one"])
+        await store.create(wrong, journal("one"))
         same((await store.read("a")).summary, a_summary(version=1), "the summary that was created")
-        await store.append("a", ["two"], after=1, summary=wrong)
+        await store.append("a", journal("two"), after=1, summary=wrong)
         same((await store.read("a")).summary, a_summary(version=2), "the summary that was replaced")
         page = await store.find(SessionFilter(), limit=10, after=None)
         same(page.sessions, (a_summary(version=2),), "the sessions that are listed")
@@ -68,7 +77,7 @@ async def check_the_store_itself_knows_the_version_and_the_runner(open_store: Op
 async def check_an_id_that_is_taken_is_refused(open_store: OpenStore) -> None:
     async with stage(open_store, "a") as (store, _):
         before = await seen(store)
-        attempt = store.create(a_summary(title="another", metadata={"k": 1}), ["other", "entries"])
+        attempt = store.create(a_summary(title="another", metadata={"k": 1}), journal("other", "entries"))
         error = await refused(SessionExistsError, attempt, "a second session of one id")
         same(error.agent_id, "a", "the id in the error")
         same(await seen(store), before, "the session that was there first")
@@ -78,7 +87,7 @@ async def check_an_id_that_is_taken_is_refused(open_store: OpenStore) -> None:
 async def check_of_many_who_create_one_session_one_does(open_store: OpenStore) -> None:
     async with stage(open_store) as (store, clock), await open_store(clock) as other:
         results = await asyncio.gather(
-            *((store, other)[n % 2].create(a_summary(title=str(n)), [str(n)]) for n in range(8)),
+            *((store, other)[n % 2].create(a_summary(title=str(n)), journal(str(n))) for n in range(8)),
             return_exceptions=True,
         )
         winners = [n for n, result in enumerate(results) if result is None]
@@ -90,11 +99,11 @@ async def check_of_many_who_create_one_session_one_does(open_store: OpenStore) -
 
 async def check_entries_are_kept_in_order(open_store: OpenStore) -> None:
     async with stage(open_store) as (store, _):
-        await store.create(a_summary(), ["0"])
+        await store.create(a_summary(), journal("0"))
         expected = ["0"]
         for size in (1, 3, 1, 7, 2, 1, 1, 1, 1, 1, 90, 1):
             added = [str(len(expected) + n) for n in range(size)]
-            same(await store.append("a", added, after=len(expected)), None, "what append returns")
+            same(await store.append("a", journal(*added), after=len(expected)), None, "what append returns")
             expected += added
             stored = await store.read("a")
             same(stored.entries, tuple(expected), "the entries")
@@ -104,34 +113,82 @@ async def check_entries_are_kept_in_order(open_store: OpenStore) -> None:
 async def check_many_entries_are_added_at_once(open_store: OpenStore) -> None:
     async with stage(open_store) as (store, _):
         entries = [str(n) for n in range(3000)]
-        await store.create(a_summary("created"), entries)
+        await store.create(a_summary("created"), journal(*entries))
         same((await store.read("created")).entries, tuple(entries), "the entries of a long journal")
         await store.create(a_summary("appended"), [])
-        await store.append("appended", entries, after=0)
+        await store.append("appended", journal(*entries), after=0)
         same((await store.read("appended")).entries, tuple(entries), "the entries of a long append")
 
 
 async def check_entries_that_are_alike_are_all_kept(open_store: OpenStore) -> None:
     async with stage(open_store) as (store, _):
-        await store.create(a_summary(), ["x", "x", ""])
-        await store.append("a", ["x", ""], after=3)
+        await store.create(a_summary(), journal("x", "x", ""))
+        await store.append("a", journal("x", ""), after=3)
         same((await store.read("a")).entries, ("x", "x", "", "x", ""), "the entries")
 
 
 async def check_a_journal_is_read_from_any_version(open_store: OpenStore) -> None:
     async with stage(open_store) as (store, _):
         entries = tuple(str(n) for n in range(12))
-        await store.create(a_summary(), entries)
+        await store.create(a_summary(), journal(*entries))
         for after in range(14):
             stored = await store.read("a", after=after)
             same(stored.entries, entries[after:], f"the entries after {after}")
             same(stored.summary.version, 12, f"the version, read after {after}")
 
 
+async def check_a_journal_is_read_page_by_page(open_store: OpenStore) -> None:
+    async with stage(open_store) as (store, _):
+        entries = tuple(str(n) for n in range(12))
+        await store.create(a_summary(), journal(*entries))
+        for limit in (1, 5, 11, 12, 13, 1000):
+            found: list[str] = []
+            for after in range(0, 12, limit):
+                stored = await store.read("a", after=after, limit=limit)
+                same(stored.entries, entries[after : after + limit], f"{limit} entries after {after}")
+                same(stored.summary.version, 12, f"the version, read after {after} up to {limit}")
+                found += stored.entries
+            same(tuple(found), entries, f"the entries on all the pages of {limit}")
+        same((await store.read("a", after=12, limit=5)).entries, (), "the entries after the last")
+        same((await store.read("a", after=99, limit=5)).entries, (), "the entries far after the last")
+        same((await store.read("a", limit=None)).entries, entries, "the entries without a limit")
+
+
+async def check_a_session_keeps_its_identity(open_store: OpenStore) -> None:
+    async with stage(open_store, "a") as (store, _):
+        for identity in ("", "another"):
+            changed = a_summary(title="new", identity=identity)
+            version = (await store.read("a")).summary.version
+            await store.append("a", journal("x"), after=version, summary=changed)
+            found = (await store.read("a")).summary
+            same(found, a_summary(title="new", version=version + 1), "the summary after an append")
+
+
+async def check_versions_are_those_of_the_sessions_that_exist(open_store: OpenStore) -> None:
+    async with stage(open_store, "a", "b") as (store, clock), await open_store(clock) as other:
+        await store.create(a_summary("empty"), [])
+        lease = await store.acquire("b", "one", 30)
+        await store.append("b", journal("x", "y"), after=1, lease=lease)
+        expected = {
+            "a": ("the identity of a", 1),
+            "b": ("the identity of b", 3),
+            "empty": ("the identity of empty", 0),
+        }
+        wanted = ["missing", "b", "empty", "a", "'; --", "b"]
+        same(dict(await other.versions(wanted)), expected, "the versions")
+        same(dict(await other.versions(["b"])), {"b": expected["b"]}, "the version of one session")
+        same(dict(await other.versions([])), {}, "the versions of no session")
+        await store.delete("a")
+        await store.create(a_summary("a", identity="another"), journal("1", "2"))
+        same(dict(await other.versions(["a"])), {"a": ("another", 2)}, "the version of a successor")
+        many = [f"{n}" for n in range(2000)]
+        same(dict(await other.versions([*many, "empty"])), {"empty": expected["empty"]}, "one of many")
+
+
 async def check_a_summary_is_replaced_together_with_its_metadata(open_store: OpenStore) -> None:
     async with stage(open_store) as (store, _):
-        await store.create(a_summary(metadata={"old": 1, "both": 1}), ["one"])
-        await store.append("a", ["two"], after=1, summary=_FULL)
+        await store.create(a_summary(metadata={"old": 1, "both": 1}), journal("one"))
+        await store.append("a", journal("two"), after=1, summary=_FULL)
         same((await store.read("a")).summary, _FULL, "the summary")
         same(await listed(store, metadata={"user": "ann"}), ["a"], "what the new metadata finds")
         same(await listed(store, metadata={"old": 1}), [], "what the old metadata finds")
@@ -141,8 +198,8 @@ async def check_a_summary_is_replaced_together_with_its_metadata(open_store: Ope
 
 async def check_entries_alone_leave_the_summary(open_store: OpenStore) -> None:
     async with stage(open_store) as (store, _):
-        await store.create(_FULL, ["one"])
-        await store.append("a", ["two"], after=1)
+        await store.create(_FULL, journal("one"))
+        await store.append("a", journal("two"), after=1)
         same((await store.read("a")).summary, _FULL, "the summary")
         same(await listed(store, metadata={"user": "ann"}), ["a"], "what the metadata finds")
 
@@ -157,10 +214,10 @@ async def check_a_summary_is_replaced_without_any_entry(open_store: OpenStore) -
 
 async def check_a_wrong_version_is_refused_and_nothing_is_written(open_store: OpenStore) -> None:
     async with stage(open_store, "a") as (store, _):
-        await store.append("a", ["second"], after=1)
+        await store.append("a", journal("second"), after=1)
         before = await seen(store)
         for after in (0, 1, 3, 1000):
-            for entries in (["x"], ["x", "y"], []):
+            for entries in (journal("x"), journal("x", "y"), []):
                 changed = a_summary(title="changed", metadata={"k": 1})
                 attempt = store.append("a", entries, after=after, summary=changed)
                 error = await refused(ConflictError, attempt, f"an append at version {after} of 2")
@@ -169,14 +226,28 @@ async def check_a_wrong_version_is_refused_and_nothing_is_written(open_store: Op
         same(await listed(store, metadata={"k": 1}), [], "what the refused metadata finds")
 
 
+async def check_a_wrong_version_is_refused_under_a_lease_too(open_store: OpenStore) -> None:
+    async with stage(open_store, "a", "b", "c") as (store, _):
+        for name in ("a", "b", "c"):
+            lease = await store.acquire(name, "one", 30)
+            for after in (-(2**32), -1, 0, 2, 17, 2**31, 2**32, 2**32 + 1, 2**33 + 1, 2**63):
+                attempt = store.append(name, journal("x"), after=after, lease=lease)
+                error = await refused(ConflictError, attempt, f"an append at version {after} of 1")
+                same((error.agent_id, error.expected, error.found), (name, after, 1), "what the error names")
+        for name in ("a", "b", "c"):
+            same((await store.read(name)).entries, ("first",), f"the entries of {name}")
+
+
 async def check_a_conflict_leaves_the_lease_as_it_was(open_store: OpenStore) -> None:
     async with stage(open_store, "a") as (store, _):
         lease = await store.acquire("a", "one", 30)
         before = await seen(store)
-        attempt = store.append("a", ["x"], after=0, lease=lease, summary=a_summary(title="x"), release=True)
+        attempt = store.append(
+            "a", journal("x"), after=0, lease=lease, summary=a_summary(title="x"), release=True
+        )
         await refused(ConflictError, attempt, "an append at a wrong version")
         same(await seen(store), before, "the session and its runner after a refused append")
-        await store.append("a", ["second"], after=1, lease=lease)
+        await store.append("a", journal("second"), after=1, lease=lease)
         same((await store.read("a")).entries, ("first", "second"), "the entries")
 
 
@@ -186,7 +257,7 @@ async def check_of_many_writers_at_one_version_one_wins(open_store: OpenStore) -
             results = await asyncio.gather(
                 *(
                     (store, other)[n % 2].append(
-                        "a", [f"{n}", f"{n}"], after=version, summary=a_summary(title=f"{n}")
+                        "a", journal(f"{n}", f"{n}"), after=version, summary=a_summary(title=f"{n}")
                     )
                     for n in range(8)
                 ),
@@ -203,7 +274,7 @@ async def check_of_many_writers_at_one_version_one_wins(open_store: OpenStore) -
 async def check_sessions_that_are_written_at_the_same_time_do_not_mix(open_store: OpenStore) -> None:
     async def write(store: Store, agent_id: str) -> None:
         for version in range(10):
-            await store.append(agent_id, [f"{agent_id}-{version}"], after=version)
+            await store.append(agent_id, journal(f"{agent_id}-{version}"), after=version)
 
     async with stage(open_store) as (store, clock), await open_store(clock) as other:
         names = [f"session-{n}" for n in range(12)]
@@ -218,7 +289,9 @@ async def check_what_one_process_writes_another_one_reads(open_store: OpenStore)
     async with stage(open_store, "a") as (store, clock), await open_store(clock) as other:
         for version in range(1, 6):
             writer, reader = (store, other) if version % 2 else (other, store)
-            await writer.append("a", [str(version)], after=version, summary=a_summary(title=str(version)))
+            await writer.append(
+                "a", journal(str(version)), after=version, summary=a_summary(title=str(version))
+            )
             stored = await reader.read("a", after=version)
             same(stored.entries, (str(version),), "the entries that the other process wrote")
             same(stored.summary.title, str(version), "the title that the other process wrote")
@@ -227,25 +300,27 @@ async def check_what_one_process_writes_another_one_reads(open_store: OpenStore)
 async def check_what_was_stored_is_there_when_the_store_is_opened_again(open_store: OpenStore) -> None:
     clock = FakeClock(START)
     async with await open_store(clock) as store:
-        await store.create(_FULL, ["one", "two"])
+        await store.create(_FULL, journal("one", "two"))
         lease = await store.acquire("a", "one", 30)
-        await store.append("a", ["three"], after=2, lease=lease)
+        await store.append("a", journal("three"), after=2, lease=lease)
         before = await seen(store)
         same(before[0].entries, ("one", "two", "three"), "the entries")
     async with await open_store(clock) as store:
-        same(await seen(store), before, "the session in a store that was closed and opened again")
+        stored = await store.read("a")
+        same(stored.entries, before[0].entries, "the entries in a store that was opened again")
+        same(replace(stored.summary, runner="one"), before[0].summary, "the summary in it")
         same(await store.renew(lease), None, "what renew returns")
 
 
 async def check_nobody_can_change_what_is_stored(open_store: OpenStore) -> None:
     async with stage(open_store) as (store, _):
         given = {"k": "v", "inner": {"list": [1]}}
-        entries = ["one"]
+        entries = journal("one")
         await store.create(a_summary(metadata=given), entries)
         expected = a_summary(metadata={"k": "v", "inner": {"list": [1]}}, version=1)
         given["inner"]["list"].append(2)  # type: ignore[index]
         given["k"] = "changed"
-        entries.append("two")
+        entries += journal("two")
         found = (await store.read("a")).summary
         same(found, expected, "the summary after its giver changed what was given")
         found.metadata["inner"]["list"].append(3)
@@ -260,8 +335,12 @@ async def check_a_session_that_is_not_there_is_an_error(open_store: OpenStore) -
     async with stage(open_store, "a") as (store, _):
         attempts: dict[str, Callable[[], Awaitable[object]]] = {
             "read": lambda: store.read("b"),
-            "append": lambda: store.append("b", ["x"], after=0, summary=a_summary("b")),
-            "append with a lease": lambda: store.append("b", ["x"], after=0, lease=Lease("b", "one", 1, 30)),
+            "key": lambda: store.key("b", "k"),
+            "checkpoint": lambda: store.checkpoint("b"),
+            "append": lambda: store.append("b", journal("x"), after=0, summary=a_summary("b")),
+            "append with a lease": lambda: store.append(
+                "b", journal("x"), after=0, lease=Lease("b", "one", 1, 30)
+            ),
             "acquire": lambda: store.acquire("b", "one", 30),
             "renew": lambda: store.renew(Lease("b", "one", 1, 30)),
             "ask_to_stop": lambda: store.ask_to_stop("b", "enough"),

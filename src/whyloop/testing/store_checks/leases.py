@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from whyloop.errors import ConflictError, LeaseLostError, SessionRunningError
 from whyloop.stores.records import Lease
 from whyloop.stores.store import Store
-from whyloop.testing.store_checks.support import OpenStore, a_summary, refused, same, seen, stage
+from whyloop.testing.store_checks.support import OpenStore, a_summary, journal, refused, same, seen, stage
 
 _A_DAY = 86_400
 
@@ -22,7 +22,7 @@ async def check_a_lease_says_what_was_asked_for(open_store: OpenStore) -> None:
 async def check_who_holds_the_lease_writes(open_store: OpenStore) -> None:
     async with stage(open_store, "a") as (store, _):
         lease = await store.acquire("a", "one", 30)
-        written = await store.append("a", ["x"], after=1, lease=lease, summary=a_summary(title="new"))
+        written = await store.append("a", journal("x"), after=1, lease=lease, summary=a_summary(title="new"))
         same(written, None, "what append returns when nobody asked to stop")
         stored = await store.read("a")
         same(stored.entries, ("first", "x"), "the entries")
@@ -67,7 +67,7 @@ async def check_sessions_are_leased_each_for_itself(open_store: OpenStore) -> No
     async with stage(open_store, "a", "b") as (store, _):
         first = await store.acquire("a", "one", 30)
         second = await store.acquire("b", "two", 30)
-        attempt = store.append("b", ["x"], after=1, lease=first)
+        attempt = store.append("b", journal("x"), after=1, lease=first)
         await refused(LeaseLostError, attempt, "an append with the lease of another session")
         await store.release(first)
         same((await store.read("b")).summary.runner, "two", "the runner of the other session")
@@ -112,7 +112,7 @@ async def check_writing_does_not_renew_a_lease(open_store: OpenStore) -> None:
     async with stage(open_store, "a") as (store, clock):
         lease = await store.acquire("a", "one", 30)
         clock.advance(20)
-        await store.append("a", ["x"], after=1, lease=lease)
+        await store.append("a", journal("x"), after=1, lease=lease)
         clock.advance(11)
         await store.acquire("a", "two", 30)
 
@@ -131,7 +131,7 @@ async def check_a_lease_that_was_taken_over_is_worth_nothing(open_store: OpenSto
         await _is_fenced_off(store, zombie, "two")
         await other.release(lease)
         await refused(LeaseLostError, store.renew(zombie), "renewing after two others")
-        attempt = store.append("a", ["x"], after=2, lease=zombie)
+        attempt = store.append("a", journal("x"), after=2, lease=zombie)
         await refused(LeaseLostError, attempt, "writing after the new runner has left")
 
 
@@ -154,7 +154,7 @@ async def check_a_lease_that_lapsed_and_that_nobody_took_still_writes(open_store
     async with stage(open_store, "a") as (store, clock):
         lease = await store.acquire("a", "one", 30)
         clock.advance(_A_DAY)
-        await store.append("a", ["late"], after=1, lease=lease)
+        await store.append("a", journal("late"), after=1, lease=lease)
         same((await store.read("a")).entries, ("first", "late"), "the entries")
         same((await store.read("a")).summary.runner, None, "the runner, whose lease has lapsed,")
 
@@ -174,14 +174,14 @@ async def check_who_has_no_lease_writes_only_when_nobody_has(open_store: OpenSto
         lease = await store.acquire("a", "one", 30)
         clock.advance(10)
         before = await seen(store)
-        attempt = other.append("a", ["x"], after=1, summary=a_summary(title="x"), release=True)
+        attempt = other.append("a", journal("x"), after=1, summary=a_summary(title="x"), release=True)
         error = await refused(SessionRunningError, attempt, "an append beside a runner")
         same((error.agent_id, error.owner), ("a", "one"), "what the error names")
         assert abs(error.seconds - 20) < 0.01, f"20 seconds are left, and not {error.seconds}"
         same(await seen(store), before, "the session after a refused append")
         clock.advance(21)
-        await other.append("a", ["second"], after=1)
-        attempt = store.append("a", ["late"], after=1, lease=lease)
+        await other.append("a", journal("second"), after=1)
+        attempt = store.append("a", journal("late"), after=1, lease=lease)
         await refused(ConflictError, attempt, "an append of a lapsed runner after somebody else's")
         same((await store.read("a")).entries, ("first", "second"), "the entries")
 
@@ -191,7 +191,7 @@ async def check_a_lease_is_given_back(open_store: OpenStore) -> None:
         lease = await store.acquire("a", "one", 30)
         await store.release(lease)
         same((await other.read("a")).summary.runner, None, "the runner")
-        await other.append("a", ["second"], after=1)
+        await other.append("a", journal("second"), after=1)
         following = await other.acquire("a", "two", 30)
         assert following.token > lease.token, f"{following.token} should be greater than {lease.token}"
         await _is_fenced_off(store, lease, "two")
@@ -203,7 +203,7 @@ async def check_a_lease_that_was_given_back_stays_given_back(open_store: OpenSto
         await store.release(lease)
         await store.release(lease)
         await refused(LeaseLostError, store.renew(lease), "renewing a lease that was given back")
-        attempt = store.append("a", ["x"], after=1, lease=lease)
+        attempt = store.append("a", journal("x"), after=1, lease=lease)
         await refused(LeaseLostError, attempt, "writing with a lease that was given back")
         same((await store.read("a")).entries, ("first",), "the entries")
         same((await store.read("a")).summary.runner, None, "the runner")
@@ -212,7 +212,9 @@ async def check_a_lease_that_was_given_back_stays_given_back(open_store: OpenSto
 async def check_a_lease_is_given_back_with_the_last_entries(open_store: OpenStore) -> None:
     async with stage(open_store, "a") as (store, _):
         lease = await store.acquire("a", "one", 30)
-        await store.append("a", ["last"], after=1, lease=lease, summary=a_summary(title="done"), release=True)
+        await store.append(
+            "a", journal("last"), after=1, lease=lease, summary=a_summary(title="done"), release=True
+        )
         stored = await store.read("a")
         same(stored.entries, ("first", "last"), "the entries")
         same(stored.summary, a_summary(title="done", version=2), "the summary")
@@ -226,7 +228,7 @@ async def check_a_clock_that_is_put_back_by_a_day_frees_a_session(open_store: Op
         clock.advance(-_A_DAY)
         same((await store.read("a")).summary.runner, None, "the runner after the clock was put back")
         same(await store.ask_to_stop("a", "enough"), False, "what ask_to_stop returns")
-        await store.append("a", ["second"], after=1)
+        await store.append("a", journal("second"), after=1)
         lease = await store.acquire("a", "two", 30)
         assert lease.token > zombie.token, f"the token {lease.token} should be greater than {zombie.token}"
         await _is_fenced_off(store, zombie, "two")
@@ -239,7 +241,7 @@ async def check_a_clock_that_is_put_back_by_a_day_does_not_stop_a_runner(open_st
     async with stage(open_store, "a") as (store, clock):
         lease = await store.acquire("a", "one", 30)
         clock.advance(-_A_DAY)
-        await store.append("a", ["second"], after=1, lease=lease)
+        await store.append("a", journal("second"), after=1, lease=lease)
         same(await store.renew(lease), None, "what renew returns")
         same((await store.read("a")).summary.runner, "one", "the runner")
         clock.advance(29)
@@ -252,7 +254,9 @@ async def check_a_clock_that_is_put_back_a_little_costs_nobody_a_lease(open_stor
         clock.advance(-1)
         same((await store.read("a")).summary.runner, "one", "the runner")
         await refused(SessionRunningError, store.acquire("a", "two", 30), "a second lease")
-        await refused(SessionRunningError, store.append("a", ["x"], after=1), "an append beside a runner")
+        await refused(
+            SessionRunningError, store.append("a", journal("x"), after=1), "an append beside a runner"
+        )
         await refused(SessionRunningError, store.delete("a"), "deleting what runs")
         same(await _writes(store, lease), True, "whether the runner writes")
         same(await store.ask_to_stop("a", "enough"), True, "what ask_to_stop returns")
@@ -273,7 +277,7 @@ async def check_a_clock_that_jumps_ahead_fences_off_the_first_runner(open_store:
 async def _writes(store: Store, lease: Lease) -> bool:
     """Whether an entry that is written with this lease is there afterwards."""
     version = (await store.read(lease.agent_id)).summary.version
-    await store.append(lease.agent_id, ["written"], after=version, lease=lease)
+    await store.append(lease.agent_id, journal("written"), after=version, lease=lease)
     return (await store.read(lease.agent_id, after=version)).entries == ("written",)
 
 
@@ -282,10 +286,10 @@ async def _is_fenced_off(store: Store, zombie: Lease, owner: str, *, after: int 
     before = await seen(store, zombie.agent_id)
     version = before[0].summary.version if after is None else after
     attempts: dict[str, Callable[[], Awaitable[object]]] = {
-        "an append": lambda: store.append(zombie.agent_id, ["zombie"], after=version, lease=zombie),
+        "an append": lambda: store.append(zombie.agent_id, journal("zombie"), after=version, lease=zombie),
         "an append with all that goes with it": lambda: store.append(
             zombie.agent_id,
-            ["zombie"],
+            journal("zombie"),
             after=version,
             lease=zombie,
             summary=a_summary(zombie.agent_id, title="zombie", metadata={"zombie": True}),

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from whyloop.stores.records import SessionFilter
-from whyloop.testing.store_checks.support import START, OpenStore, a_summary, at, listed, same, stage
+from whyloop.testing.store_checks.support import START, OpenStore, a_summary, at, journal, listed, same, stage
 from whyloop.values.continuation import StopReason
 from whyloop.values.state import AgentStatus
 
@@ -29,6 +29,42 @@ async def check_sessions_are_found_by_why_they_stopped(open_store: OpenStore) ->
             await store.create(stopped, [])
         for reason in StopReason:
             same(await listed(store, stop_reason=reason), [reason.value], f"what the reason {reason} finds")
+
+
+async def check_sessions_are_found_by_the_rule_that_decided(open_store: OpenStore) -> None:
+    async with stage(open_store, "undecided") as (store, _):
+        rules = ("StepsLimit", "stepslimit", "", "a rule with spaces", "x" * 300)
+        for number, rule in enumerate(rules):
+            await store.create(a_summary(f"{number}", resolved_by=rule, reason="why"), [])
+        for number, rule in enumerate(rules):
+            same(await listed(store, resolved_by=rule), [f"{number}"], f"what the rule {rule!r} finds")
+        same(await listed(store, resolved_by="another"), [], "what a rule finds that never decided")
+        changed = a_summary("0", resolved_by="another", status=AgentStatus.FAILED)
+        await store.append("0", [], after=0, summary=changed)
+        same(await listed(store, resolved_by="another"), ["0"], "what the new rule finds")
+        same(await listed(store, resolved_by="StepsLimit"), [], "what the old rule finds")
+
+
+async def check_sessions_are_found_by_their_agent(open_store: OpenStore) -> None:
+    async with stage(open_store) as (store, _):
+        agents = ("", "helper", "Helper", "helper ", "an agent \U0001f600", "x" * 300, "resolved_by")
+        for number, agent in enumerate(agents):
+            await store.create(a_summary(f"{number}", agent=agent, metadata={"agent": "helper"}), [])
+        for number, agent in enumerate(agents):
+            same(await listed(store, agent=agent), [f"{number}"], f"what the agent {agent!r} finds")
+        same(await listed(store, agent="another"), [], "what an agent finds that has no session")
+
+
+async def check_sessions_are_found_by_when_they_were_updated(open_store: OpenStore) -> None:
+    async with stage(open_store) as (store, _):
+        for minute in range(5):
+            await store.create(a_summary(str(minute), updated_at=at(10 - minute)), [])
+        zone = timezone(timedelta(hours=14))
+        same(await listed(store, updated_before=at(8)), ["4", "3"], "what was updated before")
+        late = at(8).astimezone(zone) + timedelta(microseconds=1)
+        same(await listed(store, updated_before=late), ["4", "3", "2"], "what was updated until")
+        await store.append("4", [], after=0, summary=a_summary("4", updated_at=at(9)))
+        same(await listed(store, updated_before=at(8)), ["3"], "what was not updated again")
 
 
 async def check_sessions_are_found_by_when_they_started(open_store: OpenStore) -> None:
@@ -145,6 +181,9 @@ async def check_all_that_is_asked_for_has_to_hold(open_store: OpenStore) -> None
                 started_at=at(number),
                 status=random.choice([AgentStatus.STOPPED, AgentStatus.COMPLETED, AgentStatus.PENDING]),
                 stop_reason=random.choice([None, StopReason.COMPLETED, StopReason.GUARD_FORBADE]),
+                resolved_by=random.choice([None, "one rule", "another rule"]),
+                agent=random.choice(["helper", "writer"]),
+                updated_at=at(1000 - number),
                 metadata={"user": random.choice(["ann", "bob"]), "tries": random.randrange(3)},
             )
             for number in range(60)
@@ -158,8 +197,11 @@ async def check_all_that_is_asked_for_has_to_hold(open_store: OpenStore) -> None
             (None, at(10)),
             (None, at(50)),
             metadata,
+            (None, "one rule"),
+            (None, "writer"),
+            (None, at(970)),
         )
-        for status, reason, early, late, entries in combinations:
+        for status, reason, early, late, entries, rule, agent, updated in combinations:
             expected = [
                 summary.agent_id
                 for summary in reversed(summaries)
@@ -168,8 +210,11 @@ async def check_all_that_is_asked_for_has_to_hold(open_store: OpenStore) -> None
                 and (early is None or summary.started_at > early)
                 and (late is None or summary.started_at < late)
                 and entries.items() <= summary.metadata.items()
+                and (rule is None or summary.resolved_by == rule)
+                and (agent is None or summary.agent == agent)
+                and (updated is None or summary.updated_at < updated)
             ]
-            wanted = SessionFilter(status, reason, early, late, entries)
+            wanted = SessionFilter(status, reason, early, late, entries, rule, agent, updated)
             page = await store.find(wanted, limit=100, after=None)
             same([session.agent_id for session in page.sessions], expected, f"what {wanted} finds")
             same(page.next, None, "the page after the last one")
@@ -191,7 +236,9 @@ async def check_a_session_is_listed_as_it_is_now(open_store: OpenStore) -> None:
         same(await runners(), [None, None], "the runners when the lease has lapsed")
         await store.renew(lease)
         same(await runners(), [None, "one"], "the runners when it was renewed")
-        await store.append("a", ["x"], after=1, lease=lease, summary=a_summary(title="x", step_count=1))
+        await store.append(
+            "a", journal("x"), after=1, lease=lease, summary=a_summary(title="x", step_count=1)
+        )
         same(await runners(), [None, "one"], "the runners when one has written")
         clock.advance(31)
         await store.acquire("a", "two", 30)

@@ -7,7 +7,16 @@ from random import Random
 from whyloop.errors import ConfigurationError
 from whyloop.stores.records import SessionFilter
 from whyloop.stores.store import Store
-from whyloop.testing.store_checks.support import OpenStore, a_summary, at, pages, refused, same, stage
+from whyloop.testing.store_checks.support import (
+    OpenStore,
+    a_summary,
+    at,
+    journal,
+    pages,
+    refused,
+    same,
+    stage,
+)
 from whyloop.values.state import AgentStatus
 
 _ALL = SessionFilter()
@@ -82,7 +91,7 @@ async def check_pages_stay_where_they_were_while_sessions_come_and_go(open_store
             last = page.sessions[-1]
             await other.create(a_summary(f"younger {number}", started_at=at(1000 + number)), [])
             changed = a_summary(last.agent_id, started_at=last.started_at, status=AgentStatus.FAILED)
-            await other.append(last.agent_id, ["x"], after=last.version, summary=changed)
+            await other.append(last.agent_id, journal("x"), after=last.version, summary=changed)
         same(seen, _names(12), "the ids on all the pages")
         same(after, None, "the page after the last one")
 
@@ -112,7 +121,7 @@ async def check_pages_of_a_filter_go_on_while_sessions_change(open_store: OpenSt
             seen += [session.agent_id for session in page.sessions]
             for shown in page.sessions:
                 done = a_summary(shown.agent_id, started_at=shown.started_at, status=AgentStatus.COMPLETED)
-                await store.append(shown.agent_id, ["x"], after=shown.version, summary=done)
+                await store.append(shown.agent_id, journal("x"), after=shown.version, summary=done)
             if page.next is None:
                 break
             after = page.next

@@ -11,20 +11,22 @@ from msgspec.structs import replace
 
 from whyloop.errors import (
     ConflictError,
+    KeyUsedError,
     LeaseLostError,
     SessionExistsError,
     SessionNotFoundError,
     SessionRunningError,
     StoreError,
 )
-from whyloop.stores.records import Lease, Summary
+from whyloop.stores.records import Lease, RequestKey, Summary
 from whyloop.stores.store import Store
 from whyloop.testing.clock import FakeClock
-from whyloop.testing.store_checks.support import OpenStore, a_summary, at, listed, same, stage
+from whyloop.testing.store_checks.support import OpenStore, a_summary, at, journal, listed, same, stage
 from whyloop.values.state import AgentStatus
 
 _SECONDS = 30
 _IDS = ("a", "b", "c")
+_KEYS = ("k1", "k2", "k3")
 
 
 async def check_random_use_gives_what_a_model_expects(open_store: OpenStore) -> None:
@@ -40,9 +42,14 @@ class _Known(Struct):
 
     summary: Summary
     entries: tuple[str, ...]
+    keys: dict[str, tuple[str, int]] = {}
     lease: Lease | None = None
     lapses_at: float = 0
     words: str | None = None
+
+    def keep(self, key: RequestKey | None) -> None:
+        if key is not None:
+            self.keys[key.key] = key.digest, len(self.entries)
 
 
 class _Use:
@@ -76,6 +83,16 @@ class _Use:
             expected = replace(known.summary, version=len(known.entries), runner=runner)
             same(stored.summary, expected, f"the summary of {agent_id!r} {when}")
             same(stored.entries, known.entries, f"the entries of {agent_id!r} {when}")
+            for key in _KEYS:
+                same(await store.key(agent_id, key), known.keys.get(key), f"a key of {agent_id!r} {when}")
+        versions = {name: (known.summary.identity, len(known.entries)) for name, known in self.known.items()}
+        same(dict(await store.versions(_IDS)), versions, f"the versions {when}")
+        words = {
+            known.lease.token: known.words
+            for known in self.known.values()
+            if known.lease is not None and known.words is not None
+        }
+        same(dict(await store.stop_requests(self.leases)), words, f"the stop requests {when}")
         status, user = self.random.choice(list(AgentStatus)), self.random.choice(["ann", "bob"])
         found = [known.summary for known in self.known.values()]
         found.sort(key=lambda summary: (summary.started_at, summary.agent_id), reverse=True)
@@ -95,10 +112,12 @@ class _Use:
 
     def create(self, store: Store, agent_id: str, number: int) -> tuple[Awaitable[object], object]:
         summary, entries = self._summary(agent_id, number), self._entries(number)
-        attempt = store.create(summary, entries)
+        key = self._key(number)
+        attempt = store.create(summary, journal(*entries), key=key)
         if agent_id in self.known:
             return attempt, SessionExistsError
         self.known[agent_id] = _Known(summary, entries)
+        self.known[agent_id].keep(key)
         return attempt, None
 
     def append(self, store: Store, agent_id: str, number: int) -> tuple[Awaitable[object], object]:
@@ -108,9 +127,20 @@ class _Use:
         release = self.random.random() < 0.2
         wrong = self.random.choice([0, 0, 0, 0, 1, -1])
         after = max(0, len(known.entries) + wrong) if known else 0
-        attempt = store.append(agent_id, entries, after=after, lease=lease, summary=summary, release=release)
+        key = self._key(number)
+        attempt = store.append(
+            agent_id,
+            journal(*entries),
+            after=after,
+            lease=lease,
+            summary=summary,
+            release=release,
+            key=key,
+        )
         if known is None:
             return attempt, SessionNotFoundError
+        if key is not None and key.key in known.keys:
+            return attempt, KeyUsedError
         if lease is not None and known.lease is not lease:
             return attempt, LeaseLostError
         if lease is None and self.runs(known):
@@ -118,6 +148,7 @@ class _Use:
         if after != len(known.entries):
             return attempt, ConflictError
         known.entries += entries
+        known.keep(key)
         known.summary = summary or known.summary
         words = known.words if lease else None
         if release and lease:
@@ -180,6 +211,10 @@ class _Use:
             title=f"call {number}",
             metadata={"user": self.random.choice(["ann", "bob"])},
         )
+
+    def _key(self, number: int) -> RequestKey | None:
+        key = self.random.choice([None] * 9 + list(_KEYS))
+        return None if key is None else RequestKey(key, f"digest {number}")
 
     def _entries(self, number: int) -> tuple[str, ...]:
         return tuple(f"{number}.{part}" for part in range(self.random.randrange(4)))

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from whyloop.loop.ports import Clock
-from whyloop.stores.records import Page, SessionFilter, Stored, Summary
+from whyloop.stores.records import Entry, Page, SessionFilter, Stored, Summary
 from whyloop.stores.store import Store
 from whyloop.testing.clock import FakeClock
 from whyloop.values.state import AgentStatus
@@ -26,15 +26,20 @@ def at(minutes: float) -> datetime:
     return START + timedelta(minutes=minutes)
 
 
+def journal(*bodies: str) -> list[Entry]:
+    """Return entries with these bodies."""
+    return [Entry(body) for body in bodies]
+
+
 def a_summary(agent_id: str = "a", *, started_at: datetime = START, **fields: Any) -> Summary:
-    """A session that is waiting for its first query, unless told otherwise."""
-    return Summary(
-        agent_id=agent_id,
-        status=fields.pop("status", AgentStatus.PENDING),
-        started_at=started_at,
-        updated_at=fields.pop("updated_at", started_at),
+    """Return the summary of a session that waits for its first query, with other fields as given."""
+    fields = {
+        "status": AgentStatus.PENDING,
+        "updated_at": started_at,
+        "identity": f"the identity of {agent_id}",
         **fields,
-    )
+    }
+    return Summary(agent_id=agent_id, started_at=started_at, **fields)
 
 
 @asynccontextmanager
@@ -43,7 +48,7 @@ async def stage(open_store: OpenStore, *sessions: str) -> AsyncIterator[tuple[St
     clock = FakeClock(START)
     async with await open_store(clock) as store:
         for agent_id in sessions:
-            await store.create(a_summary(agent_id), ["first"])
+            await store.create(a_summary(agent_id), journal("first"))
         yield store, clock
 
 

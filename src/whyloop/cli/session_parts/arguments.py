@@ -1,4 +1,4 @@
-"""What a person is asked to agree to, to the letter."""
+"""The arguments of a tool call, to the letter and in short."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from whyloop.values.text import counted
+from whyloop.values.text import counted, shortened
 
 MOST_CHARACTERS = 4_000
+ARGUMENTS_SHOWN = 3
+ARGUMENT_LENGTH = 30
 
 
 def exact(arguments: Mapping[str, Any] | str, *, full: bool = False) -> list[str]:
@@ -28,3 +30,18 @@ def exact(arguments: Mapping[str, Any] | str, *, full: bool = False) -> list[str
 def visible(text: str) -> str:
     """The text with everything escaped that a terminal would not show or would obey."""
     return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
+
+
+def summary(arguments: Mapping[str, Any] | str) -> str:
+    """The first arguments of a tool call: "query: 'fjord', kind: 'lead'"."""
+    if isinstance(arguments, str):
+        return shortened(arguments, ARGUMENT_LENGTH)
+    shown = [f"{shortened(key, ARGUMENT_LENGTH)}: {_value(value)}" for key, value in arguments.items()]
+    more = ["…"] if len(shown) > ARGUMENTS_SHOWN else []
+    return ", ".join(shown[:ARGUMENTS_SHOWN] + more)
+
+
+def _value(value: object) -> str:
+    if isinstance(value, str):
+        return f"'{shortened(value, ARGUMENT_LENGTH)}'"
+    return shortened(json.dumps(value, ensure_ascii=False, default=repr), ARGUMENT_LENGTH)

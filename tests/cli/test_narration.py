@@ -1,22 +1,13 @@
-"""What comes from models and tools is made safe and short before anybody sees it."""
+"""Arguments, durations and limits in short, as the views of a run show them."""
 
 from __future__ import annotations
 
 import pytest
 
-from whyloop import ContinuationDecision, ContinuationEvaluation, ContinuationOutcome
+from whyloop import ContinuationDecision, ContinuationEvaluation
 from whyloop.cli.demo_parts.headroom import headroom_of
-from whyloop.cli.demo_parts.words import brief, duration, safe, summary
-
-
-@pytest.mark.parametrize("steering", ["\x1b[31m", "\x1b]0;title\x07", "\r", "\x9b2J", "\u202e", "\x00"])
-def test_nothing_that_steers_a_terminal_is_left(steering: str) -> None:
-    assert all(char.isprintable() for char in safe(f"a{steering}b"))
-
-
-def test_line_ends_stay_until_a_text_is_made_brief() -> None:
-    assert safe("one\ntwo") == "one\ntwo"
-    assert brief("one\ntwo") == "one two"
+from whyloop.cli.demo_parts.narration import duration
+from whyloop.cli.session_parts.arguments import summary
 
 
 def test_a_summary_has_the_first_three_arguments_and_says_that_there_are_more() -> None:
@@ -50,7 +41,7 @@ def test_a_duration_comes_in_the_unit_that_suits_it(seconds: float, words: str) 
 
 
 def test_headroom_is_what_the_rules_report_and_nothing_else() -> None:
-    outcome = _outcome(
+    evaluations = _evaluations(
         ("StepsLimit", {"used": 3, "limit": 20}),
         ("TokenUsageLimit", {"used": 1_598, "limit": 8_000}),
         ("ExecutionTimeLimit", {"used": 19.0, "limit": 30}),
@@ -58,7 +49,7 @@ def test_headroom_is_what_the_rules_report_and_nothing_else() -> None:
         ("Odd", {"used": "all", "limit": 2}),
         ("Silent", {}),
     )
-    rooms = headroom_of(outcome)
+    rooms = headroom_of(evaluations)
     assert [f"{room.label} {room}" for room in rooms] == [
         "steps 3 of 20",
         "tokens 1,598 of 8,000",
@@ -68,7 +59,6 @@ def test_headroom_is_what_the_rules_report_and_nothing_else() -> None:
     assert [room.share for room in rooms] == [0.15, pytest.approx(0.19975), pytest.approx(19 / 30), 1.0]
 
 
-def _outcome(*reports: tuple[str, dict[str, object]]) -> ContinuationOutcome:
+def _evaluations(*reports: tuple[str, dict[str, object]]) -> list[ContinuationEvaluation]:
     allow = ContinuationDecision.ALLOW_CONTINUATION
-    evaluations = tuple(ContinuationEvaluation(name, allow, "", context) for name, context in reports)
-    return ContinuationOutcome(allow, "StepsLimit", None, evaluations)
+    return [ContinuationEvaluation(name, allow, "", context) for name, context in reports]

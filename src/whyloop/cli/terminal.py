@@ -1,0 +1,82 @@
+"""Where output goes: a terminal gets colours, a pipe gets plain lines, stderr gets everything else."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+STATUS_STYLES = {
+    "completed": "green",
+    "stopped": "yellow",
+    "failed": "red",
+    "paused": "bold yellow",
+    "in_progress": "cyan",
+    "pending": "dim",
+}
+
+
+class CannotWrite(Exception):  # noqa: N818  (it says what happened)
+    """The answer has nowhere to go, such as to a disk that is full."""
+
+
+def is_terminal() -> bool:
+    """Tell whether stdout is a terminal that can draw."""
+    return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def terminal(widest: int | None = None) -> Console:
+    """Return the terminal, no wider than asked for. It takes text, never markup."""
+    from rich.console import Console
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    if widest is not None:
+        console.width = min(console.width, widest)
+    return console
+
+
+def print_notes(console: Console, notes: Sequence[str]) -> None:
+    """Print the notes below a blank line, the first of them in colour."""
+    from rich.text import Text
+
+    for number, note in enumerate(["", *notes] if notes else []):
+        # A command to copy is never broken into lines of its own.
+        console.print(Text(note, style="bold yellow" if number == 1 else ""), soft_wrap=True)
+
+
+def write_json(value: dict[str, Any]) -> None:
+    """Write one document in ASCII, so that nothing in it steers a terminal."""
+    write(json.dumps(value, indent=2) + "\n")
+
+
+def write_lines(lines: Sequence[str]) -> None:
+    """Write the lines to stdout."""
+    write("\n".join(lines) + "\n")
+
+
+def write(text: str) -> None:
+    """Write to stdout and flush it."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        # The interpreter flushes stdout once more as it ends, and would fail once more.
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise CannotWrite(error.strerror or str(error)) from None
+
+
+def complain(text: str) -> None:
+    """Write to stderr, if there is one."""
+    with suppress(OSError):
+        if sys.stderr is not None:
+            sys.stderr.write(f"{text}\n")
+            sys.stderr.flush()

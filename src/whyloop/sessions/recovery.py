@@ -1,0 +1,138 @@
+"""Continuing sessions by themselves: after a crash, and once all their questions are decided."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+from whyloop.errors import (
+    ConflictError,
+    LeaseLostError,
+    NotResumableError,
+    SessionNotFoundError,
+    SessionRunningError,
+    StoreError,
+)
+from whyloop.loop.agent import Agent
+from whyloop.loop.setup import Handler
+from whyloop.sessions.session import Session
+from whyloop.stores.records import Summary
+from whyloop.stores.store import Store
+
+AT_ONCE = 20
+EVERY_SECONDS = 1.0
+
+Agents = Mapping[str, Agent] | Callable[[Summary], Agent | Awaitable[Agent | None] | None]
+"""The agents by name, or a function that finds the agent of a session; None leaves it alone."""
+
+_log = logging.getLogger("whyloop")
+
+# Another runner was faster, or there is nothing left to do: both are as good as done.
+_NOT_OURS = (ConflictError, LeaseLostError, NotResumableError, SessionNotFoundError, SessionRunningError)
+
+
+async def recover(
+    store: Store, agents: Agents, *, handlers: Iterable[Handler] = (), at_once: int = AT_ONCE
+) -> list[str]:
+    """Continue every session that nobody runs and that could continue; return their ids when they have ended.
+
+    These are sessions whose runner died, and paused ones whose questions are all decided. Each has one
+    runner: what another process takes up first is left to it. Calls that may have run ask a person, unless
+    they are idempotent.
+    """
+    recovery = Recovery(store, agents, handlers=handlers, at_once=at_once)
+    await recovery.look()
+    return await recovery.finish()
+
+
+class Recovery:
+    """Look for sessions to continue, again and again; use it with `async with`, or call `look` yourself."""
+
+    def __init__(
+        self,
+        store: Store,
+        agents: Agents,
+        *,
+        handlers: Iterable[Handler] = (),
+        at_once: int = AT_ONCE,
+        every_seconds: float = EVERY_SECONDS,
+    ) -> None:
+        self._store = store
+        self._agents = agents
+        self._handlers = tuple(handlers)
+        self._at_once = at_once
+        self._every_seconds = every_seconds
+        self._runs: dict[str, asyncio.Task[None]] = {}
+        self._continued: list[str] = []
+        self._unknown: set[str] = set()
+        self._sessions: dict[str, Session] = {}
+        self._looking: asyncio.Task[None] | None = None
+
+    async def look(self) -> None:
+        """Start to continue what can be continued now, so many at once at most."""
+        room = self._at_once - len(self._runs)
+        if room <= 0:
+            return
+        for summary in await self._store.unattended(limit=self._at_once + len(self._unknown)):
+            if room and summary.agent_id not in self._runs:
+                agent = await self._agent_of(summary)
+                if agent is not None:
+                    run = asyncio.create_task(self._continue(summary.agent_id, agent))
+                    self._runs[summary.agent_id] = run
+                    room -= 1
+
+    async def finish(self) -> list[str]:
+        """Wait for what was started; return the ids of all sessions that were continued."""
+        while self._runs:
+            await asyncio.wait(list(self._runs.values()))
+        return self._continued
+
+    async def __aenter__(self) -> Recovery:
+        self._looking = asyncio.create_task(self._look_again(), name="whyloop recovery")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Start nothing more, and end each run after its step."""
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+        for run in self._runs.values():
+            run.cancel()
+        await asyncio.gather(*self._runs.values(), return_exceptions=True)
+
+    async def _look_again(self) -> None:
+        while True:
+            try:
+                await self.look()
+            except StoreError as error:
+                _log.warning("sessions that could continue cannot be looked for: %s", error)
+            await asyncio.sleep(self._every_seconds)
+
+    async def _continue(self, agent_id: str, agent: Agent) -> None:
+        try:
+            session = await Session.open(self._store, agent, agent_id, handlers=self._handlers)
+            self._continued.append(agent_id)
+            await session.recover()
+        except _NOT_OURS:
+            if agent_id in self._continued:
+                self._continued.remove(agent_id)
+        except StoreError as error:
+            _log.warning("session %r could not be continued: %s", agent_id, error)
+        finally:
+            self._runs.pop(agent_id, None)
+
+    async def _agent_of(self, summary: Summary) -> Agent | None:
+        agents, agent = self._agents, None
+        if isinstance(agents, Mapping):
+            agent = agents.get(summary.agent)
+        else:
+            found = agents(summary)
+            agent = await found if inspect.isawaitable(found) else found
+        if agent is None and summary.agent_id not in self._unknown:
+            self._unknown.add(summary.agent_id)
+            _log.warning(
+                "session %r cannot continue here: there is no agent named %r", summary.agent_id, summary.agent
+            )
+        return agent

@@ -1,0 +1,183 @@
+"""Streaming text reaches those who follow a session at another store object, and nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from itertools import count
+
+from whyloop.stores.records import Chunk
+from whyloop.stores.store import Store
+from whyloop.testing.store_checks.support import OpenStore, same, stage
+
+_PATIENCE_SECONDS = 5.0
+_STRANGE = '{"text":"\U0001f600 \\u0000 \' \\" \u2028 日本語 %s $1 {} \\\\"}'
+
+
+def _some(agent_id: str, *bodies: str) -> list[Chunk]:
+    return [Chunk(agent_id, body) for body in bodies]
+
+
+class _Received(list[Chunk]):
+    """The chunks that were delivered, on the event loop of the check."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._loop = asyncio.get_running_loop()
+
+    def deliver(self, chunks: Sequence[Chunk]) -> None:
+        assert asyncio.get_running_loop() is self._loop, "chunks are delivered on another event loop"
+        self.extend(chunks)
+
+    def bodies(self, agent_id: str = "a") -> list[str]:
+        return [chunk.body for chunk in self if chunk.agent_id == agent_id]
+
+
+async def _until(done: Callable[[], bool], what: str) -> None:
+    """Wait until something holds, as long as a chunk may take at the very most."""
+    try:
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            while not done():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    except TimeoutError:
+        raise AssertionError(f"{what} did not arrive within {_PATIENCE_SECONDS:g} s") from None
+
+
+async def _connected(sender: Store, *received: _Received, agent_id: str = "a") -> None:
+    """Send until everyone has received a chunk, and then a last one that marks a beginning."""
+    for number in count():
+        if all(each.bodies(agent_id) for each in received):
+            break
+        assert number < 250, f"no chunk of {agent_id!r} arrived within {_PATIENCE_SECONDS:g} s"
+        await sender.send_chunks(_some(agent_id, f"hello {number}"))
+        await asyncio.sleep(0.02)
+    await sender.send_chunks(_some(agent_id, "begin"))
+    for each in received:
+        await _until(lambda each=each: "begin" in each.bodies(agent_id), "the beginning")  # type: ignore[misc]
+        each.clear()
+
+
+async def check_chunks_reach_a_follower_in_order(open_store: OpenStore) -> None:
+    async with stage(open_store, "a", "b", "c") as (store, clock), await open_store(clock) as other:
+        got = _Received()
+        async with other.receive_chunks(got.deliver) as receiver:
+            receiver.follow("a")
+            receiver.follow("c")
+            await _connected(store, got)
+            expected: list[str] = []
+            for number in range(5):
+                bodies = [f"{number}.{part}" for part in range(3)]
+                expected += bodies
+                await store.send_chunks([*_some("a", *bodies), *_some("b", "not followed"), *_some("c", "x")])
+                await store.send_chunks([])
+            await _until(lambda: len(got.bodies()) >= 15 and len(got.bodies("c")) >= 5, "the last chunk")
+            same(got.bodies(), expected, "the chunks")
+            same(got.bodies("c"), ["x"] * 5, "the chunks of another session that is followed")
+            same(got.bodies("b"), [], "the chunks of a session that is not followed")
+
+
+async def check_strange_chunks_come_as_they_were(open_store: OpenStore) -> None:
+    async with stage(open_store, "a") as (store, clock), await open_store(clock) as other:
+        got = _Received()
+        async with other.receive_chunks(got.deliver) as receiver:
+            receiver.follow("a")
+            await _connected(store, got)
+            bodies = [_STRANGE, "", "x" * 5000, "\U0001f600" * 1000]
+            await store.send_chunks(_some("a", *bodies))
+            await _until(lambda: len(got) >= len(bodies), "the last chunk")
+            same(got.bodies(), bodies, "the chunks")
+
+
+async def check_chunks_do_not_come_back_to_their_sender(open_store: OpenStore) -> None:
+    async with stage(open_store, "a") as (store, clock), await open_store(clock) as other:
+        here, there = _Received(), _Received()
+        async with store.receive_chunks(here.deliver) as first, other.receive_chunks(there.deliver) as second:
+            first.follow("a")
+            second.follow("a")
+            await _connected(store, there)
+            await _connected(other, here)
+            same(there.bodies(), [], "the chunks that the sender received from itself")
+            await store.send_chunks(_some("a", "from the store"))
+            await _until(lambda: bool(there), "a chunk")
+            await other.send_chunks(_some("a", "from the other"))
+            await _until(lambda: bool(here), "a chunk")
+            same(here.bodies(), ["from the other"], "the chunks at the store")
+            same(there.bodies(), ["from the store"], "the chunks at the other")
+
+
+async def check_every_follower_receives_a_chunk(open_store: OpenStore) -> None:
+    async with (
+        stage(open_store, "a") as (store, clock),
+        await open_store(clock) as second,
+        await open_store(clock) as third,
+    ):
+        got = [_Received() for _ in range(3)]
+        async with (
+            second.receive_chunks(got[0].deliver) as one,
+            second.receive_chunks(got[1].deliver) as two,
+            third.receive_chunks(got[2].deliver) as three,
+        ):
+            for receiver in (one, two, three):
+                receiver.follow("a")
+                receiver.follow("a")
+            await _connected(store, *got)
+            await store.send_chunks(_some("a", "x", "y"))
+            for each in got:
+                await _until(lambda each=each: len(each) >= 2, "the last chunk")  # type: ignore[misc]
+                same(each.bodies(), ["x", "y"], "the chunks")
+
+
+async def check_a_session_is_not_followed_any_more(open_store: OpenStore) -> None:
+    async with stage(open_store, "a", "b") as (store, clock), await open_store(clock) as other:
+        got = _Received()
+        async with other.receive_chunks(got.deliver) as receiver:
+            receiver.follow("a")
+            receiver.follow("b")
+            await _connected(store, got)
+            await _connected(store, got, agent_id="b")
+            receiver.unfollow("a")
+            receiver.unfollow("never followed")
+            await store.send_chunks([*_some("a", "x"), *_some("b", "y")])
+            await _until(lambda: bool(got.bodies("b")), "a chunk of the other session")
+            same(got.bodies(), [], "the chunks of the session that is not followed any more")
+            receiver.follow("a")
+            await _connected(store, got)
+
+
+async def check_a_receiver_that_was_left_receives_nothing(open_store: OpenStore) -> None:
+    async with stage(open_store, "a") as (store, clock), await open_store(clock) as other:
+        left, got = _Received(), _Received()
+        async with other.receive_chunks(got.deliver) as receiver:
+            receiver.follow("a")
+            async with other.receive_chunks(left.deliver) as leaving:
+                leaving.follow("a")
+                await _connected(store, left, got)
+            await store.send_chunks(_some("a", "x"))
+            await _until(lambda: bool(got), "a chunk")
+            same(left.bodies(), [], "the chunks of the receiver that was left")
+
+
+async def check_a_receiver_that_fails_receives_what_follows(open_store: OpenStore) -> None:
+    async with stage(open_store, "a") as (store, clock), await open_store(clock) as other:
+        got = _Received()
+
+        def deliver(chunks: Sequence[Chunk]) -> None:
+            got.deliver(chunks)
+            raise RuntimeError("the receiver failed")
+
+        async with other.receive_chunks(deliver) as receiver:
+            receiver.follow("a")
+            await _connected(store, got)
+            await store.send_chunks(_some("a", "x"))
+            await _until(lambda: bool(got), "a chunk")
+
+
+async def check_chunks_that_nobody_follows_are_no_error(open_store: OpenStore) -> None:
+    async with stage(open_store, "a") as (store, clock), await open_store(clock) as other:
+        await store.send_chunks([])
+        await store.send_chunks(_some("a", "x"))
+        await store.send_chunks(_some("missing", "x"))
+        async with other.receive_chunks(_Received().deliver) as receiver:
+            await store.send_chunks(_some("a", "x"))
+            receiver.follow("missing")
+        await store.send_chunks(_some("missing", "x"))

@@ -1,0 +1,367 @@
+"""Why a run continued and why it stopped, as a value that text, terminals, Markdown and JSON render."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from whyloop.errors import ConfigurationError
+from whyloop.values import plain
+from whyloop.values.approval import Approval, Verdict
+from whyloop.values.continuation import (
+    ContinuationDecision,
+    ContinuationEvaluation,
+    ContinuationOutcome,
+    StopReason,
+)
+from whyloop.values.execution import AgentStatus
+from whyloop.values.messages import Message, ToolCall
+from whyloop.values.next_action import NAME_LENGTH, NextAction, next_actions_of
+from whyloop.values.state import AgentState
+from whyloop.values.step import OpenCall, OpenStep, Step, ToolRun
+from whyloop.values.text import counted, shortened
+
+T = TypeVar("T")
+
+ERROR_LENGTH = 80
+NOTE_LENGTH = 200
+REASON_LENGTH = 300
+
+
+class CallStatus(StrEnum):
+    """How far a tool call has come; one that is not completed was blocked, denied, not run or cut off."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    NOT_COMPLETED = "not_completed"
+    WAITING = "waiting"
+    STARTED = "started"
+    NOT_STARTED = "not_started"
+
+
+class CallExplanation(Struct, frozen=True, kw_only=True):
+    """What happened to one tool call of a step."""
+
+    id: str
+    """The provider's id of the call."""
+    name: str
+    """The tool that the model asked for."""
+    status: CallStatus
+    """How far the call has come."""
+    error: str | None = None
+    """Why it did not succeed, for people."""
+    approvals: tuple[Approval, ...] = ()
+    """What people decided about it, as recorded."""
+    changed_by: tuple[str, ...] = ()
+    """The hooks that changed it before it ran."""
+
+    @property
+    def text(self) -> str:
+        """The call on one line: "search failed: no such index"."""
+        by = [f"{said.verdict} by {shortened(said.by, 40)}" for said in self.approvals if _permits(said)]
+        by += [f"changed by {name}" for name in self.changed_by]
+        match self.status:
+            case CallStatus.SUCCEEDED:
+                result = "ok"
+            case CallStatus.FAILED:
+                result = f"failed: {self.error or 'no reason given'}"
+            case CallStatus.NOT_COMPLETED:
+                result = self.error or "not completed"
+            case CallStatus.WAITING:
+                result = "waits for a person"
+            case CallStatus.STARTED:
+                result = "started"
+            case CallStatus.NOT_STARTED:
+                result = "" if by else "not started"
+        return f"{self.name} {', '.join(filter(None, [result, *by]))}"
+
+
+class StepExplanation(Struct, frozen=True, kw_only=True):
+    """What one step did, and what was decided after it."""
+
+    number: int
+    """Its number in the execution, or in the session where one step was asked for."""
+    summary: str
+    """What it did, on one line: "search ok; pay failed: no funds"."""
+    calls: tuple[CallExplanation, ...] = ()
+    """Its tool calls, in call order."""
+    notes: tuple[str, ...] = ()
+    """What happened on the way to the model's answer, such as a fallback to another model."""
+    error: str | None = None
+    """Why the model call failed, if it did."""
+    interrupted: str | None = None
+    """Why the step was cut off, if it was."""
+    tokens: int = 0
+    """The tokens that it used, read and written together."""
+    duration_ms: float = 0.0
+    """How long it took."""
+    decision: ContinuationDecision | None = None
+    """The decision after it; None while the step is open."""
+    stop_reason: StopReason | None = None
+    """Why the run ended with it; None if it did not."""
+    resolved_by: str | None = None
+    """The rule that decided."""
+    policy: str | None = None
+    """What the error policy did about a failure, where another rule decided."""
+    is_open: bool = False
+    """True while its tool calls have not all ended."""
+
+    @property
+    def verdict(self) -> str | None:
+        """What followed from it: "continue", "pause" or "stop (steps_limit)"; None if nothing is decided."""
+        if self.decision is None:
+            return None
+        if self.decision.continues:
+            return "continue"
+        return f"stop ({self.stop_reason})" if self.stop_reason else "pause"
+
+
+class Explanation(Struct, frozen=True, kw_only=True):
+    """Why a run is where it is: its steps, the evaluations of its rules, what would let it continue.
+
+    Its own texts are short and safe to print. Evaluations, approvals and the names of rules are those
+    that were recorded, and may hold text of any length from models, tools and people.
+    """
+
+    headline: str
+    """One line: the status, where, the stop reason, the rule that decided and its reason."""
+    status: AgentStatus
+    """The status of the run, or the one that the step led to where one step was asked for."""
+    stop_reason: StopReason | None = None
+    """Why the run ended; None while it has not."""
+    decision: ContinuationDecision | None = None
+    """The latest decision."""
+    resolved_by: str | None = None
+    """The rule that made the latest decision."""
+    steps: tuple[StepExplanation, ...] = ()
+    """The steps of the execution in order; numbers that are missing were left out."""
+    evaluations: tuple[ContinuationEvaluation, ...] = ()
+    """What every rule decided last."""
+    next_actions: tuple[NextAction, ...] = ()
+    """What would let the run continue, in the order in which to do it."""
+
+    @property
+    def deciding(self) -> ContinuationEvaluation | None:
+        """The evaluation that decided, or None where there was no rule to ask."""
+        if self.resolved_by is None or self.decision is None:
+            return None
+        outcome = ContinuationOutcome(self.decision, self.resolved_by, self.stop_reason, self.evaluations)
+        return outcome.resolving_evaluation
+
+    def __str__(self) -> str:
+        """Return the explanation as plain text."""
+        from whyloop.values.explanation_text import text_of
+
+        return text_of(self)
+
+    def to_markdown(self) -> str:
+        """Return the explanation as Markdown; no text in it is taken for markup."""
+        from whyloop.values.explanation_text import markdown_of
+
+        return markdown_of(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the explanation as plain data."""
+        document: dict[str, Any] = plain.encode(self)
+        return document
+
+
+def explanation_of(state: AgentState, *, most_steps: int | None = None) -> Explanation:
+    """Explain the current execution; `most_steps` leaves out the middle of a longer one."""
+    recorded = state.execution_steps
+    steps = [_step(state, step, step.number) for step in ends_of(recorded, most_steps)]
+    if state.open_step is not None:
+        steps.append(_open_step(state.open_step))
+    # A run that was resumed has no outcome yet: its rules were asked after its last step.
+    outcome = state.last_continuation_outcome or (recorded[-1].outcome if recorded else None)
+    return Explanation(
+        headline=_headline(state),
+        status=state.status,
+        stop_reason=state.stop_reason,
+        decision=outcome.decision if outcome else None,
+        resolved_by=outcome.resolved_by if outcome else None,
+        steps=tuple(steps),
+        evaluations=outcome.evaluations if outcome else (),
+        next_actions=next_actions_of(state),
+    )
+
+
+def explanation_of_step(state: AgentState, number: int) -> Explanation:
+    """Explain one step of the session, counted from its first."""
+    if not 1 <= number <= state.step_count:
+        has = counted(state.step_count, "step")
+        raise ConfigurationError(f"there is no step {number}: the session has {has}, counted from 1")
+    step = state.steps[number - 1]
+    outcome = step.outcome
+    if outcome is None:
+        return Explanation(
+            headline=f"Nothing was decided after step {number}.",
+            status=AgentStatus.IN_PROGRESS,
+            steps=(_step(state, step, number),),
+        )
+    return Explanation(
+        headline=f"{outcome_headline(outcome)}.",
+        status=AgentStatus.after(outcome),
+        stop_reason=outcome.stop_reason,
+        decision=outcome.decision,
+        resolved_by=outcome.resolved_by,
+        steps=(_step(state, step, number),),
+        evaluations=outcome.evaluations,
+    )
+
+
+def outcome_headline(outcome: ContinuationOutcome) -> str:
+    """Return one line: continue, pause or stop, the rule that decided, its reason."""
+    rule, reason = shortened(outcome.resolved_by, NAME_LENGTH), _reason(outcome)
+    why = f": {reason}" if reason else ", since there is no criterion to ask"
+    if outcome.should_continue:
+        return f"Continued, decided by {rule}{why}"
+    if outcome.pauses:
+        return f"Paused, decided by {rule}{why}"
+    return f"Stopped ({outcome.stop_reason}), decided by {rule}{why}"
+
+
+def interruption_text(step: Step) -> str | None:
+    """Return why the step was cut off, for people; None if it was not."""
+    if step.interrupted is None:
+        return None
+    text = step.interrupted.text
+    return f"cut off: {text}"
+
+
+def ends_of(steps: Sequence[T], most: int | None) -> Sequence[T]:
+    """Return the first and the last of more than `most` steps, else all of them."""
+    if most is None or len(steps) <= most:
+        return steps
+    first = most // 2
+    return (*steps[:first], *steps[len(steps) - (most - first) :])
+
+
+def _headline(state: AgentState) -> str:
+    open_step, outcome = state.open_step, state.last_continuation_outcome
+    taken = counted(state.execution.step_count, "step")
+    where = f"in step {open_step.number}" if open_step else f"after {taken}"
+    match state.status:
+        case AgentStatus.PENDING:
+            return f"Pending {where}. Nothing has been decided yet."
+        case AgentStatus.IN_PROGRESS:
+            # While a step is open, the latest decision is about the one before it.
+            verb, outcome = "In progress,", None if open_step else outcome
+        case AgentStatus.PAUSED if open_step and not state.pending_calls:
+            return f"Paused {where}. Every question is decided: resume(state) continues the run."
+        case status:
+            verb = status.capitalize()
+    if outcome is None:
+        return f"{verb} {where}."
+    stop_reason = outcome.stop_reason
+    named = f" ({stop_reason})" if stop_reason not in (None, StopReason.COMPLETED) else ""
+    reason = _reason(outcome)
+    why = f": {reason}" if reason else ""
+    return f"{verb} {where}{named}. {shortened(outcome.resolved_by, NAME_LENGTH)} decided{why}."
+
+
+def _step(state: AgentState, step: Step, number: int) -> StepExplanation:
+    messages = state.messages_of(step)
+    calls = _calls_of(step, messages)
+    failure, interrupted = step.model_failure, interruption_text(step)
+    notes = tuple(shortened(note, NOTE_LENGTH) for note in step.source.notes) if step.source else ()
+    error = shortened(failure.message, ERROR_LENGTH) if failure else None
+    if error is not None:
+        did = f"the model call failed: {error}"
+    elif calls:
+        did = "; ".join(call.text for call in calls)
+    else:
+        did = interrupted or ("answered" if any(m.content for m in messages) else "gave an empty answer")
+    outcome = step.outcome
+    return StepExplanation(
+        number=number,
+        summary="; ".join([*notes, did]),
+        calls=calls,
+        notes=notes,
+        error=error,
+        interrupted=interrupted,
+        tokens=step.usage.total,
+        duration_ms=round(step.duration_ms, 3),
+        decision=outcome.decision if outcome else None,
+        stop_reason=outcome.stop_reason if outcome else None,
+        resolved_by=outcome.resolved_by if outcome else None,
+        policy=_policy(outcome) if outcome else None,
+    )
+
+
+def _open_step(step: OpenStep) -> StepExplanation:
+    calls = tuple(_open_call(asked, call) for asked, call in zip(step.tool_calls, step.calls, strict=True))
+    return StepExplanation(
+        number=step.number,
+        summary="; ".join(call.text for call in calls),
+        calls=calls,
+        tokens=step.usage.total,
+        duration_ms=round(step.seconds * 1000, 3),
+        is_open=True,
+    )
+
+
+def _calls_of(step: Step, messages: Sequence[Message]) -> tuple[CallExplanation, ...]:
+    failed = {failure.tool_call_id for failure in step.failures}
+    asked = {call.id: call for message in messages for call in message.tool_calls}
+    return tuple(_call(run, failed=run.id in failed, asked=asked) for run in step.tool_calls)
+
+
+def _call(run: ToolRun, *, failed: bool, asked: Mapping[str, ToolCall]) -> CallExplanation:
+    status = CallStatus.FAILED if failed else CallStatus.NOT_COMPLETED
+    return CallExplanation(
+        id=shortened(run.id, NAME_LENGTH),
+        name=shortened(run.name, NAME_LENGTH),
+        status=CallStatus.SUCCEEDED if run.success else status,
+        error=None if run.error is None else shortened(run.error, ERROR_LENGTH),
+        approvals=run.approvals,
+        changed_by=_changed_by(asked[run.id]) if run.id in asked else (),
+    )
+
+
+def _open_call(asked: ToolCall, call: OpenCall) -> CallExplanation:
+    error = None
+    if call.result is not None:
+        status = CallStatus.FAILED if call.result.failure else CallStatus.NOT_COMPLETED
+        error = call.result.error and shortened(call.result.error, ERROR_LENGTH)
+        status = status if call.result.error is not None else CallStatus.SUCCEEDED
+    elif call.is_waiting:
+        status = CallStatus.WAITING
+    else:
+        status = CallStatus.STARTED if call.started else CallStatus.NOT_STARTED
+    return CallExplanation(
+        id=shortened(asked.id, NAME_LENGTH),
+        name=shortened(asked.name, NAME_LENGTH),
+        status=status,
+        error=error,
+        approvals=call.approvals,
+        changed_by=_changed_by(asked),
+    )
+
+
+def _changed_by(call: ToolCall) -> tuple[str, ...]:
+    """Return the hooks that changed the call."""
+    return tuple(shortened(change.by, NAME_LENGTH) for change in call.changes)
+
+
+def _policy(outcome: ContinuationOutcome) -> str | None:
+    policy = outcome.policy_evaluation
+    return _text(policy) if policy and policy.criterion != outcome.resolved_by else None
+
+
+def _reason(outcome: ContinuationOutcome) -> str | None:
+    """Return the deciding rule's reason, without its full stop."""
+    evaluation = outcome.resolving_evaluation
+    return _text(evaluation) if evaluation else None
+
+
+def _text(evaluation: ContinuationEvaluation) -> str:
+    return shortened(evaluation.reason, REASON_LENGTH).rstrip(".")
+
+
+def _permits(approval: Approval) -> bool:
+    """Tell whether the call was allowed to run; a denial is in the call's error."""
+    return approval.verdict is not Verdict.DENIED

@@ -1,0 +1,180 @@
+"""An explanation as plain text and as Markdown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from whyloop.values.continuation import ContinuationEvaluation, ContinuationOutcome
+from whyloop.values.explanation import (
+    REASON_LENGTH,
+    Explanation,
+    StepExplanation,
+    ends_of,
+    outcome_headline,
+)
+from whyloop.values.next_action import NAME_LENGTH, NextAction
+from whyloop.values.text import counted, shortened
+
+MOST_STEPS = 60
+"""A text shows so many steps; the middle of a longer run is left out."""
+
+_MARKUP = re.compile(r"[\\`*_\[\]<>|~#&!$]")
+_BACKTICKS = re.compile(r"`+")
+
+
+def text_of(explanation: Explanation) -> str:
+    """Return the headline, a line a step, what each rule decided, and what would let the run continue."""
+    lines = [explanation.headline]
+    lines += section("Steps", step_lines(explanation.steps))
+    lines += section(evaluations_title(explanation), evaluation_lines(explanation.evaluations))
+    lines += section("To continue", [f"  {action}" for action in explanation.next_actions])
+    return "\n".join(lines)
+
+
+def text_of_outcome(outcome: ContinuationOutcome) -> str:
+    """Return the decision, then what each rule decided."""
+    return "\n".join([f"{outcome_headline(outcome)}.", *evaluation_lines(outcome.evaluations)])
+
+
+def markdown_of(explanation: Explanation) -> str:
+    """Return the same as a paragraph, two tables and a list; no text in it is taken for markup."""
+    lines = [f"**{_escaped(explanation.headline)}**"]
+    if explanation.steps:
+        head = ["step", "what it did", "tokens", "time", "then", "decided by"]
+        lines += ["", *_table(head, map(_step_row, _shown(explanation.steps)))]
+    if explanation.evaluations:
+        head = ["decision", "rule", f"reason, {when}" if (when := when_asked(explanation)) else "reason"]
+        lines += ["", *_table(head, (_evaluation_row(e) for e in explanation.evaluations))]
+    if explanation.next_actions:
+        lines += ["", "To continue:", "", *map(_action_item, explanation.next_actions)]
+    return "\n".join(lines)
+
+
+# The pieces, for other renderers
+
+
+def section(title: str, lines: Sequence[str]) -> list[str]:
+    """Return the lines under their title and a blank line; nothing if there are none."""
+    return ["", title, *lines] if lines else []
+
+
+def step_lines(steps: Sequence[StepExplanation]) -> list[str]:
+    """Return a line a step, and one wherever some are left out."""
+    rows = step_rows(steps)
+    width = max((len(number) for number, _ in rows), default=0)
+    return [f"  {number:>{max(3, width)}}  {text}" for number, text in rows]
+
+
+def step_rows(steps: Sequence[StepExplanation]) -> list[tuple[str, str]]:
+    """Return the same in two columns: the number, and what happened."""
+    return [
+        ("…", _left_out(step)) if isinstance(step, int) else (str(step.number), step_text(step))
+        for step in _shown(steps)
+    ]
+
+
+def step_text(step: StepExplanation) -> str:
+    """Return what a step did, its tokens and time, and what was decided after it."""
+    if step.is_open:
+        return step.summary
+    tokens = f"{step.tokens:,} tokens, " if step.tokens else ""
+    line = f"{step.summary}  [{tokens}{duration(step.duration_ms)}]"
+    if step.verdict is None:
+        return line
+    policy = f"; {step.policy}" if step.policy else ""
+    return f"{line}  → {step.verdict}, {_name(step.resolved_by)}{policy}"
+
+
+def evaluations_title(explanation: Explanation) -> str:
+    """Return the title of the evaluations."""
+    return f"What each rule decided {when_asked(explanation)}".rstrip()
+
+
+def when_asked(explanation: Explanation) -> str:
+    """Return when the rules were asked: "after step 3"; empty before the first step."""
+    if not explanation.steps:
+        return ""
+    last = explanation.steps[-1]
+    return f"in the middle of step {last.number}" if last.is_open else f"after step {last.number}"
+
+
+def evaluation_lines(evaluations: Sequence[ContinuationEvaluation]) -> list[str]:
+    """Return a line a rule: its decision, its name, its reason."""
+    names = [_name(evaluation.criterion) for evaluation in evaluations]
+    width = max(map(len, names), default=0)
+    return [
+        f"  {evaluation.decision.value:<8}{name:<{width}}  {shortened(evaluation.reason, REASON_LENGTH)}"
+        for name, evaluation in zip(names, evaluations, strict=True)
+    ]
+
+
+def duration(milliseconds: float) -> str:
+    """Return a time in milliseconds or seconds."""
+    return f"{milliseconds:.0f} ms" if milliseconds < 1000 else f"{milliseconds / 1000:,.1f} s"
+
+
+def _shown(steps: Sequence[StepExplanation]) -> Iterator[StepExplanation | int]:
+    """Yield the steps to show, and between them how many are left out."""
+    before = steps[0].number - 1 if steps else 0
+    for step in ends_of(steps, MOST_STEPS):
+        if (hidden := step.number - before - 1) > 0:
+            yield hidden
+        yield step
+        before = step.number
+
+
+def _left_out(steps: int) -> str:
+    return f"{counted(steps, 'step')} more, left out here"
+
+
+def _name(rule: str | None) -> str:
+    return shortened(rule or "", NAME_LENGTH)
+
+
+# Markdown
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    return [_row(head), _row(["---"] * len(head)), *map(_row, rows)]
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _step_row(step: StepExplanation | int) -> list[str]:
+    if isinstance(step, int):
+        return ["…", _left_out(step), "", "", "", ""]
+    policy = f"; {step.policy}" if step.policy else ""
+    return [
+        str(step.number),
+        _escaped(step.summary),
+        f"{step.tokens:,}" if step.tokens else "",
+        "" if step.is_open else duration(step.duration_ms),
+        _escaped(step.verdict or ""),
+        _escaped(f"{_name(step.resolved_by)}{policy}"),
+    ]
+
+
+def _evaluation_row(evaluation: ContinuationEvaluation) -> list[str]:
+    reason = shortened(evaluation.reason, REASON_LENGTH)
+    return [evaluation.decision.value, _escaped(_name(evaluation.criterion)), _escaped(reason)]
+
+
+def _action_item(action: NextAction) -> str:
+    return f"- {_escaped(action.text)}" + (f": {_code(action.code)}" if action.code else "")
+
+
+def _escaped(text: str) -> str:
+    """Return the text with every character escaped that Markdown or HTML would read as markup."""
+    return _MARKUP.sub(r"\\\g<0>", text)
+
+
+def _code(text: str) -> str:
+    """Return the text as code, fenced so that no backtick in it ends the code."""
+    longest = max(map(len, _BACKTICKS.findall(text)), default=0)
+    if not longest:
+        return f"`{text}`"
+    fence = "`" * (longest + 1)
+    return f"{fence} {text} {fence}"

@@ -1,0 +1,174 @@
+"""What would let a run continue, derived from the typed fields of its state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from functools import reduce
+from operator import add
+
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from whyloop.values.approval import PendingCall
+from whyloop.values.budget import Budget
+from whyloop.values.continuation import (
+    ContinuationDecision,
+    ContinuationEvaluation,
+    StopReason,
+)
+from whyloop.values.execution import AgentStatus
+from whyloop.values.failure import ErrorType, Failure
+from whyloop.values.model import FinishReason
+from whyloop.values.state import AgentState
+from whyloop.values.text import shortened
+
+NAME_LENGTH = 64
+
+# How much more of each limit is suggested: enough for some progress, little enough to look again.
+_GRANTS = {
+    StopReason.STEPS_LIMIT_REACHED: ("steps", Budget(steps=10)),
+    StopReason.TOKEN_LIMIT_REACHED: ("tokens", Budget(tokens=10_000)),
+    StopReason.TIME_LIMIT_REACHED: ("time", Budget(seconds=300)),
+}
+# `ErrorPolicy.retry_tool_errors` stops on these.
+_NEEDS_RETRY_ALL = (ErrorType.MODEL, ErrorType.UNKNOWN)
+
+
+class ActionKind(StrEnum):
+    """The kinds of action that let a run continue."""
+
+    ASK = "ask"
+    DECIDE = "decide"
+    CHANGE_POLICY = "change_policy"
+    CHANGE_RULE = "change_rule"
+    GRANT = "grant"
+    RESUME = "resume"
+
+
+class NextAction(Struct, frozen=True, kw_only=True):
+    """One thing that would let a run continue."""
+
+    kind: ActionKind
+    """What has to be done."""
+    text: str
+    """The same as a short sentence, for people."""
+    code: str | None = None
+    """The Python expression, or the agent's option, that does it."""
+    question_id: str | None = None
+    """The question to decide."""
+    grant: Budget | None = None
+    """How much more to allow."""
+
+    def __str__(self) -> str:
+        """Return the sentence with its expression."""
+        return f"{self.text}: {self.code}" if self.code else self.text
+
+
+def next_actions_of(state: AgentState) -> tuple[NextAction, ...]:
+    """Return what would let the run continue, in the order in which to do it; nothing if it is completed."""
+    match state.status:
+        case AgentStatus.COMPLETED:
+            return ()
+        case AgentStatus.PENDING if not state.messages:
+            return (NextAction(kind=ActionKind.ASK, text="ask a question", code='run("…", state=state)'),)
+        case AgentStatus.PENDING:
+            return (_resume("start the run"),)
+        case AgentStatus.IN_PROGRESS:
+            return (_resume("resume the run, if its process has ended"),)
+    decisions = tuple(_decide(call) for call in state.pending_calls)
+    if state.status is AgentStatus.PAUSED:
+        return (*decisions, _resume("then resume the run" if decisions else "resume the run"))
+    return (*decisions, *_after_stop(state, after_others=bool(decisions)))
+
+
+def _after_stop(state: AgentState, *, after_others: bool) -> Iterator[NextAction]:
+    """Yield what each rule that stands in the way asks for, then the call that resumes the run."""
+    reasons = []
+    for evaluation in _in_the_way(state):
+        reasons.append(evaluation.stop_reason)
+        if change := _change(state, evaluation):
+            after_others = True
+            yield change
+    granted = [
+        _GRANTS[reason] for reason in dict.fromkeys(reasons or [state.stop_reason]) if reason in _GRANTS
+    ]
+    if granted:
+        yield _grant([noun for noun, _ in granted], reduce(add, [budget for _, budget in granted]))
+    else:
+        yield _resume("then resume the run" if after_others else "resume the run")
+
+
+def _in_the_way(state: AgentState) -> list[ContinuationEvaluation]:
+    """Return the evaluations that forbid, pauses excluded, or else the one that decided."""
+    outcome = state.last_continuation_outcome
+    if outcome is None:
+        return []
+    forbid = ContinuationDecision.FORBID_CONTINUATION
+    forbidding = [e for e in outcome.evaluations if e.decision is forbid and not e.pauses]
+    decided = outcome.resolving_evaluation
+    return forbidding or ([decided] if decided else [])
+
+
+def _change(state: AgentState, evaluation: ContinuationEvaluation) -> NextAction | None:
+    """Return what has to change before this rule lets the run continue; None if a resume will do."""
+    match evaluation.stop_reason:
+        case StopReason.ERROR_FORBADE | StopReason.RETRY_LIMIT_REACHED as reason:
+            forbids = evaluation.decision is ContinuationDecision.FORBID_CONTINUATION
+            if evaluation.handling is not None or not forbids:
+                failures = state.current_step.failures if state.current_step else ()
+                return _change_policy(failures[0], reason) if failures and failures[0].retryable else None
+            return _change_rule("repair or satisfy", evaluation)
+        case StopReason.FINISH_REASON_RECEIVED:
+            return _accept_finish_reason(state)
+        case StopReason.GUARD_FORBADE | None:
+            return _change_rule("satisfy or change", evaluation)
+    return None
+
+
+def _change_rule(verbs: str, evaluation: ContinuationEvaluation) -> NextAction:
+    return NextAction(
+        kind=ActionKind.CHANGE_RULE, text=f"{verbs} {shortened(evaluation.criterion, NAME_LENGTH)}"
+    )
+
+
+def _change_policy(failure: Failure, stop_reason: StopReason) -> NextAction:
+    preset = "retry_all" if failure.type in _NEEDS_RETRY_ALL else "retry_tool_errors"
+    if stop_reason is StopReason.RETRY_LIMIT_REACHED:
+        text, arguments = "allow more retries", "max_retries=10"
+    else:
+        text = "retry the model call" if failure.is_model_call else "let the model correct itself"
+        arguments = ""
+    code = f"error_policy=ErrorPolicy.{preset}({arguments})"
+    return NextAction(kind=ActionKind.CHANGE_POLICY, text=text, code=code)
+
+
+def _accept_finish_reason(state: AgentState) -> NextAction:
+    step = state.current_step
+    cut_off = step is not None and step.finish_reason is FinishReason.LENGTH
+    text = "raise the model's output limit, or accept such answers" if cut_off else "accept such answers"
+    return NextAction(kind=ActionKind.CHANGE_RULE, text=text, code="finish_reasons=()")
+
+
+def _decide(call: PendingCall) -> NextAction:
+    question = shortened(call.id, NAME_LENGTH)
+    return NextAction(
+        kind=ActionKind.DECIDE,
+        text=f"approve or deny question {question} of {shortened(call.name, NAME_LENGTH)}",
+        code=f"state.approve({question!r})",
+        question_id=call.id,
+    )
+
+
+def _grant(nouns: list[str], budget: Budget) -> NextAction:
+    arguments = ", ".join(f"{name}={amount:g}" for name, amount in asdict(budget).items() if amount)
+    return NextAction(
+        kind=ActionKind.GRANT,
+        text=f"grant more {' and '.join(nouns)}",
+        code=f"resume(state, grant=Budget({arguments}))",
+        grant=budget,
+    )
+
+
+def _resume(text: str) -> NextAction:
+    return NextAction(kind=ActionKind.RESUME, text=text, code="resume(state)")

@@ -1,0 +1,167 @@
+"""Sessions that continue by themselves: after a crash, and when all their questions are decided."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import scripted
+from whyloop import Agent, Session, tool
+from whyloop.errors import StoreUnavailableError
+from whyloop.sessions.recovery import recover
+from whyloop.stores import Entry, MemoryStore, SqliteStore, Store
+from whyloop.testing import FakeClock, call
+
+
+@tool
+async def echo(what: str = "ok") -> str:
+    return what
+
+
+@tool(needs_approval=True)
+async def pay(amount: int) -> str:
+    return f"paid {amount}"
+
+
+class Mortal:
+    """A way to let a run die after so many appends: its store stops writing, and is then abandoned."""
+
+    def __init__(self, store: Any, appends: int) -> None:
+        self._append = store.append
+        self._left = appends
+        store.append = self.append
+
+    async def append(self, agent_id: str, entries: Sequence[Entry], **rest: Any) -> str | None:
+        self._left -= 1
+        if self._left < 0:
+            raise StoreUnavailableError("the process died")
+        stop: str | None = await self._append(agent_id, entries, **rest)
+        return stop
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def stores(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Any, Any]:
+    """Two store objects on the same sessions: that of the process that dies, and that of the next one."""
+    if request.param == "memory":
+        first = MemoryStore()
+        return first, MemoryStore(beside=first)
+    return SqliteStore(tmp_path / "whyloop.db"), SqliteStore(tmp_path / "whyloop.db")
+
+
+def shop(*replies: Any, **options: Any) -> Agent:
+    return scripted(*replies, tools=[echo, pay], name="shop", **options)
+
+
+async def died(store: Store, agent: Agent, appends: int) -> str:
+    """Run a session until its process dies; return its id."""
+    session = await Session.open(store, agent)
+    Mortal(store, appends)
+    with pytest.raises(StoreUnavailableError):
+        await session.send("go")
+    await store.close()
+    return session.agent_id
+
+
+async def test_a_session_whose_runner_died_continues_by_itself(stores: tuple[Any, Any]) -> None:
+    first, second = stores
+    agent_id = await died(first, shop(call("echo"), call("echo"), "done"), 3)
+    assert await recover(second, {"shop": shop(call("echo"), "done")}) == [agent_id]
+    state = await second.load(agent_id)
+    assert (state.status, state.step_count, state.execution.resumes) == ("completed", 3, 0)
+    assert await recover(second, {"shop": shop()}) == []
+
+
+async def test_the_clock_of_the_leg_continues_through_a_recovery(stores: tuple[Any, Any]) -> None:
+    first, second = stores
+    clock = FakeClock()
+    agent_id = await died(first, shop(call("echo"), "done", clock=clock, timeout=60), 3)
+    clock.advance(61)
+    await recover(second, {"shop": shop("never said", clock=clock, timeout=60)})
+    state = await second.load(agent_id)
+    assert (state.status, state.stop_reason) == ("stopped", "time_limit")
+
+
+async def test_a_paused_session_continues_once_its_questions_are_decided(stores: tuple[Any, Any]) -> None:
+    store, second = stores
+    session = await Session.open(store, shop(call("pay", {"amount": 5})))
+    state = await session.send("pay")
+    assert await recover(second, {"shop": shop("done")}) == []
+    await session.approve(state.pending_calls[0].id)
+    assert await recover(second, {"shop": shop("done")}) == [session.agent_id]
+    assert (await second.load(session.agent_id)).status == "completed"
+
+
+async def test_a_call_that_may_have_run_asks_a_person(stores: tuple[Any, Any]) -> None:
+    first, second = stores
+    agent_id = await died(first, shop(call("echo"), "done"), 2)
+    await recover(second, {"shop": shop()})
+    state = await second.load(agent_id)
+    assert (state.status, len(state.pending_calls)) == ("paused", 1)
+    assert "unknown whether echo ran" in state.pending_calls[0].question
+
+
+async def test_after_three_recoveries_without_a_step_a_person_is_asked(
+    stores: tuple[Any, Any], tmp_path: Path
+) -> None:
+    first, second = stores
+    path = tmp_path / "whyloop.db"
+    agent_id = await died(first, shop("done"), 1)
+
+    async def crash() -> None:
+        store = MemoryStore(beside=second) if isinstance(second, MemoryStore) else SqliteStore(path)
+        Mortal(store, 1)
+        with pytest.raises(StoreUnavailableError):
+            await (await Session.open(store, shop("done"), agent_id)).recover()
+        await store.close()
+
+    for _ in range(3):
+        await crash()
+    await recover(second, {"shop": shop("never said")})
+    state = await second.load(agent_id)
+    assert (state.status, state.stop_reason) == ("paused", None)
+    assert state.pending_calls[0].question == (
+        "The run was recovered 3 times without finishing a step. Continue?"
+    )
+    await second.approve(agent_id, state.pending_calls[0].id, by="ann")
+    await recover(second, {"shop": shop("done")})
+    assert (await second.load(agent_id)).status == "completed"
+
+
+async def test_a_denied_recovery_stops_the_session(stores: tuple[Any, Any]) -> None:
+    first, second = stores
+    agent_id = await died(first, shop("done"), 1)
+    state = await second.load(agent_id)
+    for _ in range(4):
+        state = shop().recover_run(state, None).state  # type: ignore[arg-type]
+    denied = state.deny(state.pending_calls[0].id, "leave it", by="ann")
+    assert denied.execution.stop_request == "leave it"
+    assert denied.pending_calls == ()
+
+
+async def test_a_session_of_an_unknown_agent_is_left_alone(
+    stores: tuple[Any, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = stores
+    agent_id = await died(first, shop(call("echo"), "done"), 3)
+    with caplog.at_level(logging.WARNING, "whyloop"):
+        assert await recover(second, {"another": shop()}) == []
+    assert "there is no agent named 'shop'" in caplog.text
+    assert (await second.load(agent_id)).status == "in_progress"
+
+
+async def test_one_that_runs_is_left_to_its_runner(stores: tuple[Any, Any]) -> None:
+    first, second = stores
+    seen: list[list[str]] = []
+
+    @tool
+    async def look() -> str:
+        seen.append(await recover(second, {"agent": scripted("mine")}))
+        return "looked"
+
+    session = await Session.open(first, scripted(call("look"), "done", tools=[look]))
+    assert (await session.send("go")).status == "completed"
+    assert seen == [[]]
