@@ -242,8 +242,6 @@ class AgentStatusChanged(AgentEvent, frozen=True, kw_only=True):
     last_response: str | None = None
     pending_calls: tuple[PendingCall, ...] = ()
     """The questions that wait for a person, at a pause."""
-    superseded: bool = False
-    """True if the execution ended because another query arrived."""
 
     @property
     def _what(self) -> str:
