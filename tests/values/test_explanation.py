@@ -419,7 +419,8 @@ def test_before_a_run_the_next_action_is_to_begin() -> None:
     assert lines(AgentState()) == ['ask a question: run("…", state=state)']
     pending = scripted().start("go")
     assert lines(pending) == ["start the run: resume(state)"]
-    assert lines(Begun(START).apply_to(pending)) == [
+    begun = Begun(START).apply_to(pending)
+    assert lines(begun) == ["resume the run, if its process has ended: resume(state)"]
         "resume the run, if its process has ended: resume(state)"
     ]
 
