@@ -1,4 +1,9 @@
-"""The UI messages of a session as it is stored."""
+"""The UI messages of a session as it is stored.
+
+The id of a message of a step is made of its execution, the number of the step and its part there, so that
+a client that built the message from envelopes knows it by the same id. A message outside of steps, such as
+a user's question, is known by its index in the session.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from whyloop.values import plain
+from whyloop.values.approval import Approval
 from whyloop.values.continuation import ContinuationOutcome, StopReason
 from whyloop.values.messages import Message, TextPart, ToolCall
 from whyloop.values.open_step import OpenCall, OpenStep
@@ -14,37 +20,42 @@ from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.step import Step, ToolRun
 from whyloop.wire.envelope import timestamp
 from whyloop.wire.summaries import args_summary
-from whyloop.wire.ui_message import (
-    UiMessage,
-    assistant_id,
-    error_id,
-    metadata_of,
-    outside_id,
-    position,
-    status_message,
-    tool_id,
-    ui_message,
-    with_metadata,
-)
-from whyloop.wire.ui_words import THINKING, status_text
 
+UiMessage = dict[str, Any]
+
+_THINKING = "Thinking…"
 _ERRORS = (StopReason.ERROR_FORBADE, StopReason.RETRY_LIMIT_REACHED)
 
 
 def canonical_messages(state: AgentState) -> list[UiMessage]:
-    """The history that a UI shows, the same whenever it is asked for.
+    """Return the history that a UI shows of a session.
 
-    The last message of an execution says in `continuation` why it ended; a failure is a status of
-    its own, and so is a tool call that waits for a person. While an execution is in progress its
-    status comes last, from which the next envelope goes on; if its process has died, nobody can know.
+    The last message of an execution has its `continuation`, and the `reason` if it does not continue. A
+    failure is a status of its own, and so is a tool call without a result. While an execution is in
+    progress its status comes last, and the next envelope changes it.
     """
     return _History(state).messages
+
+
+def status_text(status: Mapping[str, Any]) -> str:
+    """Return the text to show for the data of an `agent.status`, or for a message's `continuation`."""
+    name, reason, error = status.get("status"), status.get("stop_reason"), status.get("error_message")
+    if name == "in_progress" or status.get("should_continue") is True:
+        return _THINKING
+    if isinstance(error, str) and error:
+        return error
+    if isinstance(reason, str) and reason and reason != "completed":
+        return f"Agent stopped: {reason}"
+    if name == "paused" or (status.get("should_continue") is False and reason is None):
+        return "Waiting for a person"
+    return ""
 
 
 class _History:
     def __init__(self, state: AgentState) -> None:
         self.messages: list[UiMessage] = []
         self._state = state
+        self._errors: set[str] = set()
         written = 0
         for step in state.steps:
             self._outside(written, step.first_message, step)
@@ -55,12 +66,12 @@ class _History:
             self._open_step(state.open_step)
         outcome = state.last_continuation_outcome
         self._error(state.execution.id, state.execution.step_count, outcome, state.state_info.updated_at)
-        self._say_why()
+        self._add_outcomes()
         if state.status is AgentStatus.IN_PROGRESS:
-            self._under_way(state.open_step)
+            self._add_status(state.open_step)
 
     def _outside(self, first: int, last: int, following: Step | None) -> None:
-        """What belongs to no step: questions, and a history that was brought along."""
+        """Add the messages outside of steps: questions, and a history that the session began with."""
         execution, messages = self._state.execution, self._state.messages
         asked = following.execution_id if following else execution.id
         moment = following.started_at if following and asked != execution.id else execution.started_at
@@ -71,9 +82,8 @@ class _History:
             # Only the last question before a step is known to be the one that the step works on.
             known = {"execution_id": asked} if message.is_user and index == last - 1 else {}
             metadata = {**known, **_contents(message)}
-            self._add(
-                outside_id(self._state.agent_id, index), message.role.value, message.text, moment, metadata
-            )
+            own_id = f"{self._state.agent_id}:{index}"
+            self._add(own_id, message.role.value, message.text, moment, metadata)
 
     def _step(self, step: Step) -> None:
         said = self._state.messages_of(step)
@@ -81,8 +91,8 @@ class _History:
             self._assistant(step.execution_id, step.number, said[0], step.started_at)
         ids = _Ids(step.execution_id, step.number)
         for message, run in zip(said[1:], step.tool_calls, strict=False):
-            came_of = _came_of(message.text, run.error, run.duration_ms)
-            self._tool(ids, run, message.text, came_of, step.completed_at)
+            result = _result(message.text, run.error, run.duration_ms)
+            self._tool(ids, run, message.text, result, step.completed_at)
         self._error(step.execution_id, step.number, step.outcome, step.completed_at)
 
     def _open_step(self, step: OpenStep) -> None:
@@ -90,93 +100,96 @@ class _History:
         self._assistant(execution_id, step.number, step.message, step.started_at)
         ids = _Ids(execution_id, step.number)
         for index, call in enumerate(step.calls):
-            asked, result = step.call_as_decided(index), call.result
-            if result is not None:
-                came_of = _came_of(result.content, result.error, call.duration_ms)
-                self._tool(ids, asked, result.content, came_of, step.started_at)
+            asked, done = step.call_as_decided(index), call.result
+            if done is not None:
+                result = _result(done.content, done.error, call.duration_ms)
+                self._tool(ids, asked, done.content, result, step.started_at)
             else:
                 self._unfinished(ids, asked, call, step.started_at)
 
     def _assistant(self, execution_id: str, step: int, message: Message, moment: datetime) -> None:
         metadata = {"execution_id": execution_id, "step_number": step, **_contents(message)}
-        self._add(assistant_id(execution_id, step), "assistant", message.text, moment, metadata)
+        self._add(f"{execution_id}:{step}:assistant", "assistant", message.text, moment, metadata)
 
     def _tool(
-        self, ids: _Ids, call: ToolRun | ToolCall, text: str, came_of: Mapping[str, Any], moment: datetime
+        self, ids: _Ids, call: ToolRun | ToolCall, text: str, result: Mapping[str, Any], moment: datetime
     ) -> None:
-        metadata = {**ids.known, "tool_call_id": call.id, "tool_name": call.name, **came_of}
+        metadata = {**ids.known, "tool_call_id": call.id, "tool_name": call.name, **result}
         self._add(ids.of(call.id), "tool", text, moment, metadata)
 
     def _unfinished(self, ids: _Ids, asked: ToolCall, call: OpenCall, moment: datetime) -> None:
-        """A call that runs, or was cut off while it ran, or waits for a person."""
-        metadata = {
-            **ids.known,
-            "status_type": "tool_call",
-            "tool_call_id": asked.id,
-            "tool_name": asked.name,
-            "tool_calls": [_call(asked)],
-        }
-        if call.is_waiting:
-            metadata["waiting"] = True
+        """Add a call that runs, was cut off while it ran, waits for a person, or was just decided."""
+        shown, is_running = _call(asked), self._state.status is AgentStatus.IN_PROGRESS
+        metadata = {**ids.known, "tool_call_id": asked.id, "tool_name": asked.name}
+        if call.question is None and call.approvals and not is_running:
+            text = f"{asked.name}: {_decision(call.approvals[-1])}"
+            self._add(ids.of(asked.id), "status", text, moment, {**metadata, "status_type": "info"})
+            return
+        metadata |= {"status_type": "tool_call", "tool_calls": [shown]}
+        if call.question is not None:
+            metadata |= {"question_id": asked.id, "question": call.question}
+            metadata["args_summary"] = shown["args_summary"]
         self._add(ids.of(asked.id), "status", call.question or f"Running {asked.name}", moment, metadata)
 
     def _error(
         self, execution_id: str, step: int, outcome: ContinuationOutcome | None, moment: datetime
     ) -> None:
-        """The failure that an execution ended with, though it may have been resumed since."""
-        own_id = error_id(execution_id, step)
-        if outcome is None or outcome.stop_reason not in _ERRORS or position(self.messages, own_id) >= 0:
+        """Add the failure that an execution ended with, though it may have been resumed since."""
+        own_id = f"{execution_id}:{step}:error"
+        if outcome is None or outcome.stop_reason not in _ERRORS or own_id in self._errors:
             return
-        said = outcome.resolving_evaluation
-        words = {"stop_reason": outcome.stop_reason.value, "error_message": said.reason if said else ""}
-        metadata = {"execution_id": execution_id, "step_number": step, "status_type": "error"}
-        self._add(
-            own_id, "status", status_text(words), moment, {**metadata, "continuation": _continuation(outcome)}
-        )
+        self._errors.add(own_id)
+        why = _why(outcome)
+        text = status_text({"stop_reason": outcome.stop_reason.value, "error_message": why.get("reason", "")})
+        metadata = {"execution_id": execution_id, "step_number": step, "status_type": "error", **why}
+        self._add(own_id, "status", text, moment, metadata)
 
-    def _say_why(self) -> None:
-        """Put what was decided last about each execution on its last message."""
+    def _add_outcomes(self) -> None:
+        """Put the last outcome of each execution on its last message."""
         state = self._state
         decided = {step.execution_id: step.outcome for step in state.steps}
         decided[state.execution.id] = state.last_continuation_outcome
-        last = {metadata_of(message).get("execution_id"): i for i, message in enumerate(self.messages)}
+        last = {message.get("metadata", {}).get("execution_id"): message for message in self.messages}
         for execution_id, outcome in decided.items():
             if outcome is not None and execution_id in last:
-                index = last[execution_id]
-                self.messages[index] = with_metadata(
-                    self.messages[index], continuation=_continuation(outcome)
-                )
+                last[execution_id]["metadata"] |= _why(outcome)
 
-    def _under_way(self, step: OpenStep | None) -> None:
-        """What a live client shows: that it thinks, unless calls are seen to run."""
+    def _add_status(self, step: OpenStep | None) -> None:
+        """Add the status of the execution as a live client shows it: "Thinking…", unless calls run."""
         state, moment = self._state, self._state.state_info.updated_at
-        number, words = state.execution.step_count + 1, THINKING
+        number, text = state.execution.step_count + 1, _THINKING
         if step is not None:
             number, moment = step.number, max(moment, step.started_at)
-            words = THINKING if all(call.is_done or call.is_waiting for call in step.calls) else ""
-        self.messages.append(
-            status_message(state.execution.id, state.agent_id, number, words, timestamp(moment))
-        )
+            text = _THINKING if all(call.is_done or call.is_waiting for call in step.calls) else ""
+        metadata = {
+            "status_type": "thinking",
+            "execution_id": state.execution.id,
+            "step_number": number,
+            "seq": 0,
+            "agent_id": state.agent_id,
+        }
+        self._add(f"{state.execution.id}:status", "status", text, moment, metadata)
 
     def _add(self, id: str, role: str, content: str, moment: datetime, metadata: dict[str, Any]) -> None:
-        self.messages.append(ui_message(id, role, content, timestamp(moment), metadata))
+        message: UiMessage = {"id": id, "role": role, "content": content, "timestamp": timestamp(moment)}
+        self.messages.append({**message, "metadata": metadata} if metadata else message)
 
 
 class _Ids:
-    """The ids of the results of a step; models may give several calls one id."""
+    """The ids of the results of a step. Of several calls with one id, the second is `tool2`."""
 
     def __init__(self, execution_id: str, step: int) -> None:
         self.known = {"execution_id": execution_id, "step_number": step}
-        self._where = (execution_id, step)
+        self._prefix = f"{execution_id}:{step}:tool"
         self._seen: dict[str, int] = {}
 
     def of(self, call_id: str) -> str:
         self._seen[call_id] = occurrence = self._seen.get(call_id, 0) + 1
-        return tool_id(*self._where, call_id, occurrence)
+        return f"{self._prefix}{occurrence if occurrence > 1 else ''}:{call_id}"
 
 
 def _contents(message: Message) -> dict[str, Any]:
-    """What a message holds besides its text; the bytes of images and files stay in the store."""
+    """Return what a message holds besides its text; the bytes of images and files stay in the store."""
     metadata: dict[str, Any] = {}
     if message.tool_calls:
         metadata["tool_calls"] = [_call(call) for call in message.tool_calls]
@@ -202,15 +215,25 @@ def _call(call: ToolCall) -> dict[str, Any]:
     }
 
 
-def _came_of(text: str, error: str | None, duration_ms: float) -> dict[str, Any]:
-    came_of: dict[str, Any] = {"tool_result": text} if error is None else {"tool_error": error}
-    return {**came_of, "tool_duration_ms": round(duration_ms, 3)}
+def _result(text: str, error: str | None, duration_ms: float) -> dict[str, Any]:
+    result: dict[str, Any] = {"tool_result": text} if error is None else {"tool_error": error}
+    return {**result, "tool_duration_ms": round(duration_ms, 3)}
 
 
-def _continuation(outcome: ContinuationOutcome) -> dict[str, Any]:
-    reason = outcome.stop_reason
-    return {
-        "should_continue": outcome.should_continue,
-        "stop_reason": reason.value if reason else None,
-        "resolved_by": outcome.resolved_by,
+def _decision(approval: Approval) -> str:
+    return f"{approval.verdict} by {approval.by}" + (f": {approval.reason}" if approval.reason else "")
+
+
+def _why(outcome: ContinuationOutcome) -> dict[str, Any]:
+    """Return the `continuation` of an outcome, and the `reason` if it does not continue."""
+    stop_reason, decided = outcome.stop_reason, outcome.resolving_evaluation
+    why: dict[str, Any] = {
+        "continuation": {
+            "should_continue": outcome.should_continue,
+            "stop_reason": stop_reason.value if stop_reason else None,
+            "resolved_by": outcome.resolved_by,
+        }
     }
+    if not outcome.should_continue and decided is not None:
+        why["reason"] = decided.reason
+    return why
