@@ -32,16 +32,17 @@ An event of an agent, as it leaves the process
 TRIMMED = ("trimmed", "trimmed_fields")
 SEEN_FROM_A_CLIENT = """## What a client can rely on
 
-- `seq` starts at 1 and grows by one within an execution. A number that is missing was dropped on its
-  way: ask for [what came after](server.md#following-a-session) the last one that you have, or fetch the
+- **Numbered envelopes** are `agent.status`, `agent.step.completed`, `agent.tool.*`, `agent.approval.*` and
+  `agent.retry`, with every preset. Their `seq` starts at 1 and increases by one within an execution, also
+  after a crash or a resume in another process. They are recorded before they are sent. If a number is
+  missing, request [the envelopes after](server.md#following-a-session) the last one that you have, or the
   history.
-- What is replayed, or comes from a process that does not run the session, lacks the numbers of stream
-  chunks: those are kept by nobody, and nothing else is missing there.
-- A run that another process goes on with is numbered on, after a crash at a distance of a million, if its
-  session was given the adapter. Otherwise it is counted from 1 again, and begins with an `agent.status` to
-  `in_progress`.
-- Otherwise two envelopes of one execution with the same `seq` are the same; a transport that was not
-  sure that the first one arrived sends it again.
+- Two numbered envelopes of one execution with the same `seq` are the same: ignore the second. A transport
+  sends an envelope again if it is not sure that it arrived.
+- **All other envelopes** are best effort. They carry the `seq` of the last numbered one, and cannot be
+  requested again. `chunk_index` orders the chunks of a step: some may be missing, and some may arrive twice.
+  A chunk whose `seq` is not that of the last numbered envelope belongs to another step.
+- `kind` of a chunk is `text` or `reasoning`. Reasoning is not part of the answer.
 - What a version has stays as it is. Another version has another `v`.
 - `data` has the fields below, and two more where a transport had to cut texts to make an envelope fit:
   `trimmed` is true, and `trimmed_fields` lists the fields that were cut.
