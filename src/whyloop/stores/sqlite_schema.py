@@ -423,10 +423,10 @@ def checkpoint_in(number: int, row: tuple[Any, ...]) -> tuple[int, Checkpoint]:
     return seq - 1, found
 
 
-def listing(summary: Summary, identity: str) -> tuple[Any, ...]:
+def listing(agent_id: str, identity: str, summary: Summary) -> tuple[Any, ...]:
     """Return the columns by which a session is listed, and their checksum."""
     columns = (
-        summary.agent_id,
+        agent_id,
         identity,
         summary.status.value,
         summary.stop_reason and summary.stop_reason.value,
