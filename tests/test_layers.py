@@ -26,7 +26,7 @@ ALLOWED = {
     "stores": {"errors", "values", "rules", "wire", "loop"},
     "broadcasting": {"errors", "events", "values", "rules", "wire", "stores"},
     "sessions": {"errors", "values", "wire", "loop", "stores", "broadcasting"},
-    "server": {"errors", "events", "values", "wire", "loop", "stores", "broadcasting", "sessions"},
+    "server": {"errors", "events", "values", "rules", "wire", "loop", "stores", "broadcasting", "sessions"},
     "testing": {"errors", "events", "values", "rules", "loop", "stores"},
 }
 EXTERNAL = {
