@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from whyloop.sessions.turns import turns
 from whyloop.stores.live import Live
 from whyloop.stores.reading import Reading
 from whyloop.stores.records import Lease, RequestKey
@@ -33,14 +34,19 @@ class SessionJournal:
         self._lease = lease
         self._live = live
         self._key = key
+        self._turns = turns()
 
     async def append(
         self, transitions: Sequence[AnyTransition], before: AgentState, after: AgentState
     ) -> str | None:
+        stop, cancelled = None, None
+        try:
+            await self._turns.take()
+        except asyncio.CancelledError as error:  # It is delivered after the append.
+            cancelled = error
         entries = entries_of(transitions, before)
         # A paused run keeps its lease for a moment: a stop may just have been requested.
         self.released = after.status.has_ended  # A heartbeat that finds the lease gone knows why.
-        stop, cancelled = None, None
         try:
             stop = await self._store.append(
                 after.agent_id,
@@ -51,7 +57,7 @@ class SessionJournal:
                 release=self.released,
                 key=self._key,
             )
-        except asyncio.CancelledError as error:  # A store delivers it after the append.
+        except asyncio.CancelledError as error:
             cancelled = error
         except BaseException:
             self.released = False

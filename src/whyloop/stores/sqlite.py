@@ -209,8 +209,12 @@ class SqliteStore(Store):
     async def versions(self, agent_ids: Collection[str]) -> Mapping[str, tuple[str, int]]:
         if not agent_ids:
             return {}
-        wanted = msgspec.json.encode(list(agent_ids)).decode()
-        rows = await self._read(lambda db: db.execute(schema.VERSIONS, (wanted,)).fetchall())
+
+        def work(db: sqlite3.Connection) -> list[tuple[str, str, int]]:
+            wanted = msgspec.json.encode(list(agent_ids)).decode()
+            return db.execute(schema.VERSIONS, (wanted,)).fetchall()
+
+        rows = await self._read(work)
         return {agent_id: (identity, version) for agent_id, identity, version in rows}
 
     # Leases

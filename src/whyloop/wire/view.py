@@ -25,7 +25,6 @@ from whyloop.values.approval import Question
 from whyloop.values.execution import AgentStatus
 from whyloop.values.messages import ToolCall
 from whyloop.values.state import AgentState
-from whyloop.values.step import Interruption
 from whyloop.values.transitions import (
     Answered,
     AnyTransition,
@@ -226,7 +225,6 @@ def _ended(state: AgentState, t: Judged, own: dict[str, Any]) -> Events:
         error_message=error,
         last_response=state.execution.last_response or None,
         pending_calls=state.pending_calls if outcome.pauses else (),
-        superseded=t.step is not None and state.steps[-1].interrupted is Interruption.SUPERSEDED,
     )
     if outcome.stop_reason is not None:
         if error is not None:
