@@ -13,8 +13,7 @@ from whyloop import Agent, AgentState, tool
 from whyloop.broadcasting import AgentEventEnvelopeAdapter, BroadcastConfig, adapter
 from whyloop.errors import ModelError
 from whyloop.events import AgentExecutionStarted, AgentStepStarted, StreamChunkReceived
-from whyloop.testing import FakeClock, call
-from whyloop.wire import ui
+from whyloop.testing import call
 
 PRESETS = [BroadcastConfig.minimal(), BroadcastConfig.standard(), BroadcastConfig.debug()]
 
@@ -105,40 +104,6 @@ async def test_an_agent_within_a_tool_is_told_where_that_is_wanted() -> None:
         "failed",
         "completed",
     ]
-
-
-@pytest.mark.parametrize("told", [False, True])
-async def test_what_is_shown_of_a_session_with_agents_within_tools_is_what_is_stored(told: bool) -> None:
-    state, envelopes = await nested(nested=told)
-    messages: list[dict[str, Any]] = []
-    for each in envelopes:
-        messages = ui.reduce(messages, each)
-    assert not ui.is_running(messages)
-    assert any("fell over" in message["content"] for message in messages) is told
-    assert ui.reconcile(messages, ui.canonical_messages(state)) == ui.canonical_messages(state)
-
-
-async def test_a_run_that_another_adapter_tells_on_is_shown_to_its_end() -> None:
-    @tool(needs_approval=True)
-    async def pay() -> str:
-        return "paid"
-
-    clock = FakeClock()
-    first, second = Kept(), Kept()
-    agent = scripted(call("pay"), clock=clock, tools=[pay], event_handler=AgentEventEnvelopeAdapter(first))
-    state = await agent.run("pay it")
-    state = state.approve(state.pending_calls[0].id, by="ada", now=clock.now())
-    agent = scripted("Done.", clock=clock, tools=[pay], event_handler=AgentEventEnvelopeAdapter(second))
-    clock.advance(60)
-    state = await agent.resume(state)
-    messages: list[dict[str, Any]] = []
-    for each in first.envelopes:
-        messages = ui.reduce(messages, each)
-    assert messages[-1]["content"] == "Waiting for a person"
-    for each in second.envelopes:
-        messages = ui.reduce(messages, each)
-    assert second.envelopes[0]["seq"] == 1
-    assert [message["content"] for message in messages] == ["", "paid", "Done.", ""]
 
 
 def test_an_event_that_is_not_told_has_no_number() -> None:

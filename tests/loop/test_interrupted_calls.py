@@ -276,8 +276,8 @@ async def test_nothing_is_recorded_twice_or_left_out() -> None:
         ["CallFinished", "Closed", "Judged"],
         ["Answered"],
         ["CallFinished"],
-        ["CallFinished", "Closed", "Judged"],
-        ["Answered", "Closed", "Judged"],
+        ["CallFinished", "Closed", "JudgedAlike"],
+        ["Answered", "Closed", "JudgedAlike"],
     ]
 
 

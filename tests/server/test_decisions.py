@@ -45,7 +45,7 @@ async def test_a_call_waits_is_approved_and_runs(store: Store) -> None:
     assert (pending["name"], pending["arguments"]) == ("pay", {"amount": 7})
     assert pending["question"]
     shown = (await lab.get(f"{path}/messages")).json["messages"][-1]
-    assert (shown["role"], shown["metadata"]["waiting"]) == ("status", True)
+    assert (shown["role"], shown["metadata"]["question_id"]) == ("status", pending["id"])
     assert (await lab.get("/sessions", query={"status": "paused"})).json["sessions"]
 
     approved = await lab.post(f"{path}/approve", {"call_id": pending["id"], "by": "ann"})

@@ -7,7 +7,17 @@ import time
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
-from whyloop import Agent, FinishReason, ModelRequest, ModelResponse, Session, TextDelta, ToolCall, Usage, tool
+from whyloop import (
+    Agent,
+    FinishReason,
+    ModelRequest,
+    ModelResponse,
+    Session,
+    TextDelta,
+    ToolCall,
+    Usage,
+    tool,
+)
 from whyloop.broadcasting import EventFeed
 from whyloop.stores import Store
 from whyloop.values.text import counted

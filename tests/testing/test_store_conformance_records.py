@@ -225,6 +225,17 @@ class TakesTheIdentityOfAnAppend(MemoryStore):
         return reason
 
 
+class TakesTheIdOfAnAppend(MemoryStore):
+    async def append(
+        self, agent_id: str, entries: Sequence[Entry], *, summary: Summary | None = None, **rest: Any
+    ) -> str | None:
+        reason = await super().append(agent_id, entries, summary=summary, **rest)
+        if summary is not None:
+            session = self._session(agent_id)
+            session.summary = replace(session.summary, agent_id=summary.agent_id)
+        return reason
+
+
 class ForgetsTheCost(MemoryStore):
     async def create(self, summary: Summary, entries: Sequence[Entry], **rest: Any) -> None:
         await super().create(replace(summary, cost=None, reason=None), entries, **rest)

@@ -1,4 +1,4 @@
-"""Sessions of any kind, with hostile texts in them: the events that they send and the journal that they leave."""
+"""Sessions of any kind, with hostile texts in them: their events and their journal."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class Changer(Hook):
     async def before_tool(self, call: ToolCall, context: ToolContext) -> ToolCall | Block:
         value = call.arguments.get("value") if isinstance(call.arguments, dict) else None
         if value == "block me":
-            return Block("blocked \ud800")
+            return Block("blocked </b>")
         return replace(call, arguments={"value": "changed"}) if value == "change me" else call
 
     async def after_tool(self, call: ToolCall, result: ToolResult, context: ToolContext) -> ToolResult:
@@ -154,8 +154,8 @@ class Recorder(MemoryJournal):
     def __init__(self) -> None:
         super().__init__(SESSION)
         self.states: list[AgentState] = []
-        self.crash_in: int | None = None
-        """The number of appends until the process dies: before the write if even, after it if odd."""
+        self._lives: int | None = None
+        self._dies_after_write = False
 
     def create(self, agent: Agent, metadata: Any = None) -> AgentState:
         self.states.append(super().create(agent, metadata))
@@ -170,27 +170,24 @@ class Recorder(MemoryJournal):
         self.states.append(after)
         return after
 
+    def crash(self, number: int) -> None:
+        """Let the process die in an append: the first for 0 and 1, the second for 2 and 3, and so on.
+
+        An even number loses the entry; with an odd one it is written, and its events are never sent.
+        """
+        self._lives, self._dies_after_write = number // 2, bool(number % 2)
+
     async def append(
         self, transitions: Sequence[AnyTransition], before: AgentState, after: AgentState
     ) -> str | None:
         await asyncio.sleep(0)
-        dies = self._dies()
-        if dies == "before":
-            raise CrashError
-        self.write(transitions, before)
-        self.states.append(after)
-        if dies == "after":
+        dies, self._lives = self._lives == 0, None if not self._lives else self._lives - 1
+        if not dies or self._dies_after_write:
+            self.write(transitions, before)
+            self.states.append(after)
+        if dies:
             raise CrashError
         return None
-
-    def _dies(self) -> str | None:
-        if self.crash_in is None:
-            return None
-        self.crash_in -= 1
-        if self.crash_in > 1:
-            return None
-        last, self.crash_in = self.crash_in, None
-        return "before" if last < 1 else "after"
 
 
 class Scene:
@@ -250,7 +247,7 @@ class Scene:
             case "stop":
                 self._stop_after = number
             case "crash":
-                journal.crash_in = number
+                journal.crash(number)
 
     async def _run(self, run: LoopRun) -> None:
         self.runs.append([])

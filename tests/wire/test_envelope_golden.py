@@ -138,8 +138,8 @@ async def test_the_same_run_is_told_the_same_way_today(name: str) -> None:
 
 @each_preset
 def test_what_was_told_fits_the_schema(name: str) -> None:
-    for envelope in golden()[name]:
-        assert problems(envelope) == []
+    for each in golden()[name]:
+        assert problems(each) == []
 
 
 @each_preset
@@ -154,7 +154,11 @@ def test_numbers_grow_by_one_within_each_execution_and_all_others_carry_the_last
 
 def test_the_numbered_envelopes_are_the_same_events_under_every_preset() -> None:
     numbered = [
-        [(each["execution_id"], each["seq"], each["event"]) for each in envelopes if each["event"] in NUMBERED]
+        [
+            (each["execution_id"], each["seq"], each["event"])
+            for each in envelopes
+            if each["event"] in NUMBERED
+        ]
         for envelopes in golden().values()
     ]
     assert numbered[0] == numbered[1] == numbered[2]

@@ -68,7 +68,8 @@ def _metadata(shown: dict[str, Any]) -> dict[str, Any]:
     if "tool_calls" not in shown:
         return shown
     calls = [{**call, "args_summary": args_summary(call["args"])} for call in shown["tool_calls"]]
-    return {**shown, "tool_calls": calls}
+    summary = {"args_summary": calls[0]["args_summary"]} if "args_summary" in shown else {}
+    return {**shown, "tool_calls": calls, **summary}
 
 
 def trace_view(state: AgentState, after: int, limit: int) -> Trace:

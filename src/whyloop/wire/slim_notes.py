@@ -101,7 +101,7 @@ class Notes:
 
     def _request(self, record: RequestRecord | None) -> RequestRecord | None:
         """Return the record of a request, unless it refers to messages that are counted otherwise here."""
-        if record is None or not self._config.include_all_steps:
+        if record is None or not self._config.include_metadata:
             return None
         return None if self._trimmed and record.messages is not None else record
 

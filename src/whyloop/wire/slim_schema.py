@@ -8,8 +8,8 @@ what a state needs beyond the rest to continue exactly as it would have:
   backoff, its resumes, grants and stop request, the last number of its envelopes, and what a person is or
   was asked about the run itself;
 - a step: when it began and ended, its execution if that is an earlier one, which of the snapshot's messages
-  are its own, its `failures`, what `interrupted` it, the `source` of the answer, and in `steps` its
-  `continuation` and the record of its request;
+  are its own, its `failures`, what `interrupted` it, the `source` of the answer, the record of its request,
+  and in `steps` its `continuation`;
 - a continuation: the `decision`, and the `evaluations` (those that decided and that handled a failure, or all
   of them where all steps are included);
 - a message's metadata: the `extras` that its provider wants back, the model's `reasoning`, whether it is
