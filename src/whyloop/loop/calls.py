@@ -159,14 +159,15 @@ def reopen(setup: Setup, opened: OpenStep, now: datetime) -> Reopened | None:
     """Return which calls of a step that was left open run now and about which a person is asked.
 
     A call that was running when its process ended may have run or not: it runs again only if it is
-    idempotent. None if there is nothing to start and nothing to ask.
+    idempotent, or if no tool could take its arguments. None if there is nothing to start or to ask.
     """
     started, questions = [], {}
     for index, (asked, call) in enumerate(zip(opened.tool_calls, opened.calls, strict=True)):
         if call.is_done or call.is_waiting:
             continue
         tool = setup.tools.get(asked.name)
-        if not call.is_running or (tool is not None and tool.idempotent):
+        repeatable = (tool is not None and tool.idempotent) or isinstance(asked.arguments, str)
+        if not call.is_running or repeatable:
             started.append(index)
         else:
             questions[index] = uncertain_question(setup.world.new_id(), asked.name)
