@@ -125,8 +125,9 @@ export function followSession(url, onMessages, options = {}) {
       return;
     }
     apply(envelope);
+    if (isFilling || !NUMBERED.has(envelope?.event)) return;
     const [gap] = missing(messages);
-    if (gap && !isFilling) fill(gap);
+    if (gap) fill(gap);
   }
 
   function apply(envelope) {
