@@ -42,7 +42,6 @@ export function followSession(url, onMessages, options = {}) {
   let current = new AbortController();
 
   function supersede() {
-    isLoading = false;
     current.abort();
     current = new AbortController();
     return current.signal;
