@@ -26,7 +26,7 @@ ALLOWED = {
     "stores": {"errors", "values", "rules", "wire"},
     "broadcasting": {"errors", "events", "values", "rules", "wire", "stores"},
     "sessions": {"errors", "events", "values", "wire", "loop", "stores"},
-    "server": {"errors", "events", "values", "wire", "loop", "stores", "broadcasting", "sessions"},
+    "server": {"errors", "events", "values", "rules", "wire", "loop", "stores", "broadcasting", "sessions"},
     "testing": {"errors", "events", "values", "rules", "loop", "stores"},
 }
 EXTERNAL = {

@@ -170,6 +170,7 @@ PENDING = message(
     reason="1 call waits for a person",
     seq=4,
 )
+SECOND_PENDING = {**PENDING, "id": "e1:1:tool2:c2", "metadata": {**PENDING["metadata"], "question_id": "q2"}}
 AT_WORK = message("e1:1:tool:c2", "status", "Running pay", **_PAY)
 STOPPED = message(
     "e1:1:assistant",

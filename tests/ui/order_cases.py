@@ -188,8 +188,8 @@ TEXTS = [
     Case(
         "a chunk of another number is ignored",
         [],
-        [started(), tool(2), chunk(1, "late", 1), chunk(3, "early")],
-        ["assistant:  [search]", "status tool_call: Running search", QUIET],
+        [started(), tool(2), done(3), ended(4, 1), chunk(3, "late"), chunk(5, "early")],
+        ["assistant:  [search]", FOUND, THINKS],
     ),
     Case(
         "a chunk that arrives twice counts once",

@@ -12,6 +12,7 @@ from tests.ui.envelopes import (
     PENDING,
     QUESTION,
     RESULT,
+    SECOND_PENDING,
     STOPPED,
     asked,
     chunk,
@@ -87,6 +88,12 @@ RUNS = [
         [],
         [started(), tool(2), done(3), ended(4, 1), tool(5), done(6, error="gone")],
         ["assistant:  [search]", FOUND, "assistant:  [search]", "tool error: gone", QUIET],
+    ),
+    Case(
+        "a call that has its result does not start again",
+        [],
+        [started(), tool(2), done(3), tool(4)],
+        ["assistant:  [search]", FOUND, QUIET],
     ),
     Case(
         "a call that starts again after a crash is there once",
@@ -321,20 +328,25 @@ APPROVALS = [
         ["assistant:  [pay]", ASKED, "status info: Waiting for a person"],
     ),
     Case(
-        "two questions about calls of one id are two",
+        "of two calls with one id the one that was asked about is decided",
+        [QUESTION, CALLING, PENDING, SECOND_PENDING],
+        [decided(5)],
         [
-            QUESTION,
-            CALLING,
-            {**PENDING, "id": "e1:1:tool2:c2", "metadata": {**PENDING["metadata"], "question_id": "q2"}},
+            *[WHO, "assistant: I look. [search, pay]", "status info: pay: approved by ada"],
+            *[ASKED, "status info: "],
         ],
-        [decided(5, question_id="q2")],
-        [WHO, "assistant: I look. [search, pay]", "status info: pay: approved by ada", "status info: "],
     ),
     Case(
         "a question about the run itself stands for itself",
         [],
         [started(), asked(2, None), paused(3)],
         ["status tool_call: The run waits for approval", "status info: Waiting for a person"],
+    ),
+    Case(
+        "a question with an empty call id is about the run itself",
+        [],
+        [started(), asked(2, "")],
+        ["status tool_call: pay waits for approval", THINKS],
     ),
     Case(
         "a decision about the run itself replaces it",

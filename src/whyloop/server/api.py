@@ -18,7 +18,6 @@ from whyloop.broadcasting.feed import EventFeed
 from whyloop.errors import BroadcastError, ConfigurationError, SessionNotFoundError, SessionRunningError
 from whyloop.loop.agent import Agent
 from whyloop.loop.setup import Handler
-from whyloop.rules.classify import words_of
 from whyloop.server import bodies
 from whyloop.server.access import Label, agree, refuse_outside
 from whyloop.server.keys import Keys, session_id_of
@@ -367,8 +366,7 @@ def _check_arguments(agent: Agent, state: AgentState, question_id: str, argument
     try:
         tool.arguments.parse(arguments)
     except Exception as error:
-        is_plain = isinstance(error, msgspec.ValidationError)
-        problem = described(str(error)) if is_plain else words_of(error)
+        problem = described(str(error)) or type(error).__name__
         raise BadRequestError(f"invalid arguments for {tool.name}: {problem}") from None
 
 

@@ -175,6 +175,7 @@ OPERATIONS = (
         "End a run, wherever it runs.",
         bodies.Stopped,
         takes=bodies.Stop,
+        has_etag=True,
     ),
     Operation(
         "approve",

@@ -13,8 +13,9 @@ from whyloop.broadcasting.feed import cursor_of
 from whyloop.server.bodies import History, Trace
 from whyloop.server.operations import MessageQuery, TraceQuery
 from whyloop.server.views import message_view
-from whyloop.stores.reading import Reading, Turns, entries_after, start_reading
+from whyloop.stores.reading import Reading, entries_after, start_reading
 from whyloop.stores.store import Store
+from whyloop.stores.turns import reading_turns
 from whyloop.values.explanation import explanation_of
 from whyloop.values.explanation_text import MOST_STEPS
 from whyloop.values.log import Log
@@ -55,7 +56,7 @@ async def messages_page(store: Store, end: Reading, query: MessageQuery) -> Hist
 
 
 async def _rendered(state: AgentState, first: int, last: int) -> list[Raw]:
-    messages, turns = [], Turns()
+    messages, turns = [], reading_turns()
     for start in range(first, last, MESSAGES_PER_SLICE):
         for message in canonical_messages(state, start, min(start + MESSAGES_PER_SLICE, last)):
             messages.append(message_view(message))
@@ -93,7 +94,7 @@ def _step_around(state: AgentState, index: int) -> tuple[int, int]:
 
 async def trace_page(store: Store, end: Reading, query: TraceQuery) -> Trace:
     """Return some steps of a session, and the explanation of where it is."""
-    state, total, turns = end.state, len(end.state.steps), Turns()
+    state, total, turns = end.state, len(end.state.steps), reading_turns()
     first, last = min(query.after, total), min(query.after + query.limit, total)
     held = await _with_steps(store, end, first, last)
     steps: list[Raw] = []

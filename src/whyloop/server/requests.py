@@ -159,7 +159,7 @@ def described(text: str, kind: type | None = None) -> str:
     if kind is not None and words.startswith("Invalid enum value"):
         known = _choices(kind, name)
         words = f"{words}: choose from {', '.join(known)}" if known else words
-    return f"{name}: {words[0].lower()}{words[1:]}" if name else words
+    return f"{name}: {words[:1].lower()}{words[1:]}" if name else words
 
 
 def _choices(kind: type, name: str) -> list[str]:

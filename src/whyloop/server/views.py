@@ -11,8 +11,9 @@ from msgspec.structs import replace
 
 from whyloop.server.bodies import SessionState, SessionSummary
 from whyloop.server.requests import etag_of
-from whyloop.stores.reading import Reading, Turns
+from whyloop.stores.reading import Reading
 from whyloop.stores.records import Summary
+from whyloop.stores.turns import reading_turns
 from whyloop.stores.writing import summary_of
 from whyloop.values.log import Log
 from whyloop.wire.redact import without_secrets
@@ -28,7 +29,7 @@ class Tagged(Struct, frozen=True):
 
 async def summaries_view(summaries: Iterable[Summary]) -> list[SessionSummary]:
     """Return sessions as a list shows them."""
-    turns, shown = Turns(), []
+    turns, shown = reading_turns(), []
     for summary in summaries:
         shown.append(_summary(summary, is_running=summary.runner is not None))
         await turns.take()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from whyloop.sessions.turns import turns
 from whyloop.stores.live import Live
 from whyloop.stores.reading import Reading
 from whyloop.stores.records import Lease, RequestKey
 from whyloop.stores.store import Store
+from whyloop.stores.turns import turns
 from whyloop.stores.writing import entries_of, summary_of
 from whyloop.values.state import AgentState
 from whyloop.values.transitions import AnyTransition

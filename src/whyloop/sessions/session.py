@@ -17,11 +17,11 @@ from whyloop.loop.run import Run
 from whyloop.loop.setup import Handler
 from whyloop.sessions.heartbeat import Heartbeat
 from whyloop.sessions.journal import SessionJournal
-from whyloop.sessions.turns import turns
 from whyloop.stores.live import live
 from whyloop.stores.reading import Reading, read_session
 from whyloop.stores.records import Entry, Lease, RequestKey, checked_id
 from whyloop.stores.store import Store
+from whyloop.stores.turns import turns
 from whyloop.stores.writing import summary_of
 from whyloop.values.budget import Budget
 from whyloop.values.ids import new_id

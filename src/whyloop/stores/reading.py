@@ -1,15 +1,13 @@
 """Reading journals: a whole session, the end of one, one version of it, or a stretch from any point on.
 
-A journal is read, decoded and folded in slices of about two milliseconds, so that a session of any length
+A journal is read, decoded and folded in slices of one or two milliseconds, so that a session of any length
 leaves the event loop responsive. A thread would not help: it holds the interpreter as long.
 """
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import AsyncGenerator, Iterator, Sequence
-from time import perf_counter
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -17,6 +15,7 @@ from msgspec.structs import replace
 
 from whyloop.errors import SessionNotFoundError, SnapshotError
 from whyloop.stores.records import Stored, Summary
+from whyloop.stores.turns import reading_turns
 from whyloop.values.snapshot import check_open_step
 from whyloop.values.state import AgentState
 from whyloop.wire.journal import JournalEntry, decode_entries, decode_head, fold, no_garbage_collection
@@ -24,26 +23,10 @@ from whyloop.wire.journal import JournalEntry, decode_entries, decode_head, fold
 if TYPE_CHECKING:
     from whyloop.stores.store import Store
 
-# A task whose time has come waits for up to two slices: the one that runs, and the next one.
-SLICE_SECONDS = 0.001
-
 # One query returns so many entries at most, and about so many characters.
 ENTRIES_PER_READ, FEWEST_PER_READ, CHARACTERS_PER_READ = 128, 4, 200_000
 # Entries are decoded a few at a time: one call of the decoder cannot be interrupted.
 ENTRIES_PER_DECODING, CHARACTERS_PER_DECODING = 16, 30_000
-
-
-class Turns:
-    """Lets other tasks run whenever this one has worked for a slice of time."""
-
-    def __init__(self) -> None:
-        self._until = perf_counter() + SLICE_SECONDS
-
-    async def take(self) -> None:
-        """Suspend for one turn of the event loop, if the time of this slice is up."""
-        if perf_counter() >= self._until:
-            await asyncio.sleep(0)
-            self._until = perf_counter() + SLICE_SECONDS
 
 
 class Reading(Struct, frozen=True):
@@ -122,7 +105,7 @@ async def entries_after(
     `until` is the last version to yield; the newest of this moment if it is not given. Between two entries
     other tasks get their turns, also for the time that the caller takes.
     """
-    turns, limit = Turns(), ENTRIES_PER_READ
+    turns, limit = reading_turns(), ENTRIES_PER_READ
     while until is None or reading.version < until:
         state = reading.state
         stored = await store.read(state.agent_id, after=reading.version, limit=limit)
@@ -180,7 +163,7 @@ async def _start_before(store: Store, agent_id: str, version: int) -> Reading:
 
 async def _fold_on(store: Store, reading: Reading, until: int | None = None) -> Reading:
     """Read what came since, slice by slice, up to a version or to the end."""
-    turns, limit = Turns(), ENTRIES_PER_READ
+    turns, limit = reading_turns(), ENTRIES_PER_READ
     state, version = reading.state, reading.version
     while True:
         stored = await store.read(state.agent_id, after=version, limit=limit)

@@ -119,7 +119,7 @@ export const EVENTS = {
     if (!isText(question)) return;
     const content = textOrNull(data.question) ?? "";
     const asked = { status_type: "tool_call", question_id: question, question: content };
-    if (!isText(tool) || !isText(callId)) {
+    if (!isText(tool) || !isText(callId) || !callId) {
       const metadata = { ...ofStep(run), ...asked };
       run.put(uiMessage(questionId(run.executionId, question), "status", content, timestamp, metadata));
       return;
@@ -137,7 +137,7 @@ export const EVENTS = {
     const { tool, tool_call_id: callId, question_id: question } = data;
     if (!isText(question)) return;
     const content = decisionText(data);
-    if (!isText(tool) || !isText(callId)) {
+    if (!isText(tool) || !isText(callId) || !callId) {
       const metadata = { ...ofStep(run), status_type: "info" };
       run.put(uiMessage(questionId(run.executionId, question), "status", content, timestamp, metadata));
       return;
