@@ -262,8 +262,9 @@ async def test_every_step_judged_again_yields_its_outcome_also_a_day_later_from_
     )
     state = await agent.run("first")
     clock.advance(DAY)
+    second = agent.start("second", state=AgentState.from_dict(state.to_dict()))
     states = []
-    async for state in agent.iterate(agent.start("second", state=AgentState.from_dict(state.to_dict()))):
+    async for state in agent.iterate(second):
         states += [state, AgentState.from_dict(state.to_dict())]
     clock.advance(365 * DAY)
     for each in [*states, AgentState.from_dict(state.to_dict())]:
