@@ -90,7 +90,10 @@ class AgentStepStarted(AgentEvent, frozen=True, kw_only=True):
 
 
 class StreamChunkReceived(AgentEvent, frozen=True, kw_only=True):
-    """A piece of the answer as it streams in. Live only; the last of a step is empty and `is_complete`."""
+    """A piece of the answer as it streams in. Live only; the last one of a step is empty.
+
+    `chunk_index` orders the pieces of a step, and `is_complete` marks the last one.
+    """
 
     chunk: str
     chunk_index: int

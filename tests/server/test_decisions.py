@@ -45,10 +45,10 @@ async def test_a_call_waits_is_approved_and_runs(store: Store) -> None:
     assert (pending["name"], pending["arguments"]) == ("pay", {"amount": 7})
     assert pending["question"]
     shown = (await lab.get(f"{path}/messages")).json["messages"][-1]
-    assert (shown["role"], shown["metadata"]["waiting"]) == ("status", True)
+    assert (shown["role"], shown["metadata"]["question_id"]) == ("status", pending["id"])
     assert (await lab.get("/sessions", query={"status": "paused"})).json["sessions"]
 
-    approved = await lab.post(f"{path}/approve", {"call_id": pending["id"], "by": "ann"})
+    approved = await lab.post(f"{path}/approve", {"question_id": pending["id"], "by": "ann"})
     assert (approved.status, approved.json["pending_calls"]) == (200, [])
     assert approved.json["session"]["status"] == "paused"
 
@@ -65,7 +65,7 @@ async def test_a_call_waits_is_approved_and_runs(store: Store) -> None:
 async def test_a_call_runs_with_the_arguments_that_a_person_gave_it(store: Store) -> None:
     lab = Lab(store, agent_with(call("pay", {"amount": 7}), "ok"))
     path, [pending] = await waiting(lab)
-    edited = await lab.post(f"{path}/approve", {"call_id": pending["id"], "arguments": {"amount": 3}})
+    edited = await lab.post(f"{path}/approve", {"question_id": pending["id"], "arguments": {"amount": 3}})
     assert edited.status == 200
     await resumed(lab, path)
     assert "paid 3" in results(await store.load("a"))[0]
@@ -77,7 +77,7 @@ async def test_a_call_runs_with_the_arguments_that_a_person_gave_it(store: Store
 async def test_no_arguments_at_all_are_arguments_too(store: Store) -> None:
     lab = Lab(store, agent_with(call("pay", {"amount": 7}), "ok"))
     path, [pending] = await waiting(lab)
-    assert (await lab.post(f"{path}/approve", {"call_id": pending["id"], "arguments": {}})).status == 200
+    assert (await lab.post(f"{path}/approve", {"question_id": pending["id"], "arguments": {}})).status == 200
     await resumed(lab, path)
     [decided] = decisions((await lab.get(f"{path}/trace")).json)
     assert (decided["verdict"], decided["arguments"]) == ("edited", {})
@@ -87,7 +87,7 @@ async def test_a_call_that_is_denied_does_not_run_and_the_model_is_told_why(stor
     agent = agent_with(call("pay", {"amount": 7}), "then not")
     lab = Lab(store, agent)
     path, [pending] = await waiting(lab)
-    sent = {"call_id": pending["id"], "reason": "too dear", "by": "bob"}
+    sent = {"question_id": pending["id"], "reason": "too dear", "by": "bob"}
     assert (await lab.post(f"{path}/deny", sent)).status == 200
     done = await resumed(lab, path)
     assert done["last_response"] == "then not"
@@ -100,22 +100,22 @@ async def test_what_nobody_has_decided_waits_on(store: Store) -> None:
     lab = Lab(store, agent_with(calls(call("pay", {"amount": 1}), call("pay", {"amount": 2})), "ok"))
     path, pending = await waiting(lab)
     assert [each["arguments"] for each in pending] == [{"amount": 1}, {"amount": 2}]
-    await lab.post(f"{path}/approve", {"call_id": pending[0]["id"]})
+    await lab.post(f"{path}/approve", {"question_id": pending[0]["id"]})
     after = await resumed(lab, path)
     assert after["session"]["status"] == "paused"
     assert [each["id"] for each in after["pending_calls"]] == [pending[1]["id"]]
-    await lab.post(f"{path}/deny", {"call_id": pending[1]["id"]})
+    await lab.post(f"{path}/deny", {"question_id": pending[1]["id"]})
     assert (await resumed(lab, path))["session"]["status"] == "completed"
 
 
 @pytest.mark.parametrize("operation", ["approve", "deny"])
 async def test_what_does_not_wait_is_not_decided(store: Store, operation: str) -> None:
     lab = Lab(store, agent_with(call("pay", {"amount": 7}), "ok"))
-    nothing_yet = await lab.post(f"{await lab.made('new')}/{operation}", {"call_id": "x"})
+    nothing_yet = await lab.post(f"{await lab.made('new')}/{operation}", {"question_id": "x"})
     path, [pending] = await waiting(lab)
-    unknown = await lab.post(f"{path}/{operation}", {"call_id": "x"})
-    await lab.post(f"{path}/approve", {"call_id": pending["id"], "by": "ann"})
-    again = await lab.post(f"{path}/{operation}", {"call_id": pending["id"], "by": "bob"})
+    unknown = await lab.post(f"{path}/{operation}", {"question_id": "x"})
+    await lab.post(f"{path}/approve", {"question_id": pending["id"], "by": "ann"})
+    again = await lab.post(f"{path}/{operation}", {"question_id": pending["id"], "by": "bob"})
     for answer in (nothing_yet, unknown, again):
         assert (answer.status, answer.error) == (409, "not_pending")
     await resumed(lab, path)
@@ -130,7 +130,7 @@ async def test_whom_the_server_knows_it_to_be_decides_whatever_they_say(store: S
         who=lambda connection: connection.headers["x-user"],
     )
     path, [pending] = await waiting(lab)
-    sent = {"call_id": pending["id"], "by": "somebody important"}
+    sent = {"question_id": pending["id"], "by": "somebody important"}
     await lab.post(f"{path}/deny", sent, headers={"x-user": "ann"})
     await resumed(lab, path)
     [decided] = decisions((await lab.get(f"{path}/trace")).json)
@@ -143,9 +143,9 @@ async def test_a_person_without_a_name_decides_nothing(
 ) -> None:
     lab = Lab(store, agent_with(call("pay", {"amount": 7}), "ok"), who=lambda _: name)
     path, [pending] = await waiting(lab)
-    answer = await lab.post(f"{path}/approve", {"call_id": pending["id"]})
+    answer = await lab.post(f"{path}/approve", {"question_id": pending["id"]})
     assert (answer.status, answer.error) == (500, "internal")
-    assert "names a person in words" in caplog.text
+    assert "instead of a name" in caplog.text
     assert (await lab.get(path)).json["pending_calls"] == [pending]
 
 
@@ -156,5 +156,5 @@ async def test_a_decision_is_refused_while_the_session_runs(
     lab = Lab(store, agent_with(call("pay", {"amount": 7}), "ok"))
     path, [pending] = await waiting(lab)
     await store.acquire("a", "another", 30)
-    refused = await lab.post(f"{path}/approve", {"call_id": pending["id"]})
+    refused = await lab.post(f"{path}/approve", {"question_id": pending["id"]})
     assert (refused.status, refused.error) == (409, "session_running")

@@ -1,4 +1,4 @@
-"""Tool calls: which run and which ask a person, running them, and what becomes of those that do not finish."""
+"""Tool calls: which of them run and which ask a person, running them, and the results of the unfinished."""
 
 from __future__ import annotations
 
@@ -90,26 +90,32 @@ async def _hooked(
     """Return the calls as the hooks left them, and the results of those that a hook blocked or answered."""
     changed: list[ToolCall] = []
     results: dict[int, ToolResult] = {}
-    for index, call in enumerate(calls):
-        context = _context(setup, state, index, call)
-        for name, before_tool in setup.hooks.before_tool:
-            try:
-                answer = await before_tool(deepcopy(call), context)
-                if isinstance(answer, Block):
-                    text = f"blocked: {answer.reason}"
-                    results[index] = ToolResult(f"Blocked: {answer.reason}", text, changed_by=(name,))
-                elif isinstance(answer, ToolResult):
-                    results[index] = replace(_textual(answer), changed_by=(name,))
-                else:
-                    call = _changed(call, expected(ToolCall, answer), name)
-            except (ScriptError, NestingError):
-                raise
-            except Exception as error:
-                results[index] = _hook_failed(call, error)
-            if index in results:
-                break
+    for index, asked in enumerate(calls):
+        call, result = await _hook_call(setup, asked, _context(setup, state, index, asked))
         changed.append(call)
+        if result is not None:
+            results[index] = result
     return tuple(changed), results
+
+
+async def _hook_call(
+    setup: Setup, call: ToolCall, context: ToolContext
+) -> tuple[ToolCall, ToolResult | None]:
+    """Return a call as the hooks left it, and its result if a hook blocked or answered it."""
+    for name, before_tool in setup.hooks.before_tool:
+        try:
+            answer = await before_tool(deepcopy(call), context)
+            if isinstance(answer, Block):
+                text = f"blocked: {answer.reason}"
+                return call, ToolResult(f"Blocked: {answer.reason}", text, changed_by=(name,))
+            if isinstance(answer, ToolResult):
+                return call, replace(_textual(answer), changed_by=(name,))
+            call = _changed(call, expected(ToolCall, answer), name)
+        except (ScriptError, NestingError):
+            raise
+        except Exception as error:
+            return call, _hook_failed(call, error)
+    return call, None
 
 
 def _changed(call: ToolCall, answer: ToolCall, by: str) -> ToolCall:
@@ -153,14 +159,15 @@ def reopen(setup: Setup, opened: OpenStep, now: datetime) -> Reopened | None:
     """Return which calls of a step that was left open run now and about which a person is asked.
 
     A call that was running when its process ended may have run or not: it runs again only if it is
-    idempotent. None if there is nothing to start and nothing to ask.
+    idempotent, or if no tool could take its arguments. None if there is nothing to start or to ask.
     """
     started, questions = [], {}
     for index, (asked, call) in enumerate(zip(opened.tool_calls, opened.calls, strict=True)):
         if call.is_done or call.is_waiting:
             continue
         tool = setup.tools.get(asked.name)
-        if not call.is_running or (tool is not None and tool.idempotent):
+        repeatable = (tool is not None and tool.idempotent) or isinstance(asked.arguments, str)
+        if not call.is_running or repeatable:
             started.append(index)
         else:
             questions[index] = uncertain_question(setup.world.new_id(), asked.name)

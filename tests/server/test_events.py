@@ -1,4 +1,4 @@
-"""What was told of a session is read page by page; and what a server does that runs nothing."""
+"""Events of a session are read page by page and sent to other transports; and servers that run nothing."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from whyloop.errors import ConfigurationError
 from whyloop.server import AgentServer
 from whyloop.stores import MemoryStore, Store
 from whyloop.testing import FakeClock, ScriptedModel, call
+from whyloop.wire.envelope import NUMBERED
 
 ODD = "a:b/c%3A 1"
 
@@ -106,10 +107,11 @@ async def test_others_hear_what_clients_hear_as_the_server_is_told_to_tell_it(st
 
     config = BroadcastConfig.minimal()
     lab = Lab(store, agent_with(call("echo", {"value": "x"}), "done"), also=[Beside()], config=config)
-    told = (await lab.get(f"{await lab.asked()}/events")).json["events"]
-    assert told == beside
-    assert "agent.stream.chunk" not in {each["event"] for each in told}
-    assert [each.seq for each in await lab.server.events.page("a")] == [each["seq"] for each in told]
+    events = (await lab.get(f"{await lab.asked()}/events")).json["events"]
+    assert events == [each for each in beside if each["event"] in NUMBERED]
+    assert {each["event"] for each in beside if each not in events} == {"agent.step.started"}
+    page = await lab.server.events.page("a")
+    assert [item.seq for item in page.items] == [each["seq"] for each in events]
 
 
 # A server that only shows
@@ -126,16 +128,16 @@ async def test_a_server_without_an_agent_shows_and_decides_and_runs_nothing(stor
     assert "/sessions/{agent_id}/resume" not in paths
     assert set(paths["/sessions"]) == set(paths["/sessions/{agent_id}/messages"]) == {"get"}
     waiting = (await lab.get("/sessions/a")).json["pending_calls"]
-    denied = await lab.post("/sessions/a/deny", {"call_id": waiting[0]["id"]})
+    denied = await lab.post("/sessions/a/deny", {"question_id": waiting[0]["id"]})
     assert (denied.status, denied.json["pending_calls"]) == (200, [])
 
 
 @pytest.mark.parametrize(
     ("store", "options", "words"),
     [
-        ("whyloop.db", {}, "sessions of a store"),
+        ("whyloop.db", {}, "sessions of a Store"),
         (MemoryStore(), {"agent": "me"}, "an Agent or a function"),
-        (MemoryStore(), {"origins": "https://example.com"}, "origins are a list"),
+        (MemoryStore(), {"origins": "https://example.com"}, "use a list, such as"),
     ],
 )
 def test_a_server_that_cannot_work_is_refused_at_once(
@@ -152,6 +154,8 @@ async def test_a_trace_is_shown_a_page_at_a_time(store: Store) -> None:
     assert ([step["number"] for step in whole["steps"]], whole["has_more"]) == ([1, 2, 3, 4, 5], False)
     page = (await lab.get(f"{path}/trace", query={"after": 1, "limit": 2})).json
     assert (page["steps"], page["has_more"]) == (whole["steps"][1:3], True)
-    assert {**page, "steps": 0, "has_more": 0} == {**whole, "steps": 0, "has_more": 0}
+    assert (page["next"], page["step_count"]) == (3, 5)
+    same = {"steps": 0, "has_more": 0, "next": 0}
+    assert {**page, **same} == {**whole, **same}
     last = (await lab.get(f"{path}/trace", query={"after": 5})).json
-    assert (last["steps"], last["has_more"]) == ([], False)
+    assert (last["steps"], last["has_more"], last["next"]) == ([], False, None)

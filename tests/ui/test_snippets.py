@@ -1,4 +1,4 @@
-"""The lines in the readme and in the guide work, whatever order things come in."""
+"""The code in the readme and in the guide works, in whatever order things arrive."""
 
 from __future__ import annotations
 
@@ -9,44 +9,32 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.support import echo, scripted
+from tests.ui.runs import NUMBERED, NewEnvelopes, Transport
 from tests.ui.support import GUIDE, NODE, PACKAGE, needs_node
 from whyloop.broadcasting import AgentEventEnvelopeAdapter
 from whyloop.testing import call
-from whyloop.wire.ui import canonical_messages
 
 README = PACKAGE / "README.md"
 
 
-class Line:
-    """Envelopes on their way to a browser."""
-
-    def __init__(self) -> None:
-        self.envelopes: list[Any] = []
-
-    def broadcast(self, event: Any) -> None:
-        self.envelopes.append(event)
-
-    def broadcast_batch(self, events: Any) -> None:
-        self.envelopes += events
-
-
 class Run(NamedTuple):
-    """What was told of a run, and what is stored after it."""
+    """The envelopes of a run, and the history after it."""
 
-    told: list[dict[str, Any]]
+    sent: list[dict[str, Any]]
     stored: list[dict[str, Any]]
 
 
-async def two_runs() -> tuple[Run, Run]:
-    line = Line()
-    agent = scripted("first", "second", event_handler=AgentEventEnvelopeAdapter(line))
-    one = await agent.run("one?")
-    told = len(line.envelopes)
-    two = await agent.run("two?", state=one)
-    return (
-        Run(line.envelopes[:told], canonical_messages(one)),
-        Run(line.envelopes[told:], canonical_messages(two)),
-    )
+async def runs_of(*queries: str, replies: Any, **options: Any) -> list[Run]:
+    """Return the runs of a session with these queries."""
+    transport, new = Transport([]), NewEnvelopes()
+    agent = scripted(*replies, event_handler=AgentEventEnvelopeAdapter(transport), **options)
+    runs: list[Run] = []
+    state = agent.new_session()
+    for query in queries:
+        state = await agent.run(query, state=state)
+        runs.append(Run(new.derived(transport.sent, state)[0], new.history(state)))
+        transport.sent.clear()
+    return runs
 
 
 def blocks(page: Path, pattern: str) -> list[str]:
@@ -54,7 +42,7 @@ def blocks(page: Path, pattern: str) -> list[str]:
 
 
 def printed(folder: Path, before: str, lines: str, after: str) -> Any:
-    """What a script prints that has these lines in it, with the modules where they are."""
+    """Return what a script prints that has these lines in it, with the modules where they are."""
     for name, module in (("index", "whyloop-ui"), ("session", "whyloop-ui/session")):
         address = json.dumps((PACKAGE / f"{name}.js").as_uri())
         lines = lines.replace(f'"./whyloop-ui/{name}.js"', address).replace(f'"{module}"', address)
@@ -66,9 +54,9 @@ def printed(folder: Path, before: str, lines: str, after: str) -> Any:
 
 
 @needs_node
-async def test_the_lines_in_the_readme_lose_nothing(tmp_path: Path) -> None:
-    one, two = await two_runs()
-    lines, *_ = blocks(README, r"```js\n(.*?)```")
+async def test_the_code_in_the_readme_loses_nothing(tmp_path: Path) -> None:
+    one, two = await runs_of("one?", "two?", replies=("first", "second"))
+    _, lines = blocks(README, r"```js\n(.*?)```")
     before, during, after = printed(
         tmp_path,
         f"const [one, two] = {json.dumps([one._asdict(), two._asdict()])};"
@@ -76,9 +64,9 @@ async def test_the_lines_in_the_readme_lose_nothing(tmp_path: Path) -> None:
         lines,
         "const tick = () => new Promise(setImmediate); const seen = [];"
         "const see = async () => { await tick(); seen.push(messages.map((message) => message.content)); };"
-        "for (const envelope of [...one.told, ...two.told.slice(0, 3)]) heard(envelope);"
+        "for (const envelope of [...one.sent, ...two.sent.slice(0, 3)]) receive(envelope);"
         "await see(); answers[0](one.stored); await see();"
-        "for (const envelope of two.told.slice(3)) heard(envelope);"
+        "for (const envelope of two.sent.slice(3)) receive(envelope);"
         "answers[1](two.stored); await see(); console.log(JSON.stringify(seen));",
     )
     assert during == before
@@ -86,9 +74,9 @@ async def test_the_lines_in_the_readme_lose_nothing(tmp_path: Path) -> None:
 
 
 @needs_node
-async def test_the_lines_in_the_readme_follow_a_session(tmp_path: Path) -> None:
-    one, _ = await two_runs()
-    lines = blocks(README, r"```js\n(.*?)```")[1]
+async def test_the_code_in_the_readme_follows_a_session(tmp_path: Path) -> None:
+    (one,) = await runs_of("one?", replies=["first"])
+    lines, _ = blocks(README, r"```js\n(.*?)```")
     seen = printed(
         tmp_path,
         "const asked = []; const sources = []; const seen = [];"
@@ -99,8 +87,8 @@ async def test_the_lines_in_the_readme_follow_a_session(tmp_path: Path) -> None:
         lines,
         "await new Promise(setImmediate);"
         'view.add({ content: "one?" });'
-        f"for (const told of {json.dumps(one.told[:-1])})"
-        " sources[0].onmessage({ data: JSON.stringify(told) });"
+        f"for (const sent of {json.dumps(one.sent[:-1])})"
+        " sources[0].onmessage({ data: JSON.stringify(sent) });"
         "console.log(JSON.stringify({ asked, last: seen.at(-1) }));",
     )
     session = "/agents/sessions/42"
@@ -111,12 +99,14 @@ async def test_the_lines_in_the_readme_follow_a_session(tmp_path: Path) -> None:
 
 
 ECHO = """
-const kept = []; const listeners = {}; const screens = []; let stored = []; let subscribed;
+const recorded = []; const listeners = {}; const screens = []; let stored = []; let subscribed;
 globalThis.fetch = async (url, { headers }) => {
   const { pathname, searchParams } = new URL(url, "http://server");
   const page = pathname.replace("/agents/sessions/42/", "");
   const [execution, number] = (searchParams.get("after") ?? "").split(":");
-  const events = kept.filter(({ execution_id, seq }) => execution_id === execution && seq > Number(number));
+  const events = recorded.filter(
+    ({ execution_id, seq }) => encodeURIComponent(execution_id) === execution && seq > Number(number),
+  );
   const pages = { messages: { messages: stored }, events: { events } };
   return { ok: headers.accept === "application/json", json: async () => pages[page] };
 };
@@ -127,11 +117,11 @@ globalThis.Echo = { private: (name) => ({
 const tick = () => new Promise(setImmediate);
 const draw = () => {};
 """
-HEARD = """
+RECEIVED = """
 subscribed();
-for (const [number, envelope] of told.entries()) {
-  if (envelope.event !== "agent.stream.chunk") kept.push(envelope);
-  if (number === told.length - 1) stored = history;
+for (const [number, envelope] of sent.entries()) {
+  if (numbered.includes(envelope.event)) recorded.push(envelope);
+  if (number === sent.length - 1) stored = history;
   if (number !== lost) listeners[`.${envelope.event}`](envelope);
   await tick();
   screens.push(missing(messages).length ? "held" : messages.map(({ content }) => content));
@@ -141,24 +131,24 @@ console.log(JSON.stringify(screens));
 
 
 @needs_node
-async def test_over_a_line_that_loses_an_envelope_the_lines_in_the_guide_ask_for_it(tmp_path: Path) -> None:
-    line = Line()
+async def test_the_code_in_the_guide_requests_an_envelope_that_was_lost(tmp_path: Path) -> None:
     replies = call("echo", {"value": "hi"}, text="Let me see what it says."), "It says hi, as you can see."
-    state = await scripted(*replies, tools=[echo], event_handler=AgentEventEnvelopeAdapter(line)).run("one?")
+    (run,) = await runs_of("one?", replies=replies, tools=[echo])
     (lines,) = blocks(GUIDE, r"```html\n<script type=\"module\">\n(.*?)</script>\n```")
 
     def screens(lost: int) -> list[Any]:
-        given = json.dumps([lost, line.envelopes, canonical_messages(state)])
-        shown: list[Any] = printed(tmp_path, ECHO, lines, f"const [lost, told, history] = {given};{HEARD}")
+        given = json.dumps([lost, run.sent, run.stored, sorted(NUMBERED)])
+        names = "lost, sent, history, numbered"
+        shown: list[Any] = printed(tmp_path, ECHO, lines, f"const [{names}] = {given};{RECEIVED}")
         return shown
 
     whole = screens(-1)
     assert whole[-1] == ["one?", "Let me see what it says.", "hi", "It says hi, as you can see."]
     assert "held" not in whole
-    for lost, envelope in enumerate(line.envelopes[:-1]):
+    for lost, envelope in enumerate(run.sent[:-1]):
         shown = screens(lost)
         assert shown[-1] == whole[-1]
-        if envelope["event"] != "agent.stream.chunk":
-            assert shown[lost + 1 :] == whole[lost + 1 :], f"{envelope} was lost"
-        else:
-            assert "held" not in shown, f"{envelope} was lost"
+        assert "held" not in shown, f"{envelope} was lost and not requested"
+        following = run.sent[lost + 1]["event"]
+        if envelope["event"] in NUMBERED and following in NUMBERED:
+            assert shown[lost + 1] == whole[lost + 1], f"{envelope} was lost"
