@@ -79,16 +79,17 @@ class Run:
         self.stop: str | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[object] | None = None  # While it does what may be interrupted.
+        self._leaving = False
         self._blocked = False  # By a limit that is exhausted, or a question about the run itself.
         self._timer: Timer | None = None
         self._known_parts: set[str] | None = None
         self._unlaunched: set[int] = set()
 
     async def iterate(self) -> AsyncIterator[AgentState]:
-        """Yield the recorded state after every step, to the end of the execution or a pause."""
+        """Yield the recorded state after every step, to the end of the execution, a pause or `leave`."""
         try:
             await self.begin()
-            while self.state.status is _IN_PROGRESS:
+            while self.state.status is _IN_PROGRESS and not self._leaving:
                 await self.next_step()
                 yield self.state
         finally:
@@ -416,6 +417,10 @@ class Run:
         self.stop = reason
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._interrupt, Interruption.STOPPED)
+
+    def leave(self) -> None:
+        """End the run after its step; the execution stays in progress, for another runner to continue."""
+        self._leaving = True
 
     async def until_interrupted(
         self, step: StepInProgress, work: Coroutine[Any, Any, None]
