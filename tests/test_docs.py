@@ -168,7 +168,9 @@ def run_console(block: Block, where: str) -> str:
             case "pip" | "git" | "cd" | "python":
                 pass
             case _:
-                assert program.startswith(".venv/bin/"), f"{where}: {program!r} is not checked: use another command"
+                assert program.startswith(".venv/bin/"), (
+                    f"{where}: {program!r} is not checked: use another command"
+                )
     return out.getvalue()
 
 
