@@ -82,10 +82,10 @@ def test_a_file_that_is_not_there_makes_no_store(capsys: Capsys, tmp_path: Path)
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"", "this line is no JSON object (at line 1)"),
-        (b"milk, bread\n", "this line is no JSON object (at line 1)"),
-        (b"{}\n", "this is no file of exported sessions: it lacks the first line (at line 1)"),
-        (b"\xff\xfe\x00", "cannot read odd.jsonl: it is no UTF-8 text"),
+        (b"", "this line is not a JSON object (at line 1)"),
+        (b"milk, bread\n", "this line is not a JSON object (at line 1)"),
+        (b"{}\n", "not a file of exported sessions: it lacks the first line (at line 1)"),
+        (b"\xff\xfe\x00", "cannot read odd.jsonl: not UTF-8 text"),
     ],
 )
 def test_a_file_that_is_no_export(capsys: Capsys, tmp_path: Path, content: bytes, words: str) -> None:
@@ -145,7 +145,8 @@ def test_with_a_yes_they_are_gone(capsys: Capsys) -> None:
 def test_without_a_terminal_nobody_is_asked(capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     kept("one")
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
-    assert refused(capsys, "delete", "one", code=2) == "there is nobody to ask here, so say it with --yes"
+    error = refused(capsys, "delete", "one", code=2)
+    assert error == "nothing can be asked without a terminal: confirm with --yes"
     assert titles() == ["A question"]
 
 
@@ -174,6 +175,6 @@ def test_where_one_is_not_there_none_is_deleted(capsys: Capsys) -> None:
 
 
 def test_a_session_that_runs_is_not_deleted(capsys: Capsys) -> None:
-    run_by(kept("one"), "worker:1")
-    assert "is being run by worker:1" in refused(capsys, "delete", "--yes", "one")
+    with run_by(kept("one"), "worker:1"):
+        assert "is being run by worker:1" in refused(capsys, "delete", "--yes", "one")
     assert titles() == ["A question"]

@@ -18,8 +18,6 @@ from whyloop.stores import Store
 pytestmark = pytest.mark.usefixtures("in_the_shop")
 
 Capsys = pytest.CaptureFixture[str]
-WHYLOOP = [sys.executable, "-c", "import sys; from whyloop.cli import main; sys.exit(main())"]
-ROOT = Path(__file__).parents[2]
 
 
 def new_session(agent_id: str = "q") -> None:
@@ -47,8 +45,7 @@ def test_what_was_told_so_far_is_read_line_by_line(capsys: Capsys) -> None:
 def test_what_another_process_does_is_seen_as_it_happens(capsys: Capsys) -> None:
     new_session()
     command = [*WHYLOOP, "watch", "q", "--json"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(
+        with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     ) as watching:
         assert watching.stdout is not None

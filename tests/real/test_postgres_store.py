@@ -225,8 +225,10 @@ def test_settings_that_cannot_work_are_refused(settings: dict[str, Any]) -> None
         PostgresStore("postgresql://127.0.0.1/name", **settings)
 
 
-def test_a_driver_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "psycopg_pool", None)
-    monkeypatch.delitem(sys.modules, "whyloop.stores.postgres_connections")
+@pytest.mark.parametrize("driver", ["psycopg", "psycopg_pool"])
+def test_a_driver_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, driver: str) -> None:
+    for name in [name for name in sys.modules if name.startswith("whyloop.stores.postgres")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, driver, None)
     with pytest.raises(ConfigurationError, match=r'pip install "whyloop\[postgres\]"'):
-        importlib.import_module("whyloop.stores.postgres_connections")
+        importlib.import_module("whyloop.stores.postgres")

@@ -79,16 +79,17 @@ class Run:
         self.stop: str | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[object] | None = None  # While it does what may be interrupted.
+        self._leaving = False
         self._blocked = False  # By a limit that is exhausted, or a question about the run itself.
         self._timer: Timer | None = None
         self._known_parts: set[str] | None = None
         self._unlaunched: set[int] = set()
 
     async def iterate(self) -> AsyncIterator[AgentState]:
-        """Yield the recorded state after every step, to the end of the execution or a pause."""
+        """Yield the recorded state after every step, to the end of the execution, a pause or `leave`."""
         try:
             await self.begin()
-            while self.state.status is _IN_PROGRESS:
+            while self.state.status is _IN_PROGRESS and not self._leaving:
                 await self.next_step()
                 yield self.state
         finally:
@@ -109,8 +110,19 @@ class Run:
             if reopened is not None:
                 self._unlaunched = {index for index in reopened.started if not opened.calls[index].started}
                 self.add(reopened)
-        await self.record()
+        try:
+            await self.record()
+        except asyncio.CancelledError as error:
+            await self.end_cancelled(error)
+            raise
         self._watch_deadline()
+
+    async def end_cancelled(self, error: BaseException) -> None:
+        """Record that the task was cancelled, unless the run has ended; leave the state with the error."""
+        if self.state.status is _IN_PROGRESS:
+            self.stop = self.stop or CANCELLED
+            await self.conclude()
+        leave_state(error, self.state)
 
     def end(self) -> None:
         """Let go of the run: it can no longer be stopped, and no timer waits for it."""
@@ -130,10 +142,7 @@ class Run:
             else:
                 await self.conclude()
         except (asyncio.CancelledError, KeyboardInterrupt) as error:
-            if self.state.status is _IN_PROGRESS:
-                self.stop = self.stop or CANCELLED
-                await self.conclude()
-            leave_state(error, self.state)
+            await self.end_cancelled(error)
             raise
         finally:
             running_inside.reset(inside)
@@ -408,6 +417,10 @@ class Run:
         self.stop = reason
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._interrupt, Interruption.STOPPED)
+
+    def leave(self) -> None:
+        """End the run after its step; the execution stays in progress, for another runner to continue."""
+        self._leaving = True
 
     async def until_interrupted(
         self, step: StepInProgress, work: Coroutine[Any, Any, None]

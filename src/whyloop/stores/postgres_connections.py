@@ -24,6 +24,7 @@ from whyloop.stores.postgres_schema import MIGRATIONS, filled
 from whyloop.stores.records import Watch
 
 T = TypeVar("T")
+DriverError = psycopg.Error
 Row = tuple[Any, ...]
 Pool = AsyncConnectionPool[AsyncConnection[Row]]
 
