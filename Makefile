@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PYTEST ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-local test check format bench bench-models bench-stores bench-broadcast bench-peers picture clean
+.PHONY: help demo demo-local test check soak format bench bench-models bench-stores bench-broadcast bench-peers picture clean
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,7 +27,10 @@ check: $(VENV)/.dev ## The fast gate: format, lint, strict types, unit tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile $(PYTEST)
+	$(BIN)/python -m pytest -m "not slow and not soak" -n 2 --dist loadfile $(PYTEST)
+
+soak: $(VENV)/.dev ## Load, long runs and large scale, on an otherwise idle machine (up to an hour)
+	$(BIN)/python -m pytest -m soak -s $(PYTEST)
 
 format: $(VENV)/.dev ## Put the code into shape
 	$(BIN)/ruff format .

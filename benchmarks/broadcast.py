@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from functools import partial
+from contextlib import aclosing
 from pathlib import Path
 
 import msgspec
@@ -22,12 +22,11 @@ import msgspec
 from benchmarks.loop import report
 from benchmarks.subscribers import ENVELOPES, SUBSCRIBERS, measure
 from benchmarks.work import lookup, make_agent, script
-from whyloop import Agent, ModelRequest, ModelResponse, TextDelta
-from whyloop.broadcasting import AgentEventEnvelopeAdapter, BroadcastConfig, Delivery, EventLog
+from whyloop import Agent, ModelRequest, ModelResponse, Session, TextDelta
+from whyloop.broadcasting import AgentEventEnvelopeAdapter, BroadcastConfig, Delivery, EventFeed
 from whyloop.broadcasting.adapter import Envelope
 from whyloop.events import AgentEvent
 from whyloop.stores import MemoryStore, SqliteStore, Store
-from whyloop.stores.records import Told
 from whyloop.testing import ScriptedModel
 from whyloop.wire.envelope import envelope
 
@@ -45,14 +44,6 @@ async def take(batch: Sequence[Envelope]) -> None:
 async def hang(batch: Sequence[Envelope]) -> None:
     """A target that never answers."""
     await asyncio.Event().wait()
-
-
-class DeadStore(MemoryStore):
-    """A store that never answers whoever wants to keep what is told."""
-
-    async def add_events(self, agent_id: str, told: Sequence[Told]) -> int:
-        await asyncio.Event().wait()
-        return 0
 
 
 class SlowModel:
@@ -73,15 +64,13 @@ def slow_agent() -> Agent:
 
 async def timed(
     agent: Agent,
-    transport: Delivery | EventLog | None,
+    transport: Delivery | None,
     config: BroadcastConfig = STANDARD,
     *,
     to_the_end: bool = False,
 ) -> float:
     """Seconds of a run with whoever watches it, and until all of it has arrived if that is to be counted."""
     session = agent.new_session()
-    if isinstance(transport, EventLog):
-        await transport.store.add(session)
     if transport is not None:
         agent.subscribe(AgentEventEnvelopeAdapter(transport, config))
     started = time.perf_counter()
@@ -107,18 +96,18 @@ async def events_of_a_run() -> list[AgentEvent]:
 def encoding(events: list[AgentEvent], config: BroadcastConfig) -> tuple[float, int]:
     """Microseconds for an envelope as JSON, on average over a run, and how many there are."""
     encode = msgspec.json.Encoder().encode
-    told = [event for event in events if envelope(event, 1, config) is not None]
+    told = [event for event in events if envelope(event, config) is not None]
     times = []
     for _ in range(ROUNDS):
         started = time.perf_counter()
         for event in told:
-            encode(envelope(event, 1, config))
+            encode(envelope(event, config))
         times.append((time.perf_counter() - started) / len(told) * 1e6)
     return min(times), len(told)
 
 
 async def added(
-    make: Callable[[], Delivery | EventLog],
+    make: Callable[[], Delivery],
     count: int,
     config: BroadcastConfig = STANDARD,
     *,
@@ -132,7 +121,7 @@ async def added(
     return (min(watched) - min(plain)) / count * 1e6
 
 
-async def dead_ratio(make: Callable[[], Delivery | EventLog], *, slow: bool = True) -> float:
+async def dead_ratio(make: Callable[[], Delivery], *, slow: bool = True) -> float:
     """A run whose target never answers, beside the same run without one."""
     plain, watched = [], []
     for _ in range(ROUNDS):
@@ -141,22 +130,39 @@ async def dead_ratio(make: Callable[[], Delivery | EventLog], *, slow: bool = Tr
     return min(watched) / min(plain)
 
 
-async def logs(count: int) -> bool:
-    """What it costs a run that what is told of it is kept."""
-    met = True
+async def follower_cost(store: Store, count: int) -> float:
+    """Microseconds that a follower in the same process adds to a stored run, for each envelope."""
+    plain, followed = [], []
+    for _ in range(ROUNDS):
+        for times, follows in ((plain, False), (followed, True)):
+            session = await Session.open(store, make_agent(STEPS))
+            following = asyncio.create_task(_follow(store, session.agent_id)) if follows else None
+            await asyncio.sleep(0)
+            started = time.perf_counter()
+            await session.send("go")
+            if following is not None:
+                await following
+            times.append(time.perf_counter() - started)
+    return (min(followed) - min(plain)) / count * 1e6
+
+
+async def _follow(store: Store, agent_id: str) -> None:
+    async with EventFeed(store) as feed, aclosing(feed.follow(agent_id)) as following:
+        async for items in following:
+            if '"status":"completed"' in items[-1].body:
+                return
+
+
+async def feeds(count: int) -> bool:
+    """What it costs a run to be followed, until the last envelope has arrived."""
     with tempfile.TemporaryDirectory() as folder:
         async with SqliteStore(Path(folder) / "whyloop.db") as sqlite, MemoryStore() as memory:
             stores: dict[str, Store] = {"memory": memory, "SQLite": sqlite}
+            met = True
             for name, store in stores.items():
-                make = partial(EventLog, store, capacity=2 * count)
-                cost = await added(make, count)
-                met &= report(
-                    f"an event with an EventLog, {name}", f"{cost:.1f} µs", "at most 20 µs", cost <= 20
-                )
-                cost = await added(make, count, to_the_end=True)
-                report(f"the same until all is kept, {name}", f"{cost:.1f} µs", "", True)
-    ratio = await dead_ratio(lambda: EventLog(DeadStore()))
-    met &= report("a run with a dead store, model of 5 ms", f"{ratio:.3f} x", "at most 1.05 x", ratio <= 1.05)
+                cost = await follower_cost(store, count)
+                label = f"an envelope with a follower, {name}"
+                met &= report(label, f"{cost:.1f} µs", "at most 50 µs", cost <= 50)
     return met
 
 
@@ -181,7 +187,7 @@ async def main() -> bool:
         met &= report(label, f"{took:.1f} µs", "at most 5 µs" if judged else "", took <= 5 or not judged)
         cost = await added(lambda: Delivery(take), count, config)
         met &= report(f"an event with a Delivery, {name}", f"{cost:.1f} µs", "at most 20 µs", cost <= 20)
-    met &= await logs(encoding(events, STANDARD)[1])
+    met &= await feeds(encoding(events, STANDARD)[1])
     ratio = await dead_ratio(lambda: Delivery(hang))
     met &= report(
         "a run with a dead target, model of 5 ms", f"{ratio:.3f} x", "at most 1.05 x", ratio <= 1.05

@@ -260,7 +260,9 @@ async def main() -> bool:
         took = await opening(folder, 1000)
         met &= report("opening a session of 1,000 steps", f"{took:.1f} ms", "at most 20 ms", took <= 20)
         milliseconds = await paging(folder, 20_000)
-        met &= report("100 envelopes of 20,000 steps", f"{milliseconds:.1f} ms", "at most 5 ms", milliseconds <= 5)
+        met &= report(
+            "100 envelopes of 20,000 steps", f"{milliseconds:.1f} ms", "at most 5 ms", milliseconds <= 5
+        )
         async with SqliteStore(folder / "many.db") as store:
             await fill(store)
             for kind, milliseconds in (await listing(store)).items():

@@ -12,80 +12,87 @@ import re
 import sys
 import tempfile
 import time
+from collections.abc import AsyncIterator
 from contextlib import aclosing
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from whyloop.stores import SqliteStore, Summary
-from whyloop.values.state import AgentStatus
+from benchmarks.work import lookup
+from whyloop import Agent, FinishReason, ModelRequest, ModelResponse, Session, TextDelta, ToolCall
+from whyloop.broadcasting import EventFeed
+from whyloop.events import AgentEvent
+from whyloop.stores import SqliteStore
 
 ROOT = Path(__file__).parent.parent
 SUBSCRIBERS = 1000
 ENVELOPES = 100
 AT_ONCE = 100
 PATIENCE = 120.0
+LAST = b'"status":"completed"'
 REQUEST = b"GET /sessions/bench/events HTTP/1.1\r\nhost: bench\r\naccept: text/event-stream\r\n\r\n"
-ID = re.compile(rb"^id: e1:(\d+)\r?$", re.MULTILINE)
-
-
-def envelope(seq: int) -> dict[str, Any]:
-    """What is told of a tool call."""
-    return {
-        "v": 1,
-        "event": "agent.tool.completed",
-        "seq": seq,
-        "timestamp": "2026-01-16T10:05:01.123Z",
-        "agent_id": "bench",
-        "session_id": "bench",
-        "execution_id": "e1",
-        "data": {
-            "tool": "lookup",
-            "tool_call_id": f"call_{seq}",
-            "success": True,
-            "error": None,
-            "duration_ms": 12.345,
-            "result_summary": f"the value of alpha, at most {seq}",
-        },
-    }
+ID = re.compile(rb"^id: [^:]+:(\d+)\r?$", re.MULTILINE)
 
 
 # The server
 
 
+class PacedModel:
+    """Asks for a tool whenever everything so far has reached a follower, for as many steps as it takes."""
+
+    def __init__(self) -> None:
+        self.sent = self.heard = 0
+
+    async def respond(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
+        while self.heard < self.sent:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        if self.sent > ENVELOPES:
+            yield ModelResponse("done")
+        else:
+            call = ToolCall(f"call_{self.sent}", "lookup", {"key": "alpha"})
+            yield ModelResponse("", (call,), FinishReason.TOOL_CALLS)
+
+    def note(self, event: AgentEvent) -> None:
+        self.sent = event.seq
+
+
 async def serve() -> None:
-    """Say the port, wait for a word, tell, and say when it began."""
+    """Print the port, wait for a word, run the session, and print when it began."""
     import uvicorn
 
     from whyloop.server import AgentServer
 
     with tempfile.TemporaryDirectory() as folder:
         async with SqliteStore(Path(folder) / "whyloop.db") as store:
-            now = datetime.now(UTC)
-            await store.create(Summary("bench", AgentStatus.IN_PROGRESS, now, now), ["first"])
-            app = AgentServer(store)
-            app.events.broadcast(envelope(1))
-            config = uvicorn.Config(app, port=0, log_level="critical", timeout_graceful_shutdown=0)
+            model = PacedModel()
+            agent = Agent(model, [lookup], max_steps=ENVELOPES, event_handler=model.note)
+            session = await Session.open(store, agent, "bench", create=True)
+            config = uvicorn.Config(
+                AgentServer(store), port=0, log_level="critical", timeout_graceful_shutdown=0
+            )
             server = uvicorn.Server(config)
-            telling = asyncio.create_task(_tell(app, server))
+            running = asyncio.create_task(_run(session, model, server))
             await server.serve()
-            await telling
+            await running
 
 
-async def _tell(app: Any, server: Any) -> None:
+async def _run(session: Session, model: PacedModel, server: Any) -> None:
     while not server.started:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     print(server.servers[0].sockets[0].getsockname()[1], flush=True)
     await asyncio.to_thread(sys.stdin.readline)
     began = time.monotonic()
-    async with aclosing(app.events.follow("bench")) as following:
-        async for told in following:
-            if told[-1].seq > ENVELOPES:
-                break
-            app.events.broadcast(envelope(told[-1].seq + 1))
-    print(began, flush=True)
+    following = asyncio.create_task(_follow(session, model))
+    await session.send("go")
+    following.cancel()
+    print(json.dumps({"began": began, "envelopes": model.sent}), flush=True)
     await asyncio.to_thread(sys.stdin.readline)
     server.should_exit = True
+
+
+async def _follow(session: Session, model: PacedModel) -> None:
+    async with EventFeed(session.store) as feed, aclosing(feed.follow("bench")) as following:
+        async for items in following:
+            model.heard = items[-1].seq
 
 
 # The clients
@@ -94,43 +101,40 @@ async def _tell(app: Any, server: Any) -> None:
 class Subscriber(asyncio.Protocol):
     """Keeps what it gets, and says when it has the first and the last of it."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self) -> None:
         self.received = bytearray()
         self.begun = asyncio.get_running_loop().create_future()
         self.done = asyncio.get_running_loop().create_future()
-        self._last = b"id: e1:%d\n" % (count + 1)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         transport.write(REQUEST)
 
     def data_received(self, data: bytes) -> None:
-        known = max(0, len(self.received) - len(self._last))
+        known = max(0, len(self.received) - len(LAST))
         self.received += data
-        if not self.begun.done() and self.received.find(b"id: e1:1\n") >= 0:
+        if not self.begun.done() and self.received.find(b"\r\n\r\n") >= 0:
             self.begun.set_result(None)
-        if not self.done.done() and self.received.find(self._last, known) >= 0:
+        if not self.done.done() and self.received.find(LAST, known) >= 0:
             self.done.set_result(time.monotonic())
 
-    def is_complete(self, count: int) -> bool:
-        """Whether it got all of them, in order and once."""
-        return [int(seq) for seq in ID.findall(self.received)] == list(range(1, count + 2))
+    def count(self) -> int:
+        """Return how many envelopes it received; 0 if they were not in order, each once."""
+        numbers = [int(seq) for seq in ID.findall(self.received)]
+        return len(numbers) if numbers == list(range(1, len(numbers) + 1)) else 0
 
 
 async def hear(port: int) -> None:
     """Connect, say how long that took, and then when the last one had the last of it."""
     loop, subscribers, began = asyncio.get_running_loop(), [], time.monotonic()
     for _ in range(0, SUBSCRIBERS, AT_ONCE):
-        connecting = [
-            loop.create_connection(lambda: Subscriber(ENVELOPES), "127.0.0.1", port) for _ in range(AT_ONCE)
-        ]
+        connecting = [loop.create_connection(Subscriber, "127.0.0.1", port) for _ in range(AT_ONCE)]
         some = [subscriber for _, subscriber in await asyncio.gather(*connecting)]
         await asyncio.gather(*[each.begun for each in some])
         subscribers += some
     print(time.monotonic() - began, flush=True)
     ended = max(await asyncio.gather(*[each.done for each in subscribers]))
-    complete = sum(each.is_complete(ENVELOPES) for each in subscribers)
-    print(json.dumps({"ended": ended, "complete": complete}), flush=True)
+    print(json.dumps({"ended": ended, "counts": [each.count() for each in subscribers]}), flush=True)
 
 
 # Both
@@ -153,7 +157,7 @@ async def measure() -> Measured:
             clients = await _started("hear", port)
             connected = float(await _line(clients))
             _say(server, b"go\n")
-            began = float(await _line(server))
+            run = json.loads(await _line(server))
             heard = json.loads(await _line(clients))
             _say(server, b"end\n")
             await server.wait()
@@ -162,7 +166,8 @@ async def measure() -> Measured:
             if process is not None and process.returncode is None:
                 process.kill()
                 await process.wait()
-    return Measured(connected, heard["ended"] - began, heard["complete"])
+    complete = sum(count == run["envelopes"] for count in heard["counts"])
+    return Measured(connected, heard["ended"] - run["began"], complete)
 
 
 async def _started(*role: str) -> asyncio.subprocess.Process:

@@ -1,8 +1,9 @@
 """Every snippet of the guides runs, prints what the page says it prints, and every link leads somewhere.
 
-The python blocks of a page run in order in one namespace, with `await` allowed at the top level. A text
-block right after a python or console block is what that block prints. WHYLOOP_UPDATE_DOCS=1 writes
-those text blocks anew instead of comparing them; read the difference before you keep it.
+The python blocks of a page run in order in one namespace, with `await` allowed at the top level. A js block
+is a module of its own. A text block right after a python, console or js block is what that block prints.
+WHYLOOP_UPDATE_DOCS=1 writes those text blocks anew instead of comparing them; read the difference before you
+keep it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import io
 import os
 import re
 import shlex
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,7 +38,8 @@ PAGES = [
     *(page for name in ("README.md", "CONTRIBUTING.md") if (page := ROOT / name).exists()),
     *sorted(DOCS.rglob("*.md")),
 ]
-LANGUAGES = {"python", "text", "console", "toml", "json", "html"}
+LANGUAGES = {"python", "text", "console", "js", "toml", "json", "html"}
+NODE = shutil.which("node")
 UPDATE = bool(os.environ.get("WHYLOOP_UPDATE_DOCS"))
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -100,6 +104,8 @@ def test_snippets(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
                     printed = run_python(block, page, module, runner)
                 case "console":
                     printed = run_console(block, where)
+                case "js" if NODE is not None:
+                    printed = run_javascript(block, where, tmp_path)
                 case "text" if block.follows and printed is not None:
                     if UPDATE:
                         outputs.append((block, printed))
@@ -123,6 +129,18 @@ def run_python(block: Block, page: Path, module: ModuleType, runner: asyncio.Run
         if inspect.iscoroutine(result):
             runner.run(result)
     return out.getvalue()
+
+
+def run_javascript(block: Block, where: str, folder: Path) -> str:
+    """Return what the block prints, as a module of its own that can import `whyloop-ui`."""
+    package = folder / "node_modules/whyloop-ui"
+    if not package.exists():
+        shutil.copytree(Path(whyloop.__file__).parent / "ui", package)
+    (folder / "snippet.mjs").write_text(block.source, encoding="utf-8")
+    command = [str(NODE), "snippet.mjs"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, encoding="utf-8", timeout=30, check=False)
+    assert done.returncode == 0, f"{where}: {done.stderr}"
+    return done.stdout
 
 
 def run_console(block: Block, where: str) -> str:
@@ -268,3 +286,9 @@ def test_every_helper_for_tests_is_explained() -> None:
         missing_from((DOCS / "concepts/testing.md").read_text(encoding="utf-8"), whyloop.testing.__all__)
         == []
     )
+
+
+def test_the_code_map_has_a_line_for_every_file_of_the_loop() -> None:
+    files = sorted(path.name for path in (ROOT / "src/whyloop/loop").glob("*.py") if path.name[0] != "_")
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"^\| `(\w+\.py)` \|", text, re.MULTILINE)) == files

@@ -6,7 +6,6 @@ import pytest
 
 from whyloop.errors import (
     ConfigurationError,
-    DeadlineExceeded,
     ModelError,
     RateLimitError,
     RequestTimeoutError,
@@ -32,7 +31,6 @@ from whyloop.errors import (
         (SnapshotError, (WhyloopError, ValueError)),
         (ConfigurationError, (WhyloopError, ValueError)),
         (ToolDefinitionError, (ConfigurationError,)),
-        (DeadlineExceeded, (WhyloopError, TimeoutError)),
         (ScriptError, (WhyloopError, AssertionError)),
     ],
 )

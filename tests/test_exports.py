@@ -16,14 +16,15 @@ Backoff Block Budget CallExplanation CanResolveErrorContext CanSerializeAgentSta
 ContinuationCriteria ContinuationDecision ContinuationEvaluation ContinuationOutcome
 CumulativeExecutionTimeLimit ErrorContext ErrorHandlingDecision ErrorPolicy ErrorPolicyCriterion
 ErrorType Execution ExecutionTimeLimit Explanation Failure FilePart FinishReason FinishReasonCheck
-Hook ImagePart Message MessageRole ModelRequest ModelResponse ModelSource NextAction PendingCall
-Session SlimAgentStateSerializer SlimSerializationConfig StateInfo Step StepExplanation StepsLimit
+Hook ImagePart Interruption Message MessageRole ModelRequest ModelResponse ModelSource NextAction PendingCall
+Recovery Session SlimAgentStateSerializer SlimSerializationConfig StateInfo Step StepExplanation StepsLimit
 StopReason StopRequestedCheck TextDelta TextPart TokenUsageLimit Tool ToolCall ToolCallPresenceCheck
-ToolContext ToolResult ToolRun ToolSpec Usage Verdict interrupted_state tool
+ToolContext ToolResult ToolRun ToolSpec Usage Verdict interrupted_state recover tool
 """
 EVENTS = """
 AgentEvent AgentExecutionFailed AgentExecutionFinished AgentExecutionStarted AgentStatusChanged
-AgentStepCompleted AgentStepStarted ContinuationEvaluated StreamChunkReceived TokenUsageReported
+AgentStepCompleted AgentStepStarted ApprovalDecided ApprovalRequested ContinuationEvaluated
+RetryScheduled StreamChunkReceived TokenUsageReported
 ToolCallCompleted ToolCallStarted
 """
 TESTING = """
@@ -31,16 +32,16 @@ CapturedEvents FakeClock Reply ScriptedModel assert_continued assert_stopped cal
 """
 STORES = """
 Checkpoint Chunk ChunkReceiver Entry Lease MemoryStore Page PostgresStore RequestKey SessionFilter
-SqliteStore Store Stored Summary open_store
+SqliteStore Store Stored Summary open_store prune
 """
 BROADCASTING = """
 AgUiStream AgentConsoleLogger AgentEventEnvelopeAdapter BroadcastConfig BroadcastError
-CanBroadcastAgentEvents Delivery EventLog FanOut PusherBroadcaster QueueBroadcaster VercelStream
+CanBroadcastAgentEvents Delivery EventFeed FanOut PusherBroadcaster QueueBroadcaster VercelStream
 envelope_schema ui_message_schema
 """
 SERVER = "AgentServer"
 ERRORS = """
-ApprovalError BroadcastError ConfigurationError ConflictError DeadlineExceeded KeyUsedError LeaseLostError
+ApprovalError BroadcastError ConfigurationError ConflictError KeyUsedError LeaseLostError
 ModelError NestingError NotResumableError RateLimitError RequestTimeoutError ResponseValidationError
 ScriptError SessionExistsError SessionNotFoundError SessionRunningError SnapshotError StoreError
 StoreUnavailableError ToolDefinitionError ToolExecutionError ToolTimeoutError WhyloopError

@@ -1,4 +1,4 @@
-"""Data flows one way: values, rules, loop, edges. A file imports only from the layers above its own."""
+"""Data flows one way: values, rules, wire, loop, edges. A file imports only from the layers above its own."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ ALLOWED = {
     "events": {"errors", "values"},
     "rules": {"errors", "events", "values"},
     "wire": {"errors", "events", "values", "rules"},
-    "loop": {"errors", "events", "values", "rules"},
-    "stores": {"errors", "values", "rules", "wire", "loop"},
+    "loop": {"errors", "events", "values", "rules", "wire"},
+    "stores": {"errors", "values", "rules", "wire"},
     "broadcasting": {"errors", "events", "values", "rules", "wire", "stores"},
-    "sessions": {"errors", "values", "wire", "loop", "stores", "broadcasting"},
-    "server": {"errors", "events", "values", "wire", "loop", "stores", "broadcasting", "sessions"},
+    "sessions": {"errors", "events", "values", "wire", "loop", "stores"},
+    "server": {"errors", "events", "values", "rules", "wire", "loop", "stores", "broadcasting", "sessions"},
     "testing": {"errors", "events", "values", "rules", "loop", "stores"},
 }
 EXTERNAL = {

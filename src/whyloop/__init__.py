@@ -40,6 +40,10 @@ if TYPE_CHECKING:
         CanResolveErrorContext as CanResolveErrorContext,
     )
     from whyloop.rules.error_policy import ErrorPolicy as ErrorPolicy
+    from whyloop.sessions.recovery import (
+        Recovery as Recovery,
+        recover as recover,
+    )
     from whyloop.sessions.session import Session as Session
     from whyloop.values.approval import (
         Approval as Approval,
@@ -90,6 +94,7 @@ if TYPE_CHECKING:
         AgentStatus as AgentStatus,
     )
     from whyloop.values.step import (
+        Interruption as Interruption,
         Step as Step,
         ToolRun as ToolRun,
     )
@@ -120,6 +125,7 @@ _HOMES = {
     "whyloop.rules.continuation.time_limits": ("CumulativeExecutionTimeLimit", "ExecutionTimeLimit"),
     "whyloop.rules.error_context": ("AgentErrorContextResolver", "CanResolveErrorContext"),
     "whyloop.rules.error_policy": ("ErrorPolicy",),
+    "whyloop.sessions.recovery": ("Recovery", "recover"),
     "whyloop.sessions.session": ("Session",),
     "whyloop.values.approval": ("Approval", "PendingCall", "Verdict"),
     "whyloop.values.budget": ("Budget",),
@@ -143,7 +149,7 @@ _HOMES = {
     ),
     "whyloop.values.next_action": ("NextAction",),
     "whyloop.values.state": ("AgentState", "AgentStatus"),
-    "whyloop.values.step": ("Step", "ToolRun"),
+    "whyloop.values.step": ("Interruption", "Step", "ToolRun"),
     "whyloop.values.tool_result": ("ToolResult",),
     "whyloop.values.usage": ("Usage",),
     "whyloop.wire.config": ("SlimSerializationConfig",),

@@ -3,7 +3,6 @@
 WhyloopError                     anything below
 ├── ConfigurationError           an agent, a limit or a policy that cannot work (also a ValueError)
 │   └── ToolDefinitionError      a function that cannot be offered to a model as a tool
-├── DeadlineExceeded             work was still waiting when its time was up (also a TimeoutError)
 ├── NotResumableError            `resume` was given a state with nothing left to do
 ├── NestingError                 agents that call agents went too deep
 ├── SnapshotError                stored data that cannot be read back; names the path
@@ -53,10 +52,6 @@ class ConfigurationError(WhyloopError, ValueError):
 
 class ToolDefinitionError(ConfigurationError):
     """A function cannot be offered to a model as a tool."""
-
-
-class DeadlineExceeded(WhyloopError, TimeoutError):  # noqa: N818  (it says what happened)
-    """A piece of work was still waiting when the time that it was given was up."""
 
 
 class NotResumableError(WhyloopError):

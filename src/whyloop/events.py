@@ -90,7 +90,10 @@ class AgentStepStarted(AgentEvent, frozen=True, kw_only=True):
 
 
 class StreamChunkReceived(AgentEvent, frozen=True, kw_only=True):
-    """A piece of the answer as it streams in. Live only; the last one of a step is empty and `is_complete`."""
+    """A piece of the answer as it streams in. Live only; the last one of a step is empty.
+
+    `chunk_index` orders the pieces of a step, and `is_complete` marks the last one.
+    """
 
     chunk: str
     chunk_index: int
@@ -239,8 +242,6 @@ class AgentStatusChanged(AgentEvent, frozen=True, kw_only=True):
     last_response: str | None = None
     pending_calls: tuple[PendingCall, ...] = ()
     """The questions that wait for a person, at a pause."""
-    superseded: bool = False
-    """True if the execution ended because another query arrived."""
 
     @property
     def _what(self) -> str:

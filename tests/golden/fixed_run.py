@@ -16,6 +16,7 @@ from whyloop import Agent, AgentState, ErrorPolicy, ImagePart, TextPart, Usage, 
 from whyloop.errors import RateLimitError, ToolExecutionError
 from whyloop.events import AgentEvent, ToolCallCompleted
 from whyloop.testing import FakeClock, ScriptedModel, call, calls, text
+from whyloop.values.messages import Part
 
 FOLDER = Path(__file__).parent
 GOLDEN = FOLDER / "state_v1.json"
@@ -78,7 +79,7 @@ async def stopped_run(journal: Recording) -> AgentState:
         max_tokens=10_000,
         error_policy=ErrorPolicy.retry_tool_errors(),
     )
-    query = [TextPart("Who are they?"), ImagePart(url="https://example.com/a.png")]
+    query: list[Part] = [TextPart("Who are they?"), ImagePart(url="https://example.com/a.png")]
     state = await agent.finish(agent.start_run(query, journal.create(agent, METADATA), journal=journal))
     clock.advance(86_400)
 

@@ -161,7 +161,9 @@ async def test_a_decision_names_a_question_that_is_open() -> None:
 async def test_a_provider_that_reuses_a_call_id_does_not_make_a_late_decision_reach_another_call() -> None:
     bank = Bank()
     agent = scripted(
-        call("pay", {"amount": 10}, id="call_1"), call("pay", {"amount": 10_000}, id="call_1"), tools=bank.tools
+        call("pay", {"amount": 10}, id="call_1"),
+        call("pay", {"amount": 10_000}, id="call_1"),
+        tools=bank.tools,
     )
     first = await agent.run("go")
     second = await agent.resume(first.approve(question(first), by="ada"))
@@ -323,7 +325,11 @@ async def test_the_events_of_a_pause_and_of_what_follows() -> None:
     assert not events.of(AgentStepCompleted)
     assert [event.tool for event in events.of(ToolCallStarted)] == ["look"]
     (asked,) = events.of(ApprovalRequested)
-    assert (asked.question_id, asked.tool, asked.tool_call_id) == (question(paused, "call_2"), "pay", "call_2")
+    assert (asked.question_id, asked.tool, asked.tool_call_id) == (
+        question(paused, "call_2"),
+        "pay",
+        "call_2",
+    )
     assert asked.question == "pay waits for approval"
     changes = [(e.previous_status, e.status) for e in events.of(AgentStatusChanged)]
     assert changes == [("pending", "in_progress"), ("in_progress", "paused")]

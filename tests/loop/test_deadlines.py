@@ -76,7 +76,9 @@ async def test_a_tool_that_never_returns_is_cut_off_by_the_executions_limit(opti
 
 async def test_a_plain_function_that_never_returns_is_cut_off_too() -> None:
     release = threading.Event()
-    agent = scripted(call("block"), tools=[blocking_tool(release)], clock=None, timeout=LIMIT, stop_grace=GRACE)
+    agent = scripted(
+        call("block"), tools=[blocking_tool(release)], clock=None, timeout=LIMIT, stop_grace=GRACE
+    )
     state = await agent.run("go")
     release.set()
     assert_stopped(state, reason="time_limit", by=ExecutionTimeLimit)

@@ -33,7 +33,10 @@ from whyloop.events import (
     AgentStatusChanged,
     AgentStepCompleted,
     AgentStepStarted,
+    ApprovalDecided,
+    ApprovalRequested,
     ContinuationEvaluated,
+    RetryScheduled,
     StreamChunkReceived,
     TokenUsageReported,
     ToolCallCompleted,
@@ -232,10 +235,67 @@ async def test_a_continuation_is_one_readable_line() -> None:
     await agent.run("go", state=empty_session())
     lines = [str(event) for event in events.of(ContinuationEvaluated)]
     assert lines == [
-        "Agent [1a2b3c4d] step 1: CONTINUE (requested by ToolCallPresenceCheck)",
-        "Agent [1a2b3c4d] step 2: CONTINUE (requested by ToolCallPresenceCheck)",
-        "Agent [1a2b3c4d] step 3: STOP (steps_limit)",
+        "Agent [1a2b3c4d] step 1: CONTINUE (requested by ToolCallPresenceCheck): "
+        "The results of 1 tool call await the model",
+        "Agent [1a2b3c4d] step 2: CONTINUE (requested by ToolCallPresenceCheck): "
+        "The results of 1 tool call await the model",
+        "Agent [1a2b3c4d] step 3: STOP (steps_limit) by StepsLimit: Limit reached: 3 of 3 steps used",
     ]
+
+
+async def test_every_line_about_the_end_of_a_run_has_the_rule_and_its_reason() -> None:
+    agent = scripted(call("echo"), tools=[echo], max_steps=1)
+    events = capture_events(agent)
+    await agent.run("go", state=empty_session())
+    why = "(steps_limit) by StepsLimit: Limit reached: 1 of 1 steps used"
+    finished, changed = events.of(AgentExecutionFinished)[-1], events.of(AgentStatusChanged)[-1]
+    assert str(finished) == f"Agent [1a2b3c4d] step 1: execution stopped {why}"
+    assert str(changed) == f"Agent [1a2b3c4d] step 1: in_progress → stopped {why}"
+    for event in (finished, changed):
+        assert (event.resolved_by, event.reason) == ("StepsLimit", "Limit reached: 1 of 1 steps used")
+
+
+async def test_a_retry_is_told_with_its_attempt_and_its_planned_wait() -> None:
+    agent = scripted(
+        RateLimitError(retry_after=7),
+        call("broken"),
+        "done",
+        tools=[broken],
+        error_policy=ErrorPolicy.retry_all(3),
+    )
+    events = await captured(agent)
+    told = [(e.attempt, e.max_retries, e.wait_seconds, e.error_type) for e in events.of(RetryScheduled)]
+    assert told == [(1, 3, 7.0, "rate_limit"), (2, 3, 0.0, "tool")]
+    assert str(events.of(RetryScheduled)[0]).endswith("Rate limit error, retrying (1/3) in 7.0 s")
+
+
+NUMBERED = (
+    AgentStatusChanged,
+    AgentStepCompleted,
+    ToolCallStarted,
+    ToolCallCompleted,
+    ApprovalRequested,
+    ApprovalDecided,
+    RetryScheduled,
+)
+
+
+async def test_numbers_increase_by_one_and_other_events_carry_the_last_one() -> None:
+    agent = scripted(
+        RateLimitError(),
+        call("broken"),
+        "done",
+        tools=[broken],
+        error_policy=ErrorPolicy.retry_all(3),
+    )
+    events = capture_events(agent)
+    state = await agent.run("go")
+    last = 0
+    for event in events:
+        last += isinstance(event, NUMBERED)
+        # The two that follow the end of a run belong to the status that tells of it.
+        assert event.seq == last
+    assert last == state.execution.last_seq
 
 
 async def test_every_event_is_one_line_with_the_agent_and_the_step() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -23,8 +25,17 @@ from whyloop import (
     tool,
 )
 from whyloop.errors import ConfigurationError, RateLimitError
-from whyloop.events import AgentEvent, AgentExecutionStarted, AgentStepStarted, ToolCallStarted
-from whyloop.testing import FakeClock, assert_stopped, call, capture_events
+from whyloop.events import (
+    AgentEvent,
+    AgentExecutionFinished,
+    AgentExecutionStarted,
+    AgentStepStarted,
+    RetryScheduled,
+    StreamChunkReceived,
+    ToolCallStarted,
+)
+from whyloop.testing import FakeClock, assert_stopped, call, calls, capture_events
+from whyloop.values.step import Interruption
 
 
 def assert_stopped_by(state: AgentState, words: str) -> None:
@@ -111,8 +122,58 @@ async def test_a_stop_between_two_steps_keeps_the_model_from_being_asked_again()
     assert last.steps[-1].outcome == last.last_continuation_outcome
 
 
-async def test_a_stop_while_the_model_thinks_keeps_its_tools_from_running() -> None:
-    thinking, answer = asyncio.Event(), asyncio.Event()
+class Talking:
+    """A model that says some words and then nothing more, with a tool that it never gets to ask for."""
+
+    def __init__(self, *words: str) -> None:
+        self.words = words
+        self.silent = asyncio.Event()
+
+    async def respond(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
+        for word in self.words:
+            yield TextDelta(word)
+        self.silent.set()
+        await asyncio.Event().wait()
+        yield ModelResponse("".join(self.words), (ToolCall("a", "delete", {"name": "x"}),))
+
+
+async def test_a_stop_interrupts_a_streaming_answer_at_once_and_keeps_its_text() -> None:
+    model = Talking("I delete ", "bo\ud800th")
+    agent = Agent(model, [echo])
+    events = capture_events(agent)
+    running = asyncio.create_task(agent.run("go"))
+    await model.silent.wait()
+    asked_at = time.monotonic()
+    agent.request_stop("do not delete anything")
+    state = await running
+    assert time.monotonic() - asked_at < 0.2
+    assert_stopped_by(state, "do not delete anything")
+    message = state.messages[-1]
+    assert (message.role.value, message.incomplete, message.tool_calls) == ("assistant", True, ())
+    assert message.text.startswith("I delete bo")
+    assert state.last_response == message.text
+    assert state.steps[-1].interrupted is Interruption.STOPPED
+    assert not state.steps[-1].usage.reported
+    assert not state.usage.reported
+    assert [e.kind for e in events.of(StreamChunkReceived)] == ["text", "text"]
+    (finished,) = events.of(AgentExecutionFinished)
+    assert str(finished).endswith("(user_requested) by StopRequestedCheck: do not delete anything")
+
+
+async def test_a_stop_before_the_first_word_leaves_no_message() -> None:
+    model = Talking()
+    agent = Agent(model, [echo])
+    running = asyncio.create_task(agent.run("go"))
+    await model.silent.wait()
+    agent.request_stop("never mind")
+    state = await running
+    assert_stopped_by(state, "never mind")
+    assert [m.role.value for m in state.messages] == ["user"]
+    assert state.step_count == 1
+    assert "a stop was requested" in state.explain()
+
+
+async def test_a_call_that_has_not_started_is_not_run() -> None:
     ran: list[str] = []
 
     @tool
@@ -120,24 +181,76 @@ async def test_a_stop_while_the_model_thinks_keeps_its_tools_from_running() -> N
         ran.append(name)
         return "deleted"
 
-    async def respond(request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
-        thinking.set()
-        await answer.wait()
-        yield ModelResponse("I delete both.", (ToolCall("a", "delete", {"name": "x"}),))
+    agent = scripted(call("delete", {"name": "x"}), tools=[delete])
+    unsubscribe = agent.subscribe(
+        lambda event: agent.request_stop("do not") if isinstance(event, ToolCallStarted) else None
+    )
+    state = await agent.run("go")
+    unsubscribe()
+    assert_stopped_by(state, "do not")
+    assert ran == []
+    assert state.messages[-1].text == "Not run: a stop was requested"
+    assert state.steps[-1].tool_calls[0].error == "not run: a stop was requested"
+    assert state.steps[-1].failures == ()
 
-    agent = Agent(RespondingModel(respond), [delete])
+
+@pytest.mark.parametrize("several", [False, True])
+async def test_a_call_that_runs_has_a_grace_period_and_then_its_outcome_is_unknown(several: bool) -> None:
+    entered = asyncio.Event()
+
+    @tool
+    async def hang() -> str:
+        entered.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    wanted = calls(call("echo", {"value": "kept"}), call("hang")) if several else call("hang")
+    agent = scripted(wanted, tools=[echo, hang], clock=None, stop_grace=0.005)
+    running = asyncio.create_task(agent.run("go"))
+    await entered.wait()
+    agent.request_stop("enough")
+    state = await running
+    assert_stopped_by(state, "enough")
+    assert state.messages[-1].text == "Outcome unknown: a stop was requested"
+    if several:
+        assert state.messages[-2].text == "kept"
+    assert state.steps[-1].interrupted is Interruption.STOPPED
+
+
+async def test_a_call_that_finishes_while_it_is_cancelled_keeps_its_result() -> None:
+    entered = asyncio.Event()
+
+    @tool
+    async def stubborn() -> str:
+        entered.set()
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        return "done all the same"
+
+    agent = scripted(calls(call("stubborn"), call("stubborn")), tools=[stubborn], clock=None, stop_grace=0)
+    running = asyncio.create_task(agent.run("go"))
+    await entered.wait()
+    agent.request_stop("enough")
+    state = await running
+    assert_stopped_by(state, "enough")
+    assert [m.text for m in state.messages if m.is_tool] == ["done all the same"] * 2
+    assert not running.cancelled()
+
+
+async def test_a_stop_during_a_real_wait_for_a_provider_ends_it_at_once() -> None:
+    agent = scripted(
+        RateLimitError(retry_after=30), "never said", error_policy=ErrorPolicy.retry_all(), clock=None
+    )
     events = capture_events(agent)
     running = asyncio.create_task(agent.run("go"))
-    await thinking.wait()
-    agent.request_stop("do not delete anything")
-    answer.set()
-    state = await running
-    assert_stopped_by(state, "do not delete anything")
-    assert ran == []
-    assert not events.of(ToolCallStarted)
-    assert state.messages[1].text == "I delete both."
-    assert "do not delete anything" in state.messages[-1].text
-    assert not state.steps[-1].tool_calls[0].success
+    while not events.of(RetryScheduled):
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    agent.request_stop("do not wait")
+    state = await asyncio.wait_for(running, 1)
+    assert_stopped_by(state, "do not wait")
+    assert len(requests_of(agent)) == 1
+    assert state.execution.backoff_seconds < 1
 
 
 async def test_only_the_session_that_is_named_is_stopped() -> None:
@@ -254,5 +367,5 @@ async def test_a_run_that_was_taken_up_again_in_the_middle_can_be_stopped() -> N
 
 @pytest.mark.parametrize("reason", [5, None, b"stop"])
 def test_a_reason_is_given_in_words(reason: Any) -> None:
-    with pytest.raises(ConfigurationError, match="given in words"):
+    with pytest.raises(ConfigurationError, match="must be text"):
         scripted().request_stop(reason)

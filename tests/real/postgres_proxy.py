@@ -17,12 +17,18 @@ class Lost(Enum):
 
 
 class Proxy:
-    """Passes bytes on to a port of this machine, until it is told to cut a connection."""
+    """Passes bytes on to a port of this machine, until it is told to cut a connection.
 
-    def __init__(self, port: int) -> None:
+    Like a pooler, it can name another process to its clients than the one that serves them.
+    """
+
+    def __init__(self, port: int, *, pooler: bool = False) -> None:
         self._target = port
+        self._pooler = pooler
         self._serving: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self.cut: Lost | None = None
+        self.after = 0
+        """How many more messages pass before the cut."""
         self.cuts = 0
 
     @property
@@ -47,10 +53,12 @@ class Proxy:
         assert task is not None
         self._serving[task] = writer
         back, forth = await asyncio.open_connection("127.0.0.1", self._target)
-        answers = asyncio.create_task(_pass_on(back, writer))
+        answers = asyncio.create_task(_pass_on(back, writer, self._pooler))
         with suppress(OSError):
             while data := await reader.read(1 << 16):
-                if self.cut is not None:
+                if self.cut is not None and self.after:
+                    self.after -= 1
+                elif self.cut is not None:
                     how, self.cut = self.cut, None
                     self.cuts += 1
                     await _cancelled(answers)
@@ -67,8 +75,11 @@ class Proxy:
         del self._serving[task]
 
 
-async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pooler: bool) -> None:
     while data := await reader.read(1 << 16):
+        start = data.find(b"K\x00\x00\x00\x0c") + 5
+        if pooler and start > 4:
+            data, pooler = data[:start] + b"\x00\x01\x02\x03" + data[start + 4 :], False
         writer.write(data)
     writer.close()
 

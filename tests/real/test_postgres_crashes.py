@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.real.postgres import PostgresServer
-from tests.sessions.test_crashes import KILLS, RACES, lab
+from tests.sessions.test_crashes import KILLS, RACES, SOAK_KILLS, SOAK_RACES, check_kills, lab
 
 pytestmark = pytest.mark.slow
 
@@ -15,9 +15,14 @@ pytestmark = pytest.mark.slow
 def test_a_session_that_was_killed_at_any_moment_comes_to_its_end(
     postgres: PostgresServer, schema: str, tmp_path: Path
 ) -> None:
-    report = lab("random", f"{postgres.address()}#{schema}", tmp_path, KILLS)
-    assert report["kills"] >= KILLS
-    assert report["asked"] > 0
+    check_kills(lab("random", f"{postgres.address()}#{schema}", tmp_path, KILLS), KILLS)
+
+
+@pytest.mark.soak
+def test_three_hundred_kills_lose_and_repeat_nothing(
+    postgres: PostgresServer, schema: str, tmp_path: Path
+) -> None:
+    check_kills(lab("random", f"{postgres.address()}#{schema}", tmp_path, SOAK_KILLS), SOAK_KILLS)
 
 
 def test_a_session_that_was_killed_before_or_after_any_write_comes_to_its_end(
@@ -32,4 +37,12 @@ def test_of_two_that_race_for_a_session_one_runs_it(
     postgres: PostgresServer, schema: str, tmp_path: Path
 ) -> None:
     report = lab("race", f"{postgres.address()}#{schema}", tmp_path, RACES)
+    assert report["refused"] > 0
+
+
+@pytest.mark.soak
+def test_of_two_that_race_for_a_session_one_runs_it_every_time(
+    postgres: PostgresServer, schema: str, tmp_path: Path
+) -> None:
+    report = lab("race", f"{postgres.address()}#{schema}", tmp_path, SOAK_RACES)
     assert report["refused"] > 0

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from tests.real.postgres import PostgresServer
 from tests.real.postgres_proxy import Lost, Proxy
 from whyloop.errors import (
     ConflictError,
+    KeyUsedError,
     LeaseLostError,
     SessionExistsError,
     SessionNotFoundError,
@@ -24,7 +27,7 @@ from whyloop.errors import (
     StoreUnavailableError,
 )
 from whyloop.stores import PostgresStore
-from whyloop.stores.records import Lease, Summary
+from whyloop.stores.records import Entry, Lease, RequestKey, Summary
 from whyloop.values.state import AgentStatus
 
 psycopg = pytest.importorskip("psycopg", reason='these tests need a driver: pip install "whyloop[postgres]"')
@@ -34,11 +37,38 @@ pytestmark = pytest.mark.slow
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 WAITING = "SELECT pid FROM pg_stat_activity WHERE application_name = %s AND wait_event_type = 'Lock'"
 ALL = "SELECT pid FROM pg_stat_activity WHERE application_name = %s"
+POOLED = f"{ALL} AND pid NOT IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory')"
 lost = pytest.mark.parametrize("lost", Lost)
+
+CUT_OFF = """
+import asyncio, sys
+from datetime import datetime, UTC
+from whyloop.stores import Entry, PostgresStore, Summary
+from whyloop.values.state import AgentStatus
+
+async def main():
+    store = PostgresStore(sys.argv[1], schema=sys.argv[2])
+    now = datetime.now(UTC)
+
+    async def write(agent_id):
+        await store.create(Summary(agent_id, AgentStatus.PENDING, now, now), [])
+        for version in range(10**6):
+            await store.append(agent_id, [Entry("x")], after=version)
+
+    tasks = [asyncio.create_task(write(f"{number}")) for number in range(200)]
+    await asyncio.sleep(1)
+    raise RuntimeError("a mistake, while others write")
+
+asyncio.run(main())
+"""
 
 
 def summary(agent_id: str = "a", status: AgentStatus = AgentStatus.PENDING) -> Summary:
     return Summary(agent_id, status, NOW, NOW)
+
+
+def journal(*bodies: str) -> list[Entry]:
+    return [Entry(body) for body in bodies]
 
 
 @asynccontextmanager
@@ -48,15 +78,15 @@ async def opened(
     """A store with one session of one entry, which somebody runs; its connections go by the schema's name."""
     address = f"{postgres.address(port=port)}?application_name={schema}"
     async with PostgresStore(address, schema=schema, timeout=timeout, **limits) as store:
-        await store.create(summary(), ["first"])
+        await store.create(summary(), journal("first"))
         yield store, await store.acquire("a", "one", 60)
 
 
 @asynccontextmanager
-async def locked(postgres: PostgresServer, schema: str) -> AsyncIterator[None]:
+async def locked(postgres: PostgresServer, schema: str, agent_id: str = "a") -> AsyncIterator[None]:
     """Another program holds a lock on the session."""
     async with await psycopg.AsyncConnection.connect(postgres.address()) as other:
-        await other.execute(f'SELECT FROM "{schema}".sessions FOR UPDATE')
+        await other.execute(f'SELECT FROM "{schema}".sessions WHERE agent_id = %s FOR UPDATE', [agent_id])
         yield
 
 
@@ -90,7 +120,7 @@ async def test_a_server_that_was_restarted_between_two_calls_is_not_noticed(
         await asyncio.gather(*(store.read("a") for _ in range(20)))
         postgres.stop()
         postgres.start()
-        await store.append("a", ["second"], after=1, lease=lease)
+        await store.append("a", journal("second"), after=1, lease=lease)
         postgres.stop()
         postgres.start()
         assert await entries(store) == ("first", "second")
@@ -107,7 +137,7 @@ async def test_whatever_was_acknowledged_is_there_after_a_crash(
 
         async def write() -> None:
             while True:
-                await store.append("a", [f"{len(acknowledged)}"], after=len(acknowledged), lease=lease)
+                await store.append("a", journal(f"{len(acknowledged)}"), after=len(acknowledged), lease=lease)
                 acknowledged.append(f"{len(acknowledged)}")
 
         writing = asyncio.create_task(write())
@@ -131,7 +161,7 @@ async def test_connections_that_were_ended_between_two_calls_are_replaced(
         await asyncio.gather(*(store.read("a") for _ in range(20)))
         for version in range(1, 4):
             await terminate(postgres, *await process_ids(postgres, ALL, schema))
-            await store.append("a", [f"{version}"], after=version, lease=lease)
+            await store.append("a", journal(f"{version}"), after=version, lease=lease)
         assert await entries(store) == ("first", "1", "2", "3")
 
 
@@ -140,7 +170,7 @@ async def test_a_connection_that_is_ended_in_the_middle_of_an_append_costs_nothi
 ) -> None:
     async with opened(postgres, schema) as (store, lease):
         async with locked(postgres, schema):
-            appending = asyncio.create_task(store.append("a", ["second"], after=1, lease=lease))
+            appending = asyncio.create_task(store.append("a", journal("second"), after=1, lease=lease))
             first = await waiting(postgres, schema)
             await terminate(postgres, first)
             assert await waiting(postgres, schema) != first
@@ -154,43 +184,103 @@ async def test_a_lock_that_is_held_for_too_long_is_an_error_and_nothing_is_writt
     async with opened(postgres, schema, timeout=0.3) as (store, lease):
         async with locked(postgres, schema):
             with pytest.raises(StoreUnavailableError, match=r"within 0\.3 s and nothing was changed"):
-                await store.append("a", ["second"], after=1, lease=lease)
+                await store.append("a", journal("second"), after=1, lease=lease)
             with pytest.raises(StoreUnavailableError):
                 await store.acquire("a", "two", 60)
             assert await entries(store) == ("first",)
-        await store.append("a", ["second"], after=1, lease=lease)
+        await store.append("a", journal("second"), after=1, lease=lease)
         assert await entries(store) == ("first", "second")
 
 
-async def test_an_append_that_is_cancelled_leaves_no_transaction_behind(
-    postgres: PostgresServer, schema: str
-) -> None:
+async def test_an_append_that_is_cancelled_runs_to_its_end(postgres: PostgresServer, schema: str) -> None:
     async with opened(postgres, schema, max_connections=1) as (store, lease):
         async with locked(postgres, schema):
-            appending = asyncio.create_task(store.append("a", ["second"], after=1, lease=lease))
+            appending = asyncio.create_task(store.append("a", journal("second"), after=1, lease=lease))
             await waiting(postgres, schema)
             appending.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await appending
-            assert await process_ids(postgres, f"{ALL} AND state <> 'idle'", schema) == []
-        await store.append("a", ["third"], after=1, lease=lease)
-        assert await entries(store) == ("first", "third")
+            await asyncio.sleep(0)
+            appending.cancel()
+            await asyncio.wait([appending], timeout=0.01)
+            assert not appending.done()
+        with pytest.raises(asyncio.CancelledError):
+            await appending
+        assert await entries(store) == ("first", "second")
+        assert await process_ids(postgres, f"{ALL} AND state <> 'idle'", schema) == []
+
+
+async def test_a_lease_that_is_acquired_for_a_cancelled_caller_is_given_back(
+    postgres: PostgresServer, schema: str
+) -> None:
+    async with opened(postgres, schema) as (store, lease):
+        await store.release(lease)
+        async with locked(postgres, schema):
+            acquiring = asyncio.create_task(store.acquire("a", "two", 60))
+            await waiting(postgres, schema)
+            acquiring.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await acquiring
+        assert (await store.read("a")).summary.runner is None
+        last = await store.acquire("a", "three", 60)
+        assert last.token == lease.token + 2
+
+
+async def test_appends_at_the_same_time_share_a_transaction_and_no_failure(
+    postgres: PostgresServer, schema: str
+) -> None:
+    async with opened(postgres, schema) as (store, lease):
+        for agent_id in "bcdef":
+            await store.create(summary(agent_id), journal("first"))
+        async with locked(postgres, schema, "b"):
+            impossible = Lease("c", "one", 2**70, 60)
+            alone = asyncio.create_task(store.append("b", journal("second"), after=1))
+            results = await asyncio.gather(
+                store.append("a", journal("second"), after=1, lease=lease),
+                store.append("c", journal("refused"), after=1, lease=impossible),
+                store.append("d", journal("second"), after=1),
+                store.append("e", journal("too early"), after=7),
+                store.append("f", journal("second"), after=1),
+                store.append("f", journal("third"), after=2),
+                store.append("x", journal("second"), after=1),
+                return_exceptions=True,
+            )
+            assert not alone.done()
+        await alone
+        kinds = [type(result) for result in results]
+        none = type(None)
+        assert kinds == [none, StoreError, none, ConflictError, none, none, SessionNotFoundError]
+        found = [(await store.read(agent_id)).summary.version for agent_id in "abcdef"]
+        assert found == [2, 2, 1, 2, 1, 3]
+
+
+async def test_appends_at_the_same_time_take_one_transaction(postgres: PostgresServer, schema: str) -> None:
+    async with opened(postgres, schema) as (store, _):
+        ids = [f"{n}" for n in range(20)]
+        for agent_id in ids:
+            await store.create(summary(agent_id), [])
+        await asyncio.gather(*(store.append(agent_id, journal("x"), after=0) for agent_id in ids))
+        async with await psycopg.AsyncConnection.connect(postgres.address()) as other:
+            question = f"SELECT count(DISTINCT xmin::text) FROM \"{schema}\".entries WHERE body = 'x'"
+            assert await (await other.execute(question)).fetchone() == (1,)
 
 
 async def test_a_server_that_hangs_is_not_waited_for(postgres: PostgresServer, schema: str) -> None:
     async with opened(postgres, schema, timeout=0.2, max_connections=1) as (store, lease):
-        [process] = await process_ids(postgres, ALL, schema)
+        [process] = await process_ids(postgres, POOLED, schema)
         os.kill(process, signal.SIGSTOP)
         try:
             begun = time.monotonic()
             with pytest.raises(StoreUnavailableError, match="does not answer"):
-                await store.append("a", ["second"], after=1, lease=lease)
+                await store.append("a", journal("second"), after=1, lease=lease)
             assert time.monotonic() - begun < 4
         finally:
             os.kill(process, signal.SIGCONT)
-        # The one that hung is late, not lost: what it did shows to whoever looks.
+        # The append that hung is late, not lost: it may arrive until the server notices that its connection
+        # has ended.
+        async with asyncio.timeout(10):
+            while process in await process_ids(postgres, POOLED, schema):
+                await asyncio.sleep(0.01)
         version = (await store.read("a")).summary.version
-        await store.append("a", ["third"], after=version, lease=lease)
+        await store.append("a", journal("third"), after=version, lease=lease)
         assert (await entries(store))[-1] == "third"
 
 
@@ -202,7 +292,7 @@ async def test_a_server_that_is_down_is_an_error_within_the_timeout(
         try:
             begun = time.monotonic()
             with pytest.raises(StoreUnavailableError, match="gave no connection within 1 s"):
-                await store.append("a", ["second"], after=1, lease=lease)
+                await store.append("a", journal("second"), after=1, lease=lease)
             assert time.monotonic() - begun < 1.5
             with pytest.raises(StoreUnavailableError, match="refused"):
                 await PostgresStore(postgres.address(), timeout=1).read("a")
@@ -219,7 +309,7 @@ async def test_a_server_that_takes_no_changes_says_so(postgres: PostgresServer, 
     async with opened(postgres, schema) as (store, lease), PostgresStore(read_only, schema=schema) as other:
         assert await entries(other) == ("first",)
         with pytest.raises(StoreUnavailableError, match="read-only"):
-            await other.append("a", ["second"], after=1, lease=lease)
+            await other.append("a", journal("second"), after=1, lease=lease)
         assert await entries(store) == ("first",)
 
 
@@ -230,16 +320,62 @@ async def test_an_append_is_recorded_once_whatever_the_network_loses(
     async with Proxy(postgres.port) as proxy, opened(postgres, schema, port=proxy.port) as (store, lease):
         await store.ask_to_stop("a", "enough")
         proxy.cut = lost
-        assert await store.append("a", ["second", "third"], after=1, lease=lease) == "enough"
+        assert await store.append("a", journal("second", "third"), after=1, lease=lease) == "enough"
         assert await entries(store) == ("first", "second", "third")
         proxy.cut = lost
         await store.append(
-            "a", ["last"], after=3, lease=lease, summary=summary(status=AgentStatus.COMPLETED), release=True
+            "a",
+            journal("last"),
+            after=3,
+            lease=lease,
+            summary=summary(status=AgentStatus.COMPLETED),
+            release=True,
         )
         stored = await store.read("a")
         assert (stored.entries[3:], stored.summary.status) == (("last",), AgentStatus.COMPLETED)
         assert stored.summary.runner is None
         assert proxy.cuts == 2
+
+
+@lost
+async def test_appends_that_share_a_round_trip_are_recorded_once_whatever_the_network_loses(
+    postgres: PostgresServer, schema: str, lost: Lost
+) -> None:
+    async with Proxy(postgres.port) as proxy, opened(postgres, schema, port=proxy.port) as (store, lease):
+        await store.create(summary("b"), journal("first"))
+        key = RequestKey("k", "digest")
+        proxy.cut = lost
+        results = await asyncio.gather(
+            store.append("a", journal("second"), after=1, lease=lease),
+            store.append("b", journal("second"), after=1, key=key),
+            store.append("b", journal("third"), after=2, key=RequestKey("k", "another")),
+            store.append("b", journal("late"), after=1),
+            return_exceptions=True,
+        )
+        assert [type(result) for result in results] == [type(None), type(None), KeyUsedError, ConflictError]
+        assert await store.key("b", "k") == ("digest", 2)
+        assert await entries(store) == (await store.read("b")).entries == ("first", "second")
+        assert proxy.cuts == 1
+
+
+@lost
+async def test_sessions_are_pruned_once_whatever_the_network_loses(
+    postgres: PostgresServer, schema: str, lost: Lost
+) -> None:
+    async with Proxy(postgres.port) as proxy, opened(postgres, schema, port=proxy.port) as (store, _):
+        for agent_id in "bcd":
+            await store.create(summary(agent_id, AgentStatus.COMPLETED), journal("first"))
+        given: dict[str, Any] = {
+            "statuses": [AgentStatus.COMPLETED],
+            "updated_before": NOW + timedelta(days=1),
+            "limit": 2,
+        }
+        found = await store.prune(**given, dry_run=True)
+        proxy.cut, proxy.after = lost, 1
+        assert await store.prune(**given) == found == ("b", "c")
+        left = await store.sessions()
+        assert [each.agent_id for each in left.sessions] == ["d", "a"]
+        assert proxy.cuts == 1
 
 
 @lost
@@ -249,14 +385,14 @@ async def test_a_refusal_is_a_refusal_whatever_the_network_loses(
     async with Proxy(postgres.port) as proxy, opened(postgres, schema, port=proxy.port) as (store, lease):
         proxy.cut = lost
         with pytest.raises(SessionExistsError):
-            await store.create(summary(), ["another first"])
+            await store.create(summary(), journal("another first"))
         proxy.cut = lost
         with pytest.raises(ConflictError):
-            await store.append("a", ["not the first"], after=0, lease=lease)
+            await store.append("a", journal("not the first"), after=0, lease=lease)
         await store.release(lease)
         proxy.cut = lost
         with pytest.raises(LeaseLostError):
-            await store.append("a", ["second"], after=1, lease=lease)
+            await store.append("a", journal("second"), after=1, lease=lease)
         assert await entries(store) == ("first",)
         assert proxy.cuts == 3
 
@@ -267,11 +403,11 @@ async def test_a_session_is_created_acquired_and_deleted_once_whatever_the_netwo
 ) -> None:
     async with Proxy(postgres.port) as proxy, opened(postgres, schema, port=proxy.port) as (store, _):
         proxy.cut = lost
-        await store.create(summary("b"), ["one", "two"])
+        await store.create(summary("b"), journal("one", "two"))
         assert (await store.read("b")).entries == ("one", "two")
         proxy.cut = lost
         lease = await store.acquire("b", "one", 60)
-        await store.append("b", ["three"], after=2, lease=lease)
+        await store.append("b", journal("three"), after=2, lease=lease)
         proxy.cut = lost
         await store.release(lease)
         proxy.cut = lost
@@ -279,6 +415,13 @@ async def test_a_session_is_created_acquired_and_deleted_once_whatever_the_netwo
         with pytest.raises(SessionNotFoundError):
             await store.read("b")
         assert proxy.cuts == 4
+
+
+def test_a_script_that_ends_in_the_middle_of_many_appends_ends(postgres: PostgresServer, schema: str) -> None:
+    command = [sys.executable, "-c", CUT_OFF, postgres.address(), schema]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert "RuntimeError: a mistake" in done.stderr
+    assert "never retrieved" not in done.stderr
 
 
 async def test_tables_of_a_newer_version_are_left_alone(postgres: PostgresServer, schema: str) -> None:
@@ -295,7 +438,7 @@ async def test_the_tables_are_made_once_however_many_begin_at_the_same_time(
 ) -> None:
     async def begin(number: int) -> None:
         async with PostgresStore(postgres.address(), schema=schema) as store:
-            await store.create(summary(f"{number}"), ["first"])
+            await store.create(summary(f"{number}"), journal("first"))
 
     await asyncio.gather(
         *(asyncio.to_thread(asyncio.run, begin(number)) for number in range(6)),

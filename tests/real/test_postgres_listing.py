@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from tests.real.postgres import PostgresServer
 from whyloop.stores.labels import MOST_PAIRED, numbers, starts
 from whyloop.stores.memory import MemoryStore
-from whyloop.stores.records import SessionFilter, Summary
+from whyloop.stores.records import Entry, SessionFilter, Summary
 from whyloop.stores.store import Store
 from whyloop.values.continuation import StopReason
 from whyloop.values.state import AgentStatus
@@ -21,8 +21,7 @@ from whyloop.values.state import AgentStatus
 psycopg = pytest.importorskip("psycopg", reason='these tests need a driver: pip install "whyloop[postgres]"')
 pytest.importorskip("psycopg_pool", reason='these tests need a pool: pip install "whyloop[postgres]"')
 
-from whyloop.stores.postgres import PostgresStore  # noqa: E402
-from whyloop.stores.postgres_statements import bounds, places  # noqa: E402
+from whyloop.stores.postgres import PostgresStore, bounds, places  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
@@ -72,7 +71,15 @@ async def test_any_filter_finds_page_by_page_what_has_it_all(store: PostgresStor
         status, reason = endings[number % len(endings)]
         own = {"a": a, "b": b, "c": c, **{f"more{extra}": 0 for extra in range(more)}}
         # Some start at the same moment.
-        made = session(f"{number:02}", minutes=number // 3, status=status, stop_reason=reason, metadata=own)
+        made = session(
+            f"{number:02}",
+            minutes=number // 3,
+            status=status,
+            stop_reason=reason,
+            metadata=own,
+            agent=f"agent {number % 5}",
+            resolved_by=[None, "limit", "policy"][number % 3],
+        )
         for each in (store, memory):
             await each.create(made, [])
     asked = [dict(some) for size in range(4) for some in combinations([("a", 1), ("b", 2), ("c", 1)], size)]
@@ -81,7 +88,9 @@ async def test_any_filter_finds_page_by_page_what_has_it_all(store: PostgresStor
         for wanted_status, wanted_reason in product(statuses, reasons):
             wanted = SessionFilter(status=wanted_status, stop_reason=wanted_reason, metadata=metadata)
             within = replace(wanted, started_after=START, started_before=START + timedelta(minutes=7))
-            for some in (wanted, within):
+            decided = replace(wanted, resolved_by="policy")
+            named = replace(decided, agent="agent 1", updated_before=START + timedelta(minutes=6))
+            for some in (wanted, within, decided, named):
                 assert await pages(store, some, 2) == await pages(memory, some, 2), some
 
 
@@ -93,14 +102,14 @@ async def test_a_status_that_changes_moves_only_what_depends_on_it(
     async with await psycopg.AsyncConnection.connect(postgres.address(), autocommit=True) as other:
         question = f'SELECT xmin::text, count(*) FROM "{schema}".labels GROUP BY 1'
         ((first, rows),) = await (await other.execute(question)).fetchall()
-        assert rows == 16
+        assert rows == 18
         await store.append("a", [], after=0, summary=session(metadata=metadata, title="another"))
-        assert await (await other.execute(question)).fetchall() == [(first, 16)]
+        assert await (await other.execute(question)).fetchall() == [(first, 18)]
         failed = session(metadata=metadata, status=AgentStatus.FAILED)
         await store.append("a", [], after=0, summary=failed)
         found = dict(await (await other.execute(question)).fetchall())
-    assert found.pop(first) == 8
-    assert list(found.values()) == [8]
+    assert found.pop(first) == 9
+    assert list(found.values()) == [9]
 
 
 async def test_the_index_goes_along_with_every_change(
@@ -114,10 +123,16 @@ async def test_the_index_goes_along_with_every_change(
         session("a", minutes=6, metadata={f"{n}": n for n in range(MANY)}, status=AgentStatus.FAILED),
         session("a", status=AgentStatus.STOPPED, stop_reason=StopReason.USER_REQUESTED),
     ]
-    other = numbers("pending", None, {"k": 1})
+    other = numbers("pending", None, {"k": 1}, agent="", resolved_by=None)
     for summary in changes:
         await store.append("a", [], after=0, summary=summary)
-        own = numbers(summary.status, summary.stop_reason, summary.metadata)
+        own = numbers(
+            summary.status,
+            summary.stop_reason,
+            summary.metadata,
+            agent=summary.agent,
+            resolved_by=summary.resolved_by,
+        )
         assert await indexed(postgres, schema) == {"a": own, "b": other}
         since = SessionFilter(started_after=summary.started_at - timedelta(seconds=1), status=summary.status)
         assert "a" in (await pages(store, since, 5))[0]
@@ -128,11 +143,36 @@ async def test_the_index_goes_along_with_every_change(
 @pytest.mark.parametrize("entries", range(4))
 async def test_no_filter_makes_a_table_be_read_from_end_to_end(store: PostgresStore, entries: int) -> None:
     """Not even where it is small: a plan may be kept until it is not."""
-    await store.create(session(metadata={"a": 1}), ["x"])
+    await store.create(session(metadata={"a": 1}), [Entry("x")])
     wanted = SessionFilter(stop_reason=StopReason.COMPLETED, metadata={f"{n}": n for n in range(entries)})
     begins = places([some[0] for some in starts(wanted)])
-    given = {**bounds(wanted, None), **begins, "limit": 51, "moment": None}
+    given = {**bounds(wanted, None), **begins, "limit": 51, "moment": None, "updated_before": None}
     for statement in (store._statements.page, store._statements.counts):
         plan = [row[0] for row in await store._connections.fetch(b"EXPLAIN " + statement, given)]
         assert not any("Seq Scan" in step for step in plan), plan
         assert any("labels_pkey" in step for step in plan)
+
+
+STATEMENTS: dict[str, dict[str, Any]] = {
+    "read": {"agent_id": "a", "after": 0, "limit": 10, "moment": None},
+    "entries": {"number": 1, "after": 0, "limit": 10},
+    "checkpoint": {"agent_id": "a", "execution_id": "x", "seq": 1, "step_count": 1, "message_count": 1},
+    "key": {"agent_id": "a", "key": "k"},
+    "versions": {"ids": ["a"]},
+    "stop_requests": {"tokens": [1]},
+    "unattended": {"limit": 10, "moment": None},
+    "prunable": {"statuses": ["completed"], "before": START, "limit": 10, "moment": None},
+}
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+async def test_no_other_statement_reads_a_table_from_end_to_end_either(
+    store: PostgresStore, name: str
+) -> None:
+    await store.create(session(metadata={"a": 1}), [Entry("x")])
+    statement = b"EXPLAIN " + getattr(store._statements, name)
+    plan = [row[0] for row in await store._connections.fetch(statement, STATEMENTS[name])]
+    assert not any("Seq Scan" in step for step in plan), plan
+    # Those of several statuses are sorted together, and there are few.
+    assert name == "prunable" or not any("Sort" in step for step in plan), plan
+    assert any("Index" in step for step in plan), plan

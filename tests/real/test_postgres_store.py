@@ -14,20 +14,24 @@ from msgspec.structs import replace
 from tests.real.postgres import PostgresServer
 from whyloop.errors import ConfigurationError, SessionRunningError, SnapshotError, StoreError
 from whyloop.loop.ports import Clock
-from whyloop.stores.records import SessionFilter, Summary
+from whyloop.stores.records import Checkpoint, Entry, RequestKey, SessionFilter, Summary
 from whyloop.testing.store_conformance import CHECKS, Check
 from whyloop.values.state import AgentStatus
 
 psycopg = pytest.importorskip("psycopg", reason='these tests need a driver: pip install "whyloop[postgres]"')
 pytest.importorskip("psycopg_pool", reason='these tests need a pool: pip install "whyloop[postgres]"')
 
-from whyloop.stores.postgres import PostgresStore  # noqa: E402
+from whyloop.stores.postgres import SLICE, PostgresStore  # noqa: E402
 from whyloop.stores.postgres_connections import Connections  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SESSION = Summary("a", AgentStatus.PENDING, NOW, NOW)
+
+
+def journal(*bodies: str) -> list[Entry]:
+    return [Entry(body) for body in bodies]
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
@@ -40,7 +44,7 @@ async def test_it_keeps_the_contract(check: Check, postgres: PostgresServer, sch
 
 async def test_leases_go_by_the_clock_of_the_server(postgres: PostgresServer, schema: str) -> None:
     async with PostgresStore(postgres.address(), schema=schema) as store:
-        await store.create(SESSION, ["first"])
+        await store.create(SESSION, journal("first"))
         lapsed = await store.acquire("a", "one", 0.000001)
         held = await store.acquire("a", "two", 60)
         with pytest.raises(SessionRunningError, match="two") as caught:
@@ -54,13 +58,13 @@ def test_it_serves_one_event_loop_after_another(postgres: PostgresServer, schema
     store = PostgresStore(f"{postgres.address()}?application_name={schema}", schema=schema, max_connections=3)
 
     async def write(version: int) -> None:
-        await store.append("a", [f"{version}"], after=version)
+        await store.append("a", journal(f"{version}"), after=version)
 
     async def read() -> tuple[str, ...]:
         async with store:
             return (await store.read("a")).entries
 
-    asyncio.run(store.create(SESSION, ["first"]))
+    asyncio.run(store.create(SESSION, journal("first")))
     for version in range(1, 6):
         asyncio.run(write(version))
         with psycopg.connect(postgres.address()) as other:
@@ -73,9 +77,9 @@ async def test_two_event_loops_at_once_are_told_to_make_two_stores(
     postgres: PostgresServer, schema: str
 ) -> None:
     async with PostgresStore(postgres.address(), schema=schema) as store:
-        await store.create(SESSION, ["first"])
+        await store.create(SESSION, journal("first"))
         with pytest.raises(StoreError, match="another event loop"):
-            await asyncio.to_thread(asyncio.run, store.append("a", ["second"], after=1))
+            await asyncio.to_thread(asyncio.run, store.append("a", journal("second"), after=1))
         assert (await store.read("a")).entries == ("first",)
 
 
@@ -94,7 +98,9 @@ async def test_a_store_that_was_closed_says_so(postgres: PostgresServer, schema:
 
 async def test_more_calls_than_connections_wait_for_one(postgres: PostgresServer, schema: str) -> None:
     async with PostgresStore(postgres.address(), schema=schema, max_connections=2) as store:
-        await asyncio.gather(*(store.create(replace(SESSION, agent_id=f"{n}"), [f"{n}"]) for n in range(50)))
+        await asyncio.gather(
+            *(store.create(replace(SESSION, agent_id=f"{n}"), journal(f"{n}")) for n in range(50))
+        )
         stored = await asyncio.gather(*(store.read(f"{n}") for n in range(50)))
     assert [session.entries for session in stored] == [(f"{n}",) for n in range(50)]
 
@@ -103,7 +109,7 @@ async def test_of_many_who_write_at_once_none_leaves_a_hole(postgres: PostgresSe
     async with PostgresStore(postgres.address(), schema=schema) as store:
         await store.create(SESSION, [])
         for version in range(5):
-            attempts = [store.append("a", [f"{n}"], after=version) for n in range(8)]
+            attempts = [store.append("a", journal(f"{n}"), after=version) for n in range(8)]
             results = await asyncio.gather(*attempts, return_exceptions=True)
             assert results.count(None) == 1
         async with await psycopg.AsyncConnection.connect(postgres.address()) as other:
@@ -116,9 +122,9 @@ async def test_an_id_that_the_database_cannot_hold_is_refused(
     postgres: PostgresServer, schema: str, agent_id: str
 ) -> None:
     async with PostgresStore(postgres.address(), schema=schema) as store:
-        with pytest.raises(ConfigurationError, match="is no id that PostgreSQL can hold"):
+        with pytest.raises(ConfigurationError, match="invalid session id"):
             await store.create(replace(SESSION, agent_id=agent_id), [])
-        with pytest.raises(ConfigurationError, match="is no id that PostgreSQL can hold"):
+        with pytest.raises(ConfigurationError, match="invalid session id"):
             await store.read(agent_id)
 
 
@@ -135,15 +141,42 @@ async def test_the_longest_id_and_labels_fit_into_an_index(postgres: PostgresSer
 
 async def test_a_nul_in_any_text_comes_back(postgres: PostgresServer, schema: str) -> None:
     text = "\x00 \\0 \\\\0 \\"
+    names = ["title", "parent_agent_id", "identity", "agent", "resolved_by", "reason", "cost"]
+    summary = replace(SESSION, metadata={text: text}, **dict.fromkeys(names, text))
+    checkpoint = Checkpoint(text, 1, 2, 3, "{}")
     async with PostgresStore(postgres.address(), schema=schema) as store:
-        await store.create(replace(SESSION, title=text, parent_agent_id=text), [])
+        await store.create(summary, [Entry("{}", checkpoint)], key=RequestKey("\\0", text))
         lease = await store.acquire("a", text, 60)
         await store.ask_to_stop("a", text)
-        found = (await store.read("a")).summary
-        assert (found.title, found.parent_agent_id, found.runner) == (text, text, text)
+        assert (await store.read("a")).summary == replace(summary, version=1, runner=text)
         assert await store.renew(lease) == text
+        assert await store.stop_requests([lease]) == {lease.token: text}
+        assert await store.versions(["a", text]) == {"a": (text, 1)}
+        assert await store.checkpoint("a", execution_id=text) == (0, checkpoint)
+        assert await store.key("a", "\\0") == (text, 1)
+        assert await store.key("a", "\x00") is None
         with pytest.raises(StoreError, match="NUL"):
-            await store.append("a", ["an entry is JSON, which has no \x00"], after=0, lease=lease)
+            await store.append("a", journal("JSON has no \x00"), after=1, lease=lease)
+        with pytest.raises(StoreError, match="surrogate"):
+            await store.append("a", journal("\ud800"), after=1, lease=lease)
+
+
+async def test_a_long_journal_is_read_in_slices(postgres: PostgresServer, schema: str) -> None:
+    bodies = [f"{number}" for number in range(2 * SLICE + 10)]
+    async with PostgresStore(postgres.address(), schema=schema) as store:
+        await store.create(SESSION, journal(*bodies))
+        for after, limit in (
+            (0, None),
+            (0, SLICE),
+            (5, SLICE + 1),
+            (3, 2 * SLICE),
+            (SLICE, 7),
+            (len(bodies), 3),
+        ):
+            found = await store.read("a", after=after, limit=limit)
+            end = None if limit is None else after + limit
+            assert list(found.entries) == bodies[after:end]
+            assert found.summary.version == len(bodies)
 
 
 async def test_a_status_from_the_future_is_not_taken_for_another(
@@ -192,8 +225,10 @@ def test_settings_that_cannot_work_are_refused(settings: dict[str, Any]) -> None
         PostgresStore("postgresql://127.0.0.1/name", **settings)
 
 
-def test_a_driver_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "psycopg_pool", None)
-    monkeypatch.delitem(sys.modules, "whyloop.stores.postgres_connections")
+@pytest.mark.parametrize("driver", ["psycopg", "psycopg_pool"])
+def test_a_driver_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, driver: str) -> None:
+    for name in [name for name in sys.modules if name.startswith("whyloop.stores.postgres")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, driver, None)
     with pytest.raises(ConfigurationError, match=r'pip install "whyloop\[postgres\]"'):
-        importlib.import_module("whyloop.stores.postgres_connections")
+        importlib.import_module("whyloop.stores.postgres")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import empty_session, failed_steps, session
+from tests.support import START, empty_session, failed_steps, session
 from whyloop import (
     ContinuationDecision,
     ErrorType,
@@ -17,6 +17,7 @@ from whyloop import (
     StopRequestedCheck,
     ToolCallPresenceCheck,
 )
+from whyloop.values.transitions import StopRequested
 
 FORBID = ContinuationDecision.FORBID_CONTINUATION
 REQUEST = ContinuationDecision.REQUEST_CONTINUATION
@@ -60,7 +61,8 @@ def test_nobody_asked_for_a_stop() -> None:
 
 
 def test_a_requested_stop_forbids_with_the_words_of_whoever_asked() -> None:
-    said = StopRequestedCheck().explain(session(steps=1).with_stop_request("Maria closed the chat"))
+    state = StopRequested(START, reason="Maria closed the chat").apply_to(session(steps=1))
+    said = StopRequestedCheck().explain(state)
     assert said.decision is FORBID
     assert said.reason == "Maria closed the chat"
     assert said.stop_reason is StopReason.USER_REQUESTED
@@ -88,7 +90,7 @@ def test_an_answer_without_tool_calls_allows_the_stop() -> None:
 def test_only_the_latest_step_counts() -> None:
     asked = session(steps=1, tool_calls=2)
     assert ToolCallPresenceCheck().decide(asked) is REQUEST
-    assert ToolCallPresenceCheck().decide(failed_steps(asked, 1)) is STOP
+    assert ToolCallPresenceCheck().decide(failed_steps(asked, 1, Failure(ErrorType.MODEL, "down"))) is STOP
 
 
 def test_it_never_forbids_whatever_failed() -> None:

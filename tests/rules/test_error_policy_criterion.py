@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
-from tests.support import failed_steps, session, tool_failure
+from tests.support import after_step, failed_steps, session, tool_failure
 from whyloop import (
     AgentErrorContextResolver,
     AgentState,
@@ -16,6 +17,7 @@ from whyloop import (
     ErrorType,
     Failure,
     StopReason,
+    ToolCall,
 )
 
 FORBID = ContinuationDecision.FORBID_CONTINUATION
@@ -101,7 +103,7 @@ def test_a_failed_model_call_that_is_to_be_retried_requests_the_retry_itself(
 
 def test_of_several_failed_calls_the_first_decides_and_all_are_listed() -> None:
     first = tool_failure(ErrorType.VALIDATION, "no such field", "create")
-    second = tool_failure(ErrorType.TOOL, "it broke", "search")
+    second = replace(tool_failure(ErrorType.TOOL, "it broke", "search"), tool_call_id="call_2")
     said = RETRY.explain(failed_steps(session(), 1, first, second))
     assert said.reason == "Validation error, retrying (1/3)"
     assert said.context["error_type"] == "validation"
@@ -111,11 +113,7 @@ def test_of_several_failed_calls_the_first_decides_and_all_are_listed() -> None:
 
 
 def test_a_step_that_succeeds_ends_the_count_of_failures_in_a_row() -> None:
-    from msgspec.structs import replace
-
-    state = failed_steps(session(), 2)
-    assert state.current_step is not None
-    state = state.with_step(replace(state.current_step, failures=()))
+    state = after_step(failed_steps(session(), 2), [ToolCall("call_1", "search", {})])
     assert RETRY.explain(state).reason == "No errors present"
     assert RETRY.explain(state).context["total_failures"] == 2
     assert RETRY.explain(failed_steps(state, 1)).reason == "Tool error, retrying (1/3)"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from tests.support import at, session
+from tests.support import after_step, at, session
 from whyloop import (
     AgentState,
     ContinuationDecision,
@@ -20,6 +20,7 @@ from whyloop import (
     StopReason,
     TokenUsageLimit,
 )
+from whyloop.values.transitions import Queried, Resumed, Waited
 
 FORBID = ContinuationDecision.FORBID_CONTINUATION
 ALLOW = ContinuationDecision.ALLOW_CONTINUATION
@@ -29,7 +30,7 @@ limits = pytest.mark.parametrize("limit", LIMITS)
 
 
 def next_query(state: AgentState, now: float) -> AgentState:
-    return state.with_query(Message.user("next"), execution_id="execution-2", now=at(now))
+    return Queried(at(now), execution_id="execution-2", message=Message.user("next")).apply_to(state)
 
 
 def numbers(said: ContinuationEvaluation) -> tuple[Any, Any, Any]:
@@ -86,7 +87,7 @@ def test_below_its_limit_it_allows_and_says_how_much_is_left(
 ) -> None:
     said = limit.explain(below)
     assert said.decision is ALLOW
-    assert said.stop_reason is None
+    assert (said.stop_reason, said.exhausted) == (None, False)
     used, most, remaining = numbers(said)
     assert most == limit.limit
     assert 0 < used < most
@@ -106,6 +107,7 @@ def test_at_its_limit_it_forbids_with_its_own_stop_reason(
     assert said.decision is FORBID
     assert said.stop_reason is reason
     assert said.criterion == type(limit).__name__
+    assert said.exhausted
     assert numbers(said) == (limit.limit, limit.limit, 0)
 
 
@@ -222,29 +224,31 @@ def test_the_wall_clock_limit_is_exact_below_a_second() -> None:
     assert limit.explain(session(steps=1, seconds=0.25)).decision is FORBID
 
 
-def test_the_wall_clock_limit_falls_back_to_the_session_when_the_execution_clock_is_unset() -> None:
-    state = next_query(session(steps=1, seconds=1), now=100)
-    assert ExecutionTimeLimit(50).explain(state).decision is ALLOW
+def test_the_wall_clock_limit_reads_recorded_times_only() -> None:
+    state = after_step(next_query(session(steps=1, seconds=1), now=86_400), seconds=5, now=at(86_405))
     restored = AgentState.from_dict(state.to_dict())
     assert restored.execution_started_at is None
-    said = ExecutionTimeLimit(50).explain(restored)
-    assert said.decision is FORBID
-    assert said.context["used"] == 100
+    for each in (state, restored, restored.mark_execution_started(at(10**6))):
+        said = ExecutionTimeLimit(50).explain(each)
+        assert (said.decision, said.context["used"]) == (ALLOW, 5)
 
 
-def test_the_wall_clock_limit_starts_again_when_the_execution_is_marked_as_started() -> None:
+def test_the_wall_clock_limit_counts_from_the_last_resume() -> None:
     state = session(steps=1, seconds=100)
     assert ExecutionTimeLimit(50).explain(state).decision is FORBID
-    assert ExecutionTimeLimit(50).explain(state.mark_execution_started(at(90))).decision is ALLOW
+    resumed = after_step(Resumed(at(3600)).apply_to(state), seconds=2, now=at(3602))
+    assert ExecutionTimeLimit(50).explain(resumed).context["used"] == 2
 
 
 def test_a_clock_that_was_set_back_has_used_nothing() -> None:
-    state = session(steps=1, seconds=1).mark_execution_started(at(500))
+    state = after_step(next_query(session(steps=1, seconds=1), now=500), now=at(400))
     assert ExecutionTimeLimit(5).explain(state).context["used"] == 0
 
 
 def test_time_that_was_spent_waiting_is_not_in_the_cumulative_limit() -> None:
-    state = session(steps=1, seconds=5).resumed(at(3605)).with_backoff(60, at(3665))
+    state = session(steps=1, seconds=5)
+    for transition in (Resumed(at(3605)), Waited(at(3665), seconds=60)):
+        state = transition.apply_to(state)
     said = CumulativeExecutionTimeLimit(6).explain(state)
     assert said.decision is ALLOW
     assert said.context["used"] == 5

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import inspect
 import logging
 import socket
@@ -11,15 +10,13 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
-from weakref import WeakSet
 
 import uvicorn
 
 from tests.broadcasting.support import until
-from tests.broadcasting.watching import Teller, add_session, settled
+from tests.server.recorded import Recorder, new_session
 from tests.server.streams_clients import LONG_ENOUGH, Clients, clients
 from whyloop import Agent
-from whyloop.broadcasting.channel import Channel
 from whyloop.errors import SessionExistsError
 from whyloop.server import AgentServer
 from whyloop.stores import MemoryStore, Store
@@ -122,23 +119,16 @@ async def serving(app: Any, **options: Any) -> AsyncIterator[Serving]:
 
 
 class Stage:
-    """A server with one session, `a`, which is told of by hand, and clients of it."""
+    """A server with one session, `a`, to which entries are appended by hand, and clients of it."""
 
     def __init__(self, agents: AgentServer, server: Serving, to: Clients) -> None:
         self.agents, self.server, self.to = agents, server, to
         self.url = server.address
-        self._others = WeakSet(channels())
-        self._teller = Teller(agents.events)
+        self.recorder = Recorder(agents.events.store)
 
-    async def tell(self, *kinds: str, execution: str = "e1") -> None:
-        """Tell envelopes of these kinds, and wait until they are kept."""
-        if execution != self._teller.execution:
-            self._teller = Teller(self.agents.events, execution=execution)
-        await self.server.do(lambda: self._teller.tell(*kinds))
-        await self.settled()
-
-    async def settled(self) -> None:
-        await self.server.do(lambda: settled(self.agents.events))
+    async def record(self, *kinds: str, execution: str = "e1") -> None:
+        """Append what stands for envelopes of these kinds: see `Recorder`."""
+        await self.server.do(lambda: self.recorder.record(*kinds, execution=execution))
 
     async def ask(self, text: str) -> None:
         """Have the agent of the server work on a question."""
@@ -147,9 +137,8 @@ class Stage:
             assert response.status == 202, await response.text()
 
     async def finished(self) -> None:
-        """Wait until nothing runs, and what was told is kept."""
+        """Wait until nothing runs."""
         await self.server.until(lambda: not self.agents._api.runs._running)
-        await self.settled()
 
     def unsent(self) -> list[int]:
         """How many bytes wait for each of those who are connected, the most first."""
@@ -157,23 +146,17 @@ class Stage:
         return sorted([each.transport.get_write_buffer_size() for each in connections], reverse=True)
 
     def remembered(self) -> int:
-        """How many sessions are remembered for those who follow them, since this server is there."""
-        return sum(each not in self._others for each in channels())
+        """How many sessions are remembered for those who follow them."""
+        return len(self.agents.events._channels)
 
     async def left(self) -> None:
         """Wait until nobody follows."""
-        await self.server.until(lambda: not followed())
+        await self.server.until(lambda: not self.remembered() and not followed())
 
 
 def followed() -> list[str]:
     """What runs on this event loop for the sake of those who follow."""
-    return [task.get_name() for task in asyncio.all_tasks() if task.get_name() == "whyloop event log"]
-
-
-def channels() -> list[Channel]:
-    """The sessions that are remembered for those who follow them, by anybody in this process."""
-    gc.collect()
-    return [each for each in gc.get_objects() if isinstance(each, Channel)]
+    return [task.get_name() for task in asyncio.all_tasks() if task.get_name() == "whyloop feed"]
 
 
 @asynccontextmanager
@@ -189,7 +172,6 @@ async def stage(
     store = store or MemoryStore()
     agents = AgentServer(store, agent, config=config)
     async with store, serving(agents, **options) as server, clients(receive_buffer) as to:
-        adding = (lambda: add_session(store)) if agent is None else lambda: store.add(agent.new_session("a"))
         with suppress(SessionExistsError):
-            await server.do(adding)
+            await server.do(lambda: new_session(store))
         yield Stage(agents, server, to)

@@ -13,7 +13,6 @@ from urllib.parse import quote, unquote, urlencode
 from jsonschema import Draft202012Validator
 from starlette.types import ASGIApp, Message
 
-from tests.broadcasting.watching import settled
 from tests.support import scripted
 from whyloop import Agent, tool
 from whyloop.broadcasting import PusherBroadcaster
@@ -22,6 +21,7 @@ from whyloop.server.openapi import document
 from whyloop.server.operations import OPERATIONS
 from whyloop.stores import Store
 from whyloop.testing import Reply
+from whyloop.wire.envelope import NUMBERED
 
 DOCUMENT = document(OPERATIONS)
 # What the app around the server may answer, and what nobody plans.
@@ -37,9 +37,11 @@ EVERY: list[tuple[str, str, Json | None]] = [
     ("GET", "/sessions/a/events", None),
     ("POST", "/sessions/a/messages", {"text": "go"}),
     ("POST", "/sessions/a/stop", {}),
-    ("POST", "/sessions/a/approve", {"call_id": "x"}),
-    ("POST", "/sessions/a/deny", {"call_id": "x"}),
+    ("POST", "/sessions/a/approve", {"question_id": "x"}),
+    ("POST", "/sessions/a/deny", {"question_id": "x"}),
     ("POST", "/sessions/a/resume", {}),
+    ("POST", "/sessions/a/fork", {}),
+    ("DELETE", "/sessions/a", None),
 ]
 
 
@@ -56,7 +58,7 @@ async def pay(amount: int, password: str = "") -> str:
 
 
 def agent_with(*replies: Reply | str | BaseException, **options: Any) -> Agent:
-    return scripted(*replies, tools=[echo, pay], **options)
+    return scripted(*replies, **{"tools": [echo, pay], **options})
 
 
 class Answer:
@@ -152,6 +154,9 @@ class Client:
     async def post(self, path: str, send: object = None, **options: Any) -> Answer:
         return await self.call("POST", path, send=send, **options)
 
+    async def delete(self, path: str, **options: Any) -> Answer:
+        return await self.call("DELETE", path, **options)
+
     async def socket(
         self, path: str, *, query: str = "", headers: Mapping[str, str] | None = None, hear: int = 1
     ) -> list[Message]:
@@ -213,7 +218,7 @@ class Lab:
         self.server = AgentServer(store, agent, **options)
         paths = document(self.server._operations)["paths"]
         self.client = Client(self.server, paths=paths)
-        self.get, self.post = self.client.get, self.client.post
+        self.get, self.post, self.delete = self.client.get, self.client.post, self.client.delete
 
     async def made(self, agent_id: str = "a", **metadata: object) -> str:
         """A new session; its path."""
@@ -230,12 +235,29 @@ class Lab:
         return path
 
     async def rest(self) -> None:
-        """Wait until nothing runs, and what was told is kept."""
+        """Wait until nothing runs."""
         tasks = self.server._api.runs._running
         if tasks:
             await asyncio.wait(set(tasks), timeout=10)
         assert not tasks
-        await settled(self.server.events)
+
+
+class Beside:
+    """A transport that keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.envelopes: list[Json] = []
+
+    @property
+    def numbered(self) -> list[Json]:
+        return [each for each in self.envelopes if each["event"] in NUMBERED]
+
+    def broadcast(self, event: Mapping[str, Any]) -> None:
+        self.envelopes.append(dict(event))
+
+    def broadcast_batch(self, events: Iterable[Mapping[str, Any]]) -> None:
+        for event in events:
+            self.broadcast(event)
 
 
 def reverb(channel: str = "private-agent.{session_id}") -> PusherBroadcaster:
@@ -252,14 +274,19 @@ def path_of(agent_id: str) -> str:
 
 def check(described: Json | None, answer: Answer) -> None:
     """The answer is what the document says of an operation, or that there is none."""
-    assert answer.headers["content-type"] == "application/json"
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert answer.headers["cache-control"] == "no-store"
+    if answer.status == 204:
+        assert described is not None
+        assert ("204" in described["responses"], answer.body) == (True, b"")
+        return
+    assert answer.headers["content-type"] == "application/json"
     kind = "Refusal"
     if described is None:
         assert answer.status in (404, 405, *ANYWHERE), answer
     elif answer.status not in ANYWHERE:
         assert str(answer.status) in described["responses"], answer
+        assert ("etag" in answer.headers) == ("headers" in described["responses"][str(answer.status)])
         content = described["responses"][str(answer.status)]["content"]
         kind = content["application/json"]["schema"]["$ref"].rpartition("/")[2]
     problems = [error.message[:500] for error in validator(kind).iter_errors(answer.json)]

@@ -27,7 +27,7 @@ def test_without_starlette_everything_else_can_be_imported() -> None:
     code = (
         "import sys; sys.modules['starlette'] = None\n"
         "import whyloop, whyloop.server, whyloop.stores, whyloop.broadcasting\n"
-        "whyloop.Session, whyloop.broadcasting.EventLog\n"
+        "whyloop.Session, whyloop.broadcasting.EventFeed\n"
         "try:\n"
         "    from whyloop.server import AgentServer\n"
         "except whyloop.errors.ConfigurationError as error:\n"

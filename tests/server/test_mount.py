@@ -252,7 +252,7 @@ async def test_whom_the_app_knows_sees_their_own_and_decides_in_their_name() -> 
     await ann.post("/sessions/a/messages", {"text": "go"})
     await lab.rest()
     [pending] = (await ann.get("/sessions/a")).json["pending_calls"]
-    sent = {"call_id": pending["id"], "by": "the boss"}
+    sent = {"question_id": pending["id"], "by": "the boss"}
     assert (await bob.post("/sessions/a/approve", sent)).status == 404
     assert (await ann.post("/sessions/a/approve", sent)).status == 200
     await ann.post("/sessions/a/resume")

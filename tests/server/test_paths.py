@@ -39,13 +39,13 @@ pytestmark = pytest.mark.usefixtures("nothing_is_logged")
         ("/sessions", "after=nowhere", "where a page of sessions ended"),
         ("/sessions/a/events", "limit=0", "limit"),
         ("/sessions/a/events", "limit=1001", "limit"),
-        ("/sessions/a/events", "after=-1", "no place"),
-        ("/sessions/a/events", "after=LATEST", "no place"),
-        ("/sessions/a/events", "after=x:", "no place"),
-        ("/sessions/a/events", "after=1.5", "no place"),
-        ("/sessions/a/events", f"after={'9' * 30}", "no place"),
-        ("/sessions/a/events", "after=%D9%A3", "no place"),
-        ("/sessions/a/events", "after=%FF", "no place"),
+        ("/sessions/a/events", "after=-1", "invalid cursor"),
+        ("/sessions/a/events", "after=LATEST", "invalid cursor"),
+        ("/sessions/a/events", "after=x:", "invalid cursor"),
+        ("/sessions/a/events", "after=1.5", "invalid cursor"),
+        ("/sessions/a/events", f"after={'9' * 30}", "invalid cursor"),
+        ("/sessions/a/events", "after=%D9%A3", "invalid cursor"),
+        ("/sessions/a/events", "after=%FF", "invalid cursor"),
     ],
 )
 async def test_a_query_that_makes_no_sense_is_refused(lab: Lab, path: str, query: str, word: str) -> None:
@@ -111,7 +111,12 @@ async def test_a_session_that_cannot_be_is_not_there(lab: Lab, agent_id: str) ->
     for part in ("", "/messages", "/trace", "/events"):
         answer = await lab.get(f"/sessions/{agent_id}{part}")
         assert (answer.status, answer.error) == (404, "session_not_found")
-    for part, sent in (("stop", {}), ("messages", {"text": "go"}), ("deny", {"call_id": "x"})):
+    for part, sent in (
+        ("stop", {}),
+        ("messages", {"text": "go"}),
+        ("deny", {"question_id": "x"}),
+        ("fork", {}),
+    ):
         answer = await lab.post(f"/sessions/{agent_id}/{part}", sent)
         assert (answer.status, answer.error) == (404, "session_not_found")
 
@@ -120,15 +125,15 @@ async def test_a_session_that_cannot_be_is_not_there(lab: Lab, agent_id: str) ->
     ("path", "allowed"),
     [
         ("/sessions", "GET, POST"),
-        ("/sessions/a", "GET"),
-        ("/sessions/nobody", "GET"),
+        ("/sessions/a", "GET, DELETE"),
+        ("/sessions/nobody", "GET, DELETE"),
         ("/sessions/a/messages", "GET, POST"),
         ("/sessions/a/stop", "POST"),
         ("/sessions/a/events", "GET"),
         ("/openapi.json", "GET"),
     ],
 )
-@pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "QUERY"])
+@pytest.mark.parametrize("method", ["PUT", "PATCH", "OPTIONS", "TRACE", "QUERY"])
 async def test_what_can_be_done_elsewhere_is_named(lab: Lab, path: str, allowed: str, method: str) -> None:
     answer = await lab.client.call(method, path)
     assert answer.status == 405

@@ -14,7 +14,7 @@ from yarl import URL
 
 from tests.server.streams_support import serving
 from tests.server.support import Answer, Lab, agent_with, check, path_of
-from whyloop.server.reading import LARGEST_BODY
+from whyloop.server.requests import LARGEST_BODY
 from whyloop.stores import MemoryStore, Store
 
 pytestmark = pytest.mark.usefixtures("nothing_is_logged")
@@ -83,13 +83,13 @@ async def test_what_is_no_json_object_is_refused(lab: Lab, path: str, body: byte
         ("/sessions/a/messages", {"text": "go", "role": "system"}, "role"),
         ("/sessions/a/stop", {"reason": 7}, "reason"),
         ("/sessions/a/stop", {"reason": "x" * 10_001}, "reason"),
-        ("/sessions/a/approve", {}, "call_id"),
-        ("/sessions/a/approve", {"call_id": ""}, "call_id"),
-        ("/sessions/a/approve", {"call_id": 7}, "call_id"),
-        ("/sessions/a/approve", {"call_id": "x", "arguments": []}, "arguments"),
-        ("/sessions/a/approve", {"call_id": "x", "by": "x" * 201}, "by"),
-        ("/sessions/a/approve", {"call_id": "x", "reason": "because"}, "reason"),
-        ("/sessions/a/deny", {"call_id": "x", "reason": None}, "reason"),
+        ("/sessions/a/approve", {}, "question_id"),
+        ("/sessions/a/approve", {"question_id": ""}, "question_id"),
+        ("/sessions/a/approve", {"question_id": 7}, "question_id"),
+        ("/sessions/a/approve", {"question_id": "x", "arguments": []}, "arguments"),
+        ("/sessions/a/approve", {"question_id": "x", "by": "x" * 201}, "by"),
+        ("/sessions/a/approve", {"question_id": "x", "reason": "because"}, "reason"),
+        ("/sessions/a/deny", {"question_id": "x", "reason": None}, "reason"),
         ("/sessions/a/resume", {"grant": 3}, "grant"),
         ("/sessions/a/resume", {"grant": {"steps": -1}}, "steps"),
         ("/sessions/a/resume", {"grant": {"steps": 1.5}}, "steps"),
@@ -113,7 +113,7 @@ async def test_what_is_nested_too_deep_to_be_shown_again_is_not_stored(
     lab: Lab, path: str, depth: int
 ) -> None:
     pending = (await lab.get("/sessions/a")).json["pending_calls"][0]["id"]
-    name = '"metadata"' if path == "/sessions" else f'"call_id":"{pending}","arguments"'
+    name = '"metadata"' if path == "/sessions" else f'"question_id":"{pending}","arguments"'
     answer = await refused(lab, path, b"{%s:%s}" % (name.encode(), nested(depth)))
     assert (answer.status, answer.error) == (400, "bad_request")
     assert "levels deep" in answer.message
@@ -253,7 +253,7 @@ async def test_a_refusal_says_where_it_is_wrong_and_what_there_is_to_choose_from
     answer = await lab.get("/sessions", query="status=done")
     assert answer.message.startswith("status: invalid enum value 'done': choose from pending, in_progress")
     assert (await lab.get("/sessions", query="limit=0")).message == "limit: expected int >= 1"
-    assert (await lab.post("/sessions/a/deny", {})).message == "this is missing: call_id"
+    assert (await lab.post("/sessions/a/deny", {})).message == "this is missing: question_id"
 
 
 async def test_metadata_that_would_burden_every_list_is_refused(lab: Lab) -> None:

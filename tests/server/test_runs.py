@@ -42,9 +42,12 @@ async def test_a_session_that_runs_is_not_run_twice(store: Store) -> None:
     lab = Lab(store, gate.agent)
     path = await lab.made()
     await lab.post(f"{path}/messages", {"text": "go"})
-    for operation, sent in (("messages", {"text": "and?"}), ("resume", {})):
+    for operation, sent in (("messages", {"text": "and?"}), ("resume", {"grant": {"steps": 1}})):
         refused = await lab.post(f"{path}/{operation}", sent)
         assert (refused.status, refused.error) == (409, "session_running")
+    version = (await lab.get(path)).json["session"]["version"]
+    resumed = await lab.post(f"{path}/resume")
+    assert (resumed.status, resumed.json["session"]["version"]) == (202, version)
     gate.open.set()
     await lab.rest()
     assert len((await store.load("a")).messages) == 2
@@ -188,7 +191,7 @@ async def test_what_runs_elsewhere_is_told_to_stop(store: Store) -> None:
     gate.open.set()
     state = await running
     assert state.stop_reason == "user_requested"
-    assert "Somebody asked for it." in state.explain()
+    assert "A client asked for it." in state.explain()
 
 
 async def test_what_is_paused_is_stopped_at_once(store: Store) -> None:

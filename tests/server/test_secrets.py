@@ -77,7 +77,7 @@ async def test_no_answer_has_a_secret_of_a_tool_or_a_note_in_it(store: Store) ->
     [pending] = waiting.json["pending_calls"]
     answers = [made, sent, *await every_answer(lab, "/sessions/a")]
     decided = {
-        "call_id": pending["id"],
+        "question_id": pending["id"],
         "arguments": {"card": KEY, "password": PASSWORD},
     }
     answers.append(await lab.post("/sessions/a/approve", decided))
@@ -106,7 +106,7 @@ async def test_what_people_say_when_they_decide_has_no_secret_in_the_trace(store
     lab = Lab(store, agent_with(call("pay", {"amount": 7}), call("pay", {"amount": 8})))
     path = await lab.asked()
     [pending] = (await lab.get(path)).json["pending_calls"]
-    await lab.post(f"{path}/deny", {"call_id": pending["id"], "reason": f"{KEY} is wrong", "by": KEY})
+    await lab.post(f"{path}/deny", {"question_id": pending["id"], "reason": f"{KEY} is wrong", "by": KEY})
     await lab.post(f"{path}/resume")
     await lab.rest()
     await lab.post(f"{path}/stop", {"reason": f"password={PASSWORD}"})

@@ -138,7 +138,9 @@ class Lab:
                 found.append(f"envelope {seq} was sent and reads differently now")
         heard = self.folder / f"{name}-heard.jsonl"
         if heard.exists() and heard.read_text().splitlines() != told:
-            found.append(f"a follower received {len(heard.read_text().splitlines())} of {len(told)} envelopes")
+            found.append(
+                f"a follower received {len(heard.read_text().splitlines())} of {len(told)} envelopes"
+            )
         return found
 
     def _ledger_problems(self, name: str, state: AgentState) -> list[str]:

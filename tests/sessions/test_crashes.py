@@ -12,14 +12,14 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-KILLS = 300
-RACES = 200
+KILLS, RACES = 60, 40
+SOAK_KILLS, SOAK_RACES = 300, 200
 
 
 def lab(kind: str, address: str, folder: Path, trials: int = 0) -> dict[str, Any]:
     """What the lab found, which forks and so needs a process without threads."""
     command = [sys.executable, "-m", "tests.sessions.crash_lab", kind, address, str(folder), str(trials), "7"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1800)
     assert done.returncode == 0, done.stderr
     report: dict[str, Any] = json.loads(done.stdout)
     assert report["problems"] == [], done.stderr
@@ -32,8 +32,17 @@ def address(tmp_path: Path) -> str:
 
 
 def test_a_session_that_was_killed_at_any_moment_comes_to_its_end(address: str, tmp_path: Path) -> None:
-    report = lab("random", address, tmp_path, KILLS)
-    assert report["kills"] >= KILLS
+    check_kills(lab("random", address, tmp_path, KILLS), KILLS)
+
+
+@pytest.mark.soak
+def test_three_hundred_kills_lose_and_repeat_nothing(address: str, tmp_path: Path) -> None:
+    check_kills(lab("random", address, tmp_path, SOAK_KILLS), SOAK_KILLS)
+
+
+def check_kills(report: dict[str, Any], kills: int) -> None:
+    print(report)
+    assert report["kills"] >= kills
     assert report["asked"] > 0  # Some were killed while a tool ran, and a person had to be asked.
     assert report["followed"] > 10
 
@@ -48,4 +57,10 @@ def test_a_session_that_was_killed_before_or_after_any_write_comes_to_its_end(
 
 def test_of_two_that_race_for_a_session_one_runs_it(address: str, tmp_path: Path) -> None:
     report = lab("race", address, tmp_path, RACES)
+    assert report["refused"] > 0
+
+
+@pytest.mark.soak
+def test_of_two_that_race_for_a_session_one_runs_it_every_time(address: str, tmp_path: Path) -> None:
+    report = lab("race", address, tmp_path, SOAK_RACES)
     assert report["refused"] > 0

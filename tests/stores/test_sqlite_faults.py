@@ -408,6 +408,11 @@ async def test_damage_is_said_in_words(tmp_path: Path) -> None:
 async def test_a_failure_in_the_middle_leaves_nothing_behind(tmp_path: Path) -> None:
     async with SqliteStore(tmp_path / "s.db") as store:
         await store.create(summary(), journal("x"))
+        lease = await store.acquire("a", "me", 30)
+        for broken in ("\ud800", "y\udfff"):
+            with pytest.raises(StoreError, match="not Unicode"):
+                await store.append("a", journal(broken), after=1, lease=lease)
+        await store.release(lease)
         for broken in ("\ud800", "y\udfff"):
             with pytest.raises(StoreError, match="not Unicode"):
                 await store.append("a", journal("fine", broken), after=1)

@@ -259,6 +259,43 @@ async def test_files_of_dead_runners_are_removed_by_the_next_one(tmp_path: Path)
         assert set(others) <= set(runner_files(tmp_path))
 
 
+async def test_two_that_look_at_a_dead_runner_do_not_take_each_other_for_it(tmp_path: Path) -> None:
+    async with await created(tmp_path / "s.db") as store:
+        with another_process(RUN, tmp_path / "s.db") as process:
+            assert process.hear() == "running"
+            process.kill()
+        (file,) = runner_files(tmp_path)
+        with file.open() as looking:
+            fcntl.flock(looking, fcntl.LOCK_SH)
+            assert (await store.read("a")).summary.runner is None
+
+
+@pytest.mark.parametrize("way", ["removed", "locked"])
+async def test_a_new_file_that_is_taken_for_a_stale_one_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """Another process may remove stale files between the creation of a file and its lock."""
+    flock, removed = fcntl.flock, list[Path]()
+    with ExitStack() as stack:
+
+        def interrupted(descriptor: int, operation: int) -> None:
+            if operation & fcntl.LOCK_EX and not removed:
+                removed.extend(runner_files(tmp_path))
+                if way == "locked":
+                    flock(stack.enter_context(removed[0].open()), fcntl.LOCK_SH)
+                removed[0].unlink()
+            flock(descriptor, operation)
+
+        async with await created(tmp_path / "s.db") as store, SqliteStore(tmp_path / "s.db") as other:
+            monkeypatch.setattr(fcntl, "flock", interrupted)
+            await store.acquire("a", "me", 3600)
+            (file,) = runner_files(tmp_path)
+            assert [file] != removed
+            assert (await other.read("a")).summary.runner == "me"
+            with file.open() as probe, pytest.raises(BlockingIOError):
+                flock(probe, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+
 async def test_a_store_behind_a_link_is_known_too(tmp_path: Path) -> None:
     (tmp_path / "links").mkdir()
     (tmp_path / "links" / "link.db").symlink_to(tmp_path / "s.db")
@@ -337,6 +374,25 @@ async def test_a_runner_whose_file_may_not_be_opened_counts_as_alive(
             patched.setattr(os, "open", refusing)
             assert (await store.read("a")).summary.runner == "the other process"
         assert (await store.read("a")).summary.runner is None
+
+
+async def test_a_process_never_opens_the_files_that_it_has_locked_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where locks are those of a process, closing such a file again would release its lock."""
+    async with await created(tmp_path / "s.db") as store, SqliteStore(tmp_path / "s.db") as other:
+        await store.acquire("a", "me", 3600)
+        await store.create(summary("b"), [])
+        opened, paths = os.open, list[str]()
+
+        def noted(path: str, flags: int, mode: int = 0o777) -> int:
+            paths.append(str(path))
+            return opened(path, flags, mode)
+
+        monkeypatch.setattr(os, "open", noted)
+        assert (await other.read("a")).summary.runner == "me"
+        await other.acquire("b", "the other", 3600)
+        assert len(paths) == 1, "only that of the new runner was opened, to create it"
 
 
 @pytest.mark.parametrize("name", ["", "../../etc/passwd", "0" * 15, "0" * 17, "A" * 16])

@@ -205,6 +205,7 @@ def test_several_event_loops_share_a_store(tmp_path: Path) -> None:
     assert sorted(entries) == ["first", *written]
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_forked_child_writes_in_a_thread_of_its_own(tmp_path: Path) -> None:
     store = asyncio.run(created(tmp_path / "s.db"))
     child = os.fork()

@@ -12,30 +12,36 @@ function frozen(value) {
   return value;
 }
 
-// Whatever is handed in is frozen: a function that changed it would throw.
-const reduced = (messages, envelopes, inOrder = false) =>
-  envelopes.reduce((latest, envelope) => frozen(ui.reduce(latest, envelope, { inOrder })), messages);
+// All arguments and results are frozen: a function that changed one would throw.
+const reduced = (messages, envelopes) =>
+  envelopes.reduce((latest, envelope) => frozen(ui.reduce(latest, envelope)), messages);
 
 const own = {
   reduced,
-  client: (messages, envelopes, canonical, inOrder) => {
-    const streamed = reduced(messages, envelopes, inOrder);
+  /** The messages after each of the envelopes. */
+  screens: (messages, envelopes) => envelopes.map((envelope) => (messages = reduced(messages, [envelope]))),
+  /** The ids of the statuses that show a run in progress. */
+  running: (messages) => messages.filter((message) => ui.isRunning([message])).map(({ id }) => id),
+  /** What a client knows after these envelopes, and after the history that follows. */
+  client: (messages, envelopes, canonical) => {
+    const streamed = reduced(messages, envelopes);
     return {
       streamed,
-      reconciled: ui.reconcile(streamed, canonical),
-      grouped: ui.group(streamed),
-      rendered: [...streamed, ...canonical].map((message) => ui.shouldRenderContent(message)),
+      reconciled: frozen(ui.reconcile(streamed, canonical)),
       running: ui.isRunning(streamed),
       missing: ui.missing(streamed),
     };
   },
+  /** The results of a function for many lists of arguments. */
+  each: (name, lists) => lists.map((given) => functions[name](...given)),
 };
+const functions = { ...ui, ...own };
 
 for await (const line of createInterface({ input: process.stdin })) {
   let answer;
   try {
     const call = JSON.parse(line);
-    answer = { result: (own[call.function] ?? ui[call.function])(...frozen(call.arguments)) };
+    answer = { result: functions[call.function](...frozen(call.arguments)) };
   } catch (error) {
     answer = { error: error.stack };
   }

@@ -1,10 +1,11 @@
-// Follows sessions over a bad line to a server that fails now and then; prints what is shown.
+// Follows sessions over a bad connection to a server that fails now and then; prints what is shown.
 import { createInterface } from "node:readline";
 import { pathToFileURL } from "node:url";
 
 const module = pathToFileURL(process.argv[2]);
 const { followSession } = await import(module);
 const { isRunning } = await import(new URL("index.js", module));
+const { NUMBERED } = await import(new URL("events.js", module));
 const settled = () => new Promise(setImmediate);
 
 function dice(seed) {
@@ -16,45 +17,55 @@ function dice(seed) {
 }
 
 const ENDINGS = ["completed", "stopped", "failed", "paused"];
-const isEnding = (told) => told?.event === "agent.status" && ENDINGS.includes(told.data.status);
+const isEnding = (envelope) => envelope?.event === "agent.status" && ENDINGS.includes(envelope.data.status);
+const isNumbered = ({ event }) => NUMBERED.has(event);
+const placeOf = ({ execution_id, seq }) => `${encodeURIComponent(execution_id)}:${seq}`;
 
 const questions = (messages) => messages.filter(({ role }) => role === "user").map(({ content }) => content);
 
-/** What is told and stored, in this order: `{told}` is an envelope, `{stored}` a history from then on. */
+/** What happens, in this order: `{sent}` is an envelope, `{stored}` the history from then on. */
 async function follow({ seed, happens }) {
   const roll = dice(seed);
-  const told = [];
-  const lines = [];
+  const sent = [];
+  const connections = [];
   let requests = [];
   let timers = [];
   let stored = [];
   let asked = [];
   let looks = 0;
   let known = 0;
+  let filled = 0;
   const unseen = [];
   const misled = [];
+
+  /** The numbered envelopes after a place: all that a server can send again. */
+  function recordedAfter(place) {
+    const recorded = sent.filter(isNumbered);
+    return recorded.slice(recorded.findIndex((envelope) => placeOf(envelope) === place) + 1);
+  }
 
   class EventSource {
     readyState = 1;
     constructor(address) {
-      this.heard = Number(new URL(address, "http://server").searchParams.get("after") ?? 0);
-      this.last = this.heard;
-      this.coming = told.map((_, index) => index + 1).filter((place) => this.isReplayed(place));
-      lines.push(this);
-    }
-    /** Chunks are not kept. */
-    isReplayed(place) {
-      return place > this.last && told[place - 1].event !== "agent.stream.chunk";
+      this.place = new URL(address, "http://server").searchParams.get("after");
+      this.coming = recordedAfter(this.place);
+      connections.push(this);
     }
     deliver() {
-      const place = this.coming.shift();
-      if (place === undefined || this.readyState === 2) return false;
-      this.last = place;
-      this.onmessage({ data: JSON.stringify(told[place - 1]) });
+      const envelope = this.coming.shift();
+      if (envelope === undefined || this.readyState === 2) return false;
+      this.place = placeOf(envelope);
+      this.onmessage({ data: JSON.stringify(envelope) });
       return true;
     }
+    /** Lose an envelope, if a later one shows that it is missing. */
+    lose() {
+      const [lost, ...later] = this.coming;
+      if (!lost || lost.seq === 1 || !later.some((each) => isNumbered(each) && each.execution_id === lost.execution_id)) return;
+      this.coming.shift();
+    }
     reconnect() {
-      this.coming = told.map((_, index) => index + 1).filter((place) => this.isReplayed(place));
+      this.coming = recordedAfter(this.place);
       this.onerror({});
       this.onopen({});
     }
@@ -63,21 +74,29 @@ async function follow({ seed, happens }) {
     }
   }
 
-  const page = () => ({ messages: stored, after: told.length ? String(told.length) : null });
+  const history = () => ({ messages: stored, after: sent.length ? placeOf(sent.at(-1)) : null });
+  function page(address) {
+    const after = new URL(address, "http://server").searchParams.get("after");
+    const events = recordedAfter(after);
+    const some = events.slice(0, 1 + roll(3));
+    filled += 1;
+    return { events: some, next: some.length ? placeOf(some.at(-1)) : after, has_more: some.length < events.length };
+  }
   const view = followSession("/agents/sessions/1", () => {}, {
     EventSource,
     fetch: (address, { signal }) =>
       new Promise((resolve, reject) => {
-        requests.push({ resolve, reject, early: roll(2) ? page() : null });
-        signal.addEventListener("abort", () => reject(new Error("aborted")));
+        const read = address.includes("/events?") ? () => page(address) : history;
+        requests.push({ resolve, reject, read, early: roll(2) ? read() : null });
+        signal?.addEventListener("abort", () => reject(new Error("aborted")));
       }),
     setTimeout: (action) => timers.push(action),
   });
 
   function answer() {
     const request = requests.shift();
-    const history = request?.early ?? page();
-    request?.resolve({ ok: true, json: async () => history });
+    const found = request && (request.early ?? request.read());
+    request?.resolve({ ok: true, json: async () => found });
     return request !== undefined;
   }
   function ring() {
@@ -85,32 +104,33 @@ async function follow({ seed, happens }) {
     action?.();
     return action !== undefined;
   }
-  const line = () => lines.at(-1);
+  const connection = () => connections.at(-1);
   function happen() {
     const next = happens.shift();
     if (next?.stored) stored = next.stored;
-    if (next?.told) {
-      told.push(next.told);
+    if (next?.sent) {
+      sent.push(next.sent);
       asked = questions(stored);
-      for (const opened of lines) opened.coming.push(told.length);
+      for (const opened of connections) opened.coming.push(next.sent);
     }
   }
   const troubles = [
     ...Array(6).fill(happen),
-    ...Array(6).fill(() => line()?.deliver()),
+    ...Array(6).fill(() => connection()?.deliver()),
     ...Array(3).fill(answer),
     ...Array(2).fill(ring),
     () => requests.shift()?.reject(new Error("no network")),
-    () => roll(2) && line()?.readyState === 1 && line().reconnect(),
+    () => connection()?.lose(),
+    () => roll(2) && connection()?.readyState === 1 && connection().reconnect(),
     () => {
-      if (roll(4) || line()?.readyState !== 1) return;
-      line().close();
-      line().onerror({});
+      if (roll(4) || connection()?.readyState !== 1) return;
+      connection().close();
+      connection().onerror({});
     },
   ];
   async function calm() {
     do await settled();
-    while (line()?.deliver() || answer() || ring());
+    while (connection()?.deliver() || answer() || ring());
   }
   while (happens.length) {
     troubles[roll(troubles.length)]();
@@ -120,16 +140,16 @@ async function follow({ seed, happens }) {
     looks += 1;
     const seen = questions(view.messages);
     unseen.push(...asked.filter((question) => !seen.includes(question)));
-    // A beginning and an end are stored before they are told: until then nobody can know.
-    const last = told.at(-1);
+    // A beginning and an end are stored before they are sent: until then a client cannot know.
+    const last = sent.findLast(({ event }) => event === "agent.status");
     const runs = isRunning(stored);
-    const isTold = stored.at(-1)?.metadata?.execution_id === last?.execution_id;
-    if (!isTold || runs === isEnding(last)) continue;
+    const isSent = stored.at(-1)?.metadata?.execution_id === last?.execution_id;
+    if (!isSent || runs === isEnding(last)) continue;
     known += 1;
     if (isRunning(view.messages) !== runs) misled.push(last);
   }
   await calm();
-  return { last: view.messages, unseen, misled, looks, known };
+  return { last: view.messages, unseen, misled, looks, known, filled };
 }
 
 for await (const text of createInterface({ input: process.stdin })) {

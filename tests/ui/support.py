@@ -1,11 +1,11 @@
-"""The other implementation, as a process that answers; and the schema of a message."""
+"""The JavaScript module as a process that answers, and the schema of a message."""
 
 from __future__ import annotations
 
 import json
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -32,7 +32,7 @@ class JavaScript:
         self._process = process
 
     def call(self, function: str, *arguments: object) -> Any:
-        """What an exported function returns, or one of the runner's own."""
+        """Return the result of an exported function, or of one in `answer.mjs`."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps({"function": function, "arguments": arguments}) + "\n")
@@ -40,6 +40,11 @@ class JavaScript:
         answer = json.loads(self._process.stdout.readline())
         assert "error" not in answer, answer["error"]
         return answer["result"]
+
+    def each(self, function: str, arguments: Iterable[Sequence[object]]) -> list[Any]:
+        """Return the results for many lists of arguments."""
+        results: list[Any] = self.call("each", function, list(arguments))
+        return results
 
 
 @contextmanager
@@ -63,21 +68,21 @@ def _validator() -> Draft202012Validator:
 
 
 def assert_valid(messages: Iterable[dict[str, Any]]) -> None:
-    """Every message is as the schema says, and no id is there twice."""
+    """Check that every message fits the schema, and that no id occurs twice."""
     seen: set[str] = set()
     for message in messages:
         _validator().validate(message)
-        assert message["id"] not in seen, f"{message['id']} is there twice"
+        assert message["id"] not in seen, f"{message['id']} occurs twice"
         seen.add(message["id"])
 
 
 def as_json(value: Any) -> Any:
-    """The value as it is after it went over the wire."""
+    """Return the value as it is after JSON."""
     return json.loads(json.dumps(value))
 
 
 def envelope(event: str, seq: int, execution_id: str = "e1", /, **data: Any) -> dict[str, Any]:
-    """An envelope as the adapter makes it."""
+    """Return an envelope, its time according to its number."""
     return {
         "v": 1,
         "event": f"agent.{event}",

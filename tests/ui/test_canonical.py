@@ -25,7 +25,7 @@ from whyloop import (
 )
 from whyloop.errors import ModelError
 from whyloop.testing import call, calls, text
-from whyloop.wire.ui import canonical_messages, group, should_render_content, status_text
+from whyloop.wire.ui import canonical_messages, status_text
 
 Json = dict[str, Any]
 
@@ -91,17 +91,16 @@ async def test_calls_with_one_id_have_results_with_two() -> None:
     messages = canonical_messages(AgentState.from_dict(stored))
     assert_valid(messages)
     assert [message["id"].split(":", 2)[2] for message in messages[2:4]] == ["tool:one", "tool2:one"]
-    asked = group(messages)[1]
-    assert [slot["result"]["content"] for slot in asked["calls"]] == ["a", "b"]
+    assert [message["content"] for message in messages[2:4]] == ["a", "b"]
 
 
-async def test_a_call_shows_its_name_and_its_arguments_and_no_bubble() -> None:
+async def test_a_call_shows_its_name_and_its_arguments_and_no_text() -> None:
     state = await scripted(call("echo", {"value": "x" * 40}, id="c1"), "Done.", tools=[echo]).run("Go")
     asked = canonical_messages(state)[1]
     assert asked["metadata"]["tool_calls"] == [
         {"id": "c1", "name": "echo", "args": {"value": "x" * 40}, "args_summary": f"value: '{'x' * 30}'"}
     ]
-    assert not should_render_content(asked)
+    assert asked["content"] == ""
 
 
 async def test_arguments_that_are_no_json_are_kept_as_they_came() -> None:
@@ -138,6 +137,7 @@ async def test_a_stop_can_still_be_read_from_the_last_message() -> None:
         "stop_reason": "steps_limit",
         "resolved_by": StepsLimit.__name__,
     }
+    assert last["metadata"]["reason"] == "Limit reached: 1 of 1 steps used"
     assert status_text(last["metadata"]["continuation"]) == "Agent stopped: steps_limit"
 
 
@@ -182,21 +182,23 @@ async def test_a_call_that_waits_is_shown_with_its_question() -> None:
     state = await scripted(reply, tools=[echo, pay]).run("Go")
     waiting = last_of(state)
     assert waiting["id"] == f"{state.execution.id}:1:tool:c2"
-    assert (waiting["role"], waiting["content"]) == ("status", "pay(amount=7) waits for approval")
-    assert waiting["metadata"]["waiting"] is True
+    (pending,) = state.pending_calls
+    assert (waiting["role"], waiting["content"]) == ("status", pending.question)
+    asked = {name: waiting["metadata"][name] for name in ("question_id", "question", "args_summary")}
+    assert asked == {"question_id": pending.id, "question": pending.question, "args_summary": "amount: 7"}
     assert waiting["metadata"]["continuation"]["stop_reason"] is None
-    (_, asked) = group(canonical_messages(state))
-    assert [slot["result"]["role"] for slot in asked["calls"]] == ["tool", "status"]
+    assert [message["role"] for message in canonical_messages(state)[2:]] == ["tool", "status"]
 
 
-async def test_a_call_that_was_edited_waits_no_longer_and_shows_what_will_run() -> None:
+async def test_a_call_that_was_decided_waits_no_longer() -> None:
     reply = calls(call("pay", {"amount": 7}, id="c1"), call("pay", {"amount": 8}, id="c2"))
     state = await scripted(reply, tools=[pay]).run("Go")
-    messages = canonical_messages(state.edit("c1", {"amount": 5}).deny("c2", "too much", by="ada"))
+    state = state.edit("c1", {"amount": 5}, by="bo").deny("c2", "too much", by="ada")
+    messages = canonical_messages(state)
     assert_valid(messages)
     edited, denied = messages[-2:]
-    assert (edited["role"], edited["content"]) == ("status", "Running pay")
-    assert edited["metadata"]["tool_calls"][0]["args"] == {"amount": 5}
+    assert (edited["metadata"]["status_type"], edited["content"]) == ("info", "pay: edited by bo")
+    assert "question_id" not in edited["metadata"]
     assert (denied["role"], denied["metadata"]["tool_error"]) == ("tool", "denied by ada: too much")
 
 
@@ -216,7 +218,6 @@ def test_a_history_that_was_brought_along_is_shown() -> None:
     told = Message.tool("a", tool_call_id="c1", tool_name="echo")
     state = AgentState(messages=[Message.user("Hi"), asked, told])  # type: ignore[arg-type]
     assert shown(state) == [("user", "Hi"), ("assistant", "I ask."), ("tool", "a")]
-    assert len(group(canonical_messages(state))) == 2
 
 
 async def test_images_and_files_are_named_and_their_bytes_stay_in_the_store() -> None:
@@ -259,6 +260,8 @@ async def test_an_answer_that_was_cut_off_says_so() -> None:
         {"role": "tool"},
         {"metadata": {"tool_calls": [{"id": "c1"}]}},
         {"metadata": {"status_type": "thinking"}},
+        {"metadata": {"question_id": "q1"}},
+        {"metadata": {"waiting": True}},
         {"metadata": {"continuation": {"should_continue": True}}},
     ],
 )

@@ -1,24 +1,22 @@
-"""Random runs: Python and JavaScript see the same, and what was streamed becomes what is stored."""
+"""Random runs: the streamed messages become the stored ones, whatever happens to the envelopes."""
 
 from __future__ import annotations
 
 import os
 import random
 import re
-from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
 import pytest
 
-from tests.ui.runs import Leg, random_legs
-from tests.ui.support import JavaScript, as_json, assert_valid, javascript, needs_node
+from tests.ui.runs import NUMBERED, REASONING, Leg, random_legs
+from tests.ui.support import JavaScript, as_json, assert_valid
 from whyloop.broadcasting import BroadcastConfig
-from whyloop.wire import ui
 
 pytestmark = pytest.mark.slow
 
-# More of them: WHYLOOP_UI_RUNS=20000 pytest tests/ui
+# For more of them: WHYLOOP_UI_RUNS=20000 pytest tests/ui
 RUNS = int(os.environ.get("WHYLOOP_UI_RUNS", "200"))
 PRESETS = {
     "minimal": BroadcastConfig.minimal(),
@@ -31,49 +29,16 @@ legs_of = lru_cache(maxsize=4_000)(random_legs)
 presets = pytest.mark.parametrize("config", PRESETS.values(), ids=PRESETS)
 
 
-@pytest.fixture(scope="module")
-def js() -> Iterator[JavaScript]:
-    with javascript() as process:
-        yield process
-
-
 def sent(leg: Leg, number: int) -> Messages:
-    """What the client shows of a question before anybody answers."""
+    """Return the question as the client shows it before there is an answer."""
     if leg.query is None:
         return []
     at = "2026-01-16T09:00:00.000Z"
     return [{"id": f"local-{number}", "role": "user", "content": leg.query, "timestamp": at}]
 
 
-def reduced(messages: Messages, envelopes: Messages, in_order: bool = False) -> Messages:
-    for envelope in envelopes:
-        messages = ui.reduce(messages, envelope, in_order=in_order)
-    return messages
-
-
-def heard(messages: Messages, leg: Leg) -> int:
-    """How far the envelopes of a leg have been heard."""
-    own_id = f"{leg.envelopes[-1]['execution_id']}:status"
-    return next(message["metadata"]["seq"] for message in messages if message["id"] == own_id)  # type: ignore[no-any-return]
-
-
-def in_python(
-    messages: Messages, envelopes: Messages, canonical: Messages, in_order: bool = False
-) -> dict[str, Any]:
-    """What `client` of the other implementation's runner does."""
-    streamed = reduced(messages, envelopes, in_order)
-    return {
-        "streamed": streamed,
-        "reconciled": ui.reconcile(streamed, canonical),
-        "grouped": ui.group(streamed),
-        "rendered": [ui.should_render_content(message) for message in [*streamed, *canonical]],
-        "running": ui.is_running(streamed),
-        "missing": ui.missing(streamed),
-    }
-
-
 def disturbed(dice: random.Random, envelopes: Messages) -> Messages:
-    """As a bad line delivers them: cut short, some lost, some twice, some late."""
+    """Return the envelopes as a bad connection delivers them: cut short, some lost, repeated or late."""
     kept = envelopes[: dice.randint(0, len(envelopes))] if dice.random() < 0.3 else list(envelopes)
     kept = [envelope for envelope in kept if dice.random() < 0.9]
     kept += [envelope for envelope in kept if dice.random() < 0.1]
@@ -81,41 +46,54 @@ def disturbed(dice: random.Random, envelopes: Messages) -> Messages:
     return [envelope for _, envelope in sorted(late, key=lambda pair: pair[0])]
 
 
-def is_chunk(envelope: dict[str, Any]) -> bool:
-    return bool(envelope["event"] == "agent.stream.chunk")
+def is_numbered(envelope: dict[str, Any]) -> bool:
+    return envelope["event"] in NUMBERED
 
 
-def replayed(leg: Leg) -> Messages:
-    """What a store tells of a leg: everything but chunks."""
-    return [envelope for envelope in leg.envelopes if not is_chunk(envelope)]
+def recorded(leg: Leg) -> Messages:
+    """Return the envelopes of a leg that a server can send again."""
+    return [envelope for envelope in leg.envelopes if is_numbered(envelope)]
+
+
+def reached(messages: Messages, leg: Leg) -> int:
+    """Return the number of the last envelope of a leg that was applied."""
+    own_id = f"{leg.envelopes[-1]['execution_id']}:status"
+    return next(message["metadata"]["seq"] for message in messages if message["id"] == own_id)  # type: ignore[no-any-return]
 
 
 @presets
-def test_what_was_streamed_becomes_what_is_stored(config: BroadcastConfig) -> None:
+@pytest.mark.parametrize("envelopes_of", [lambda leg: leg.envelopes, recorded], ids=["live", "recorded"])
+def test_the_streamed_messages_become_the_stored_ones(
+    config: BroadcastConfig, envelopes_of: Any, js: JavaScript
+) -> None:
     for seed in range(RUNS):
-        at_ends: Messages = []
+        at_each_end: Messages = []
         only_once: Messages = []
         for number, leg in enumerate(legs_of(seed, config)):
-            at_ends = reduced([*at_ends, *sent(leg, number)], leg.envelopes)
-            assert not ui.is_running(at_ends), seed
-            at_ends = ui.reconcile(at_ends, leg.canonical)
-            assert at_ends == leg.canonical, seed
-            only_once = reduced([*only_once, *sent(leg, number)], leg.envelopes)
-            assert not ui.is_running(only_once), seed
-            assert heard(only_once, leg) == leg.envelopes[-1]["seq"], seed
-            assert ui.reconcile(only_once, leg.canonical) == leg.canonical, seed
+            for messages in (at_each_end, only_once):
+                given = [*messages, *sent(leg, number)], envelopes_of(leg), leg.canonical
+                shown = js.call("client", *given)
+                assert not shown["running"], seed
+                assert not shown["missing"], seed
+                assert reached(shown["streamed"], leg) == leg.envelopes[-1]["seq"], seed
+                assert shown["reconciled"] == as_json(leg.canonical), seed
+                messages[:] = shown["reconciled"] if messages is at_each_end else shown["streamed"]
 
 
 @presets
-def test_the_ids_and_the_words_are_the_same_before_the_history_comes(config: BroadcastConfig) -> None:
+def test_ids_and_texts_are_the_same_before_the_history_arrives(
+    config: BroadcastConfig, js: JavaScript
+) -> None:
     compared = 0
     for seed in range(RUNS // 4):
         streamed: Messages = []
         for number, leg in enumerate(legs_of(seed, config)):
-            streamed = reduced([*streamed, *sent(leg, number)], leg.envelopes)
+            streamed = js.call("reduced", [*streamed, *sent(leg, number)], leg.envelopes)
             stored = {message["id"]: message for message in leg.canonical}
-            for message in streamed:
-                if message["role"] == "user" or ui.is_ephemeral(message):
+            rendered = js.each("shouldRenderContent", [[message] for message in streamed])
+            ephemeral = js.each("isEphemeral", [[message] for message in streamed])
+            for index, message in enumerate(streamed):
+                if message["role"] == "user" or ephemeral[index]:
                     continue
                 same = stored[message["id"]]
                 assert same["role"] == message["role"]
@@ -123,153 +101,120 @@ def test_the_ids_and_the_words_are_the_same_before_the_history_comes(config: Bro
                     assert ("tool_error" in same["metadata"]) == ("tool_error" in message["metadata"])
                 elif message["role"] == "assistant" and not config.include_stream_chunks:
                     assert message["content"] == ""
-                # This model writes arguments into its text, which are not kept, and not shown either.
-                elif ui.should_render_content(message) or same["content"]:
+                # This model writes arguments into its text, which are neither stored nor shown.
+                elif rendered[index] or same["content"]:
                     assert same["content"] == message["content"]
                 compared += 1
     assert compared > RUNS
 
 
 @presets
-def test_a_bad_line_changes_nothing_once_the_history_has_come(config: BroadcastConfig) -> None:
+def test_a_bad_connection_changes_nothing_once_the_history_has_arrived(
+    config: BroadcastConfig, js: JavaScript
+) -> None:
     for seed in range(RUNS):
         dice = random.Random(seed)
         messages: Messages = []
         for number, leg in enumerate(legs_of(seed, config)):
             received = disturbed(dice, leg.envelopes)
-            messages = reduced([*messages, *sent(leg, number)], received)
-            messages = ui.reconcile(messages, leg.canonical)
-            assert messages == leg.canonical, seed
-            messages = reduced(messages, received)
-            if leg.state.status == "completed":
-                assert messages == leg.canonical, "what comes late changes nothing"
+            messages = js.call("client", [*messages, *sent(leg, number)], received, leg.canonical)[
+                "reconciled"
+            ]
+            assert messages == as_json(leg.canonical), seed
+            assert js.call("reduced", messages, received) == messages, "late envelopes change nothing"
 
 
 @presets
-def test_a_client_that_joins_late_has_the_same_in_the_end(config: BroadcastConfig) -> None:
-    joined = 0
+def test_a_gap_is_filled_by_the_envelopes_after_the_last_one(config: BroadcastConfig, js: JavaScript) -> None:
+    filled = 0
     for seed in range(RUNS):
-        for leg in legs_of(seed, config):
-            for told, stored in leg.meanwhile:
-                messages = reduced(stored, leg.envelopes[told:])
-                assert not ui.is_running(messages), seed
-                assert ui.reconcile(messages, leg.canonical) == leg.canonical, seed
-                joined += 1
-    assert joined > RUNS
-
-
-@presets
-def test_a_replay_without_chunks_becomes_what_is_stored(config: BroadcastConfig) -> None:
-    for seed in range(RUNS):
-        at_ends: Messages = []
-        only_once: Messages = []
+        dice = random.Random(seed)
+        history: Messages = []
         for number, leg in enumerate(legs_of(seed, config)):
-            at_ends = reduced([*at_ends, *sent(leg, number)], replayed(leg), in_order=True)
-            assert not ui.is_running(at_ends), seed
-            at_ends = ui.reconcile(at_ends, leg.canonical)
-            assert at_ends == leg.canonical, seed
-            only_once = reduced([*only_once, *sent(leg, number)], replayed(leg), in_order=True)
-            assert not ui.missing(only_once), "nothing is waited for"
-            assert heard(only_once, leg) == leg.envelopes[-1]["seq"], seed
-            assert ui.reconcile(only_once, leg.canonical) == leg.canonical, seed
+            history, start = leg.canonical, [*history, *sent(leg, number)]
+            envelopes = recorded(leg)
+            if len(envelopes) < 4:
+                continue
+            lost = dice.randrange(1, len(envelopes) - 2)
+            before = js.call("reduced", start, [*envelopes[:lost], envelopes[lost + 1]])
+            (gap,) = js.call("missing", before)
+            seq = envelopes[lost]["seq"]
+            assert gap == {"execution_id": leg.state.execution.id, "first": seq, "last": seq}
+            # A server sends all of them from there on, also those that are held.
+            after = [each for each in envelopes if each["seq"] >= gap["first"]]
+            assert js.call("reduced", before, after) == js.call("reduced", start, envelopes), seed
+            filled += 1
+    assert filled > RUNS // 4
 
 
-@presets
-def test_in_order_is_the_same_where_nothing_is_missing(config: BroadcastConfig) -> None:
-    for seed in range(RUNS // 4):
-        streamed: Messages = []
-        for number, leg in enumerate(legs_of(seed, config)):
-            before = [*streamed, *sent(leg, number)]
-            streamed = reduced(before, leg.envelopes)
-            assert reduced(before, leg.envelopes, in_order=True) == streamed, seed
-
-
-def test_text_of_which_pieces_are_missing_has_a_gap_where_they_were() -> None:
+def test_a_text_of_which_chunks_are_missing_has_a_mark_where_they_were(js: JavaScript) -> None:
     whole, torn = 0, 0
     for seed in range(RUNS):
         dice = random.Random(seed)
         for leg in legs_of(seed, PRESETS["standard"]):
-            kept = [told for told in leg.envelopes if not is_chunk(told) or dice.random() < 0.7]
-            complete = {message["id"]: message["content"] for message in reduced([], leg.envelopes)}
-            for message in reduced([], kept, in_order=True):
+            kept = [each for each in leg.envelopes if is_numbered(each) or dice.random() < 0.7]
+            complete = {each["id"]: each["content"] for each in js.call("reduced", [], leg.envelopes)}
+            for message in js.call("reduced", [], kept):
                 if message["role"] != "assistant" or not message["content"]:
                     continue
-                said = complete[message["id"]]
+                text = complete[message["id"]]
                 pieces = message["content"].split("…")
                 pattern = "(?s:.*)".join(map(re.escape, pieces))
-                assert re.fullmatch(pattern, said), (seed, message["content"], said)
+                assert re.fullmatch(pattern, text), (seed, message["content"], text)
                 whole, torn = whole + (len(pieces) == 1), torn + (len(pieces) > 1)
     assert whole > RUNS // 4
     assert torn > RUNS // 4
 
 
-@needs_node
-@presets
-def test_python_and_javascript_see_the_same_in_order(config: BroadcastConfig, js: JavaScript) -> None:
-    for seed in range(RUNS):
+def test_chunks_that_arrive_twice_or_late_add_nothing(js: JavaScript) -> None:
+    for seed in range(RUNS // 2):
         dice = random.Random(seed)
-        messages: Messages = []
-        for number, leg in enumerate(legs_of(seed, config)):
-            messages = [*messages, *sent(leg, number)]
-            told = replayed(leg) if dice.random() < 0.5 else disturbed(dice, leg.envelopes)
-            python = in_python(messages, told, leg.canonical, in_order=True)
-            assert js.call("client", messages, told, leg.canonical, True) == as_json(python), seed
-            messages = python["streamed"] if dice.random() < 0.5 else python["reconciled"]
-
-
-@needs_node
-@presets
-def test_python_and_javascript_see_the_same_from_the_middle(config: BroadcastConfig, js: JavaScript) -> None:
-    for seed in range(RUNS // 3):
-        for leg in legs_of(seed, config):
-            for told, stored in leg.meanwhile:
-                left = leg.envelopes[told:]
-                python = in_python(stored, left, leg.canonical)
-                assert js.call("client", stored, left, leg.canonical) == as_json(python), seed
-
-
-@needs_node
-@presets
-def test_python_and_javascript_see_the_same(config: BroadcastConfig, js: JavaScript) -> None:
-    for seed in range(RUNS):
-        dice = random.Random(seed)
-        for mess in (False, True):
-            messages: Messages = []
-            for number, leg in enumerate(legs_of(seed, config)):
-                messages = [*messages, *sent(leg, number)]
-                received = disturbed(dice, leg.envelopes) if mess else leg.envelopes
-                python = in_python(messages, received, leg.canonical)
-                assert js.call("client", messages, received, leg.canonical) == as_json(python), seed
-                messages = python["streamed"] if dice.random() < 0.5 else python["reconciled"]
+        for leg in legs_of(seed, PRESETS["standard"]):
+            received: Messages = []
+            for envelope in leg.envelopes:
+                received.append(envelope)
+                chunks = [each for each in received if each["event"] == "agent.stream.chunk"]
+                if chunks and dice.random() < 0.3:
+                    received.append(dice.choice(chunks))
+            assert js.call("reduced", [], received) == js.call("reduced", [], leg.envelopes), seed
 
 
 @presets
-def test_every_message_is_as_the_schema_says(config: BroadcastConfig) -> None:
+def test_every_message_fits_the_schema(config: BroadcastConfig, js: JavaScript) -> None:
     for seed in range(RUNS // 10):
         dice = random.Random(seed)
         messages: Messages = []
         for number, leg in enumerate(legs_of(seed, config)):
             for stored in [leg.canonical, *(stored for _, stored in leg.meanwhile)]:
                 assert_valid(stored)
-            messages += sent(leg, number)
-            for envelope in disturbed(dice, leg.envelopes):
-                messages = reduced(messages, [envelope])
-                assert_valid(messages[-6:])
+            for screen in js.call("screens", [*messages, *sent(leg, number)], disturbed(dice, leg.envelopes)):
+                assert_valid(screen[-6:])
+                messages = screen
             assert_valid(messages)
-            messages = ui.reconcile(messages, leg.canonical)
+            messages = js.call("reconcile", messages, leg.canonical)
 
 
-def test_the_random_runs_have_everything_in_them() -> None:
-    legs = [leg for seed in range(300) for leg in legs_of(seed, PRESETS["debug"])]
+def test_the_random_runs_have_everything_in_them(js: JavaScript) -> None:
+    sessions = [legs_of(seed, PRESETS["debug"]) for seed in range(300)]
+    legs = [leg for session in sessions for leg in session]
     assert {leg.state.status.value for leg in legs} == {"completed", "stopped", "failed", "paused"}
     reasons = {leg.state.stop_reason and leg.state.stop_reason.value for leg in legs}
     assert reasons >= {None, "completed", "steps_limit", "token_limit", "error", "retry_limit"}
     assert reasons >= {"finish_reason", "user_requested"}
     events = {envelope["event"] for leg in legs for envelope in leg.envelopes}
-    assert len(events) == 7
-    shown = [message["content"] for leg in legs for message in reduced([], leg.envelopes[:-3])]
-    assert any(words == "Retrying (2/3)" for words in shown)
-    assert any(message["metadata"].get("waiting") for leg in legs for message in leg.canonical)
-    resumed = [leg.envelopes[0]["seq"] for leg in legs if leg.query is None]
-    assert 1 in resumed, "some are counted from one again"
-    assert any(seq > 1 for seq in resumed)
+    assert events == NUMBERED | {"agent.step.started", "agent.stream.chunk", "agent.continuation"}
+    shown = [m for s in js.each("reduced", [[[], leg.envelopes[:-3]] for leg in legs]) for m in s]
+    assert any(message["content"] == "Retrying (2/3)" for message in shown)
+    assert any("question_id" in message["metadata"] for message in shown)
+    assert any(message["metadata"].get("reasoning") == REASONING for message in shown)
+    assert any("question_id" in message["metadata"] for leg in legs for message in leg.canonical)
+
+
+def test_the_random_envelopes_are_numbered_by_the_rule() -> None:
+    for seed in range(100):
+        last: dict[str, int] = {}
+        for leg in legs_of(seed, PRESETS["debug"]):
+            for envelope in leg.envelopes:
+                expected = last.get(envelope["execution_id"], 0) + is_numbered(envelope)
+                assert envelope["seq"] == expected, seed
+                last[envelope["execution_id"]] = expected

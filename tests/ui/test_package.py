@@ -12,31 +12,42 @@ import pytest
 
 import whyloop
 from tests.ui.support import NODE, PACKAGE, SCHEMA, needs_node
-from whyloop.wire import ui
+from tests.ui.test_vectors import EVENTS
 
-SOURCE = (PACKAGE / "index.js").read_text(encoding="utf-8")
+MODULES = {path.name: path.read_text(encoding="utf-8") for path in sorted(PACKAGE.glob("*.js"))}
 TYPES = (PACKAGE / "index.d.ts").read_text(encoding="utf-8")
-SESSION = (PACKAGE / "session.js").read_text(encoding="utf-8")
 SESSION_TYPES = (PACKAGE / "session.d.ts").read_text(encoding="utf-8")
 PACKED = json.loads((PACKAGE / "package.json").read_text(encoding="utf-8"))
 
-exported = set(re.findall(r"^export function (\w+)", SOURCE, re.MULTILINE))
+exported = {
+    name.strip()
+    for names in re.findall(r"^export \{(.*?)\}", MODULES["index.js"], re.MULTILINE)
+    for name in names.split(",")
+}
 
 
-def test_both_implementations_have_the_same_functions() -> None:
-    in_python = {re.sub(r"_(.)", lambda m: m[1].upper(), name) for name in ui.__all__}
-    assert exported | {"canonicalMessages"} == in_python
+def functions(source: str) -> set[str]:
+    """Return the names of the functions that a module exports."""
+    return set(re.findall(r"^export function (\w+)", source, re.MULTILINE))
 
 
 def test_every_function_has_its_types() -> None:
-    assert set(re.findall(r"^export function (\w+)", TYPES, re.MULTILINE)) == exported
-    for source in (SESSION, SESSION_TYPES):
-        assert re.findall(r"^export function (\w+)", source, re.MULTILINE) == ["followSession"]
+    assert functions(TYPES) == exported
+    assert exported <= functions(MODULES["live.js"]) | functions(MODULES["display.js"])
+    assert functions(MODULES["session.js"]) == functions(SESSION_TYPES) == {"followSession"}
+
+
+def test_every_event_has_its_type() -> None:
+    (typed,) = re.findall(r"interface EnvelopeData \{(.*?)^\}", TYPES, re.DOTALL | re.MULTILINE)
+    events = set(re.findall(r'^  "(agent\.[\w.]+)":', typed, re.MULTILINE))
+    assert events == EVENTS
+    handled = re.findall(r'^  "(agent\.[\w.]+)": \(', MODULES["events.js"], re.MULTILINE)
+    assert set(handled) == EVENTS - {"agent.event"}
 
 
 def test_every_option_of_a_live_view_has_its_type() -> None:
     (typed,) = re.findall(r"interface FollowOptions \{(.*?)^\}", SESSION_TYPES, re.DOTALL | re.MULTILINE)
-    taken = ",".join(re.findall(r"const \{(.*)\} = options;", SESSION)).split(",")
+    taken = ",".join(re.findall(r"const \{(.*)\} = options;", MODULES["session.js"])).split(",")
     named = {part.partition("=")[0].strip() for part in taken}
     assert named == set(re.findall(r"^  (\w+)\?:", typed, re.MULTILINE))
 
@@ -51,7 +62,7 @@ def test_every_field_of_the_schema_has_its_type() -> None:
 
 def test_text_is_never_made_into_markup_or_code() -> None:
     markup = r"innerHTML|outerHTML|insertAdjacent|document|eval\(|Function\(|import\("
-    assert not re.search(markup, _code(SOURCE + SESSION))
+    assert not re.search(markup, _code("".join(MODULES.values())))
 
 
 def _code(source: str) -> str:
@@ -59,14 +70,16 @@ def _code(source: str) -> str:
 
 
 def test_nothing_else_is_needed() -> None:
-    assert not re.search(r"^import|require\(", _code(SOURCE), re.MULTILINE)
-    assert re.findall(r"^import .* from (.*);|require\(", _code(SESSION), re.MULTILINE) == ['"./index.js"']
+    for source in MODULES.values():
+        assert "require(" not in _code(source)
+        imported = re.findall(r'^(?:import|export|\}) .*from "(.*)";', _code(source), re.MULTILINE)
+        assert {name.removeprefix("./") for name in imported} <= set(MODULES)
     assert not {"dependencies", "peerDependencies", "scripts"} & set(PACKED)
     assert PACKED["type"] == "module"
 
 
 def test_its_files_are_there_and_its_version_is_that_of_whyloop() -> None:
-    assert all((PACKAGE / name).is_file() for name in PACKED["files"])
+    assert set(PACKED["files"]) == {path.name for path in PACKAGE.iterdir()} - {"package.json"}
     assert PACKED["version"] == whyloop.__version__
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,6 +15,8 @@ import pytest
 from tests.real.browser import open_page
 from tests.server.streams_support import Serving, serving
 from tests.support import scripted
+from tests.ui.envelopes import STOPPED, asked, chunk, started
+from tests.ui.runs import OldServer
 from tests.ui.support import GUIDE
 from whyloop import Agent, ErrorPolicy, tool
 from whyloop.errors import ModelError
@@ -110,6 +113,7 @@ async def opened(*replies: Any, **options: Any) -> AsyncIterator[Stage]:
     site = Site(*replies, **options)
     async with serving(site.app) as server, open_page() as page:
         stage = Stage(server, site, Window(page))
+        await OldServer.decide_by_call(page)
         await page.goto(server.address)
         await page.wait_for_url("**/?session=*")
         try:
@@ -124,6 +128,11 @@ def chat_html(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (page,) = re.findall(r"```html\n(<!doctype html>.*?)```", GUIDE.read_text("utf-8"), re.DOTALL)
     (tmp_path / "chat.html").write_text(page, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def old_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    OldServer(monkeypatch)
 
 
 HIDDEN = calls(call("look", {"at": HOSTILE}), call("lo<b>ok"), text="I <u>look</u>.")
@@ -210,7 +219,8 @@ async def test_people_decide_about_each_call_and_then_it_goes_on() -> None:
         await stage.window.ask("Pay!")
         await stage.window.shows(*paid(waiting(1), waiting(2)), "button.: Why?")
         await stage.window.page.click("text=approve >> nth=0")
-        await stage.window.shows(*paid(["pre.status: Running pay"], waiting(2)), "button.: Why?")
+        approved = ["pre.status: pay: approved by somebody"]
+        await stage.window.shows(*paid(approved, waiting(2)), "button.: Why?")
         await stage.window.page.click("text=deny")
         done = paid(["pre.tool: paid 1"], ["pre.error: denied by somebody"])
         await stage.window.shows(*done, "section.assistant: One was paid.", "button.: Why?")
@@ -270,3 +280,63 @@ async def test_what_cannot_be_loaded_is_said() -> None:
     async with opened() as stage:
         await stage.window.page.goto(f"{stage.server.address}/?session=of%2Fnobody")
         await stage.window.says("#problem", "The history could not be loaded: the server answered 404")
+
+
+class FakeSession:
+    """The answers of a server for one session, as the browser requests them."""
+
+    def __init__(self, *envelopes: dict[str, Any]) -> None:
+        frames = [f"id: e1:{each['seq']}\ndata: {json.dumps(each)}\n\n" for each in envelopes]
+        self._stream = "retry: 600000\n\n" + "".join(frames)
+        self.stored: list[dict[str, Any]] = []
+        self.decisions: list[Any] = []
+
+    async def open(self, stage: Stage) -> None:
+        await stage.window.page.unroute_all()
+        await stage.window.page.route("**/agents/sessions/s1/**", self._answer)
+        await stage.window.page.goto(f"{stage.server.address}/?session=s1")
+
+    async def _answer(self, route: Any) -> None:
+        path = route.request.url.rpartition("/")[2].partition("?")[0]
+        if path == "events":
+            await route.fulfill(body=self._stream, content_type="text/event-stream")
+        elif path == "messages":
+            await route.fulfill(json={"messages": self.stored, "after": None})
+        else:
+            self.decisions.append((path, json.loads(route.request.post_data)))
+            await route.fulfill(json={"pending_calls": ["another"]})
+
+
+async def test_questions_are_shown_as_they_are_asked_and_decided_by_their_ids() -> None:
+    reasoning = chunk(1, "I should pay.", kind="reasoning")
+    session = FakeSession(started(1), reasoning, asked(2), asked(3, None, "q2"))
+    async with opened() as stage:
+        await session.open(stage)
+        await stage.window.shows(
+            "summary.: Reasoning",
+            "summary.: pay(amount: 7)",
+            "pre.status: pay waits for approval",
+            "button.: approve",
+            "button.: deny",
+            "section.status: The run waits for approval",
+            "button.: approve",
+            "button.: deny",
+        )
+        session.stored = [STOPPED]
+        await stage.window.page.click("text=deny >> nth=1")
+        await stage.window.says("section.status", "Agent stopped: steps_limit")
+        assert session.decisions == [("deny", {"question_id": "q2"})]
+        title = await stage.window.page.locator("section.status").last.get_attribute("title")
+        assert title == STOPPED["metadata"]["reason"]
+
+
+async def test_reasoning_is_folded_and_never_text() -> None:
+    session = FakeSession(started(1), chunk(1, "I <b>think</b>.", kind="reasoning"), chunk(1, "Yes.", 1))
+    async with opened() as stage:
+        await session.open(stage)
+        await stage.window.shows("section.assistant: Yes.", "summary.: Reasoning")
+        block = stage.window.page.locator("details")
+        assert not await block.evaluate("(each) => each.open")
+        await stage.window.page.click("summary")
+        assert await block.inner_text() == "Reasoning\nI <b>think</b>."
+        assert await stage.window.page.evaluate(MARKUP) == 0

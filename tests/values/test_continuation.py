@@ -135,7 +135,6 @@ def test_an_outcome_as_a_dict_has_everything_a_reader_needs() -> None:
         "decision": "allow",
         "reason": "5 of 10 tokens used",
         "context": {"used": 5},
-        "stop_reason": None,
     }
     assert ContinuationOutcome.from_dict(document) == STOPPED
 

@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
 from tests.support import START, broken, scripted
-from whyloop import ContinuationDecision, ContinuationOutcome, ErrorPolicy, StopReason, events
+from whyloop import (
+    ContinuationDecision,
+    ContinuationEvaluation,
+    ContinuationOutcome,
+    ErrorPolicy,
+    StopReason,
+    events,
+)
 from whyloop.events import AgentEvent, ContinuationEvaluated
 from whyloop.testing import call, capture_events
 
-WHOSE = ("1a2b3c4d5e6f", None, "execution-1", 3, START)
+WHOSE: dict[str, Any] = {
+    "agent_id": "1a2b3c4d5e6f",
+    "parent_agent_id": None,
+    "execution_id": "execution-1",
+    "step_number": 3,
+    "time": START,
+}
 
 
 @pytest.mark.parametrize(
     ("decision", "resolved_by", "reason", "line"),
     [
-        ("forbid", "StepsLimit", "steps_limit", "STOP (steps_limit)"),
-        ("stop", "ToolCallPresenceCheck", "completed", "STOP (completed)"),
+        ("forbid", "StepsLimit", "steps_limit", "STOP (steps_limit) by StepsLimit"),
+        ("forbid", "ApprovalRequired", None, "PAUSE by ApprovalRequired"),
+        ("stop", "ToolCallPresenceCheck", "completed", "STOP (completed) by ToolCallPresenceCheck"),
         ("request", "ToolCallPresenceCheck", None, "CONTINUE (requested by ToolCallPresenceCheck)"),
         ("allow", "StepsLimit", None, "CONTINUE (allowed by StepsLimit)"),
     ],
@@ -25,27 +41,33 @@ WHOSE = ("1a2b3c4d5e6f", None, "execution-1", 3, START)
 def test_a_continuation_reads_as_one_line(
     decision: str, resolved_by: str, reason: str | None, line: str
 ) -> None:
-    outcome = ContinuationOutcome(
-        ContinuationDecision(decision), resolved_by, StopReason(reason) if reason else None
+    decided, stop_reason = ContinuationDecision(decision), StopReason(reason) if reason else None
+    bare = ContinuationOutcome(decided, resolved_by, stop_reason)
+    assert str(ContinuationEvaluated(**WHOSE, outcome=bare)) == f"Agent [1a2b3c4d] step 3: {line}"
+    said = (
+        ContinuationEvaluation("Other", decided, "no"),
+        ContinuationEvaluation(resolved_by, decided, "so"),
     )
-    assert str(ContinuationEvaluated(*WHOSE, outcome)) == f"Agent [1a2b3c4d] step 3: {line}"
+    outcome = ContinuationOutcome(decided, resolved_by, stop_reason, said)
+    assert str(ContinuationEvaluated(**WHOSE, outcome=outcome)) == f"Agent [1a2b3c4d] step 3: {line}: so"
 
 
 def test_every_event_carries_whose_it_is_and_when() -> None:
     for name in events.__all__:
         kind = getattr(events, name)
         assert issubclass(kind, AgentEvent)
-        assert kind.__struct_fields__[:5] == (
-            "agent_id",
-            "parent_agent_id",
-            "execution_id",
-            "step_number",
-            "time",
-        )
+        assert {*WHOSE, "seq"} <= set(kind.__struct_fields__)
+
+
+def test_an_event_is_made_with_named_fields() -> None:
+    for name in events.__all__:
+        with pytest.raises(TypeError):
+            getattr(events, name)("1a2b3c4d5e6f")
 
 
 def test_an_event_cannot_be_changed() -> None:
-    event = ContinuationEvaluated(*WHOSE, ContinuationOutcome(ContinuationDecision.ALLOW_STOP, "A", None))
+    outcome = ContinuationOutcome(ContinuationDecision.ALLOW_STOP, "A", None)
+    event = ContinuationEvaluated(**WHOSE, outcome=outcome)
     with pytest.raises(AttributeError):
         event.step_number = 4  # type: ignore[misc]
 

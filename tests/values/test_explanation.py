@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 from msgspec.structs import replace
 
-from tests.support import START, broken, echo, empty_session, scripted, session
+from tests.support import START, broken, echo, scripted, session
 from whyloop import (
     Agent,
     AgentState,
@@ -23,7 +23,6 @@ from whyloop import (
     ContinuationOutcome,
     ErrorPolicy,
     Explanation,
-    Message,
     NextAction,
     StepExplanation,
     StopReason,
@@ -36,6 +35,8 @@ from whyloop.testing import FakeClock, call, calls, text
 from whyloop.values.explanation import CallStatus, explanation_of, explanation_of_step
 from whyloop.values.explanation_text import MOST_STEPS
 from whyloop.values.next_action import ActionKind
+from whyloop.values.step import Interruption
+from whyloop.values.transitions import Begun
 
 ALLOW = ContinuationDecision.ALLOW_CONTINUATION
 FORBID = ContinuationDecision.FORBID_CONTINUATION
@@ -91,7 +92,7 @@ def lines(state: AgentState) -> list[str]:
         ),
         (
             scripted(call("pay", {"amount": 5}), tools=[paying()]),
-            "Paused in step 1. ApprovalRequired decided: pay(amount=5) waits for approval.",
+            "Paused in step 1. ApprovalRequired decided: pay waits for approval.",
         ),
     ],
 )
@@ -160,15 +161,16 @@ async def test_a_model_call_that_failed_is_the_error_of_its_step() -> None:
 
 
 async def test_an_empty_answer_is_named() -> None:
-    (step,) = (await scripted("").run("go")).explanation.steps
-    assert step.summary == "gave an empty answer"
+    agent = scripted(call("echo"), "", tools=[echo])
+    assert (await agent.run("go")).explanation.steps[-1].summary == "gave an empty answer"
 
 
 def test_a_step_that_was_cut_off_says_why() -> None:
     state = session(steps=1)
-    cut = replace(state.steps[0], interrupted="cut off: out of time")
+    cut = replace(state.steps[0], interrupted=Interruption.OUT_OF_TIME)
     (step,) = replace(state, steps=state.steps.with_last(cut)).explanation.steps
-    assert (step.interrupted, step.summary) == ("cut off: out of time", "cut off: out of time")
+    text = "cut off: the time for this execution was up"
+    assert (step.interrupted, step.summary) == (text, text)
 
 
 async def test_an_open_step_shows_how_far_each_call_has_come() -> None:
@@ -415,9 +417,10 @@ async def test_a_run_that_was_stopped_while_a_call_waits_asks_for_the_decision_t
 
 def test_before_a_run_the_next_action_is_to_begin() -> None:
     assert lines(AgentState()) == ['ask a question: run("…", state=state)']
-    pending = empty_session().with_query(Message.user("go"), execution_id="e", now=START)
+    pending = scripted().start("go")
     assert lines(pending) == ["start the run: resume(state)"]
-    assert lines(pending.in_progress(START)) == ["resume the run, if its process has ended: resume(state)"]
+    begun = Begun(START).apply_to(pending)
+    assert lines(begun) == ["resume the run, if its process has ended: resume(state)"]
 
 
 async def test_a_completed_run_needs_nothing() -> None:
@@ -457,10 +460,11 @@ async def test_the_text_is_that_of_the_explanation() -> None:
         "\n"
         "What each rule decided after step 2\n"
         "  forbid  ErrorPolicyCriterion   Tool error, stopped by policy: RuntimeError: broken\n"
-        "  allow   StopRequestedCheck     Nobody asked for a stop\n"
+        "  allow   StopRequestedCheck     No stop was requested\n"
         "  allow   StepsLimit             2 of 20 steps used\n"
         "  allow   ExecutionTimeLimit     0.0 of 300 s used\n"
         '  allow   FinishReasonCheck      The model finished with "tool_calls"\n'
+        "  allow   ApprovalRequired       No tool call waits for a person\n"
         f"  request ToolCallPresenceCheck  {AWAITS}\n"
         "\n"
         "To continue\n"
@@ -505,11 +509,12 @@ async def test_markdown_has_a_paragraph_two_tables_and_a_list() -> None:
         "| decision | rule | reason, after step 1 |\n"
         "| --- | --- | --- |\n"
         "| allow | ErrorPolicyCriterion | No errors present |\n"
-        "| allow | StopRequestedCheck | Nobody asked for a stop |\n"
+        "| allow | StopRequestedCheck | No stop was requested |\n"
         "| forbid | StepsLimit | Limit reached: 1 of 1 steps used |\n"
         "| allow | ExecutionTimeLimit | 0.0 of 300 s used |\n"
         '| allow | FinishReasonCheck | The model finished with "tool\\_calls" |\n'
         "| allow | is\\_open | is\\_open permits continuation |\n"
+        "| allow | ApprovalRequired | No tool call waits for a person |\n"
         f"| request | ToolCallPresenceCheck | {AWAITS} |\n"
         "\n"
         "To continue:\n"

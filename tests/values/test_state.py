@@ -30,6 +30,7 @@ from whyloop import (
     Usage,
 )
 from whyloop.testing import call, text
+from whyloop.values.transitions import Queried
 
 FORBID = ContinuationDecision.FORBID_CONTINUATION
 REQUEST = ContinuationDecision.REQUEST_CONTINUATION
@@ -99,7 +100,7 @@ def test_a_query_starts_a_new_execution_with_fresh_counters() -> None:
     before = failed_steps(session(steps=2, tokens=5, seconds=1), 2).with_continuation_outcome(
         outcome(StopReason.ERROR_FORBADE)
     )
-    after = before.with_query(Message.user("next"), execution_id="e2", now=at(99))
+    after = Queried(at(99), execution_id="e2", message=Message.user("next")).apply_to(before)
     assert after.execution.id == "e2"
     assert (after.execution.step_count, after.execution.usage, after.execution.active_seconds) == (
         0,

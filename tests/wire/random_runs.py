@@ -1,4 +1,4 @@
-"""Runs of any kind, with words in them that nobody would want to show, as the events that they tell."""
+"""Sessions of any kind, with hostile texts in them: their events and their journal."""
 
 from __future__ import annotations
 
@@ -8,19 +8,27 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from tests.support import MemoryJournal
 from whyloop import (
     Agent,
+    AgentState,
     AgentStatus,
     Backoff,
+    Block,
     Budget,
     ErrorPolicy,
     FinishReason,
+    Hook,
     ModelRequest,
     ModelResponse,
     TextDelta,
     ToolCall,
+    ToolContext,
+    ToolResult,
     Usage,
+    Verdict,
     tool,
 )
 from whyloop.errors import ModelError
@@ -33,11 +41,16 @@ from whyloop.events import (
     ToolCallCompleted,
     ToolCallStarted,
 )
+from whyloop.loop.run import Run as LoopRun
 from whyloop.testing import FakeClock
+from whyloop.values.decisions import decide
 from whyloop.values.text import clean
+from whyloop.values.transitions import AnyTransition
+from whyloop.wire.view import read_back
 
 Run = list[AgentEvent]
 
+SESSION = "the session"
 HOSTILE = [
     "\ud800 alone",
     "data: [DONE]\n\ndata: {}\r\rretry: 1",
@@ -54,6 +67,8 @@ arguments: st.SearchStrategy[dict[str, Any] | str] = st.one_of(
     st.sampled_from(
         [
             {},
+            {"value": "change me"},
+            {"value": "block me"},
             {"value": {"__proto__": {"admin": True}}},
             {"__proto__": 1, "value": 2},
             {"value": [{"constructor": {"prototype": {}}}]},
@@ -66,14 +81,14 @@ calls = st.builds(
     ToolCall,
     st.sampled_from(["", "call_0", "call_1", "__proto__", "\ud800"]),
     st.sampled_from(
-        ["work", "work", "guarded", "guarded", "fail", "no_such_tool", "__proto__", "</b>\ud800"]
+        ["work", "work", "again", "guarded", "guarded", "fail", "no_such_tool", "__proto__", "</b>\ud800"]
     ),
     arguments,
 )
 
 
 class Said(NamedTuple):
-    """What a model says: in pieces or at once, to its end or not."""
+    """A reply of a model: in chunks or at once, complete or broken off."""
 
     pieces: Sequence[str]
     calls: Sequence[ToolCall]
@@ -93,13 +108,17 @@ said = st.builds(
 policies = st.sampled_from(
     [ErrorPolicy.stop_on_any_error(), ErrorPolicy.retry_all(2), ErrorPolicy.ignore_tool_errors()]
 )
-happenings = st.tuples(
-    st.sampled_from(["query", "resume", "resume", "decide", "decide", "stop"]), st.integers(0, 9)
-)
+_KINDS = ["query", "resume", "resume", "decide", "decide", "stop"]
+happenings = st.tuples(st.sampled_from(_KINDS), st.integers(0, 9))
+crashing = st.tuples(st.sampled_from([*_KINDS, "crash", "crash", "recover"]), st.integers(0, 9))
+
+
+class CrashError(Exception):
+    """The process ends here."""
 
 
 class Talker:
-    """A model that says these things one after the other, and is then at an end."""
+    """A model that gives these replies one after the other, and then ends every run."""
 
     def __init__(self, script: Sequence[Said]) -> None:
         self._script = iter(script)
@@ -116,61 +135,136 @@ class Talker:
         )
 
 
-async def runs(
-    script: Sequence[Said], policy: ErrorPolicy, max_steps: int, happening: Sequence[tuple[str, int]]
-) -> list[Run]:
-    """The events of a session, a list for each time that it was taken up."""
-    told: list[Run] = []
-    stop_after = -1
+class Changer(Hook):
+    """Changes some calls, blocks some, and replaces some results."""
 
-    async def work(value: Any = "") -> Any:
+    async def before_tool(self, call: ToolCall, context: ToolContext) -> ToolCall | Block:
+        value = call.arguments.get("value") if isinstance(call.arguments, dict) else None
+        if value == "block me":
+            return Block("blocked </b>")
+        return replace(call, arguments={"value": "changed"}) if value == "change me" else call
+
+    async def after_tool(self, call: ToolCall, result: ToolResult, context: ToolContext) -> ToolResult:
+        return ToolResult("replaced") if result.content == "changed" else result
+
+
+class Recorder(MemoryJournal):
+    """A journal in memory that keeps the states after each entry, and whose process may die."""
+
+    def __init__(self) -> None:
+        super().__init__(SESSION)
+        self.states: list[AgentState] = []
+        self._lives: int | None = None
+        self._dies_after_write = False
+
+    def create(self, agent: Agent, metadata: Any = None) -> AgentState:
+        self.states.append(super().create(agent, metadata))
+        return self.states[-1]
+
+    def record(self, transitions: Sequence[AnyTransition], before: AgentState) -> AgentState:
+        """Record transitions outside of a run."""
+        after = before
+        for transition in transitions:
+            after = transition.apply_to(after)
+        self.write(transitions, before)
+        self.states.append(after)
+        return after
+
+    def crash(self, number: int) -> None:
+        """Let the process die in an append: the first for 0 and 1, the second for 2 and 3, and so on.
+
+        An even number loses the entry; with an odd one it is written, and its events are never sent.
+        """
+        self._lives, self._dies_after_write = number // 2, bool(number % 2)
+
+    async def append(
+        self, transitions: Sequence[AnyTransition], before: AgentState, after: AgentState
+    ) -> str | None:
         await asyncio.sleep(0)
-        return value
+        dies, self._lives = self._lives == 0, None if not self._lives else self._lives - 1
+        if not dies or self._dies_after_write:
+            self.write(transitions, before)
+            self.states.append(after)
+        if dies:
+            raise CrashError
+        return None
 
-    async def fail(value: Any = "") -> str:
-        raise RuntimeError("it broke \ud800 </b>")
 
-    def hear(event: AgentEvent) -> None:
-        nonlocal stop_after
-        told[-1].append(event)
-        stop_after -= 1
-        if stop_after == 0:
-            agent.request_stop("enough \ud800")
+class Scene:
+    """An agent, its session, and the things that can happen to it."""
 
-    agent = Agent(
-        Talker(script),
-        [
-            tool(name="work")(work),
-            tool(name="guarded", needs_approval=True)(work),
-            tool(name="fail")(fail),
-        ],
-        clock=FakeClock(),
-        error_policy=policy,
-        backoff=Backoff(jitter=0),
-        max_steps=max_steps,
-        event_handler=hear,
-    )
-    state = agent.new_session("the session")
-    for what, number in [("query", 0), *happening]:
+    def __init__(self, script: Sequence[Said], policy: ErrorPolicy, max_steps: int) -> None:
+        self.journal = Recorder()
+        self.runs: list[Run] = []
+        """The events of each run: of a query, a resume, a recovery, or a decision between them."""
+        self._stop_after = -1
+        self.clock = FakeClock()
+
+        async def work(value: Any = "") -> Any:
+            self.clock.advance(0.5)
+            await asyncio.sleep(0)
+            return value
+
+        async def fail(value: Any = "") -> str:
+            raise RuntimeError("it broke \ud800 </b>")
+
+        self.agent = Agent(
+            Talker(script),
+            [
+                tool(name="work")(work),
+                tool(name="again", idempotent=True)(work),
+                tool(name="guarded", needs_approval=True)(work),
+                tool(name="fail")(fail),
+            ],
+            instructions="Be brief.",
+            clock=self.clock,
+            error_policy=policy,
+            backoff=Backoff(jitter=0),
+            max_steps=max_steps,
+            hooks=Changer(),
+            event_handler=self._hear,
+        )
+        self.state = self.journal.create(self.agent)
+
+    def _hear(self, event: AgentEvent) -> None:
+        self.runs[-1].append(event)
+        self._stop_after -= 1
+        if self._stop_after == 0:
+            self.agent.request_stop("enough \ud800")
+
+    async def happens(self, what: str, number: int) -> None:
+        agent, journal, state = self.agent, self.journal, self.state
         match what:
             case "query":
-                told.append([])
-                state = await agent.run(f"question {number}", state=state)
-            case "resume" if state.status is not AgentStatus.COMPLETED:
-                told.append([])
-                state = await agent.resume(state, grant=Budget(steps=number) if number else None)
+                await self._run(agent.start_run(f"question {number}", state, journal=journal))
+            case "resume" if state.messages and state.status is not AgentStatus.COMPLETED:
+                grant = Budget(steps=number) if number else None
+                await self._run(agent.resume_run(state, grant=grant, journal=journal))
+            case "recover" if state.status is AgentStatus.IN_PROGRESS:
+                await self._run(agent.recover_run(state, journal))
             case "decide" if state.pending_calls:
-                pending = state.pending_calls[0].id
-                match number % 3:
-                    case 0:
-                        state = state.approve(pending)
-                    case 1:
-                        state = state.deny(pending, "no \ud800")
-                    case _:
-                        state = state.edit(pending, {"value": "edited"})
+                self._decide(number)
             case "stop":
-                stop_after = number
-    return [run for run in told if run]
+                self._stop_after = number
+            case "crash":
+                journal.crash(number)
+
+    async def _run(self, run: LoopRun) -> None:
+        self.runs.append([])
+        try:
+            self.state = await self.agent.finish(run)
+        except CrashError:
+            self.state = self.journal.state
+
+    def _decide(self, number: int) -> None:
+        """Decide the first question, and send the events of that as a session does."""
+        pending = self.state.pending_calls[0].id
+        edited = {"value": "edited"} if number % 3 == 2 else None
+        verdict = [Verdict.APPROVED, Verdict.DENIED, Verdict.EDITED][number % 3]
+        reason = "no \ud800" if verdict is Verdict.DENIED else None
+        made = decide(self.state, pending, verdict, "ada", self.clock.now(), reason, edited)
+        self.runs.append(list(read_back(self.state, made)))
+        self.state = self.journal.record(made, self.state)
 
 
 class Scenario(NamedTuple):
@@ -181,8 +275,19 @@ class Scenario(NamedTuple):
     max_steps: int
     happening: Sequence[tuple[str, int]]
 
+    async def scene(self) -> Scene:
+        """Let it happen."""
+        scene = Scene(self.script, self.policy, self.max_steps)
+        for what, number in [("query", 0), *self.happening]:
+            await scene.happens(what, number)
+        return scene
+
+    def play(self) -> Scene:
+        return asyncio.run(self.scene())
+
     def runs(self) -> list[Run]:
-        return asyncio.run(runs(*self))
+        """Return the events of each run."""
+        return [run for run in self.play().runs if any(isinstance(e, AgentExecutionStarted) for e in run)]
 
 
 scenarios = st.builds(
@@ -191,6 +296,13 @@ scenarios = st.builds(
     policies,
     st.sampled_from([1, 3, 20]),
     st.lists(happenings, min_size=2, max_size=8),
+)
+crashing_scenarios = st.builds(
+    Scenario,
+    st.lists(said, max_size=6),
+    policies,
+    st.sampled_from([1, 3, 20]),
+    st.lists(crashing, min_size=2, max_size=10),
 )
 
 ENDLESS: list[Any] = []
@@ -206,19 +318,45 @@ ODD_ARGUMENTS: list[Any] = [
 ]
 
 
-def hand_made(words: str, arguments: Any) -> Run:
-    """A run in which everything is said in these words, and of which the end is not heard."""
-    whose = (words, None, words, 1, datetime(2026, 1, 16, tzinfo=UTC))
+def hand_made(text: str, arguments: Any) -> Run:
+    """Return a run in which every text is this one, and whose end is missing."""
+    common: dict[str, Any] = {
+        "agent_id": text,
+        "parent_agent_id": None,
+        "execution_id": text,
+        "step_number": 1,
+        "time": datetime(2026, 1, 16, tzinfo=UTC),
+    }
     return [
-        AgentExecutionStarted(*whose, None, False),
-        StreamChunkReceived(*whose, words, 0, False),
-        ToolCallStarted(*whose, words, words, arguments),
-        ToolCallCompleted(*whose, words, words, False, words, 1.0, words),
+        AgentExecutionStarted(**common, query=None, resumed=False),
+        StreamChunkReceived(**common, chunk=text, chunk_index=0, is_complete=False),
+        ToolCallStarted(**common, tool=text, tool_call_id=text, args=arguments, changed_by=(text,)),
+        ToolCallCompleted(
+            **common,
+            tool=text,
+            tool_call_id=text,
+            success=False,
+            error=text,
+            duration_ms=1.0,
+            result=text,
+            changed_by=(text,),
+        ),
     ]
 
 
+def own_run(events: Run) -> Run:
+    """Return the events of a run up to its end or pause, without those of an execution that it superseded.
+
+    A stop request that arrives with a pause ends the execution after it.
+    """
+    started = next(event for event in events if isinstance(event, AgentExecutionStarted))
+    own = [event for event in events if event.execution_id == started.execution_id]
+    ends = [isinstance(e, AgentStatusChanged) and e.status is not AgentStatus.IN_PROGRESS for e in own]
+    return own[: ends.index(True) + 1]
+
+
 def texts_of(run: Run) -> list[str]:
-    """What was said in each step, and the answer that came at once if there was one."""
+    """Return the text of each step, and the answer that arrived at once if there was one."""
     steps: dict[int, str] = {}
     last: AgentStepCompleted | None = None
     for event in run:

@@ -3,32 +3,82 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given, strategies as st
+from msgspec.structs import replace
 
 from tests.support import START
-from whyloop import AgentStatus
+from whyloop import AgentStatus, StopReason, Usage, Verdict
 from whyloop.broadcasting import BroadcastConfig
 from whyloop.errors import ConfigurationError
 from whyloop.events import (
     AgentEvent,
+    AgentExecutionFailed,
     AgentStatusChanged,
+    ApprovalDecided,
+    ApprovalRequested,
     ContinuationEvaluated,
     StreamChunkReceived,
+    TokenUsageReported,
     ToolCallCompleted,
     ToolCallStarted,
 )
 from whyloop.values import plain
 from whyloop.values.continuation import ContinuationDecision, ContinuationEvaluation, ContinuationOutcome
 from whyloop.wire.config import SlimSerializationConfig
-from whyloop.wire.envelope import envelope, timestamp
+from whyloop.wire.envelope import envelope, timestamp, usage_data
 from whyloop.wire.redact import Redactor, without_secrets
 from whyloop.wire.summaries import args_summary, result_summary
 
-WHOSE = ("agent", None, "execution", 1, START)
+COMMON: dict[str, Any] = {
+    "agent_id": "agent",
+    "parent_agent_id": None,
+    "execution_id": "execution",
+    "step_number": 1,
+    "time": START,
+    "seq": 3,
+}
+IN_PROGRESS = AgentStatus.IN_PROGRESS
+
+
+def started(args: Any, **more: Any) -> ToolCallStarted:
+    return ToolCallStarted(**COMMON, tool="t", tool_call_id="c", args=args, **more)
+
+
+def completed(result: str = "", error: str | None = None, **more: Any) -> ToolCallCompleted:
+    return ToolCallCompleted(
+        **COMMON,
+        tool="t",
+        tool_call_id="c",
+        success=error is None,
+        error=error,
+        result=result,
+        **{"duration_ms": 1.0, **more},
+    )
+
+
+def chunk(text: str) -> StreamChunkReceived:
+    return StreamChunkReceived(**COMMON, chunk=text, chunk_index=0, is_complete=False)
+
+
+def asked(question: str = "t waits for approval", **more: Any) -> ApprovalRequested:
+    about = {"tool": "t", "tool_call_id": "c", "args": {}, **more}
+    return ApprovalRequested(**COMMON, question_id="q", question=question, **about)
+
+
+def decided(reason: str | None = None, **more: Any) -> ApprovalDecided:
+    about = {"tool": "t", "tool_call_id": "c", "verdict": Verdict.DENIED, "by": "ada", **more}
+    return ApprovalDecided(**COMMON, question_id="q", reason=reason, **about)
+
+
+def data_of(event: AgentEvent, config: BroadcastConfig) -> dict[str, Any]:
+    written = envelope(event, config)
+    assert written is not None
+    data: dict[str, Any] = written["data"]
+    return data
 
 
 @pytest.mark.parametrize(
@@ -85,9 +135,7 @@ def nested(depth: int) -> list[Any]:
 def test_what_cannot_be_written_as_json_is_told_in_words() -> None:
     deep = nested(100_000)
     assert args_summary({"deep": deep}) == "deep: <list>"
-    told = envelope(ToolCallStarted(*WHOSE, "t", "c", {"deep": deep}), 1, BroadcastConfig.debug())
-    assert told is not None
-    assert told["data"]["args"] == "<dict>"
+    assert data_of(started({"deep": deep}), BroadcastConfig.debug())["args"] == "<dict>"
 
 
 def test_one_context_that_cannot_be_written_leaves_the_others_whole() -> None:
@@ -97,20 +145,18 @@ def test_one_context_that_cannot_be_written_leaves_the_others_whole() -> None:
         ContinuationEvaluation("B", allow, "odd", {"n": nested(100_000)}),
         ContinuationEvaluation("C", allow, "described", {"n": set}),
     )
-    event = ContinuationEvaluated(*WHOSE, ContinuationOutcome(allow, "A", None, said))
-    told = envelope(event, 1, BroadcastConfig.debug())
-    assert told is not None
-    contexts = [each["context"] for each in told["data"]["evaluations"]]
+    event = ContinuationEvaluated(**COMMON, outcome=ContinuationOutcome(allow, "A", None, said))
+    contexts = [each["context"] for each in data_of(event, BroadcastConfig.debug())["evaluations"]]
     assert contexts == [{"n": 1}, {"unreadable": "<dict>"}, {"n": "<class 'set'>"}]
 
 
 def test_only_a_preset_that_says_so_shows_arguments() -> None:
-    event = ToolCallStarted(*WHOSE, "login", "c", {"user": "ada", "password": "x" * 50})
-    for config, shown in ((BroadcastConfig.standard(), False), (BroadcastConfig.debug(), True)):
-        told = envelope(event, 1, config)
-        assert told is not None
-        assert ("args" in told["data"]) is shown
-        assert ("args_summary" in told["data"]) is not shown
+    arguments = {"user": "ada", "password": "x" * 50}
+    for event in (started(arguments), asked(args=arguments)):
+        for config, shown in ((BroadcastConfig.standard(), False), (BroadcastConfig.debug(), True)):
+            data = data_of(event, config)
+            assert ("args" in data) is shown
+            assert ("args_summary" in data) is not shown
 
 
 SECRETS = [
@@ -151,81 +197,144 @@ def test_what_is_searched_is_what_there_is_to_find(data: Any) -> None:
     assert without_secrets(data) == Redactor(SlimSerializationConfig()).data(data)
 
 
-def told(event: AgentEvent, config: BroadcastConfig) -> dict[str, Any]:
-    envelope_of_it = envelope(event, 1, config)
-    assert envelope_of_it is not None
-    data: dict[str, Any] = envelope_of_it["data"]
-    return data
-
-
 @pytest.mark.parametrize("secret", SECRETS)
 def test_secrets_are_removed_wherever_they_are_told(secret: str) -> None:
     stop = ContinuationDecision.FORBID_CONTINUATION
     said = ContinuationEvaluation("Mine", stop, secret, {"why": secret})
     events: list[AgentEvent] = [
-        ToolCallStarted(*WHOSE, "t", "c", {"value": secret}),
-        ToolCallStarted(*WHOSE, "t", "c", {"value": [secret]}),
-        ToolCallStarted(*WHOSE, "t", "c", secret),
-        ToolCallCompleted(*WHOSE, "t", "c", False, secret, 1.0, secret),
+        started({"value": secret}),
+        started({"value": [secret]}),
+        started(secret),
+        completed(secret, secret),
+        asked(secret, args={"value": secret}),
+        decided(secret),
         AgentStatusChanged(
-            *WHOSE, AgentStatus.IN_PROGRESS, AgentStatus.FAILED, error_message=f"It broke:\n{secret}"
+            **COMMON,
+            previous_status=IN_PROGRESS,
+            status=AgentStatus.FAILED,
+            error_message=f"It broke:\n{secret}",
         ),
-        ContinuationEvaluated(*WHOSE, ContinuationOutcome(stop, "Mine", None, (said,))),
+        AgentStatusChanged(
+            **COMMON,
+            previous_status=IN_PROGRESS,
+            status=AgentStatus.FAILED,
+            resolved_by="Mine",
+            reason=f"It broke:\n{secret}",
+        ),
+        ContinuationEvaluated(**COMMON, outcome=ContinuationOutcome(stop, "Mine", None, (said,))),
+        AgentExecutionFailed(**COMMON, error=secret, stop_reason=StopReason.ERROR_FORBADE),
     ]
-    summed_up = BroadcastConfig(include_continuation=True, max_argument_length=100)
     in_full = BroadcastConfig.debug()
-    open_to_all = BroadcastConfig(include_continuation=True, include_tool_args=True, redact=False)
+    summed_up = replace(in_full, include_tool_args=False, max_argument_length=100)
+    open_to_all = replace(in_full, redact=False)
     for event in events:
         for config in (summed_up, in_full):
-            assert "removed]" in str(told(event, config)), event
-        assert "removed]" not in str(told(event, open_to_all))
+            assert "removed]" in str(data_of(event, config)), event
+        assert "removed]" not in str(data_of(event, open_to_all))
 
 
 def test_an_argument_with_the_name_of_a_secret_is_not_told() -> None:
     arguments = {"user": "ada", "password": "hunter2", "tokens": ["hunter2"]}
-    event = ToolCallStarted(*WHOSE, "login", "c", arguments)
-    assert told(event, BroadcastConfig.standard())["args_summary"] == (
+    event = started(arguments)
+    assert data_of(event, BroadcastConfig.standard())["args_summary"] == (
         "user: 'ada', password: '[removed]', tokens: [removed]"
     )
     hidden = {"user": "ada", "password": "[removed]", "tokens": "[removed]"}
-    assert told(event, BroadcastConfig.debug())["args"] == hidden
-    shown = msgspec.structs.replace(BroadcastConfig.standard(), redact=False)
-    assert "hunter2" in told(event, shown)["args_summary"]
+    assert data_of(event, BroadcastConfig.debug())["args"] == hidden
+    shown = replace(BroadcastConfig.standard(), redact=False)
+    assert "hunter2" in data_of(event, shown)["args_summary"]
 
 
 def test_a_secret_that_is_cut_off_is_known_all_the_same() -> None:
-    event = ToolCallCompleted(*WHOSE, "t", "c", True, None, 1.0, "x" * 90 + " sk-abcdefghijklmnopqrst")
-    assert told(event, BroadcastConfig())["result_summary"] == "x" * 90 + " [removed]"
-    started = ToolCallStarted(*WHOSE, "t", "c", {"value": "x" * 20 + " sk-abcdefghijklmnopqrst"})
-    assert told(started, BroadcastConfig())["args_summary"] == f"value: '{'x' * 20} [removed]'"
+    done = completed("x" * 90 + " sk-abcdefghijklmnopqrst")
+    assert data_of(done, BroadcastConfig())["result_summary"] == "x" * 90 + " [removed]"
+    event = started({"value": "x" * 20 + " sk-abcdefghijklmnopqrst"})
+    assert data_of(event, BroadcastConfig())["args_summary"] == f"value: '{'x' * 20} [removed]'"
 
 
 @given(
     st.dictionaries(st.text(max_size=40), st.integers() | st.booleans() | st.text(max_size=40), max_size=4)
 )
 def test_what_has_no_secrets_is_summed_up_as_it_is(arguments: dict[str, Any]) -> None:
-    event = ToolCallStarted(*WHOSE, "t", "c", {**arguments, "list": [1, {"a": None}]})
-    assert told(event, BroadcastConfig())["args_summary"] == args_summary(event.args)
+    event = started({**arguments, "list": [1, {"a": None}]})
+    assert data_of(event, BroadcastConfig())["args_summary"] == args_summary(event.args)
 
 
 def test_the_answer_itself_is_told_as_it_is() -> None:
-    chunk = StreamChunkReceived(*WHOSE, SECRETS[0], 0, False)
-    assert told(chunk, BroadcastConfig())["chunk"] == SECRETS[0]
+    assert data_of(chunk(SECRETS[0]), BroadcastConfig())["chunk"] == SECRETS[0]
     over = AgentStatusChanged(
-        *WHOSE, AgentStatus.IN_PROGRESS, AgentStatus.COMPLETED, last_response=SECRETS[0]
+        **COMMON,
+        previous_status=IN_PROGRESS,
+        status=AgentStatus.COMPLETED,
+        last_response=SECRETS[0],
     )
-    assert told(over, BroadcastConfig())["last_response"] == SECRETS[0]
+    assert data_of(over, BroadcastConfig())["last_response"] == SECRETS[0]
 
 
 def test_lengths_can_be_chosen() -> None:
     config = BroadcastConfig(max_argument_length=2, max_result_length=3)
-    started = envelope(ToolCallStarted(*WHOSE, "t", "c", {"query": "fjord"}), 1, config)
-    completed = envelope(ToolCallCompleted(*WHOSE, "t", "c", True, None, 1.23456, "result"), 2, config)
-    assert started is not None
-    assert completed is not None
-    assert started["data"]["args_summary"] == "qu: 'fj'"
-    assert completed["data"]["result_summary"] == "res"
-    assert completed["data"]["duration_ms"] == 1.235
+    assert data_of(started({"query": "fjord"}), config)["args_summary"] == "qu: 'fj'"
+    done = data_of(completed("result", duration_ms=1.23456), config)
+    assert (done["result_summary"], done["duration_ms"]) == ("res", 1.235)
+
+
+def test_the_hooks_that_changed_a_call_are_named_and_nothing_is_said_where_none_did() -> None:
+    for event in (started({}), completed(), asked()):
+        assert "changed_by" not in data_of(event, BroadcastConfig())
+    for event in (
+        started({}, changed_by=("Cap",)),
+        completed(changed_by=("Cap",)),
+        asked(changed_by=("Cap",)),
+    ):
+        assert data_of(event, BroadcastConfig())["changed_by"] == ["Cap"]
+
+
+def test_a_question_about_the_run_itself_names_no_call() -> None:
+    about_run = {"tool": "recovery", "tool_call_id": ""}
+    for event in (asked("Continue?", **about_run), decided(**about_run)):
+        data = data_of(event, BroadcastConfig())
+        assert (data["question_id"], data["tool"], data["tool_call_id"]) == ("q", None, None)
+    assert data_of(asked(tool_call_id=""), BroadcastConfig())["tool"] == "t"
+
+
+def test_a_cost_is_decimal_text_and_null_where_it_is_unknown() -> None:
+    assert usage_data(Usage(1, 2)) == {"input": 1, "output": 2, "total": 3, "cost": None}
+    assert usage_data(Usage(1, 2, cost=Decimal("0.0105")))["cost"] == "0.0105"
+
+
+def test_every_preset_sends_the_numbered_envelopes_and_only_debug_all_events() -> None:
+    outcome = ContinuationOutcome(ContinuationDecision.ALLOW_STOP, "A", StopReason.COMPLETED)
+    used = TokenUsageReported(**COMMON, usage=Usage(1), execution_usage=Usage(2))
+    traced = ContinuationEvaluated(**COMMON, outcome=outcome)
+    sent = {
+        name: [envelope(event, config) is not None for event in (started({}), chunk("x"), traced, used)]
+        for name, config in (
+            ("minimal", BroadcastConfig.minimal()),
+            ("standard", BroadcastConfig.standard()),
+            ("debug", BroadcastConfig.debug()),
+        )
+    }
+    assert sent == {
+        "minimal": [True, False, False, False],
+        "standard": [True, True, False, False],
+        "debug": [True, True, True, True],
+    }
+
+
+def test_any_other_event_is_its_class_and_its_public_fields() -> None:
+    used = TokenUsageReported(**COMMON, usage=Usage(1), execution_usage=Usage(2, cost=Decimal(3)))
+    written = envelope(used, BroadcastConfig.debug())
+    assert written is not None
+    assert (written["event"], written["seq"]) == ("agent.event", 3)
+    assert written["data"] == {
+        "name": "TokenUsageReported",
+        "fields": {
+            "parent_agent_id": None,
+            "step_number": 1,
+            "usage": {"input": 1, "output": 0, "total": 1, "cost": None},
+            "execution_usage": {"input": 2, "output": 0, "total": 2, "cost": "3"},
+        },
+    }
 
 
 def test_a_length_below_zero_is_refused() -> None:

@@ -1,7 +1,6 @@
-"""Envelopes that were sent once look the same for ever.
+"""The envelopes of a fixed run, in a file.
 
-`python -m tests.wire.test_envelope_golden` writes them.
-A file that an older version wrote is kept: a new version of the envelope gets a new file.
+`python -m tests.wire.test_envelope_golden` writes it anew, in the commit that changes the format.
 """
 
 from __future__ import annotations
@@ -9,19 +8,23 @@ from __future__ import annotations
 import asyncio
 import json
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.golden.fixed_run import FOLDER
 from tests.support import FixedWorld
 from tests.wire.test_envelope_schema import problems
-from whyloop import Agent, ErrorPolicy, Usage, tool
-from whyloop.broadcasting import AgentEventEnvelopeAdapter, BroadcastConfig
+from whyloop import Agent, AgentState, ErrorPolicy, Hook, ToolCall, ToolContext, Usage, Verdict, tool
+from whyloop.broadcasting import BroadcastConfig
 from whyloop.errors import ModelError, ToolExecutionError
 from whyloop.events import AgentEvent
 from whyloop.testing import FakeClock, ScriptedModel, call, calls, text
-from whyloop.wire.envelope import EVENTS
+from whyloop.values.decisions import decide
+from whyloop.wire.envelope import EVENTS, NUMBERED, envelope
+from whyloop.wire.view import read_back
 
 GOLDEN = FOLDER / "envelopes_v1.json"
 PRESETS = {
@@ -33,8 +36,16 @@ Envelopes = list[dict[str, Any]]
 each_preset = pytest.mark.parametrize("name", PRESETS)
 
 
+class Cap(Hook):
+    """Pays at most seven."""
+
+    async def before_tool(self, call: ToolCall, context: ToolContext) -> ToolCall:
+        assert isinstance(call.arguments, dict)
+        return replace(call, arguments={**call.arguments, "amount": min(7, call.arguments["amount"])})
+
+
 async def fixed_events() -> list[AgentEvent]:
-    """Three executions of a session, completed, stopped by a limit and failed; and one that pauses."""
+    """Return three executions of a session, completed, stopped by a limit and failed; and one that pauses."""
     clock = FakeClock(start=datetime(2026, 1, 16, 10, 5, 1, 123_456, tzinfo=UTC))
     events: list[AgentEvent] = []
 
@@ -58,14 +69,17 @@ async def fixed_events() -> list[AgentEvent]:
                 call("search", many),
                 call("search", {"query": "", "types": []}),
                 text="I look both up.",
-                usage=Usage(input=120, output=30),
+                usage=Usage(input=120, output=30, cost=Decimal("0.0045")),
             ),
             text("There are “four”.\n", usage=Usage(input=200, output=5)),
             call("search", {"query": "Ünïted, with a name that is too long", "types": ["a", "b" * 40]}),
             call("serach", "{not json"),
             call("search", {"query": "x" * 40, "types": []}),
             ModelError("the provider fell over", status=500),
-            call("pay", {"amount": 7, "password": "open sesame"}),
+            calls(
+                call("pay", {"amount": 90, "password": "open sesame"}),
+                call("pay", {"amount": 5, "password": "open sesame"}),
+            ),
             ModelError("sk-0123456789abcdefghij is no valid key"),
         ]
     )
@@ -84,29 +98,32 @@ async def fixed_events() -> list[AgentEvent]:
     clock.advance(60)
     await agent.run("And now?", state=state)
     clock.advance(60)
-    paying = Agent(model, [pay], world=world, event_handler=events.append)
+    paying = Agent(model, [pay], world=world, hooks=Cap(), event_handler=events.append)
     state = await paying.run("Pay it.")
-    clock.advance(60)
-    state = state.approve(state.pending_calls[0].id, by="ada", now=clock.now())
+    for verdict, reason in ((Verdict.APPROVED, None), (Verdict.DENIED, "once is enough")):
+        clock.advance(60)
+        state = _decided(state, verdict, reason, clock, events)
     await paying.resume(state)
     return events
 
 
-def told(events: list[AgentEvent]) -> dict[str, Envelopes]:
-    """The envelopes of these events, for each preset."""
-    found: dict[str, Envelopes] = {}
-    for name, config in PRESETS.items():
-        adapter = AgentEventEnvelopeAdapter(Nowhere(), config)
-        found[name] = [envelope for event in events if (envelope := adapter.envelope(event))]
-    return found
+def _decided(
+    state: AgentState, verdict: Verdict, reason: str | None, clock: FakeClock, events: list[AgentEvent]
+) -> AgentState:
+    """Decide the first question, and add the events of that as a session would send them."""
+    transitions = decide(state, state.pending_calls[0].id, verdict, "ada", clock.now(), reason)
+    events += read_back(state, transitions)
+    for transition in transitions:
+        state = transition.apply_to(state)
+    return state
 
 
-class Nowhere:
-    """A transport that takes nothing anywhere."""
-
-    def broadcast(self, event: object) -> None: ...
-
-    def broadcast_batch(self, events: object) -> None: ...
+def written(events: list[AgentEvent]) -> dict[str, Envelopes]:
+    """Return the envelopes of these events, for each preset."""
+    return {
+        name: [each for event in events if (each := envelope(event, config)) is not None]
+        for name, config in PRESETS.items()
+    }
 
 
 def golden() -> dict[str, Envelopes]:
@@ -116,34 +133,47 @@ def golden() -> dict[str, Envelopes]:
 
 @each_preset
 async def test_the_same_run_is_told_the_same_way_today(name: str) -> None:
-    assert told(await fixed_events())[name] == golden()[name]
+    assert written(await fixed_events())[name] == golden()[name]
 
 
 @each_preset
 def test_what_was_told_fits_the_schema(name: str) -> None:
-    for envelope in golden()[name]:
-        assert problems(envelope) == []
+    for each in golden()[name]:
+        assert problems(each) == []
 
 
 @each_preset
-def test_numbers_grow_by_one_within_each_execution(name: str) -> None:
+def test_numbers_grow_by_one_within_each_execution_and_all_others_carry_the_last(name: str) -> None:
     seen: dict[str, int] = {}
-    for envelope in golden()[name]:
-        before = seen.setdefault(envelope["execution_id"], 0)
-        assert envelope["seq"] == before + 1
-        seen[envelope["execution_id"]] += 1
+    for each in golden()[name]:
+        last = seen.get(each["execution_id"], 0) + (each["event"] in NUMBERED)
+        assert each["seq"] == last
+        seen[each["execution_id"]] = last
     assert len(seen) == 4
+
+
+def test_the_numbered_envelopes_are_the_same_events_under_every_preset() -> None:
+    numbered = [
+        [
+            (each["execution_id"], each["seq"], each["event"])
+            for each in envelopes
+            if each["event"] in NUMBERED
+        ]
+        for envelopes in golden().values()
+    ]
+    assert numbered[0] == numbered[1] == numbered[2]
 
 
 def test_every_event_is_told_in_the_presets_that_have_it() -> None:
     kinds = {name: {envelope["event"] for envelope in envelopes} for name, envelopes in golden().items()}
     assert kinds["debug"] == set(EVENTS)
-    assert kinds["standard"] == set(EVENTS) - {"agent.continuation"}
-    assert kinds["minimal"] == set(EVENTS) - {"agent.continuation", "agent.stream.chunk"}
+    assert kinds["standard"] == set(EVENTS) - {"agent.continuation", "agent.event"}
+    assert kinds["minimal"] == kinds["standard"] - {"agent.stream.chunk"}
 
 
 def test_each_status_says_how_it_stands() -> None:
     said = [e["data"] for e in golden()["minimal"] if e["event"] == "agent.status"]
+    assert all(data["resolved_by"] and data["reason"] for data in said if data["status"] != "in_progress")
     assert [(data["previous_status"], data["status"], data["stop_reason"]) for data in said] == [
         ("pending", "in_progress", None),
         ("in_progress", "completed", "completed"),
@@ -153,7 +183,7 @@ def test_each_status_says_how_it_stands() -> None:
         ("in_progress", "failed", "error"),
         ("pending", "in_progress", None),
         ("in_progress", "paused", None),
-        ("pending", "in_progress", None),
+        ("paused", "in_progress", None),
         ("in_progress", "failed", "error"),
     ]
 
@@ -164,6 +194,15 @@ def test_no_envelope_has_a_secret_in_it() -> None:
     assert not any(secret in written for secret in ("open sesame", "not for everybody", "sk-0123"))
 
 
+def test_a_hook_that_changed_a_call_is_named_wherever_the_call_is() -> None:
+    shown = [e for e in golden()["debug"] if "changed_by" in e["data"]]
+    assert [(e["event"], e["data"]["changed_by"]) for e in shown] == [
+        ("agent.approval.requested", ["Cap"]),
+        ("agent.tool.started", ["Cap"]),
+    ]
+    assert {e["data"]["args"]["amount"] for e in shown} == {7}
+
+
 if __name__ == "__main__":
-    written = json.dumps(told(asyncio.run(fixed_events())), indent=1, ensure_ascii=False)
-    GOLDEN.write_text(written + "\n", encoding="utf-8")
+    document = json.dumps(written(asyncio.run(fixed_events())), indent=1, ensure_ascii=False)
+    GOLDEN.write_text(document + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The page about envelopes is written from their schema and from a run.
+"""The page about envelopes is generated from their schema and from a run.
 
 `python -m tests.wire.test_envelope_page` writes it anew.
 """
@@ -16,9 +16,9 @@ from whyloop.broadcasting import envelope_schema
 PAGE = DOCS / "envelope.md"
 HEAD = """# The envelope
 
-Here is everything that a run says to those who watch it, field by field: one envelope for all events,
-whatever the transport. This page is written from the schema in the package, `envelope_schema()`.
-How envelopes are sent is on the page about [broadcasting](broadcasting.md).
+Every event that leaves the process has one form, whatever the transport. This page lists the fields. It is
+generated from the schema in the package, `envelope_schema()`. To send envelopes, see
+[broadcasting](broadcasting.md).
 
 ```python
 from whyloop.broadcasting import envelope_schema
@@ -32,22 +32,21 @@ An event of an agent, as it leaves the process
 TRIMMED = ("trimmed", "trimmed_fields")
 SEEN_FROM_A_CLIENT = """## What a client can rely on
 
-- `seq` starts at 1 and grows by one within an execution. A number that is missing was dropped on its
-  way: ask for [what came after](server.md#following-a-session) the last one that you have, or fetch the
-  history.
-- What is replayed, or comes from a process that does not run the session, lacks the numbers of stream
-  chunks: those are kept by nobody, and nothing else is missing there.
-- A run that another process goes on with is numbered on, after a crash at a distance of a million, if its
-  session was given the adapter. Otherwise it is counted from 1 again, and begins with an `agent.status` to
-  `in_progress`.
-- Otherwise two envelopes of one execution with the same `seq` are the same; a transport that was not
-  sure that the first one arrived sends it again.
-- What a version has stays as it is. Another version has another `v`.
+- Numbered envelopes (`agent.status`, `agent.step.completed`, `agent.tool.*`, `agent.approval.*`,
+  `agent.retry`) are sent under every preset. Their `seq` starts at 1 and increases by one within an
+  execution, in any process. They are recorded before they are sent, so a number never stands for two
+  different envelopes. After a gap, ask for [the envelopes after](server.md#following-a-session) the last
+  one that you have.
+- All other envelopes carry the `seq` of the last numbered one. `agent.step.started` and
+  `agent.stream.chunk` are not recorded: a replay does not have them. `chunk_index` orders chunks.
+- A transport that is not sure that an envelope arrived sends it again; a client ignores a number that it
+  has.
+- A fork's current execution has a new id and starts at 1. Earlier executions keep their ids and numbers.
 - `data` has the fields below, and two more where a transport had to cut texts to make an envelope fit:
   `trimmed` is true, and `trimmed_fields` lists the fields that were cut.
-- What looks like a credential is `[removed]` from arguments, results, errors and what rules said, unless
-  the configuration has `redact=False`. The answer itself is told as it is.
-- Texts come from models, tools and users: they are data, and never markup.
+- Text that looks like a credential is `[removed]` from arguments, results, errors, questions and reasons,
+  unless the configuration has `redact=False`. The answer itself is sent as it is.
+- Texts come from models, tools and users: treat them as data, never as markup.
 """
 
 
@@ -63,9 +62,9 @@ def _lines(schema: dict[str, Any]) -> Iterator[str]:
     yield SEEN_FROM_A_CLIENT
     yield "## Events"
     examples = {each["event"]: each for each in golden()["debug"]}
-    examples["agent.tool.started"] = next(
-        each for each in golden()["standard"] if each["event"] == "agent.tool.started"
-    )
+    for each in reversed(golden()["standard"]):
+        if each["event"] in ("agent.tool.started", "agent.approval.requested", "agent.step.completed"):
+            examples[each["event"]] = each
     for name in schema["properties"]["event"]["enum"]:
         definition = schema["$defs"][name]
         yield f"\n### {name}\n\n{definition['description']}\n"

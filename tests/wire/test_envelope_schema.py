@@ -10,21 +10,39 @@ from hypothesis import given, settings, strategies as st
 from jsonschema import Draft202012Validator
 
 from tests.support import START, at, scripted
-from whyloop import AgentStatus, ContinuationDecision, FinishReason, StopReason, Usage, tool
-from whyloop.broadcasting import AgentEventEnvelopeAdapter, BroadcastConfig, envelope_schema
+from whyloop import (
+    AgentStatus,
+    ContinuationDecision,
+    ErrorType,
+    FinishReason,
+    Message,
+    PendingCall,
+    StopReason,
+    Usage,
+    Verdict,
+    tool,
+)
+from whyloop.broadcasting import BroadcastConfig, envelope_schema
 from whyloop.events import (
     AgentEvent,
+    AgentExecutionFailed,
+    AgentExecutionFinished,
+    AgentExecutionStarted,
     AgentStatusChanged,
     AgentStepCompleted,
     AgentStepStarted,
+    ApprovalDecided,
+    ApprovalRequested,
     ContinuationEvaluated,
+    RetryScheduled,
     StreamChunkReceived,
+    TokenUsageReported,
     ToolCallCompleted,
     ToolCallStarted,
 )
 from whyloop.testing import call, calls, capture_events, text
 from whyloop.values.continuation import ContinuationEvaluation, ContinuationOutcome
-from whyloop.wire.envelope import EVENTS, envelope
+from whyloop.wire.envelope import EVENTS, NUMBERED, envelope
 
 SCHEMA = envelope_schema()
 _validator = Draft202012Validator(SCHEMA)
@@ -36,10 +54,20 @@ def problems(document: dict[str, Any]) -> list[str]:
 
 
 def good() -> dict[str, Any]:
-    event = StreamChunkReceived("agent", None, "execution", 1, START, "Hello", 0, False)
-    told = envelope(event, 1, BroadcastConfig())
-    assert told is not None
-    return told
+    event = StreamChunkReceived(
+        agent_id="agent",
+        parent_agent_id=None,
+        execution_id="execution",
+        step_number=1,
+        time=START,
+        seq=1,
+        chunk="Hello",
+        chunk_index=0,
+        is_complete=False,
+    )
+    written = envelope(event, BroadcastConfig())
+    assert written is not None
+    return written
 
 
 def test_the_schema_is_a_schema() -> None:
@@ -54,6 +82,13 @@ def test_the_schema_knows_every_event_and_every_value_that_there_is() -> None:
     assert set(definitions["evaluation"]["properties"]["decision"]["enum"]) == set(ContinuationDecision)
     finish_reasons = definitions["agent.step.completed"]["properties"]["finish_reason"]["enum"]
     assert finish_reasons == [*FinishReason, None]
+    assert definitions["agent.retry"]["properties"]["error_type"]["enum"] == list(ErrorType)
+    assert definitions["agent.approval.decided"]["properties"]["verdict"]["enum"] == list(Verdict)
+
+
+def test_the_numbered_envelopes_are_those_of_the_contract() -> None:
+    numbered = [name for name in EVENTS if name.startswith(("agent.tool.", "agent.approval."))]
+    assert {*numbered, "agent.status", "agent.step.completed", "agent.retry"} == NUMBERED
 
 
 @pytest.mark.parametrize(
@@ -62,15 +97,16 @@ def test_the_schema_knows_every_event_and_every_value_that_there_is() -> None:
         {"v": 2},
         {"event": "agent.unknown"},
         {"event": "agent.status"},
-        {"seq": 0},
+        {"seq": -1},
         {"seq": "1"},
         {"timestamp": "2026-01-16T10:05:01Z"},
         {"timestamp": "2026-01-16T10:05:01.123456Z"},
         {"agent_id": None},
         {"more": 1},
         {"data": {}},
-        {"data": {"chunk": "Hello", "chunk_index": 0, "is_complete": False, "more": 1}},
-        {"data": {"chunk": None, "chunk_index": 0, "is_complete": False}},
+        {"data": {"kind": "text", "chunk": "Hello", "chunk_index": 0, "is_complete": False, "more": 1}},
+        {"data": {"kind": "text", "chunk": None, "chunk_index": 0, "is_complete": False}},
+        {"data": {"kind": "music", "chunk": "Hello", "chunk_index": 0, "is_complete": False}},
     ],
 )
 def test_an_envelope_that_is_not_one_does_not_fit(change: dict[str, Any]) -> None:
@@ -104,38 +140,117 @@ outcomes = st.builds(
             st.sampled_from(ContinuationDecision),
             words,
             st.dictionaries(words, anything, max_size=3),
+            st.none() | st.sampled_from(StopReason),
         ),
         max_size=3,
     ).map(tuple),
 )
-whose = (words, st.none(), words, numbers, st.floats(0, 1e9).map(at))
-usages = st.builds(Usage, input=numbers, output=numbers)
+names = st.lists(words, max_size=2).map(tuple)
+arguments = words | st.dictionaries(words, anything, max_size=5)
+costs = st.none() | st.decimals(0, 1000, allow_nan=False, allow_infinity=False, places=6)
+usages = st.builds(Usage, input=numbers, output=numbers, cost=costs, reported=st.booleans())
+pending_calls = st.lists(st.builds(PendingCall, words, words, words, arguments, words), max_size=2).map(tuple)
+_common: dict[str, st.SearchStrategy[Any]] = {
+    "agent_id": words,
+    "parent_agent_id": st.none(),
+    "execution_id": words,
+    "step_number": numbers,
+    "time": st.floats(0, 1e9).map(at),
+    "seq": numbers,
+}
+
+
+class Mine(AgentEvent, frozen=True, kw_only=True):
+    """An event of somebody's own."""
+
+    value: Any
+    _private: str = "hidden"
+
+
+def made(event: type[AgentEvent], /, **fields: st.SearchStrategy[Any]) -> st.SearchStrategy[AgentEvent]:
+    return st.builds(event, **_common, **fields)
+
+
+status = st.sampled_from(AgentStatus)
+reasons = st.sampled_from(StopReason)
 events = st.one_of(
-    st.builds(
+    made(
         AgentStatusChanged,
-        *whose,
-        st.sampled_from(AgentStatus),
-        st.sampled_from(AgentStatus),
-        st.none() | st.sampled_from(StopReason),
-        numbers,
-        st.none() | words,
-        st.none() | words,
+        previous_status=status,
+        status=status,
+        stop_reason=st.none() | reasons,
+        resolved_by=st.none() | words,
+        reason=st.none() | words,
+        step_count=numbers,
+        error_message=st.none() | words,
+        last_response=st.none() | words,
+        pending_calls=pending_calls,
     ),
-    st.builds(AgentStepStarted, *whose, numbers, st.lists(words, max_size=3).map(tuple)),
-    st.builds(StreamChunkReceived, *whose, words, numbers, st.booleans()),
-    st.builds(ToolCallStarted, *whose, words, words, words | st.dictionaries(words, anything, max_size=5)),
-    st.builds(ToolCallCompleted, *whose, words, words, st.booleans(), st.none() | words, milliseconds, words),
-    st.builds(
+    made(AgentStepStarted, message_count=numbers, available_tools=names),
+    made(
+        StreamChunkReceived,
+        chunk=words,
+        chunk_index=numbers,
+        is_complete=st.booleans(),
+        kind=st.sampled_from(["text", "reasoning"]),
+    ),
+    made(ToolCallStarted, tool=words, tool_call_id=words, args=arguments, changed_by=names),
+    made(
+        ToolCallCompleted,
+        tool=words,
+        tool_call_id=words,
+        success=st.booleans(),
+        error=st.none() | words,
+        duration_ms=milliseconds,
+        result=words,
+        changed_by=names,
+    ),
+    made(
+        ApprovalRequested,
+        question_id=words,
+        tool=words,
+        tool_call_id=words,
+        question=words,
+        args=arguments,
+        changed_by=names,
+    ),
+    made(
+        ApprovalDecided,
+        question_id=words,
+        tool=words,
+        tool_call_id=words,
+        verdict=st.sampled_from(Verdict),
+        by=words,
+        reason=st.none() | words,
+    ),
+    made(
+        RetryScheduled,
+        attempt=numbers,
+        max_retries=numbers,
+        wait_seconds=st.floats(0, 1e6),
+        error_type=st.sampled_from(ErrorType),
+    ),
+    made(
         AgentStepCompleted,
-        *whose,
-        st.booleans(),
-        numbers,
-        usages,
-        st.none() | st.sampled_from(FinishReason),
-        milliseconds,
-        outcomes,
+        has_tool_calls=st.booleans(),
+        error_count=numbers,
+        usage=usages,
+        finish_reason=st.none() | st.sampled_from(FinishReason),
+        duration_ms=milliseconds,
+        outcome=outcomes,
     ),
-    st.builds(ContinuationEvaluated, *whose, outcomes),
+    made(ContinuationEvaluated, outcome=outcomes),
+    made(TokenUsageReported, usage=usages, execution_usage=usages),
+    made(AgentExecutionStarted, query=st.none() | st.builds(Message.user, words), resumed=st.booleans()),
+    made(AgentExecutionFailed, error=words, stop_reason=reasons, resolved_by=st.none() | words),
+    made(
+        AgentExecutionFinished,
+        status=status,
+        stop_reason=reasons,
+        resolved_by=st.none() | words,
+        reason=st.none() | words,
+    ),
+    made(Mine, value=anything),
 )
 configs = st.builds(
     BroadcastConfig,
@@ -145,20 +260,25 @@ configs = st.builds(
     st.integers(0, 50),
     st.integers(0, 200),
     st.booleans(),
+    st.booleans(),
 )
 
 
 @settings(max_examples=1000)
 @given(events, configs)
-def test_whatever_happens_is_told_in_an_envelope_that_fits(
+def test_every_event_has_an_envelope_that_fits_unless_it_is_left_out(
     event: AgentEvent, config: BroadcastConfig
 ) -> None:
-    told = envelope(event, 1, config)
-    if told is None:
-        assert isinstance(event, StreamChunkReceived | ContinuationEvaluated)
+    written = envelope(event, config)
+    if written is None:
+        assert not isinstance(event, AgentStepStarted)
+        seen = envelope(event, BroadcastConfig.debug())
+        assert seen is not None
+        assert seen["event"] not in NUMBERED
     else:
-        assert msgspec.json.decode(msgspec.json.encode(told)) == told
-        assert problems(told) == []
+        assert msgspec.json.decode(msgspec.json.encode(written)) == written
+        assert problems(written) == []
+        assert written["seq"] == event.seq
 
 
 @tool
@@ -191,18 +311,10 @@ async def test_every_envelope_of_a_random_run_fits_and_is_numbered(
     agent = scripted(*script, "done", *["done"] * most, tools=[look], max_steps=most)
     heard = capture_events(agent)
     await agent.run("go")
-    sent: list[dict[str, Any]] = []
-
-    class Kept:
-        def broadcast(self, event: Any) -> None:
-            sent.append(event)
-
-        def broadcast_batch(self, events: Any) -> None:
-            sent.extend(events)
-
-    adapter = AgentEventEnvelopeAdapter(Kept(), config)
-    for event in heard:
-        adapter(event)
-    assert [each["seq"] for each in sent] == list(range(1, len(sent) + 1))
+    sent = [written for event in heard if (written := envelope(event, config)) is not None]
     assert [problem for each in sent for problem in problems(each)] == []
+    last = 0
+    for each in sent:
+        last += each["event"] in NUMBERED
+        assert each["seq"] == last
     assert [each["event"] for each in sent].count("agent.status") == 2

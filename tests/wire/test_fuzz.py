@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 INPUTS = 6_000
 
 READERS: dict[str, tuple[Callable[[Any], AgentState], list[dict[str, Any]]]] = {
-    "full": (AgentState.from_dict, [snapshot(1), snapshot(2), AgentState().to_dict()]),
+    "full": (AgentState.from_dict, [snapshot(), snapshot(), AgentState().to_dict()]),
     "slim": (
         SlimAgentStateSerializer().deserialize,
         [golden("minimal"), golden("standard"), golden("full"), golden("standard_paused")],

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.support import session, tool_failure
+from tests.support import START, session, tool_failure
 from tests.wire.support import read, saying, slim
 from whyloop import (
+    Approval,
     ContinuationDecision,
     ContinuationEvaluation,
     ContinuationOutcome,
@@ -23,8 +24,13 @@ from whyloop import (
     SlimSerializationConfig,
     TextPart,
     ToolCall,
+    Verdict,
 )
+from whyloop.values.approval import Question
+from whyloop.values.log import Log
+from whyloop.values.messages import CallChange
 from whyloop.values.secrets import SECRET_KEYS
+from whyloop.values.step import RequestPart
 from whyloop.wire.redact import UNREADABLE, Redactor
 
 TOKEN = "sk-proj-abcdefghijklmnop1234"
@@ -155,7 +161,11 @@ def test_no_place_in_a_state_is_forgotten() -> None:
         None,
         (
             ContinuationEvaluation(
-                "Guard", ContinuationDecision.FORBID_CONTINUATION, f"saw {TOKEN}", {"seen": [TOKEN]}
+                "Guard",
+                ContinuationDecision.FORBID_CONTINUATION,
+                f"saw {TOKEN}",
+                {"seen": [TOKEN]},
+                feedback=f"do not use {TOKEN}",
             ),
         ),
     )
@@ -166,7 +176,6 @@ def test_no_place_in_a_state_is_forgotten() -> None:
     step = replace(
         state.current_step,
         tool_calls=(replace(state.current_step.tool_calls[0], success=False, error=TOKEN),),
-        interrupted=TOKEN,
         source=ModelSource(notes=(TOKEN,)),
     )
     said = [
@@ -175,15 +184,28 @@ def test_no_place_in_a_state_is_forgotten() -> None:
             [TextPart(TOKEN), ImagePart(url=f"https://x/{TOKEN}"), FilePart(name=TOKEN, data="AAAA")]
         ),
         replace(
-            Message.assistant(TOKEN, [ToolCall("1", "echo", {TOKEN: TOKEN})]), extras={"x": {"y": TOKEN}}
+            Message.assistant(TOKEN, [ToolCall("1", "echo", {TOKEN: TOKEN}, (CallChange("Cap", TOKEN),))]),
+            extras={"x": {"y": TOKEN}},
+            reasoning=TOKEN,
         ),
         Message.tool(json.dumps({"x": TOKEN}), tool_call_id="1", tool_name="echo"),
         Message.assistant("", [ToolCall("2", "echo", f"{{{TOKEN}")]),
         replace(Message.assistant("ok"), extras={"x": {TOKEN: 1}}),
+        replace(Message.developer(TOKEN), source=("Guard",)),
     ]
-    state = replace(state, messages=said, steps=[step], current_step=step, metadata={"a": {TOKEN: [TOKEN]}})
-    state = state.with_stop_request(TOKEN)
-    state = replace(state, last_continuation_outcome=outcome)
+    approval = Approval(Verdict.DENIED, "ada", START, TOKEN, TOKEN, {"x": TOKEN}, "q")
+    execution = replace(
+        state.execution, stop_request=TOKEN, question=Question("q", TOKEN), approvals=(approval,)
+    )
+    state = replace(
+        state,
+        messages=Log(said),
+        steps=Log([step]),
+        metadata={"a": {TOKEN: [TOKEN]}},
+        execution=execution,
+        last_continuation_outcome=outcome,
+        request_parts=Log([RequestPart("1", f"Use {TOKEN}."), RequestPart("2", "Be brief.")]),
+    )
     for config in (
         SlimSerializationConfig.minimal(),
         SlimSerializationConfig(),
@@ -192,6 +214,9 @@ def test_no_place_in_a_state_is_forgotten() -> None:
         text = json.dumps(SlimAgentStateSerializer(config).serialize(state))
         assert "abcdefgh" not in text
         assert "[removed]" in text
+    # A text goes by its hash, so it is there as it was or not at all.
+    assert read(json.loads(text)).request_parts == [RequestPart("2", "Be brief.")]
+    assert json.loads(text)["truncated"]["details"] == 1
 
 
 def test_a_secret_is_removed_before_a_cut_could_leave_half_of_it() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from tests.support import (
     session,
     tool_failure,
 )
-from tests.wire.support import read, slim
+from tests.wire.support import read, saying, slim
 from tests.wire.test_slim_golden import golden
 from whyloop import (
     AgentState,
@@ -25,11 +26,19 @@ from whyloop import (
     SlimSerializationConfig,
     TextPart,
     ToolCall,
+    Usage,
 )
 from whyloop.errors import ConfigurationError
+from whyloop.values.log import Log
+from whyloop.values.messages import CallChange
+from whyloop.values.transitions import Queried
 
 DOCUMENT = golden("standard")
 Config = SlimSerializationConfig
+
+
+def queried(message: Message, now: datetime = START) -> AgentState:
+    return Queried(now, execution_id="e", message=message).apply_to(empty_session())
 
 
 # Configuration
@@ -114,7 +123,7 @@ def test_a_message_names_its_calls_and_a_result_its_call() -> None:
 
 
 def test_arguments_that_are_left_out_are_read_back_as_none() -> None:
-    state = empty_session().with_query(Message.user("go"), execution_id="e", now=START)
+    state = queried(Message.user("go"))
     asked = [Message.assistant("", [ToolCall("1", "echo", {"value": "x"}), ToolCall("2", "echo", "{oops")])]
     state = replace(state, messages=state.messages.extended(asked))
     document = slim(state, include_tool_args=False)
@@ -165,22 +174,22 @@ def test_parts_survive() -> None:
         ImagePart(data="aGVsbG8=", media_type="image/png"),
         FilePart(url="https://example.com/a.pdf", name="a.pdf"),
     ]
-    state = empty_session().with_query(Message.user(parts), execution_id="e", now=START)
+    state = queried(Message.user(parts))
     assert read(slim(state)).messages == state.messages
 
 
 def test_times_are_in_utc() -> None:
     there = datetime(2026, 1, 16, 12, tzinfo=timezone(timedelta(hours=2)))
-    state = empty_session().with_query(Message.user("hi"), execution_id="e", now=there)
+    state = queried(Message.user("hi"), there)
     assert slim(state)["execution"]["started_at"] == "2026-01-16T10:00:00Z"
     edge = datetime.min.replace(tzinfo=timezone(timedelta(hours=2)))
-    state = empty_session().with_query(Message.user("hi"), execution_id="e", now=edge)
+    state = queried(Message.user("hi"), edge)
     assert slim(state)["execution"]["started_at"] == "0001-01-01T00:00:00Z"
 
 
 def test_what_a_provider_wants_back_is_kept_for_the_current_query_only() -> None:
     signed = replace(Message.assistant("thinking"), extras={"anthropic": {"blocks": ["x" * 5000]}})
-    state = replace(session(), messages=[signed, Message.user("and?"), signed])
+    state = replace(session(), messages=Log([signed, Message.user("and?"), signed]))
     documents = slim(state)["messages"]
     assert ["metadata" in document for document in documents] == [False, False, True]
     assert ["metadata" in document for document in slim(state, include_metadata=False)["messages"]] == [
@@ -193,5 +202,28 @@ def test_what_a_provider_wants_back_is_kept_for_the_current_query_only() -> None
 def test_what_a_provider_wants_back_is_left_out_where_a_word_was_changed() -> None:
     cut = replace(Message.assistant("x" * 2000), extras={"anthropic": {"blocks": []}})
     secret = replace(Message.assistant("ok"), extras={"openai": {"api_key": "abc"}})
-    documents = slim(replace(session(), messages=[Message.user("go"), cut, secret]))["messages"]
+    documents = slim(saying(Message.user("go"), cut, secret))["messages"]
     assert [document.get("metadata") for document in documents] == [None, None, None]
+
+
+def test_what_is_said_about_a_message_is_kept() -> None:
+    changed = ToolCall("1", "pay", {"amount": 7}, (CallChange("Cap", {"amount": 90}, "pay_all"),))
+    thought = replace(Message.assistant("I pay.", [changed]), reasoning="They ask me to.")
+    result = Message.tool("paid", tool_call_id="1", tool_name="pay")
+    half = replace(Message.assistant("It is"), incomplete=True)
+    feedback = replace(Message.developer("Try again."), source=("Mine",))
+    state = saying(Message.user("go"), thought, result, half, feedback)
+    assert read(slim(state)).messages == state.messages
+    (shown,) = slim(state)["messages"][1]["metadata"]["tool_calls"]
+    assert shown["changes"] == [{"by": "Cap", "before": {"amount": 90}, "name": "pay_all"}]
+    (without,) = slim(state, include_tool_args=False)["messages"][1]["metadata"]["tool_calls"]
+    assert without["changes"] == [{"by": "Cap", "name": "pay_all"}]
+    assert "reasoning" not in slim(state, include_metadata=False)["messages"][1]["metadata"]
+
+
+def test_a_cost_is_decimal_text_and_null_where_it_is_unknown() -> None:
+    assert slim(session())["usage"]["cost"] is None
+    state = replace(session(steps=1), usage=Usage(1, 2, cost=Decimal("0.0015")))
+    assert slim(state)["usage"] == {"input": 1, "output": 2, "total": 3, "cost": "0.0015"}
+    assert slim(state)["current_step"]["usage"] == {"total": 0, "cost": None}
+    assert read(slim(state)).usage == state.usage

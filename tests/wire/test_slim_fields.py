@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from decimal import Decimal
 from typing import Any
 
 from msgspec.structs import replace
@@ -16,6 +18,7 @@ from whyloop import (
     ContinuationDecision,
     ContinuationEvaluation,
     ContinuationOutcome,
+    ErrorHandlingDecision,
     ErrorType,
     Execution,
     Failure,
@@ -32,28 +35,38 @@ from whyloop import (
     Usage,
     Verdict,
 )
+from whyloop.values.approval import Question
 from whyloop.values.failure import FailureTally
 from whyloop.values.log import Log
-from whyloop.values.open_step import OpenCall, OpenStep
+from whyloop.values.messages import CallChange
+from whyloop.values.step import Interruption, OpenCall, OpenStep, RequestPart, RequestRecord
 from whyloop.values.tool_result import ToolResult
 
 
-def test_no_field_of_a_value_is_forgotten() -> None:
-    outcome = ContinuationOutcome(
-        ContinuationDecision.ALLOW_STOP,
+def make_state() -> tuple[AgentState, list[Any]]:
+    """Return a state in which every field has a value, and all values that it is made of."""
+    evaluation = ContinuationEvaluation(
         "Guard",
+        ContinuationDecision.ALLOW_STOP,
+        "why",
+        {"n": 1},
         StopReason.COMPLETED,
-        (
-            ContinuationEvaluation(
-                "Guard", ContinuationDecision.ALLOW_STOP, "why", {"n": 1}, StopReason.COMPLETED
-            ),
-        ),
+        ErrorHandlingDecision.IGNORE,
+        "more",
+        exhausted=True,
+        pauses=True,
     )
-    usage = Usage(1, 2, 3, 4)
+    outcome = ContinuationOutcome(
+        ContinuationDecision.ALLOW_STOP, "Guard", StopReason.COMPLETED, (evaluation,)
+    )
+    usage = Usage(1, 2, 3, 4, Decimal("0.5"), reported=False)
+    approval = Approval(Verdict.EDITED, "ada", at(2), "May it?", "because", {"a": 2}, "q1")
+    question = Question("q2", "May it?", uncertain=True)
     execution = Execution(
         id="e",
         started_at=at(1),
         updated_at=at(2),
+        leg_started_at=at(1),
         step_count=1,
         usage=usage,
         failures=FailureTally(1, 2),
@@ -61,11 +74,19 @@ def test_no_field_of_a_value_is_forgotten() -> None:
         waiting_seconds=4,
         backoff_seconds=5,
         resumes=6,
+        resumed_from=AgentStatus.PAUSED,
         granted=Budget(1, 2, 3),
         stop_request="stop",
+        last_seq=7,
+        wait_until=at(3),
+        recoveries=8,
+        question=question,
+        approvals=(approval,),
+        last_response="x",
+        has_tool_results=True,
     )
-    approval = Approval(Verdict.EDITED, "ada", at(2), "May it?", "because", {"a": 2})
-    failure = Failure(ErrorType.TOOL, "no", "echo", "c", 5, {"x": 1})
+    failure = Failure(ErrorType.TOOL, "no", "echo", "c", 5, {"x": 1}, retryable=False, readable=True)
+    request = RequestRecord("h1", "h2", ((0, 1), "h3"), ("Cap",))
     step = Step(
         number=1,
         execution_id="e",
@@ -73,19 +94,27 @@ def test_no_field_of_a_value_is_forgotten() -> None:
         completed_at=at(2),
         first_message=1,
         message_count=2,
-        tool_calls=(ToolRun("c", "echo", False, "no", 2, (approval,)),),
+        tool_calls=(ToolRun("c", "echo", False, "no", 2, (approval,), at(1), ("Cap",)),),
         finish_reason=FinishReason.OTHER,
         usage=usage,
         duration_ms=7,
         failures=(failure,),
-        interrupted="cut off",
+        interrupted=Interruption.STOPPED,
         source=ModelSource("m", "r", "w", ("n",)),
         outcome=outcome,
+        request=request,
+        response_changed_by=("Cap",),
+        answered_at=at(2),
     )
-    said = replace(Message.assistant("x", [ToolCall("c", "echo", {"a": 1})]), extras={"p": {"q": 1}})
+    change = CallChange("Cap", {"a": 0}, "shout")
+    asked = ToolCall("c", "echo", {"a": 1}, (change,))
+    said = replace(Message.assistant("x", [asked]), extras={"p": {"q": 1}}, reasoning="hm", incomplete=True)
     result = Message.tool("no", tool_call_id="c", tool_name="echo")
+    feedback = replace(Message.developer("again"), source=("Guard",))
     # One call is done; the other waits. Neither could be both, so each field is in one of them.
-    done = OpenCall(True, None, (approval,), {"a": 2}, ToolResult("x", "no", failure), 7, True)
+    done = OpenCall(
+        True, None, True, (approval,), {"a": 2}, ToolResult("x", "no", failure, ("Cap",)), 7, at(2)
+    )
     open_step = OpenStep(
         number=2,
         started_at=at(2),
@@ -93,36 +122,59 @@ def test_no_field_of_a_value_is_forgotten() -> None:
             Message.assistant("y", [ToolCall("d", "echo", {"a": 1}), ToolCall("e", "echo", "{oops")]),
             extras={"p": {"q": 1}},
         ),
-        calls=(done, OpenCall(question="May it?")),
+        calls=(done, OpenCall(question=question)),
         finish_reason=FinishReason.TOOL_CALLS,
         usage=usage,
         source=step.source,
         seconds=8,
-        counted=7,
+        failure=failure,
+        interrupted=Interruption.TRUNCATED,
+        request=request,
+        response_changed_by=("Cap",),
+        answered_at=at(2),
     )
-    pause = replace(outcome, decision=ContinuationDecision.FORBID_CONTINUATION, stop_reason=None)
     state = AgentState(
         agent_id="a",
+        identity="i",
         parent_agent_id="p",
+        agent="cashier",
         status=AgentStatus.PAUSED,
-        messages=Log([Message.user("go"), said, result]),
+        messages=Log([Message.user("go"), said, result, feedback]),
         steps=Log([step]),
-        current_step=step,
         usage=usage,
         metadata={"x": 1},
         state_info=StateInfo(at(0), at(2), 9),
         execution=execution,
-        last_continuation_outcome=pause,
+        last_continuation_outcome=replace(
+            outcome, decision=ContinuationDecision.FORBID_CONTINUATION, stop_reason=None
+        ),
         execution_started_at=at(1),
         open_step=open_step,
+        request_parts=Log([RequestPart("h1", "Be brief."), RequestPart("h2", "[]")]),
     )
+    whole = replace(feedback, tool_calls=(asked,), tool_call_id="c", tool_name="echo")
+    whole = replace(whole, extras={"p": 1}, reasoning="hm", incomplete=True)
     values: list[Any] = [execution, step, step.tool_calls[0], failure, step.source, usage, outcome, state]
-    values += [approval, open_step, replace(done, question="May it?"), done.result]
+    values += [evaluation, approval, question, request, change, asked, whole, open_step, done.result]
+    return state, [*values, replace(done, question=question)]
+
+
+def test_no_field_of_a_value_is_forgotten() -> None:
+    state, values = make_state()
     for value in values:
-        # Whoever adds a field to one of these gives it a value here, and a place in the slim snapshot.
+        # A field that is added to one of these gets a value here, and a place in the slim snapshot.
         defaults = zip(reversed(value.__struct_fields__), reversed(value.__struct_defaults__), strict=False)
-        assert not [name for name, default in defaults if getattr(value, name) == default]
+        assert not [name for name, default in defaults if getattr(value, name) == default], value
     document = SlimAgentStateSerializer(SlimSerializationConfig.full()).serialize(state)
     assert read(document) == state
-    # Where the steps are left out, the current one has its own outcome and not that of the pause.
-    assert read(SlimAgentStateSerializer().serialize(state)) == state
+
+
+def test_where_the_steps_are_left_out_only_the_texts_of_requests_are_too() -> None:
+    state, _ = make_state()
+    # The current step has its own outcome and not that of the pause.
+    assert read(SlimAgentStateSerializer().serialize(state)) == replace(state, request_parts=Log())
+
+
+def test_the_full_snapshot_forgets_no_field_either() -> None:
+    state, _ = make_state()
+    assert AgentState.from_dict(json.loads(json.dumps(state.to_dict()))) == state

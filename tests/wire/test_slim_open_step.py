@@ -15,6 +15,8 @@ from whyloop import (
     AgentState,
     AgentStatus,
     Approval,
+    ErrorType,
+    Failure,
     SlimAgentStateSerializer,
     SlimSerializationConfig,
     Tool,
@@ -23,6 +25,9 @@ from whyloop import (
 )
 from whyloop.errors import SnapshotError
 from whyloop.testing import call, calls
+from whyloop.values.approval import Question
+from whyloop.values.messages import CallChange
+from whyloop.values.transitions import ModelFailed, Recovered
 
 TOKEN = "sk-proj-abcdefghijklmnop1234"
 ARGUMENTS = {"amount": 500, "to": "Bob"}
@@ -58,6 +63,11 @@ async def waiting(text: str = "I pay.", query: str = "Bob", **arguments: Any) ->
     return await agent.run("Pay Bob.")
 
 
+def question_of(state: AgentState) -> str:
+    (pending,) = state.pending_calls
+    return pending.id
+
+
 async def test_it_is_kept_whole_and_can_be_run() -> None:
     state = await waiting()
     document = slim(state)
@@ -66,7 +76,8 @@ async def test_it_is_kept_whole_and_can_be_run() -> None:
     assert restored.open_step == state.open_step
     assert restored.pending_calls == state.pending_calls
     paid: list[str] = []
-    done = await scripted("Done.", tools=[look, till(paid)]).resume(restored.approve("paying", by="ada"))
+    approved = restored.approve(question_of(restored), by="ada")
+    done = await scripted("Done.", tools=[look, till(paid)]).resume(approved)
     assert (done.last_response, paid) == ("Done.", ["500 to Bob"])
     assert [run.id for run in done.steps[-2].tool_calls] == ["looked", "paying"]
 
@@ -131,13 +142,14 @@ async def goes_on_by_asking_again(state: AgentState, document: dict[str, Any]) -
 
 
 async def test_edited_arguments_are_never_run_changed() -> None:
-    state = (await waiting()).edit("paying", {"amount": 1, "to": "Al"}, by="ada")
+    asked = await waiting()
+    state = asked.edit(question_of(asked), {"amount": 1, "to": "Al"}, by="ada")
     restored = read(slim(state))
     assert restored.open_step == state.open_step
     paid: list[str] = []
     await scripted("Done.", tools=[look, till(paid)]).resume(restored)
     assert paid == ["1 to Al"]
-    secret = (await waiting()).edit("paying", {"amount": 1, "to": TOKEN}, by="ada")
+    secret = asked.edit(question_of(asked), {"amount": 1, "to": TOKEN}, by="ada")
     document = slim(secret)
     assert document["truncated"]["open_step"] == 1
     assert "abcdefgh" not in json.dumps(document)
@@ -151,7 +163,7 @@ async def test_results_of_calls_that_are_done_are_cut_like_other_contents() -> N
     restored = read(document)
     assert restored.pending_calls == state.pending_calls
     paid: list[str] = []
-    done = await scripted("Done.", tools=[look, till(paid)]).resume(restored.approve("paying"))
+    done = await scripted("Done.", tools=[look, till(paid)]).resume(restored.approve(question_of(restored)))
     assert (done.last_response, paid) == ("Done.", ["500 to Bob"])
 
 
@@ -161,9 +173,10 @@ async def test_secrets_in_results_are_removed_and_what_waits_is_kept() -> None:
     done, waits = state.open_step.calls
     assert done.result is not None
     told = replace(done, result=replace(done.result, content=TOKEN, error=f"password={TOKEN}"))
-    asked = replace(waits, question=f"May I use {TOKEN}?")
+    asked = replace(waits, question=Question("q", f"May I use {TOKEN}?"))
     state = replace(state, open_step=replace(state.open_step, calls=(told, asked)))
     document = slim(state)
+    assert document["open_step"]["calls"][1]["question"] == {"id": "q", "text": "May I use [removed]?"}
     assert "abcdefgh" not in json.dumps(document)
     assert document["open_step"]["calls"][0]["result"]["content"] == "[removed]"
     assert read(document).pending_calls[0].arguments == ARGUMENTS
@@ -175,6 +188,7 @@ async def test_what_a_provider_wants_back_is_kept_or_the_step_is_not() -> None:
 
     def signed(extras: dict[str, Any]) -> AgentState:
         assert state.open_step is not None
+        assert state.open_step.message is not None
         message = replace(state.open_step.message, extras=extras)
         return replace(state, open_step=replace(state.open_step, message=message))
 
@@ -189,10 +203,12 @@ def decided(**changes: Any) -> AgentState:
     """A session whose step has a call that a person decided about."""
     state = session(steps=1, tool_calls=1)
     assert state.current_step is not None
-    approval = replace(Approval(Verdict.EDITED, "ada", at(5), "May it?", "why not", {"to": "Bob"}), **changes)
+    approval = replace(
+        Approval(Verdict.EDITED, "ada", at(5), "May it?", "why not", {"to": "Bob"}, "q"), **changes
+    )
     run = replace(state.current_step.tool_calls[0], approvals=(approval,))
     step = replace(state.current_step, tool_calls=(run,))
-    return replace(state, current_step=step, steps=state.steps.with_last(step))
+    return replace(state, steps=state.steps.with_last(step))
 
 
 def approval_in(document: dict[str, Any]) -> dict[str, Any]:
@@ -210,6 +226,7 @@ def test_a_decision_is_kept() -> None:
         "question": "May it?",
         "reason": "why not",
         "arguments": {"to": "Bob"},
+        "question_id": "q",
     }
 
 
@@ -231,6 +248,7 @@ def test_of_a_decision_the_words_are_redacted_and_cut_and_who_and_when_stays() -
         "question": "Use …",
         "reason": "with…",
         "arguments": {"password": "[rem…", "to": "[rem…"},
+        "question_id": "q",
     }
     assert short["truncated"]["details"] == 1
 
@@ -239,7 +257,7 @@ async def test_without_arguments_none_are_left_in_decisions_and_in_what_waits() 
     assert "arguments" not in approval_in(slim(decided(), include_tool_args=False))
     paused = slim(await waiting(), include_tool_args=False)
     (said,) = paused["last_continuation"]["evaluations"]
-    assert [set(pending) for pending in said["context"]["pending"]] == [{"id", "name", "question"}]
+    assert [set(pending) for pending in said["context"]["pending"]] == [{"id", "call_id", "name", "question"}]
 
 
 async def test_an_open_step_without_arguments_is_refused() -> None:
@@ -254,3 +272,42 @@ async def test_an_open_step_without_arguments_is_refused() -> None:
     with pytest.raises(SnapshotError) as caught:
         read(broken)
     assert caught.value.path == "$.open_step.calls"
+
+
+async def test_reasoning_and_the_arguments_before_a_hook_may_be_cut_without_the_step() -> None:
+    state = await waiting()
+    assert state.open_step is not None
+    assert state.open_step.message is not None
+    first, second = state.open_step.message.tool_calls
+    changed = replace(second, changes=(CallChange("Cap", {"to": TOKEN}),))
+    message = replace(state.open_step.message, tool_calls=(first, changed), reasoning=f"Use {TOKEN} " * 200)
+    state = replace(state, open_step=replace(state.open_step, message=message))
+    document = slim(state)
+    assert "abcdefgh" not in json.dumps(document)
+    restored = read(document)
+    assert restored.pending_calls == state.pending_calls
+    assert restored.open_step is not None
+    assert restored.open_step.message is not None
+    assert len(restored.open_step.message.reasoning) == 1000
+    assert restored.open_step.message.tool_calls[1].changes == (CallChange("Cap", {"to": "[removed]"}),)
+
+
+def test_a_step_that_failed_before_it_had_a_message_is_kept() -> None:
+    failed = ModelFailed(at(3), started_at=at(2), failure=Failure(ErrorType.MODEL, f"It broke: {TOKEN}"))
+    state = failed.apply_to(session(steps=1))
+    restored = read(slim(state))
+    assert restored.open_step is not None
+    assert restored.open_step.failure == Failure(ErrorType.MODEL, "It broke: [removed]")
+    assert restored.open_step.message is None
+
+
+def test_a_question_about_the_run_itself_is_kept_and_so_is_its_answer() -> None:
+    asked = Recovered(at(3), question=Question("q", f"It used {TOKEN}. Continue?"))
+    state = asked.apply_to(session(steps=1))
+    restored = read(slim(state))
+    assert [(pending.id, pending.question) for pending in restored.pending_calls] == [
+        ("q", "It used [removed]. Continue?")
+    ]
+    answered = state.deny("q", f"not with {TOKEN}", by="ada", now=at(4))
+    (approval,) = read(slim(answered)).execution.approvals
+    assert (approval.by, approval.reason, approval.question_id) == ("ada", "not with [removed]", "q")

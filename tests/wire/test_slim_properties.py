@@ -111,7 +111,10 @@ def test_any_run_can_be_written_within_its_limits_read_and_run(
         restored = read(document)
         assert_complete_history(restored.messages)
         assert (restored.status, restored.stop_reason) == (state.status, state.stop_reason)
-        assert restored.execution == state.execution
+        # The last response is read from the messages, as far as they are kept.
+        response = restored.execution.last_response
+        assert replace(restored.execution, last_response=state.execution.last_response) == state.execution
+        assert response in ("", state.execution.last_response) or "…" in response or "[removed]" in response
         assert restored.usage == state.usage
         waiting = [(pending.id, pending.arguments) for pending in restored.pending_calls]
         assert waiting in ([], [(pending.id, pending.arguments) for pending in state.pending_calls])
@@ -162,8 +165,11 @@ def test_no_planted_secret_is_ever_in_a_snapshot(
         ]
         policy = ErrorPolicy.ignore_tool_errors()
         state = await conversation(script, policy, [text, f"and {SECRET}?"], Message.system(text))
-        state = state.edit("edited", {"value": text}, by="ada")
-        state = replace(state, metadata={"deep": hidden}).with_stop_request(text)
+        for pending in state.pending_calls:
+            state = state.edit(pending.id, {"value": text}, by="ada")
+        state = replace(
+            state, metadata={"deep": hidden}, execution=replace(state.execution, stop_request=text)
+        )
         assert SECRET in json.dumps(state.to_dict())
         try:
             document = SlimAgentStateSerializer(config).serialize(state)

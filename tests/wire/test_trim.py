@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from tests.support import assert_complete_history, session, tool_failure
 from tests.wire.support import read, saying, slim
@@ -122,7 +123,8 @@ def test_arguments_that_are_no_object_are_cut_too() -> None:
 
 
 def test_long_errors_are_cut_and_counted_apart() -> None:
-    state = session(steps=1, failures=[tool_failure(message="x" * 5000)]).with_stop_request("y" * 5000)
+    state = session(steps=1, failures=[tool_failure(message="x" * 5000)])
+    state = replace(state, execution=replace(state.execution, stop_request="y" * 5000))
     document = slim(state)
     assert len(document["current_step"]["failures"][0]["message"]) == 1000
     assert document["execution"]["stop_request"].endswith("…")

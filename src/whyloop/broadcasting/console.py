@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from whyloop.broadcasting.adapter import Envelope
-from whyloop.values.text import shortened
 
 WIDTH = 160
 
@@ -76,9 +75,7 @@ def _writable(line: str, stream: TextIO) -> str:
 
 
 def _status(data: Mapping[str, Any]) -> str:
-    line = f"{data['previous_status']} → {data['status']}{_why(data)}"
-    answer = data["last_response"]
-    return f"{line}; answer: {shortened(answer, 80)}" if answer else line
+    return f"{data['previous_status']} → {data['status']}{_why(data)}"
 
 
 def _why(data: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager
+from itertools import islice
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -17,8 +18,9 @@ from msgspec import Struct
 
 from whyloop.errors import ConfigurationError, SessionNotFoundError
 from whyloop.stores.live import Watcher, live
-from whyloop.stores.reading import Reading, entries_after, read_end, start_reading
+from whyloop.stores.reading import Reading, entries_after, read_end, start_reading, without_history
 from whyloop.stores.store import Store
+from whyloop.values.execution import Execution
 from whyloop.values.state import AgentState
 from whyloop.values.text import clean, shortened
 from whyloop.wire.broadcast_config import BroadcastConfig
@@ -28,7 +30,8 @@ from whyloop.wire.view import read_back
 
 LATEST = "latest"
 PAGE = 100
-RECENT = 1000
+RECENT = 500
+_BATCH = 100
 _GREATEST_SEQ = 2**63 - 1
 
 
@@ -43,7 +46,7 @@ class Cursor(Struct, frozen=True):
 
 
 class FeedItem(Struct, frozen=True):
-    """An envelope as JSON, and where it stands: an unnumbered one after the numbered one of its `seq`."""
+    """An envelope as JSON, and its position: an unnumbered one comes after the numbered one of its `seq`."""
 
     execution_id: str
     seq: int
@@ -73,11 +76,16 @@ def read_cursor(text: str) -> tuple[str | None, int]:
     return clean(unquote(execution_id)) if execution_id else None, int(number)
 
 
+def cursor_of(execution: Execution) -> Cursor | None:
+    """Return the cursor of an execution's last numbered envelope; None before the first query."""
+    return Cursor(execution.id, execution.last_seq) if execution.id else None
+
+
 class EventFeed:
     """Pages and streams of the envelopes of a store's sessions, for any number of clients.
 
     Followers of one session share what is read and rendered. One that is too slow for what is remembered
-    reads from the journal again, so nobody has a queue. Use it with `async with`, or `close` it.
+    reads from the journal again, so no follower has a queue. Use it with `async with`, or `close` it.
     """
 
     def __init__(self, store: Store, config: BroadcastConfig | None = None, *, recent: int = RECENT) -> None:
@@ -87,33 +95,46 @@ class EventFeed:
         self._channels: dict[tuple[asyncio.AbstractEventLoop, str], _Channel] = {}
         self._is_closed = False
 
-    async def latest(self, agent_id: str) -> Cursor:
-        """Return the cursor of the last numbered envelope of a session."""
-        state = (await read_end(self.store, agent_id)).state
-        return Cursor(state.execution.id, state.execution.last_seq)
+    async def latest(self, agent_id: str) -> Cursor | None:
+        """Return the cursor of the last numbered envelope of a session; None before its first query."""
+        return cursor_of((await read_end(self.store, agent_id)).state.execution)
 
     async def cursor(self, agent_id: str, after: str | None) -> Cursor | None:
-        """Return the cursor that a client shows; None before the first envelope of the session."""
+        """Return the cursor that a client sent; None before the first envelope of the session.
+
+        A number that the latest execution has not reached becomes its last one: what comes next is new.
+        """
         if after is None or not after:
             return None
         if after == LATEST:
             return await self.latest(agent_id)
         execution_id, seq = read_cursor(after)
-        if execution_id is None:
-            return Cursor((await self.latest(agent_id)).execution_id, seq)
-        return Cursor(execution_id, seq)
+        latest = await self.latest(agent_id)
+        if latest is None or execution_id not in (None, latest.execution_id):
+            return None if execution_id is None else Cursor(execution_id, seq)
+        return Cursor(latest.execution_id, min(seq, latest.seq))
 
     async def page(self, agent_id: str, after: Cursor | None = None, limit: int = PAGE) -> FeedPage:
-        """Return the envelopes after a cursor, or from the first on, oldest first."""
+        """Return the envelopes after a cursor, or from the first on, oldest first.
+
+        Unnumbered envelopes do not count: they are on the page of the numbered one that they follow, and
+        none of them are returned again after its cursor.
+        """
         found: list[FeedItem] = []
-        async with aclosing(self._replay(agent_id, after, None)) as replay:
+        numbered, has_more = 0, False
+        async with aclosing(self._replay(agent_id, after, None, limit + 1)) as replay:
             async for items in replay:
-                found += items
-                if len(found) > limit:
+                for item in items:
+                    if not item.is_numbered and item.cursor == after:
+                        continue
+                    numbered += item.is_numbered
+                    has_more = numbered > limit
+                    if has_more:
+                        break
+                    found.append(item)
+                if has_more:
                     break
-        page = tuple(found[:limit])
-        cursor = page[-1].cursor if page else after
-        return FeedPage(page, cursor, len(found) > limit)
+        return FeedPage(tuple(found), found[-1].cursor if found else after, has_more)
 
     async def follow(
         self, agent_id: str, after: Cursor | None = None
@@ -160,32 +181,53 @@ class EventFeed:
     # Reading the journal
 
     async def _replay(
-        self, agent_id: str, after: Cursor | None, until: int | None
+        self, agent_id: str, after: Cursor | None, until: int | None, batch: int = _BATCH
     ) -> AsyncGenerator[list[FeedItem], None]:
-        """Yield what is recorded after a cursor, up to a version."""
-        if after is None:
-            summary = (await self.store.read(agent_id, limit=0)).summary
-            reading, has_passed = Reading(summary, AgentState(agent_id=agent_id), 0), True
-        else:
-            reading = await start_reading(
-                self.store, agent_id, execution_id=after.execution_id, seq=after.seq
-            )
-            # Of an execution that the session does not have, everything is new.
-            has_passed = reading.version == 0
-        async with aclosing(entries_after(self.store, reading, until)) as entries:
-            async for entry, before, _ in entries:
-                items = list(self._render(before, entry))
+        """Yield what is recorded after a cursor, up to a version, in batches of about this size."""
+        reading, has_passed = await self._start(agent_id, after)
+        found: list[FeedItem] = []
+        async with aclosing(entries_after(self.store, reading, until, with_history=False)) as entries:
+            async for entry, before, state in entries:
+                if after is not None and _is_before(state.execution, after):
+                    has_passed = True
+                    continue
+                items = list(self._render(before.state, entry))
                 if after is not None:
                     items, has_passed = _after(items, after, has_passed)
-                if items:
-                    yield items
+                found += items
+                if len(found) >= min(batch, _BATCH):
+                    yield found
+                    found = []
+        if found:
+            yield found
 
-    def _render(self, before: Reading, entry: JournalEntry) -> Iterator[FeedItem]:
-        for event in read_back(before.state, entry.transitions):
-            told = envelope(event, self.config)
-            if told is not None:
-                body = msgspec.json.encode(told).decode()
-                yield FeedItem(event.execution_id, event.seq, told["event"] in NUMBERED, body)
+    async def _start(self, agent_id: str, after: Cursor | None) -> tuple[Reading, bool]:
+        """Return where to start reading, and whether that is after the cursor."""
+        if after is not None:
+            found = await start_reading(self.store, agent_id, execution_id=after.execution_id, seq=after.seq)
+            if found.version:
+                return found, False
+        summary = (await self.store.read(agent_id, limit=0)).summary
+        first = Reading(summary, AgentState(agent_id=agent_id), 0)
+        if after is None:
+            return first, True
+        # The execution that a fork or an import began with has no checkpoint of its own.
+        newest = await start_reading(self.store, agent_id)
+        for start in (newest, first):
+            if start.state.execution.id == after.execution_id:
+                continue  # It began before.
+            async with aclosing(entries_after(self.store, start, with_history=False)) as entries:
+                async for _, before, state in entries:
+                    if state.execution.id == after.execution_id:
+                        return before, False
+        return first, True  # Of an execution that the session does not have, everything is new.
+
+    def _render(self, state: AgentState, entry: JournalEntry) -> Iterator[FeedItem]:
+        for event in read_back(state, entry.transitions):
+            written = envelope(event, self.config)
+            if written is not None:
+                body = msgspec.json.encode(written).decode()
+                yield FeedItem(event.execution_id, event.seq, written["event"] in NUMBERED, body)
 
     # Following
 
@@ -212,9 +254,10 @@ class EventFeed:
 
     async def pump(self, channel: _Channel) -> None:
         """Add what is appended to a session to its channel, and the text that streams in."""
-        agent_id = channel.reading.state.agent_id
+        summary, version = channel.reading.summary, channel.reading.version
         try:
-            with live(self.store).watching(agent_id, channel.reading.version) as watcher:
+            here = live(self.store)
+            with here.watching(summary.agent_id, summary.identity, version) as watcher:
                 while not channel.has_ended:
                     await watcher.changed.wait()
                     watcher.changed.clear()
@@ -228,12 +271,15 @@ class EventFeed:
             raise SessionNotFoundError(watcher.agent_id)
         news: list[FeedItem] = []
         reading = channel.reading
-        async for entry, before, after in entries_after(self.store, reading):
-            news += self._render(before, entry)
-            reading = Reading(before.summary, after, before.version + 1)
-        channel.reading, watcher.version = reading, reading.version
+        last = cursor_of(reading.state.execution)
+        async with aclosing(entries_after(self.store, reading, with_history=False)) as entries:
+            async for entry, before, after in entries:
+                news += self._render(before.state, entry)
+                reading = Reading(before.summary, after, before.version + 1)
+        channel.reading, watcher.version = without_history(reading), reading.version
         if chunks and self.config.include_stream_chunks:
-            news = _merged(news, [_chunk_item(body) for body in chunks])
+            latest = reading.state.execution.id
+            news = _merged(news, [_chunk_item(body) for body in chunks], last, latest)
         channel.add(news)
 
 
@@ -258,10 +304,8 @@ class _Channel:
 
     def since(self, index: int) -> list[FeedItem] | None:
         """Return what was added after the first `index` items; None if some of it is forgotten."""
-        missing = self.count - index
-        if missing > len(self._latest):
-            return None
-        return [self._latest[i] for i in range(len(self._latest) - missing, len(self._latest))]
+        missing, held = self.count - index, len(self._latest)
+        return None if missing > held else list(islice(self._latest, held - missing, held))
 
     def end(self, error: Exception | None) -> None:
         if not self.has_ended:
@@ -278,8 +322,13 @@ class _Channel:
         self.changed = asyncio.Event()
 
 
+def _is_before(execution: Execution, cursor: Cursor) -> bool:
+    """Return whether every envelope up to this state of an execution comes before a cursor."""
+    return execution.id == cursor.execution_id and execution.last_seq < cursor.seq
+
+
 def _after(items: Sequence[FeedItem], cursor: Cursor, has_passed: bool) -> tuple[list[FeedItem], bool]:
-    """Return what comes after a cursor, and whether its place has been passed."""
+    """Return what comes after a cursor, and whether its position has been passed."""
     kept = []
     for item in items:
         if item.execution_id == cursor.execution_id:
@@ -304,13 +353,27 @@ def _chunk_item(body: str) -> FeedItem:
     return FeedItem(chunk.execution_id, chunk.seq, False, body)
 
 
-def _merged(recorded: Sequence[FeedItem], chunks: Sequence[FeedItem]) -> list[FeedItem]:
-    """Return both in order: a chunk comes before the envelopes with a greater number."""
-    merged, waiting = [], list(chunks)
+def _merged(
+    recorded: Sequence[FeedItem], chunks: Sequence[FeedItem], last: Cursor | None, latest: str
+) -> list[FeedItem]:
+    """Return both in order: a chunk comes before the envelopes with a greater number.
+
+    A chunk that another process sent before `last` is late, and is left out: its text is recorded by now.
+    """
+    executions = {item.execution_id for item in recorded} | {latest}
+    waiting = [
+        chunk for chunk in chunks if chunk.execution_id in executions and not (last and _is_late(chunk, last))
+    ]
+    merged = []
     for item in recorded:
         if item.is_numbered:
             early = [c for c in waiting if c.execution_id == item.execution_id and c.seq < item.seq]
-            merged += early
-            waiting = [c for c in waiting if c not in early] if early else waiting
+            if early:
+                merged += early
+                waiting = [chunk for chunk in waiting if chunk not in early]
         merged.append(item)
     return merged + waiting
+
+
+def _is_late(chunk: FeedItem, last: Cursor) -> bool:
+    return chunk.execution_id == last.execution_id and chunk.seq < last.seq

@@ -50,8 +50,8 @@ def assemble_criteria(
         by_work = cumulative_timeout is not None or CumulativeExecutionTimeLimit in own_kinds
         makes_way = by_work or _makes_way(DEFAULT_TIMEOUT, ExecutionTimeLimit, own)
         timeout = None if makes_way else DEFAULT_TIMEOUT
-    if finish_reasons is UNSET:
-        finish_reasons = () if FinishReasonCheck in own_kinds else DEFAULT_FINISH_REASONS
+    default = () if FinishReasonCheck in own_kinds else DEFAULT_FINISH_REASONS
+    reasons = default if finish_reasons is UNSET else finish_reasons or ()
     if error_policy is not None and not isinstance(error_policy, ErrorPolicy):
         raise ConfigurationError(f"error_policy is an ErrorPolicy, not {error_policy!r}")
     assembled: list[Any] = []
@@ -67,7 +67,7 @@ def assemble_criteria(
         assembled.append(ExecutionTimeLimit(timeout))
     if cumulative_timeout is not None:
         assembled.append(CumulativeExecutionTimeLimit(cumulative_timeout))
-    if reasons := [finish_reasons] if isinstance(finish_reasons, str) else list(finish_reasons or ()):
+    if reasons := [reasons] if isinstance(reasons, str) else list(reasons):
         assembled.append(FinishReasonCheck(reasons))
     assembled += own
     if ApprovalRequired not in own_kinds:

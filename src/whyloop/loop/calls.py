@@ -1,4 +1,4 @@
-"""Tool calls: which run and which ask a person, running them, and what becomes of those that do not finish."""
+"""Tool calls: which of them run and which ask a person, running them, and the results of the unfinished."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from whyloop.loop.tool import Tool, ToolContext
 from whyloop.loop.tool_result import encoded
 from whyloop.rules.classify import model_failure, raised_by_tool, tool_failure, words_of
 from whyloop.rules.continuation.checks import TRUNCATING
+from whyloop.values import plain
 from whyloop.values.approval import Question
 from whyloop.values.decisions import uncertain_question
 from whyloop.values.failure import ErrorType, Failure
 from whyloop.values.messages import CallChange, Message, MessageRole, ToolCall
 from whyloop.values.model import ModelResponse
-from whyloop.values.plain import describe
 from whyloop.values.state import SOMEBODY, AgentState
 from whyloop.values.step import Interruption, OpenStep
 from whyloop.values.text import clean
@@ -90,26 +90,32 @@ async def _hooked(
     """Return the calls as the hooks left them, and the results of those that a hook blocked or answered."""
     changed: list[ToolCall] = []
     results: dict[int, ToolResult] = {}
-    for index, call in enumerate(calls):
-        context = _context(setup, state, index, call)
-        for name, before_tool in setup.hooks.before_tool:
-            try:
-                answer = await before_tool(deepcopy(call), context)
-                if isinstance(answer, Block):
-                    text = f"blocked: {answer.reason}"
-                    results[index] = ToolResult(f"Blocked: {answer.reason}", text, changed_by=(name,))
-                elif isinstance(answer, ToolResult):
-                    results[index] = replace(_textual(answer), changed_by=(name,))
-                else:
-                    call = _changed(call, expected(ToolCall, answer), name)
-            except (ScriptError, NestingError):
-                raise
-            except Exception as error:
-                results[index] = _hook_failed(call, error)
-            if index in results:
-                break
+    for index, asked in enumerate(calls):
+        call, result = await _hook_call(setup, asked, _context(setup, state, index, asked))
         changed.append(call)
+        if result is not None:
+            results[index] = result
     return tuple(changed), results
+
+
+async def _hook_call(
+    setup: Setup, call: ToolCall, context: ToolContext
+) -> tuple[ToolCall, ToolResult | None]:
+    """Return a call as the hooks left it, and its result if a hook blocked or answered it."""
+    for name, before_tool in setup.hooks.before_tool:
+        try:
+            answer = await before_tool(deepcopy(call), context)
+            if isinstance(answer, Block):
+                reason = clean(str(answer.reason))
+                return call, ToolResult(f"Blocked: {reason}", f"blocked: {reason}", changed_by=(name,))
+            if isinstance(answer, ToolResult):
+                return call, replace(_textual(answer), changed_by=(name,))
+            call = _changed(call, expected(ToolCall, answer), name)
+        except (ScriptError, NestingError):
+            raise
+        except Exception as error:
+            return call, _hook_failed(call, error)
+    return call, None
 
 
 def _changed(call: ToolCall, answer: ToolCall, by: str) -> ToolCall:
@@ -117,7 +123,10 @@ def _changed(call: ToolCall, answer: ToolCall, by: str) -> ToolCall:
     if answer.arguments == call.arguments and answer.name == call.name:
         return call
     changes = (*call.changes, CallChange(by, call.arguments, None if answer.name == call.name else call.name))
-    return ToolCall(call.id, answer.name, answer.arguments, changes)
+    arguments = answer.arguments
+    if not isinstance(arguments, str):
+        arguments = plain.jsonable(arguments)  # It runs with exactly what is recorded and approved.
+    return ToolCall(call.id, clean(answer.name), arguments, changes)
 
 
 def _questions(
@@ -153,14 +162,15 @@ def reopen(setup: Setup, opened: OpenStep, now: datetime) -> Reopened | None:
     """Return which calls of a step that was left open run now and about which a person is asked.
 
     A call that was running when its process ended may have run or not: it runs again only if it is
-    idempotent. None if there is nothing to start and nothing to ask.
+    idempotent, or if no tool could take its arguments. None if there is nothing to start or to ask.
     """
     started, questions = [], {}
     for index, (asked, call) in enumerate(zip(opened.tool_calls, opened.calls, strict=True)):
         if call.is_done or call.is_waiting:
             continue
         tool = setup.tools.get(asked.name)
-        if not call.is_running or (tool is not None and tool.idempotent):
+        repeatable = (tool is not None and tool.idempotent) or isinstance(asked.arguments, str)
+        if not call.is_running or repeatable:
             started.append(index)
         else:
             questions[index] = uncertain_question(setup.world.new_id(), asked.name)
@@ -264,12 +274,8 @@ async def run_tool(setup: Setup, call: ToolCall, context: ToolContext) -> ToolRe
 
 def _textual(result: ToolResult) -> ToolResult:
     """Return a hook's result with text for its content and its error."""
-    content: object = result.content
-    error: object = result.error
-    if isinstance(content, str) and isinstance(error, str | None):
-        return result
-    text = error if isinstance(error, str | None) else encoded(error, None)
-    return replace(result, content=encoded(content, None), error=text)
+    error = None if result.error is None else encoded(result.error, None)
+    return replace(result, content=encoded(result.content, None), error=error)
 
 
 def _failed(failure: Failure) -> ToolResult:
@@ -297,6 +303,6 @@ def _invalid(tool: Tool, call: ToolCall, problem: str) -> ToolResult:
 def _json(value: Any) -> str:
     """Return the value as JSON, as far as it can be written so."""
     try:
-        return msgspec.json.encode(value, enc_hook=describe).decode()
+        return msgspec.json.encode(value, enc_hook=plain.describe).decode()
     except (TypeError, ValueError, RecursionError):
         return clean(repr(value))

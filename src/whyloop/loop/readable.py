@@ -62,9 +62,15 @@ def _repaired(response: ModelResponse) -> ModelResponse:
 
 
 def _usage(usage: Usage) -> Usage:
-    counts = [_count(number) for number in (usage.input, usage.output, usage.cached, usage.reasoning)]
     cost = usage.cost if isinstance(usage.cost, Decimal) and usage.cost.is_finite() else None
-    return Usage(*counts, cost=cost, reported=usage.reported is not False)
+    return Usage(
+        _count(usage.input),
+        _count(usage.output),
+        _count(usage.cached),
+        _count(usage.reasoning),
+        cost,
+        usage.reported is not False,
+    )
 
 
 def _count(number: object) -> int:

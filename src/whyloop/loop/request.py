@@ -27,10 +27,10 @@ class RequestParts(Struct, frozen=True):
 
     @classmethod
     def of(cls, instructions: str | None, tools: tuple[ToolSpec, ...]) -> RequestParts:
-        told = None if instructions is None else _part(instructions)
+        given = None if instructions is None else _part(instructions)
         offered = _part(_json(tools)) if tools else None
-        record = RequestRecord(told and told.hash, offered and offered.hash)
-        return cls(record, tuple([part for part in (told, offered) if part is not None]))
+        record = RequestRecord(given.hash if given else None, offered.hash if offered else None)
+        return cls(record, tuple([part for part in (given, offered) if part is not None]))
 
     def changed(self, before: ModelRequest, sent: ModelRequest, changed_by: tuple[str, ...]) -> RequestParts:
         """Return the record of a request that hooks changed, with the texts that it needs."""

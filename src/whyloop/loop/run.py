@@ -110,8 +110,19 @@ class Run:
             if reopened is not None:
                 self._unlaunched = {index for index in reopened.started if not opened.calls[index].started}
                 self.add(reopened)
-        await self.record()
+        try:
+            await self.record()
+        except asyncio.CancelledError as error:
+            await self.end_cancelled(error)
+            raise
         self._watch_deadline()
+
+    async def end_cancelled(self, error: BaseException) -> None:
+        """Record that the task was cancelled, unless the run has ended; leave the state with the error."""
+        if self.state.status is _IN_PROGRESS:
+            self.stop = self.stop or CANCELLED
+            await self.conclude()
+        leave_state(error, self.state)
 
     def end(self) -> None:
         """Let go of the run: it can no longer be stopped, and no timer waits for it."""
@@ -131,10 +142,7 @@ class Run:
             else:
                 await self.conclude()
         except (asyncio.CancelledError, KeyboardInterrupt) as error:
-            if self.state.status is _IN_PROGRESS:
-                self.stop = self.stop or CANCELLED
-                await self.conclude()
-            leave_state(error, self.state)
+            await self.end_cancelled(error)
             raise
         finally:
             running_inside.reset(inside)

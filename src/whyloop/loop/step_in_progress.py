@@ -10,7 +10,7 @@ from whyloop.values.step import Interruption
 
 
 class StepInProgress:
-    """What this process knows of a step beyond the state, so that it can be settled whenever it is cut off."""
+    """What this process knows of a step beyond the state, to settle it whenever it is cut off."""
 
     def __init__(self, now: datetime, monotonic: Callable[[], float], request: RequestParts) -> None:
         self.taken_up_at = now

@@ -1,4 +1,4 @@
-"""Who may see what, and from which pages."""
+"""Which sessions a client may see, and which sites may act through a browser."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from starlette.requests import HTTPConnection
 
 from whyloop.errors import SessionNotFoundError
-from whyloop.server.problems import BadRequestError, asking_the_app
+from whyloop.server.problems import BadRequestError, calling_the_app
 from whyloop.stores.records import Summary, label
 from whyloop.values.text import shortened
 
@@ -17,29 +17,29 @@ Scope = Callable[[HTTPConnection], Mapping[str, Label] | Awaitable[Mapping[str, 
 
 
 async def scope_of(connection: HTTPConnection, scope: Scope | None) -> Mapping[str, Label]:
-    """The metadata that every session has which this client may see."""
+    """Return the metadata that every session has which this client may see."""
     if scope is None:
         return {}
-    with asking_the_app():
+    with calling_the_app():
         found = scope(connection)
         return await found if inspect.isawaitable(found) else found
 
 
 def refuse_outside(summary: Summary, within: Mapping[str, Label]) -> None:
-    """A session that a client may not see is not there for it."""
+    """Raise `SessionNotFoundError` for a session that the client may not see."""
     if not within.keys() <= summary.metadata.keys() or not agree(summary.metadata, within):
         raise SessionNotFoundError(summary.agent_id)
 
 
 def agree(some: Mapping[str, object], others: Mapping[str, object]) -> bool:
-    """Whether what both name is equal in both."""
+    """Return whether the entries that both have are equal."""
     return all(label(some[key]) == label(value) for key, value in others.items() if key in some)
 
 
 def refuse_origin(connection: HTTPConnection, origins: Collection[str]) -> None:
-    """A page of another site may not act in the name of who looks at it.
+    """Raise 403 for a page of another site: it must not act in the name of the person who looks at it.
 
-    Browsers say which site a page is of. They keep it from reading answers, and not from asking.
+    Browsers send the site of a page. They keep the page from reading responses, not from sending requests.
     """
     origin = connection.headers.get("origin")
     if origin is None or origin in origins or "*" in origins:
@@ -47,7 +47,7 @@ def refuse_origin(connection: HTTPConnection, origins: Collection[str]) -> None:
     host = connection.headers.get("host", "").lower()
     if not host or origin.lower().partition("://")[2] != host:
         raise BadRequestError(
-            f"a page of {shortened(origin, 200)} may not do this: name it in the origins of the server",
+            f"a page of {shortened(origin, 200)} may not do this: add it to the origins of the server",
             403,
             "origin",
         )

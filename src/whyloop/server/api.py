@@ -2,36 +2,44 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
-import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any, Protocol, runtime_checkable
 
 import msgspec
 from msgspec import Meta, Raw, Struct
+from msgspec.structs import replace
 from starlette.requests import HTTPConnection
 
 from whyloop.broadcasting.adapter import AgentEventEnvelopeAdapter
-from whyloop.broadcasting.event_log import EventLog
-from whyloop.broadcasting.places import place_of
-from whyloop.errors import BroadcastError, ConfigurationError, SessionNotFoundError
+from whyloop.broadcasting.feed import EventFeed
+from whyloop.errors import BroadcastError, ConfigurationError, SessionNotFoundError, SessionRunningError
 from whyloop.loop.agent import Agent
+from whyloop.loop.setup import Handler
 from whyloop.server import bodies
 from whyloop.server.access import Label, agree, refuse_outside
-from whyloop.server.operations import EventQuery, ListQuery, TraceQuery
-from whyloop.server.problems import BadRequestError, asking_the_app
-from whyloop.server.runs import Runs
-from whyloop.server.views import messages_view, state_view, summary_view, trace_view
-from whyloop.sessions.session import Session
-from whyloop.stores.records import Stored, Summary, Told, checked_id
+from whyloop.server.keys import Keys, session_id_of
+from whyloop.server.operations import EventQuery, ListQuery
+from whyloop.server.pages import messages_page, trace_page
+from whyloop.server.problems import BadRequestError, calling_the_app
+from whyloop.server.recording import Recorder
+from whyloop.server.requests import Precondition, described, etag_of
+from whyloop.server.runs import Runs, ServedSession
+from whyloop.server.views import Tagged, state_view, summaries_view
+from whyloop.stores.reading import Reading, read_end, read_version
+from whyloop.stores.records import Entry, RequestKey, Summary, checked_id
 from whyloop.stores.store import Store
+from whyloop.stores.writing import summary_of
+from whyloop.values.approval import Verdict
 from whyloop.values.budget import Budget
+from whyloop.values.decisions import decide
+from whyloop.values.ids import new_id
 from whyloop.values.state import SOMEBODY, AgentState, AgentStatus
 from whyloop.values.text import shortened
-from whyloop.wire.journal import state_of
+from whyloop.values.transitions import AnyTransition
+from whyloop.wire.journal import encode_entry
 
 ChooseAgent = Callable[[Summary], Agent | Awaitable[Agent]]
 Who = Callable[[HTTPConnection], str | Awaitable[str]]
@@ -39,7 +47,7 @@ Who = Callable[[HTTPConnection], str | Awaitable[str]]
 
 @runtime_checkable
 class AuthorizesChannels(Protocol):
-    """A transport with channels to which not everybody may subscribe, such as a `PusherBroadcaster`."""
+    """A transport with private channels, such as a `PusherBroadcaster`."""
 
     def session_of(self, channel_name: str) -> str: ...
 
@@ -49,34 +57,43 @@ class AuthorizesChannels(Protocol):
 
 
 class Call(Struct, frozen=True):
-    """A request that was understood: whose session, within what its client may see, what was sent."""
+    """A request that was understood."""
 
     connection: HTTPConnection
     within: Mapping[str, Label]
+    """The metadata of the sessions that the client may see."""
     agent_id: str = ""
     query: Any = None
     body: Any = None
+    key: RequestKey | None = None
+    precondition: Precondition | None = None
 
 
 class Api:
-    """Each operation by its name."""
+    """The operations, each by its name.
+
+    An answer under an `Idempotency-Key` shows the session as of the version that the request recorded, so
+    a repeated request gets the same answer.
+    """
 
     def __init__(
         self,
         store: Store,
         choose_agent: ChooseAgent | None,
-        log: EventLog,
-        events: AgentEventEnvelopeAdapter,
+        feed: EventFeed,
+        events: AgentEventEnvelopeAdapter | None,
         who: Who | None,
         channels: Sequence[AuthorizesChannels] = (),
     ) -> None:
-        self.log = log
+        self.feed = feed
         self.runs = Runs()
         self._store = store
         self._choose_agent = choose_agent
         self._events = events
         self._who = who
         self._channels = channels
+        self._keys = Keys(store)
+        self._recorder = Recorder(store, events)
 
     # Reading
 
@@ -88,136 +105,224 @@ class Api:
         page = await self._store.sessions(
             status=query.status,
             stop_reason=query.stop_reason,
+            resolved_by=query.resolved_by,
+            agent=query.agent,
             started_after=query.started_after,
             started_before=query.started_before,
             metadata={**wanted, **call.within},
             limit=query.limit,
             after=query.after,
         )
-        return bodies.SessionPage([summary_view(summary) for summary in page.sessions], page.next)
+        return bodies.SessionPage(await summaries_view(page.sessions), page.next)
 
-    async def get_session(self, call: Call) -> bodies.SessionState:
-        return state_view(*await self._read(call))
+    async def get_session(self, call: Call) -> Tagged:
+        return state_view(await self._end(call))
 
     async def get_messages(self, call: Call) -> bodies.History:
-        await self.check(call)
-        # Asked first: what is told while the history is read is heard after it, and not missed.
-        after = await self.log.latest(call.agent_id)
-        _, state = await self._read(call)
-        return bodies.History(await asyncio.to_thread(messages_view, state), after)
+        return await messages_page(self._store, await self._end(call), call.query)
 
     async def get_trace(self, call: Call) -> bodies.Trace:
-        _, state = await self._read(call)
-        query: TraceQuery = call.query
-        return await asyncio.to_thread(trace_view, state, query.after, query.limit)
+        return await trace_page(self._store, await self._end(call), call.query)
 
     async def get_events(self, call: Call) -> bodies.EventPage:
         await self.check(call)
         query: EventQuery = call.query
-        seen = await self.log.seen(call.agent_id, query.after)
-        told = await self._store.events(call.agent_id, after=seen.position, limit=query.limit + 1)
-        page = told[: query.limit]
-        # Never as it was asked for: "latest", or a number that nothing has, is another place a moment later.
-        last = page[-1] if page else await self._event(call.agent_id, seen.position)
+        after = await self.feed.cursor(call.agent_id, query.after)
+        page = await self.feed.page(call.agent_id, after, query.limit)
         return bodies.EventPage(
-            [Raw(each.body.encode()) for each in page],
-            None if last is None else place_of(last),
-            len(told) > query.limit,
+            [Raw(item.body.encode()) for item in page.items],
+            None if page.cursor is None else str(page.cursor),
+            page.has_more,
         )
 
-    # Running
+    # Creating and deleting
 
-    async def create_session(self, call: Call) -> bodies.SessionState:
+    async def create_session(self, call: Call) -> Tagged:
         body: bodies.NewSession = call.body
         metadata = {**body.metadata, **call.within}
         if len(msgspec.json.encode(metadata)) > bodies.LARGEST_METADATA:
             raise BadRequestError(f"metadata has at most {bodies.LARGEST_METADATA:,} bytes", 413, "too_large")
-        now = self._store.now()
-        asked = Summary(body.agent_id or "", AgentStatus.PENDING, now, now, metadata=metadata)
-        state = (await self._agent(asked)).new_session(body.agent_id, metadata)
-        await self._store.add(state)
-        return await self.get_session(msgspec.structs.replace(call, agent_id=state.agent_id))
+        agent_id = self._new_id(call, body.agent_id)
 
-    async def send_message(self, call: Call) -> bodies.SessionState:
-        session = await self._session(call)
-        await self.runs.start(
-            lambda on_event: session.send(call.body.text, on_event=on_event), session.stop_here
-        )
-        return await self.get_session(call)
+        async def work() -> Tagged:
+            now = self._store.now()
+            asked = Summary(agent_id, AgentStatus.PENDING, now, now, metadata=metadata)
+            created = (await self._agent(asked)).created(metadata, _name(call.key))
+            empty = AgentState(agent_id=agent_id)
+            state = created.apply_to(empty)
+            entry = Entry(encode_entry([created], empty))
+            await self._store.create(summary_of(state), [entry], key=call.key)
+            return state_view(Reading(summary_of(state), state, 1), is_running=False)
 
-    async def resume(self, call: Call) -> bodies.SessionState:
-        session = await self._session(call)
-        grant = call.body.grant and Budget(**msgspec.structs.asdict(call.body.grant))
-        await self.runs.start(
-            lambda on_event: session.resume(grant=grant, on_event=on_event), session.stop_here
-        )
-        return await self.get_session(call)
+        return await self._keys.once(agent_id, call.key, work, partial(self._created, call, agent_id))
+
+    async def fork(self, call: Call) -> Tagged:
+        body: bodies.Fork = call.body
+        agent_id = self._new_id(call, body.agent_id, call.agent_id)
+
+        async def work() -> Tagged:
+            source = replace(await self.check(call), runner=None)
+            if call.precondition is not None:
+                call.precondition.check(Reading(source, AgentState(), source.version))
+            await self._store.fork(call.agent_id, step=body.step, new_agent_id=agent_id, key=call.key)
+            return state_view(await read_end(self._store, agent_id), is_running=False)
+
+        await self.check(call)
+        return await self._keys.once(agent_id, call.key, work, partial(self._created, call, agent_id))
+
+    async def delete_session(self, call: Call) -> None:
+        summary = await self.check(call)
+        if call.precondition is not None:
+            call.precondition.check(Reading(summary, AgentState(), summary.version))
+        await self._store.delete(call.agent_id)
+
+    def _new_id(self, call: Call, given: str | None, *origin: str) -> str:
+        if given is not None:
+            return checked_id(given)
+        return new_id() if call.key is None else session_id_of(call.key, call.within, *origin)
+
+    async def _created(self, call: Call, agent_id: str, version: int) -> Tagged:
+        """Return the answer to the request that created a session."""
+        reading = await read_version(self._store, agent_id, version)
+        refuse_outside(reading.summary, call.within)
+        return state_view(reading, is_running=False)
+
+    # Running
+
+    async def send_message(self, call: Call) -> Tagged:
+        async def work() -> Tagged:
+            session = await self._session(call)
+            await self.runs.start(session, partial(_send, session, call))
+            return await self._begun(call)
+
+        await self.check(call)
+        return await self._keys.once(call.agent_id, call.key, work, partial(self._begun, call))
+
+    async def resume(self, call: Call) -> Tagged:
+        async def work() -> Tagged:
+            session = await self._session(call)
+            session.precondition = call.precondition
+            await self.runs.start(session, partial(_resume, session, call))
+            return await self._begun(call)
+
+        await self.check(call)
+        try:
+            return await self._keys.once(call.agent_id, call.key, work, partial(self._begun, call))
+        except SessionRunningError:
+            reading = await read_end(self._store, call.agent_id)
+            if call.body.grant is not None or not _continues_by_itself(reading.state):
+                raise
+            if call.precondition is not None:
+                call.precondition.check(reading)
+            return state_view(reading)  # A recovery was faster, and does what the client asked for.
+
+    async def _begun(self, call: Call, version: int | None = None) -> Tagged:
+        """Return the session as its run began, or without a key as it is by now."""
+        if call.key is None:
+            return state_view(await read_end(self._store, call.agent_id))
+        if version is None:
+            version = await self._keys.version(call.agent_id, call.key)
+        assert version is not None, "a run that has begun has recorded its key"
+        return state_view(await read_version(self._store, call.agent_id, version), is_running=True)
 
     # Deciding
 
-    async def stop(self, call: Call) -> bodies.Stopped:
-        await self.check(call)
-        return bodies.Stopped(await self._store.request_stop(call.agent_id, call.body.reason))
+    async def stop(self, call: Call) -> Tagged:
+        summary = await self.check(call)
 
-    async def approve(self, call: Call) -> bodies.SessionState:
-        await self.check(call)
+        async def work() -> Tagged:
+            stopped = await self._recorder.stop(call.agent_id, call.body.reason, call.key)
+            version = stopped.version if isinstance(stopped, Reading) else summary.version
+            return Tagged(bodies.Stopped(bool(stopped)), etag_of(summary.identity, version))
+
+        async def again(version: int) -> Tagged:
+            return Tagged(bodies.Stopped(True), etag_of(summary.identity, version))
+
+        return await self._keys.once(call.agent_id, call.key, work, again)
+
+    async def approve(self, call: Call) -> Tagged:
         body: bodies.Approve = call.body
-        decide = partial(self._store.approve, call.agent_id, body.call_id)
-        if body.arguments is not None:
-            decide = partial(self._store.edit, call.agent_id, body.call_id, body.arguments)
-        await decide(by=await self._by(call))
-        return await self.get_session(call)
+        if body.arguments is None:
+            return await self._decide(call, Verdict.APPROVED)
+        summary = await self.check(call)
+        agent = await self._agent(summary) if self._choose_agent is not None else None
+        return await self._decide(call, Verdict.EDITED, arguments=body.arguments, agent=agent)
 
-    async def deny(self, call: Call) -> bodies.SessionState:
+    async def deny(self, call: Call) -> Tagged:
+        return await self._decide(call, Verdict.DENIED, call.body.reason or None)
+
+    async def _decide(
+        self,
+        call: Call,
+        verdict: Verdict,
+        reason: str | None = None,
+        arguments: Mapping[str, Any] | None = None,
+        agent: Agent | None = None,
+    ) -> Tagged:
         await self.check(call)
-        body: bodies.Deny = call.body
-        await self._store.deny(call.agent_id, body.call_id, body.reason, by=await self._by(call))
-        return await self.get_session(call)
+        by, question_id = await self._by(call), call.body.question_id
+
+        def plan(state: AgentState) -> Sequence[AnyTransition]:
+            if agent is not None and arguments is not None:
+                _check_arguments(agent, state, question_id, arguments)
+            now, name = self._store.now(), _name(call.key)
+            return decide(state, question_id, verdict, by, now, reason, arguments, name)
+
+        async def work() -> Tagged:
+            reading, is_recorded = await self._recorder.record(
+                call.agent_id, plan, key=call.key, precondition=call.precondition
+            )
+            version = reading.version if is_recorded and call.key is not None else None
+            if call.key is not None and not is_recorded:  # The first request may be faster elsewhere.
+                version = await self._keys.version(call.agent_id, call.key)
+            return state_view(reading) if version is None else await again(version)
+
+        async def again(version: int) -> Tagged:
+            return state_view(await read_version(self._store, call.agent_id, version), is_running=False)
+
+        return await self._keys.once(call.agent_id, call.key, work, again)
+
+    # Channels
 
     async def authorize_channel(self, call: Call) -> bodies.Authorization:
         body: bodies.Subscription = call.body
         user = {"user_id": await self._known(call, self._who)} if self._who else None
         for channels in self._channels:
-            # Who may not see a session is told no more than who asks for a channel that is none.
+            # A client that may not see a session gets the same answer as for a channel without a session.
             with suppress(BroadcastError, SessionNotFoundError):
                 agent_id = channels.session_of(body.channel_name)
-                await self.check(msgspec.structs.replace(call, agent_id=agent_id))
+                await self.check(replace(call, agent_id=agent_id))
                 return bodies.Authorization(
                     **channels.authorize(body.socket_id, body.channel_name, user=user)
                 )
-        raise BadRequestError("this is no channel that you may subscribe to", 403, "not_authorized")
+        raise BadRequestError("not a channel that you may subscribe to", 403, "not_authorized")
 
-    # Their parts
+    # Parts of operations
 
     async def check(self, call: Call) -> Summary:
-        """How the session is listed; a `SessionNotFoundError` if there is none that the client may see."""
-        return (await self._stored(call, after=sys.maxsize)).summary
-
-    async def _read(self, call: Call) -> tuple[Summary, AgentState]:
-        stored = await self._stored(call)
-        return stored.summary, state_of(call.agent_id, stored.entries)
-
-    async def _stored(self, call: Call, after: int = 0) -> Stored:
+        """Return how the session is listed; `SessionNotFoundError` unless the client may see it."""
         try:
             checked_id(call.agent_id)
-        except ConfigurationError:  # There is none of such an id, and not every store can look for it.
+        except ConfigurationError:  # No session has such an id, and not every store can look for it.
             raise SessionNotFoundError(call.agent_id) from None
-        stored = await self._store.read(call.agent_id, after=after)
-        refuse_outside(stored.summary, call.within)
-        return stored
+        summary = (await self._store.read(call.agent_id, limit=0)).summary
+        refuse_outside(summary, call.within)
+        return summary
 
-    async def _event(self, agent_id: str, position: int) -> Told | None:
-        """What was kept at a position; None before the first."""
-        found = await self._store.events(agent_id, after=position - 1, limit=1) if position else ()
-        return found[0] if found else None
+    async def _end(self, call: Call) -> Reading:
+        await self.check(call)
+        return await read_end(self._store, call.agent_id)
 
-    async def _session(self, call: Call) -> Session:
+    async def _session(self, call: Call) -> ServedSession:
         agent = await self._agent(await self.check(call))
-        return await Session.open(self._store, agent, call.agent_id, events=self._events)
+        handlers = () if self._events is None else (self._events,)
+        session = await ServedSession.open(self._store, agent, call.agent_id, handlers=handlers)
+        assert isinstance(session, ServedSession)
+        return session
 
     async def _agent(self, summary: Summary) -> Agent:
         assert self._choose_agent is not None, "a server without an agent has no such operation"
-        with asking_the_app():
+        with calling_the_app():
             found = self._choose_agent(summary)
             agent = await found if inspect.isawaitable(found) else found
         if not isinstance(agent, Agent):
@@ -225,16 +330,48 @@ class Api:
         return agent
 
     async def _by(self, call: Call) -> str:
-        """Who decides: whom the server knows it to be, or who says so."""
+        """Return the name of the person who decides: the one that the server knows, or the one given."""
         return await self._known(call, self._who) if self._who else call.body.by or SOMEBODY
 
     async def _known(self, call: Call, who: Who) -> str:
-        with asking_the_app():
+        with calling_the_app():
             found = who(call.connection)
             name = await found if inspect.isawaitable(found) else found
         if not isinstance(name, str):
-            raise TypeError(f"`who` names a person in words, and not as {shortened(repr(name), 80)}")
+            raise TypeError(f"`who` returned {shortened(repr(name), 80)} instead of a name")
         return name
+
+
+def _send(session: ServedSession, call: Call, on_event: Handler) -> Coroutine[Any, Any, AgentState]:
+    return session.send(call.body.text, on_event=on_event, key=call.key)
+
+
+def _resume(session: ServedSession, call: Call, on_event: Handler) -> Coroutine[Any, Any, AgentState]:
+    grant = call.body.grant and Budget(**msgspec.structs.asdict(call.body.grant))
+    return session.resume(grant=grant, on_event=on_event, key=call.key)
+
+
+def _continues_by_itself(state: AgentState) -> bool:
+    """Return whether a runner of this session is continuing its execution."""
+    is_decided = state.status is AgentStatus.PAUSED and not state.pending_calls
+    return state.status is AgentStatus.IN_PROGRESS or is_decided
+
+
+def _check_arguments(agent: Agent, state: AgentState, question_id: str, arguments: Mapping[str, Any]) -> None:
+    """Raise 400 if edited arguments do not fit the tool; a question that is not open is no matter here."""
+    asked = next((call for call in state.pending_calls if call.id == question_id), None)
+    tool = next((tool for tool in agent.tools if asked is not None and tool.name == asked.name), None)
+    if tool is None:
+        return
+    try:
+        tool.arguments.parse(arguments)
+    except Exception as error:
+        problem = described(str(error)) or type(error).__name__
+        raise BadRequestError(f"invalid arguments for {tool.name}: {problem}") from None
+
+
+def _name(key: RequestKey | None) -> str | None:
+    return None if key is None else key.key
 
 
 _Wanted = Annotated[dict[str, Label], Meta(max_length=bodies.MOST_WANTED)]
@@ -247,7 +384,7 @@ def _labels(metadata: str | None) -> Mapping[str, Label]:
         wanted: Mapping[str, Label] = msgspec.json.decode(metadata, type=_Wanted)
     except msgspec.DecodeError as error:
         raise ConfigurationError(
-            f"metadata is a JSON object of up to {bodies.MOST_WANTED} plain values, such as "
+            f"invalid metadata: use a JSON object of up to {bodies.MOST_WANTED} plain values, such as "
             f'{{"user": "ann"}}: {error}'
         ) from None
     return wanted

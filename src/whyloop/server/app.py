@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Iterable, MutableMapping
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, MutableMapping
 from contextlib import asynccontextmanager
 from functools import lru_cache
+from inspect import isawaitable
 from typing import Any
 
 from whyloop.errors import ConfigurationError
@@ -19,34 +21,45 @@ except ImportError as error:
     raise ConfigurationError(f'the server needs Starlette: pip install "whyloop[server]" ({error})') from None
 
 from whyloop.broadcasting.adapter import AgentEventEnvelopeAdapter, CanBroadcastAgentEvents
-from whyloop.broadcasting.event_log import EventLog
 from whyloop.broadcasting.fan_out import FanOut
+from whyloop.broadcasting.feed import EventFeed
 from whyloop.loop.agent import Agent
 from whyloop.server.access import Scope, refuse_origin, scope_of
 from whyloop.server.api import Api, AuthorizesChannels, Call, ChooseAgent, Who
 from whyloop.server.openapi import document
 from whyloop.server.operations import OPERATIONS, EventQuery, Operation
-from whyloop.server.problems import BadRequestError, answer, refusal, told_of
-from whyloop.server.reading import body_of, query_of
+from whyloop.server.problems import BadRequestError, answer, problem_of, refusal
+from whyloop.server.requests import body_of, precondition_of, query_of, read_body, request_key
 from whyloop.server.routing import match, segments_of
 from whyloop.server.streams import event_stream, web_socket
+from whyloop.server.views import Tagged
+from whyloop.sessions.recovery import Recovery
+from whyloop.stores.records import Summary
 from whyloop.stores.store import Store
 from whyloop.wire.broadcast_config import BroadcastConfig
 
+_log = logging.getLogger("whyloop")
+
+_CHANGES = ("POST", "DELETE")
+
 
 class AgentServer:
-    """Sessions of a store over HTTP, and what is told of them as it happens.
+    """The sessions of a store over HTTP, and their events as they happen.
 
-    `agent` runs what clients ask for; where sessions need different ones it is a function from a session,
+    `agent` runs the queries of clients. If sessions need different agents it is a function from a session,
     as it is listed, to its agent. Without an agent the server shows and decides, and runs nothing.
 
-    `scope` says what a client may see: it gets the connection, with whatever your middleware found out
-    about it, and returns the metadata that all its sessions have, such as `{"user": "ann"}`. It may raise
-    Starlette's `HTTPException`. `who` names the person who approves and denies.
+    `scope` limits what a client may see: it gets the connection, with whatever your middleware added to
+    it, and returns the metadata that all sessions of this client have, such as `{"user": "ann"}`. It may
+    raise Starlette's `HTTPException`. `who` names the person who approves and denies.
 
-    Envelopes are kept in the store; `also` gets each of them too. For a `PusherBroadcaster` among these the
-    server has the route at which subscribers of its private channels ask for leave, `/broadcasting/auth`.
-    Pages of other sites are refused unless they are among the `origins`.
+    The transports in `also` get the envelopes of what the server runs and records. For a
+    `PusherBroadcaster` among them the server has the route that authorizes subscribers of its private
+    channels, `/broadcasting/auth`. Pages of other sites are refused unless they are among the `origins`.
+
+    With `recover`, sessions continue by themselves while the lifespan of the server lasts: those whose
+    runner died, and paused ones whose questions are all decided. One agent continues the sessions of its
+    name; a function continues those for which it returns an agent.
     """
 
     def __init__(
@@ -60,46 +73,62 @@ class AgentServer:
         who: Who | None = None,
         origins: Collection[str] = (),
         close_seconds: float = 10.0,
+        recover: bool = False,
     ) -> None:
         if not isinstance(store, Store):
-            raise ConfigurationError(f"a server shows the sessions of a store, not of {store!r:.80}")
+            raise ConfigurationError(f"invalid store {store!r:.80}: a server shows the sessions of a Store")
         if agent is not None and not isinstance(agent, Agent) and not callable(agent):
             raise ConfigurationError(
-                f"a server needs an Agent or a function that finds one, not {agent!r:.80}"
+                f"invalid agent {agent!r:.80}: use an Agent or a function that finds one"
             )
         if isinstance(origins, str):
-            raise ConfigurationError(f"origins are a list, such as [{origins!r:.80}], and not one text")
+            raise ConfigurationError(
+                f"invalid origins {origins!r:.80}: use a list, such as [{origins!r:.80}]"
+            )
         also = tuple(also)
-        log = EventLog(store)
-        events = AgentEventEnvelopeAdapter(FanOut(log, *also), config)
+        events = AgentEventEnvelopeAdapter(FanOut(*also), config) if also else None
         channels = tuple(each for each in also if isinstance(each, AuthorizesChannels))
-        self._api = Api(store, _chooser(agent), log, events, who, channels)
+        self._api = Api(store, _chooser(agent), EventFeed(store, config), events, who, channels)
         there = {None, "agent" if agent is not None else None, "channels" if channels else None}
         self._operations = tuple(each for each in OPERATIONS if each.needs in there)
         self._scope = scope
         self._origins = origins
         self._close_seconds = close_seconds
+        self._recovery: Recovery | None = None
+        if recover and agent is not None:
+            handlers = () if events is None else (events,)
+            self._recovery = Recovery(store, _finder(agent), handlers=handlers)
 
     @property
-    def events(self) -> EventLog:
-        """What is told of the sessions, for whoever wants to follow it beside the server's clients."""
-        return self._api.log
+    def events(self) -> EventFeed:
+        """The envelopes of the sessions, to follow them beside the clients of the server."""
+        return self._api.feed
 
     async def close(self) -> None:
-        """End what runs and those who follow, and keep what is still to be kept. The store stays open.
+        """End all runs and streams. The store stays open.
 
         A run ends after its step, or in the middle of it after `close_seconds`; it can be resumed.
         """
+        if self._recovery is not None:
+            await self._recovery.__aexit__()
         await self._api.runs.close(self._close_seconds)
-        await self._api.log.close()
+        await self._api.feed.close()
 
     @asynccontextmanager
     async def lifespan(self, app: object = None) -> AsyncIterator[None]:
-        """For the app that this one is mounted in: `FastAPI(lifespan=server.lifespan)`."""
+        """Run the server for the lifespan of the app that it is mounted in.
+
+        Use it as `FastAPI(lifespan=server.lifespan)`.
+        """
+        await self._open()
         try:
             yield
         finally:
             await self.close()
+
+    async def _open(self) -> None:
+        if self._recovery is not None:
+            await self._recovery.__aenter__()
 
     # ASGI
 
@@ -129,21 +158,28 @@ class AgentServer:
                 raise _not_possible(request.method, ["GET"])
             return answer(_document(self._operations, request.scope.get("root_path", "")))
         operation, found = self._operation(request.method, segments)
-        if request.method == "POST":
+        if request.method in _CHANGES:
             refuse_origin(request, self._origins)
-        call = Call(
-            connection=request,
-            within=await scope_of(request, self._scope),
-            query=query_of(request, operation.query),
-            body=await body_of(request, operation.takes, is_form=operation.is_form),
-            **found,
-        )
+        call = await self._call(request, operation, found)
         if operation.has_stream and _wants_stream(request):
             await self._api.check(call)
             after = request.headers.get("last-event-id") or call.query.after
-            seen = await self._api.log.seen(call.agent_id, after)
-            return event_stream(self._api.log, call.agent_id, seen)
-        return answer(await getattr(self._api, operation.name)(call), operation.status)
+            cursor = await self._api.feed.cursor(call.agent_id, after)
+            return event_stream(self._api.feed, call.agent_id, cursor)
+        value = await getattr(self._api, operation.name)(call)
+        if isinstance(value, Tagged):
+            return answer(value.body, operation.status, value.etag)
+        return answer(value, operation.status)
+
+    async def _call(self, request: Request, operation: Operation, found: Mapping[str, str]) -> Call:
+        within = await scope_of(request, self._scope)
+        query, body, key = query_of(request, operation.query), None, None
+        if operation.takes is not None:
+            read = await read_body(request)
+            body = body_of(request, read, operation.takes, is_form=operation.is_form)
+            key = request_key(request, segments_of(request.scope), read)
+        precondition = precondition_of(request) if operation.is_conditional else None
+        return Call(request, within, found.get("agent_id", ""), query, body, key, precondition)
 
     def _operation(self, method: str, segments: tuple[str, ...]) -> tuple[Operation, dict[str, str]]:
         allowed = []
@@ -158,7 +194,7 @@ class AgentServer:
             raise _not_possible(f"this server runs no agent, so {method}", allowed)
         if allowed:
             raise _not_possible(method, allowed)
-        raise BadRequestError("there is nothing here: /openapi.json says what there is", 404, "not_found")
+        raise BadRequestError("there is nothing here: see /openapi.json", 404, "not_found")
 
     async def _socket(self, websocket: WebSocket) -> None:
         try:
@@ -167,20 +203,23 @@ class AgentServer:
             if not operation.has_stream:
                 raise BadRequestError("there is no WebSocket here", 404, "not_found")
             query: EventQuery = query_of(websocket, operation.query)
-            call = Call(connection=websocket, within=await scope_of(websocket, self._scope), **found)
+            within = await scope_of(websocket, self._scope)
+            call = Call(websocket, within, found.get("agent_id", ""))
             await self._api.check(call)
-            seen = await self._api.log.seen(call.agent_id, query.after)
+            cursor = await self._api.feed.cursor(call.agent_id, query.after)
         except Exception as error:
             # Browsers tell a page why a connection was closed, and not why one was refused.
-            status, problem = told_of(error)
+            status, problem = problem_of(error)
             await websocket.accept()
             await websocket.close(4000 + status, problem.message.encode()[:120].decode(errors="ignore"))
             return
-        await web_socket(websocket, self._api.log, call.agent_id, seen)
+        await web_socket(websocket, self._api.feed, call.agent_id, cursor)
 
     async def _live(self, receive: Receive, send: Send) -> None:
         while True:
             message: MutableMapping[str, Any] = await receive()
+            if message["type"] == "lifespan.startup":
+                await self._open()
             if message["type"] == "lifespan.shutdown":
                 await self.close()
             await send({"type": f"{message['type']}.complete"})
@@ -203,3 +242,19 @@ def _chooser(agent: Agent | ChooseAgent | None) -> ChooseAgent | None:
     if isinstance(agent, Agent):
         return lambda _: agent
     return agent
+
+
+def _finder(agent: Agent | ChooseAgent) -> Callable[[Summary], Awaitable[Agent | None]]:
+    """Return the function that finds the agent with which a session continues by itself."""
+
+    async def find(summary: Summary) -> Agent | None:
+        if isinstance(agent, Agent):
+            return agent if summary.agent in ("", agent.name) else None
+        try:
+            found = agent(summary)
+            return await found if isawaitable(found) else found
+        except Exception:
+            _log.exception("no agent was found for session %r", summary.agent_id)
+            return None
+
+    return find

@@ -1,4 +1,4 @@
-"""What clients send and get; the document of the API is made of these."""
+"""What clients send and receive; the document of the API is made from these types."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any
 
-from msgspec import Meta, Raw, Struct
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from whyloop.stores.records import LONGEST_ID
 from whyloop.values.approval import PendingCall
@@ -14,24 +14,26 @@ from whyloop.values.continuation import StopReason
 from whyloop.values.next_action import NextAction
 from whyloop.values.state import AgentStatus
 
-# Every entry is looked for in lists, and all of it is read with every page of them.
+# Lists are filtered by every entry of the metadata, and read all of it with every page.
 MOST_LABELS, LARGEST_METADATA = 50, 16_000
-# Of those that a list is to have.
+# The entries by which one list is filtered.
 MOST_WANTED = 20
 
-Words = Annotated[str, Meta(max_length=10_000)]
+SessionId = Annotated[str, Meta(min_length=1, max_length=LONGEST_ID)]
+Text = Annotated[str, Meta(max_length=10_000)]
 Amount = Annotated[int, Meta(ge=0, le=10**10)]
 Seconds = Annotated[float, Meta(ge=0, le=10**10)]
-CallId = Annotated[str, Meta(min_length=1, description="The `id` of one of the `pending_calls`.")]
+QuestionId = Annotated[str, Meta(min_length=1, description="The `id` of one of the `pending_calls`.")]
+Person = Annotated[str, Meta(max_length=200, description="The person who decided.")]
 
 
-# What is sent
+# Requests
 
 
 class NewSession(Struct, frozen=True, forbid_unknown_fields=True):
-    """A session that is to be; without an id it gets one."""
+    """A new session; the server chooses an id if none is given."""
 
-    agent_id: Annotated[str, Meta(min_length=1, max_length=LONGEST_ID)] | None = None
+    agent_id: SessionId | None = None
     metadata: Annotated[dict[str, Any], Meta(max_length=MOST_LABELS)] = {}
 
 
@@ -44,27 +46,27 @@ class NewMessage(Struct, frozen=True, forbid_unknown_fields=True):
 class Stop(Struct, frozen=True, forbid_unknown_fields=True):
     """Why a run is to end."""
 
-    reason: Words = "Somebody asked for it."
+    reason: Text = "A client asked for it."
 
 
 class Approve(Struct, frozen=True, forbid_unknown_fields=True):
     """A tool call may run, as the model asked for it or with other arguments."""
 
-    call_id: CallId
+    question_id: QuestionId
     arguments: Mapping[str, Any] | None = None
-    by: Annotated[str, Meta(max_length=200, description="Who decided.")] | None = None
+    by: Person | None = None
 
 
 class Deny(Struct, frozen=True, forbid_unknown_fields=True):
-    """A tool call may not run; the model is told the reason."""
+    """A tool call may not run; the model is given the reason."""
 
-    call_id: CallId
-    reason: Words = ""
-    by: Annotated[str, Meta(max_length=200, description="Who decided.")] | None = None
+    question_id: QuestionId
+    reason: Text = ""
+    by: Person | None = None
 
 
 class Grant(Struct, frozen=True, forbid_unknown_fields=True):
-    """What is granted on top of what the limits allow."""
+    """What is granted in addition to the limits."""
 
     steps: Amount = 0
     tokens: Amount = 0
@@ -72,19 +74,28 @@ class Grant(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Resume(Struct, frozen=True, forbid_unknown_fields=True):
-    """Going on with an execution, with more of what a limit counts if it has used that up."""
+    """How to continue: with more of what a limit counts, if that is used up."""
 
     grant: Grant | None = None
 
 
+class Fork(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a session branches off, and the id of the new one."""
+
+    step: Annotated[int, Meta(ge=1, le=999_999_999, description="After this step of the session.")] | None = (
+        None
+    )
+    agent_id: SessionId | None = None
+
+
 class Subscription(Struct, frozen=True):
-    """Somebody who wants to subscribe to a channel; clients may send more than this."""
+    """A client that wants to subscribe to a channel; clients may send more than this."""
 
     socket_id: str
     channel_name: str
 
 
-# What is answered
+# Responses
 
 
 class SessionSummary(Struct, frozen=True):
@@ -93,42 +104,52 @@ class SessionSummary(Struct, frozen=True):
     agent_id: str
     status: AgentStatus
     stop_reason: StopReason | None
+    resolved_by: Annotated[str | None, Meta(description="The rule that decided last.")]
+    reason: Annotated[str | None, Meta(description="The reason that this rule gave.")]
     title: str
+    agent: Annotated[str, Meta(description="The name of the agent that runs it.")]
     step_count: int
+    pending: Annotated[int, Meta(description="How many questions wait for a person.")]
+    cost: Annotated[str | None, Meta(description="In US dollars, a decimal number; null if unknown.")]
     started_at: datetime
     updated_at: datetime
     parent_agent_id: str | None
     is_running: bool
-    version: int
+    version: Annotated[int, Meta(description="Grows with every change; it is part of the `ETag`.")]
     metadata: Mapping[str, Any]
 
 
 class SessionPage(Struct, frozen=True):
-    """Some sessions, the youngest first; `next` is the `after` of the page after this one."""
+    """Some sessions, newest first; `next` is the `after` of the next page."""
 
     sessions: list[SessionSummary]
     next: str | None
 
 
 class SessionState(Struct, frozen=True):
-    """A session as it is now."""
+    """A session at one version."""
 
     session: SessionSummary
     execution_id: str
-    resolved_by: Annotated[str | None, Meta(description="The rule that decided last.")]
     last_response: str | None
-    pending_calls: Annotated[list[PendingCall], Meta(description="Tool calls that wait for a person.")]
+    pending_calls: Annotated[list[PendingCall], Meta(description="Questions that wait for a person.")]
 
 
 class History(Struct, frozen=True):
-    """What a chat shows. Whatever was told after the place `after` may not be in it yet."""
+    """Messages as a chat shows them, oldest first.
+
+    `after` is the cursor of the last envelope that they include. `next` is the `before` of the page of
+    older messages, or the `after` of the next page if `after` was given.
+    """
 
     messages: list[Raw]
     after: str | None
+    has_more: bool
+    next: int | None
 
 
 class EventPage(Struct, frozen=True):
-    """Envelopes, the oldest first; `next` is the `after` of what comes next, None if there is nothing yet."""
+    """Envelopes, oldest first; `next` is the `after` of the next page, null before the first envelope."""
 
     events: list[Raw]
     next: str | None
@@ -136,18 +157,21 @@ class EventPage(Struct, frozen=True):
 
 
 class Trace(Struct, frozen=True):
-    """What was done and decided, step by step, and why."""
+    """What was done and decided, step by step, and why; `next` is the `after` of the next page."""
 
     agent_id: str
     status: AgentStatus
     stop_reason: StopReason | None
     resolved_by: str | None
+    reason: str | None
     headline: Annotated[str, Meta(description="The status, where, and the rule that decided, on one line.")]
     explanation: Annotated[str, Meta(description="Why it continued and why it stopped, as plain text.")]
     next_actions: Annotated[list[NextAction], Meta(description="What would let it continue, in order.")]
-    steps: list[Mapping[str, Any]]
+    steps: list[Raw]
+    step_count: int
     has_more: bool
-    usage: Mapping[str, int]
+    next: int | None
+    usage: Mapping[str, Any]
     times: Mapping[str, Any]
 
 
@@ -158,20 +182,23 @@ class Stopped(Struct, frozen=True):
 
 
 class Authorization(Struct, frozen=True, omit_defaults=True):
-    """What a subscriber shows to the server of the channel."""
+    """What a subscriber sends to the server of the channel."""
 
     auth: str
     channel_data: str | None = None
 
 
 class Problem(Struct, frozen=True):
-    """What went wrong, as a word for programs and a sentence for people."""
+    """What went wrong: a word for programs and a sentence for people."""
 
     type: str
     message: str
+    pending_calls: (
+        Annotated[list[PendingCall], Meta(description="The questions that are open.")] | UnsetType
+    ) = UNSET
 
 
 class Refusal(Struct, frozen=True):
-    """The answer to what cannot be done."""
+    """The response to a request that cannot be carried out."""
 
     error: Problem

@@ -1,4 +1,4 @@
-"""The document of the API, made of the operations and of what they take and give."""
+"""The OpenAPI document, made from the operations and from the types that they take and give."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from whyloop.server.bodies import EventPage, History, Refusal
+from whyloop.server.bodies import EventPage, History, Refusal, Trace
 from whyloop.server.operations import Operation
+from whyloop.stores.records import LONGEST_ID, LONGEST_KEY
 
 _REFERENCE = "#/components/schemas/"
 _JSON = "application/json"
@@ -18,7 +19,7 @@ VERSION = "1"
 
 
 def document(operations: Iterable[Operation], root: str = "") -> dict[str, Any]:
-    """OpenAPI 3.1, for a server that can do these."""
+    """Return the OpenAPI 3.1 document of a server with these operations."""
     operations = tuple(operations)
     paths: dict[str, dict[str, Any]] = {}
     for operation in operations:
@@ -28,7 +29,7 @@ def document(operations: Iterable[Operation], root: str = "") -> dict[str, Any]:
         "info": {
             "title": "whyloop",
             "version": VERSION,
-            "description": "Sessions of agents: what they did, why they went on and why they stopped.",
+            "description": "Sessions of agents: what they did, why they continued and why they stopped.",
         },
         "servers": [{"url": quote(root) or "/"}],
         "paths": paths,
@@ -37,7 +38,7 @@ def document(operations: Iterable[Operation], root: str = "") -> dict[str, Any]:
 
 
 def _described(operation: Operation) -> dict[str, Any]:
-    told = {
+    described = {
         "operationId": operation.name,
         "summary": operation.summary,
         "parameters": [*_in_path(operation), *_in_query(operation), *_in_header(operation)],
@@ -45,45 +46,57 @@ def _described(operation: Operation) -> dict[str, Any]:
     }
     if operation.takes is not None:
         needed = any(field.required for field in msgspec.structs.fields(operation.takes))
-        told["requestBody"] = {
+        described["requestBody"] = {
             "required": needed,
-            "content": {sent_as: {"schema": _reference(operation.takes)} for sent_as in _ways(operation)},
+            "content": {sent_as: {"schema": _reference(operation.takes)} for sent_as in _types(operation)},
         }
-    return told
+    return described
 
 
-def _ways(operation: Operation) -> tuple[str, ...]:
+def _types(operation: Operation) -> tuple[str, ...]:
     return ("application/x-www-form-urlencoded", _JSON) if operation.is_form else (_JSON,)
 
 
 def _answer(operation: Operation) -> dict[str, Any]:
+    if operation.gives is None:
+        return {"description": "It is done."}
     content: dict[str, Any] = {_JSON: {"schema": _reference(operation.gives)}}
     if operation.has_stream:
         content["text/event-stream"] = {
             "schema": {"type": "string", "description": "An `Envelope` as JSON in the data of each event."}
         }
-    return {"description": _first_line(operation.gives), "content": content}
+    described = {"description": _first_line(operation.gives), "content": content}
+    if operation.has_etag:
+        text = "The version of the session, for `If-Match`."
+        described["headers"] = {"ETag": {"description": text, "schema": {"type": "string"}}}
+    return described
 
 
 def _refusals(operation: Operation) -> dict[str, Any]:
-    words = {"400": "It makes no sense.", "503": "The store cannot be used at the moment."}
+    texts = {"400": "The request is invalid.", "503": "The store cannot be used at the moment."}
     if "{agent_id}" in operation.path:
-        words["404"] = "There is no such session."
-    if operation.takes is not None:
-        words |= {
+        texts["404"] = "There is no such session."
+    if operation.method != "GET":
+        texts |= {
             "403": "A page of another site may not do this.",
-            "409": "It cannot be done as things are.",
-            "413": "It is too large.",
-            "415": "It is not JSON.",
+            "409": "The session does not allow it at the moment.",
         }
+    if operation.takes is not None:
+        texts |= {
+            "413": "The body is too large.",
+            "415": "The body is not JSON.",
+            "422": "The `Idempotency-Key` was used for another request.",
+        }
+    if operation.is_conditional:
+        texts["412"] = "The session is not at the version of `If-Match`."
     content = {_JSON: {"schema": _reference(Refusal)}}
-    return {status: {"description": told, "content": content} for status, told in sorted(words.items())}
+    return {status: {"description": text, "content": content} for status, text in sorted(texts.items())}
 
 
 def _in_path(operation: Operation) -> list[dict[str, Any]]:
     if "{agent_id}" not in operation.path:
         return []
-    schema = {"type": "string", "minLength": 1, "maxLength": 500}
+    schema = {"type": "string", "minLength": 1, "maxLength": LONGEST_ID}
     return [{"name": "agent_id", "in": "path", "required": True, "schema": schema}]
 
 
@@ -97,10 +110,25 @@ def _in_query(operation: Operation) -> list[dict[str, Any]]:
 
 
 def _in_header(operation: Operation) -> list[dict[str, Any]]:
-    if not operation.has_stream:
-        return []
-    told = "The id of the last event that was heard; browsers send it when they connect again."
-    return [{"name": "Last-Event-ID", "in": "header", "description": told, "schema": {"type": "string"}}]
+    headers = []
+    if operation.has_stream:
+        text = "The id of the last event that was received; browsers send it when they connect again."
+        headers.append(_header("Last-Event-ID", text, {"type": "string"}))
+    if operation.takes is not None:
+        text = (
+            "A key of the client's choice. A request that is sent again under the same key is carried out "
+            "once, and gets the first answer again."
+        )
+        schema = {"type": "string", "minLength": 1, "maxLength": LONGEST_KEY}
+        headers.append(_header("Idempotency-Key", text, schema))
+    if operation.is_conditional:
+        text = "Do it only if the session has this `ETag`."
+        headers.append(_header("If-Match", text, {"type": "string"}))
+    return headers
+
+
+def _header(name: str, description: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"name": name, "in": "header", "description": description, "schema": schema}
 
 
 def _as_sent(schema: dict[str, Any]) -> dict[str, Any]:
@@ -111,7 +139,7 @@ def _as_sent(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_null(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """What is not given is left out of a query, and never null."""
+    """Return the schema of a part of a query: one that is not given is left out, and never null."""
     kept: dict[str, Any] = {
         key: value for key, value in schema.items() if not (key == "default" and value is None)
     }
@@ -124,8 +152,8 @@ def _without_null(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _schemas(operations: Iterable[Operation]) -> dict[str, Any]:
-    types = {operation.gives for operation in operations} | {Refusal}
-    types |= {operation.takes for operation in operations if operation.takes is not None}
+    given = {operation.gives for operation in operations} | {operation.takes for operation in operations}
+    types = {each for each in given if each is not None} | {Refusal}
     queries = {operation.query for operation in operations}
     listed = sorted(types | queries, key=lambda each: each.__name__)
     _, components = msgspec.json.schema_components(listed, ref_template=_REFERENCE + "{name}")
@@ -133,12 +161,13 @@ def _schemas(operations: Iterable[Operation]) -> dict[str, Any]:
         components.pop(query.__name__, None)
     components[EventPage.__name__]["properties"]["events"]["items"] = {"$ref": _REFERENCE + "Envelope"}
     components[History.__name__]["properties"]["messages"]["items"] = {"$ref": _REFERENCE + "UiMessage"}
+    components[Trace.__name__]["properties"]["steps"]["items"] = {"type": "object"}
     schemas: dict[str, Any] = {**components}
     return schemas | _published("Envelope", "envelope") | _published("UiMessage", "ui_message")
 
 
 def _published(name: str, file: str) -> dict[str, Any]:
-    """A schema that the package publishes, and what it refers to, by names of their own."""
+    """Return a schema that the package publishes, and the parts of it under names of their own."""
     text = (files("whyloop.wire") / "schemas" / f"{file}.schema.json").read_text(encoding="utf-8")
     schema: dict[str, Any] = msgspec.json.decode(text.replace("#/$defs/", f"{_REFERENCE}{name}_"))
     parts = schema.pop("$defs", {})

@@ -1,4 +1,4 @@
-"""What can be asked of the server: one table, of which both the routes and the document are made."""
+"""The operations of the server: one table, from which both the routes and the document are made."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from whyloop.server import bodies
 from whyloop.values.continuation import StopReason
 from whyloop.values.state import AgentStatus
 
-Place = Annotated[
+Cursor = Annotated[
     str,
     Meta(
         description=(
-            "The last envelope that the client has heard: its `execution_id`, a colon and its `seq`; a `seq` "
-            "alone is one of the latest execution, and `latest` is the last that was told."
+            "The last envelope that the client has received: its `execution_id`, a colon and its `seq`. A "
+            "`seq` alone is of the latest execution; `latest` is the last envelope of all."
         ),
         extra_json_schema={"pattern": r"^(|latest|([\s\S]*:)?[0-9]{1,18})$"},
     ),
 ]
-# In a query it is text, which is JSON.
+# In a query this is text that holds JSON.
 Labels = Annotated[
     str,
     Meta(
-        description="Each of these entries is to be equal.",
+        description="Sessions whose metadata has each of these entries.",
         extra_json_schema={
             "contentMediaType": "application/json",
             "contentSchema": {
@@ -36,6 +36,7 @@ Labels = Annotated[
         },
     ),
 ]
+Index = Annotated[int, Meta(ge=0, le=999_999_999)]
 
 
 class ListQuery(Struct, frozen=True):
@@ -43,6 +44,8 @@ class ListQuery(Struct, frozen=True):
 
     status: AgentStatus | None = None
     stop_reason: StopReason | None = None
+    resolved_by: Annotated[str, Meta(description="The rule that decided last.")] | None = None
+    agent: Annotated[str, Meta(description="The name of the agent that runs it.")] | None = None
     started_after: Annotated[datetime, Meta(tz=True)] | None = None
     started_before: Annotated[datetime, Meta(tz=True)] | None = None
     metadata: Labels | None = None
@@ -50,38 +53,50 @@ class ListQuery(Struct, frozen=True):
     after: Annotated[str, Meta(description="The `next` of the page before.")] | None = None
 
 
+class MessageQuery(Struct, frozen=True):
+    """Which messages to return: the last ones, or with `after` the first ones."""
+
+    after: Annotated[Index, Meta(description="After so many messages of the session.")] | None = None
+    before: Annotated[Index, Meta(description="Of so many first messages of the session.")] | None = None
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 1000
+
+
 class EventQuery(Struct, frozen=True):
     """Which envelopes to send."""
 
-    after: Place | None = None
+    after: Cursor | None = None
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
 
 
 class TraceQuery(Struct, frozen=True):
-    """Which steps to show, counted from the session's first."""
+    """Which steps to return, counted from the session's first."""
 
-    after: Annotated[int, Meta(ge=0, le=999_999_999, description="After so many steps.")] = 0
+    after: Annotated[Index, Meta(description="After so many steps.")] = 0
     limit: Annotated[int, Meta(ge=1, le=1000)] = 1000
 
 
 class NoQuery(Struct, frozen=True):
-    """Nothing is asked for beside the path."""
+    """An operation that takes no query."""
 
 
 class Operation(Struct, frozen=True):
-    """One thing that can be asked for; its name is that of the method that does it."""
+    """One operation; its name is that of the method of `Api` that carries it out."""
 
     name: str
     method: str
     path: str
     summary: str
-    gives: type
+    gives: type | None
     status: int = 200
     takes: type | None = None
     query: type = NoQuery
     needs: Literal["agent", "channels"] | None = None
     is_form: bool = False
     has_stream: bool = False
+    has_etag: bool = False
+    """True if the answer carries the `ETag` of the session."""
+    is_conditional: bool = False
+    """True if it takes `If-Match`."""
 
 
 SESSION = "/sessions/{agent_id}"
@@ -91,7 +106,7 @@ OPERATIONS = (
         "list_sessions",
         "GET",
         "/sessions",
-        "List sessions, the youngest first.",
+        "List sessions, newest first.",
         bodies.SessionPage,
         query=ListQuery,
     ),
@@ -99,19 +114,36 @@ OPERATIONS = (
         "create_session",
         "POST",
         "/sessions",
-        "Make a new session.",
+        "Create a session.",
         bodies.SessionState,
         status=201,
         takes=bodies.NewSession,
         needs="agent",
+        has_etag=True,
     ),
-    Operation("get_session", "GET", SESSION, "A session as it is now.", bodies.SessionState),
-    Operation("get_messages", "GET", f"{SESSION}/messages", "What a chat shows of it.", bodies.History),
+    Operation("get_session", "GET", SESSION, "Return a session.", bodies.SessionState, has_etag=True),
+    Operation(
+        "delete_session",
+        "DELETE",
+        SESSION,
+        "Delete a session that is not being run.",
+        None,
+        status=204,
+        is_conditional=True,
+    ),
+    Operation(
+        "get_messages",
+        "GET",
+        f"{SESSION}/messages",
+        "Return a page of the messages that a chat shows.",
+        bodies.History,
+        query=MessageQuery,
+    ),
     Operation(
         "get_trace",
         "GET",
         f"{SESSION}/trace",
-        "Why it went on, and why it stopped.",
+        "Return why it continued, and why it stopped.",
         bodies.Trace,
         query=TraceQuery,
     ),
@@ -119,8 +151,8 @@ OPERATIONS = (
         "get_events",
         "GET",
         f"{SESSION}/events",
-        "What was told of a session: a page of it as JSON, or all that is told from there on as "
-        "server-sent events. A WebSocket at the same path gets the same, an envelope in each message.",
+        "Return a page of envelopes as JSON, or all envelopes from there on as server-sent events. A "
+        "WebSocket at the same path sends the same, an envelope in each message.",
         bodies.EventPage,
         query=EventQuery,
         has_stream=True,
@@ -129,51 +161,71 @@ OPERATIONS = (
         "send_message",
         "POST",
         f"{SESSION}/messages",
-        "Ask the next question; the run goes on by itself.",
+        "Ask the next question; the run continues by itself.",
         bodies.SessionState,
         status=202,
         takes=bodies.NewMessage,
         needs="agent",
+        has_etag=True,
     ),
     Operation(
         "stop",
         "POST",
         f"{SESSION}/stop",
-        "End a run at its next safe point, wherever it runs.",
+        "End a run, wherever it runs.",
         bodies.Stopped,
         takes=bodies.Stop,
+        has_etag=True,
     ),
     Operation(
         "approve",
         "POST",
         f"{SESSION}/approve",
-        "Let a pending tool call run; `resume` goes on.",
+        "Let a pending tool call run; `resume` continues.",
         bodies.SessionState,
         takes=bodies.Approve,
+        has_etag=True,
+        is_conditional=True,
     ),
     Operation(
         "deny",
         "POST",
         f"{SESSION}/deny",
-        "Do not let a pending tool call run; `resume` goes on.",
+        "Do not let a pending tool call run; `resume` continues.",
         bodies.SessionState,
         takes=bodies.Deny,
+        has_etag=True,
+        is_conditional=True,
     ),
     Operation(
         "resume",
         "POST",
         f"{SESSION}/resume",
-        "Go on with an execution that was paused, stopped, failed or cut off.",
+        "Continue an execution that was paused, stopped, failed or cut off.",
         bodies.SessionState,
         status=202,
         takes=bodies.Resume,
         needs="agent",
+        has_etag=True,
+        is_conditional=True,
+    ),
+    Operation(
+        "fork",
+        "POST",
+        f"{SESSION}/fork",
+        "Create a session with the history of this one, up to a step or to its end.",
+        bodies.SessionState,
+        status=201,
+        takes=bodies.Fork,
+        has_etag=True,
+        is_conditional=True,
     ),
     Operation(
         "authorize_channel",
         "POST",
         "/broadcasting/auth",
-        "Leave to subscribe to the private channel of a session, as clients of Pusher and Reverb ask for it.",
+        "Authorize a subscription to the private channel of a session, as clients of Pusher and Reverb ask "
+        "for it.",
         bodies.Authorization,
         takes=bodies.Subscription,
         needs="channels",

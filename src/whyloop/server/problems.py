@@ -1,4 +1,4 @@
-"""What a client is told when something cannot be done."""
+"""Answers of the server, and the ones that errors become."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ from whyloop.errors import (
     StoreUnavailableError,
 )
 from whyloop.server.bodies import Problem, Refusal
+from whyloop.wire.redact import without_secrets
 
 _log = logging.getLogger("whyloop")
 
-# The first that fits.
+# The first one that fits.
 _STATUS: dict[type[Exception], tuple[int, str]] = {
     SessionNotFoundError: (404, "session_not_found"),
     SessionExistsError: (409, "session_exists"),
@@ -39,62 +40,65 @@ _STATUS: dict[type[Exception], tuple[int, str]] = {
     msgspec.ValidationError: (400, "bad_request"),
     msgspec.DecodeError: (400, "bad_request"),
 }
-# Where an error speaks to programmers in Python, or names a host of ours.
-_WORDS: dict[type[Exception], str] = {
+# For errors that speak to programmers in Python, or that name a host.
+_TEXTS: dict[type[Exception], str] = {
     SessionRunningError: "The session is being run: wait until it has ended or pauses, or stop it.",
-    NotResumableError: "There is nothing to resume: what was asked is done. Ask the next question.",
+    NotResumableError: "There is nothing to resume: the last query is completed. Ask the next question.",
 }
+_HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
 
 class BadRequestError(HTTPException):
-    """A request that makes no sense, and why."""
+    """A request that cannot be carried out, and why."""
 
     def __init__(self, message: str, status: int = 400, type: str = "bad_request") -> None:
         super().__init__(status, message)
         self.type = type
 
 
-def answer(value: object, status: int = 200) -> Response:
-    """A value as JSON, for nobody else's cache."""
-    return Response(
-        msgspec.json.encode(value),
-        status,
-        {"cache-control": "no-store", "x-content-type-options": "nosniff"},
-        media_type="application/json",
-    )
+def answer(value: object, status: int = 200, etag: str | None = None) -> Response:
+    """Return a value as JSON that no cache keeps; without a value there is no content."""
+    headers = _HEADERS if etag is None else {**_HEADERS, "etag": etag}
+    if status == 204:
+        return Response(None, status, headers)
+    return Response(msgspec.json.encode(value), status, headers, media_type="application/json")
 
 
 def refusal(error: Exception) -> Response:
-    """The answer that an error comes to. What is wrong inside is for the log: it may name files and hosts."""
-    status, problem = told_of(error)
+    """Return the answer for an error. Internal errors are only logged: they may name files and hosts."""
+    status, problem = problem_of(error)
     response = answer(Refusal(problem), status)
     if isinstance(error, HTTPException):
         response.headers.update(error.headers or {})
     if status == 503:
         response.headers.setdefault("retry-after", "1")
-    if isinstance(error, SessionRunningError):  # Until then somebody has it, dead or alive.
+    if isinstance(error, SessionRunningError):  # Until then a runner has it, dead or alive.
         response.headers["retry-after"] = str(ceil(error.seconds))
     return response
 
 
 @contextmanager
-def asking_the_app() -> Iterator[None]:
-    """What goes wrong in the functions that the server was given is no fault of the client."""
+def calling_the_app() -> Iterator[None]:
+    """Report an error in a function that the server was given as internal, not as the client's."""
     try:
         yield
     except (ConfigurationError, msgspec.MsgspecError) as error:
         raise RuntimeError("a function that the server was given failed") from error
 
 
-def told_of(error: Exception) -> tuple[int, Problem]:
-    """The status of HTTP, the word and the sentence for an error."""
+def problem_of(error: Exception) -> tuple[int, Problem]:
+    """Return the HTTP status of an error, with the word and the sentence for it."""
     if isinstance(error, HTTPException):
         return error.status_code, Problem(getattr(error, "type", "refused"), str(error.detail))
     for kind, (status, word) in _STATUS.items():
         if isinstance(error, kind):
-            return status, Problem(word, _WORDS.get(kind) or str(error))
+            problem = Problem(word, _TEXTS.get(kind) or str(error))
+            if isinstance(error, ApprovalError):
+                pending = without_secrets(msgspec.to_builtins(list(error.pending)))
+                problem = msgspec.structs.replace(problem, pending_calls=pending)
+            return status, problem
     if isinstance(error, StoreUnavailableError):
         _log.warning("the store cannot be used: %s", error)
         return 503, Problem("unavailable", "The store cannot be used at the moment. Try again.")
     _log.error("a request failed", exc_info=error)
-    return 500, Problem("internal", "Something went wrong here. It is in the log of the server.")
+    return 500, Problem("internal", "The server failed. The error is in its log.")

@@ -1,4 +1,4 @@
-"""Which operation a request is for."""
+"""From the path of a request to the values in it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ Segments = tuple[str, ...]
 
 
 def segments_of(scope: Mapping[str, Any]) -> Segments:
-    """The parts of a request's path below where the app is mounted.
+    """Return the segments of a request's path below the path at which the app is mounted.
 
-    From the path as it was sent: the id of a session may have a slash in it, which comes as %2F.
+    They come from the path as it was sent: a slash in the id of a session is sent as %2F.
     """
     raw = scope.get("raw_path")
     path: bytes = raw or quote(scope["path"]).encode()
@@ -26,7 +26,7 @@ def _text(part: bytes) -> str:
 
 
 def match(template: str, segments: Segments) -> dict[str, str] | None:
-    """What stands in the places of a template like `/sessions/{agent_id}`; None if it does not fit."""
+    """Return the values of a template like `/sessions/{agent_id}`; None if the path does not fit it."""
     wanted = template.split("/")[1:]
     if len(wanted) != len(segments):
         return None

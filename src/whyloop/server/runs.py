@@ -1,4 +1,4 @@
-"""Runs that go on while their clients do something else."""
+"""Runs that continue while their clients do something else."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from whyloop.errors import WhyloopError
-from whyloop.loop.emit import Handler
+from whyloop.loop.setup import Handler
+from whyloop.server.requests import Precondition
+from whyloop.sessions.session import Session
 from whyloop.values.state import AgentState
 
 _log = logging.getLogger("whyloop")
@@ -16,24 +18,37 @@ _log = logging.getLogger("whyloop")
 CLOSING = "The server is shutting down."
 
 Run = Callable[[Handler], Coroutine[Any, Any, AgentState]]
-Stop = Callable[[str], object]
+
+
+class ServedSession(Session):
+    """A session that runs only if it is at a version that the client named."""
+
+    precondition: Precondition | None = None
+
+    async def refresh(self) -> AgentState:
+        """Read the session again. A run does that once it has the lease, so no version comes after."""
+        state = await super().refresh()
+        precondition, self.precondition = self.precondition, None
+        if precondition is not None:
+            precondition.check(self._reading)
+        return state
 
 
 class Runs:
     """The runs of a server."""
 
     def __init__(self) -> None:
-        self._running: dict[asyncio.Task[AgentState], Stop] = {}
+        self._running: dict[asyncio.Task[AgentState], Session] = {}
 
-    async def start(self, run: Run, stop: Stop) -> None:
-        """Return as soon as it has begun, and what it works on is stored; raises why it could not begin."""
+    async def start(self, session: Session, run: Run) -> None:
+        """Return as soon as the run has begun and is recorded; raise the error if it could not begin."""
         begun = asyncio.Event()
         task = asyncio.create_task(run(lambda _: begun.set()))
-        self._running[task] = stop
+        self._running[task] = session
         task.add_done_callback(self._running.pop)
         try:
             await _either(task, begun.wait())
-        finally:  # Whoever asked may have gone away, and the run goes on.
+        finally:  # The client may have gone away, and the run continues.
             if begun.is_set() or not task.done():
                 task.add_done_callback(_report)
         if not begun.is_set():
@@ -41,8 +56,8 @@ class Runs:
 
     async def close(self, seconds: float) -> None:
         """End each run after its step, or where it is when the time is up; all of them can be resumed."""
-        for stop in self._running.values():
-            stop(CLOSING)
+        for session in self._running.values():
+            session.stop_here(CLOSING)
         if self._running:
             await asyncio.wait(self._running, timeout=seconds)
         for task in self._running:
@@ -52,7 +67,7 @@ class Runs:
 
 
 def _report(task: asyncio.Task[AgentState]) -> None:
-    """Nobody waits for it any more, so what went wrong is for the log."""
+    """Log the error of a run that no request waits for any more."""
     error = None if task.cancelled() else task.exception()
     if isinstance(error, WhyloopError):
         _log.warning("a run ended early: %s", error)

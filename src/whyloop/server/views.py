@@ -2,89 +2,100 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from whyloop.server.bodies import SessionState, SessionSummary, Trace
-from whyloop.stores.records import Summary, summary_of
-from whyloop.values.explanation import explanation_of
-from whyloop.values.explanation_text import MOST_STEPS
-from whyloop.values.state import AgentState
-from whyloop.wire.document import document
+from whyloop.server.bodies import SessionState, SessionSummary
+from whyloop.server.requests import etag_of
+from whyloop.stores.reading import Reading
+from whyloop.stores.records import Summary
+from whyloop.stores.turns import reading_turns
+from whyloop.stores.writing import summary_of
+from whyloop.values.log import Log
 from whyloop.wire.redact import without_secrets
 from whyloop.wire.summaries import args_summary
-from whyloop.wire.ui import canonical_messages
 
 
-def summary_view(summary: Summary) -> SessionSummary:
+class Tagged(Struct, frozen=True):
+    """The body of an answer, with the entity tag of the session that it shows."""
+
+    body: Any
+    etag: str | None
+
+
+async def summaries_view(summaries: Iterable[Summary]) -> list[SessionSummary]:
+    """Return sessions as a list shows them."""
+    turns, shown = reading_turns(), []
+    for summary in summaries:
+        shown.append(_summary(summary, is_running=summary.runner is not None))
+        await turns.take()
+    return shown
+
+
+def state_view(reading: Reading, *, is_running: bool | None = None) -> Tagged:
+    """Return a session as it was read; whether it runs is what the store says, unless it is given."""
+    state, listed = reading.state, reading.summary
+    if is_running is None:
+        is_running = listed.runner is not None
+    # A session is listed anew when its status changes, and not with every step.
+    latest = replace(_summary_of(reading), version=reading.version)
+    body = SessionState(
+        session=_summary(latest, is_running=is_running),
+        execution_id=state.execution.id,
+        last_response=state.last_response,
+        pending_calls=without_secrets(msgspec.to_builtins(list(state.pending_calls))),
+    )
+    return Tagged(body, etag_of(listed.identity, reading.version))
+
+
+def _summary_of(reading: Reading) -> Summary:
+    state = reading.state
+    if not state.messages.start:
+        return summary_of(state)
+    return replace(summary_of(replace(state, messages=Log())), title=reading.summary.title)
+
+
+def _summary(summary: Summary, *, is_running: bool) -> SessionSummary:
+    """Return a session as a list shows it, without the runner: that is a host of the operator's."""
     return SessionSummary(
         agent_id=summary.agent_id,
         status=summary.status,
         stop_reason=summary.stop_reason,
+        resolved_by=summary.resolved_by,
+        reason=summary.reason and without_secrets(summary.reason),
         title=without_secrets(summary.title),
+        agent=summary.agent,
         step_count=summary.step_count,
+        pending=summary.pending,
+        cost=summary.cost,
         started_at=summary.started_at,
         updated_at=summary.updated_at,
         parent_agent_id=summary.parent_agent_id,
-        is_running=summary.runner is not None,  # And not by whom: that is a host of ours.
+        is_running=is_running,
         version=summary.version,
         metadata=without_secrets(msgspec.to_builtins(summary.metadata)),
     )
 
 
-def state_view(summary: Summary, state: AgentState) -> SessionState:
-    outcome = state.last_continuation_outcome
-    # How it is listed is brought up to date when its status changes, and not with every step.
-    latest = replace(summary_of(state), version=summary.version, runner=summary.runner)
-    return SessionState(
-        session=summary_view(latest),
-        execution_id=state.execution.id,
-        resolved_by=outcome.resolved_by if outcome else None,
-        last_response=state.last_response,
-        pending_calls=without_secrets(msgspec.to_builtins(list(state.pending_calls))),
-    )
-
-
-def messages_view(state: AgentState) -> list[Raw]:
-    """What was said stays as it is; what tools were given and gave may have a credential in it."""
-    return [Raw(msgspec.json.encode(_shown(message))) for message in canonical_messages(state)]
-
-
-def _shown(message: dict[str, Any]) -> dict[str, Any]:
+def message_view(message: dict[str, Any]) -> Raw:
+    """Return a message as JSON. Texts of people and models stay; those of tools may hold a credential."""
     shown = {**message}
     if "metadata" in message:
         shown["metadata"] = _metadata(without_secrets(message["metadata"]))
     if message["role"] in ("tool", "status"):
         shown["content"] = without_secrets(message["content"])
-    return shown
+    return Raw(msgspec.json.encode(shown))
 
 
 def _metadata(shown: dict[str, Any]) -> dict[str, Any]:
-    """A summary is made anew of what is shown: in one that was cut short a secret may not look like one."""
+    """Make summaries from what is shown: in one that was cut short a secret may not look like one."""
     if "tool_calls" not in shown:
         return shown
     calls = [{**call, "args_summary": args_summary(call["args"])} for call in shown["tool_calls"]]
+    if "args_summary" in shown:
+        shown = {**shown, "args_summary": calls[0]["args_summary"]}
     return {**shown, "tool_calls": calls}
-
-
-def trace_view(state: AgentState, after: int, limit: int) -> Trace:
-    steps = tuple(islice(state.steps, after, after + limit))
-    told = without_secrets(document(state, steps))
-    explanation = explanation_of(state, most_steps=MOST_STEPS)
-    return Trace(
-        agent_id=state.agent_id,
-        status=state.status,
-        stop_reason=state.stop_reason,
-        resolved_by=told["resolved_by"],
-        headline=without_secrets(explanation.headline),
-        explanation=without_secrets(str(explanation)),
-        next_actions=without_secrets(msgspec.to_builtins(list(explanation.next_actions))),
-        steps=told["steps"],
-        has_more=len(state.steps) > after + len(steps),
-        usage=told["usage"],
-        times=told["times"],
-    )

@@ -9,6 +9,7 @@ from whyloop.stores.live import Live
 from whyloop.stores.reading import Reading
 from whyloop.stores.records import Lease, RequestKey
 from whyloop.stores.store import Store
+from whyloop.stores.turns import turns
 from whyloop.stores.writing import entries_of, summary_of
 from whyloop.values.state import AgentState
 from whyloop.values.transitions import AnyTransition
@@ -33,14 +34,19 @@ class SessionJournal:
         self._lease = lease
         self._live = live
         self._key = key
+        self._turns = turns()
 
     async def append(
         self, transitions: Sequence[AnyTransition], before: AgentState, after: AgentState
     ) -> str | None:
+        stop, cancelled = None, None
+        try:
+            await self._turns.take()
+        except asyncio.CancelledError as error:  # It is delivered after the append.
+            cancelled = error
         entries = entries_of(transitions, before)
         # A paused run keeps its lease for a moment: a stop may just have been requested.
         self.released = after.status.has_ended  # A heartbeat that finds the lease gone knows why.
-        stop, cancelled = None, None
         try:
             stop = await self._store.append(
                 after.agent_id,
@@ -51,7 +57,7 @@ class SessionJournal:
                 release=self.released,
                 key=self._key,
             )
-        except asyncio.CancelledError as error:  # A store delivers it after the append.
+        except asyncio.CancelledError as error:
             cancelled = error
         except BaseException:
             self.released = False

@@ -21,6 +21,7 @@ from whyloop.stores.live import live
 from whyloop.stores.reading import Reading, read_session
 from whyloop.stores.records import Entry, Lease, RequestKey, checked_id
 from whyloop.stores.store import Store
+from whyloop.stores.turns import turns
 from whyloop.stores.writing import summary_of
 from whyloop.values.budget import Budget
 from whyloop.values.ids import new_id
@@ -93,6 +94,7 @@ class Session:
         if not lease_seconds > 0:
             raise ConfigurationError(f"lease_seconds is greater than zero, not {lease_seconds!r}")
         owner = owner or f"{socket.gethostname()}:{os.getpid()}:{new_id()[:8]}"
+        await turns().take()
         reading = None
         if agent_id is None or (create and agent_id not in await store.versions([agent_id])):
             try:
@@ -215,6 +217,7 @@ class Session:
         key: RequestKey | None = None,
     ) -> AgentState:
         """Run the agent, recording to this session's journal for as long as this process holds its lease."""
+        await turns().take()
         lease = await self._acquire()
         journal: SessionJournal | None = None
         try:

@@ -1,6 +1,6 @@
-"""What this process runs and follows of a store, and the one task that keeps both up to date.
+"""The runs and followers of a store in this process, and the one task that keeps both up to date.
 
-Other processes are seen by asking the store: four times a second for requests to stop what runs here, ten
+Other processes are seen by asking the store: five times a second for requests to stop what runs here, ten
 times a second for what was appended to the sessions that are followed here. Streaming text is sent to the
 followers of other processes in batches, all sessions together, every 100 ms.
 """
@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
-from whyloop.errors import StoreError
+from whyloop.errors import WhyloopError
 from whyloop.stores.records import Chunk, Lease
 from whyloop.stores.store import ChunkReceiver, Store
 
@@ -26,21 +26,24 @@ OnStop = Callable[[str], object]
 
 
 class Watcher:
-    """A follower of one session: called when its journal has grown, and with streaming text."""
+    """A follower of one session: `changed` is set when its journal has grown, and with streaming text."""
 
-    def __init__(self, agent_id: str, version: int) -> None:
+    def __init__(self, agent_id: str, identity: str, version: int) -> None:
         self.agent_id = agent_id
+        self.identity = identity
         self.version = version
         self.changed = asyncio.Event()
         self.chunks: list[str] = []
         self.is_gone = False
+        """True once the session was deleted, also if another one has its name by now."""
 
 
 class Live:
     """The runs and followers of one store on one event loop."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        # A store that nothing else uses any more is garbage, and then its leases are void.
+        self._store = ref(store)
         self._runs: dict[int, tuple[Lease, OnStop]] = {}
         self._watchers: dict[str, set[Watcher]] = {}
         self._outgoing: list[Chunk] = []
@@ -66,16 +69,17 @@ class Live:
 
     def send_chunk(self, agent_id: str, body: str) -> None:
         """Give streaming text to the followers of this process now, and to those of others soon."""
-        self._deliver([Chunk(agent_id, body)])
-        self._outgoing.append(Chunk(agent_id, body))
+        chunk = Chunk(agent_id, body)
+        self._deliver((chunk,))
+        self._outgoing.append(chunk)
         self._start()
 
     # Followers
 
     @contextmanager
-    def watching(self, agent_id: str, version: int) -> Iterator[Watcher]:
+    def watching(self, agent_id: str, identity: str, version: int) -> Iterator[Watcher]:
         """Follow a session from a version on."""
-        watcher = Watcher(agent_id, version)
+        watcher = Watcher(agent_id, identity, version)
         self._watchers.setdefault(agent_id, set()).add(watcher)
         if self._receiver is not None:
             self._receiver.follow(agent_id)
@@ -83,71 +87,92 @@ class Live:
         try:
             yield watcher
         finally:
-            others = self._watchers.get(agent_id, set())
+            others = self._watchers[agent_id]
             others.discard(watcher)
             if not others:
-                self._watchers.pop(agent_id, None)
+                del self._watchers[agent_id]
                 if self._receiver is not None:
                     self._receiver.unfollow(agent_id)
 
     # The task
+
+    @property
+    def is_needed(self) -> bool:
+        return bool(self._runs or self._watchers or self._outgoing)
 
     def _start(self) -> None:
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._keep_up(), name="whyloop live")
 
     async def _keep_up(self) -> None:
-        tick, failing = 0, False
         try:
-            while self._runs or self._watchers or self._outgoing:
-                await asyncio.sleep(TICK_SECONDS)
-                tick += 1
-                try:
-                    await self._look(tick)
-                    failing = False
-                except StoreError as error:
-                    if not failing:
-                        _log.warning("the store cannot be watched, and is asked again: %s", error)
-                    failing = True
+            while self.is_needed and self._store() is not None:
+                await self._watch()
+                await self._stop_receiving()  # A run or a follower may come meanwhile.
         finally:
-            receiver, self._receiver = self._receiver, None
-            if receiver is not None:
-                await receiver.__aexit__(None, None, None)
+            await self._stop_receiving()
 
-    async def _look(self, tick: int) -> None:
+    async def _watch(self) -> None:
+        tick, failing = 0, False
+        while self.is_needed:
+            await asyncio.sleep(TICK_SECONDS)
+            tick += 1
+            store = self._store()
+            if store is None:
+                return
+            try:
+                await self._look(store, tick)
+                failing = False
+            except Exception as error:
+                if not failing:
+                    is_known = isinstance(error, WhyloopError)
+                    _log.warning(
+                        "the store cannot be watched, and is asked again: %s",
+                        error,
+                        exc_info=None if is_known else error,
+                    )
+                failing = True
+            del store
+
+    async def _look(self, store: Store, tick: int) -> None:
         if self._outgoing:
             batch, self._outgoing = self._outgoing, []
-            await self._store.send_chunks(batch)
+            await store.send_chunks(batch)
         if self._watchers:
-            await self._receive()
-            await self._compare_versions()
+            await self._receive(store)
+            await self._compare_versions(store)
         if self._runs and tick % STOP_TICKS == 0:
             leases = [lease for lease, _ in self._runs.values()]
-            for token, reason in (await self._store.stop_requests(leases)).items():
+            for token, reason in (await store.stop_requests(leases)).items():
                 if token in self._runs:
                     self._runs[token][1](reason)
 
-    async def _receive(self) -> None:
+    async def _receive(self, store: Store) -> None:
         if self._receiver is None:
-            receiver = self._store.receive_chunks(self._deliver)
+            receiver = store.receive_chunks(self._deliver)
             await receiver.__aenter__()
             self._receiver = receiver
             for agent_id in self._watchers:
                 receiver.follow(agent_id)
 
-    async def _compare_versions(self) -> None:
-        versions = await self._store.versions(list(self._watchers))
-        for agent_id, watchers in self._watchers.items():
+    async def _stop_receiving(self) -> None:
+        receiver, self._receiver = self._receiver, None
+        if receiver is not None:
+            await receiver.__aexit__(None, None, None)
+
+    async def _compare_versions(self, store: Store) -> None:
+        asked = {agent_id: list(watchers) for agent_id, watchers in self._watchers.items()}
+        versions = await store.versions(list(asked))
+        for agent_id, watchers in asked.items():
             found = versions.get(agent_id)
             for watcher in watchers:
-                if found is None:
+                if found is None or found[0] != watcher.identity:
                     watcher.is_gone = True
                     watcher.changed.set()
                 elif found[1] != watcher.version:
                     watcher.changed.set()
 
-    def _deliver(self, chunks: list[Chunk] | tuple[Chunk, ...] | object) -> None:
-        assert isinstance(chunks, list | tuple)
+    def _deliver(self, chunks: Sequence[Chunk]) -> None:
         for chunk in chunks:
             for watcher in self._watchers.get(chunk.agent_id, ()):
                 watcher.chunks.append(chunk.body)

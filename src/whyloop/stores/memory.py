@@ -94,7 +94,7 @@ class MemoryStore(Store):
             session.entries += added
             session.keep(key)
             if changed is not None:
-                session.summary = replace(changed, identity=session.summary.identity)
+                session.summary = replace(changed, agent_id=agent_id, identity=session.summary.identity)
             if release and lease is not None:
                 session.held = None
             return reason

@@ -1,11 +1,12 @@
-"""Connections to PostgreSQL: kept in a pool, replaced when they break, and what their faults mean."""
+"""The connections of a PostgreSQL store: the pool, appends that share a round trip, and migrations."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping, Sequence
+from copy import copy
 from math import ceil
-from typing import Any
+from typing import Any, LiteralString, TypeVar
 from weakref import WeakSet
 
 from whyloop.errors import ConfigurationError, StoreError, StoreUnavailableError
@@ -19,28 +20,52 @@ except ImportError as error:
         f'a PostgreSQL store needs a driver: pip install "whyloop[postgres]" ({error})'
     ) from None
 
-from whyloop.stores.postgres_migrations import migrate
+from whyloop.stores.postgres_schema import MIGRATIONS, filled
+from whyloop.stores.records import Watch
 
+T = TypeVar("T")
+DriverError = psycopg.Error
 Row = tuple[Any, ...]
+Pool = AsyncConnectionPool[AsyncConnection[Row]]
 
-# What a connection is to be like, whatever the server's defaults are: entries are durable on
-# return, each statement sees what was committed before it, and times come in UTC. No statement of
-# ours has to read a whole table: one that did while it was small would go on when it is not, since
-# the plan is kept.
+# Settings of a connection, whatever the server's defaults are: entries are durable on return, each
+# statement sees what was committed before it, and times come in UTC. Every statement here can follow an
+# index in its order: a plan that reads all rows while a table is small would be kept when it is not.
 CONFIGURE = """
 SELECT set_config('statement_timeout', %(milliseconds)s, false),
        set_config('default_transaction_isolation', 'read committed', false),
        set_config('TimeZone', 'UTC', false),
        set_config('enable_seqscan', 'off', false),
+       set_config('enable_bitmapscan', 'off', false),
        CASE WHEN current_setting('synchronous_commit') = 'off'
             THEN set_config('synchronous_commit', 'on', false) END
 """
 
+# Appends per round trip, their size in bytes, and round trips at once: while one batch is being synced,
+# the server works on the next.
+LONGEST_BATCH = 64
+LARGEST_BATCH = 1 << 20
+MOST_BATCHES = 2
 
-class _Pool(AsyncConnectionPool):
+
+async def to_the_end(work: Awaitable[T]) -> T:
+    """Wait for a write to its end, and deliver a cancellation only then."""
+    future, cancelled = asyncio.ensure_future(work), None
+    while not future.done():
+        try:
+            await asyncio.wait([future])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        future.exception()
+        raise cancelled
+    return future.result()
+
+
+class _Pool(AsyncConnectionPool[AsyncConnection[Row]]):
     """A pool whose workers end when they are cancelled.
 
-    Those of the library go on if they are cancelled while they connect, and `asyncio.run` then waits
+    Those of the library continue if they are cancelled while they connect, and `asyncio.run` then waits
     for ever for a program that left its store open.
     """
 
@@ -72,7 +97,7 @@ class Connections:
         self._schema = schema
         self._fewest, self._most, self._timeout = fewest, most, timeout
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._pool: AsyncConnectionPool[AsyncConnection[Row]] | None = None
+        self._pool: Pool | None = None
         self._opening = asyncio.Lock()
         self._made: WeakSet[AsyncConnection[Row]] = WeakSet()
         self._closed = False
@@ -80,10 +105,10 @@ class Connections:
     async def fetch(
         self, statement: bytes, parameters: Mapping[str, Any], *, prepare: bool | None = None
     ) -> list[Row]:
-        """The rows that one statement returns, which is a transaction of its own.
+        """Return the rows of one statement, which is a transaction of its own.
 
-        If the connection broke it is sent once more on another one, with `again` set: whether the
-        first attempt came through nobody can know.
+        If the connection breaks, the statement is sent once more on another one, with `again` set, since
+        the first attempt may have arrived.
         """
         try:
             pool = self._pool
@@ -99,13 +124,28 @@ class Connections:
             except _ConnectionBrokeError as broke:
                 raise (broke.__cause__ or broke) from None
         except (psycopg.Error, TimeoutError) as error:
-            raise self._fault(error) from error
+            raise self.fault(error) from error
 
     async def connect(self) -> AsyncConnection[Row]:
-        """A connection beside those in the pool, to listen on."""
+        """Return a connection beside those in the pool."""
         connection = await AsyncConnection[Row].connect(self._target, autocommit=True)
         self._made.add(connection)
         return connection
+
+    def claim(self) -> asyncio.AbstractEventLoop:
+        """Return the running event loop, to which the store belongs from now on."""
+        loop = asyncio.get_running_loop()
+        if self._closed:
+            raise StoreError("this store was closed: make a new one")
+        if self._loop is not loop:
+            if self._loop is not None and self._loop.is_running():
+                raise StoreError(
+                    "this store is in use by another event loop, and its connections cannot be shared: "
+                    "make a store for each"
+                )
+            self._drop()
+            self._loop, self._pool, self._opening = loop, None, asyncio.Lock()
+        return loop
 
     async def close(self) -> None:
         self._closed = True
@@ -115,18 +155,14 @@ class Connections:
         self._drop()
 
     async def _attempt(
-        self,
-        pool: AsyncConnectionPool[AsyncConnection[Row]],
-        statement: bytes,
-        parameters: Mapping[str, Any],
-        prepare: bool | None,
+        self, pool: Pool, statement: bytes, parameters: Mapping[str, Any], prepare: bool | None
     ) -> list[Row]:
         connection = await self._taken(pool)
         try:
-            # The server ends a statement that takes too long. If it hangs itself, this does: the
-            # inner one asks it to give up, the outer one does not wait for an answer to that.
+            # The server ends a statement that takes too long. If the server hangs, this does: the inner
+            # timeout asks it to give up, the outer one does not wait for an answer to that.
             async with asyncio.timeout(self._timeout + 2), asyncio.timeout(self._timeout + 1):
-                cursor = await connection.execute(statement, parameters, prepare=prepare)
+                cursor = await connection.execute(statement, parameters, prepare=prepare, binary=True)
                 return await cursor.fetchall()
         except (psycopg.OperationalError, psycopg.InterfaceError) as error:
             if connection.closed:
@@ -135,11 +171,10 @@ class Connections:
         finally:
             await pool.putconn(connection)
 
-    async def _taken(self, pool: AsyncConnectionPool[AsyncConnection[Row]]) -> AsyncConnection[Row]:
-        """A connection of the pool, unless this task is cancelled.
+    async def _taken(self, pool: Pool) -> AsyncConnection[Row]:
+        """Return a connection of the pool, unless this task is cancelled.
 
-        When one is handed over at the very moment of a cancellation, the pool returns it and the cancellation
-        is forgotten.
+        If the pool hands one over at the very moment of a cancellation, it forgets the cancellation.
         """
         task = asyncio.current_task()
         before = 0 if task is None else task.cancelling()
@@ -149,22 +184,13 @@ class Connections:
             raise asyncio.CancelledError
         return connection
 
-    async def _open(self) -> AsyncConnectionPool[AsyncConnection[Row]]:
-        """The pool of this event loop; the first one to ask sees to the tables too."""
-        loop = asyncio.get_running_loop()
-        if self._loop is not loop:
-            if self._loop is not None and self._loop.is_running():
-                raise StoreError(
-                    "this store is in use by another event loop, and its connections cannot be shared: "
-                    "make a store for each"
-                )
-            self._drop()
-            self._loop, self._pool, self._opening = loop, None, asyncio.Lock()
+    async def _open(self) -> Pool:
+        """Return the pool of this event loop; the first caller sees to the tables too."""
+        self.claim()
         async with asyncio.timeout(self._timeout):
             await self._opening.acquire()
         try:
-            if self._closed:
-                raise StoreError("this store was closed: make a new one")
+            self.claim()
             if self._pool is None:
                 await self._prepare()
                 pool = _Pool(
@@ -184,31 +210,31 @@ class Connections:
             self._opening.release()
 
     async def _prepare(self) -> None:
-        """Bring the tables up to date, on a connection of its own that says why it fails if it does."""
+        """Bring the tables up to date, on a connection whose errors say why it fails."""
         async with await AsyncConnection.connect(self._target, autocommit=True) as connection:
             await self._configure(connection)
-            await migrate(connection, self._schema)
+            await _migrate(connection, self._schema)
 
     async def _configure(self, connection: AsyncConnection[Row]) -> None:
         self._made.add(connection)
         await connection.execute(CONFIGURE, {"milliseconds": str(max(1, ceil(self._timeout * 1000)))})
 
     def _drop(self) -> None:
-        """Close what an event loop has left behind that cannot do it any more."""
+        """Close the connections of an event loop that cannot do so any more."""
         for connection in list(self._made):
             connection.pgconn.finish()
         self._made.clear()
 
-    def _fault(self, error: Exception) -> StoreError:
-        """What a person is told of a fault, and whether it is worth another try."""
+    def fault(self, error: Exception) -> StoreError:
+        """Return the error to raise instead, without the password."""
         parts = conninfo.conninfo_to_dict(self._target)
         where = f"PostgreSQL ({parts.get('host', 'local')}, database {parts.get('dbname', 'by default')})"
-        kind, words = self._in_words(error)
-        told = f"{where} {words}"
-        return kind(told.replace(str(parts["password"]), "…") if parts.get("password") else told)
+        kind, explanation = self._explained(error)
+        text = f"{where} {explanation}"
+        return kind(text.replace(str(parts["password"]), "…") if parts.get("password") else text)
 
-    def _in_words(self, error: Exception) -> tuple[type[StoreError], str]:
-        words = " ".join(str(error).split())
+    def _explained(self, error: Exception) -> tuple[type[StoreError], str]:
+        text = " ".join(str(error).split())
         match error:
             case PoolClosed():
                 return StoreError, "is not used by this store any more, which was closed: make a new one"
@@ -219,8 +245,8 @@ class Connections:
                 )
             case errors.QueryCanceled():
                 return StoreUnavailableError, (
-                    f"was not done within {self._timeout:g} s and nothing was changed: somebody holds a "
-                    f"lock on the session, or the server is too busy ({words}). Try again"
+                    f"was not done within {self._timeout:g} s and nothing was changed: another program "
+                    f"holds a lock on the session, or the server is too busy ({text}). Try again"
                 )
             case errors.ReadOnlySqlTransaction():
                 return StoreUnavailableError, (
@@ -229,18 +255,150 @@ class Connections:
                 )
             case psycopg.OperationalError() | psycopg.InterfaceError() | TimeoutError():
                 return StoreUnavailableError, (
-                    f"cannot be used at the moment: {words or 'it does not answer'}. What is stored is "
+                    f"cannot be used at the moment: {text or 'it does not answer'}. What is stored is "
                     "safe; a change on its way may or may not have arrived. Try again"
                 )
-        return StoreError, f"refused: {words}"
+        return StoreError, f"refused: {text}"
 
 
 class _ConnectionBrokeError(Exception):
     """A connection ended in the middle of a statement; its cause says how."""
 
 
+class Appends:
+    """Combine the appends that wait at the same time into one round trip and one transaction."""
+
+    def __init__(self, connections: Connections, statement: bytes, clock: Watch | None) -> None:
+        self._connections = connections
+        self._statement = statement
+        self._clock = clock
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiting: list[tuple[bytes, asyncio.Future[Row]]] = []
+        self._senders: set[asyncio.Task[None]] = set()
+        self._others: set[asyncio.Task[None]] = set()
+
+    async def append(self, change: bytes) -> Row:
+        """Return the answer to a change; a cancellation does not cut it off."""
+        loop = self._connections.claim()
+        if self._loop is not loop:
+            self._loop, self._waiting, self._senders = loop, [], set()
+        answer: asyncio.Future[Row] = loop.create_future()
+        self._waiting.append((change, answer))
+        # It starts when this round of the event loop is over, with all that was appended in it.
+        if len(self._senders) < MOST_BATCHES:
+            self._start(self._senders, self._send_waiting())
+        return await to_the_end(answer)
+
+    async def close(self) -> None:
+        """Wait for the appends on their way."""
+        if self._loop is asyncio.get_running_loop() and (tasks := self._senders | self._others):
+            await asyncio.wait(tasks)
+
+    def _start(self, tasks: set[asyncio.Task[None]], work: Any) -> None:
+        task: asyncio.Task[None] = asyncio.create_task(work)
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    async def _send_waiting(self) -> None:
+        try:
+            while self._waiting:
+                size = count = 0
+                while count < len(self._waiting) and count < LONGEST_BATCH and size < LARGEST_BATCH:
+                    size += len(self._waiting[count][0])
+                    count += 1
+                batch, self._waiting = self._waiting[:count], self._waiting[count:]
+                await self._deliver(batch, waiting=False)
+        except asyncio.CancelledError:
+            # The event loop is about to end, and these appends with it.
+            for _, answer in self._waiting:
+                answer.cancel()
+            raise
+
+    async def _deliver(self, batch: Sequence[tuple[bytes, asyncio.Future[Row]]], *, waiting: bool) -> None:
+        """Send a batch; those whose session is locked by another program wait on their own."""
+        try:
+            given = {
+                "changes": (b"[" + b",".join([change for change, _ in batch]) + b"]").decode(),
+                "waiting": waiting,
+                "again": False,
+                "moment": self._clock and self._clock.now(),
+            }
+            rows = await self._connections.fetch(self._statement, given)
+            for each, row in zip(batch, rows, strict=True):
+                if row[0] == "locked":
+                    self._start(self._others, self._deliver([each], waiting=True))
+                else:
+                    each[1].set_result(row)
+        except StoreError as error:
+            if len(batch) > 1 and not isinstance(error, StoreUnavailableError):
+                for each in batch:  # One of them is refused, and nothing was changed.
+                    await self._deliver([each], waiting=waiting)
+            else:
+                for _, answer in batch:
+                    answer.set_exception(copy(error))
+        except BaseException:
+            for _, answer in batch:
+                answer.cancel()
+            raise
+
+
+async def _migrate(connection: AsyncConnection[Any], schema: str) -> None:
+    """Bring the tables up to date; any number of processes may do so at once.
+
+    Where nothing is to be done, nothing is locked, and no right to change tables is needed.
+    """
+    if not await _missing(connection, schema):
+        return
+    async with connection.transaction():
+        await connection.execute(
+            "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"whyloop {schema}"]
+        )
+        # A migration of big tables may take longer than any other statement.
+        await connection.execute("SET LOCAL statement_timeout = 0")
+        for migration in await _missing(connection, schema):
+            if migration == next(iter(MIGRATIONS)):
+                await _begin(connection, schema)
+            await connection.execute(filled(MIGRATIONS[migration], schema))
+            insert = filled("INSERT INTO {schema}.migrations (name) VALUES (%s)", schema)
+            await connection.execute(insert, [migration])
+
+
+async def _begin(connection: AsyncConnection[Any], schema: str) -> None:
+    found = await connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", [schema])
+    if await found.fetchone() is None:
+        await connection.execute(filled("CREATE SCHEMA {schema}", schema))
+    await connection.execute(
+        filled(
+            "CREATE TABLE {schema}.migrations ("
+            "name text PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT clock_timestamp())",
+            schema,
+        )
+    )
+
+
+async def _missing(connection: AsyncConnection[Any], schema: str) -> list[LiteralString]:
+    """Return the migrations that were not applied yet; `StoreError` if some that were are unknown."""
+    # Asked of the catalogue itself: `to_regclass` may not know yet what another process has just made.
+    found = await connection.execute(
+        "SELECT 1 FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace "
+        "WHERE nspname = %s AND relname = 'migrations'",
+        [schema],
+    )
+    if await found.fetchone() is None:
+        return list(MIGRATIONS)
+    rows = await connection.execute(filled("SELECT name FROM {schema}.migrations", schema))
+    applied = {row[0] for row in await rows.fetchall()}
+    unknown = sorted(applied - MIGRATIONS.keys())
+    if unknown:
+        raise StoreError(
+            f"the tables of this store were written by a newer whyloop (they have {unknown[-1]!r}): "
+            "upgrade whyloop to use them"
+        )
+    return [migration for migration in MIGRATIONS if migration not in applied]
+
+
 def _target(address: str, timeout: float) -> str:
-    """The address with what a connection of ours needs, where it does not say otherwise."""
+    """Return the address with the settings of a connection that it does not give itself."""
     ours: dict[str, Any] = {
         "application_name": "whyloop",
         "connect_timeout": max(2, ceil(timeout)),
@@ -249,9 +407,9 @@ def _target(address: str, timeout: float) -> str:
     try:
         theirs = conninfo.conninfo_to_dict(address)
     except psycopg.ProgrammingError:
-        # What libpq says about it may have a part of the password in it.
+        # The message of libpq may contain a part of the password.
         raise ConfigurationError(
-            "this is no address of a PostgreSQL database: it looks like postgresql://user:password@host:5432/name"
+            "this is not an address of a PostgreSQL database: use postgresql://user:password@host:5432/name"
         ) from None
     if "@" in str(theirs.get("host", "")).lstrip("@"):
         raise ConfigurationError(

@@ -1,20 +1,22 @@
-"""Reading journals: a whole session, the end of one, or a stretch from any place on.
+"""Reading journals: a whole session, the end of one, one version of it, or a stretch from any point on.
 
-A journal is read, decoded and folded in slices of about two milliseconds, so that a session of any length
+A journal is read, decoded and folded in slices of one or two milliseconds, so that a session of any length
 leaves the event loop responsive. A thread would not help: it holds the interpreter as long.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator
+import re
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from whyloop.errors import SessionNotFoundError, SnapshotError
-from whyloop.stores.records import Summary
+from whyloop.stores.records import Stored, Summary
+from whyloop.stores.turns import reading_turns
+from whyloop.values.log import Log
 from whyloop.values.snapshot import check_open_step
 from whyloop.values.state import AgentState
 from whyloop.wire.journal import JournalEntry, decode_entries, decode_head, fold, no_garbage_collection
@@ -22,7 +24,10 @@ from whyloop.wire.journal import JournalEntry, decode_entries, decode_head, fold
 if TYPE_CHECKING:
     from whyloop.stores.store import Store
 
-ENTRIES_PER_SLICE = 120
+# One query returns so many entries at most, and about so many characters.
+ENTRIES_PER_READ, FEWEST_PER_READ, CHARACTERS_PER_READ = 128, 4, 200_000
+# Entries are decoded a few at a time: one call of the decoder cannot be interrupted.
+ENTRIES_PER_DECODING, CHARACTERS_PER_DECODING = 16, 30_000
 
 
 class Reading(Struct, frozen=True):
@@ -40,16 +45,36 @@ async def read_session(store: Store, agent_id: str, since: Reading | None = None
             return await _fold_on(store, since)
         except (_Replaced, SnapshotError):
             pass  # It was deleted, and created again under its name.
-    first = await store.read(agent_id, limit=ENTRIES_PER_SLICE)
-    with no_garbage_collection():
-        state = fold(agent_id, decode_entries(first.entries))
-    reading = Reading(first.summary, state, len(first.entries))
-    return await _fold_on(store, reading) if reading.version < first.summary.version else _whole(reading)
+    return await _from_start(store, agent_id)
 
 
 async def read_end(store: Store, agent_id: str) -> Reading:
     """Return a session as it is now, with the end of its history only."""
-    return await _fold_on(store, await start_reading(store, agent_id))
+    return await read_from(store, agent_id)
+
+
+async def read_from(
+    store: Store, agent_id: str, *, step_count: int | None = None, message_count: int | None = None
+) -> Reading:
+    """Return a session as it is now, with its history from the newest checkpoint that fits on."""
+    for _ in range(_PATIENCE):
+        start = await start_reading(store, agent_id, step_count=step_count, message_count=message_count)
+        try:
+            return await _fold_on(store, start)
+        except _Replaced:
+            continue
+    raise SessionNotFoundError(agent_id)
+
+
+async def read_version(store: Store, agent_id: str, version: int) -> Reading:
+    """Return a session as it was at a version, with the end of its history only."""
+    for _ in range(_PATIENCE):
+        start = await _start_before(store, agent_id, version)
+        try:
+            return await _fold_on(store, start, version)
+        except _Replaced:
+            continue
+    raise SessionNotFoundError(agent_id)
 
 
 async def start_reading(
@@ -74,53 +99,143 @@ async def start_reading(
 
 
 async def entries_after(
-    store: Store, reading: Reading, until: int | None = None
+    store: Store, reading: Reading, until: int | None = None, *, with_history: bool = True
 ) -> AsyncGenerator[tuple[JournalEntry, Reading, AgentState], None]:
     """Yield the entries after a reading, each with the reading before it and the state after it.
 
-    `until` is the last version to yield; the newest of this moment if it is not given.
+    `until` is the last version to yield; the newest of this moment if it is not given. Between two entries
+    other tasks get their turns, also for the time that the caller takes. Without history, the states hold
+    the latest messages and steps only, so a long stretch takes no more memory than a short one.
     """
+    turns, limit = reading_turns(), ENTRIES_PER_READ
     while until is None or reading.version < until:
         state = reading.state
-        stored = await store.read(state.agent_id, after=reading.version, limit=ENTRIES_PER_SLICE)
+        stored = await store.read(state.agent_id, after=reading.version, limit=limit)
         if reading.summary.identity != stored.summary.identity:
             raise SessionNotFoundError(state.agent_id)
         until = stored.summary.version if until is None else until
-        for entry in decode_entries(stored.entries):
-            if reading.version >= until:
-                break
-            base = reading.state if reading.version else None
-            after = fold(state.agent_id, (entry,), base, first=reading.version)
-            yield entry, reading, after
-            reading = Reading(stored.summary, after, reading.version + 1)
+        limit = _next_limit(stored)
+        for texts in _portions(stored.entries):
+            await turns.take()
+            for entry in _decoded(texts, reading.version):
+                if reading.version >= until:
+                    return
+                base = reading.state if reading.version else None
+                after = fold(state.agent_id, (entry,), base, first=reading.version)
+                yield entry, reading, after
+                reading = Reading(stored.summary, after, reading.version + 1)
+                await turns.take()
+            if not with_history:
+                reading = without_history(reading)
         if not stored.entries:
             return
-        await asyncio.sleep(0)
+
+
+def without_history(reading: Reading) -> Reading:
+    """Return a reading from which reading can continue, without the messages and steps before it."""
+    state = reading.state
+    messages, steps, parts = state.messages, state.steps, state.request_parts
+    return replace(
+        reading,
+        state=replace(
+            state,
+            messages=Log(start=len(messages)),
+            # A decision between two steps is recorded with the last one.
+            steps=Log(start=len(steps)) if steps.last is None else Log([steps.last], start=len(steps) - 1),
+            request_parts=Log(start=len(parts)),
+        ),
+    )
+
+
+_PATIENCE = 3
 
 
 class _Replaced(Exception):  # noqa: N818
     """Another session has the name by now."""
 
 
-async def _fold_on(store: Store, reading: Reading) -> Reading:
-    """Read what came since, slice by slice."""
-    state, version, target = reading.state, reading.version, None
+async def _from_start(store: Store, agent_id: str) -> Reading:
+    for _ in range(_PATIENCE):
+        summary = (await store.read(agent_id, limit=0)).summary
+        try:
+            return await _fold_on(store, Reading(summary, AgentState(agent_id=agent_id), 0))
+        except _Replaced:
+            continue
+    raise SessionNotFoundError(agent_id)
+
+
+async def _start_before(store: Store, agent_id: str, version: int) -> Reading:
+    """Return the state at a checkpoint that is not after a version, found by halving the steps."""
+    start = await start_reading(store, agent_id)
+    if start.version <= version:
+        return start
+    found = Reading(start.summary, AgentState(agent_id=agent_id), 0)
+    least, most = 0, start.state.step_count - 1
+    while least <= most:
+        middle = (least + most) // 2
+        start = await start_reading(store, agent_id, step_count=middle)
+        if start.version > version:
+            most = middle - 1
+            continue
+        found, least = start, middle + 1
+    return found
+
+
+async def _fold_on(store: Store, reading: Reading, until: int | None = None) -> Reading:
+    """Read what came since, slice by slice, up to a version or to the end."""
+    turns, limit = reading_turns(), ENTRIES_PER_READ
+    state, version = reading.state, reading.version
     while True:
-        stored = await store.read(state.agent_id, after=version, limit=ENTRIES_PER_SLICE)
+        stored = await store.read(state.agent_id, after=version, limit=limit)
         summary = stored.summary
         if summary.identity != reading.summary.identity or summary.version < version:
             raise _Replaced
-        target = summary.version if target is None else target
-        if stored.entries:
+        until = summary.version if until is None else until
+        limit = _next_limit(stored)
+        for texts in _portions(stored.entries[: until - version]):
             with no_garbage_collection():
                 base = state if version else None
-                state = fold(state.agent_id, decode_entries(stored.entries), base, first=version)
-            version += len(stored.entries)
-        if version >= target or not stored.entries:
-            return _whole(Reading(replace(summary, version=version), state, version))
-        await asyncio.sleep(0)
+                state = fold(state.agent_id, _decoded(texts, version), base, first=version)
+            version += len(texts)
+            await turns.take()
+        if version >= until or not stored.entries:
+            if not version:
+                raise SnapshotError("the journal has no entries")
+            check_open_step(state.open_step, "$.open_step")
+            return Reading(replace(summary, version=version), state, version)
 
 
-def _whole(reading: Reading) -> Reading:
-    check_open_step(reading.state.open_step, "$.open_step")
-    return reading
+def _next_limit(stored: Stored) -> int:
+    """Return how many entries to read next, so that long ones do not come all at once."""
+    count, characters = len(stored.entries), sum(map(len, stored.entries))
+    if characters <= CHARACTERS_PER_READ:
+        return ENTRIES_PER_READ
+    return max(FEWEST_PER_READ, count * CHARACTERS_PER_READ // characters)
+
+
+def _portions(texts: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Yield the entries in portions that are decoded at once."""
+    start = characters = 0
+    for index, text in enumerate(texts):
+        is_full = index - start >= ENTRIES_PER_DECODING or characters > CHARACTERS_PER_DECODING
+        if is_full:
+            yield texts[start:index]
+            start, characters = index, 0
+        characters += len(text)
+    if start < len(texts):
+        yield texts[start:]
+
+
+_INDEX = re.compile(r"^\$\[(\d+)\]")
+
+
+def _decoded(texts: Sequence[str], first: int) -> list[JournalEntry]:
+    """Return the entries; an error names the invalid one by its index in the journal."""
+    try:
+        return decode_entries(texts)
+    except SnapshotError as error:
+        found = _INDEX.match(error.path)
+        if found is None or not first:
+            raise
+        path = f"$[{first + int(found[1])}]{error.path[found.end() :]}"
+        raise SnapshotError(str(error).removesuffix(f" (at {error.path})"), path) from None

@@ -105,7 +105,7 @@ class SqliteStore(Store):
         self, summary: Summary, entries: Sequence[Entry], *, key: RequestKey | None = None
     ) -> None:
         def work(db: sqlite3.Connection) -> None:
-            row = schema.listing(summary, summary.identity)
+            row = schema.listing(summary.agent_id, summary.identity, summary)
             if db.execute(schema.SESSION, (summary.agent_id,)).fetchone():
                 raise SessionExistsError(summary.agent_id)
             number = db.execute(schema.CREATE, row).lastrowid or 0
@@ -128,13 +128,12 @@ class SqliteStore(Store):
         if lease is not None and summary is None and key is None and not release and len(entries) == 1:
             entry = entries[0]
             if entry.checkpoint is None and lease.agent_id == agent_id and 0 < after < LONGEST_JOURNAL:
-                insert = partial(self._writes.insert, schema.ADD_ENTRY_UNDER_LEASE)
-                values = schema.entry_under(lease, entry.body, after)
-                if (
-                    insert(values)
+                done = (
+                    self._add_one(lease, entry.body, after)
                     if self._thread is None
-                    else await self._thread.run(partial(insert, values))
-                ):
+                    else await self._thread.run(partial(self._add_one, lease, entry.body, after))
+                )
+                if done:
                     return None
 
         def work(db: sqlite3.Connection) -> str | None:
@@ -152,7 +151,7 @@ class SqliteStore(Store):
             _add(db, session.number, after, entries, key)
             if summary is not None:
                 before = db.execute(schema.LISTING, (session.number,)).fetchone()
-                row = schema.listing(summary, session.identity)
+                row = schema.listing(agent_id, session.identity, summary)
                 schema.reindex(db, session.number, before, row)
                 db.execute(schema.UPDATE, (*row[2:], session.number))
             if lease is None:
@@ -209,8 +208,12 @@ class SqliteStore(Store):
     async def versions(self, agent_ids: Collection[str]) -> Mapping[str, tuple[str, int]]:
         if not agent_ids:
             return {}
-        wanted = msgspec.json.encode(list(agent_ids)).decode()
-        rows = await self._read(lambda db: db.execute(schema.VERSIONS, (wanted,)).fetchall())
+
+        def work(db: sqlite3.Connection) -> list[tuple[str, str, int]]:
+            wanted = msgspec.json.encode(list(agent_ids)).decode()
+            return db.execute(schema.VERSIONS, (wanted,)).fetchall()
+
+        rows = await self._read(work)
         return {agent_id: (identity, version) for agent_id, identity, version in rows}
 
     # Leases
@@ -360,6 +363,14 @@ class SqliteStore(Store):
             return transaction() if self._thread is None else await self._thread.run(transaction)
 
         return await self._writes.patiently(attempt, self._busy_seconds, self._sleep)
+
+    def _add_one(self, lease: Lease, body: str, after: int) -> bool:
+        """Append an entry with a single statement; False if `append` has to find out why it cannot."""
+        try:
+            values = schema.entry_under(lease, body, after)
+        except UnicodeEncodeError:
+            return False
+        return self._writes.insert(schema.ADD_ENTRY_UNDER_LEASE, values)
 
     # Leases and rows
 

@@ -79,7 +79,7 @@ class SqliteFile:
         try:
             with self._lock:
                 (self._db or self._opened()).execute(statement, values)
-        except (sqlite3.IntegrityError, UnicodeEncodeError):
+        except sqlite3.IntegrityError:
             return False
         except sqlite3.Error as error:
             if is_busy(error):

@@ -166,7 +166,8 @@ def _usage(usage: Usage | Mapping[str, int] | int | None) -> Usage:
     if usage is None:
         return NO_USAGE
     if isinstance(usage, Mapping):
-        return Usage(**usage)
+        named: dict[str, Any] = dict(usage)
+        return Usage(**named)
     if isinstance(usage, int):
         return Usage(input=usage)
     if not isinstance(usage, Usage):

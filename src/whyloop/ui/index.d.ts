@@ -1,4 +1,4 @@
-/** What a chat UI shows of a whyloop session: envelopes as they arrive, reconciled with the history. */
+/** From the envelopes and the history of a whyloop session to what a chat UI shows. */
 
 export type Role = "user" | "assistant" | "tool" | "status";
 export type StatusType = "thinking" | "tool_call" | "tool_result" | "error" | "info" | "continuation";
@@ -16,14 +16,14 @@ export type StopReason =
 export interface ToolCall {
   id: string;
   name: string;
-  /** What the model sent: an object, or the text as it came where that was no JSON object. */
+  /** The arguments as an object, or the model's text where that is not a JSON object. */
   args?: Record<string, unknown> | string;
   args_summary?: string;
 }
 
 export interface Continuation {
   should_continue: boolean;
-  /** Null while it goes on, and while it waits for a person. */
+  /** Null while the run continues, and while it waits for a person. */
   stop_reason: StopReason | (string & {}) | null;
   resolved_by: string | null;
 }
@@ -32,6 +32,7 @@ export interface Evaluation {
   criterion: string;
   decision: "forbid" | "request" | "stop" | "allow";
   reason: string;
+  stop_reason?: StopReason | (string & {}) | null;
   context: Record<string, unknown>;
 }
 
@@ -53,21 +54,27 @@ export interface Metadata {
   tool_duration_ms?: number;
   status_type?: StatusType;
   continuation?: Continuation;
-  /** What every rule said, while envelopes of the debug preset tell it. */
+  /** The reason of the deciding rule, beside a `continuation` that does not continue. */
+  reason?: string;
+  /** The evaluation of every rule, if envelopes of the debug preset carry them. */
   evaluations?: Evaluation[];
   attachments?: Attachment[];
+  /** The model's reasoning, for people; never part of `content`. */
+  reasoning?: string;
   /** True while text is still being added. */
   streaming?: boolean;
-  /** True for a tool call that waits for a person; `content` is the question. */
-  waiting?: boolean;
-  /**
-   * How far the envelopes of an execution have been heard, 0 if none was so far, and those that came too
-   * early. The status of one that is over since another has begun has neither.
-   */
-  seq?: number;
-  held?: Envelope[];
-  /** Whose execution it is, in the status of one. */
+  /** The question to decide by, while a person's decision is awaited; absent once it is decided. */
+  question_id?: string;
+  question?: string;
+  args_summary?: string;
+  /** The agent of an execution, in its status. */
   agent_id?: string;
+  /** The number of the last envelope of the execution that is in the messages; 0 if it is not known. */
+  seq?: number;
+  /** The envelopes that arrived before an earlier one, in the status of an execution. */
+  held?: Envelope[];
+  /** The index that the next chunk of the step has, in the status of an execution. */
+  chunks?: number;
 }
 
 export interface UiMessage {
@@ -79,52 +86,116 @@ export interface UiMessage {
   metadata?: Metadata;
 }
 
-export interface Envelope {
-  v: number;
-  event: string;
+export type Status = "pending" | "in_progress" | "paused" | "completed" | "stopped" | "failed";
+
+/** Arguments of a call: a summary, or all of them where the preset says so. */
+export interface Arguments {
+  args_summary?: string;
+  args?: Record<string, unknown> | string;
+}
+
+/** The `data` of each event. */
+export interface EnvelopeData {
+  "agent.status": {
+    status: Status;
+    previous_status: Status;
+    stop_reason: StopReason | null;
+    resolved_by: string | null;
+    reason: string | null;
+    step_count: number;
+    error_message: string | null;
+    last_response: string | null;
+  };
+  "agent.step.started": { step_number: number; message_count: number; available_tools: string[] };
+  "agent.step.completed": {
+    step_number: number;
+    has_tool_calls: boolean;
+    errors: number;
+    finish_reason: string | null;
+    usage: { input: number; output: number; total: number };
+    duration_ms: number;
+    continuation: Continuation;
+  };
+  "agent.tool.started": { tool: string; tool_call_id: string } & Arguments;
+  "agent.tool.completed": {
+    tool: string;
+    tool_call_id: string;
+    success: boolean;
+    error: string | null;
+    duration_ms: number;
+    result_summary: string;
+  };
+  "agent.stream.chunk": {
+    kind: "text" | "reasoning";
+    chunk: string;
+    chunk_index: number;
+    is_complete: boolean;
+  };
+  /** A question about a tool call, or about the run itself: then without `tool` and `tool_call_id`. */
+  "agent.approval.requested": {
+    question_id: string;
+    tool: string | null;
+    tool_call_id: string | null;
+    question: string;
+  } & Arguments;
+  "agent.approval.decided": {
+    question_id: string;
+    tool: string | null;
+    tool_call_id: string | null;
+    verdict: "approved" | "denied" | "edited";
+    by: string;
+    reason: string | null;
+  };
+  "agent.retry": { attempt: number; max: number; wait_seconds: number; error_type: string };
+  "agent.continuation": { step_number: number; evaluations: Evaluation[] } & Continuation;
+  /** Any other event, in the debug preset. */
+  "agent.event": Record<string, unknown>;
+}
+
+/** What happened in a session; `event` says which `data` it has. */
+export type Envelope = { [Event in keyof EnvelopeData]: EnvelopeOf<Event> }[keyof EnvelopeData];
+
+export interface EnvelopeOf<Event extends keyof EnvelopeData> {
+  v: 1;
+  event: Event;
+  /** Increases by one over numbered envelopes; all others carry the number of the last numbered one. */
   seq: number;
   timestamp: string;
   agent_id: string;
   session_id: string;
   execution_id: string;
-  data: Record<string, unknown>;
+  data: EnvelopeData[Event];
 }
 
-/** A message, and for one with tool calls each of them with what came of it. */
+/** A message, and each of its tool calls with its result: a tool message, or the status of an open call. */
 export interface Drawn {
   message: UiMessage;
   calls: { call: ToolCall; result: UiMessage | null }[];
 }
 
+/** The numbers of envelopes that have not arrived while later ones have. */
 export interface Gap {
   execution_id: string;
   first: number;
   last: number;
 }
 
-/**
- * The messages after an envelope, in a new list; the same list where it changes nothing. With `inOrder`
- * what is missing before the envelope is not waited for, since nothing comes late on such a line.
- */
-export function reduce(
-  messages: readonly UiMessage[],
-  envelope: Envelope,
-  options?: { inOrder?: boolean },
-): readonly UiMessage[];
+/** Return the messages after an envelope, in a new list; the same list if it changes nothing. */
+export function reduce(messages: readonly UiMessage[], envelope: Envelope): readonly UiMessage[];
 
-/** The history as it is stored, in the place of what was streamed. */
+/** Return the stored history in place of what was streamed. */
 export function reconcile(streamed: readonly UiMessage[], canonical: readonly UiMessage[]): UiMessage[];
 
-/** True if the text of a message is to be shown as text. */
+/** Return whether the text of a message is shown as text. */
 export function shouldRenderContent(message: UiMessage): boolean;
 
-/** What to draw, top to bottom, results under their calls. */
+/** Return what to draw, top to bottom, results under their calls. */
 export function group(messages: readonly UiMessage[]): Drawn[];
 
-/** The first three arguments, each value cut short. */
+/** Return the first three arguments, each value cut short. */
 export function argsSummary(args: Record<string, unknown> | string, longest?: number): string;
 
-/** What to show for the data of an `agent.status`, or for a message's `continuation`. */
+/** Return the text to show for the data of an `agent.status`, or for a message's `continuation`. */
 export function statusText(status: {
   status?: unknown;
   stop_reason?: unknown;
@@ -132,11 +203,11 @@ export function statusText(status: {
   should_continue?: unknown;
 }): string;
 
-/** True for a status that goes when the history comes; an error stays. */
+/** Return whether a message is a status that the history replaces; an error stays. */
 export function isEphemeral(message: UiMessage): boolean;
 
-/** True while an execution is under way, as far as its envelopes and the history tell. */
+/** Return whether an execution is in progress, as far as the history and the envelopes say. */
 export function isRunning(messages: readonly UiMessage[]): boolean;
 
-/** The envelopes that have not come while later ones have. */
+/** Return the gaps: numbered envelopes that have not arrived while later ones have. */
 export function missing(messages: readonly UiMessage[]): Gap[];

@@ -1,4 +1,4 @@
-/** The live view of one session: its history, what happens in it, and the history again at each start and end. */
+/** The live view of one session: its history, the envelopes after it, the history again at each start and end. */
 
 import type { UiMessage } from "./index.js";
 
@@ -12,15 +12,15 @@ export interface Source {
 }
 
 export interface FollowOptions {
-  /** Sent when the history is asked for. An `EventSource` of a browser sends none; one of your own may. */
+  /** Sent with each request. An `EventSource` of a browser sends none; one of your own may. */
   headers?: Record<string, string>;
-  /** True if cookies go to a server of another origin. */
+  /** True to send cookies to a server of another origin. */
   withCredentials?: boolean;
-  /** What went wrong; it is tried again by itself, so there is nothing to do but to say so. */
+  /** Called with each error. The view tries again by itself, so there is nothing to do but to show it. */
   onError?: (error: Error) => void;
-  /** The one of the platform if none is given. */
+  /** The platform's by default. */
   fetch?: typeof globalThis.fetch;
-  /** The browser's if none is given. Node has none, so there it has to be given. */
+  /** The browser's by default. Node has none, so there it has to be passed. */
   EventSource?: new (
     url: string,
     options: { withCredentials: boolean; headers?: Record<string, string> },
@@ -29,26 +29,27 @@ export interface FollowOptions {
 }
 
 export interface FollowedSession {
-  /** What there is to show now. */
+  /** The messages to show now. */
   readonly messages: readonly UiMessage[];
   /**
    * Show at once what the user has sent, or an error of your own. Without a role it is the user's.
-   * What is returned takes it back, for what could not be sent.
+   * Return a function that removes it again, for a message that could not be sent.
    */
   add(message: Partial<UiMessage>): () => void;
-  /** Ask for the history again, for what no envelope tells. */
+  /** Request the history again. */
   refresh(): Promise<void>;
-  /** Hear nothing more. */
+  /** Close the connection; nothing more is shown. */
   close(): void;
 }
 
 /**
  * Show the session at this address and keep it up to date; `onMessages` is called after each change.
  *
- * `{url}/messages` answers `{"messages": [...], "after": "..."}`, and `{url}/events?after=...` sends the
- * envelopes after that place as server-sent events, in order.
+ * `GET {url}/messages` returns `{"messages": [...], "after": "..."}`. `GET {url}/events?after=...` sends the
+ * envelopes after that place, as server-sent events or, with `accept: application/json`, as
+ * `{"events": [...], "next": "...", "has_more": false}`; a place is `{execution_id}:{seq}`.
  *
- * Throws a TypeError where there is no `fetch` or no `EventSource` and none is given.
+ * Throws a TypeError if the platform has no `fetch` or no `EventSource` and none is passed.
  */
 export function followSession(
   url: string,

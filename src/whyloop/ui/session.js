@@ -1,12 +1,13 @@
 /**
- * The live view of one session: its history, then what happens in it, and the history again when a run
- * begins, which brings the question, and when it ends.
+ * The live view of one session on a whyloop server: its history, the envelopes after it, and the history
+ * again when a run begins, which brings the question, and when it ends.
  *
  * @typedef {import("./index.d.ts").UiMessage} UiMessage
  * @typedef {import("./index.d.ts").Envelope} Envelope
  */
 
-import { reconcile, reduce } from "./index.js";
+import { NUMBERED } from "./events.js";
+import { missing, reconcile, reduce } from "./live.js";
 
 const ENDINGS = ["completed", "stopped", "failed", "paused"];
 const BEGINNING = "in_progress";
@@ -24,18 +25,20 @@ export function followSession(url, onMessages, options = {}) {
   const { EventSource = globalThis.EventSource } = options;
   for (const [name, given] of Object.entries({ fetch, EventSource })) {
     if (typeof given !== "function") {
-      throw new TypeError(`There is no ${name} here: give one, followSession(url, onMessages, { ${name} })`);
+      throw new TypeError(`There is no ${name} here: pass one, followSession(url, onMessages, { ${name} })`);
     }
   }
   /** @type {readonly UiMessage[]} */
   let messages = [];
-  /** @type {Envelope[]} What was heard of runs that have not ended: a history may lack a part of it. */
-  let unfinished = [];
+  /** @type {Envelope[]} The envelopes that the history which arrives next may lack. */
+  let unstored = [];
   let source = null;
   let failures = 0;
   let added = 0;
+  let isLoading = false;
+  let isFilling = false;
   let isClosed = false;
-  // The latest request for the history, or the wait for the next. Those before it count no longer.
+  // The latest request for the history, or the wait before the next one. Earlier ones no longer count.
   let current = new AbortController();
 
   function supersede() {
@@ -44,18 +47,25 @@ export function followSession(url, onMessages, options = {}) {
     return current.signal;
   }
 
+  async function get(path, signal) {
+    const credentials = withCredentials ? "include" : "same-origin";
+    const accepting = { accept: "application/json", ...headers };
+    const answer = await fetch(`${url}/${path}`, { headers: accepting, credentials, cache: "no-store", signal });
+    if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
+    return answer.json();
+  }
+
   async function load() {
     if (isClosed) return;
     const signal = supersede();
     let after, latest;
+    isLoading = true;
     try {
-      const credentials = withCredentials ? "include" : "same-origin";
-      const answer = await fetch(`${url}/messages`, { headers, credentials, cache: "no-store", signal });
-      if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
-      const stored = await answer.json();
+      const stored = await get("messages", signal);
       if (signal.aborted) return;
+      isLoading = false;
       after = stored.after ?? null;
-      latest = retold(stored.messages);
+      latest = replay(stored.messages);
     } catch (cause) {
       if (!signal.aborted) tryAgain(new Error(`The history could not be loaded: ${cause.message}`, { cause }));
       return;
@@ -65,19 +75,25 @@ export function followSession(url, onMessages, options = {}) {
     if (!isClosed) show(latest);
   }
 
-  /** The history, and after it once more what was heard of runs that are under way. */
-  function retold(stored) {
-    const runs = new Set(unfinished.map((envelope) => envelope.execution_id));
-    // With what these runs have said so far, a question that is not stored yet would seem to be answered.
+  /** Return the stored messages, with the envelopes applied that they lack. */
+  function replay(stored) {
+    const runs = new Set(unstored.map((envelope) => envelope.execution_id));
+    // The streamed messages of these runs would make a question that is not stored yet look answered.
     const others = messages.filter(({ role, metadata }) => role === "user" || !runs.has(metadata?.execution_id));
-    return unfinished.reduce(folded, reconcile(others, stored));
+    let latest = reconcile(others, stored);
+    unstored = unstored.filter((envelope) => {
+      const before = latest;
+      latest = reduce(before, envelope);
+      return latest !== before;
+    });
+    return latest;
   }
 
   function open(after) {
-    const place = after === null ? "" : `?after=${encodeURIComponent(after)}`;
+    const query = after === null ? "" : `?after=${encodeURIComponent(after)}`;
     let opened;
     try {
-      opened = new EventSource(`${url}/events${place}`, { withCredentials, headers });
+      opened = new EventSource(`${url}/events${query}`, { withCredentials, headers });
     } catch (cause) {
       tryAgain(new Error(`The connection could not be opened: ${cause.message}`, { cause }));
       return;
@@ -86,20 +102,20 @@ export function followSession(url, onMessages, options = {}) {
       failures = 0;
     };
     opened.onmessage = ({ data }) => {
-      if (opened === source) heard(data);
+      if (opened === source) receive(data);
     };
     opened.onerror = () => {
-      // While it is not closed the browser connects again by itself, and hears what it has missed.
+      // Until it is closed the browser connects again by itself, and the server sends what was missed.
       if (opened !== source || opened.readyState !== CLOSED) return;
       source = null;
-      // Whatever the next history lacks is told again after it.
-      unfinished = [];
+      // The envelopes that the next history lacks are sent again after it.
+      unstored = [];
       tryAgain(new Error("The connection was closed"));
     };
     source = opened;
   }
 
-  function heard(data) {
+  function receive(data) {
     let envelope;
     try {
       envelope = JSON.parse(data);
@@ -107,25 +123,52 @@ export function followSession(url, onMessages, options = {}) {
       onError(new Error(`An envelope could not be read: ${cause.message}`, { cause }));
       return;
     }
-    const latest = folded(messages, envelope);
+    apply(envelope);
+    if (isFilling || !NUMBERED.has(envelope?.event)) return;
+    const [gap] = missing(messages);
+    if (gap) fill(gap);
+  }
+
+  function apply(envelope) {
+    const latest = reduce(messages, envelope);
     const isNews = latest !== messages;
     const status = envelope?.event === "agent.status" ? envelope.data?.status : undefined;
     const begins = isNews && status === BEGINNING;
     const ends = ENDINGS.includes(status);
-    if (begins || ends) {
-      // A session runs one execution at a time, so a history that is asked for from now on has all of this run,
-      // and of those before it, also of one that was cut off. One that was asked for before may not.
-      unfinished = unfinished.filter((told) => told.agent_id !== envelope.agent_id);
+    if (begins || ends || (isNews && !isLoading && NUMBERED.has(envelope.event))) {
+      // A numbered envelope is recorded before it is sent: a history that is requested from now on has it.
+      unstored = unstored.filter((earlier) => earlier.agent_id !== envelope.agent_id);
     }
-    if (isNews && !ends) unfinished.push(envelope);
-    // When a run begins, somebody else may have asked: no envelope tells the question, and it is stored by now.
+    if (isNews && !ends) unstored.push(envelope);
+    // No envelope carries the question of a run. It is stored by the time that the run begins.
     if (begins || ends) load();
     if (isNews) show(latest);
   }
 
+  /** Request the envelopes after the last one that was applied; if some are still missing, the history. */
+  async function fill({ execution_id: executionId, first }) {
+    isFilling = true;
+    try {
+      let after = `${encodeURIComponent(executionId)}:${first - 1}`;
+      let hasMore = true;
+      while (hasMore && !isClosed) {
+        const page = await get(`events?after=${encodeURIComponent(after)}`);
+        if (isClosed) return;
+        page.events.forEach(apply);
+        hasMore = page.has_more === true;
+        after = page.next;
+      }
+      if (missing(messages).some((gap) => gap.execution_id === executionId && gap.first === first)) load();
+    } catch (cause) {
+      if (!isClosed) tryAgain(new Error(`Envelopes could not be loaded: ${cause.message}`, { cause }));
+    } finally {
+      isFilling = false;
+    }
+  }
+
   function tryAgain(error) {
     const signal = supersede();
-    // Clients that were lost together do not come back together.
+    // Random, so that clients that lost their connections together do not return together.
     const wait = Math.min(FIRST_WAIT * 2 ** failures, LONGEST_WAIT) * (0.5 + Math.random() / 2);
     failures += 1;
     setTimeout(() => signal.aborted || load(), wait);
@@ -159,9 +202,4 @@ export function followSession(url, onMessages, options = {}) {
       source = null;
     },
   };
-}
-
-/** @type {(messages: readonly UiMessage[], envelope: Envelope) => readonly UiMessage[]} */
-function folded(messages, envelope) {
-  return reduce(messages, envelope, { inOrder: true });
 }

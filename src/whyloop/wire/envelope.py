@@ -161,7 +161,7 @@ def _approval_decided(event: ApprovalDecided, config: BroadcastConfig) -> Data:
         "question_id": clean(event.question_id),
         **_asked_about(event),
         "verdict": str(event.verdict),
-        "by": clean(event.by),
+        "by": _text(event.by, config),
         "reason": event.reason and _text(event.reason, config),
     }
 

@@ -89,7 +89,7 @@ class RunStream(ABC, Generic[Part]):
 
     A run is the work between a query or a resume and the next end or pause. The stream follows the first
     execution that it receives an event of, or the first one of a session with `agent_id`. An execution that
-    a new query supersedes ends before the new one starts; it is not part of the run.
+    was paused ends when a new query supersedes it; that end is not part of the new run.
     """
 
     def __init__(self, *, agent_id: str | None = None) -> None:
@@ -117,14 +117,13 @@ class RunStream(ABC, Generic[Part]):
             return []
         if self._execution_id is None and self._may_be_superseded(event):
             return []
-        held, self._held = self._held, []
-        return [part for each in (*held, event) for part in self._parts(each)]
+        return [part for each in (*self._released(event), event) for part in self._parts(each)]
 
     def broken_off(self, words: str) -> list[Part]:
         """Return the end of a run of which no more events will come; none if it has ended by itself."""
         if self._ended:
             return []
-        held, self._held = self._held, []
+        held = self._released(self._held[-1]) if self._held else []
         parts = [part for each in held for part in self._parts(each)]
         ending = Ending(AgentStatus.FAILED, error_message=clean(words), usage=self._usage)
         return parts if self._ended else [*parts, *self._end(ending)]
@@ -134,17 +133,17 @@ class RunStream(ABC, Generic[Part]):
             return event.execution_id == self._execution_id
         return self._agent_id is None or event.agent_id == self._agent_id
 
+    def _released(self, event: AgentEvent) -> list[AgentEvent]:
+        """Return the events that were held and belong to the execution of this one."""
+        held, self._held = self._held, []
+        return [each for each in held if each.execution_id == event.execution_id]
+
     def _may_be_superseded(self, event: AgentEvent) -> bool:
         """Hold an event that does not say yet which execution this run is about."""
-        if isinstance(event, AgentExecutionStarted):
-            self._held = []
+        if isinstance(event, (AgentExecutionStarted, *_AT_WORK)):
             return False
-        if isinstance(event, _AT_WORK):
+        if isinstance(event, AgentStatusChanged) and event.previous_status is AgentStatus.IN_PROGRESS:
             return False
-        if isinstance(event, AgentStatusChanged):
-            if event.superseded:
-                self._held = []
-            return event.superseded
         self._held.append(event)
         return True
 

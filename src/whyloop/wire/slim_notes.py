@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from whyloop.values.approval import Approval
 from whyloop.values.continuation import ContinuationOutcome
+from whyloop.values.execution import Execution
 from whyloop.values.failure import Failure
 from whyloop.values.messages import Message, ToolCall
 from whyloop.values.step import OpenCall, OpenStep, RequestRecord, Step, ToolRun
@@ -22,6 +23,7 @@ from whyloop.wire.slim_schema import (
     SlimCall,
     SlimChange,
     SlimContinuation,
+    SlimExecution,
     SlimMessage,
     SlimStep,
     StepTokens,
@@ -62,7 +64,9 @@ class Notes:
         return SlimMessage(message.role, message.content, None if metadata == _NO_METADATA else metadata)
 
     def _call(self, call: ToolCall) -> SlimCall:
-        changes = [SlimChange(change.by, self._arguments(change.before)) for change in call.changes]
+        changes = [
+            SlimChange(change.by, self._arguments(change.before), change.name) for change in call.changes
+        ]
         return SlimCall(call.id, call.name, self._arguments(call.arguments), tuple(changes))
 
     def _arguments(self, arguments: Mapping[str, Any] | str) -> dict[str, Any] | str | UnsetType:
@@ -97,9 +101,33 @@ class Notes:
 
     def _request(self, record: RequestRecord | None) -> RequestRecord | None:
         """Return the record of a request, unless it refers to messages that are counted otherwise here."""
-        if record is None or not self._config.include_all_steps:
+        if record is None or not self._config.include_metadata:
             return None
         return None if self._trimmed and record.messages is not None else record
+
+    def execution(self, execution: Execution) -> SlimExecution:
+        return SlimExecution(
+            id=execution.id,
+            step_count=execution.step_count,
+            started_at=utc(execution.started_at),
+            updated_at=execution.updated_at and utc(execution.updated_at),
+            cumulative_seconds=execution.active_seconds,
+            usage=tokens(execution.usage),
+            failures=execution.failures if execution.failures.total else None,
+            waiting_seconds=execution.waiting_seconds,
+            backoff_seconds=execution.backoff_seconds,
+            resumes=execution.resumes,
+            granted=execution.granted,
+            stop_request=execution.stop_request,
+            leg_started_at=execution.leg_started_at and utc(execution.leg_started_at),
+            resumed_from=execution.resumed_from,
+            last_seq=execution.last_seq,
+            wait_until=execution.wait_until and utc(execution.wait_until),
+            recoveries=execution.recoveries,
+            question=execution.question,
+            approvals=self._approvals(execution.approvals),
+            has_tool_results=execution.has_tool_results,
+        )
 
     def open_step(self, step: OpenStep) -> OpenStep:
         wanted, message = self._config.include_metadata, step.message
@@ -123,20 +151,20 @@ class Notes:
         return replace(
             call,
             result=result,
-            approvals=self._approvals(call),
+            approvals=self._approvals(call.approvals),
             started_at=call.started_at and utc(call.started_at),
         )
 
     def _run(self, run: ToolRun) -> ToolRun:
         started_at = run.started_at and utc(run.started_at)
-        return replace(run, approvals=self._approvals(run), started_at=started_at)
+        return replace(run, approvals=self._approvals(run.approvals), started_at=started_at)
 
-    def _approvals(self, decided: ToolRun | OpenCall) -> tuple[Approval, ...]:
+    def _approvals(self, approvals: Sequence[Approval]) -> tuple[Approval, ...]:
         wanted = self._config.include_tool_args
         return tuple(
             [
                 replace(approval, at=utc(approval.at), arguments=approval.arguments if wanted else None)
-                for approval in decided.approvals
+                for approval in approvals
             ]
         )
 

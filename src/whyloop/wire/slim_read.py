@@ -95,6 +95,7 @@ def _execution(slim: SlimExecution, messages: Sequence[Message]) -> Execution:
         wait_until=slim.wait_until,
         recoveries=slim.recoveries,
         question=slim.question,
+        approvals=slim.approvals,
         last_response=next((m.text for m in reversed(since_query) if m.is_assistant and m.text), ""),
         has_tool_results=slim.has_tool_results or any(m.is_tool for m in since_query),
     )
@@ -122,7 +123,7 @@ def _message(slim: SlimMessage) -> Message:
                     call.id,
                     call.name,
                     _arguments(call.args),
-                    tuple([CallChange(each.by, _arguments(each.before)) for each in call.changes]),
+                    tuple([CallChange(each.by, _arguments(each.before), each.name) for each in call.changes]),
                 )
                 for call in metadata.tool_calls
             ]

@@ -5,10 +5,11 @@ what a state needs beyond the rest to continue exactly as it would have:
 
 - `usage`: `cost` is decimal text, null if it is unknown; `reported` is false if a provider reported nothing;
 - `execution`: `usage` and `failures` of the execution, the start of its leg, the seconds spent waiting and in
-  backoff, its resumes, grants, stop request, the last number of its envelopes, and a question about the run;
+  backoff, its resumes, grants and stop request, the last number of its envelopes, and what a person is or
+  was asked about the run itself;
 - a step: when it began and ended, its execution if that is an earlier one, which of the snapshot's messages
-  are its own, its `failures`, what `interrupted` it, the `source` of the answer, and in `steps` its
-  `continuation` and the record of its request;
+  are its own, its `failures`, what `interrupted` it, the `source` of the answer, the record of its request,
+  and in `steps` its `continuation`;
 - a continuation: the `decision`, and the `evaluations` (those that decided and that handled a failure, or all
   of them where all steps are included);
 - a message's metadata: the `extras` that its provider wants back, the model's `reasoning`, whether it is
@@ -30,7 +31,7 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
-from whyloop.values.approval import Question
+from whyloop.values.approval import Approval, Question
 from whyloop.values.budget import Budget
 from whyloop.values.continuation import ContinuationDecision, ContinuationEvaluation, StopReason
 from whyloop.values.execution import AgentStatus, StateInfo
@@ -82,12 +83,14 @@ class SlimExecution(Struct, frozen=True, omit_defaults=True):
     wait_until: Moment | None = None
     recoveries: Count = 0
     question: Question | None = None
+    approvals: tuple[Approval, ...] = ()
     has_tool_results: bool = False
 
 
 class SlimChange(Struct, frozen=True, omit_defaults=True):
     by: str
     before: dict[str, Any] | str | UnsetType = UNSET
+    name: str | None = None
 
 
 class SlimCall(Struct, frozen=True, omit_defaults=True):

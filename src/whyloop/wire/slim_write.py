@@ -1,4 +1,4 @@
-"""From a state to the document of a slim snapshot."""
+"""Write the document of a slim snapshot."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from whyloop.values import plain
-from whyloop.values.approval import Question
 from whyloop.values.continuation import ContinuationOutcome
-from whyloop.values.execution import Execution, StateInfo
+from whyloop.values.execution import StateInfo
 from whyloop.values.messages import Message
 from whyloop.values.secrets import REMOVED
 from whyloop.values.state import AgentState
@@ -19,13 +18,13 @@ from whyloop.values.step import OpenStep, Step
 from whyloop.wire.config import SlimSerializationConfig
 from whyloop.wire.redact import Redactor
 from whyloop.wire.slim_notes import Notes, tokens, utc
-from whyloop.wire.slim_schema import VERSION, SlimExecution, SlimState, Truncated
+from whyloop.wire.slim_schema import VERSION, SlimState, Truncated
 from whyloop.wire.trim import (
     LEFT_OUT,
+    changed_execution,
     changed_message,
     changed_open_step,
     changed_outcome,
-    changed_question,
     changed_step,
     cut,
     kept_indices,
@@ -33,7 +32,7 @@ from whyloop.wire.trim import (
 
 
 class SlimWriter:
-    """A state without its secrets, ready to be written in the asked-for detail or in less.
+    """A state without its secrets, to be written in the requested detail or in less.
 
     The secrets are removed once and first, so that no cut leaves half of one behind.
     """
@@ -51,15 +50,13 @@ class SlimWriter:
         self._steps = [changed_step(step, hide) for step in state.steps] if asked.include_all_steps else []
         self._outcome = outcome and changed_outcome(outcome, hide)
         self._open_step = state.open_step and _open_without_secrets(state.open_step, redactor)
-        self._stop_request: str | None = state.execution.stop_request and hide(state.execution.stop_request)
-        question = state.execution.question
-        self._question = question and changed_question(question, hide)
+        self._execution = changed_execution(state.execution, hide)
         parts = state.request_parts if asked.include_all_steps else ()
         self._parts = [part for part in parts if hide(part.text) == part.text]
         self._metadata: dict[str, Any] = hide(state.metadata) if asked.include_metadata else {}
 
     def document(self, config: SlimSerializationConfig) -> dict[str, Any]:
-        """The snapshot under this configuration, which allows no more than the one that was asked for."""
+        """Return the snapshot under this configuration, which allows no more than the requested one."""
         state, shorten = self._state, partial(cut, most=config.max_content_length)
         kept = kept_indices(state.messages, config.max_messages)
         whole = [self._messages[index] for index in kept]
@@ -68,16 +65,13 @@ class SlimWriter:
         current = self._current and changed_step(self._current, shorten)
         steps = [changed_step(step, shorten) for step in self._steps] if config.include_all_steps else []
         outcome = self._outcome and changed_outcome(self._outcome, shorten)
-        stop_request = shorten(self._stop_request)
-        question = self._question and changed_question(self._question, shorten)
+        execution = changed_execution(self._execution, shorten)
         parts = [part for part in self._parts if shorten(part.text) == part.text]
         open_step = self._open_step and changed_open_step(self._open_step, shorten, LEFT_OUT)
         if not config.include_tool_args:
             open_step = None  # No call is ever run without the arguments that it was asked for with.
-        before: list[object] = [self._current, *self._steps[: len(steps)], self._outcome]
-        after: list[object] = [current, *steps, outcome]
-        before += [self._stop_request, self._question]
-        after += [stop_request, question]
+        before: list[object] = [self._current, *self._steps[: len(steps)], self._outcome, self._execution]
+        after: list[object] = [current, *steps, outcome, execution]
         if open_step is not None:
             before.append(self._open_step)
             after.append(open_step)
@@ -86,7 +80,7 @@ class SlimWriter:
             agent_id=state.agent_id,
             parent_agent_id=state.parent_agent_id,
             status=state.status,
-            execution=_execution(state.execution, stop_request, question),
+            execution=notes.execution(execution),
             usage=tokens(state.usage),
             messages=tuple(notes.messages(messages)),
             current_step=notes.step(_judged_apart(current, outcome)) if current else None,
@@ -137,32 +131,8 @@ def _differences(before: Sequence[object], after: Sequence[object]) -> int:
 
 
 def _judged_apart(step: Step, last: ContinuationOutcome | None) -> Step:
-    """The current step without its outcome, which is the last one unless that is about an open step."""
+    """Return the current step without its outcome, unless the last outcome is about an open step."""
     return replace(step, outcome=None) if last is None or step.outcome == last else step
-
-
-def _execution(execution: Execution, stop_request: str | None, question: Question | None) -> SlimExecution:
-    return SlimExecution(
-        id=execution.id,
-        step_count=execution.step_count,
-        started_at=utc(execution.started_at),
-        updated_at=execution.updated_at and utc(execution.updated_at),
-        cumulative_seconds=execution.active_seconds,
-        usage=tokens(execution.usage),
-        failures=execution.failures if execution.failures.total else None,
-        waiting_seconds=execution.waiting_seconds,
-        backoff_seconds=execution.backoff_seconds,
-        resumes=execution.resumes,
-        granted=execution.granted,
-        stop_request=stop_request,
-        leg_started_at=execution.leg_started_at and utc(execution.leg_started_at),
-        resumed_from=execution.resumed_from,
-        last_seq=execution.last_seq,
-        wait_until=execution.wait_until and utc(execution.wait_until),
-        recoveries=execution.recoveries,
-        question=question,
-        has_tool_results=execution.has_tool_results,
-    )
 
 
 def _state_info(info: StateInfo) -> StateInfo:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from whyloop.values.approval import Approval, Question
 from whyloop.values.continuation import ContinuationOutcome
+from whyloop.values.execution import Execution
 from whyloop.values.failure import Failure
 from whyloop.values.messages import Content, Message, Part, TextPart, ToolCall
 from whyloop.values.model import ModelSource
@@ -122,7 +123,9 @@ def changed_step(step: Step, change: Change) -> Step:
 
 
 def _changed_run(run: ToolRun, change: Change) -> ToolRun:
-    return replace(run, error=run.error and change(run.error), approvals=_changed_approvals(run, change))
+    return replace(
+        run, error=run.error and change(run.error), approvals=_changed_approvals(run.approvals, change)
+    )
 
 
 def _changed_failure(failure: Failure, change: Change) -> Failure:
@@ -133,8 +136,8 @@ def _changed_source(source: ModelSource, change: Change) -> ModelSource:
     return replace(source, notes=tuple(change(list(source.notes))))
 
 
-def _changed_approvals(decided: ToolRun | OpenCall, change: Change) -> tuple[Approval, ...]:
-    """The decisions about a call; who decided and when stays, whatever is done to the words."""
+def _changed_approvals(approvals: Sequence[Approval], change: Change) -> tuple[Approval, ...]:
+    """Return decisions with their texts changed; the person and the time stay."""
     return tuple(
         [
             replace(
@@ -143,7 +146,7 @@ def _changed_approvals(decided: ToolRun | OpenCall, change: Change) -> tuple[App
                 reason=approval.reason and change(approval.reason),
                 arguments=approval.arguments and change(approval.arguments),
             )
-            for approval in decided.approvals
+            for approval in approvals
         ]
     )
 
@@ -169,14 +172,14 @@ def changed_open_step(step: OpenStep, change: Change, stand_in: str) -> OpenStep
 def _changed_call(call: OpenCall, change: Change) -> OpenCall:
     return replace(
         call,
-        question=call.question and changed_question(call.question, change),
-        approvals=_changed_approvals(call, change),
+        question=call.question and _changed_question(call.question, change),
+        approvals=_changed_approvals(call.approvals, change),
         arguments=call.arguments and change(call.arguments),
         result=call.result and _changed_result(call.result, change),
     )
 
 
-def changed_question(question: Question, change: Change) -> Question:
+def _changed_question(question: Question, change: Change) -> Question:
     """Return the question with its text changed; its id stays."""
     return replace(question, text=change(question.text))
 
@@ -187,6 +190,16 @@ def _changed_result(result: ToolResult, change: Change) -> ToolResult:
         content=change(result.content),
         error=result.error and change(result.error),
         failure=result.failure and _changed_failure(result.failure, change),
+    )
+
+
+def changed_execution(execution: Execution, change: Change) -> Execution:
+    """Return the execution with its stop request, and what is or was asked about it, changed."""
+    return replace(
+        execution,
+        stop_request=execution.stop_request and change(execution.stop_request),
+        question=execution.question and _changed_question(execution.question, change),
+        approvals=_changed_approvals(execution.approvals, change),
     )
 
 

@@ -7,6 +7,7 @@ a user's question, is known by its index in the session.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -27,7 +28,7 @@ _THINKING = "Thinking…"
 _ERRORS = (StopReason.ERROR_FORBADE, StopReason.RETRY_LIMIT_REACHED)
 
 
-def canonical_messages(state: AgentState) -> list[UiMessage]:
+def canonical_messages(state: AgentState, first: int = 0, last: int | None = None) -> list[UiMessage]:
     """Return the history that a UI shows of a session.
 
     The last message of an execution has its `continuation`, and the `reason` if it does not continue. A
@@ -35,8 +36,13 @@ def canonical_messages(state: AgentState) -> list[UiMessage]:
     While an execution is in progress its status comes last, and the next envelope changes it. `seq` is the
     number of the last envelope that is in the messages. Of a session that was read from a checkpoint on,
     the history starts there.
+
+    With `first` and `last`, indices of the session's messages, only what starts between them is returned:
+    a step with its first message, a step without messages with the message before it, and whatever is not
+    a message yet with the last message. Such a state need not be read to its end, if it holds a step with
+    messages from `last` on.
     """
-    return _History(state).messages
+    return _History(state, first, last).shown
 
 
 def status_text(status: Mapping[str, Any]) -> str:
@@ -54,25 +60,79 @@ def status_text(status: Mapping[str, Any]) -> str:
 
 
 class _History:
-    def __init__(self, state: AgentState) -> None:
+    def __init__(self, state: AgentState, first: int, last: int | None) -> None:
         self.messages: list[UiMessage] = []
         self._state = state
+        self._first = first
+        self._last = len(state.messages) if last is None else last
+        self._count: int | None = None  # How many messages are shown; None while none comes after them.
         self._errors: set[str] = set()
-        written, previous = state.messages.start, None
-        for step in state.steps[state.steps.start :]:
+        self._outcomes: dict[str, ContinuationOutcome | None] = {}
+        if self._add_steps():
+            self._add_end()
+        self._add_outcomes()
+        if self._count is None and state.status is AgentStatus.IN_PROGRESS:
+            self._add_status(state.open_step)
+
+    @property
+    def shown(self) -> list[UiMessage]:
+        return self.messages[: self._count]
+
+    def _add_steps(self) -> bool:
+        """Add the steps, and the messages before each.
+
+        Return False as soon as a message of an execution comes after what is shown. It takes that one to
+        know which message is the last one of an execution.
+        """
+        state, previous = self._state, None
+        written = max(self._first, state.messages.start)
+        held = range(state.steps.start, len(state.steps))
+        start = bisect_left(held, self._first, key=lambda index: state.steps[index].first_message)
+        for index in held[max(0, start - 1) :]:
+            step = state.steps[index]
+            self._outcomes[step.execution_id] = step.outcome
             self._outside(written, step.first_message, previous, step)
-            self._step(step)
+            if self._is_from_first_on(step):
+                self._reach(step.first_message - (not step.message_count))
+                if self._has_passed:
+                    return False
+                self._step(step)
             written, previous = max(written, step.first_message + step.message_count), step
         self._outside(written, len(state.messages), previous, None)
+        return not self._has_passed
+
+    def _is_from_first_on(self, step: Step) -> bool:
+        if step.message_count or not step.first_message:
+            return step.first_message >= self._first
+        return step.first_message > self._first
+
+    def _reach(self, index: int) -> None:
+        """Note how many messages are shown, before the first thing that comes after them is added."""
+        if index >= self._last and self._count is None:
+            self._count = len(self.messages)
+
+    @property
+    def _has_passed(self) -> bool:
+        """True once a message of an execution was added that is not shown."""
+        later = self.messages[self._count :] if self._count is not None else ()
+        return any("execution_id" in message.get("metadata", ()) for message in later)
+
+    def _add_end(self) -> None:
+        """Add what is not a message yet."""
+        state, execution = self._state, self._state.execution
+        if state.messages:
+            if self._first >= len(state.messages):
+                self._count = 0
+            self._reach(len(state.messages) - 1)
         if state.open_step is not None:
             self._open_step(state.open_step)
-        if state.execution.question is not None:
-            self._question(state.execution.question)
+        if execution.question is not None:
+            self._question(execution.question)
+        step = state.steps.last
+        if step is not None and _is_error(step.outcome):
+            self._errors.add(f"{step.execution_id}:{step.number}:error")
         outcome = state.last_continuation_outcome
-        self._error(state.execution.id, state.execution.step_count, outcome, state.state_info.updated_at)
-        self._add_outcomes()
-        if state.status is AgentStatus.IN_PROGRESS:
-            self._add_status(state.open_step)
+        self._error(execution.id, execution.step_count, outcome, state.state_info.updated_at)
 
     def _outside(self, first: int, last: int, previous: Step | None, following: Step | None) -> None:
         """Add the messages outside of steps: questions, feedback, and a history from before the session."""
@@ -81,12 +141,13 @@ class _History:
         moment = following.started_at if following and asked != execution.id else execution.started_at
         indices = range(first, min(last, len(messages)))
         # Only the last question before a step is known to be the one that the step works on.
-        latest = max((index for index in indices if not messages[index].is_system), default=None)
+        latest = next((index for index in reversed(indices) if not messages[index].is_system), None)
         for index in indices:
+            self._reach(index)
             message, own_id = messages[index], f"{self._state.agent_id}:{index}"
             if message.source:
                 self._feedback(own_id, message, previous, asked, moment)
-            elif not message.is_system:
+            elif not message.is_system and (self._count is None or index == latest):
                 known = {"execution_id": asked} if message.is_user and index == latest else {}
                 metadata = {**known, **_contents(message)}
                 self._add(own_id, message.role.value, message.text, moment, metadata)
@@ -167,19 +228,18 @@ class _History:
     ) -> None:
         """Add the failure that an execution ended with, though it may have been resumed since."""
         own_id = f"{execution_id}:{step}:error"
-        if outcome is None or outcome.stop_reason not in _ERRORS or own_id in self._errors:
+        if outcome is None or not _is_error(outcome) or own_id in self._errors:
             return
         self._errors.add(own_id)
         why = _why(outcome)
-        text = status_text({"stop_reason": outcome.stop_reason.value, "error_message": why.get("reason", "")})
+        text = status_text({"stop_reason": outcome.stop_reason, "error_message": why.get("reason", "")})
         metadata = {"execution_id": execution_id, "step_number": step, "status_type": "error", **why}
         self._add(own_id, "status", text, moment, metadata)
 
     def _add_outcomes(self) -> None:
         """Put the last outcome of each execution on its last message."""
         state, execution = self._state, self._state.execution
-        decided = {step.execution_id: step.outcome for step in state.steps[state.steps.start :]}
-        decided[execution.id] = state.last_continuation_outcome
+        decided = {**self._outcomes, execution.id: state.last_continuation_outcome}
         last = {message.get("metadata", {}).get("execution_id"): message for message in self.messages}
         for execution_id, outcome in decided.items():
             if outcome is not None and execution_id in last:
@@ -262,6 +322,10 @@ def _result(text: str, error: str | None, duration_ms: float, changed_by: tuple[
 
 def _decision(approval: Approval) -> str:
     return f"{approval.verdict} by {approval.by}" + (f": {approval.reason}" if approval.reason else "")
+
+
+def _is_error(outcome: ContinuationOutcome | None) -> bool:
+    return outcome is not None and outcome.stop_reason in _ERRORS
 
 
 def _why(outcome: ContinuationOutcome) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
+from whyloop.errors import SnapshotError
 from whyloop.events import (
     AgentEvent,
     AgentExecutionFailed,
@@ -25,7 +26,6 @@ from whyloop.values.approval import Question
 from whyloop.values.execution import AgentStatus
 from whyloop.values.messages import ToolCall
 from whyloop.values.state import AgentState
-from whyloop.values.step import Interruption
 from whyloop.values.transitions import (
     Answered,
     AnyTransition,
@@ -44,6 +44,9 @@ from whyloop.values.transitions import (
 
 Events = Iterator[AgentEvent]
 
+INCONSISTENT = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
+"""What a transition raises that does not fit the state before it."""
+
 
 def events_of(state: AgentState, transition: Transition) -> Events | tuple[()]:
     """Return the events of a transition, given the state before it."""
@@ -52,10 +55,21 @@ def events_of(state: AgentState, transition: Transition) -> Events | tuple[()]:
 
 
 def read_back(state: AgentState, transitions: Iterable[AnyTransition]) -> Events:
-    """Yield the events of recorded transitions, from the state before the first."""
-    for transition in transitions:
-        yield from events_of(state, transition)
-        state = transition.apply_to(state)
+    """Yield the events of recorded transitions, from the state before the first.
+
+    A transition that does not follow from those before it is a `SnapshotError` that names it.
+    """
+    for index, transition in enumerate(transitions):
+        try:
+            events = list(events_of(state, transition))
+            state = transition.apply_to(state)
+        except SnapshotError:
+            raise
+        except INCONSISTENT as error:
+            raise SnapshotError(
+                f"the transition does not follow from those before it: {error}", f"$.transitions[{index}]"
+            ) from None
+        yield from events
 
 
 def common(state: AgentState, time: datetime, step_number: int, seq: int) -> dict[str, Any]:
@@ -226,7 +240,6 @@ def _ended(state: AgentState, t: Judged, own: dict[str, Any]) -> Events:
         error_message=error,
         last_response=state.execution.last_response or None,
         pending_calls=state.pending_calls if outcome.pauses else (),
-        superseded=t.step is not None and state.steps[-1].interrupted is Interruption.SUPERSEDED,
     )
     if outcome.stop_reason is not None:
         if error is not None:

@@ -10,7 +10,7 @@ from whyloop.stores.records import Chunk
 from whyloop.stores.store import Store
 from whyloop.testing.store_checks.support import OpenStore, same, stage
 
-_PATIENCE_SECONDS = 5.0
+_PATIENCE_SECONDS, _PAUSE_SECONDS = 5.0, 0.02
 _STRANGE = '{"text":"\U0001f600 \\u0000 \' \\" \u2028 日本語 %s $1 {} \\\\"}'
 
 
@@ -48,9 +48,10 @@ async def _connected(sender: Store, *received: _Received, agent_id: str = "a") -
     for number in count():
         if all(each.bodies(agent_id) for each in received):
             break
-        assert number < 250, f"no chunk of {agent_id!r} arrived within {_PATIENCE_SECONDS:g} s"
+        waited = number * _PAUSE_SECONDS
+        assert waited < _PATIENCE_SECONDS, f"no chunk of {agent_id!r} arrived within {waited:g} s"
         await sender.send_chunks(_some(agent_id, f"hello {number}"))
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(_PAUSE_SECONDS)
     await sender.send_chunks(_some(agent_id, "begin"))
     for each in received:
         await _until(lambda each=each: "begin" in each.bodies(agent_id), "the beginning")  # type: ignore[misc]

@@ -164,6 +164,15 @@ async def check_a_session_keeps_its_identity(open_store: OpenStore) -> None:
             same(found, a_summary(title="new", version=version + 1), "the summary after an append")
 
 
+async def check_a_session_keeps_its_id(open_store: OpenStore) -> None:
+    async with stage(open_store, "a") as (store, _):
+        await store.append("a", journal("x"), after=1, summary=a_summary("b", title="new"))
+        found = (await store.read("a")).summary
+        same((found.agent_id, found.title), ("a", "new"), "id and title after an append")
+        same(await listed(store), ["a"], "the sessions that are listed")
+        await refused(SessionNotFoundError, store.read("b"), "reading a session that was never created")
+
+
 async def check_versions_are_those_of_the_sessions_that_exist(open_store: OpenStore) -> None:
     async with stage(open_store, "a", "b") as (store, clock), await open_store(clock) as other:
         await store.create(a_summary("empty"), [])

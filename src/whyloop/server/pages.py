@@ -1,0 +1,159 @@
+"""Pages of long sessions: read from a checkpoint on, and rendered in slices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import aclosing
+
+import msgspec
+from msgspec import Raw
+from msgspec.structs import replace
+
+from whyloop.broadcasting.feed import cursor_of
+from whyloop.server.bodies import History, Trace
+from whyloop.server.operations import MessageQuery, TraceQuery
+from whyloop.server.views import message_view
+from whyloop.stores.reading import Reading, entries_after, start_reading
+from whyloop.stores.store import Store
+from whyloop.stores.turns import reading_turns
+from whyloop.values.explanation import explanation_of
+from whyloop.values.explanation_text import MOST_STEPS
+from whyloop.values.log import Log
+from whyloop.values.messages import Message
+from whyloop.values.state import AgentState
+from whyloop.values.step import Step
+from whyloop.wire.document import document, step_document
+from whyloop.wire.redact import without_secrets
+from whyloop.wire.ui import canonical_messages
+
+MESSAGES_PER_SLICE = 8
+
+
+# Messages
+
+
+async def messages_page(store: Store, end: Reading, query: MessageQuery) -> History:
+    """Return a page of the messages that a chat shows, given the end of the session.
+
+    The messages of a step are on one page, so a page may have a few more than its limit.
+    """
+    total = len(end.state.messages)
+    last = total if query.before is None else min(query.before, total)
+    if query.after is None:
+        first = max(0, last - query.limit)
+        state = await _with_messages(store, end, first, last)
+        first = min(first, _step_around(state, first)[0])
+        more = first if first > 0 else None
+    else:
+        first, most = query.after, last
+        last = min(most, first + query.limit)
+        state = await _with_messages(store, end, first, last)
+        last = min(most, _step_around(state, last)[1])
+        more = last if last < most else None
+    after = cursor_of(end.state.execution)
+    messages = await _rendered(state, first, last)
+    return History(messages, None if after is None else str(after), more is not None, more)
+
+
+async def _rendered(state: AgentState, first: int, last: int) -> list[Raw]:
+    messages, turns = [], reading_turns()
+    for start in range(first, last, MESSAGES_PER_SLICE):
+        for message in canonical_messages(state, start, min(start + MESSAGES_PER_SLICE, last)):
+            messages.append(message_view(message))
+            await turns.take()
+    return messages
+
+
+async def _with_messages(store: Store, end: Reading, first: int, last: int) -> AgentState:
+    """Return the session with these messages, and a step after them if there is one."""
+    if end.state.messages.start <= first or first >= last:
+        return end.state
+    start = await start_reading(store, end.state.agent_id, message_count=first)
+
+    def is_enough(state: AgentState) -> bool:
+        step = state.steps.last
+        return step is not None and step.message_count > 0 and step.first_message >= last
+
+    return await _read_until(store, start, end, is_enough)
+
+
+def _step_around(state: AgentState, index: int) -> tuple[int, int]:
+    """Return where the step starts and ends that a message is in the middle of; else the index twice."""
+    steps = state.steps
+    for step in reversed(steps[steps.start :]):
+        first, end = step.first_message, step.first_message + step.message_count
+        if first < index < end:
+            return first, end
+        if end <= index:
+            break
+    return index, index
+
+
+# Traces
+
+
+async def trace_page(store: Store, end: Reading, query: TraceQuery) -> Trace:
+    """Return some steps of a session, and the explanation of where it is."""
+    state, total, turns = end.state, len(end.state.steps), reading_turns()
+    first, last = min(query.after, total), min(query.after + query.limit, total)
+    held = await _with_steps(store, end, first, last)
+    steps: list[Raw] = []
+    for index in range(first, last):
+        shown = without_secrets(step_document(held, held.steps[index]))
+        steps.append(Raw(msgspec.json.encode(shown)))
+        await turns.take()
+    shown = without_secrets(document(state, ()))
+    explanation = explanation_of(await _execution(store, end))
+    return Trace(
+        agent_id=state.agent_id,
+        status=state.status,
+        stop_reason=state.stop_reason,
+        resolved_by=shown["resolved_by"],
+        reason=shown["reason"],
+        headline=without_secrets(explanation.headline),
+        explanation=without_secrets(str(explanation)),
+        next_actions=without_secrets(msgspec.to_builtins(list(explanation.next_actions))),
+        steps=steps,
+        step_count=total,
+        has_more=last < total,
+        next=last if last < total else None,
+        usage=shown["usage"],
+        times=shown["times"],
+    )
+
+
+async def _with_steps(store: Store, end: Reading, first: int, last: int) -> AgentState:
+    """Return the session with these steps. The outcome of a step is final once another one follows it."""
+    if end.state.steps.start <= first or first >= last:
+        return end.state
+    start = await start_reading(store, end.state.agent_id, step_count=first)
+    return await _read_until(store, start, end, lambda state: len(state.steps) > last)
+
+
+async def _execution(store: Store, end: Reading) -> AgentState:
+    """Return the session with the steps of its execution only; of a long one, with the first and last."""
+    state, total = end.state, len(end.state.steps)
+    begin, half = total - state.execution.step_count, MOST_STEPS // 2
+    stretches = [(begin, total)]
+    if total - begin > MOST_STEPS:
+        stretches = [(begin, begin + half), (total - half, total)]
+    steps: list[Step] = []
+    messages: list[Message] = []
+    for first, last in stretches:
+        held = await _with_steps(store, end, first, last)
+        for step in held.steps[first:last]:
+            steps.append(replace(step, first_message=len(messages)))
+            messages += held.messages_of(step)
+    return replace(state, steps=Log(steps), messages=Log(messages) if messages else state.messages)
+
+
+async def _read_until(
+    store: Store, start: Reading, end: Reading, is_enough: Callable[[AgentState], bool]
+) -> AgentState:
+    """Return the state at the end, with the history from a start on as far as it is needed."""
+    held = start.state
+    async with aclosing(entries_after(store, start, end.version)) as entries:
+        async for _, _, held in entries:
+            if is_enough(held):
+                break
+    return replace(end.state, messages=held.messages, steps=held.steps)

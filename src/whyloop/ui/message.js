@@ -1,0 +1,47 @@
+/** The parts of a message, their ids, and checks of unknown values; shared by the other modules. */
+
+// Ids that the server and a client derive alike, so that a stored message replaces a streamed one.
+export const assistantId = (executionId, step) => `${executionId}:${step}:assistant`;
+export const toolId = (executionId, step, callId) => `${executionId}:${step}:tool:${callId}`;
+export const errorId = (executionId, step) => `${executionId}:${step}:error`;
+export const questionId = (executionId, id) => `${executionId}:question:${id}`;
+export const statusId = (executionId) => `${executionId}:status`;
+
+export function uiMessage(id, role, content, timestamp, metadata) {
+  return { id, role, content, timestamp, metadata };
+}
+
+/** Return the message with these entries in its metadata, without those that are undefined. */
+export function withMetadata(message, entries) {
+  const metadata = { ...metadataOf(message), ...entries };
+  for (const key of Object.keys(entries)) if (entries[key] === undefined) delete metadata[key];
+  return { ...message, metadata };
+}
+
+export function metadataOf(message) {
+  return isObject(message.metadata) ? message.metadata : {};
+}
+
+/** Return the last position of a message with this id, -1 if there is none. */
+export function position(messages, id) {
+  let index = messages.length - 1;
+  while (index >= 0 && messages[index].id !== id) index -= 1;
+  return index;
+}
+
+export function isObject(value) {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+export function isText(value) {
+  return typeof value === "string";
+}
+
+export function textOrNull(value) {
+  return isText(value) ? value : null;
+}
+
+/** Return the number if it is an integer from zero on that JSON carries exactly, else null. */
+export function whole(number) {
+  return Number.isSafeInteger(number) && number >= 0 ? number : null;
+}

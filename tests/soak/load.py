@@ -1,0 +1,102 @@
+"""Many sessions at once on one store, and what they leave behind."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+from whyloop import (
+    Agent,
+    FinishReason,
+    ModelRequest,
+    ModelResponse,
+    Session,
+    TextDelta,
+    ToolCall,
+    Usage,
+    tool,
+)
+from whyloop.broadcasting import EventFeed
+from whyloop.stores import Store
+from whyloop.values.text import counted
+
+BEAT_SECONDS = 0.005
+
+
+@tool
+async def lookup(key: str) -> str:
+    """Look a value up."""
+    await asyncio.sleep(0)
+    return f"the value of {key}"
+
+
+class BusyModel:
+    """Asks for a tool again and again, as long as there is time; each answer takes a moment."""
+
+    def __init__(self, until: float) -> None:
+        self._until = until
+        self._calls = 0
+
+    async def respond(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
+        await asyncio.sleep(0.01)
+        usage = Usage(input=900, output=100)
+        if time.monotonic() >= self._until:
+            yield TextDelta("done")
+            yield ModelResponse("done", usage=usage)
+            return
+        self._calls += 1
+        call = ToolCall(f"call_{self._calls}", "lookup", {"key": f"alpha {self._calls}"})
+        yield ModelResponse("", (call,), FinishReason.TOOL_CALLS, usage)
+
+
+class Load(NamedTuple):
+    """What was measured: steps in all, seconds, and how late the event loop was, in seconds."""
+
+    steps: int
+    seconds: float
+    worst_lag: float
+    typical_lag: float
+    problems: list[str]
+
+    @property
+    def steps_per_second(self) -> float:
+        return self.steps / self.seconds
+
+
+async def run_load(store: Store, sessions: int, seconds: float) -> Load:
+    """Run so many sessions at once for so many seconds, then read back what was recorded of each."""
+    lags: list[float] = []
+    beating = asyncio.create_task(beat(lags))
+    started = time.monotonic()
+    states = await asyncio.gather(*[_run(store, started + seconds) for _ in range(sessions)])
+    took = time.monotonic() - started
+    beating.cancel()
+    problems: list[str] = []
+    feed = EventFeed(store)
+    for agent_id, steps, last_seq in states:
+        page = await feed.page(agent_id, limit=10**6)
+        numbers = [item.seq for item in page.items if item.is_numbered]
+        if numbers != list(range(1, last_seq + 1)):
+            problems.append(f"{agent_id}: {counted(len(numbers), 'envelope')} instead of {last_seq}")
+        if page.items[-1].body.find('"status":"completed"') < 0:
+            problems.append(f"{agent_id}: it did not complete after {counted(steps, 'step')}")
+    lags.sort()
+    typical = lags[int(len(lags) * 0.99)] if lags else 0.0
+    return Load(sum(steps for _, steps, _ in states), took, max(lags, default=0.0), typical, problems)
+
+
+async def _run(store: Store, until: float) -> tuple[str, int, int]:
+    agent = Agent(BusyModel(until), [lookup], max_steps=10**6, timeout=None, cumulative_timeout=None)
+    session = await Session.open(store, agent)
+    state = await session.send("go")
+    return session.agent_id, state.step_count, state.execution.last_seq
+
+
+async def beat(lags: list[float]) -> None:
+    """Note how late the event loop is, many times a second."""
+    while True:
+        due = time.perf_counter() + BEAT_SECONDS
+        await asyncio.sleep(BEAT_SECONDS)
+        lags.append(max(0.0, time.perf_counter() - due))

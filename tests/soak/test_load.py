@@ -1,0 +1,28 @@
+"""Many sessions at once: nothing is lost or numbered twice, and the event loop stays responsive."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.soak.load import run_load
+from whyloop.stores import SqliteStore
+
+pytestmark = pytest.mark.slow
+
+
+async def test_fifty_sessions_at_once_lose_nothing(tmp_path: Path) -> None:
+    async with SqliteStore(tmp_path / "whyloop.db") as store:
+        load = await run_load(store, 50, 2.0)
+    assert load.problems == []
+    assert load.steps > 50
+
+
+@pytest.mark.soak
+async def test_five_hundred_sessions_for_two_minutes(tmp_path: Path) -> None:
+    async with SqliteStore(tmp_path / "whyloop.db") as store:
+        load = await run_load(store, 500, 120.0)
+    print(f"\nSQLite: {load.steps_per_second:.0f} steps/s, worst lag {load.worst_lag * 1000:.0f} ms")
+    assert load.problems == []
+    assert load.worst_lag <= 0.1

@@ -1,0 +1,327 @@
+"""The suite for stores notices what goes wrong with dead runners, stop requests, pruning and chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, ClassVar
+
+import pytest
+
+from tests.testing.broken import assert_some_check_fails, broken_stores
+from whyloop.errors import ConfigurationError
+from whyloop.stores import Chunk, ChunkReceiver, Lease, MemoryStore, Summary
+from whyloop.stores.memory import _Receiver, _Shared
+from whyloop.stores.store import Deliver
+from whyloop.values.state import AgentStatus
+
+# Runners
+
+
+class NeverNoticesADeadRunner(MemoryStore):
+    async def close(self) -> None:
+        self._shared.__dict__.setdefault("runners", []).append(self._runner)
+
+
+class TakesEveryOtherRunnerForDead(MemoryStore):
+    async def acquire(self, agent_id: str, owner: str, seconds: float) -> Lease:
+        held = self._session(agent_id).held
+        if held is not None and held.runner() is not self._runner:
+            held.until = self._clock()
+        return await super().acquire(agent_id, owner, seconds)
+
+
+class AsksADeadRunner(MemoryStore):
+    async def ask_to_stop(self, agent_id: str, reason: str) -> bool:
+        held = self._session(agent_id).held
+        if held is not None and held.until > self._clock():
+            held.stop_request = reason
+            return True
+        return await super().ask_to_stop(agent_id, reason)
+
+
+class KeepsTheSessionsOfADeadRunner(MemoryStore):
+    async def delete(self, agent_id: str) -> None:
+        held = self._session(agent_id).held
+        if held is not None and held.until > self._clock():
+            raise ConfigurationError("it runs")
+        await super().delete(agent_id)
+
+
+class ForgetsWhatADeadRunnerWasAsked(MemoryStore):
+    async def acquire(self, agent_id: str, owner: str, seconds: float) -> Lease:
+        held = self._session(agent_id).held
+        if held is not None and held.runner() is None:
+            held.stop_request = None
+        return await super().acquire(agent_id, owner, seconds)
+
+
+class FindsSessionsThatRun(MemoryStore):
+    async def unattended(self, *, limit: int = 100) -> tuple[Summary, ...]:
+        held = {agent_id: session.held for agent_id, session in self._shared.sessions.items()}
+        for session in self._shared.sessions.values():
+            session.held = None
+        try:
+            return await super().unattended(limit=limit)
+        finally:
+            for agent_id, lease in held.items():
+                self._session(agent_id).held = lease
+
+
+class FindsSessionsThatWaitForAPerson(MemoryStore):
+    async def unattended(self, *, limit: int = 100) -> tuple[Summary, ...]:
+        found = await super().unattended(limit=limit)
+        waiting = [
+            session.shown(self._clock())
+            for session in self._shared.sessions.values()
+            if session.summary.status is AgentStatus.PAUSED and session.summary.pending
+        ]
+        return (*found, *waiting)
+
+
+class OverlooksPausedSessions(MemoryStore):
+    async def unattended(self, *, limit: int = 100) -> tuple[Summary, ...]:
+        found = await super().unattended(limit=limit)
+        return tuple(summary for summary in found if summary.status is not AgentStatus.PAUSED)
+
+
+class OverlooksLapsedLeases(MemoryStore):
+    async def unattended(self, *, limit: int = 100) -> tuple[Summary, ...]:
+        found = await super().unattended(limit=limit)
+        return tuple(summary for summary in found if self._session(summary.agent_id).held is None)
+
+
+class FindsTheLastUpdatedFirst(MemoryStore):
+    async def unattended(self, *, limit: int = 100) -> tuple[Summary, ...]:
+        return (await super().unattended(limit=100))[::-1][:limit]
+
+
+class FindsMoreThanItWasAskedFor(MemoryStore):
+    async def unattended(self, *, limit: int = 100) -> tuple[Summary, ...]:
+        return await super().unattended(limit=100)
+
+
+# Stop requests
+
+
+class ForgetsStopRequestsThatWereRead(MemoryStore):
+    async def stop_requests(self, leases: Collection[Lease]) -> Mapping[int, str]:
+        found = await super().stop_requests(leases)
+        for lease in leases:
+            if lease.token in found:
+                self._session(lease.agent_id).held_with(lease).stop_request = None
+        return found
+
+
+class FindsEveryStopRequest(MemoryStore):
+    async def stop_requests(self, leases: Collection[Lease]) -> Mapping[int, str]:
+        held = [session.held for session in self._shared.sessions.values() if session.held]
+        return {each.lease.token: each.stop_request for each in held if each.stop_request is not None}
+
+
+class OverlooksEmptyReasons(MemoryStore):
+    async def stop_requests(self, leases: Collection[Lease]) -> Mapping[int, str]:
+        return {token: reason for token, reason in (await super().stop_requests(leases)).items() if reason}
+
+
+class FindsTheRequestsOfTheNextRunner(MemoryStore):
+    async def stop_requests(self, leases: Collection[Lease]) -> Mapping[int, str]:
+        found: dict[int, str] = {}
+        for lease in leases:
+            session = self._shared.sessions.get(lease.agent_id)
+            if session and session.held and session.held.stop_request is not None:
+                found[lease.token] = session.held.stop_request
+        return found
+
+
+# Pruning
+
+
+class Prunes(MemoryStore):
+    changed: ClassVar[Mapping[str, Any]] = {}
+
+    async def prune(self, **wanted: Any) -> tuple[str, ...]:
+        return await super().prune(**{**wanted, **self.changed})
+
+
+class PrunesWithoutALimit(Prunes):
+    changed: ClassVar[Mapping[str, Any]] = {"limit": 1000}
+
+
+class PrunesInADryRun(Prunes):
+    changed: ClassVar[Mapping[str, Any]] = {"dry_run": False}
+
+
+class PrunesNothing(Prunes):
+    changed: ClassVar[Mapping[str, Any]] = {"dry_run": True}
+
+
+class PrunesAnyStatus(Prunes):
+    changed: ClassVar[Mapping[str, Any]] = {
+        "statuses": (AgentStatus.COMPLETED, AgentStatus.STOPPED, AgentStatus.FAILED)
+    }
+
+
+class PrunesOneMomentTooMuch(MemoryStore):
+    async def prune(self, *, updated_before: datetime, **wanted: Any) -> tuple[str, ...]:
+        return await super().prune(updated_before=updated_before + timedelta(microseconds=1), **wanted)
+
+
+class PrunesByTheStart(MemoryStore):
+    async def prune(self, *, updated_before: datetime, **wanted: Any) -> tuple[str, ...]:
+        found = await super().prune(updated_before=updated_before, **{**wanted, "dry_run": True})
+        old = [name for name in found if self._session(name).summary.started_at < updated_before]
+        old.sort(key=lambda name: self._session(name).summary.started_at)
+        for name in [] if wanted.get("dry_run") else old:
+            del self._shared.sessions[name]
+        return tuple(old)
+
+
+class PrunesWhatMayContinue(MemoryStore):
+    async def prune(self, *, statuses: Collection[AgentStatus], **wanted: Any) -> tuple[str, ...]:
+        ended = [status for status in statuses if status.has_ended]
+        return await super().prune(statuses=ended, **wanted)
+
+
+class PrunesWhatRuns(MemoryStore):
+    async def prune(self, **wanted: Any) -> tuple[str, ...]:
+        for session in self._shared.sessions.values():
+            session.held = None
+        return await super().prune(**wanted)
+
+
+class NeverPrunesWhatRanOnce(MemoryStore):
+    async def prune(self, **wanted: Any) -> tuple[str, ...]:
+        held = {name: session for name, session in self._shared.sessions.items() if session.held}
+        for name in held:
+            del self._shared.sessions[name]
+        try:
+            return await super().prune(**wanted)
+        finally:
+            self._shared.sessions.update(held)
+
+
+# Chunks
+
+
+class SendsNothing(MemoryStore):
+    async def send_chunks(self, chunks: Sequence[Chunk]) -> None:
+        pass
+
+
+class SendsTwice(MemoryStore):
+    async def send_chunks(self, chunks: Sequence[Chunk]) -> None:
+        await super().send_chunks(chunks)
+        await super().send_chunks(chunks)
+
+
+class SendsBackwards(MemoryStore):
+    async def send_chunks(self, chunks: Sequence[Chunk]) -> None:
+        await super().send_chunks(chunks[::-1])
+
+
+class CutsChunks(MemoryStore):
+    async def send_chunks(self, chunks: Sequence[Chunk]) -> None:
+        await super().send_chunks([Chunk(chunk.agent_id, chunk.body[:2000]) for chunk in chunks])
+
+
+class SendsToItself(MemoryStore):
+    async def send_chunks(self, chunks: Sequence[Chunk]) -> None:
+        for receiver in self._shared.receivers:
+            receiver.send(chunks)
+
+
+class SendsToOne(MemoryStore):
+    async def send_chunks(self, chunks: Sequence[Chunk]) -> None:
+        for receiver in [each for each in self._shared.receivers if each.store is not self][:1]:
+            receiver.send(chunks)
+
+
+class RefusesChunksOfMissingSessions(MemoryStore):
+    async def send_chunks(self, chunks: Sequence[Chunk]) -> None:
+        for chunk in chunks:
+            self._session(chunk.agent_id)
+        await super().send_chunks(chunks)
+
+
+class BrokenReceiver(_Receiver):
+    """A receiver that a store below hands out."""
+
+
+class ReceivesEverything(MemoryStore):
+    class Receiver(BrokenReceiver):
+        def hand_over(self, chunks: Sequence[Chunk]) -> None:
+            self._deliver(chunks)
+
+    def receive_chunks(self, deliver: Deliver) -> ChunkReceiver:
+        return self.Receiver(self, self._shared, deliver)
+
+
+class NeverStopsFollowing(MemoryStore):
+    class Receiver(BrokenReceiver):
+        def unfollow(self, agent_id: str) -> None:
+            pass
+
+    def receive_chunks(self, deliver: Deliver) -> ChunkReceiver:
+        return self.Receiver(self, self._shared, deliver)
+
+
+class CannotStopFollowingTwice(MemoryStore):
+    class Receiver(BrokenReceiver):
+        def unfollow(self, agent_id: str) -> None:
+            if agent_id not in self.followed:
+                raise ConfigurationError("it is not followed")
+            super().unfollow(agent_id)
+
+    def receive_chunks(self, deliver: Deliver) -> ChunkReceiver:
+        return self.Receiver(self, self._shared, deliver)
+
+
+class ReceivesAfterItWasLeft(MemoryStore):
+    class Receiver(BrokenReceiver):
+        async def __aexit__(self, *error: object) -> None:
+            pass
+
+    def receive_chunks(self, deliver: Deliver) -> ChunkReceiver:
+        return self.Receiver(self, self._shared, deliver)
+
+
+class GivesUpAfterAFailure(MemoryStore):
+    class Receiver(BrokenReceiver):
+        failed = False
+
+        def hand_over(self, chunks: Sequence[Chunk]) -> None:
+            if not self.failed:
+                try:
+                    self._deliver([chunk for chunk in chunks if chunk.agent_id in self.followed])
+                except RuntimeError:
+                    self.failed = True
+
+    def receive_chunks(self, deliver: Deliver) -> ChunkReceiver:
+        return self.Receiver(self, self._shared, deliver)
+
+
+class ReceivesOncePerFollow(MemoryStore):
+    class Receiver(BrokenReceiver):
+        def __init__(self, store: MemoryStore, shared: _Shared, deliver: Deliver) -> None:
+            super().__init__(store, shared, deliver)
+            self.times: list[str] = []
+
+        def follow(self, agent_id: str) -> None:
+            super().follow(agent_id)
+            self.times.append(agent_id)
+
+        def hand_over(self, chunks: Sequence[Chunk]) -> None:
+            for agent_id in self.times:
+                super().hand_over([chunk for chunk in chunks if chunk.agent_id == agent_id])
+
+    def receive_chunks(self, deliver: Deliver) -> ChunkReceiver:
+        return self.Receiver(self, self._shared, deliver)
+
+
+BROKEN = broken_stores(globals(), Prunes)
+
+
+@pytest.mark.parametrize("kind", BROKEN, ids=lambda kind: kind.__name__)
+async def test_a_broken_store_fails_a_check(kind: type[MemoryStore]) -> None:
+    await assert_some_check_fails(kind)

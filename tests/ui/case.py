@@ -1,0 +1,35 @@
+"""A case of `reduce`: messages, the envelopes that arrive, and the lines that a person sees then."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tests.ui.envelopes import Json
+
+
+class Case(NamedTuple):
+    """Messages, the envelopes that arrive, and the lines that are shown then."""
+
+    name: str
+    messages: list[Json]
+    envelopes: list[Json]
+    lines: list[str]
+
+
+def line(message: Json) -> str:
+    """Return a message in one line: its role and kind, its text, the tools that it calls, its reasoning."""
+    metadata = message.get("metadata", {})
+    kind = " ".join([message["role"], *([metadata["status_type"]] if message["role"] == "status" else [])])
+    kind = "tool error" if "tool_error" in metadata else kind
+    text = f"{kind}: {message['content']}"
+    if message["role"] == "assistant" and "tool_calls" in metadata:
+        text += f" [{', '.join(call['name'] for call in metadata['tool_calls'])}]"
+    return text + (f" ({metadata['reasoning']})" if "reasoning" in metadata else "")
+
+
+THINKS = "status thinking: Thinking…"
+QUIET = "status thinking: "
+WHO = "user: Who?"
+LOOKS = "assistant: Let me look. [search]"
+FOUND = 'tool: ["a","b"]'
+ASKED = "status tool_call: pay waits for approval"

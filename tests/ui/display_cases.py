@@ -1,0 +1,221 @@
+"""The vectors of the functions that display messages and replace them by the history."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.ui.envelopes import (
+    CALLING,
+    COMPLETED,
+    CONTINUES,
+    ERROR,
+    LOST,
+    OVER,
+    PAUSE,
+    PENDING,
+    QUESTION,
+    RESULT,
+    RUNNING,
+    THEN,
+    calls,
+    loaded,
+    message,
+    of_step,
+    tool,
+    verdict,
+)
+from whyloop import StopReason
+
+DISPLAY: dict[str, list[tuple[str, list[Any]]]] = {
+    "reconcile": [
+        (
+            "the history takes the place of what was streamed",
+            [
+                [message("local", "user", "Who?"), {**COMPLETED, "content": "Al"}, RUNNING],
+                [QUESTION, COMPLETED],
+            ],
+        ),
+        ("a message that the history does not have is gone", [[CALLING, RESULT], [QUESTION]]),
+        ("statuses are dropped", [[QUESTION, RUNNING, PENDING], [QUESTION]]),
+        (
+            "the status of a run that the history knows to be under way takes the place of what was heard",
+            [[QUESTION, {**COMPLETED, "content": "Al"}, RUNNING], [QUESTION, loaded(3)]],
+        ),
+        (
+            "an error and a question of the client's own stay after the status of a run under way",
+            [[QUESTION, RUNNING, LOST, message("local", "user", "And?")], [QUESTION, loaded(3)]],
+        ),
+        ("the status that was loaded goes at the end", [[QUESTION, loaded(3), LOST], [QUESTION, COMPLETED]]),
+        ("a status of the history stays", [[], [QUESTION, CALLING, RESULT, PENDING]]),
+        (
+            "an error that the history has is there once",
+            [[QUESTION, {**ERROR, "content": "streamed"}], [QUESTION, ERROR]],
+        ),
+        (
+            "an error that was told is gone if the history does not have it",
+            [
+                [
+                    QUESTION,
+                    {**ERROR, "id": "e9:1:error", "metadata": {**ERROR["metadata"], "execution_id": "e9"}},
+                ],
+                [QUESTION, CALLING],
+            ],
+        ),
+        (
+            "an error of the client's own stays after what it came after",
+            [[QUESTION, LOST, CALLING], [QUESTION, CALLING]],
+        ),
+        (
+            "an error after a result is found by its tool_call_id",
+            [[{**RESULT, "id": "other"}, LOST], [CALLING, RESULT, THEN]],
+        ),
+        (
+            "an error after nothing that is known stays at the end",
+            [[message("local", "user", "?"), LOST], [QUESTION, CALLING]],
+        ),
+        ("an error stays when there is no history", [[LOST], []]),
+        (
+            "a question that is not stored yet stays at the end",
+            [[QUESTION, COMPLETED, RUNNING, message("local", "user", "And?")], [QUESTION, COMPLETED]],
+        ),
+        (
+            "a question that is stored under its own id is there once",
+            [[message("local", "user", "Who?")], [QUESTION]],
+        ),
+        ("nothing and nothing is nothing", [[], []]),
+    ],
+    "should_render_content": [
+        ("a user's words", [message("1", "user", "Hello")]),
+        ("an answer", [message("1", "assistant", "Hello")]),
+        ("an answer that is JSON, without tool calls, is an answer", [message("1", "assistant", '{"a": 1}')]),
+        ("an empty answer has no bubble", [message("1", "assistant")]),
+        ("white space has no bubble", [message("1", "assistant", " \n\t\u00a0\u0085\u2028\ufeff\u001f")]),
+        ("an error", [ERROR]),
+        ("a status without words", [{**RUNNING, "content": ""}]),
+        ("a result is shown under its call", [RESULT]),
+        *(
+            (f"beside tool calls: {name}", [message("1", "assistant", words, tool_calls=calls("search"))])
+            for name, words in {
+                "language": "I look that up.",
+                "language with an object in it": 'I ask for {"query": 1}.',
+                "a quotation": "“{” is a brace",
+                "a footnote": "[1] says so",
+                "a link": "[here](https://example.com)",
+                "a placeholder": "{name} is next",
+                "nothing": "",
+                "an object": '{"query": "x"}',
+                "an empty object": " {} ",
+                "an object with a key in single quotes": "{'query': 1}",
+                "an object with a bare key": "{query: 1}",
+                "the beginning of an object": '{"que',
+                "a lone brace": "{",
+                "a list of objects": '[{"query": 1}]',
+                "a list of texts": '["a"]',
+                "an empty list": "[]",
+                "an object in a fence": '```json\n{"a": 1}\n```',
+                "an object after a tag": '<tool_call>\n{"a": 1}',
+                "an object after strange spaces": '\ufeff\u0085{"a": 1}',
+            }.items()
+        ),
+    ],
+    "is_ephemeral": [
+        ("what it does now", [RUNNING]),
+        ("what it does as the history knows", [loaded(3)]),
+        ("a call that waits", [PENDING]),
+        ("an error stays", [ERROR]),
+        ("an answer stays", [CALLING]),
+        ("a status without a type", [message("1", "status", "x")]),
+    ],
+    "is_running": [
+        ("nothing", [[]]),
+        ("a history", [[QUESTION, COMPLETED]]),
+        ("an execution under way", [[QUESTION, RUNNING]]),
+        ("one that a history knows to be under way", [[QUESTION, loaded(3)]]),
+        ("one that is over since another has begun", [[QUESTION, OVER]]),
+        ("a question with the number of its history", [[message("q", "status", **of_step(1), seq=3)]]),
+        (
+            "one that has ended",
+            [[{**RUNNING, "metadata": {**RUNNING["metadata"], "continuation": verdict("guard", "Mine")}}]],
+        ),
+        (
+            "one that has more steps to go",
+            [[{**RUNNING, "metadata": {**RUNNING["metadata"], "continuation": CONTINUES}}]],
+        ),
+    ],
+    "missing": [
+        ("nothing", [[QUESTION, RUNNING]]),
+        (
+            "some",
+            [[{**RUNNING, "metadata": {**RUNNING["metadata"], "held": [tool(7), tool(9)]}}]],
+        ),
+    ],
+    "group": [
+        ("nothing", [[]]),
+        ("messages stand for themselves", [[QUESTION, COMPLETED, RUNNING]]),
+        ("results are under their calls, in call order", [[QUESTION, CALLING, PENDING, RESULT]]),
+        ("a call without a result has none yet", [[CALLING]]),
+        ("a result without a call stands for itself", [[RESULT]]),
+        (
+            "a call id that comes again belongs to the latest call",
+            [[CALLING, RESULT, {**CALLING, "id": "2"}, {**RESULT, "id": "3"}]],
+        ),
+        (
+            "two calls with one id get a result each",
+            [
+                [
+                    message("1", "assistant", tool_calls=[*calls("a"), *calls("b")]),
+                    RESULT,
+                    {**RESULT, "id": "2"},
+                    {**RESULT, "id": "3"},
+                ]
+            ],
+        ),
+        (
+            "an error with a call's id is its result",
+            [[CALLING, {**ERROR, "metadata": {**ERROR["metadata"], "tool_call_id": "c1"}}]],
+        ),
+    ],
+    "args_summary": [
+        ("none", [{}]),
+        ("text and a list", [{"query": "dbplus", "types": ["program"]}]),
+        ("three are shown", [{"a": 1, "b": True, "c": None, "d": "hidden"}]),
+        (
+            "each is cut at 30 characters",
+            [{"text": "x" * 31, "list": list(range(40)), "nested": {"a": {"b": "c" * 40}}}],
+        ),
+        ("characters are not cut in half", [{"text": "👋" * 31, "more": ["👋" * 31]}]),
+        ("another length", [{"text": "abcdef", "list": [1, 2, 3]}, 4]),
+        ("text that is no object", ['{"query": "' + "y" * 40]),
+        (
+            "quotes and control characters",
+            [{"a": 'it\'s "x"\n\u0000', "b": ['"\n\u0001\u007f\u2028\\/<'], "c": -1.5}],
+        ),
+        ("lone halves of characters", [{"a\ud83d": "b\udc4bc\ud83d", "d": "\ud83d\ud83d\udc4b"}]),
+        (
+            "lone halves of characters in lists and in their names",
+            [{"a": ["\ud800x\\ud800"], "b": {"c\udc4b": "\ud83d\udc4b"}, "c": ["\ud83d" * 40]}],
+        ),
+        ("names are cut too", [{"k" * 40: "v", "👋" * 31: [1]}]),
+        (
+            "numbers",
+            [{"large": 1e21, "in a list": [1e-7, 1.5e300, -2.5, 10**15], "text": ["1e+21", "\\e+"]}],
+        ),
+        ("control characters in lists", [{"a": ["\u0000\u001f\b\f\u007f"], "b": {"/<>&": "\u2028"}}]),
+        ("names of properties", [{"constructor": "a", "toString": [], "hasOwnProperty": {}}]),
+    ],
+    "status_text": [
+        ("pending", [{"status": "pending", "stop_reason": None}]),
+        ("in progress", [{"status": "in_progress", "stop_reason": None}]),
+        ("paused", [{"status": "paused", "stop_reason": None}]),
+        ("completed", [{"status": "completed", "stop_reason": "completed"}]),
+        ("failed with words", [{"status": "failed", "stop_reason": "error", "error_message": "It broke"}]),
+        ("failed without words", [{"status": "failed", "stop_reason": "retry_limit", "error_message": None}]),
+        ("nothing", [{}]),
+        ("a continuation that goes on", [CONTINUES]),
+        (
+            "a continuation that waits",
+            [PAUSE],
+        ),
+        *((f"stopped by {reason}", [verdict(reason.value, "Rule")]) for reason in StopReason),
+    ],
+}

@@ -1,0 +1,110 @@
+"""The history of a session while a run is in progress."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.support import START, echo, scripted
+from tests.ui.support import assert_valid
+from whyloop import AgentState, ErrorPolicy, tool
+from whyloop.errors import ModelError
+from whyloop.testing import call, calls
+from whyloop.wire.ui import canonical_messages
+
+
+@tool(needs_approval=True)
+async def pay(amount: int) -> str:
+    """Pay somebody."""
+    return f"paid {amount}"
+
+
+class Journal:
+    """Keeps every state that was recorded."""
+
+    def __init__(self) -> None:
+        self.states: list[AgentState] = []
+
+    async def record(self, state: AgentState) -> None:
+        self.states.append(state)
+
+
+async def recorded(*replies: Any, **options: Any) -> list[AgentState]:
+    """What was recorded of a run, from its beginning to its end."""
+    journal = Journal()
+    agent = scripted(*replies, **options).journaled(journal)
+    await agent.final_step(agent.start("Go"))
+    return journal.states
+
+
+def is_running(state: AgentState) -> bool:
+    """Return whether the history ends with the status of the execution."""
+    return bool(canonical_messages(state)[-1]["id"] == f"{state.execution.id}:status")
+
+
+def shown(state: AgentState) -> list[tuple[str, str]]:
+    messages = canonical_messages(state)
+    assert_valid(messages)
+    return [(message["role"], message["content"]) for message in messages]
+
+
+async def test_while_a_model_thinks_the_history_says_so() -> None:
+    thinking = (await recorded("Done."))[0]
+    assert shown(thinking) == [("user", "Go"), ("status", "Thinking…")]
+    status = canonical_messages(thinking)[-1]
+    assert status["id"] == f"{thinking.execution.id}:status"
+    assert status["metadata"] == {
+        "status_type": "thinking",
+        "execution_id": thinking.execution.id,
+        "agent_id": thinking.agent_id,
+        "step_number": 1,
+        "seq": 0,
+    }
+
+
+async def test_while_a_tool_runs_the_history_shows_its_call_and_no_thoughts() -> None:
+    _, running, done, *_ = await recorded(call("echo", {"value": "a"}), "Done.", tools=[echo])
+    assert shown(running)[1:] == [("assistant", ""), ("status", "Running echo"), ("status", "")]
+    assert shown(done)[1:] == [("assistant", ""), ("tool", "a"), ("status", "Thinking…")]
+    assert is_running(running)
+    assert canonical_messages(running)[-1]["metadata"]["step_number"] == 1
+
+
+async def test_a_call_that_waits_while_another_runs_is_asked_about() -> None:
+    both = calls(call("echo", {"value": "a"}), call("pay", {"amount": 7}))
+    _, running, *_, paused = await recorded(both, tools=[echo, pay])
+    words = [content for _, content in shown(running)]
+    assert words[2:] == ["Running echo", "pay(amount=7) waits for approval", ""]
+    assert not is_running(paused)
+
+
+async def test_between_two_steps_the_history_is_in_the_next() -> None:
+    states = await recorded(ModelError("once"), "Better.", error_policy=ErrorPolicy.retry_all())
+    assert states[1].execution.step_count == 1
+    assert shown(states[1]) == [("user", "Go"), ("status", "Thinking…")]
+    assert canonical_messages(states[1])[-1]["metadata"]["step_number"] == 2
+
+
+async def test_what_has_not_begun_or_has_ended_is_not_under_way() -> None:
+    agent = scripted("Done.")
+    begun = agent.start("Go")
+    for state in (begun, await agent.final_step(begun)):
+        assert not is_running(state)
+
+
+async def test_times_do_not_go_back_while_something_runs() -> None:
+    for state in await recorded(call("echo"), "Done.", tools=[echo]):
+        times = [message["timestamp"] for message in canonical_messages(state)]
+        assert times == sorted(times)
+
+
+async def test_a_run_whose_process_died_is_over_when_the_next_question_arrives() -> None:
+    (died, *_) = await recorded("Done.")
+    asked = scripted("Next.").start("And?", state=died)
+    assert shown(asked) == [("user", "Go"), ("user", "And?")]
+
+
+async def test_a_run_that_is_resumed_shows_that_it_runs_and_what_was_approved() -> None:
+    *_, paused = await recorded(call("pay", {"amount": 7}, id="c1"), tools=[pay])
+    agent = scripted("Done.", tools=[pay])
+    resumed = agent.restart(paused.approve("c1", now=START)).in_progress(START)
+    assert shown(resumed)[2:] == [("status", "Running pay"), ("status", "")]
