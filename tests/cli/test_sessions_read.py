@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from tests.cli.shop import (
     NOW,
@@ -28,12 +29,17 @@ from whyloop import (
     AgentState,
     AgentStatus,
     FilePart,
+    Hook,
     ImagePart,
     Message,
+    ModelRequest,
+    ModelResponse,
     Session,
     StopReason,
     TextPart,
     ToolCall,
+    ToolContext,
+    ToolResult,
 )
 from whyloop.cli import formats
 from whyloop.stores import Store
@@ -196,6 +202,29 @@ def test_a_step_that_a_dead_process_left_shows_how_far_it_came(capsys: Capsys) -
     assert "  search(query: '1'), was started, and has no result yet\n" in out
     assert "  search(query: '2'), has not started\n" in out
     assert "Resume the run, if its process has ended: whyloop resume abc" in out
+
+
+def test_what_hooks_changed_is_shown_with_their_names(capsys: Capsys) -> None:
+    class Cap(Hook):
+        async def before_tool(self, call: ToolCall, context: ToolContext) -> ToolCall:
+            assert isinstance(call.arguments, dict)
+            return replace(call, arguments={**call.arguments, "amount": 250}) if call.name == "pay" else call
+
+        async def after_tool(self, call: ToolCall, result: ToolResult, context: ToolContext) -> ToolResult:
+            return ToolResult(f"{result.content} (checked)")
+
+        async def after_model(self, request: ModelRequest, response: ModelResponse) -> ModelResponse:
+            return replace(response, text=response.text.upper()) if response.text else response
+
+    script = [call("search", {"query": "x"}, "Let me see."), call("pay", {"amount": 2500, "to": "Bob"})]
+    model = ScriptedModel(script)
+    agent_id = asked(Agent(model, paying().tools, hooks=[Cap()]))
+    out = run(capsys, "show", agent_id)[1]
+    assert "  assistant: LET ME SEE. (changed by Cap)\n" in out
+    assert "  search(query: 'x') ok, result changed by Cap (" in out
+    assert "  pay(amount: 250, to: 'Bob'), waits for a person, changed by Cap\n" in out
+    assert "    before Cap: pay(amount: 2500, to: 'Bob')\n" in out
+    assert "pay waits for a person, changed by Cap" in run(capsys, "why", agent_id)[1]
 
 
 def test_a_failed_step_shows_what_failed(capsys: Capsys) -> None:

@@ -38,7 +38,7 @@ async def delete(store: Store, args: argparse.Namespace) -> int:
 async def prune(store: Store, args: argparse.Namespace) -> int:
     """Delete the sessions that ended long ago."""
     statuses: list[str] = list(dict.fromkeys(args.status or [AgentStatus.COMPLETED.value]))
-    about = f"{' or '.join(statuses)}, not changed for {_days(args.older_than)}"
+    about = f"{' or '.join(statuses)}, not changed for {_sentence_span(args.older_than)}"
     found: list[str] = []
     async for batch in prune_store(store, args.older_than, statuses=statuses, dry_run=True):
         found += batch
@@ -64,7 +64,7 @@ async def prune(store: Store, args: argparse.Namespace) -> int:
     return 0
 
 
-def _days(span: timedelta) -> str:
+def _sentence_span(span: timedelta) -> str:
     """Return a span of time for a sentence: "90 days", "12 hours"."""
     seconds = span.total_seconds()
     for size, noun in ((86_400, "day"), (3_600, "hour"), (60, "minute")):

@@ -12,13 +12,21 @@ from whyloop.cli.agents import find_agents
 from whyloop.cli.command_lines import short
 from whyloop.cli.terminal import write_error
 from whyloop.errors import ConfigurationError
-from whyloop.events import AgentEvent, AgentStatusChanged, AgentStepCompleted
+from whyloop.events import (
+    AgentEvent,
+    AgentExecutionFailed,
+    AgentExecutionFinished,
+    AgentStatusChanged,
+    AgentStepCompleted,
+)
 from whyloop.sessions.recovery import Recovery
 from whyloop.stores.store import Store
+from whyloop.values.continuation import StopReason
 from whyloop.values.execution import AgentStatus
 from whyloop.values.text import shortened
 
 REASON_LENGTH = 300
+_AFTER_THE_END = (AgentExecutionFailed, AgentExecutionFinished)
 
 
 async def work(store: Store, args: argparse.Namespace) -> int:
@@ -46,6 +54,8 @@ class WorkerProgress:
 
     def __call__(self, event: AgentEvent) -> None:
         agent_id = event.agent_id
+        if isinstance(event, _AFTER_THE_END):
+            return
         if agent_id not in self._steps:
             self._steps[agent_id] = 0
             self._write_line(f"{_name(agent_id)}  continues")
@@ -64,7 +74,7 @@ class WorkerProgress:
 
 def _end_text(event: AgentStatusChanged) -> str:
     """Return how a run ended: "stopped (steps_limit) by StepsLimit: Limit reached: 3 of 3 steps used"."""
-    reason = f" ({event.stop_reason})" if event.stop_reason else ""
+    reason = f" ({event.stop_reason})" if event.stop_reason not in (None, StopReason.COMPLETED) else ""
     by = f" by {shortened(event.resolved_by, 64)}" if event.resolved_by else ""
     why = f": {shortened(event.reason, REASON_LENGTH)}" if event.reason else ""
     return f"{event.status}{reason}{by}{why}"
