@@ -55,7 +55,7 @@ def test_recorded_events_are_printed_line_by_line(capsys: Capsys) -> None:
     ]
     assert (
         "in_progress → completed (completed) by ToolCallPresenceCheck: "
-        "The model answered and asked for no tools; answer: Hello"
+        "The model answered and asked for no tools"
     ) in out.splitlines()[2]
 
 

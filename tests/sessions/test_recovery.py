@@ -193,6 +193,27 @@ async def test_a_process_that_ends_leaves_its_runs_after_their_step(stores: tupl
     assert (await second.load(agent_id)).status == "completed"
 
 
+async def test_a_run_that_takes_too_long_to_end_is_cancelled(stores: tuple[Any, Any]) -> None:
+    first, second = stores
+    started = asyncio.Event()
+
+    @tool
+    async def wait() -> str:
+        started.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    agent_id = await died(first, shop(call("echo"), "done"), 3)
+    recovery = Recovery(second, {"shop": scripted(call("wait"), tools=[wait], name="shop")})
+    await recovery.look()
+    await started.wait()
+    await recovery.close(0)
+    state = await second.load(agent_id)
+    assert (state.status, state.stop_reason) == ("stopped", "user_requested")
+    assert state.open_step is not None
+    assert state.open_step.calls[0].is_running  # It may have run, and a person is asked.
+
+
 async def test_a_stop_request_that_comes_while_a_session_is_left_is_kept(stores: tuple[Any, Any]) -> None:
     store, second = stores
 

@@ -81,6 +81,7 @@ class Run:
         self._leaving = False
         self._blocked = False  # By a limit that is exhausted, or a question about the run itself.
         self._timer: Timer | None = None
+        self._grace_timer: Timer | None = None
         self._known_parts: set[str] | None = None
         self._unlaunched: set[int] = set()
 
@@ -126,9 +127,10 @@ class Run:
     def end(self) -> None:
         """Let go of the run: it can no longer be stopped, and no timer waits for it."""
         self.setup.runs.discard(self)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for timer in (self._timer, self._grace_timer):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._grace_timer = None
 
     async def next_step(self) -> None:
         """Wait, then take a step, unless the run must end before it."""
@@ -445,7 +447,8 @@ class Run:
         if self.step.interruptible:
             self._cut_off(self.step, why)
         else:
-            self.world.call_later(self.setup.stop_grace, partial(self._cut_off, self.step, why))
+            cut_off = partial(self._cut_off, self.step, why)
+            self._grace_timer = self.world.call_later(self.setup.stop_grace, cut_off)
 
     def _cut_off(self, step: StepInProgress, why: Interruption) -> None:
         if self._task is not None and step is self.step and step.cut_off_by is None:

@@ -100,7 +100,13 @@ class Recovery:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Start nothing more, and end each run after its step: another process continues it."""
+        await self.close()
+
+    async def close(self, seconds: float | None = None) -> None:
+        """Start nothing more, and end each run after its step, for another process to continue.
+
+        A run that takes longer than these seconds is cancelled.
+        """
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)
@@ -109,12 +115,12 @@ class Recovery:
             session.leave()
         runs = list(self._runs.values())
         try:
-            await asyncio.gather(*runs, return_exceptions=True)
-        except asyncio.CancelledError:  # It took too long.
+            if runs:
+                await asyncio.wait(runs, timeout=seconds)
+        finally:
             for run in runs:
                 run.cancel()
             await asyncio.gather(*runs, return_exceptions=True)
-            raise
 
     async def _look_again(self) -> None:
         while True:
