@@ -120,6 +120,7 @@ export const EVENTS = {
     const content = textOrNull(data.question) ?? "";
     const asked = { status_type: "tool_call", question_id: question, question: content };
     if (!isText(tool) || !isText(callId) || !callId) {
+      run.dropQuestion();
       const metadata = { ...ofStep(run), ...asked };
       run.put(uiMessage(questionId(run.executionId, question), "status", content, timestamp, metadata));
       return;

@@ -313,6 +313,13 @@ class Run {
     this.#index -= 1;
   }
 
+  /** Remove the open question about the run itself: there is one at a time. */
+  dropQuestion() {
+    const isIt = (message, { question_id: id, tool_call_id: callId }) => isText(id) && callId === undefined;
+    const found = this.messages[this.#find(this.step, isIt)];
+    if (found) this.drop(found.id, this.step);
+  }
+
   /**
    * End the other executions of the session: it runs one at a time, so the ends of those in progress were
    * missed. Agents within a tool have sessions of their own.
