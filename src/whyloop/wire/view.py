@@ -161,7 +161,8 @@ def _started_and_asked(
 ) -> Events:
     events: Events = []
     seq = state.execution.last_seq
-    for seq, index in enumerate(t.started, seq + 1):
+    for index in t.started:
+        seq += 1
         call = call_of(index)
         events.append(
             ToolCallStarted(
@@ -367,8 +368,10 @@ def _ended(state: AgentState, t: Judged, number: int, seq: int) -> Events:
     ]
     if outcome.stop_reason is not None:
         if error is not None:
-            failed = {"error": error, "resolved_by": outcome.resolved_by}
-            events.append(AgentExecutionFailed(**own, **failed, stop_reason=outcome.stop_reason))
+            resolved_by, stop_reason = outcome.resolved_by, outcome.stop_reason
+            events.append(
+                AgentExecutionFailed(**own, error=error, stop_reason=stop_reason, resolved_by=resolved_by)
+            )
         events.append(AgentExecutionFinished(**own, **why, status=status, stop_reason=outcome.stop_reason))
     return events
 
