@@ -81,6 +81,7 @@ class Run:
         self._leaving = False
         self._blocked = False  # By a limit that is exhausted, or a question about the run itself.
         self._timer: Timer | None = None
+        self._grace: Timer | None = None
         self._grace_timer: Timer | None = None
         self._known_parts: set[str] | None = None
         self._unlaunched: set[int] = set()
@@ -438,6 +439,9 @@ class Run:
                 task.uncancel()
         finally:
             self._task = None
+            if self._grace is not None:
+                self._grace.cancel()
+                self._grace = None
         return None
 
     def _interrupt(self, why: Interruption) -> None:

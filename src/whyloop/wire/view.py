@@ -289,7 +289,8 @@ def _decided(state: AgentState, t: Decided) -> Events:
 def _judged(state: AgentState, t: Judged) -> Events:
     execution = state.execution
     number = state.open_step.number if state.open_step is not None else execution.step_count
-    step, events = state.steps.last if t.step is not None else None, []
+    step = state.steps.last if t.step is not None else None
+    events: Events = []
     if step is not None and step.finish_reason is not None:
         events.append(
             TokenUsageReported(
