@@ -20,6 +20,7 @@ from tests.ui.envelopes import (
     calls,
     loaded,
     message,
+    of_step,
     tool,
     verdict,
 )
@@ -131,6 +132,7 @@ DISPLAY: dict[str, list[tuple[str, list[Any]]]] = {
         ("an execution under way", [[QUESTION, RUNNING]]),
         ("one that a history knows to be under way", [[QUESTION, loaded(3)]]),
         ("one that is over since another has begun", [[QUESTION, OVER]]),
+        ("a question with the number of its history", [[message("q", "status", **of_step(1), seq=3)]]),
         (
             "one that has ended",
             [[{**RUNNING, "metadata": {**RUNNING["metadata"], "continuation": verdict("guard", "Mine")}}]],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.ui.case import FOUND, LOOKS, QUIET, THINKS, WHO, Case
 from tests.ui.envelopes import (
     A_RUN,
+    ASKED_NEXT,
     AT_WORK,
     CALLING,
     COMPLETED,
@@ -164,6 +165,18 @@ NUMBERS = [
         [WHO, "assistant: Half."],
     ),
     Case(
+        "late envelopes are ignored when the history has the next question",
+        [QUESTION, CALLING, RESULT, AT_WORK, ASKED_NEXT],
+        [done(5, "c2", "pay"), ended(6, 1), stopped(7, "user_requested"), chunk(7, "late")],
+        [WHO, "assistant: I look. [search, pay]", "tool: ok", "status tool_call: Running pay", "user: And?"],
+    ),
+    Case(
+        "a question of the client's own ends nothing",
+        [QUESTION, CALLING, RESULT, AT_WORK, NEXT_QUESTION],
+        [done(5, "c2", "pay")],
+        [WHO, "assistant: I look. [search, pay]", "tool: ok", FOUND, QUIET, "user: And?"],
+    ),
+    Case(
         "an execution that continues after a gap is held",
         [QUESTION, STOPPED],
         [tool(5)],
@@ -188,8 +201,8 @@ TEXTS = [
     Case(
         "a chunk of another number is ignored",
         [],
-        [started(), tool(2), chunk(1, "late", 1), chunk(3, "early")],
-        ["assistant:  [search]", "status tool_call: Running search", QUIET],
+        [started(), tool(2), done(3), ended(4, 1), chunk(3, "late"), chunk(5, "early")],
+        ["assistant:  [search]", FOUND, THINKS],
     ),
     Case(
         "a chunk that arrives twice counts once",

@@ -12,6 +12,7 @@ from tests.ui.envelopes import (
     PENDING,
     QUESTION,
     RESULT,
+    SECOND_PENDING,
     STOPPED,
     asked,
     chunk,
@@ -71,6 +72,18 @@ RUNS = [
         ["assistant:  [search]", "tool error: no network", QUIET],
     ),
     Case(
+        "the hooks that changed a call and its result are shown",
+        [],
+        [started(), tool(2, args_summary="", changed_by=["Limiter"]), done(3, changed_by=["Hider"])],
+        ["assistant:  [search changed by Limiter]", f"{FOUND} (changed by Hider)", QUIET],
+    ),
+    Case(
+        "hooks that are not names are not shown",
+        [],
+        [started(), tool(2, changed_by=[7]), done(3, changed_by="Hider")],
+        ["assistant:  [search]", FOUND, QUIET],
+    ),
+    Case(
         "several calls end in any order",
         [],
         [started(), tool(2), tool(3, "c2", "pay"), done(4, "c2", "pay"), done(5)],
@@ -87,6 +100,12 @@ RUNS = [
         [],
         [started(), tool(2), done(3), ended(4, 1), tool(5), done(6, error="gone")],
         ["assistant:  [search]", FOUND, "assistant:  [search]", "tool error: gone", QUIET],
+    ),
+    Case(
+        "a call that has its result does not start again",
+        [],
+        [started(), tool(2), done(3), tool(4)],
+        ["assistant:  [search]", FOUND, QUIET],
     ),
     Case(
         "a call that starts again after a crash is there once",
@@ -137,10 +156,16 @@ RETRIES = [
         for name, given in {"attempt is not a number": ("2", 3), "maximum is not a number": (2, None)}.items()
     ),
     Case(
-        "text that was interrupted and is kept stays, with a mark",
+        "text that was interrupted stays, and is incomplete",
         [],
         [*HALF, ended(2, 1, verdict("user_requested", "Rule"), has_tool_calls=False, finish_reason=None)],
-        ["assistant: Half an ans…", QUIET],
+        ["assistant: Half an ans (incomplete)", QUIET],
+    ),
+    Case(
+        "an answer that was interrupted before its first word leaves nothing",
+        [],
+        [started(), ended(2, 1, verdict("user_requested", "Rule"), has_tool_calls=False, finish_reason=None)],
+        [THINKS],
     ),
     Case(
         "a wrong answer that is corrected stays",
@@ -321,20 +346,31 @@ APPROVALS = [
         ["assistant:  [pay]", ASKED, "status info: Waiting for a person"],
     ),
     Case(
-        "two questions about calls of one id are two",
+        "of two calls with one id the one that was asked about is decided",
+        [QUESTION, CALLING, PENDING, SECOND_PENDING],
+        [decided(5)],
         [
-            QUESTION,
-            CALLING,
-            {**PENDING, "id": "e1:1:tool2:c2", "metadata": {**PENDING["metadata"], "question_id": "q2"}},
+            *[WHO, "assistant: I look. [search, pay]", "status info: pay: approved by ada"],
+            *[ASKED, "status info: "],
         ],
-        [decided(5, question_id="q2")],
-        [WHO, "assistant: I look. [search, pay]", "status info: pay: approved by ada", "status info: "],
     ),
     Case(
         "a question about the run itself stands for itself",
         [],
         [started(), asked(2, None), paused(3)],
         ["status tool_call: The run waits for approval", "status info: Waiting for a person"],
+    ),
+    Case(
+        "a question with an empty call id is about the run itself",
+        [],
+        [started(), asked(2, "")],
+        ["status tool_call: pay waits for approval", THINKS],
+    ),
+    Case(
+        "a new question about the run itself replaces the one before",
+        [],
+        [started(), asked(2, None), asked(3, None, "q2", question="Continue?")],
+        ["status tool_call: Continue?", THINKS],
     ),
     Case(
         "a decision about the run itself replaces it",

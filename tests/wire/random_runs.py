@@ -345,9 +345,14 @@ def hand_made(text: str, arguments: Any) -> Run:
 
 
 def own_run(events: Run) -> Run:
-    """Return the events of the run itself, without those of an execution that it superseded."""
+    """Return the events of a run up to its end or pause, without those of an execution that it superseded.
+
+    A stop request that arrives with a pause ends the execution after it.
+    """
     started = next(event for event in events if isinstance(event, AgentExecutionStarted))
-    return [event for event in events if event.execution_id == started.execution_id]
+    own = [event for event in events if event.execution_id == started.execution_id]
+    ends = [isinstance(e, AgentStatusChanged) and e.status is not AgentStatus.IN_PROGRESS for e in own]
+    return own[: ends.index(True) + 1]
 
 
 def texts_of(run: Run) -> list[str]:

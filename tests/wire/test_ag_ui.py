@@ -13,6 +13,11 @@ from ag_ui.core import (
     BaseEvent,
     CustomEvent,
     Event,
+    ReasoningEndEvent,
+    ReasoningMessageContentEvent,
+    ReasoningMessageEndEvent,
+    ReasoningMessageStartEvent,
+    ReasoningStartEvent,
     RunErrorEvent,
     RunFinishedEvent,
     RunFinishedInterruptOutcome,
@@ -31,16 +36,17 @@ from ag_ui.encoder import EventEncoder
 from hypothesis import given, settings
 from pydantic import TypeAdapter
 
-from tests.support import RespondingModel, scripted
+from tests.support import START, RespondingModel, scripted
 from tests.wire.random_runs import (
     HOSTILE,
     ODD_ARGUMENTS,
     Run,
     Said,
     Scenario,
+    Scene,
     hand_made,
+    own_run,
     run_end,
-    runs,
     scenarios,
     texts_of,
 )
@@ -50,7 +56,9 @@ from whyloop.errors import ConfigurationError
 from whyloop.events import (
     AgentEvent,
     AgentStatusChanged,
+    ApprovalRequested,
     ContinuationEvaluated,
+    StreamChunkReceived,
     ToolCallCompleted,
     ToolCallStarted,
 )
@@ -102,6 +110,13 @@ def check_order(parts: list[BaseEvent]) -> None:
                 assert f"call {part.tool_call_id}" in seen
                 assert part.message_id not in seen
                 seen.add(part.message_id)
+            case ReasoningStartEvent() | ReasoningMessageStartEvent():
+                assert part.message_id not in texts or part.type == "REASONING_MESSAGE_START"
+                texts.add(part.message_id)
+            case ReasoningMessageContentEvent() | ReasoningMessageEndEvent():
+                assert part.message_id in texts
+            case ReasoningEndEvent():
+                texts.remove(part.message_id)
             case CustomEvent():
                 assert part.name == CONTINUATION
             case _:
@@ -129,9 +144,10 @@ def check_contents(run: Run, parts: list[BaseEvent]) -> None:
         if isinstance(part, TextMessageContentEvent):
             texts[part.message_id] = texts.get(part.message_id, "") + part.delta
     assert list(texts.values()) == texts_of(run)
-    started = [clean(event.tool) for event in run if isinstance(event, ToolCallStarted)]
+    about = [e for e in run if isinstance(e, ToolCallStarted | ApprovalRequested | ToolCallCompleted)]
+    calls = list({(event.step_number, event.tool_call_id): clean(event.tool) for event in about}.values())
     announced = [part.tool_call_name for part in parts if isinstance(part, ToolCallStartEvent)]
-    assert announced[: len(started)] == started
+    assert announced[: len(calls)] == calls
     results = [clean(event.result) for event in run if isinstance(event, ToolCallCompleted)]
     assert [part.content for part in parts if isinstance(part, ToolCallResultEvent)] == results
     verdicts = [event.outcome for event in run if isinstance(event, ContinuationEvaluated)]
@@ -163,7 +179,7 @@ def test_any_run_is_told_in_order_and_in_full(scenario: Scenario) -> None:
         parts = told(run)
         check_order(parts)
         check_encoding(parts)
-        check_contents(run, parts)
+        check_contents(own_run(run), parts)
 
 
 @settings(max_examples=100)
@@ -197,7 +213,8 @@ async def test_the_fixed_run_is_told_as_it_went() -> None:
         "RUN_STARTED",
         "STEP_STARTED",
         *("TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END"),
-        *("TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END", "TOOL_CALL_RESULT") * 2,
+        *("TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END") * 2,
+        *("TOOL_CALL_RESULT", "TOOL_CALL_RESULT"),
         "CUSTOM",
         "STEP_FINISHED",
         "STEP_STARTED",
@@ -284,8 +301,9 @@ async def test_a_call_that_waits_is_an_interrupt_and_goes_on_in_the_next_run() -
     outcome = first[-1].outcome
     assert isinstance(outcome, RunFinishedInterruptOutcome)
     (interrupt,) = outcome.interrupts
-    assert (interrupt.id, interrupt.tool_call_id, interrupt.reason) == ("pay_1", "pay_1", "tool_call")
-    assert interrupt.message == "pay(amount=5) waits for approval"
+    question = state.pending_calls[0]
+    assert (interrupt.id, interrupt.tool_call_id, interrupt.reason) == (question.id, "pay_1", "tool_call")
+    assert interrupt.message == "pay waits for approval"
     assert [part.delta for part in first if isinstance(part, ToolCallArgsEvent)] == ['{"amount":5}']
 
     events.clear()
@@ -305,11 +323,74 @@ async def test_a_call_that_waits_is_an_interrupt_and_goes_on_in_the_next_run() -
 async def test_calls_that_a_provider_numbers_anew_in_each_answer_are_told_apart() -> None:
     one = Said([], [ToolCall("call_0", "work", {"value": "a"})], True, False, FinishReason.TOOL_CALLS)
     two = Said([], [ToolCall("call_0", "work", {"value": "b"})], True, False, FinishReason.TOOL_CALLS)
-    (run,) = await runs([one, two], ErrorPolicy(), 20, [])
+    (run,) = (await Scenario([one, two], ErrorPolicy(), 20, []).scene()).runs
     parts = told(run)
     check_order(parts)
     results = [part for part in parts if isinstance(part, ToolCallResultEvent)]
     assert [(part.tool_call_id, part.content) for part in results] == [("call_0", "a"), ("call_0:2", "b")]
+
+
+def chunk(text: str, kind: Any, index: int) -> StreamChunkReceived:
+    common: dict[str, Any] = {"agent_id": "a", "parent_agent_id": None, "execution_id": "e", "step_number": 1}
+    return StreamChunkReceived(
+        **common, time=START, chunk=text, chunk_index=index, is_complete=not text, kind=kind
+    )
+
+
+def test_reasoning_is_never_part_of_the_text() -> None:
+    stream = AgUiStream()
+    chunks = [chunk("Hm", "reasoning", 0), chunk("m.", "reasoning", 1), chunk("Four.", "text", 2)]
+    parts = told([*chunks, chunk("", "text", 3)], stream) + stream.broken_off("x")
+    check_order(parts)
+    check_encoding(parts)
+    texts = {type(part): "" for part in parts}
+    for part in parts:
+        if isinstance(part, ReasoningMessageContentEvent | TextMessageContentEvent):
+            texts[type(part)] += part.delta
+    assert texts[ReasoningMessageContentEvent] == "Hmm."
+    assert texts[TextMessageContentEvent] == "Four."
+
+
+async def test_a_call_that_a_hook_changed_says_so() -> None:
+    events = await fixed_events()
+    paying = [event for event in events if event.execution_id == events[-1].execution_id]
+    first = told(paying)
+    calls = [part for part in first if isinstance(part, ToolCallStartEvent)]
+    assert [part.metadata for part in calls] == [{"whyloop": {"changed_by": ["Cap"]}}, None]
+    assert [part.delta for part in first if isinstance(part, ToolCallArgsEvent)] == [
+        '{"amount":7,"password":"open sesame"}',
+        '{"amount":5,"password":"open sesame"}',
+    ]
+
+
+async def test_a_query_that_supersedes_a_paused_execution_is_told_from_its_own_start() -> None:
+    guarded = Said([], [ToolCall("c", "guarded", {})], True, False, FinishReason.TOOL_CALLS)
+    scene = await Scenario([guarded], ErrorPolicy(), 20, [("query", 1)]).scene()
+    _, second = scene.runs
+    assert second[0].execution_id != second[-1].execution_id
+    parts = told(second)
+    check_order(parts)
+    assert isinstance(parts[0], RunStartedEvent)
+    assert parts[0].run_id == second[-1].execution_id
+    check_contents(own_run(second), parts)
+
+
+async def test_a_question_about_the_run_itself_is_an_interrupt_without_a_call() -> None:
+    scene = Scene([], ErrorPolicy(), 20)
+    scene.journal.crash(2)
+    await scene.happens("query", 0)
+    for _ in range(4):
+        scene.journal.crash(1)
+        await scene.happens("recover", 0)
+    await scene.happens("resume", 0)
+    parts = told(scene.runs[-1])
+    check_order(parts)
+    assert isinstance(parts[-1], RunFinishedEvent)
+    outcome = parts[-1].outcome
+    assert isinstance(outcome, RunFinishedInterruptOutcome)
+    (interrupt,) = outcome.interrupts
+    assert (interrupt.id, interrupt.tool_call_id) == (scene.state.pending_calls[0].id, None)
+    assert interrupt.reason == "run"
 
 
 @pytest.mark.parametrize("words", HOSTILE, ids=ascii)

@@ -11,9 +11,14 @@ import pytest
 from tests.golden.fixed_run import AGENT_ID, journal
 from tests.wire.fuzz import Tally, broken
 from tests.wire.test_fuzz import INPUTS as SNAPSHOTS, READERS
+from whyloop import AgentState
+from whyloop.broadcasting import BroadcastConfig
 from whyloop.errors import SnapshotError
 from whyloop.stores.copies import HEADER, imported
-from whyloop.wire.journal import entries_of, folded
+from whyloop.wire.document import document
+from whyloop.wire.envelope import envelopes_of
+from whyloop.wire.journal import decode_entries, decode_head, encode_head, state_of, transitions_of
+from whyloop.wire.ui import canonical_messages
 
 pytestmark = pytest.mark.slow
 
@@ -62,7 +67,12 @@ def split(rng: random.Random, lines: Lines) -> None:
 
 def replaced(rng: random.Random, lines: Lines) -> None:
     lines[rng.randrange(len(lines))] = rng.choice(
-        ["", "{}", "[]", "null", '{"v":1}', '{"v":2}', '{"v":-1}', "\ud800", " ", '{"v":1,"calls":{"99":{}}}']
+        [
+            *("", "{}", "[]", "null", " ", "\ud800", '{"v":1}', '{"v":1,"seq":1,"transitions":[]}'),
+            *('{"v":2,"seq":1,"transitions":[]}', '{"v":-1,"seq":1,"transitions":[]}'),
+            '{"v":1,"seq":1,"transitions":[{"is":"closed","at":"2026-01-16T10:00:00Z"}]}',
+            '{"v":1,"seq":1,"transitions":[{"is":"unheard_of","at":"2026-01-16T10:00:00Z"}]}',
+        ]
     )
 
 
@@ -77,12 +87,24 @@ CHANGES: list[Callable[[random.Random, Lines], None]] = [
 ]
 
 
+def read(lines: Lines) -> AgentState:
+    """Return the state of a journal, after all views of it were made."""
+    state = state_of(AGENT_ID, lines)
+    transitions = [t for entry in decode_entries(lines) for t in entry.transitions]
+    for _ in envelopes_of(AgentState(agent_id=AGENT_ID), transitions, BroadcastConfig.debug()):
+        pass
+    assert len(transitions_of(AGENT_ID, lines)) == len(transitions)
+    canonical_messages(state)
+    document(state)
+    return state
+
+
 def test_a_broken_journal_is_a_snapshot_error_or_a_state() -> None:
     rng, tally, whole = random.Random(7), Tally(), journal()
     for _ in range(JOURNALS):
         lines = list(whole)
         rng.choice(CHANGES)(rng, lines)
-        tally.count(lambda lines=lines: folded(AGENT_ID, entries_of(lines)))  # type: ignore[misc]
+        tally.count(lambda lines=lines: read(lines))  # type: ignore[misc]
     assert tally.inputs == JOURNALS
     assert all(path.startswith("$") for path in tally.paths)
     assert len(set(tally.paths)) > 100
@@ -115,31 +137,47 @@ def test_a_broken_file_of_sessions_is_a_snapshot_error_or_states() -> None:
 @pytest.mark.parametrize("first", [1, 2, 8, 20])
 def test_a_journal_without_its_beginning_is_refused(first: int) -> None:
     with pytest.raises(SnapshotError):
-        folded(AGENT_ID, entries_of(journal()[first:]))
+        state_of(AGENT_ID, journal()[first:])
 
 
 @pytest.mark.parametrize("at", [0, 3, 10])
 @pytest.mark.parametrize(
-    "text", ["", "{", "\ud800", "{} {}", "{},{}", '{"v":1}x', "nul", '{"v":1.5}', '{"v":7}']
+    "text",
+    [
+        *("", "{", "\ud800", "{} {}", "{},{}", '{"v":1}x', "nul", '{"v":1.5}'),
+        '{"v":7,"seq":1,"transitions":[]}',
+    ],
 )
 def test_an_entry_that_cannot_be_read_is_named(text: str, at: int) -> None:
     lines = journal()
     lines[at] = text
     with pytest.raises(SnapshotError) as caught:
-        entries_of(lines)
+        decode_entries(lines)
     assert caught.value.path.startswith(f"$[{at}]")
 
 
 def test_a_large_journal_takes_no_longer_than_its_size() -> None:
-    many = 20_000
+    many = 2_000
     calls = ",".join(f'{{"id":"{index}","name":"x","arguments":{{}}}}' for index in range(many))
-    waiting = ",".join(['{"started":true}'] * many)
     message = f'{{"role":"assistant","tool_calls":[{calls}]}}'
-    opened = f'{{"number":1,"started_at":"2026-01-16T10:00:00Z","message":{message},"calls":[{waiting}]}}'
-    done = ",".join(f'"{index}":{{"started":true,"result":{{"content":"x"}}}}' for index in range(many))
-    lines = [journal()[0], f'{{"v":1,"opened":{opened}}}', f'{{"v":1,"calls":{{{done}}}}}']
+    at = '"at":"2026-01-16T10:00:00Z"'
+    created = f'{{"is":"created",{at},"identity":"i"}}'
+    answered = f'{{"is":"answered",{at},"started_at":"2026-01-16T10:00:00Z","message":{message}}}'
+    done = [f'{{"is":"call_finished",{at},"index":{i},"result":{{"content":"x"}}}}' for i in range(many)]
+    line = f'{{"v":1,"seq":1,"transitions":[{",".join([created, answered, *done])}]}}'
     started = time.perf_counter()
-    state = folded(AGENT_ID, entries_of(lines))
+    state = state_of(AGENT_ID, [line])
     assert state.open_step is not None
     assert all(call.is_done for call in state.open_step.calls)
     assert time.perf_counter() - started < 5
+
+
+def test_a_broken_checkpoint_is_a_snapshot_error_or_a_state() -> None:
+    rng, errors = random.Random(7), 0
+    whole = encode_head(state_of(AGENT_ID, journal()))
+    for _ in range(2_000):
+        try:
+            decode_head(AGENT_ID, broken(rng, whole))
+        except SnapshotError:
+            errors += 1
+    assert 500 < errors < 2_000

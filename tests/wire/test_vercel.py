@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
+from msgspec.structs import replace
 
-from tests.support import scripted
+from tests.support import START, scripted
 from tests.wire.random_runs import HOSTILE, ODD_ARGUMENTS, Run, Scenario, hand_made, scenarios
 from tests.wire.test_envelope_golden import fixed_events
-from whyloop import ErrorPolicy, tool
-from whyloop.events import AgentEvent
+from whyloop import AgentStatus, ErrorPolicy, PendingCall, tool
+from whyloop.events import AgentEvent, AgentStatusChanged, StreamChunkReceived
 from whyloop.testing import call, text
 from whyloop.values.text import clean
-from whyloop.wire.vercel import CONTINUATION, DONE, HEADERS, VercelStream, sse
+from whyloop.wire.vercel import CONTINUATION, DONE, HEADERS, QUESTION, VercelStream, sse
 
 Part = dict[str, Any]
 
@@ -102,8 +103,8 @@ async def test_the_fixed_run_is_told_as_it_went() -> None:
         "start",
         "start-step",
         *("text-start", "text-delta", "text-end"),
-        *("tool-input-start", "tool-input-available", "tool-output-available"),
-        *("tool-input-start", "tool-input-available", "tool-output-error"),
+        *("tool-input-start", "tool-input-available") * 2,
+        *("tool-output-available", "tool-output-error"),
         CONTINUATION,
         "finish-step",
         "start-step",
@@ -145,7 +146,10 @@ async def test_every_end_has_a_word_of_the_protocol() -> None:
     assert ending(limited)["stop_reason"] == "steps_limit"
     paused = await ends(call("pay", id="pay_1"))
     assert paused[-1] == {"type": "finish", "finishReason": "tool-calls"}
-    assert [part["approvalId"] for part in paused if part["type"] == "tool-approval-request"] == ["pay_1"]
+    (request,) = [part for part in paused if part["type"] == "tool-approval-request"]
+    assert request["toolCallId"] == "pay_1"
+    assert request["approvalId"] not in ("", "pay_1")  # The question has an id of its own.
+    assert request["approvalDescriptor"] == {"question": "pay waits for approval"}
     failed = await ends(RuntimeError("it broke"))
     assert failed[-1] == {"type": "finish", "finishReason": "error"}
     assert failed[-2]["type"] == "error"
@@ -153,6 +157,44 @@ async def test_every_end_has_a_word_of_the_protocol() -> None:
     stopped = await ends("Done.", stop=True)
     assert stopped[-1] == {"type": "abort", "reason": "enough"}
     assert ending(stopped)["stop_reason"] == "user_requested"
+
+
+async def test_a_call_that_a_hook_changed_says_so() -> None:
+    events = await fixed_events()
+    paying = [event for event in events if event.execution_id == events[-1].execution_id]
+    calls = [part for part in told(paying) if part["type"] == "tool-input-available"]
+    assert [part.get("providerMetadata") for part in calls] == [{"whyloop": {"changed_by": ["Cap"]}}, None]
+    assert [part["input"]["amount"] for part in calls] == [7, 5]
+
+
+def test_a_question_about_the_run_itself_is_a_part_of_its_own() -> None:
+    common: dict[str, Any] = {"agent_id": "a", "parent_agent_id": None, "execution_id": "e", "step_number": 1}
+    paused = AgentStatusChanged(
+        **common,
+        time=START,
+        previous_status=AgentStatus.IN_PROGRESS,
+        status=AgentStatus.PAUSED,
+        pending_calls=(PendingCall("q", "", "recovery", {}, "Continue?"),),
+    )
+    parts = told([paused])
+    assert parts[1] == {"type": QUESTION, "id": "q", "data": {"question": "Continue?"}}
+    assert parts[-1] == {"type": "finish", "finishReason": "tool-calls"}
+
+
+def test_reasoning_is_never_part_of_the_text() -> None:
+    (started, chunk, *_) = hand_made("Hm.", {})
+    assert isinstance(chunk, StreamChunkReceived)
+    stream = VercelStream()
+    parts = told([started, replace(chunk, kind="reasoning"), replace(chunk, chunk="Four.")], stream)
+    parts += stream.broken_off("x")
+    assert [(part["type"], part["delta"]) for part in parts if "delta" in part] == [
+        ("reasoning-delta", "Hm."),
+        ("text-delta", "Four."),
+    ]
+    assert [part["type"] for part in parts[2:8]] == [
+        *("reasoning-start", "reasoning-delta", "reasoning-end"),
+        *("text-start", "text-delta", "text-end"),
+    ]
 
 
 @pytest.mark.parametrize("words", HOSTILE, ids=ascii)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, MutableMapping
 from contextlib import asynccontextmanager
@@ -109,10 +110,12 @@ class AgentServer:
 
         A run ends after its step, or in the middle of it after `close_seconds`; it can be resumed.
         """
-        if self._recovery is not None:
-            await self._recovery.__aexit__()
-        await self._api.runs.close(self._close_seconds)
+        await asyncio.gather(self._end_recovery(), self._api.runs.close(self._close_seconds))
         await self._api.feed.close()
+
+    async def _end_recovery(self) -> None:
+        if self._recovery is not None:
+            await self._recovery.close(self._close_seconds)
 
     @asynccontextmanager
     async def lifespan(self, app: object = None) -> AsyncIterator[None]:

@@ -42,7 +42,6 @@ export function followSession(url, onMessages, options = {}) {
   let current = new AbortController();
 
   function supersede() {
-    isLoading = false;
     current.abort();
     current = new AbortController();
     return current.signal;
@@ -125,8 +124,9 @@ export function followSession(url, onMessages, options = {}) {
       return;
     }
     apply(envelope);
+    if (isFilling || !NUMBERED.has(envelope?.event)) return;
     const [gap] = missing(messages);
-    if (gap && !isFilling) fill(gap);
+    if (gap) fill(gap);
   }
 
   function apply(envelope) {

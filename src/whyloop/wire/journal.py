@@ -21,6 +21,7 @@ from whyloop.values.continuation import ContinuationOutcome
 from whyloop.values.snapshot import Head, check_open_step, head_of, state_from_head
 from whyloop.values.state import AgentState
 from whyloop.values.transitions import AnyTransition, Created, Judged, JudgedAlike, Queried, Restored, Resumed
+from whyloop.wire.view import INCONSISTENT
 
 VERSION = 1
 
@@ -132,7 +133,7 @@ def fold(
                 state = transition.apply_to(state)
         except SnapshotError as error:
             raise SnapshotError("the entry has an invalid snapshot", f"$[{index}]{error.path[1:]}") from None
-        except (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
+        except INCONSISTENT as error:
             raise SnapshotError(
                 f"the entry does not follow from those before it: {error}", f"$[{index}]"
             ) from None
