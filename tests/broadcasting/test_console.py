@@ -33,7 +33,7 @@ def test_a_run_reads_like_this() -> None:
     lines = written(*first)
     assert lines[1:5] == [
         "10:05:01.123 [id-2]   1 status             pending → in_progress",
-        "10:05:01.123 [id-2]   1 step.started       step 1 started (1 messages, 1 tools)",
+        "10:05:01.123 [id-2]   1 step.started       step 1 started (1 message, 1 tool)",
         "10:05:01.123 [id-2]   1 stream.chunk       'I look both up.'",
         "10:05:01.123 [id-2]   1 stream.chunk       (complete)",
     ]

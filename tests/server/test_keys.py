@@ -114,7 +114,10 @@ async def test_a_key_is_for_one_request_only(store: Store, status: str, operatio
     assert (await lab.post(f"/sessions/a/{operation}", body, headers=under("k1"))).status < 300
     await lab.rest()
     before = await stored(store)
-    others = [("messages", {"text": "another question"}), ("stop", {"reason": "another reason"})]
+    others: list[tuple[str, Json]] = [
+        ("messages", {"text": "another question"}),
+        ("stop", {"reason": "another reason"}),
+    ]
     if operation == "fork":  # Its key belongs to the new session.
         others = [("fork", {"step": 1})]
     for path, other in others:

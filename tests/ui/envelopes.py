@@ -66,7 +66,7 @@ def tool(seq: int, call_id: str = "c1", name: str = "search", **data: Any) -> Js
     return envelope("tool.started", seq, tool=name, tool_call_id=call_id, **shown)
 
 
-def done(seq: int, call_id: str = "c1", name: str = "search", error: str | None = None) -> Json:
+def done(seq: int, call_id: str = "c1", name: str = "search", error: str | None = None, **data: Any) -> Json:
     return envelope(
         "tool.completed",
         seq,
@@ -76,6 +76,7 @@ def done(seq: int, call_id: str = "c1", name: str = "search", error: str | None 
         error=error,
         duration_ms=12.5,
         result_summary='["a","b"]' if error is None else f"Error: {error}",
+        **data,
     )
 
 
@@ -152,6 +153,7 @@ def of_next(*envelopes: Json) -> list[Json]:
 HOSTILE = "<img src=x onerror=alert(1)> \u202egnp.exe \u0000 \u2028 __proto__ 👋🏽"
 QUESTION = message("a1:0", "user", "Who?", execution_id="e1")
 NEXT_QUESTION = message("u2", "user", "And?")
+ASKED_NEXT = message("a1:3", "user", "And?", execution_id="e2")
 CALLING = message("e1:1:assistant", "assistant", "I look.", **of_step(1), tool_calls=calls("search", "pay"))
 RESULT = message(
     "e1:1:tool:c1", "tool", "ok", **of_step(1), tool_call_id="c1", tool_name="search", tool_result="ok"

@@ -23,10 +23,14 @@ const placeOf = ({ execution_id, seq }) => `${encodeURIComponent(execution_id)}:
 
 const questions = (messages) => messages.filter(({ role }) => role === "user").map(({ content }) => content);
 
-/** What happens, in this order: `{sent}` is an envelope, `{stored}` the history from then on. */
+/**
+ * What happens, in this order: `{sent}` is an envelope on its way to those who listen; `{stored, recorded}`
+ * is the history from then on, and the numbered envelopes that it has more than the one before.
+ */
 async function follow({ seed, happens }) {
   const roll = dice(seed);
   const sent = [];
+  const recorded = [];
   const connections = [];
   let requests = [];
   let timers = [];
@@ -38,9 +42,8 @@ async function follow({ seed, happens }) {
   const unseen = [];
   const misled = [];
 
-  /** The numbered envelopes after a place: all that a server can send again. */
+  /** The recorded envelopes after a place: all that a server can send again. */
   function recordedAfter(place) {
-    const recorded = sent.filter(isNumbered);
     return recorded.slice(recorded.findIndex((envelope) => placeOf(envelope) === place) + 1);
   }
 
@@ -74,7 +77,7 @@ async function follow({ seed, happens }) {
     }
   }
 
-  const history = () => ({ messages: stored, after: sent.length ? placeOf(sent.at(-1)) : null });
+  const history = () => ({ messages: stored, after: recorded.length ? placeOf(recorded.at(-1)) : null });
   function page(address) {
     const after = new URL(address, "http://server").searchParams.get("after");
     const events = recordedAfter(after);
@@ -107,10 +110,14 @@ async function follow({ seed, happens }) {
   const connection = () => connections.at(-1);
   function happen() {
     const next = happens.shift();
-    if (next?.stored) stored = next.stored;
+    if (next?.stored) {
+      stored = next.stored;
+      recorded.push(...next.recorded);
+    }
     if (next?.sent) {
       sent.push(next.sent);
-      asked = questions(stored);
+      // A client loads the history when a run begins or ends.
+      if (next.sent.event === "agent.status") asked = questions(stored);
       for (const opened of connections) opened.coming.push(next.sent);
     }
   }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.ui.case import FOUND, LOOKS, QUIET, THINKS, WHO, Case
 from tests.ui.envelopes import (
     A_RUN,
+    ASKED_NEXT,
     AT_WORK,
     CALLING,
     COMPLETED,
@@ -162,6 +163,18 @@ NUMBERS = [
         [QUESTION, STOPPED],
         [started(), step(1, 1), chunk(1, "Half."), ended(2, 1), stopped(3), trace(3, 1, CONTINUES)],
         [WHO, "assistant: Half."],
+    ),
+    Case(
+        "late envelopes are ignored when the history has the next question",
+        [QUESTION, CALLING, RESULT, AT_WORK, ASKED_NEXT],
+        [done(5, "c2", "pay"), ended(6, 1), stopped(7, "user_requested"), chunk(7, "late")],
+        [WHO, "assistant: I look. [search, pay]", "tool: ok", "status tool_call: Running pay", "user: And?"],
+    ),
+    Case(
+        "a question of the client's own ends nothing",
+        [QUESTION, CALLING, RESULT, AT_WORK, NEXT_QUESTION],
+        [done(5, "c2", "pay")],
+        [WHO, "assistant: I look. [search, pay]", "tool: ok", FOUND, QUIET, "user: And?"],
     ),
     Case(
         "an execution that continues after a gap is held",

@@ -72,6 +72,18 @@ RUNS = [
         ["assistant:  [search]", "tool error: no network", QUIET],
     ),
     Case(
+        "the hooks that changed a call and its result are shown",
+        [],
+        [started(), tool(2, args_summary="", changed_by=["Limiter"]), done(3, changed_by=["Hider"])],
+        ["assistant:  [search changed by Limiter]", f"{FOUND} (changed by Hider)", QUIET],
+    ),
+    Case(
+        "hooks that are not names are not shown",
+        [],
+        [started(), tool(2, changed_by=[7]), done(3, changed_by="Hider")],
+        ["assistant:  [search]", FOUND, QUIET],
+    ),
+    Case(
         "several calls end in any order",
         [],
         [started(), tool(2), tool(3, "c2", "pay"), done(4, "c2", "pay"), done(5)],
@@ -144,10 +156,16 @@ RETRIES = [
         for name, given in {"attempt is not a number": ("2", 3), "maximum is not a number": (2, None)}.items()
     ),
     Case(
-        "text that was interrupted and is kept stays, with a mark",
+        "text that was interrupted stays, and is incomplete",
         [],
         [*HALF, ended(2, 1, verdict("user_requested", "Rule"), has_tool_calls=False, finish_reason=None)],
-        ["assistant: Half an ans…", QUIET],
+        ["assistant: Half an ans (incomplete)", QUIET],
+    ),
+    Case(
+        "an answer that was interrupted before its first word leaves nothing",
+        [],
+        [started(), ended(2, 1, verdict("user_requested", "Rule"), has_tool_calls=False, finish_reason=None)],
+        [THINKS],
     ),
     Case(
         "a wrong answer that is corrected stays",
@@ -347,6 +365,12 @@ APPROVALS = [
         [],
         [started(), asked(2, "")],
         ["status tool_call: pay waits for approval", THINKS],
+    ),
+    Case(
+        "a new question about the run itself replaces the one before",
+        [],
+        [started(), asked(2, None), asked(3, None, "q2", question="Continue?")],
+        ["status tool_call: Continue?", THINKS],
     ),
     Case(
         "a decision about the run itself replaces it",

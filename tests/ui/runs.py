@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import random
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-import pytest
 from msgspec import Struct
 
-from tests.support import START, FixedWorld
+from tests.support import START, FixedWorld, MemoryJournal
+from tests.wire.random_runs import Changer
 from whyloop import (
     Agent,
     AgentState,
@@ -23,21 +22,21 @@ from whyloop import (
     FinishReason,
     ModelRequest,
     ModelResponse,
-    PendingCall,
     TextDelta,
     ToolCall,
     Usage,
+    Verdict,
     tool,
 )
 from whyloop.broadcasting import AgentEventEnvelopeAdapter, BroadcastConfig
-from whyloop.broadcasting.places import place_of
 from whyloop.errors import ModelError, RateLimitError
 from whyloop.events import AgentEvent
-from whyloop.server import streams
-from whyloop.stores.records import Told
+from whyloop.loop.run import Run
 from whyloop.testing import FakeClock
-from whyloop.wire.envelope import timestamp
-from whyloop.wire.ui import args_summary, canonical_messages
+from whyloop.values.decisions import decide
+from whyloop.values.transitions import AnyTransition
+from whyloop.wire.envelope import NUMBERED, envelopes_of
+from whyloop.wire.ui import canonical_messages
 
 Json = dict[str, Any]
 
@@ -59,26 +58,27 @@ POLICIES = [
     ErrorPolicy.ignore_tool_errors(),
     ErrorPolicy.retry_all(3),
 ]
-REASONING = "hmm"
-NUMBERED = {"agent.status", "agent.step.completed", "agent.tool.started", "agent.tool.completed"}
-NUMBERED |= {"agent.approval.requested", "agent.approval.decided", "agent.retry"}
-TOOLS = ["work", "work", "fail", "guarded", "no_such_tool"]
+TOOLS = ["work", "work", "again", "fail", "guarded", "no_such_tool"]
+VERDICTS = [Verdict.APPROVED, Verdict.DENIED, Verdict.EDITED, None]
 
 
 class Leg(Struct):
-    """A run from a query or a resume to its end: the query, its envelopes, and the history after it.
+    """A part of a session: a run from a query, a resume or a recovery to its end, or some decisions.
 
-    `begun` is the history before the first envelope. `meanwhile` are those on the way, each with the number
-    of envelopes sent by then. If the process died there is no end, and the history is the last recorded one.
+    `envelopes` are all that a client can receive of it, `canonical` is the history after them. `meanwhile`
+    are the recorded histories, each with the number of envelopes sent by then. The last one is `canonical`,
+    and a history is recorded before its envelopes are sent. If the process died, the run has no end.
     """
 
     query: str | None
-    begun: list[Json]
     envelopes: list[Json]
     canonical: list[Json]
     state: AgentState
     meanwhile: list[tuple[int, list[Json]]]
-    died: bool = False
+
+    @property
+    def died(self) -> bool:
+        return self.state.status is AgentStatus.IN_PROGRESS
 
 
 class Transport:
@@ -94,132 +94,57 @@ class Transport:
         self.sent += [dict(event) for event in events]
 
 
-class Recorder:
-    """A journal that keeps every state, each with the number of envelopes sent by then."""
+class ProcessDiedError(Exception):
+    """The process ends here."""
 
-    def __init__(self, sent: list[Json]) -> None:
-        self._sent = sent
+
+class Recorder(MemoryJournal):
+    """A journal that keeps every state, each with the number of envelopes sent by then.
+
+    With `lives`, the process dies in the append of that number. The entry may be written even so: then a
+    server reads its envelopes from the journal.
+    """
+
+    def __init__(self, agent_id: str, sent: list[Json], config: BroadcastConfig, dice: random.Random) -> None:
+        super().__init__(agent_id)
         self.states: list[tuple[int, AgentState]] = []
+        self.lives: int | None = None
+        self._sent, self._config, self._dice = sent, config, dice
 
-    async def record(self, state: AgentState) -> None:
-        self.states.append((len(self._sent), state))
+    def record(self, transitions: Sequence[AnyTransition], before: AgentState) -> AgentState:
+        """Record transitions outside of a run, send their envelopes, and return the state after them."""
+        after = before
+        for transition in transitions:
+            after = transition.apply_to(after)
+        self.write(transitions, before)
+        self.states.append((len(self._sent), after))
+        self._sent += envelopes_of(before, transitions, self._config)
+        return after
 
+    async def append(
+        self, transitions: Sequence[AnyTransition], before: AgentState, after: AgentState
+    ) -> str | None:
+        if self.lives is not None:
+            self.lives -= 1
+            if self.lives == 0:
+                self._die(transitions, before)
+        self.write(transitions, before)
+        self.states.append((len(self._sent), after))
+        return None
 
-class NewEnvelopes:
-    """STAND-IN for the view of the new core: replace it by the real one.
-
-    The loop still emits the old envelopes and states. This derives the new ones from them: numbers over
-    numbered envelopes only, `kind` of chunks, `resolved_by` and `reason` of a status, approvals and retries,
-    and the `seq` in a history.
-    """
-
-    def __init__(self, dice: random.Random | None = None) -> None:
-        self._dice = dice
-        self._reasons = False
-        self.last: dict[str, int] = {}
-        """The last number of each execution."""
-
-    def derived(self, old: list[Json], state: AgentState) -> tuple[list[Json], list[int]]:
-        """Return the new envelopes of a leg, and for each number of old ones that of the new ones."""
-        new: list[Json] = []
-        counts = [0]
-        for index, each in enumerate(old):
-            is_last = index == len(old) - 1
-            for event, data in self._parts(each, state if is_last else None):
-                new.append({**each, "event": event, "data": data, "seq": self._seq(each, event)})
-            counts.append(len(new))
-        return new, counts
-
-    def decided(self, state: AgentState, pending: PendingCall, verdict: str) -> list[Json]:
-        """Return the envelopes of a person's decision, and of the result if it is a denial."""
-        call = {"tool": pending.name, "tool_call_id": pending.id}
-        decision = {"question_id": pending.id, "verdict": verdict, "by": "ada", "reason": None}
-        events: list[tuple[str, Json]] = [("agent.approval.decided", {**call, **decision})]
-        if verdict == "denied":
-            result = {"success": False, "error": "denied by ada", "duration_ms": 0.0}
-            events.append(("agent.tool.completed", {**call, **result, "result_summary": "Denied by ada"}))
-        ids = {"agent_id": state.agent_id, "session_id": state.agent_id, "execution_id": state.execution.id}
-        known = {"v": 1, "timestamp": timestamp(state.state_info.updated_at), **ids}
-        return [
-            {**known, "event": event, "seq": self._seq(known, event), "data": data} for event, data in events
-        ]
-
-    def history(self, state: AgentState, seq: int | None = None) -> list[Json]:
-        """Return the canonical messages with the number that they are at."""
-        messages, execution_id = canonical_messages(state), state.execution.id
-        at = self.last.get(execution_id, 0) if seq is None else seq
-        own = [each for each in messages if each.get("metadata", {}).get("execution_id") == execution_id]
-        if own and at:
-            own[-1]["metadata"]["seq"] = at
-        return messages
-
-    def _seq(self, envelope: Json, event: str) -> int:
-        execution_id = envelope["execution_id"]
-        if event in NUMBERED:
-            self.last[execution_id] = self.last.get(execution_id, 0) + 1
-        return self.last[execution_id]
-
-    def _parts(self, old: Json, end: AgentState | None) -> Iterator[tuple[str, Json]]:
-        """Yield the event and the data of each new envelope that stands for an old one."""
-        event, data = old["event"], dict(old["data"])
-        retry = data.pop("retry", None)
-        if event == "agent.stream.chunk":
-            # The loop streams no reasoning, so some answers of random runs get a chunk of it.
-            index = data["chunk_index"]
-            if index == 0:
-                self._reasons = self._dice is not None and self._dice.random() < 0.3
-            if self._reasons and index == 0:
-                yield event, {**data, "kind": "reasoning", "chunk": REASONING, "is_complete": False}
-            data |= {"kind": "text", "chunk_index": index + self._reasons}
-        if event == "agent.status" and data["status"] != "in_progress":
-            outcome = end.last_continuation_outcome if end is not None else None
-            said = outcome.resolving_evaluation if outcome is not None else None
-            data |= {"resolved_by": outcome and outcome.resolved_by, "reason": said and said.reason}
-        for pending in end.pending_calls if end is not None else ():
-            call = {"tool": pending.name, "tool_call_id": pending.id, "question_id": pending.id}
-            args = {"args_summary": args_summary(pending.arguments)}
-            yield "agent.approval.requested", {**call, "question": pending.question, **args}
-        yield event, data
-        if retry is not None and not data["has_tool_calls"]:
-            yield "agent.retry", {**retry, "wait_seconds": 1.0, "error_type": "model"}
+    def _die(self, transitions: Sequence[AnyTransition], before: AgentState) -> None:
+        if self._dice.random() < 0.5:
+            self.record(transitions, before)
+        else:
+            # It may have died before this append, while text was streaming.
+            first = self.states[-1][0] if self.states else 0
+            while len(self._sent) > first and not is_numbered(self._sent[-1]) and self._dice.random() < 0.8:
+                self._sent.pop()
+        raise ProcessDiedError
 
 
-class OldServer:
-    """STAND-IN for the new server: remove it together with the old one.
-
-    It numbers the envelopes that the old server streams by the new rule, and turns the `question_id` of a
-    decision into the old `call_id`.
-    """
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._numbers: dict[tuple[str, int], int] = {}
-        self._last: dict[str, int] = {}
-        original = AgentEventEnvelopeAdapter.envelope
-
-        def envelope(adapter: AgentEventEnvelopeAdapter, event: AgentEvent) -> Json | None:
-            made = original(adapter, event)
-            if made is not None:
-                execution_id = made["execution_id"]
-                last = self._last.get(execution_id, 0) + (made["event"] in NUMBERED)
-                self._last[execution_id] = self._numbers[execution_id, made["seq"]] = last
-            return made
-
-        monkeypatch.setattr(AgentEventEnvelopeAdapter, "envelope", envelope)
-        monkeypatch.setattr(streams, "frame", self._frame)
-
-    def _frame(self, told: Told) -> bytes:
-        body = json.loads(told.body)
-        body["seq"] = self._numbers[told.execution_id, told.seq]
-        return f"id: {place_of(told)}\ndata: {json.dumps(body)}\n\n".encode()
-
-    @staticmethod
-    async def decide_by_call(page: Any) -> None:
-        async def renamed(route: Any) -> None:
-            body = json.loads(route.request.post_data)
-            await route.continue_(post_data=json.dumps({"call_id": body["question_id"]}))
-
-        for verdict in ("approve", "deny"):
-            await page.route(f"**/{verdict}", renamed)
+def is_numbered(envelope: Json) -> bool:
+    return envelope["event"] in NUMBERED
 
 
 class RandomModel:
@@ -239,13 +164,20 @@ class RandomModel:
             length = dice.randint(1, 12)
             yield TextDelta(streamed[:length])
             streamed = streamed[length:]
+            await asyncio.sleep(0)  # A stop request interrupts it here.
             if breaks:
                 break
         if breaks:
             raise dice.choice([ModelError("it broke off"), RateLimitError("slow down", retry_after=1)])
         calls = tuple(self._call() for _ in range(dice.choice([0, 0, 1, 1, 2, 4])))
         reason = dice.choice([FinishReason.STOP] * 9 + [FinishReason.LENGTH])
-        yield ModelResponse(words, calls, FinishReason.TOOL_CALLS if calls else reason, Usage(100, 10))
+        yield ModelResponse(
+            words,
+            calls,
+            FinishReason.TOOL_CALLS if calls else reason,
+            Usage(100, 10),
+            reasoning=dice.choice(["", "", "hmm"]),
+        )
 
     def _call(self) -> ToolCall:
         dice = self._dice
@@ -254,7 +186,7 @@ class RandomModel:
             {"value": 7},
             {"value": "x", "__proto__": {"a": [None]}},
         ]
-        arguments: dict[str, Any] | str = {"value": dice.choice(TEXTS)}
+        arguments: dict[str, Any] | str = {"value": dice.choice([*TEXTS, "change me", "block me"])}
         if dice.random() < 0.1:
             arguments = dice.choice(odd)
         call_id = "call_0" if self._same_ids else f"call_{next(self._numbers)}"
@@ -263,90 +195,76 @@ class RandomModel:
 
 def random_legs(seed: int, config: BroadcastConfig, deaths: bool = False) -> list[Leg]:
     """Return a session of several queries, the same for the same seed; the last of them has an end."""
-    return asyncio.run(_legs(random.Random(seed), config, deaths))
+    return asyncio.run(RandomSession(random.Random(seed), config).legs(deaths))
 
 
-async def _legs(dice: random.Random, config: BroadcastConfig, deaths: bool) -> list[Leg]:
-    sent: list[Json] = []
-    clock = FakeClock(START)
-    recorder = Recorder(sent)
-    agent = _agent(dice, clock)
-    if dice.random() < 0.5 or deaths:
-        agent = agent.journaled(recorder)
-    adapter = AgentEventEnvelopeAdapter(Transport(sent), config)
-    stop_after = dice.choice([-1, -1, -1, dice.randint(1, 30)])
+class RandomSession:
+    """A session to which random things happen."""
 
-    def listen(event: AgentEvent) -> None:
-        nonlocal stop_after
-        adapter(event)
-        stop_after -= 1
-        if stop_after == 0:
-            agent.request_stop("enough")
+    def __init__(self, dice: random.Random, config: BroadcastConfig) -> None:
+        self._dice = dice
+        self._sent: list[Json] = []
+        self._legs: list[Leg] = []
+        self._adapter = AgentEventEnvelopeAdapter(Transport(self._sent), config)
+        self._stop_after = dice.choice([-1, -1, -1, dice.randint(1, 30)])
+        self._dies_early = dice.random() < 0.2
+        self._clock = FakeClock(START)
+        self._agent = _agent(dice, self._clock)
+        self._agent.subscribe(self._listen)
+        self._journal = Recorder("the session", self._sent, config, dice)
+        self._state = self._journal.create(self._agent)
 
-    agent.subscribe(listen)
-    legs: list[Leg] = []
-    envelopes = NewEnvelopes(dice)
-    state = agent.new_session("the session")
-    for left in range(dice.randint(1, 5), 0, -1):
-        query, before = None, list[Json]()
+    async def legs(self, deaths: bool) -> list[Leg]:
+        dice = self._dice
+        for left in range(dice.randint(1, 8 if deaths else 5), 0, -1):
+            self._decide_some()
+            query, run = self._next_run()
+            dies = deaths and left > 1 and (self._dies_early or dice.random() < 0.6)
+            lives = dice.randint(1, 2) if self._dies_early else dice.randint(1, 6)
+            self._journal.lives = lives if dies else None
+            try:
+                self._state = await self._agent.finish(run)
+            except ProcessDiedError:
+                self._state = self._journal.state
+            self._end_leg(query)
+        return self._legs
+
+    def _listen(self, event: AgentEvent) -> None:
+        self._adapter(event)
+        self._stop_after -= 1
+        if self._stop_after == 0:
+            self._agent.request_stop("enough")
+
+    def _next_run(self) -> tuple[str | None, Run]:
+        dice, agent, state, journal = self._dice, self._agent, self._state, self._journal
+        is_recovered = state.status is AgentStatus.IN_PROGRESS and (self._dies_early or dice.random() < 0.5)
+        if is_recovered:
+            return None, agent.recover_run(state, journal)
         if not state.messages or state.status is AgentStatus.COMPLETED or dice.random() < 0.3:
-            query = f"question {len(legs)}"
-            state = agent.start(query, state=state)
-        else:
-            grant = Budget(steps=2) if dice.random() < 0.5 else None
-            state, before = _decided(dice, state, envelopes)
-            state = agent.restart(state, grant=grant)
-        begun = envelopes.history(state)
-        state = await agent.final_step(state)
-        dies = deaths and left > 1 and dice.random() < 0.6
-        leg = _leg(dice, Leg(query, begun, before, [], state, []), sent, recorder.states, envelopes, dies)
-        state = leg.state
-        legs.append(leg)
-        sent.clear()
-        recorder.states.clear()
-        clock.advance(60)
-    return legs
+            query = f"question {len(self._legs)}"
+            return query, agent.start_run(query, state, journal=journal)
+        grant = Budget(steps=2) if dice.random() < 0.5 else None
+        return None, agent.resume_run(state, grant=grant, journal=journal)
 
+    def _decide_some(self) -> None:
+        for pending in self._state.pending_calls:
+            verdict = self._dice.choice(VERDICTS)
+            if verdict is not None:
+                edited = {"value": "edited"} if verdict is Verdict.EDITED else None
+                now = self._clock.now()
+                decided = decide(self._state, pending.id, verdict, "ada", now, None, edited)
+                self._state = self._journal.record(decided, self._state)
+        self._end_leg(None)
 
-def _leg(
-    dice: random.Random,
-    leg: Leg,
-    sent: list[Json],
-    states: list[tuple[int, AgentState]],
-    new: NewEnvelopes,
-    dies: bool,
-) -> Leg:
-    """Return the leg with its envelopes and histories, cut off somewhere if its process dies."""
-    count, state = len(sent), leg.state
-    if dies:
-        last = dice.randrange(len(states) - 1)
-        count = dice.randint(states[last][0], states[last + 1][0])
-        state, states = states[last][1], states[: last + 1]
-    first, before = new.last.get(state.execution.id, 0), len(leg.envelopes)
-    envelopes, counts = new.derived(sent[:count], state)
-    numbers = [first, *(each["seq"] for each in envelopes)]
-    meanwhile = [(before + counts[at], new.history(each, numbers[counts[at]])) for at, each in states]
-    canonical = new.history(state)
-    return Leg(leg.query, leg.begun, leg.envelopes + envelopes, canonical, state, meanwhile, dies)
-
-
-def _decided(
-    dice: random.Random, state: AgentState, envelopes: NewEnvelopes
-) -> tuple[AgentState, list[Json]]:
-    """Return the state after people decided about some of the calls that wait, and the envelopes."""
-    sent: list[Json] = []
-    for pending in state.pending_calls:
-        match dice.randint(0, 3):
-            case 0:
-                state = state.approve(pending.id, by="ada", now=START)
-                sent += envelopes.decided(state, pending, "approved")
-            case 1:
-                state = state.deny(pending.id, by="ada", now=START)
-                sent += envelopes.decided(state, pending, "denied")
-            case 2:
-                state = state.edit(pending.id, {"value": "edited"}, by="ada", now=START)
-                sent += envelopes.decided(state, pending, "edited")
-    return state, sent
+    def _end_leg(self, query: str | None) -> None:
+        """Add what happened to the legs. A process that died before its first append left nothing."""
+        if self._journal.states:
+            meanwhile = [(count, canonical_messages(state)) for count, state in self._journal.states]
+            leg = Leg(query, list(self._sent), canonical_messages(self._state), self._state, meanwhile)
+            self._legs.append(leg)
+        self._sent.clear()
+        self._journal.states.clear()
+        self._clock.advance(60)
 
 
 def _agent(dice: random.Random, clock: FakeClock) -> Agent:
@@ -360,6 +278,7 @@ def _agent(dice: random.Random, clock: FakeClock) -> Agent:
         raise RuntimeError(f"it broke: {value}")
 
     tools = [tool(name="work")(work), tool(name="fail")(fail)]
+    tools.append(tool(name="again", idempotent=True)(work))
     tools.append(tool(name="guarded", needs_approval=True)(work))
     model = RandomModel(dice)
     return Agent(
@@ -368,6 +287,7 @@ def _agent(dice: random.Random, clock: FakeClock) -> Agent:
         world=FixedWorld(model, clock),
         error_policy=dice.choice(POLICIES),
         backoff=Backoff(jitter=0),
+        hooks=Changer(),
         max_steps=dice.choice([2, 4, 8]),
         max_tokens=dice.choice([None, 400]),
     )

@@ -10,14 +10,18 @@ from typing import Any
 
 import pytest
 
-from tests.ui.runs import NUMBERED, REASONING, Leg, random_legs
+from tests.ui.runs import Leg, is_numbered, random_legs
 from tests.ui.support import JavaScript, as_json, assert_valid
 from whyloop.broadcasting import BroadcastConfig
+from whyloop.wire.envelope import NUMBERED
 
 pytestmark = pytest.mark.slow
 
 # For more of them: WHYLOOP_UI_RUNS=20000 pytest tests/ui
 RUNS = int(os.environ.get("WHYLOOP_UI_RUNS", "200"))
+ANY = "(?s:.*)"
+REASONING = "I should say so."
+UNNUMBERED = {"agent.step.started", "agent.stream.chunk", "agent.continuation", "agent.event"}
 PRESETS = {
     "minimal": BroadcastConfig.minimal(),
     "standard": BroadcastConfig.standard(),
@@ -46,13 +50,24 @@ def disturbed(dice: random.Random, envelopes: Messages) -> Messages:
     return [envelope for _, envelope in sorted(late, key=lambda pair: pair[0])]
 
 
-def is_numbered(envelope: dict[str, Any]) -> bool:
-    return envelope["event"] in NUMBERED
-
-
 def recorded(leg: Leg) -> Messages:
     """Return the envelopes of a leg that a server can send again."""
     return [envelope for envelope in leg.envelopes if is_numbered(envelope)]
+
+
+def with_reasoning_chunks(envelopes: Messages) -> Messages:
+    """Return the envelopes with a chunk of reasoning before the text of each answer."""
+    changed: Messages = []
+    for each in envelopes:
+        data = each["data"]
+        if each["event"] != "agent.stream.chunk":
+            changed.append(each)
+            continue
+        index = data["chunk_index"]
+        if index == 0:
+            changed.append({**each, "data": {**data, "kind": "reasoning", "chunk": REASONING}})
+        changed.append({**each, "data": {**data, "chunk_index": index + 1}})
+    return changed
 
 
 def reached(messages: Messages, leg: Leg) -> int:
@@ -97,8 +112,11 @@ def test_ids_and_texts_are_the_same_before_the_history_arrives(
                     continue
                 same = stored[message["id"]]
                 assert same["role"] == message["role"]
+                known, shown = same["metadata"], message["metadata"]
+                assert known.get("incomplete") == shown.get("incomplete")
+                assert known.get("changed_by") == shown.get("changed_by")
                 if message["role"] == "tool":
-                    assert ("tool_error" in same["metadata"]) == ("tool_error" in message["metadata"])
+                    assert ("tool_error" in known) == ("tool_error" in shown)
                 elif message["role"] == "assistant" and not config.include_stream_chunks:
                     assert message["content"] == ""
                 # This model writes arguments into its text, which are neither stored nor shown.
@@ -132,14 +150,17 @@ def test_a_gap_is_filled_by_the_envelopes_after_the_last_one(config: BroadcastCo
         history: Messages = []
         for number, leg in enumerate(legs_of(seed, config)):
             history, start = leg.canonical, [*history, *sent(leg, number)]
-            envelopes = recorded(leg)
+            own_id = leg.state.execution.id
+            envelopes = [each for each in recorded(leg) if each["execution_id"] == own_id]
             if len(envelopes) < 4:
                 continue
             lost = dice.randrange(1, len(envelopes) - 2)
+            if envelopes[lost + 1]["event"] == "agent.status":
+                continue  # A pause or an end is shown at once.
             before = js.call("reduced", start, [*envelopes[:lost], envelopes[lost + 1]])
             (gap,) = js.call("missing", before)
             seq = envelopes[lost]["seq"]
-            assert gap == {"execution_id": leg.state.execution.id, "first": seq, "last": seq}
+            assert gap == {"execution_id": own_id, "first": seq, "last": seq}
             # A server sends all of them from there on, also those that are held.
             after = [each for each in envelopes if each["seq"] >= gap["first"]]
             assert js.call("reduced", before, after) == js.call("reduced", start, envelopes), seed
@@ -159,7 +180,9 @@ def test_a_text_of_which_chunks_are_missing_has_a_mark_where_they_were(js: JavaS
                     continue
                 text = complete[message["id"]]
                 pieces = message["content"].split("…")
-                pattern = "(?s:.*)".join(map(re.escape, pieces))
+                pattern = ANY.join(map(re.escape, pieces))
+                if "incomplete" in message["metadata"]:
+                    pattern += ANY  # The end of an interrupted answer is missing anyway.
                 assert re.fullmatch(pattern, text), (seed, message["content"], text)
                 whole, torn = whole + (len(pieces) == 1), torn + (len(pieces) > 1)
     assert whole > RUNS // 4
@@ -177,6 +200,20 @@ def test_chunks_that_arrive_twice_or_late_add_nothing(js: JavaScript) -> None:
                 if chunks and dice.random() < 0.3:
                     received.append(dice.choice(chunks))
             assert js.call("reduced", [], received) == js.call("reduced", [], leg.envelopes), seed
+
+
+def test_chunks_of_reasoning_are_shown_beside_the_text(js: JavaScript) -> None:
+    reasoned = 0
+    for seed in range(RUNS // 2):
+        for leg in legs_of(seed, PRESETS["standard"]):
+            shown = js.call("reduced", [], with_reasoning_chunks(leg.envelopes))
+            for message in shown:
+                reasoning = message["metadata"].pop("reasoning", None)
+                has_text = message["role"] == "assistant" and message["content"]
+                assert reasoning == (REASONING if has_text else None), seed
+                reasoned += reasoning is not None
+            assert shown == js.call("reduced", [], leg.envelopes), seed
+    assert reasoned > RUNS // 4
 
 
 @presets
@@ -202,12 +239,13 @@ def test_the_random_runs_have_everything_in_them(js: JavaScript) -> None:
     assert reasons >= {None, "completed", "steps_limit", "token_limit", "error", "retry_limit"}
     assert reasons >= {"finish_reason", "user_requested"}
     events = {envelope["event"] for leg in legs for envelope in leg.envelopes}
-    assert events == NUMBERED | {"agent.step.started", "agent.stream.chunk", "agent.continuation"}
+    assert events == NUMBERED | UNNUMBERED
     shown = [m for s in js.each("reduced", [[[], leg.envelopes[:-3]] for leg in legs]) for m in s]
     assert any(message["content"] == "Retrying (2/3)" for message in shown)
     assert any("question_id" in message["metadata"] for message in shown)
-    assert any(message["metadata"].get("reasoning") == REASONING for message in shown)
-    assert any("question_id" in message["metadata"] for leg in legs for message in leg.canonical)
+    stored = [message.get("metadata", {}) for leg in legs for message in leg.canonical]
+    for entry in ("question_id", "reasoning", "incomplete", "changed_by"):
+        assert any(entry in metadata for metadata in stored), entry
 
 
 def test_the_random_envelopes_are_numbered_by_the_rule() -> None:

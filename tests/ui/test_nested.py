@@ -5,17 +5,18 @@ from __future__ import annotations
 import pytest
 
 from tests.support import scripted
-from tests.ui.runs import NewEnvelopes, Transport
+from tests.ui.runs import Transport
 from tests.ui.support import JavaScript, as_json
 from whyloop import tool
 from whyloop.broadcasting import AgentEventEnvelopeAdapter
 from whyloop.errors import ModelError
 from whyloop.testing import call
+from whyloop.wire.ui import canonical_messages
 
 
 @pytest.mark.parametrize("nested", [False, True])
 async def test_the_history_replaces_what_nested_agents_sent(nested: bool, js: JavaScript) -> None:
-    transport, new = Transport([]), NewEnvelopes()
+    transport = Transport([])
     adapter = AgentEventEnvelopeAdapter(transport, session_id="17", nested=nested)
 
     @tool
@@ -25,8 +26,8 @@ async def test_the_history_replaces_what_nested_agents_sent(nested: bool, js: Ja
 
     outer = scripted(call("ask", {"question": "why?"}), "so", tools=[ask], event_handler=adapter)
     state = await outer.run("go")
-    envelopes, _ = new.derived(transport.sent, state)
-    shown = js.call("client", [], envelopes, new.history(state))
+    stored = canonical_messages(state)
+    shown = js.call("client", [], transport.sent, stored)
     assert not shown["running"]
     assert any("fell over" in message["content"] for message in shown["streamed"]) is nested
-    assert shown["reconciled"] == as_json(new.history(state))
+    assert shown["reconciled"] == as_json(stored)

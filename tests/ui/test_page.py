@@ -16,7 +16,6 @@ from tests.real.browser import open_page
 from tests.server.streams_support import Serving, serving
 from tests.support import scripted
 from tests.ui.envelopes import STOPPED, asked, chunk, started
-from tests.ui.runs import OldServer
 from tests.ui.support import GUIDE
 from whyloop import Agent, ErrorPolicy, tool
 from whyloop.errors import ModelError
@@ -113,7 +112,6 @@ async def opened(*replies: Any, **options: Any) -> AsyncIterator[Stage]:
     site = Site(*replies, **options)
     async with serving(site.app) as server, open_page() as page:
         stage = Stage(server, site, Window(page))
-        await OldServer.decide_by_call(page)
         await page.goto(server.address)
         await page.wait_for_url("**/?session=*")
         try:
@@ -128,11 +126,6 @@ def chat_html(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (page,) = re.findall(r"```html\n(<!doctype html>.*?)```", GUIDE.read_text("utf-8"), re.DOTALL)
     (tmp_path / "chat.html").write_text(page, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-
-
-@pytest.fixture(autouse=True)
-def old_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    OldServer(monkeypatch)
 
 
 HIDDEN = calls(call("look", {"at": HOSTILE}), call("lo<b>ok"), text="I <u>look</u>.")

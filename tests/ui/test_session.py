@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from tests.ui.runs import Leg, random_legs
+from tests.ui.runs import Leg, is_numbered, random_legs
 from tests.ui.support import HERE, NODE, PACKAGE, as_json, needs_node
 from whyloop.broadcasting import BroadcastConfig
 
@@ -26,18 +27,14 @@ def test_it_follows_a_session() -> None:
 
 
 def happening(legs: list[Leg]) -> list[dict[str, Any]]:
-    """Return what happens in a session: a beginning and an end can be read before they are sent."""
+    """Return what happens in a session: a history can be read before its envelopes are sent."""
     happens: list[dict[str, Any]] = []
     for leg in legs:
-        stored = {0: leg.begun, **dict(leg.meanwhile)}
-        for number, envelope in enumerate(leg.envelopes):
-            if number in stored:
-                happens.append({"stored": stored[number]})
-            if number == len(leg.envelopes) - 1 and not leg.died:
-                happens.append({"stored": leg.canonical})
-            happens.append({"sent": envelope})
-        if leg.died:
-            happens.append({"stored": leg.canonical})
+        places = [*(count for count, _ in leg.meanwhile), len(leg.envelopes)]
+        for (_, stored), (first, last) in zip(leg.meanwhile, pairwise(places), strict=True):
+            envelopes = leg.envelopes[first:last]
+            happens.append({"stored": stored, "recorded": [each for each in envelopes if is_numbered(each)]})
+            happens += [{"sent": each} for each in envelopes]
     return happens
 
 

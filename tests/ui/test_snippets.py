@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.support import echo, scripted
-from tests.ui.runs import NUMBERED, NewEnvelopes, Transport
+from tests.ui.runs import Transport
 from tests.ui.support import GUIDE, NODE, PACKAGE, needs_node
 from whyloop.broadcasting import AgentEventEnvelopeAdapter
 from whyloop.testing import call
+from whyloop.wire.envelope import NUMBERED
+from whyloop.wire.ui import canonical_messages
 
 README = PACKAGE / "README.md"
 
@@ -26,13 +28,13 @@ class Run(NamedTuple):
 
 async def runs_of(*queries: str, replies: Any, **options: Any) -> list[Run]:
     """Return the runs of a session with these queries."""
-    transport, new = Transport([]), NewEnvelopes()
+    transport = Transport([])
     agent = scripted(*replies, event_handler=AgentEventEnvelopeAdapter(transport), **options)
     runs: list[Run] = []
     state = agent.new_session()
     for query in queries:
         state = await agent.run(query, state=state)
-        runs.append(Run(new.derived(transport.sent, state)[0], new.history(state)))
+        runs.append(Run(list(transport.sent), canonical_messages(state)))
         transport.sent.clear()
     return runs
 

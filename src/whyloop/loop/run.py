@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 from whyloop.errors import NestingError, ResponseValidationError, ScriptError, leave_state
-from whyloop.events import AgentStepStarted, StreamChunkReceived
 from whyloop.loop.calls import plan_answer, reopen, run_call, unfinished_calls
 from whyloop.loop.hooks import ask_with_hooks
 from whyloop.loop.nesting import running_inside
@@ -40,7 +39,7 @@ from whyloop.values.transitions import (
     Waited,
 )
 from whyloop.values.usage import NO_USAGE, Usage
-from whyloop.wire.view import common, events_of
+from whyloop.wire.view import chunk_received, events_of, step_started
 
 CANCELLED = "The task that ran it was cancelled"
 SUPERSEDED = "Another query arrived before this one had ended"
@@ -82,6 +81,7 @@ class Run:
         self._leaving = False
         self._blocked = False  # By a limit that is exhausted, or a question about the run itself.
         self._timer: Timer | None = None
+        self._grace: Timer | None = None
         self._grace_timer: Timer | None = None
         self._known_parts: set[str] | None = None
         self._unlaunched: set[int] = set()
@@ -223,11 +223,7 @@ class Run:
         """Return the model's response; send its text in chunks as it arrives."""
         setup, state = self.setup, self.state
         if self.handlers:
-            number, count = state.execution.step_count + 1, len(state.messages)
-            own = common(state, step.taken_up_at, number, state.execution.last_seq)
-            send(
-                self.handlers, AgentStepStarted(**own, message_count=count, available_tools=setup.tool_names)
-            )
+            send(self.handlers, [step_started(state, step.taken_up_at, setup.tool_names)])
         request = ModelRequest(state.messages, setup.tool_specs, setup.instructions)
         if setup.hooks.around_model:
             return await ask_with_hooks(setup.hooks, request, lambda sent: self.stream(step, sent), step)
@@ -252,11 +248,8 @@ class Run:
 
     def send_chunk(self, step: StepInProgress, text: str, *, is_complete: bool = False) -> None:
         if self.handlers:
-            execution = self.state.execution
-            own = common(self.state, self.world.now(), execution.step_count + 1, execution.last_seq)
-            index = len(step.chunks)
-            chunk = StreamChunkReceived(**own, chunk=text, chunk_index=index, is_complete=is_complete)
-            send(self.handlers, chunk)
+            now, index = self.world.now(), len(step.chunks)
+            send(self.handlers, [chunk_received(self.state, now, text, index, is_complete=is_complete)])
 
     async def run_calls(self, step: StepInProgress) -> None:
         """Run the started calls at once. A result is recorded while others run, else with the step."""
@@ -398,8 +391,7 @@ class Run:
     def publish(self, batch: Sequence[tuple[AgentState, AnyTransition]]) -> None:
         if self.handlers:
             for before, transition in batch:
-                for event in events_of(before, transition):
-                    send(self.handlers, event)
+                send(self.handlers, events_of(before, transition))
 
     def note_request(self, step: StepInProgress) -> None:
         """Add the texts of a request that this session has not recorded yet."""
@@ -447,6 +439,9 @@ class Run:
                 task.uncancel()
         finally:
             self._task = None
+            if self._grace is not None:
+                self._grace.cancel()
+                self._grace = None
         return None
 
     def _interrupt(self, why: Interruption) -> None:

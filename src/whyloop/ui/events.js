@@ -109,7 +109,7 @@ export const EVENTS = {
     const text = data.success === true ? summary : textOrNull(data.error) || summary;
     const result = data.success === true ? { tool_result: text } : { tool_error: text };
     /** @type {Metadata} */
-    const metadata = { ...ofCall(run, step, data), ...result };
+    const metadata = { ...ofCall(run, step, data), ...result, ...changesOf(data.changed_by) };
     if (typeof data.duration_ms === "number") metadata.tool_duration_ms = data.duration_ms;
     run.put(uiMessage(id, "tool", text, timestamp, metadata));
   },
@@ -120,6 +120,7 @@ export const EVENTS = {
     const content = textOrNull(data.question) ?? "";
     const asked = { status_type: "tool_call", question_id: question, question: content };
     if (!isText(tool) || !isText(callId) || !callId) {
+      run.dropQuestion();
       const metadata = { ...ofStep(run), ...asked };
       run.put(uiMessage(questionId(run.executionId, question), "status", content, timestamp, metadata));
       return;
@@ -150,8 +151,8 @@ export const EVENTS = {
 
   "agent.step.completed": (run, data) => {
     const step = whole(data.step_number) || run.step;
-    const gaveNoAnswer = (data.finish_reason ?? null) === null && data.has_tool_calls === false;
-    if (gaveNoAnswer && whole(data.errors)) dropText(run, step);
+    if (wasInterrupted(data)) markIncomplete(run, step);
+    else if (lacksAnswer(data) && whole(data.errors)) dropText(run, step);
     run.note({ step_number: step + 1 });
     const verdict = verdictOf(data.continuation);
     if (!verdict) return;
@@ -226,6 +227,21 @@ export function endText(run, isComplete = false) {
   run.put(withMetadata(text, { streaming: undefined }));
 }
 
+/** Return whether a step ended without a complete answer: the model call failed, or was interrupted. */
+function lacksAnswer(data) {
+  return (data.finish_reason ?? null) === null && data.has_tool_calls === false;
+}
+
+/** Return whether the answer of a step was interrupted by a stop or a time limit: its text is kept. */
+export function wasInterrupted(data) {
+  return lacksAnswer(data) && data.errors === 0;
+}
+
+function markIncomplete(run, step) {
+  const message = run.get(assistantId(run.executionId, step), step);
+  if (message) run.put(withMetadata(message, { incomplete: true }));
+}
+
 /** Remove the text of an answer that broke off: the history has nothing of it. */
 export function dropText(run, step = run.step) {
   const id = assistantId(run.executionId, step);
@@ -242,11 +258,16 @@ function placeOfCall(run, callId, question) {
   return { id: open.id, step: whole(metadataOf(open).step_number) || run.step };
 }
 
-function callOf({ tool, tool_call_id: callId, args, args_summary: summary }) {
+function callOf({ tool, tool_call_id: callId, args, args_summary: summary, changed_by: hooks }) {
   const call = { id: callId, name: tool };
   if (isObject(args) || isText(args)) Object.assign(call, { args, args_summary: argsSummary(args) });
   if (isText(summary)) call.args_summary = summary;
-  return call;
+  return { ...call, ...changesOf(hooks) };
+}
+
+/** Return the names of the hooks that changed a call or its result, if there are any. */
+function changesOf(hooks) {
+  return Array.isArray(hooks) && hooks.length && hooks.every(isText) ? { changed_by: hooks } : {};
 }
 
 /** Add a call to the assistant message of its step, which may have no text at all. */

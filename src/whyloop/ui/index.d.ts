@@ -19,6 +19,8 @@ export interface ToolCall {
   /** The arguments as an object, or the model's text where that is not a JSON object. */
   args?: Record<string, unknown> | string;
   args_summary?: string;
+  /** The hooks that changed the arguments. */
+  changed_by?: string[];
 }
 
 export interface Continuation {
@@ -52,6 +54,8 @@ export interface Metadata {
   tool_result?: string;
   tool_error?: string;
   tool_duration_ms?: number;
+  /** The hooks that made or replaced the result of a call. */
+  changed_by?: string[];
   status_type?: StatusType;
   continuation?: Continuation;
   /** The reason of the deciding rule, beside a `continuation` that does not continue. */
@@ -61,6 +65,10 @@ export interface Metadata {
   attachments?: Attachment[];
   /** The model's reasoning, for people; never part of `content`. */
   reasoning?: string;
+  /** True if the answer was interrupted. */
+  incomplete?: boolean;
+  /** The rules whose feedback to the model a status shows. */
+  source?: string[];
   /** True while text is still being added. */
   streaming?: boolean;
   /** The question to decide by, while a person's decision is awaited; absent once it is decided. */
@@ -88,10 +96,11 @@ export interface UiMessage {
 
 export type Status = "pending" | "in_progress" | "paused" | "completed" | "stopped" | "failed";
 
-/** Arguments of a call: a summary, or all of them where the preset says so. */
+/** Arguments of a call: a summary, or all of them where the preset says so; and the hooks that changed them. */
 export interface Arguments {
   args_summary?: string;
   args?: Record<string, unknown> | string;
+  changed_by?: string[];
 }
 
 /** The `data` of each event. */
@@ -112,7 +121,7 @@ export interface EnvelopeData {
     has_tool_calls: boolean;
     errors: number;
     finish_reason: string | null;
-    usage: { input: number; output: number; total: number };
+    usage: { input: number; output: number; total: number; cost: string | null };
     duration_ms: number;
     continuation: Continuation;
   };
@@ -124,6 +133,8 @@ export interface EnvelopeData {
     error: string | null;
     duration_ms: number;
     result_summary: string;
+    /** The hooks that made or replaced the result. */
+    changed_by?: string[];
   };
   "agent.stream.chunk": {
     kind: "text" | "reasoning";
@@ -149,7 +160,7 @@ export interface EnvelopeData {
   "agent.retry": { attempt: number; max: number; wait_seconds: number; error_type: string };
   "agent.continuation": { step_number: number; evaluations: Evaluation[] } & Continuation;
   /** Any other event, in the debug preset. */
-  "agent.event": Record<string, unknown>;
+  "agent.event": { name: string; fields: Record<string, unknown> };
 }
 
 /** What happened in a session; `event` says which `data` it has. */

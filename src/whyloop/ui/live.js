@@ -11,7 +11,7 @@
  * @typedef {import("./index.d.ts").Envelope} Envelope
  */
 
-import { ENDED, EVENTS, NUMBERED, dropText, endText } from "./events.js";
+import { ENDED, EVENTS, NUMBERED, dropText, endText, wasInterrupted } from "./events.js";
 import { isObject, isText, metadataOf, position, statusId, uiMessage, whole, withMetadata } from "./message.js";
 
 /** The number of envelopes to hold for a missing one before going on without it. */
@@ -128,6 +128,10 @@ function isStart({ event, data }) {
   return event === "agent.status" && data.status === "in_progress";
 }
 
+function isInterruption({ event, data }) {
+  return event === "agent.step.completed" && wasInterrupted(data);
+}
+
 /** Return whether a message is the status of an execution that has neither ended nor paused. */
 function isInProgress(message) {
   if (message.role !== "status") return false;
@@ -150,16 +154,22 @@ function storedRun(messages, executionId) {
   const isOwn = (message) => metadataOf(message).execution_id === executionId;
   let last = messages.length - 1;
   while (last >= 0 && !isOwn(messages[last])) last -= 1;
-  if (last < 0) return { place: messages.length, step: 1, seq: 0, end: null };
+  if (last < 0) return { place: messages.length, step: 1, seq: 0, end: null, isSuperseded: false };
   const { step_number: step = 0, seq = 0, continuation, reason } = metadataOf(messages[last]);
   const end = continuation?.should_continue === false ? { continuation, ...(reason && { reason }) } : null;
+  const isSuperseded = messages.slice(last + 1).some(isStoredQuestion);
   let isOpen = false;
   for (let index = last; index >= 0 && messages[index].role !== "user"; index -= 1) {
     if (!isOwn(messages[index])) continue;
     if (metadataOf(messages[index]).step_number !== step) break;
     isOpen ||= isOpenCall(messages[index]);
   }
-  return { place: last + 1, step: isOpen ? step : step + 1, seq, end };
+  return { place: last + 1, step: isOpen ? step : step + 1, seq, end, isSuperseded };
+}
+
+/** Return whether a message is a question from the history; one of the client's own has no execution yet. */
+function isStoredQuestion(message) {
+  return message.role === "user" && isText(metadataOf(message).execution_id);
 }
 
 /** Return whether a message stands for a tool call that has no result yet. */
@@ -178,10 +188,12 @@ class Run {
     this.executionId = executionId;
     /** True if the history has the end of the execution, or a pause, and nothing has followed. */
     this.isStored = false;
+    this.isSuperseded = false;
     this.#index = position(messages, statusId(executionId));
     if (this.#index >= 0) return;
-    const { place, step, seq, end } = storedRun(messages, executionId);
+    const { place, step, seq, end, isSuperseded } = storedRun(messages, executionId);
     this.isStored = end !== null;
+    this.isSuperseded = isSuperseded;
     this.#index = place;
     const metadata = {
       ...{ status_type: end ? "info" : "thinking", execution_id: executionId, step_number: step, seq },
@@ -211,7 +223,7 @@ class Run {
   /** True if nothing more is expected of the execution: it has completed, or another one began since. */
   get isOver() {
     const { seq, continuation } = this.known;
-    return seq === undefined || (this.isStored && continuation.stop_reason === "completed");
+    return seq === undefined || this.isSuperseded || (this.isStored && continuation.stop_reason === "completed");
   }
 
   /** Return whether a numbered envelope follows what was applied last; any does if that is not known. */
@@ -222,7 +234,7 @@ class Run {
   apply(envelope) {
     const { event, data, seq, timestamp } = envelope;
     if (NUMBERED.has(event)) {
-      if (this.known.chunks !== undefined) isStart(envelope) ? dropText(this) : endText(this);
+      if (this.known.chunks !== undefined) isStart(envelope) ? dropText(this) : endText(this, isInterruption(envelope));
       this.note({ seq, chunks: undefined });
       this.#setStatus({ ...this.status, timestamp });
       EVENTS[event](this, data, timestamp);
@@ -299,6 +311,13 @@ class Run {
     if (place < 0) return;
     this.#edit().splice(place, 1);
     this.#index -= 1;
+  }
+
+  /** Remove the open question about the run itself: there is one at a time. */
+  dropQuestion() {
+    const isIt = (message, { question_id: id, tool_call_id: callId }) => isText(id) && callId === undefined;
+    const found = this.messages[this.#find(this.step, isIt)];
+    if (found) this.drop(found.id, this.step);
   }
 
   /**

@@ -197,12 +197,12 @@ class _History:
 
     def _unfinished(self, ids: _Ids, asked: ToolCall, call: OpenCall, moment: datetime) -> None:
         """Add a call that runs, was cut off while it ran, waits for a person, or was just decided."""
-        shown, is_running = _call(asked), self._state.status is AgentStatus.IN_PROGRESS
         metadata = {**ids.known, "tool_call_id": asked.id, "tool_name": asked.name}
-        if call.question is None and call.approvals and not is_running:
+        if call.approved:
             text = f"{asked.name}: {_decision(call.approvals[-1])}"
             self._add(ids.of(asked.id), "status", text, moment, {**metadata, "status_type": "info"})
             return
+        shown = _call(asked)
         metadata |= {"status_type": "tool_call", "tool_calls": [shown]}
         if call.question is not None:
             metadata |= {"question_id": call.question.id, "question": call.question.text}

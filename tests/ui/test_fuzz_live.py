@@ -1,0 +1,72 @@
+"""Random runs: at each moment that is recorded, the live view shows what the history shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.ui.runs import Leg, is_numbered
+from tests.ui.support import JavaScript
+from tests.ui.test_fuzz import PRESETS, RUNS, Messages, legs_of, sent
+
+pytestmark = pytest.mark.slow
+
+COMPARED = ("status_type", "question_id", "question", "changed_by", "incomplete")
+
+
+def lines(messages: Messages, js: JavaScript) -> dict[str, Any]:
+    """Return what is compared of each message by its id.
+
+    Questions of users come from the history alone, and the status of an execution is the live view's own.
+    Envelopes have the calls of a step in the order in which they start, and results that are cut.
+    """
+    rendered = js.each("shouldRenderContent", [[message] for message in messages])
+    shown: dict[str, Any] = {}
+    for message, has_text in zip(messages, rendered, strict=True):
+        metadata, role = message.get("metadata", {}), message["role"]
+        calls = sorted((call["id"], call["name"]) for call in metadata.get("tool_calls", ()))
+        if role == "user" or message["id"].endswith(":status") or not (has_text or calls or role == "tool"):
+            continue
+        text = message["content"] if has_text else ""
+        shown[message["id"]] = (role, text, calls, *(metadata.get(name) for name in COMPARED))
+    return shown
+
+
+def recorded_moments(leg: Leg) -> list[tuple[int, Messages]]:
+    """Return each recorded history with the number of envelopes at which a client knows as much."""
+    ends = [*(count for count, _ in leg.meanwhile[1:]), len(leg.envelopes)]
+    moments = []
+    for (first, stored), end in zip(leg.meanwhile, ends, strict=True):
+        numbered = [index + 1 for index in range(first, end) if is_numbered(leg.envelopes[index])]
+        moments.append((numbered[-1] if numbered else first, stored))
+    return moments
+
+
+def is_short_lived(own_id: str, line: Any) -> bool:
+    """Return whether a line is in the live view alone.
+
+    These are a decision about the run itself, and the error of a run that was resumed and ended otherwise.
+    """
+    _, _, _, status_type, *_ = line
+    return status_type == "error" or (status_type == "info" and ":question:" in own_id)
+
+
+@pytest.mark.parametrize("deaths", [False, True], ids=["runs that end", "runs that die"])
+def test_the_live_view_shows_what_the_history_shows(deaths: bool, js: JavaScript) -> None:
+    compared = 0
+    for seed in range(RUNS):
+        history: Messages = []
+        for number, leg in enumerate(legs_of(seed, PRESETS["standard"], deaths)):
+            start = [*history, *sent(leg, number)]
+            screens = [start, *js.call("screens", start, leg.envelopes)]
+            for place, stored in recorded_moments(leg):
+                expected = lines(stored, js)
+                shown = lines(screens[place], js)
+                for own_id in [each for each in shown if each not in expected]:
+                    if is_short_lived(own_id, shown[own_id]):
+                        del shown[own_id]
+                assert shown == expected, (seed, number, place)
+                compared += len(expected)
+            history = leg.canonical
+    assert compared > RUNS * 10
