@@ -82,7 +82,6 @@ class Run:
         self._blocked = False  # By a limit that is exhausted, or a question about the run itself.
         self._timer: Timer | None = None
         self._grace: Timer | None = None
-        self._grace_timer: Timer | None = None
         self._known_parts: set[str] | None = None
         self._unlaunched: set[int] = set()
 
@@ -128,10 +127,9 @@ class Run:
     def end(self) -> None:
         """Let go of the run: it can no longer be stopped, and no timer waits for it."""
         self.setup.runs.discard(self)
-        for timer in (self._timer, self._grace_timer):
-            if timer is not None:
-                timer.cancel()
-        self._timer = self._grace_timer = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     async def next_step(self) -> None:
         """Wait, then take a step, unless the run must end before it."""
@@ -452,7 +450,7 @@ class Run:
             self._cut_off(self.step, why)
         else:
             cut_off = partial(self._cut_off, self.step, why)
-            self._grace_timer = self.world.call_later(self.setup.stop_grace, cut_off)
+            self._grace = self.world.call_later(self.setup.stop_grace, cut_off)
 
     def _cut_off(self, step: StepInProgress, why: Interruption) -> None:
         if self._task is not None and step is self.step and step.cut_off_by is None:
