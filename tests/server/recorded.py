@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 import msgspec
 
 from whyloop import ContinuationDecision, ContinuationOutcome, Message, StopReason
-from whyloop.events import StreamChunkReceived
 from whyloop.stores import Store
 from whyloop.stores.live import live
 from whyloop.stores.reading import read_end
@@ -28,7 +27,7 @@ from whyloop.values.transitions import (
 from whyloop.wire.broadcast_config import BroadcastConfig
 from whyloop.wire.envelope import envelope
 from whyloop.wire.journal import encode_entry
-from whyloop.wire.view import common
+from whyloop.wire.view import chunk_received
 
 NOW = datetime(2026, 1, 16, 10, tzinfo=UTC)
 CONTINUE = ContinuationOutcome(ContinuationDecision.REQUEST_CONTINUATION, "ToolCallPresenceCheck")
@@ -67,8 +66,7 @@ class Recorder:
 
     def _send_chunk(self, state: AgentState) -> None:
         self._chunks += 1
-        own = common(state, NOW, state.execution.step_count + 1, state.execution.last_seq)
-        event = StreamChunkReceived(**own, chunk="...", chunk_index=self._chunks, is_complete=False)
+        event = chunk_received(state, NOW, "...", self._chunks, is_complete=False)
         body = msgspec.json.encode(envelope(event, BroadcastConfig.standard())).decode()
         live(self._store).send_chunk(self._agent_id, body)
 

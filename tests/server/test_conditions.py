@@ -214,7 +214,16 @@ async def test_a_fork_asks_again_about_what_waits(store: Store) -> None:
     assert [each["event"] for each in events[-2:]] == ["agent.approval.requested"] * 2
 
 
-@pytest.mark.parametrize("body", [{"step": 0}, {"step": 9}, {"step": "1"}, {"agent_id": ""}, {"to": "b"}])
+async def test_a_fork_after_a_step_that_is_not_there_is_refused(store: Store) -> None:
+    lab = Lab(store, agent_with("hi"))
+    path = await lab.asked()
+    refused = await lab.post(f"{path}/fork", {"step": 9})
+    assert (refused.status, refused.error) == (409, "no_such_step")
+    assert "the session has 1 step" in refused.message
+    assert len((await store.sessions()).sessions) == 1
+
+
+@pytest.mark.parametrize("body", [{"step": 0}, {"step": "1"}, {"agent_id": ""}, {"to": "b"}])
 async def test_a_fork_that_makes_no_sense_is_refused(store: Store, body: Json) -> None:
     lab = Lab(store, agent_with("hi"))
     path = await lab.asked()

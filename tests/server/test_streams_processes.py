@@ -9,6 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from tests.server.other_process import assert_stop_reaches, assert_text_arrives
 from tests.server.streams_support import stage
 from tests.support import echo, scripted
 from whyloop import Agent
@@ -125,3 +126,22 @@ async def test_a_server_that_is_closed_first_ends_its_streams_in_good_order(
             assert (await other.closed())[0] in (1001, 1012)
     assert caplog.text == ""
     assert a.remembered() == 0
+
+
+# A real other process
+
+
+@pytest.mark.slow
+async def test_text_of_another_process_is_shown_within_300_ms(
+    tmp_path: Path, open_store: Callable[[], SqliteStore]
+) -> None:
+    async with stage(open_store()) as a:
+        await assert_text_arrives(a, str(tmp_path / "whyloop.db"))
+
+
+@pytest.mark.slow
+async def test_a_stop_ends_an_answer_that_streams_in_another_process_within_a_second(
+    tmp_path: Path, open_store: Callable[[], SqliteStore]
+) -> None:
+    async with stage(open_store()) as a:
+        await assert_stop_reaches(a, str(tmp_path / "whyloop.db"))

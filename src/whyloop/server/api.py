@@ -164,7 +164,10 @@ class Api:
             source = replace(await self.check(call), runner=None)
             if call.precondition is not None:
                 call.precondition.check(Reading(source, AgentState(), source.version))
-            await self._store.fork(call.agent_id, step=body.step, new_agent_id=agent_id, key=call.key)
+            try:
+                await self._store.fork(call.agent_id, step=body.step, new_agent_id=agent_id, key=call.key)
+            except ConfigurationError as error:  # The session has no such step, and may have it later.
+                raise BadRequestError(str(error), 409, "no_such_step") from None
             return state_view(await read_end(self._store, agent_id), is_running=False)
 
         await self.check(call)
