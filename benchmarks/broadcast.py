@@ -132,7 +132,8 @@ async def dead_ratio(make: Callable[[], Delivery], *, slow: bool = True) -> floa
 
 async def follower_cost(store: Store, count: int) -> float:
     """Microseconds that a follower in the same process adds to a stored run, for each envelope."""
-    plain, followed = [], []
+    plain: list[float] = []
+    followed: list[float] = []
     for _ in range(ROUNDS):
         for times, follows in ((plain, False), (followed, True)):
             session = await Session.open(store, make_agent(STEPS))

@@ -21,7 +21,7 @@ from typing import Any
 from msgspec.structs import replace
 from tests.real.postgres import PostgresServer
 
-from whyloop.stores import PostgresStore, SqliteStore, Summary
+from whyloop.stores import Entry, PostgresStore, SqliteStore, Summary
 from whyloop.stores.store import Store
 from whyloop.values.continuation import StopReason
 from whyloop.values.state import AgentStatus
@@ -102,7 +102,7 @@ def sessions(entries: int) -> Iterator[Summary]:
 async def fill(store: Store, entries: int) -> None:
     left = sessions(entries)
     while some := list(islice(left, AT_ONCE)):
-        await asyncio.gather(*(store.create(summary, ['{"v":1}']) for summary in some))
+        await asyncio.gather(*(store.create(summary, [Entry('{"v":1}')]) for summary in some))
 
 
 async def median(rounds: int, work: Callable[[], Awaitable[object]]) -> float:
@@ -136,13 +136,13 @@ async def written(store: Store, entries: int) -> dict[str, float]:
     lease, versions = await store.acquire("one", "me", 3600), count()
 
     async def append() -> None:
-        await store.append("one", ['{"v":1}'], after=next(versions), lease=lease)
+        await store.append("one", [Entry('{"v":1}')], after=next(versions), lease=lease)
 
     async def change() -> None:
         version = next(versions)
         status, reason = statuses[version % 2]
         summary = replace(like, agent_id="one", status=status, stop_reason=reason)
-        await store.append("one", ['{"v":1}'], after=version, lease=lease, summary=summary)
+        await store.append("one", [Entry('{"v":1}')], after=version, lease=lease, summary=summary)
 
     kinds = {"create": create, "append": append, "append with another status": change}
     return {name: await median(WRITES, work) for name, work in kinds.items()}

@@ -1,4 +1,4 @@
-"""A refund that a person decides about: one process asks, a second decides, a third goes on."""
+"""Refunds that a person decides about: one process asks, a second decides, a third continues."""
 
 import asyncio
 import tempfile
@@ -20,7 +20,7 @@ def build(*replies: Reply | str) -> Agent:
 
 
 async def customer_writes(file: Path) -> None:
-    """The web server: runs until a person is needed."""
+    """Run in the web server until a person is needed."""
     wanted = [(17, 40), (18, 900), (19, 250)]
     agent = build(calls(*(call("refund", {"order": order, "amount": amount}) for order, amount in wanted)))
     async with SqliteStore(file) as store:
@@ -30,19 +30,20 @@ async def customer_writes(file: Path) -> None:
 
 
 async def support_decides(file: Path) -> str:
-    """A colleague: needs the store, and no agent."""
+    """Decide as a colleague; that needs the store, and no agent."""
     async with SqliteStore(file) as store:
         (waiting,) = (await store.sessions(status="paused")).sessions
         state = await store.load(waiting.agent_id)
-        for pending in state.pending_calls:
-            print(f"  {pending.id}: {pending.question}")
-        await store.deny(waiting.agent_id, "call_2", "order 18 was never paid", by="Ada")
-        await store.edit(waiting.agent_id, "call_3", {"order": 19, "amount": 230}, by="Ada")
+        for question in state.pending_calls:
+            print(f"  {question.question}: {question.arguments}")
+        unpaid, too_much = state.pending_calls
+        await store.deny(waiting.agent_id, unpaid.id, "order 18 was never paid", by="Ada")
+        await store.edit(waiting.agent_id, too_much.id, {"order": 19, "amount": 230}, by="Ada")
         return waiting.agent_id
 
 
-async def worker_goes_on(file: Path, agent_id: str) -> None:
-    """A worker: runs what was decided, and lets the model answer."""
+async def worker_continues(file: Path, agent_id: str) -> None:
+    """Run in a worker what was decided, and let the model answer."""
     async with SqliteStore(file) as store:
         session = await Session.open(store, build("You get 40 and 230 back."), agent_id)
         state = await session.resume()
@@ -53,4 +54,4 @@ async def worker_goes_on(file: Path, agent_id: str) -> None:
 with tempfile.TemporaryDirectory() as folder:
     database = Path(folder, "whyloop.db")
     asyncio.run(customer_writes(database))
-    asyncio.run(worker_goes_on(database, asyncio.run(support_decides(database))))
+    asyncio.run(worker_continues(database, asyncio.run(support_decides(database))))

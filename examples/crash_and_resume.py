@@ -1,4 +1,4 @@
-"""A process that is killed in the middle of a payment, and what another one makes of it."""
+"""A process is killed in the middle of a payment, and another one continues the session."""
 
 import asyncio
 import os
@@ -9,51 +9,45 @@ import tempfile
 from contextlib import chdir
 from pathlib import Path
 
-from whyloop import Agent, Session, tool
-from whyloop.errors import SessionRunningError
+from whyloop import Agent, Session, recover, tool
 from whyloop.stores import SqliteStore
-from whyloop.testing import Reply, ScriptedModel, call
+from whyloop.testing import ScriptedModel, call
 
-account = Path("account.txt")  # what truly happened
+account = Path("account.txt")  # What really happened.
 
 
 @tool
 def pay(amount: int, to: str) -> None:
     """Pay somebody."""
     account.write_text(f"paid {amount} to {to}")
-    os.kill(os.getpid(), signal.SIGKILL)  # the money is gone, and nobody has been told
+    os.kill(os.getpid(), signal.SIGKILL)  # The money is gone, and the result is lost.
 
 
-async def open_session(store: SqliteStore, owner: str, *replies: Reply | str) -> Session:
-    agent = Agent(ScriptedModel(replies), [pay])
-    return await Session.open(store, agent, "payment", create=True, owner=owner, lease_seconds=1)
-
-
-async def dies() -> None:
+async def die() -> None:
     async with SqliteStore("whyloop.db") as store:
-        session = await open_session(store, "worker 1", call("pay", {"amount": 50, "to": "Bob"}))
+        agent = Agent(ScriptedModel([call("pay", {"amount": 50, "to": "Bob"})]), [pay], name="bank")
+        session = await Session.open(store, agent, "payment", create=True)
         await session.send("Pay Bob 50")
 
 
-async def takes_over(truth: str) -> None:
+async def take_over(truth: str) -> None:
+    agent = Agent(ScriptedModel(["Bob has his 50."]), [pay], name="bank")
     async with SqliteStore("whyloop.db") as store:
-        session = await open_session(store, "worker 2", "Bob has his 50.")
-        print("left behind:", session.state.status)
-        try:
-            await session.resume()
-        except SessionRunningError as error:
-            print(error)
-            await asyncio.sleep(error.seconds + 0.05)  # until the lease of the dead has lapsed
-        (pending,) = (await session.resume()).pending_calls
-        print(pending.question)
-        await session.deny(pending.id, f"the bank says: {truth}", by="Ada")
-        print((await session.resume()).explain())
+        print("left behind:", (await store.load("payment")).status)
+        await recover(store, {"bank": agent})  # `whyloop worker` does this once a second.
+        (question,) = (await store.load("payment")).pending_calls
+        print(question.question)
+        await store.deny("payment", question.id, f"the bank says: {truth}", by="Ada")
+        await recover(store, {"bank": agent})
+        state = await store.load("payment")
+        print("the model was told:", state.messages[2].text)
+        print(state.explain())
 
 
 if sys.argv[1:]:
-    asyncio.run(dies())
+    asyncio.run(die())
 else:
     with tempfile.TemporaryDirectory() as folder, chdir(folder):
-        child = subprocess.run([sys.executable, __file__, "dies"], check=False)
+        child = subprocess.run([sys.executable, __file__, "die"], check=False)
         print("worker 1 ended with", signal.Signals(-child.returncode).name)
-        asyncio.run(takes_over(account.read_text()))
+        asyncio.run(take_over(account.read_text()))

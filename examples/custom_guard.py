@@ -1,6 +1,6 @@
 """A rule of your own: once 100 has been refunded for one query, a person has to look at it.
 
-A criterion looks at what was done and decides whether to go on. To keep a call from running at all,
+A criterion looks at what was done and decides whether to continue. To keep a call from running at all,
 use a hook that blocks it.
 """
 
@@ -15,7 +15,7 @@ def refund(order: str, amount: float) -> str:
 
 
 class RefundBudget:
-    """Forbids to go on once the refunds of this execution have used up the budget."""
+    """Forbid continuing once the refunds of this execution have used up the budget."""
 
     def __init__(self, budget: float) -> None:
         self.budget = budget
@@ -52,6 +52,6 @@ state = agent.run_sync("Refund orders A1 and A2, and whatever else I ask for")
 print(state.explain())
 outcome = state.last_continuation_outcome
 assert outcome is not None
-said = outcome.evaluation_for(RefundBudget)
+evaluation = outcome.evaluation_for(RefundBudget)
 print()
-print(f"stop reason: {state.stop_reason}, numbers: {said.context if said else None}")
+print(f"stop reason: {state.stop_reason}, numbers: {evaluation.context if evaluation else None}")

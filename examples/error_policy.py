@@ -1,4 +1,4 @@
-"""The same trouble under three error policies: a tool that fails twice before it works."""
+"""The same failures under three error policies: a tool fails twice before it works."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from whyloop.testing import FakeClock, ScriptedModel, call, text
 
 
 def flaky_search(failures: int) -> Callable[[str], list[str]]:
-    """A search that fails this many times before it works."""
+    """Return a search that fails this many times before it works."""
     left = failures
 
     def search(query: str) -> list[str]:
@@ -33,10 +33,10 @@ for name, policy in policies.items():
     state = agent.run_sync("Find me a lamp")
     print(f"{name}: {state.status} ({state.stop_reason})")
     for step in state.steps:
-        said = step.outcome and step.outcome.evaluation_for("ErrorPolicyCriterion")
-        print(f"  step {step.number}: {said.reason if said else ''}")
+        evaluation = step.outcome and step.outcome.evaluation_for("ErrorPolicyCriterion")
+        print(f"  step {step.number}: {evaluation.reason if evaluation else ''}")
 
-# A failed model call is made again by itself, after a while. The clock is a fake, so nobody waits.
+# A failed model call is repeated after a wait. The clock is a fake, so nothing really waits.
 clock = FakeClock()
 agent = Agent(
     ScriptedModel([RateLimitError(), RateLimitError(retry_after=7), text("Good morning.")]),

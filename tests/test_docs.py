@@ -1,9 +1,9 @@
-"""Every snippet of the guides runs, prints what the page says it prints, and every link leads somewhere.
+"""The guides: every snippet runs and prints what the page shows, and every link has a target.
 
 The python blocks of a page run in order in one namespace, with `await` allowed at the top level. A js block
 is a module of its own. A text block right after a python, console or js block is what that block prints.
-WHYLOOP_UPDATE_DOCS=1 writes those text blocks anew instead of comparing them; read the difference before you
-keep it.
+WHYLOOP_UPDATE_DOCS=1 writes those text blocks again instead of comparing them; read the diff before you keep
+it.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def blocks_of(page: Path) -> list[Block]:
 
 
 def outside_blocks(page: Path) -> Iterator[tuple[int, str]]:
-    """The page's lines of prose, numbered."""
+    """Yield the lines of prose of a page, numbered."""
     inside = False
     for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), start=1):
         if line.startswith("```"):
@@ -120,7 +120,7 @@ def test_snippets(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def run_python(block: Block, page: Path, module: ModuleType, runner: asyncio.Runner) -> str:
-    """What the block prints. Its lines keep the numbers that they have on the page."""
+    """Return what the block prints; its lines keep the numbers that they have on the page."""
     source = "\n" * (block.line - 1) + block.source
     code = compile(source, str(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
     out = io.StringIO()
@@ -144,7 +144,7 @@ def run_javascript(block: Block, where: str, folder: Path) -> str:
 
 
 def run_console(block: Block, where: str) -> str:
-    """What the `$ whyloop …` lines print; of the other commands only the names are checked."""
+    """Return what the `$ whyloop …` lines print; of the other commands only the names are checked."""
     out = io.StringIO()
     for line in block.source.splitlines():
         if not line.startswith("$ "):
@@ -168,7 +168,9 @@ def run_console(block: Block, where: str) -> str:
             case "pip" | "git" | "cd" | "python":
                 pass
             case _:
-                assert program.startswith(".venv/bin/"), f"{where}: nobody checks what {program!r} does"
+                assert program.startswith(".venv/bin/"), (
+                    f"{where}: {program!r} is not checked: use another command"
+                )
     return out.getvalue()
 
 
@@ -176,12 +178,12 @@ def compare(page: Path, block: Block, printed: str) -> None:
     expected, actual = trimmed(block.source), trimmed(printed)
     difference = "\n".join(difflib.unified_diff(expected, actual, "on the page", "printed", lineterm=""))
     if difference:
-        words = f"{page}:{block.line}: the snippet above prints something else\n{difference}"
-        pytest.fail(words, pytrace=False)
+        text = f"{page}:{block.line}: the snippet above prints something else\n{difference}"
+        pytest.fail(text, pytrace=False)
 
 
 def rewrite(page: Path, outputs: list[tuple[Block, str]]) -> None:
-    """Put what was printed into the text blocks, the last first, so that the others keep their lines."""
+    """Write outputs into the text blocks, from the last to the first, so that the others keep their lines."""
     lines = page.read_text(encoding="utf-8").splitlines()
     for block, printed in reversed(outputs):
         lines[block.line - 1 : lines.index("```", block.line - 1)] = trimmed(printed)
@@ -199,7 +201,7 @@ def trimmed(text: str) -> list[str]:
 
 
 def anchors_of(page: Path) -> set[str]:
-    """The names that headings get on a page, as the common renderers make them."""
+    """Return the anchors of a page's headings, as the common renderers make them."""
     anchors: set[str] = set()
     for _, line in outside_blocks(page):
         if match := re.match(r"#{1,6}\s+(.*)", line):
@@ -222,7 +224,7 @@ def test_links(page: Path) -> None:
             continue
         path, _, anchor = target.partition("#")
         linked = (page.parent / path).resolve() if path else page
-        assert linked.exists(), f"{page}:{number}: {target} leads nowhere"
+        assert linked.exists(), f"{page}:{number}: there is no {target}"
         if anchor:
             assert anchor in anchors_of(linked), f"{page}:{number}: {linked.name} has no heading #{anchor}"
 
@@ -286,3 +288,9 @@ def test_every_helper_for_tests_is_explained() -> None:
         missing_from((DOCS / "concepts/testing.md").read_text(encoding="utf-8"), whyloop.testing.__all__)
         == []
     )
+
+
+def test_the_code_map_has_a_line_for_every_file_of_the_loop() -> None:
+    files = sorted(path.name for path in (ROOT / "src/whyloop/loop").glob("*.py") if path.name[0] != "_")
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"^\| `(\w+\.py)` \|", text, re.MULTILINE)) == files

@@ -1,4 +1,4 @@
-"""Every example runs as it is, offline, and says what it is there to say."""
+"""Every example runs as it is, offline, and prints what it is there to show."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 KEY_LINES = {
     "approval.py": [
         "Paused in step 1. ApprovalRequired decided: 2 tool calls wait for a person: refund, refund.",
-        "  call_2: refund(order=18, amount=900) waits for approval",
+        "  refund waits for approval: {'order': 18, 'amount': 900}",
         "  40 refunded for order 17\n  Denied by Ada: order 18 was never paid",
         '  [Ada changed the arguments to {"order":19,"amount":230}]\n230 refunded for order 19',
         "Completed after 2 steps.",
@@ -22,8 +22,10 @@ KEY_LINES = {
     "crash_and_resume.py": [
         "worker 1 ended with SIGKILL",
         "left behind: in_progress",
-        'It is not known whether pay(amount=50, to="Bob") was carried out',
-        "1  pay was cut off, and Ada did not let it run again: the bank says: paid 50 to Bob",
+        "It is unknown whether pay ran: it was interrupted before it could tell.",
+        "the model was told: Outcome unknown: it was interrupted before it could tell, and Ada did not let "
+        "it run again: the bank says: paid 50 to Bob",
+        "1  pay outcome unknown: it was interrupted before it could tell",
         "Completed after 2 steps.",
     ],
     "quickstart.py": [

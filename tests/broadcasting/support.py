@@ -7,15 +7,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from whyloop.broadcasting.adapter import Envelope
+from whyloop.wire.envelope import NUMBERED
 
 NAMES = {"status": "agent.status", "chunk": "agent.stream.chunk", "step": "agent.step.started"}
 
 
-def envelope(kind: str = "step", seq: int = 1, session: str = "s1", **data: Any) -> dict[str, Any]:
-    """An envelope of a kind: a status, a chunk or a step."""
+def envelope(event: str = "step", /, seq: int = 1, session: str = "s1", **data: Any) -> dict[str, Any]:
+    """Return an envelope of an event: a status, a chunk, a step, or by its full name."""
     return {
         "v": 1,
-        "event": NAMES.get(kind, kind),
+        "event": NAMES.get(event, event),
         "seq": seq,
         "timestamp": "2026-01-16T10:05:01.123Z",
         "agent_id": "1a2b3c4d5e6f",
@@ -34,6 +35,15 @@ async def until(condition: Callable[[], object]) -> None:
 
 def seqs(envelopes: Sequence[Envelope]) -> list[int]:
     return [each["seq"] for each in envelopes]
+
+
+def numbers(envelopes: Sequence[Envelope]) -> list[int]:
+    """Return the numbers of the numbered envelopes."""
+    return [each["seq"] for each in envelopes if each["event"] in NUMBERED]
+
+
+def statuses(envelopes: Sequence[Envelope]) -> list[str]:
+    return [each["data"]["status"] for each in envelopes if each["event"] == "agent.status"]
 
 
 class Target:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.broadcasting.support import Gate, Naps, Target, envelope, hang, seqs, until
+from tests.broadcasting.support import Gate, Naps, Target, envelope, hang, numbers, seqs, statuses, until
 from tests.support import echo, scripted
 from whyloop import Agent, AgentStatus
 from whyloop.broadcasting import (
@@ -63,8 +63,8 @@ async def test_a_run_is_told_to_the_last_word() -> None:
     target = Target()
     async with delivery(target) as sending:
         state = await agent_telling(sending).run("go")
-    assert seqs(target.received) == list(range(1, len(target.received) + 1))
-    assert target.received[-1]["data"]["status"] == state.status == AgentStatus.COMPLETED
+    assert (found := numbers(target.received)) == list(range(1, len(found) + 1))
+    assert statuses(target.received)[-1] == state.status == AgentStatus.COMPLETED
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,8 @@ async def test_a_page_after_any_envelope_has_the_rest(stores: tuple[Store, Store
 
 async def test_pages_follow_each_other(stores: tuple[Store, Store]) -> None:
     session = await ran(stores[0], [*[call("echo")] * 40, "done"])
-    feed, cursor, found = EventFeed(stores[1]), None, []
+    feed, cursor = EventFeed(stores[1]), None
+    found: list[FeedItem] = []
     while True:
         page = await feed.page(session.agent_id, cursor, limit=9)
         found += page.items

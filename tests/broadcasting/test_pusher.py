@@ -15,7 +15,7 @@ import pytest
 from aiohttp import web
 
 from tests.broadcasting.pusher_server import APP_ID, KEY, SECRET, PusherServer
-from tests.broadcasting.support import Naps, envelope, seqs, until
+from tests.broadcasting.support import Naps, envelope, numbers, seqs, statuses, until
 from tests.models.faulty_server import FaultyServer, hang, reset
 from tests.support import echo, scripted
 from whyloop import AgentStatus
@@ -57,10 +57,10 @@ async def test_a_run_arrives_complete_and_in_order(server: PusherServer) -> None
     async with broadcaster(server) as sending:
         agent.subscribe(AgentEventEnvelopeAdapter(sending, BroadcastConfig.debug()))
         state = await agent.run("go")
-    assert seqs(server.envelopes) == list(range(1, len(server.envelopes) + 1))
+    assert (found := numbers(server.envelopes)) == list(range(1, len(found) + 1))
     assert {channel for channel, _, _ in server.received} == {f"private-agent.{state.agent_id}"}
     assert [name for _, name, _ in server.received] == [each["event"] for each in server.envelopes]
-    assert server.envelopes[-1]["data"]["status"] == "completed"
+    assert statuses(server.envelopes)[-1] == "completed"
     assert sending.dropped == {}
 
 

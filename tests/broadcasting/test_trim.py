@@ -22,7 +22,8 @@ def fits(limit: int) -> Any:
 
 def status(**texts: str) -> dict[str, Any]:
     told = envelope("status", status="completed", previous_status="in_progress", stop_reason="completed")
-    told["data"] |= {"step_count": 2, "error_message": None, "last_response": None, **texts}
+    told["data"] |= {"resolved_by": "ToolCallPresenceCheck", "reason": "No tool calls", "step_count": 2}
+    told["data"] |= {"error_message": None, "last_response": None, **texts}
     return told
 
 
@@ -58,6 +59,16 @@ def test_texts_inside_arguments_are_cut_too() -> None:
     assert told["data"]["trimmed_fields"] == ["args"]
     assert told["data"]["args"]["limit"] == 3
     assert told["data"]["tool_call_id"] == "call_1"
+    assert problems(dict(told)) == []
+
+
+def test_a_question_keeps_its_id() -> None:
+    asked = envelope("agent.approval.requested", question_id="q" * 32, tool="pay", tool_call_id="call_1")
+    asked["data"] |= {"question": "May it? " * 500, "args_summary": ""}
+    told = trimmed(asked, fits(700))
+    assert told is not None
+    assert told["data"]["question_id"] == "q" * 32
+    assert told["data"]["trimmed_fields"] == ["question"]
     assert problems(dict(told)) == []
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import os
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
@@ -28,6 +31,8 @@ from whyloop.values.log import Log
 
 NOW = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
 HERE = "tests.cli.shop"
+ROOT = Path(__file__).parents[2]
+WHYLOOP = [sys.executable, "-c", "import sys; from whyloop.cli import main; sys.exit(main())"]
 
 T = TypeVar("T")
 
@@ -125,12 +130,14 @@ def kept(
     *,
     days: float = 0,
     stopped: StopReason | None = None,
+    agent: str = "",
     **metadata: object,
 ) -> str:
     """Put a session into the store that began so many days before `NOW`."""
     began = NOW - timedelta(days=days)
     state = AgentState(
         agent_id=agent_id,
+        agent=agent,
         messages=Log([Message.user(title)]),
         state_info=StateInfo(started_at=began, updated_at=began),
     ).with_metadata(metadata)
@@ -141,9 +148,25 @@ def kept(
     return agent_id
 
 
-def run_by(agent_id: str, owner: str = "elsewhere:7") -> None:
-    """Somebody else runs it."""
-    in_store(lambda store: store.acquire(agent_id, owner, 600))
+@contextmanager
+def run_by(agent_id: str, owner: str = "elsewhere:7") -> Iterator[Callable[[], str | None]]:
+    """Let another runner have a session; yield a function that returns the stop request it received."""
+    store = SqliteStore("whyloop.db")
+    lease = asyncio.run(store.acquire(agent_id, owner, 600))
+    try:
+        yield lambda: asyncio.run(store.renew(lease))
+    finally:
+        asyncio.run(store.close())
+
+
+def question_of(agent_id: str, index: int = 0) -> str:
+    """Return the id of an open question."""
+    return loaded(agent_id).pending_calls[index].id
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """Return the environment for a process that imports this checkout and its tests."""
+    return {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}", **variables}
 
 
 # What a command does

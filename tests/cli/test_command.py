@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import pty
@@ -11,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.shop import WHYLOOP
 from whyloop import __version__
 from whyloop.cli import main
-from whyloop.cli.demo_parts.scenario import play
-from whyloop.cli.demo_parts.scenarios import SCENARIOS
-
-WHYLOOP = [sys.executable, "-c", "import sys; from whyloop.cli import main; sys.exit(main())"]
+from whyloop.cli.commands import COMMANDS, Command, Opens
+from whyloop.cli.demo.scenario import play
+from whyloop.cli.demo.scenarios import SCENARIOS
 
 
 def run(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
@@ -30,6 +31,12 @@ def test_alone_it_prints_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 0
     assert "usage: whyloop" in out
     assert "demo" in out
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_every_command_has_a_function_that_runs_it(command: Command) -> None:
+    wanted = ["args"] if command.opens is Opens.NONE else ["store", "args"]
+    assert list(inspect.signature(command.load()).parameters) == wanted
 
 
 def test_it_tells_its_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,7 +92,7 @@ def test_json_is_one_document_with_the_whole_trace(capsys: pytest.CaptureFixture
     assert (document["status"], document["stop_reason"]) == ("stopped", "steps_limit")
     assert document["resolved_by"] == "StepsLimit"
     assert document["last_response"] == "Perhaps Aurora Data took it over."
-    assert document["usage"] == {"input": 1_493, "output": 105, "total": 1_598}
+    assert document["usage"] == {"input": 1_493, "output": 105, "total": 1_598, "cost": None}
     assert document["times"]["wall_seconds"] == document["times"]["active_seconds"] == 4.21
     assert [step["outcome"] for step in document["steps"]] == [
         step.outcome.to_dict() for step in state.steps if step.outcome
@@ -119,7 +126,7 @@ def test_ctrl_c_ends_quietly(capsys: pytest.CaptureFixture[str], monkeypatch: py
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("whyloop.cli.demo_parts.scenario.play", interrupted)
+    monkeypatch.setattr("whyloop.cli.demo.play", interrupted)
     assert run(capsys, "demo") == (130, "", "")
 
 
@@ -149,7 +156,7 @@ def test_an_encoding_that_lacks_a_character_does_not_end_the_run() -> None:
 
 @pytest.mark.parametrize(
     ("scenario", "words"),
-    [("guard", "Stopped after 2 steps (guard)"), ("all", "A session goes on after three days")],
+    [("guard", "Stopped after 2 steps (guard)"), ("all", "A session continues after three days")],
 )
 def test_on_a_terminal_it_draws(scenario: str, words: str) -> None:
     shown = _on_a_terminal(["demo", scenario, "--fast"], TERM="xterm-256color")

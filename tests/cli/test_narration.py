@@ -5,22 +5,22 @@ from __future__ import annotations
 import pytest
 
 from whyloop import ContinuationDecision, ContinuationEvaluation
-from whyloop.cli.demo_parts.headroom import headroom_of
-from whyloop.cli.demo_parts.narration import duration
-from whyloop.cli.session_parts.arguments import summary
+from whyloop.cli.formats import arguments_summary
+from whyloop.cli.narration import duration, headroom_of
 
 
 def test_a_summary_has_the_first_three_arguments_and_says_that_there_are_more() -> None:
-    assert summary({"query": "dbplus", "types": ["program"]}) == "query: 'dbplus', types: [\"program\"]"
-    assert summary({"a": 1, "b": None, "c": True, "d": 4}) == "a: 1, b: null, c: true, …"
+    shown = arguments_summary({"query": "dbplus", "types": ["program"]})
+    assert shown == "query: 'dbplus', types: [\"program\"]"
+    assert arguments_summary({"a": 1, "b": None, "c": True, "d": 4}) == "a: 1, b: null, c: true, …"
 
 
 def test_a_long_argument_is_cut() -> None:
-    assert summary({"query": "x" * 99}) == f"query: '{'x' * 29}…'"
+    assert arguments_summary({"query": "x" * 99}) == f"query: '{'x' * 29}…'"
 
 
 def test_arguments_that_are_no_object_are_shown_as_they_came() -> None:
-    assert summary('{"query": ') == '{"query":'
+    assert arguments_summary('{"query": ') == '{"query":'
 
 
 @pytest.mark.parametrize(

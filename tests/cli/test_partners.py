@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from whyloop import Tool
-from whyloop.cli.demo_parts.partners import PartnerDesk
+from whyloop.cli.demo.partners import PartnerDesk
 from whyloop.errors import ToolExecutionError
 
 
@@ -45,8 +44,8 @@ async def test_an_outage_ends_after_as_many_searches() -> None:
 
 
 def test_the_model_is_told_what_each_tool_and_each_argument_is_for() -> None:
-    for function in PartnerDesk().tools:
-        spec = Tool(function).spec
+    for each in PartnerDesk().tools():
+        spec = each.spec
         assert spec.description
         for name, schema in spec.parameters["properties"].items():
             assert schema["description"], f"{spec.name}: {name}"

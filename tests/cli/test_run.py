@@ -15,33 +15,33 @@ from typing import Any
 
 import pytest
 
+from tests.cli.shop import WHYLOOP
 from tests.models.faulty_server import (
     DONE,
     KEY,
     FaultyServer,
+    call_piece,
     chat_answer,
     chat_call,
     chat_events,
     chunked,
     cut,
+    event,
     hang,
     in_a_thread,
     say,
-    slow,
     trickle,
     whole,
 )
 from whyloop import StopReason
 from whyloop.cli import main
-from whyloop.cli.run import EXIT_CODES
-from whyloop.cli.session_parts.agents import MODEL_VARIABLE
-from whyloop.cli.session_parts.options import STORE_VARIABLE
-from whyloop.cli.session_parts.refusal import CANNOT_WRITE
+from whyloop.cli.command_lines import MODEL_VARIABLE, STORE_VARIABLE
+from whyloop.cli.exit_codes import CANNOT_WRITE, EXIT_CODES
 
-WHYLOOP = [sys.executable, "-c", "import sys; from whyloop.cli import main; sys.exit(main())"]
 MODEL = "openai:gpt-test"
 
 TOOLS = '''
+import asyncio, pathlib
 from whyloop import tool
 
 @tool
@@ -53,6 +53,11 @@ async def weather(city: str) -> str:
 async def broken() -> str:
     """Never works."""
     raise OSError("the disk is full")
+
+async def forever() -> None:
+    """Never ends."""
+    pathlib.Path("started").touch()
+    await asyncio.Event().wait()
 
 def plain(a: int, b: int = 2) -> int:
     """Adds."""
@@ -176,7 +181,7 @@ def test_json_is_the_trace(capsys: pytest.CaptureFixture[str]) -> None:
         "completed",
         "3",
     )
-    assert document["usage"] == {"input": 5, "output": 0, "total": 5}
+    assert document["usage"] == {"input": 5, "output": 0, "total": 5, "cost": None}
     call = document["steps"][0]["tool_calls"][0]
     assert (call["name"], call["arguments"], call["result"]) == ("plain", {"a": 1}, "3")
     assert document["steps"][1]["outcome"]["resolved_by"] == "ToolCallPresenceCheck"
@@ -278,9 +283,15 @@ def test_the_guide_has_every_exit_code() -> None:
     assert f"| {CANNOT_WRITE} | |" in guide
 
 
+def _call_with_usage(tokens: int) -> bytes:
+    """Return a tool call that used some tokens."""
+    called = chat_events(calls=[call_piece("weather", '{"city": "Oslo"}')], finish="tool_calls")
+    return chunked(called + event({"id": "c1", "choices": [], "usage": {"prompt_tokens": tokens}}) + DONE)
+
+
 ENDINGS: dict[str, tuple[FaultyServer, list[str]]] = {
     "steps_limit": (FaultyServer(say(chat_call("weather", '{"city": "Oslo"}'))), ["--max-steps", "2"]),
-    "token_limit": (FaultyServer(say(chat_answer(prompt_tokens=50))), ["--max-tokens", "10"]),
+    "token_limit": (FaultyServer(say(_call_with_usage(50))), ["--max-tokens", "10"]),
     "time_limit": (FaultyServer(hang()), ["--timeout", "0.1"]),
     "retry_limit": (FaultyServer(say(whole(b"", 503, retry_after_ms="1"))), ["--retry"]),
     "error": (FaultyServer(say(chat_call("broken"))), []),
@@ -323,11 +334,11 @@ def test_a_stop_reason_is_an_exit_code(
         (["--model", MODEL, "--tools", "needy_tools"], "No module named 'surely_not_installed'"),
         (
             ["--model", MODEL, "--tools", ":x"],
-            "--tools :x: '' names no module: write package.module:name",
+            "--tools :x: invalid module '': write package.module:name",
         ),
         (
             ["--model", MODEL, "--tools", "..x:y"],
-            "--tools ..x:y: '..x' names no module: write package.module:name",
+            "--tools ..x:y: invalid module '..x': write package.module:name",
         ),
         (["--model", MODEL, "--base-url", ""], "'' is no address"),
         (["--model", MODEL, "--tools", "my_tools:weather", "my_tools:alias"], "weather"),
@@ -369,23 +380,23 @@ def wait_for(condition: Any) -> None:
         time.sleep(0.01)
 
 
-def test_ctrl_c_asks_the_agent_to_stop() -> None:
-    with in_a_thread(FaultyServer(slow(chat_call("weather", '{"city": "Oslo"}'), 0.5))) as server:
+def test_ctrl_c_ends_the_answer_at_once() -> None:
+    with in_a_thread(FaultyServer(hang())) as server:
         running = started(server, "--tools", "my_tools")
         wait_for(lambda: server.at_once)
         running.send_signal(signal.SIGINT)
         _, err = running.communicate(timeout=20)
     assert running.returncode == 17, err
-    assert "stopping after this step; Ctrl-C again to end it at once" in err
+    assert "stopping; tool calls that run may finish, Ctrl-C again ends them at once" in err
     assert "Stopped after 1 step (user_requested). StopRequestedCheck decided: Ctrl-C was pressed" in err
     assert len(server.requests) == 1
 
 
-def test_a_second_ctrl_c_does_not_ask() -> None:
-    with in_a_thread(FaultyServer(hang())) as server:
-        running = started(server)
+def test_a_second_ctrl_c_cancels_the_tools_that_run(tmp_path: Path) -> None:
+    with in_a_thread(FaultyServer(say(chat_call("forever")))) as server:
+        running = started(server, "--tools", "my_tools:forever")
         assert running.stderr is not None
-        wait_for(lambda: server.at_once)
+        wait_for((tmp_path / "started").exists)
         running.send_signal(signal.SIGINT)
         assert "Ctrl-C again" in running.stderr.readline()
         running.send_signal(signal.SIGINT)

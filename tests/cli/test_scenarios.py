@@ -7,11 +7,12 @@ import json
 import pytest
 
 from whyloop import AgentState, AgentStatus, StopReason
-from whyloop.cli.demo_parts.scenario import Scenario, play
-from whyloop.cli.demo_parts.scenarios import SCENARIOS
-from whyloop.cli.demo_parts.trace import trace
-from whyloop.events import AgentEvent, ToolCallStarted
+from whyloop.cli.demo import trace
+from whyloop.cli.demo.scenario import Scenario, play
+from whyloop.cli.demo.scenarios import SCENARIOS
+from whyloop.events import AgentEvent, ApprovalDecided, ApprovalRequested, ToolCallStarted
 from whyloop.testing import CapturedEvents, assert_continued
+from whyloop.values.step import Interruption
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -42,6 +43,7 @@ def test_together_they_show_every_way_to_end() -> None:
 def test_the_names_are_these() -> None:
     assert list(SCENARIOS) == [
         "natural-end",
+        "last-step",
         "steps-limit",
         "token-limit",
         "time-limit",
@@ -51,6 +53,7 @@ def test_the_names_are_these() -> None:
         "unknown-tool",
         "truncated",
         "stop-request",
+        "approval",
         "guard",
         "three-days",
     ]
@@ -85,11 +88,31 @@ def test_the_name_that_the_model_made_up_is_in_the_trace() -> None:
     assert "'enrol_partner'" in play(SCENARIOS["unknown-tool"]).explain()
 
 
-def test_no_tool_starts_after_a_person_pressed_stop() -> None:
+def test_an_answer_ends_when_a_person_presses_stop() -> None:
     events = CapturedEvents()
     state = play(SCENARIOS["stop-request"], events.append)
     assert [event.step_number for event in events.of(ToolCallStarted)] == [1, 2]
-    assert state.steps[-1].tool_calls[0].success is False
+    assert state.steps[-1].interrupted is Interruption.STOPPED
+    last = state.messages[-1]
+    assert (last.text, last.incomplete, last.tool_calls) == ("Now I enter Polar ", True, ())
+
+
+def test_an_answer_on_the_last_allowed_step_completes_the_run() -> None:
+    state = play(SCENARIOS["last-step"])
+    assert _last_words(state)["StepsLimit"] == "forbid"
+    assert state.stop_reason is StopReason.COMPLETED
+
+
+def test_an_approved_call_runs_after_a_pause_that_no_limit_counts() -> None:
+    events = CapturedEvents()
+    state = play(SCENARIOS["approval"], events.append)
+    (asked,) = events.of(ApprovalRequested)
+    (decided,) = events.of(ApprovalDecided)
+    assert (decided.question_id, decided.by) == (asked.question_id, "Kim")
+    (approval,) = state.steps[1].tool_calls[0].approvals
+    assert approval.question_id == asked.question_id
+    assert state.execution.waiting_seconds == 7_200
+    assert state.execution.active_seconds < 60
 
 
 def test_the_guard_lets_one_deletion_through() -> None:
@@ -117,8 +140,8 @@ def test_calls_of_one_step_take_their_time_side_by_side() -> None:
 
 
 def test_a_run_that_is_paced_goes_exactly_like_a_fast_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("MODEL_PAUSE", "TOOL_PAUSE", "BACKOFF_PAUSE"):
-        monkeypatch.setattr(f"whyloop.cli.demo_parts.world.{name}", 1e-6)
+    for name in ("MODEL_PAUSE", "WORD_PAUSE", "TOOL_PAUSE", "BACKOFF_PAUSE"):
+        monkeypatch.setattr(f"whyloop.cli.demo.world.{name}", 1e-6)
     for scenario in SCENARIOS.values():
         assert _told(scenario, paced=True) == _told(scenario, paced=False)
 

@@ -4,34 +4,27 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
-from tests.cli.shop import HERE, greeting, in_store, refused
+from tests.cli.shop import HERE, WHYLOOP, environment, greeting, in_store, refused
 from whyloop import Session
 from whyloop.stores import Store
 
 pytestmark = pytest.mark.usefixtures("in_the_shop")
-
-WHYLOOP = [sys.executable, "-c", "import sys; from whyloop.cli import main; sys.exit(main())"]
-ROOT = Path(__file__).parents[2]
 
 
 @contextmanager
 def serving(*options: str) -> Iterator[tuple[subprocess.Popen[str], str, list[str]]]:
     """The process, its address, and what it said."""
     command = [*WHYLOOP, "serve", "--port", "0", *options]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as process:
         assert process.stderr is not None
         try:
             said = [process.stderr.readline()]

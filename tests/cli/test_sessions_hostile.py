@@ -9,22 +9,19 @@ import re
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from tests.cli.shop import asked, in_store, kept, loaded, paying, run, run_by
+from tests.cli.shop import WHYLOOP, asked, in_store, kept, loaded, paying, question_of, run, run_by
 from whyloop import Agent, Session, tool
-from whyloop.cli.session_parts.arguments import exact
-from whyloop.cli.session_parts.options import command
+from whyloop.cli.command_lines import command_line
+from whyloop.cli.formats import exact_arguments
 from whyloop.stores import Store
 from whyloop.testing import ScriptedModel, call, calls
 
 pytestmark = pytest.mark.usefixtures("in_the_shop")
 
 Capsys = pytest.CaptureFixture[str]
-WHYLOOP = [sys.executable, "-c", "import sys; from whyloop.cli import main; sys.exit(main())"]
-ROOT = Path(__file__).parents[2]
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\x00\x7f\u202e\u2066\x85[bold red]x[/bold red][/] :smile: {0} %s"
 DRAWN = re.compile(r"\x1b\[[0-9;]*m")
@@ -106,7 +103,7 @@ def test_on_a_terminal_nothing_steers(argv: list[str]) -> None:
     agent_id = hostile_session()
     shown = on_a_terminal([agent_id if word == "ID" else word for word in argv])
     seen(DRAWN.sub("", shown))
-    assert "[bold red]x[/bold red][/]" in shown or argv == ["sessions"]
+    assert "[bold red]x[/bold red][/]" in shown.replace("\\", "") or argv == ["sessions"]
 
 
 @pytest.mark.parametrize("argv", [["sessions"], ["show", "ID"], ["why", "ID"]], ids=lambda argv: argv[0])
@@ -120,18 +117,18 @@ def test_for_machines_everything_is_ascii(capsys: Capsys, argv: list[str]) -> No
 
 def test_an_id_or_a_runner_steers_nothing_either(capsys: Capsys) -> None:
     evil = EVIL.replace("\x00", "")
-    run_by(kept(f"a{evil}", EVIL), EVIL)
     kept(f"ab{evil}", EVIL)
-    for argv in (
-        ["sessions"],
-        ["show", f"a{evil}"],
-        ["why", f"a{evil}"],
-        ["why", "a"],
-        ["delete", f"a{evil}", "--yes"],
-    ):
-        _, out, err = run(capsys, *argv)
-        assert out + err, argv
-        seen(out + err)
+    with run_by(kept(f"a{evil}", EVIL), EVIL):
+        for argv in (
+            ["sessions"],
+            ["show", f"a{evil}"],
+            ["why", f"a{evil}"],
+            ["why", "a"],
+            ["delete", f"a{evil}", "--yes"],
+        ):
+            _, out, err = run(capsys, *argv)
+            assert out + err, argv
+            seen(out + err)
 
 
 # What is to be copied, and what is to be agreed to
@@ -141,15 +138,21 @@ def namespace(store: str | None = None) -> object:
     return type("Namespace", (), {"store": store})()
 
 
-@pytest.mark.parametrize("call_id", ["call_1", "x; rm -rf ~", "$(reboot)", "it's", "--args={}", "-h", "a b"])
-def test_a_command_to_copy_means_what_it_says(call_id: str) -> None:
-    words = shlex.split(command(namespace(), "approve", "abc", call_id))  # type: ignore[arg-type]
-    assert words in (["whyloop", "approve", "abc", call_id], ["whyloop", "approve", "--", "abc", call_id])
+@pytest.mark.parametrize("word", ["order-1", "x; rm -rf ~", "$(reboot)", "it's", "--args={}", "-h", "a b"])
+def test_a_command_to_copy_means_what_it_says(word: str) -> None:
+    words = shlex.split(command_line(namespace(), "approve", "abc", word))  # type: ignore[arg-type]
+    assert words in (["whyloop", "approve", "abc", word], ["whyloop", "approve", "--", "abc", word])
 
 
-def test_a_call_whose_id_looks_like_an_option_can_be_approved_as_it_is_shown(capsys: Capsys) -> None:
-    agent_id = asked(Agent(ScriptedModel([call("wipe", {"path": "/"}, id='--args={"path":"~"}')]), [wipe]))
-    shown = run(capsys, "show", agent_id)[1]
+def test_a_session_whose_id_looks_like_an_option_can_be_decided_as_it_is_shown(capsys: Capsys) -> None:
+    agent_id = '--args={"path":"~"}'
+
+    async def work(store: Store) -> None:
+        agent = Agent(ScriptedModel([call("wipe", {"path": "/"})]), [wipe])
+        await (await Session.open(store, agent, agent_id, create=True)).send("Wipe it")
+
+    in_store(work)
+    shown = run(capsys, "show", "--", agent_id)[1]
     line = next(line for line in shown.splitlines() if "whyloop approve" in line)
     assert run(capsys, *shlex.split(line)[1:])[0] == 0
     step = loaded(agent_id).open_step
@@ -158,7 +161,7 @@ def test_a_call_whose_id_looks_like_an_option_can_be_approved_as_it_is_shown(cap
 
 
 def test_nobody_s_password_is_in_a_command_to_copy() -> None:
-    line = command(namespace("postgresql://ada:secret@db/x"), "show", "abc")  # type: ignore[arg-type]
+    line = command_line(namespace("postgresql://ada:secret@db/x"), "show", "abc")  # type: ignore[arg-type]
     assert line == "whyloop show abc --store ADDRESS"
 
 
@@ -166,7 +169,7 @@ def test_nobody_s_password_is_in_a_command_to_copy() -> None:
     "arguments", [{"path": EVIL}, {EVIL: [EVIL, {"deep": EVIL}]}, {"text": "line\nline"}]
 )
 def test_what_is_to_be_agreed_to_is_shown_to_the_letter(arguments: dict[str, object]) -> None:
-    lines = exact(arguments)
+    lines = exact_arguments(arguments)
     seen("\n".join(lines))
     assert json.loads("\n".join(lines)) == arguments
 
@@ -179,14 +182,15 @@ def test_on_a_terminal_it_draws() -> None:
     for argv in (["sessions"], ["show", agent_id], ["why", agent_id]):
         shown = on_a_terminal(argv)
         assert DRAWN.search(shown)
-    assert f"    whyloop approve {agent_id} call_2\n" in DRAWN.sub("", on_a_terminal(["show", agent_id]))
+    approve = f"    whyloop approve {agent_id} {question_of(agent_id)[:8]}\n"
+    assert approve in DRAWN.sub("", on_a_terminal(["show", agent_id]))
 
 
 @pytest.mark.parametrize("columns", [80, 100, 120])
 def test_a_table_is_as_wide_as_the_terminal(columns: int) -> None:
     kept("a" * 32, "A very long question " * 4)
-    run_by("a" * 32, "a-very-long-name-of-a-machine:1234")
-    lines = DRAWN.sub("", on_a_terminal(["sessions"], columns=columns)).splitlines()
+    with run_by("a" * 32, "a-very-long-name-of-a-machine:1234"):
+        lines = DRAWN.sub("", on_a_terminal(["sessions"], columns=columns)).splitlines()
     assert len(lines) == 2
     assert lines[1].startswith("aaaaaaaa  pending  ")
     assert max(map(len, lines)) <= columns
@@ -196,7 +200,7 @@ def test_a_table_is_as_wide_as_the_terminal(columns: int) -> None:
 def test_a_command_to_copy_is_never_broken_into_lines() -> None:
     agent_id = asked(paying())
     shown = DRAWN.sub("", on_a_terminal(["why", agent_id], columns=40))
-    assert f"\n    whyloop deny {agent_id} call_2 'why not'\n" in shown
+    assert f"\n    whyloop deny {agent_id} {question_of(agent_id)[:8]} 'why not'\n" in shown
 
 
 def test_on_a_terminal_that_can_only_print_it_is_plain() -> None:

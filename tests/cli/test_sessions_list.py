@@ -9,8 +9,7 @@ import pytest
 
 from tests.cli.shop import NOW, asked, greeting, kept, loaded, paying, refused, run, run_by
 from whyloop import StopReason
-from whyloop.cli import main
-from whyloop.cli.session_parts import ages, options
+from whyloop.cli import command_lines, formats, main
 from whyloop.stores import open as stores_open
 
 pytestmark = pytest.mark.usefixtures("in_the_shop")
@@ -21,8 +20,8 @@ Capsys = pytest.CaptureFixture[str]
 @pytest.fixture
 def three(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sessions of different ages, endings and owners."""
-    monkeypatch.setattr(ages, "utc_now", lambda: NOW)
-    kept("a" * 32, "How warm is it?", days=0.25, user="ada", level=2)
+    monkeypatch.setattr(formats, "utc_now", lambda: NOW)
+    kept("a" * 32, "How warm is it?", days=0.25, agent="support", user="ada", level=2)
     kept("b" * 32, "Go on forever", days=3, stopped=StopReason.STEPS_LIMIT_REACHED, user="ada", level="2")
     kept("named-by-hand", "", days=40, stopped=StopReason.COMPLETED, done=True)
 
@@ -38,16 +37,16 @@ def test_in_a_pipe_it_is_a_table_in_plain_lines(capsys: Capsys, three: None) -> 
     code, out, err = run(capsys, "sessions")
     assert (code, err) == (0, "")
     assert out.splitlines() == [
-        "ID             STATUS     STOP REASON  STEPS  AGE   RUNNER  TITLE",
-        "aaaaaaaa       pending    -            0      6 h   -       How warm is it?",
-        "bbbbbbbb       stopped    steps_limit  0      3 d   -       Go on forever",
-        "named-by-hand  completed  completed    0      40 d  -       -",
+        "ID             STATUS     STOP REASON  STEPS  AGE   RUNNER  TITLE            RULE        REASON",
+        "aaaaaaaa       pending    -            0      6 h   -       How warm is it?  -           -",
+        "bbbbbbbb       stopped    steps_limit  0      3 d   -       Go on forever    StepsLimit  -",
+        "named-by-hand  completed  completed    0      40 d  -       -                StepsLimit  -",
     ]
 
 
 def test_it_says_who_runs_a_session(capsys: Capsys, three: None) -> None:
-    run_by("a" * 32, "worker-3:812")
-    assert "6 h   worker-3:812  How warm is it?" in run(capsys, "sessions")[1]
+    with run_by("a" * 32, "worker-3:812"):
+        assert "6 h   worker-3:812  How warm is it?" in run(capsys, "sessions")[1]
 
 
 def test_ids_are_as_long_as_it_takes_to_tell_them_apart(capsys: Capsys) -> None:
@@ -62,6 +61,9 @@ def test_ids_are_as_long_as_it_takes_to_tell_them_apart(capsys: Capsys) -> None:
         ([], ["aaaa", "bbbb", "name"]),
         (["--status", "stopped"], ["bbbb"]),
         (["--stop-reason", "completed"], ["name"]),
+        (["--rule", "StepsLimit"], ["bbbb", "name"]),
+        (["--rule", "TokenUsageLimit"], []),
+        (["--agent", "support"], ["aaaa"]),
         (["--older-than", "7d"], ["name"]),
         (["--newer-than", "12h"], ["aaaa"]),
         (["--older-than", "1d", "--newer-than", "2w"], ["bbbb"]),
@@ -96,6 +98,12 @@ def test_for_machines_every_field_is_there(capsys: Capsys, three: None) -> None:
             "metadata": {"user": "ada", "level": 2},
             "version": 1,
             "runner": None,
+            "identity": document["sessions"][0]["identity"],
+            "agent": "support",
+            "resolved_by": None,
+            "reason": None,
+            "pending": 0,
+            "cost": None,
         }
     ]
 
@@ -119,7 +127,7 @@ def test_it_says_how_to_see_more(capsys: Capsys, three: None) -> None:
 
 
 def test_a_list_of_nothing(capsys: Capsys, three: None) -> None:
-    assert run(capsys, "sessions", "--status", "paused") == (0, "", "There are no such sessions.\n")
+    assert run(capsys, "sessions", "--status", "paused") == (0, "", "No session meets the conditions.\n")
 
 
 def test_a_store_of_nothing(capsys: Capsys, three: None) -> None:
@@ -131,10 +139,14 @@ def test_a_store_of_nothing(capsys: Capsys, three: None) -> None:
 def test_what_agents_did_is_listed(capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     asked(greeting(), "Say hello")
     updated_at = loaded(asked(paying())).state_info.updated_at
-    monkeypatch.setattr(ages, "utc_now", lambda: updated_at)
+    monkeypatch.setattr(formats, "utc_now", lambda: updated_at)
     lines = run(capsys, "sessions")[1].splitlines()
-    assert lines[1].endswith("  paused     -            0      0 s  -       Pay what we owe")
+    assert lines[1].endswith(
+        "  paused     -            0      0 s  -       Pay what we owe  "
+        "ApprovalRequired       pay waits for approval"
+    )
     assert "  completed  completed    1 " in lines[2]
+    assert lines[2].endswith("  ToolCallPresenceCheck  The model answered and asked for no tools")
 
 
 @pytest.mark.parametrize(
@@ -204,7 +216,8 @@ def test_the_store_may_be_in_a_variable(
 
 
 def test_the_usual_store_is_the_library_s() -> None:
-    assert (options.STORE_VARIABLE, options.DEFAULT_STORE) == (stores_open.VARIABLE, stores_open.DEFAULT_PATH)
+    named = command_lines.STORE_VARIABLE, command_lines.DEFAULT_STORE
+    assert named == (stores_open.VARIABLE, stores_open.DEFAULT_PATH)
 
 
 @pytest.mark.parametrize(

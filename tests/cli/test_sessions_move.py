@@ -1,4 +1,4 @@
-"""`whyloop fork`, `export`, `import` and `delete`: sessions that branch off, travel and end."""
+"""`whyloop fork`, `export`, `import`, `delete` and `prune`: copies of sessions, and their removal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.shop import asked, greeting, in_store, kept, loaded, paying, refused, run, run_by, searching
+from tests.cli.shop import (
+    NOW,
+    asked,
+    greeting,
+    in_store,
+    kept,
+    loaded,
+    paying,
+    refused,
+    run,
+    run_by,
+    searching,
+)
+from whyloop import StopReason
+from whyloop.cli import main
 
 pytestmark = pytest.mark.usefixtures("in_the_shop")
 
@@ -82,10 +96,10 @@ def test_a_file_that_is_not_there_makes_no_store(capsys: Capsys, tmp_path: Path)
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"", "this line is no JSON object (at line 1)"),
-        (b"milk, bread\n", "this line is no JSON object (at line 1)"),
-        (b"{}\n", "this is no file of exported sessions: it lacks the first line (at line 1)"),
-        (b"\xff\xfe\x00", "cannot read odd.jsonl: it is no UTF-8 text"),
+        (b"", "this line is not a JSON object (at line 1)"),
+        (b"milk, bread\n", "this line is not a JSON object (at line 1)"),
+        (b"{}\n", "not a file of exported sessions: it lacks the first line (at line 1)"),
+        (b"\xff\xfe\x00", "cannot read odd.jsonl: not UTF-8 text"),
     ],
 )
 def test_a_file_that_is_no_export(capsys: Capsys, tmp_path: Path, content: bytes, words: str) -> None:
@@ -145,7 +159,8 @@ def test_with_a_yes_they_are_gone(capsys: Capsys) -> None:
 def test_without_a_terminal_nobody_is_asked(capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     kept("one")
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
-    assert refused(capsys, "delete", "one", code=2) == "there is nobody to ask here, so say it with --yes"
+    error = refused(capsys, "delete", "one", code=2)
+    assert error == "nothing can be asked without a terminal: confirm with --yes"
     assert titles() == ["A question"]
 
 
@@ -174,6 +189,120 @@ def test_where_one_is_not_there_none_is_deleted(capsys: Capsys) -> None:
 
 
 def test_a_session_that_runs_is_not_deleted(capsys: Capsys) -> None:
-    run_by(kept("one"), "worker:1")
-    assert "is being run by worker:1" in refused(capsys, "delete", "--yes", "one")
+    with run_by(kept("one"), "worker:1"):
+        assert "is being run by worker:1" in refused(capsys, "delete", "--yes", "one")
     assert titles() == ["A question"]
+
+
+# prune
+
+
+@pytest.fixture
+def old_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Store sessions of many ages and statuses, and let it be noon on March 10."""
+    monkeypatch.setattr("whyloop.stores.sqlite.utc_now", lambda: NOW)
+    kept("old-completed", days=100, stopped=StopReason.COMPLETED)
+    kept("old-stopped", days=100, stopped=StopReason.STEPS_LIMIT_REACHED)
+    kept("old-failed", days=100, stopped=StopReason.ERROR_FORBADE)
+    kept("old-pending", days=100)
+    kept("recent", days=89, stopped=StopReason.COMPLETED)
+
+
+def ids() -> list[str]:
+    page = in_store(lambda store: store.sessions())
+    return sorted(summary.agent_id for summary in page.sessions)
+
+
+EVERYTHING = ["old-completed", "old-failed", "old-pending", "old-stopped", "recent"]
+
+
+@pytest.mark.parametrize(
+    ("options", "gone"),
+    [
+        (["--older-than", "90d"], ["old-completed"]),
+        (["--older-than", "2160h"], ["old-completed"]),
+        (["--older-than", "88d"], ["old-completed", "recent"]),
+        (["--older-than", "101d"], []),
+        (["--older-than", "90d", "--status", "stopped"], ["old-stopped"]),
+        (
+            ["--older-than", "90d", "--status", "failed", "--status", "completed"],
+            ["old-completed", "old-failed"],
+        ),
+    ],
+)
+def test_old_sessions_are_pruned(
+    capsys: Capsys, old_sessions: None, options: list[str], gone: list[str]
+) -> None:
+    code, out, err = run(capsys, "prune", *options, "--yes")
+    assert (code, err) == (0, "")
+    sessions = "1 session" if len(gone) == 1 else f"{len(gone)} sessions"
+    assert out.startswith(f"Deleted {sessions}: ")
+    assert ids() == [agent_id for agent_id in EVERYTHING if agent_id not in gone]
+
+
+def test_the_summary_names_the_conditions(capsys: Capsys, old_sessions: None) -> None:
+    out = run(capsys, "prune", "--older-than", "36h", "--status", "failed", "--status", "stopped", "--yes")[1]
+    assert out == "Deleted 2 sessions: failed or stopped, not changed for 36 hours.\n"
+
+
+def test_a_dry_run_prints_the_ids_and_deletes_nothing(capsys: Capsys, old_sessions: None) -> None:
+    argv = ["prune", "--older-than", "90d", "--status", "completed", "--status", "stopped", "--dry-run"]
+    assert run(capsys, *argv) == (
+        0,
+        "old-completed\nold-stopped\n",
+        "2 sessions would be deleted: completed or stopped, not changed for 90 days.\n",
+    )
+    assert ids() == EVERYTHING
+
+
+@pytest.mark.parametrize("status", ["paused", "in_progress", "pending"])
+def test_sessions_that_may_continue_are_never_pruned(capsys: Capsys, old_sessions: None, status: str) -> None:
+    argv = ["prune", "--older-than", "1d", "--status", "completed", "--status", status, "--yes"]
+    assert refused(capsys, *argv, code=2) == (
+        f"sessions that are {status} are never pruned: choose from completed, stopped, failed"
+    )
+    assert ids() == EVERYTHING
+
+
+def test_a_session_that_runs_is_not_pruned(capsys: Capsys, old_sessions: None) -> None:
+    with run_by("old-completed"):
+        out = run(capsys, "prune", "--older-than", "90d", "--yes")[1]
+    assert out.startswith("Deleted 0 sessions: ")
+    assert "old-completed" in ids()
+
+
+def test_without_a_terminal_pruning_needs_a_yes(
+    capsys: Capsys, old_sessions: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    error = refused(capsys, "prune", "--older-than", "90d", code=2)
+    assert error == "nothing can be asked without a terminal: confirm with --yes"
+    assert ids() == EVERYTHING
+    assert run(capsys, "prune", "--older-than", "500d")[0] == 0  # There is nothing to ask about.
+
+
+@pytest.mark.parametrize(("answer", "count"), [("y\n", 4), ("n\n", 5), ("", 5)])
+def test_on_a_terminal_pruning_asks(
+    capsys: Capsys, old_sessions: None, monkeypatch: pytest.MonkeyPatch, answer: str, count: int
+) -> None:
+    monkeypatch.setattr(sys, "stdin", Terminal(answer))
+    code, _, err = run(capsys, "prune", "--older-than", "90d")
+    assert err.startswith("1 session: completed, not changed for 90 days.\nDelete 1 session for good? [y/N] ")
+    assert (code, len(ids())) == (0 if count == 4 else 1, count)
+
+
+def test_a_long_pruning_shows_its_progress_on_a_terminal(
+    capsys: Capsys, old_sessions: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("whyloop.stores.pruning.SESSIONS_PER_TRANSACTION", 1)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    argv = ["prune", "--older-than", "90d", "--status", "completed", "--status", "failed", "--yes"]
+    assert run(capsys, *argv)[2] == "\r1 of 2\r2 of 2\n"
+
+
+@pytest.mark.parametrize("span", ["soon", "90", "-1d"])
+def test_an_invalid_age(capsys: Capsys, span: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["prune", f"--older-than={span}"])
+    assert ended.value.code == 2
+    assert f"invalid span of time '{span}': use 30m, 12h or 7d" in capsys.readouterr().err

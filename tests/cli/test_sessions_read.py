@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from tests.cli.shop import (
     NOW,
@@ -14,8 +15,10 @@ from tests.cli.shop import (
     greeting,
     in_store,
     kept,
+    loaded,
     paying,
     paying_twice,
+    question_of,
     refused,
     run,
     run_by,
@@ -26,18 +29,23 @@ from whyloop import (
     AgentState,
     AgentStatus,
     FilePart,
+    Hook,
     ImagePart,
     Message,
+    ModelRequest,
+    ModelResponse,
     Session,
     StopReason,
     TextPart,
     ToolCall,
+    ToolContext,
+    ToolResult,
 )
-from whyloop.cli.session_parts import ages
+from whyloop.cli import formats
 from whyloop.stores import Store
 from whyloop.testing import ScriptedModel, call
 from whyloop.values.log import Log
-from whyloop.values.open_step import OpenCall, OpenStep
+from whyloop.values.step import OpenCall, OpenStep
 
 pytestmark = pytest.mark.usefixtures("in_the_shop")
 
@@ -47,9 +55,10 @@ Capsys = pytest.CaptureFixture[str]
 def edited_and_resumed() -> str:
     """A session in which somebody changed the arguments of a call."""
     agent_id = asked(paying())
+    question = question_of(agent_id)
 
     async def work(store: Store) -> None:
-        await store.edit(agent_id, "call_2", {"amount": 50, "to": "Bob"}, by="grace")
+        await store.edit(agent_id, question, {"amount": 50, "to": "Bob"}, by="grace")
         await (await Session.open(store, after_paying(), agent_id)).resume()
 
     in_store(work)
@@ -86,7 +95,7 @@ def test_a_session_is_shown_from_its_first_word_to_the_last(capsys: Capsys) -> N
 
 
 def test_its_head_says_how_it_stands(capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ages, "utc_now", lambda: NOW)
+    monkeypatch.setattr(formats, "utc_now", lambda: NOW)
     kept("a" * 32, days=3, stopped=StopReason.STEPS_LIMIT_REACHED, user="ada")
     assert run(capsys, "show", "aaa")[1].splitlines()[:5] == [
         f"session    {'a' * 32}",
@@ -100,23 +109,24 @@ def test_its_head_says_how_it_stands(capsys: Capsys, monkeypatch: pytest.MonkeyP
 def test_who_waits_sees_for_how_long(capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     agent_id = asked(paying())
     state = in_store(lambda store: store.load(agent_id))
-    later = state.state_info.updated_at + ages.parse_span("5h")
-    monkeypatch.setattr(ages, "utc_now", lambda: later)
+    later = state.state_info.updated_at + formats.parse_span("5h")
+    monkeypatch.setattr(formats, "utc_now", lambda: later)
     assert " · waiting 5 h · backoff 0 s · age 5 h" in run(capsys, "show", agent_id)[1]
 
 
 def test_a_pending_call_comes_with_the_commands_to_decide_about_it(capsys: Capsys) -> None:
     agent_id = asked(paying())
+    question = question_of(agent_id)[:8]
     out = run(capsys, "show", agent_id[:10])[1]
-    assert "  pay(amount: 500, to: 'Bob'), waits for a person\n  pause, ApprovalRequired: pay(" in out
+    assert "  pay(amount: 500, to: 'Bob'), waits for a person\n  pause, ApprovalRequired: pay " in out
     assert out.endswith(
         f"""
-1 tool call waits for a person
+1 question waits for a person
 
-  call_2  pay(amount=500, to="Bob") waits for approval
+  {question}  pay waits for approval
     {{"amount": 500, "to": "Bob"}}
-    whyloop approve {agent_id[:10]} call_2
-    whyloop deny {agent_id[:10]} call_2 'why not'
+    whyloop approve {agent_id[:10]} {question}
+    whyloop deny {agent_id[:10]} {question} 'why not'
 
 Then resume the run: whyloop resume {agent_id[:10]} --agent package.module:name
 """
@@ -128,14 +138,17 @@ def test_the_commands_name_the_store_that_was_named(capsys: Capsys) -> None:
     run(capsys, "export", "--output", "all.jsonl")
     run(capsys, "import", "all.jsonl", "--store", "my other.db")
     out = run(capsys, "show", agent_id[:8], "--store", "my other.db")[1]
-    assert f"    whyloop approve {agent_id[:8]} call_2 --store 'my other.db'\n" in out
+    question = question_of(agent_id)[:8]
+    assert f"    whyloop approve {agent_id[:8]} {question} --store 'my other.db'\n" in out
 
 
 def test_every_pending_call_is_shown(capsys: Capsys) -> None:
-    out = run(capsys, "show", asked(paying_twice()))[1]
-    assert "\n2 tool calls wait for a person\n" in out
-    assert "call_1  pay(amount=500" in out
-    assert "call_2  pay(amount=700" in out
+    agent_id = asked(paying_twice())
+    out = run(capsys, "show", agent_id)[1]
+    assert "\n2 questions wait for a person\n" in out
+    for index, amount in enumerate((500, 700)):
+        question = question_of(agent_id, index)[:8]
+        assert f'  {question}  pay waits for approval\n    {{"amount": {amount}, ' in out
 
 
 def test_arguments_to_agree_to_are_shown_whole_or_it_says_so(capsys: Capsys) -> None:
@@ -185,10 +198,33 @@ def test_a_step_that_a_dead_process_left_shows_how_far_it_came(capsys: Capsys) -
     )
     in_store(lambda store: store.add(state))
     out = run(capsys, "show", "abc")[1]
-    assert "  system: Be kind.\n\nuser: Search\n\nstep 1, not at its end\n" in out
-    assert "  search(query: '1'), was started, and nothing has come of it yet\n" in out
-    assert "  search(query: '2'), is to be run\n" in out
+    assert "  system: Be kind.\n\nuser: Search\n\nstep 1, not finished\n" in out
+    assert "  search(query: '1'), was started, and has no result yet\n" in out
+    assert "  search(query: '2'), has not started\n" in out
     assert "Resume the run, if its process has ended: whyloop resume abc" in out
+
+
+def test_what_hooks_changed_is_shown_with_their_names(capsys: Capsys) -> None:
+    class Cap(Hook):
+        async def before_tool(self, call: ToolCall, context: ToolContext) -> ToolCall:
+            assert isinstance(call.arguments, dict)
+            return replace(call, arguments={**call.arguments, "amount": 250}) if call.name == "pay" else call
+
+        async def after_tool(self, call: ToolCall, result: ToolResult, context: ToolContext) -> ToolResult:
+            return ToolResult(f"{result.content} (checked)")
+
+        async def after_model(self, request: ModelRequest, response: ModelResponse) -> ModelResponse:
+            return replace(response, text=response.text.upper()) if response.text else response
+
+    script = [call("search", {"query": "x"}, "Let me see."), call("pay", {"amount": 2500, "to": "Bob"})]
+    model = ScriptedModel(script)
+    agent_id = asked(Agent(model, paying().tools, hooks=[Cap()]))
+    out = run(capsys, "show", agent_id)[1]
+    assert "  assistant: LET ME SEE. (changed by Cap)\n" in out
+    assert "  search(query: 'x') ok, result changed by Cap (" in out
+    assert "  pay(amount: 250, to: 'Bob'), waits for a person, changed by Cap\n" in out
+    assert "    before Cap: pay(amount: 2500, to: 'Bob')\n" in out
+    assert "pay waits for a person, changed by Cap" in run(capsys, "why", agent_id)[1]
 
 
 def test_a_failed_step_shows_what_failed(capsys: Capsys) -> None:
@@ -212,10 +248,11 @@ def test_for_machines_everything_is_there(capsys: Capsys) -> None:
     assert document["messages"] == [{"role": "user", "content": "Pay what we owe"}]
     assert document["pending_calls"] == [
         {
-            "id": "call_2",
+            "id": question_of(agent_id),
+            "call_id": "call_2",
             "name": "pay",
             "arguments": {"amount": 500, "to": "Bob"},
-            "question": 'pay(amount=500, to="Bob") waits for approval',
+            "question": "pay waits for approval",
         }
     ]
     done = json.loads(run(capsys, "show", edited_and_resumed(), "--json")[1])
@@ -244,8 +281,9 @@ def test_a_limit_comes_with_the_grant_that_moves_it(capsys: Capsys, command: str
 
 @pytest.mark.parametrize("command", ["show", "why"])
 def test_a_session_that_somebody_runs(capsys: Capsys, command: str) -> None:
-    run_by(kept("abc"), "worker:1")
-    assert run(capsys, command, "abc")[1].endswith("\nworker:1 runs it. Stop it: whyloop stop abc\n")
+    with run_by(kept("abc"), "worker:1"):
+        out = run(capsys, command, "abc")[1]
+    assert out.endswith("\nworker:1 runs it. Stop it: whyloop stop abc\n")
 
 
 @pytest.mark.parametrize("command", ["show", "why"])
@@ -276,22 +314,23 @@ def test_why_it_ended(capsys: Capsys) -> None:
 
 def test_why_it_waits(capsys: Capsys) -> None:
     out = run(capsys, "why", asked(paying()))[1]
-    assert out.startswith(
-        'Paused in step 1. ApprovalRequired decided: pay(amount=500, to="Bob") waits for approval.\n'
-    )
-    assert "  forbid  ApprovalRequired       pay(" in out
+    assert out.startswith("Paused in step 1. ApprovalRequired decided: pay waits for approval.\n")
+    assert "  forbid  ApprovalRequired       pay " in out
     assert "    whyloop approve " in out
 
 
 def test_why_says_who_decided(capsys: Capsys) -> None:
-    out = run(capsys, "why", edited_and_resumed())[1]
-    assert "\nDecided by people\n  pay (call_2) edited by grace, 20" in out
+    agent_id = edited_and_resumed()
+    question = loaded(agent_id).steps[0].tool_calls[1].approvals[0].question_id[:8]
+    out = run(capsys, "why", agent_id)[1]
+    assert f"\nDecided by people\n  pay (question {question}) edited by grace, 20" in out
 
 
 def test_a_decision_is_told_before_anybody_went_on(capsys: Capsys) -> None:
     agent_id = asked(paying())
+    question = question_of(agent_id)[:8]
     run(capsys, "deny", agent_id, "we are broke", "--by", "grace")
-    assert "  pay (call_2) denied by grace, 20" in run(capsys, "why", agent_id)[1]
+    assert f"  pay (question {question}) denied by grace, 20" in run(capsys, "why", agent_id)[1]
     assert " UTC: we are broke\n" in run(capsys, "why", agent_id)[1]
 
 
@@ -301,9 +340,7 @@ def test_why_it_went_on_after_a_step(capsys: Capsys) -> None:
         "Continued, decided by ToolCallPresenceCheck: The results of 2 tool calls await the model.\n"
         "\nSteps\n    1  search ok; pay ok, edited by grace  [420 tokens, "
     )
-    assert (
-        "]  → continue, ToolCallPresenceCheck\n\nDecided by people\n  pay (call_2) edited by grace, 20" in out
-    )
+    assert "]  → continue, ToolCallPresenceCheck\n\nDecided by people\n  pay (question " in out
     assert (
         "\nWhat each rule decided after step 1\n  allow   ErrorPolicyCriterion   No errors present\n" in out
     )
@@ -400,7 +437,7 @@ def test_of_very_many_the_first_are_listed(capsys: Capsys) -> None:
 
 def test_a_session_that_is_not_there(capsys: Capsys) -> None:
     kept("abc")
-    words = "there is no session 'xyz' in this store: whyloop sessions lists those that there are"
+    words = "there is no session 'xyz' in this store: whyloop sessions lists the sessions of a store"
     assert refused(capsys, "show", "xyz") == words
 
 

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.cli.shop import (
     HERE,
+    WHYLOOP,
     asked,
+    environment,
     greeting,
     in_store,
     kept,
     loaded,
     paying,
+    question_of,
     refused,
     run,
     run_by,
@@ -29,8 +30,6 @@ from whyloop import AgentStatus
 pytestmark = pytest.mark.usefixtures("in_the_shop")
 
 Capsys = pytest.CaptureFixture[str]
-WHYLOOP = [sys.executable, "-c", "import sys; from whyloop.cli import main; sys.exit(main())"]
-ROOT = Path(__file__).parents[2]
 
 
 def session_ids() -> list[str]:
@@ -75,7 +74,7 @@ def test_another_question_gives_up_what_waits_and_says_so(capsys: Capsys) -> Non
     agent_id = asked(paying())
     code, _, err = run(capsys, "run", "Never mind", "--session", agent_id, "--agent", f"{HERE}:greeting")
     assert code == 0
-    assert err.startswith("what waits for a person is given up, since another question is asked\n")
+    assert err.startswith("open questions are dropped, since another question is asked\n")
     assert loaded(agent_id).pending_calls == ()
 
 
@@ -84,14 +83,15 @@ def test_a_run_that_waits_for_a_person_ends_with_18_and_says_what_to_do(capsys: 
     code, out, err = run(capsys, "run", "Pay", *options)
     agent_id = err.splitlines()[0].removeprefix("session ")
     assert (code, out) == (18, "Let me see.\n")
+    question = in_store(lambda store: store.load(agent_id), "pay.db").pending_calls[0].id[:8]
     assert err.endswith(
         f"""
-1 tool call waits for a person
+1 question waits for a person
 
-  call_2  pay(amount=500, to="Bob") waits for approval
+  {question}  pay waits for approval
     {{"amount": 500, "to": "Bob"}}
-    whyloop approve {agent_id[:8]} call_2 --store pay.db
-    whyloop deny {agent_id[:8]} call_2 'why not' --store pay.db
+    whyloop approve {agent_id[:8]} {question} --store pay.db
+    whyloop deny {agent_id[:8]} {question} 'why not' --store pay.db
 
 Then resume the run: whyloop resume {agent_id[:8]} --agent {HERE}:paying --store pay.db
 """
@@ -109,7 +109,7 @@ def test_without_a_store_nobody_can_approve(capsys: Capsys) -> None:
     code, _, err = run(capsys, "run", "Pay", "--agent", f"{HERE}:paying")
     assert code == 18
     assert err.endswith(
-        "\nThis run was not recorded, so nobody can approve it. Run it with --store whyloop.db.\n"
+        "\nThis run was not recorded, so its questions cannot be decided: use --store whyloop.db.\n"
     )
 
 
@@ -117,7 +117,7 @@ def test_a_pause_for_machines(capsys: Capsys) -> None:
     _, out, _ = run(capsys, "run", "Pay", "--agent", f"{HERE}:paying", "--store", "whyloop.db", "--json")
     document = json.loads(out)
     assert (document["status"], document["stop_reason"]) == ("paused", None)
-    assert [call["id"] for call in document["pending_calls"]] == ["call_2"]
+    assert [call["call_id"] for call in document["pending_calls"]] == ["call_2"]
 
 
 def test_a_run_that_was_stopped_says_how_to_go_on(capsys: Capsys) -> None:
@@ -127,8 +127,8 @@ def test_a_run_that_was_stopped_says_how_to_go_on(capsys: Capsys) -> None:
 
 
 def test_a_session_that_runs_elsewhere(capsys: Capsys) -> None:
-    run_by(kept("abc"), "worker:1")
-    words = refused(capsys, "run", "Hi", "--session", "abc", "--agent", f"{HERE}:greeting")
+    with run_by(kept("abc"), "worker:1"):
+        words = refused(capsys, "run", "Hi", "--session", "abc", "--agent", f"{HERE}:greeting")
     assert words.startswith("session 'abc' is being run by worker:1: wait until it has ended")
 
 
@@ -139,7 +139,7 @@ def test_a_session_that_runs_elsewhere(capsys: Capsys) -> None:
         (f"{HERE}:nobody", f"there is no 'nobody' in {HERE}; its agents are agent"),
         (f"{HERE}:number", "7 is neither an agent nor a function that makes one"),
         (f"{HERE}:NOW", "is neither an agent nor a function that makes one"),
-        (f"{HERE}:broken", "the agent could not be made: OSError: no such model"),
+        (f"{HERE}:broken", "broken() failed: OSError: no such model"),
         (HERE, "write package.module:name"),
         ("..x:y", "write package.module:name"),
         ("nowhere.at_all:x", "there is no module 'nowhere'"),
@@ -163,7 +163,7 @@ def test_an_agent_is_complete(capsys: Capsys) -> None:
     words = refused(
         capsys, "run", "Hi", "--agent", f"{HERE}:greeting", "--model", "x:y", "--max-steps", "3", code=2
     )
-    assert words == "--agent names an agent that is complete: leave out --model, --max-steps"
+    assert words == "--agent names a complete agent: leave out --model, --max-steps"
 
 
 # resume
@@ -190,7 +190,7 @@ def test_what_is_not_decided_waits_on(capsys: Capsys) -> None:
     agent_id = asked(paying())
     code, out, err = run(capsys, "resume", agent_id, "--agent", f"{HERE}:after_paying")
     assert (code, out) == (18, "")
-    assert f"    whyloop approve {agent_id} call_2\n" in err
+    assert f"    whyloop approve {agent_id} {question_of(agent_id)[:8]}\n" in err
 
 
 @pytest.mark.parametrize(
@@ -229,8 +229,7 @@ def test_what_is_complete_cannot_go_on(capsys: Capsys) -> None:
     agent_id = asked(greeting())
     words = refused(capsys, "resume", agent_id[:8], "--agent", f"{HERE}:greeting")
     assert words == (
-        "there is nothing to go on with, the session is completed. "
-        f"Ask: whyloop run '…' --session {agent_id[:8]}"
+        f"there is nothing to resume: the session is completed. Ask: whyloop run '…' --session {agent_id[:8]}"
     )
 
 
@@ -264,9 +263,7 @@ def test_ctrl_c_stops_a_session_where_it_can_go_on(tmp_path: Path) -> None:
         encoding="utf-8",
     )
     command = [*WHYLOOP, "run", "Wait", "--agent", "slow:agent", "--store", "whyloop.db"]
-    with subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
-    ) as running:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as running:
         assert running.stderr is not None
         while "waiting" not in running.stderr.readline():
             assert running.poll() is None

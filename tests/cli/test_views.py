@@ -11,11 +11,11 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from whyloop.cli.demo_parts.live_view import LiveView
-from whyloop.cli.demo_parts.picture import svg
-from whyloop.cli.demo_parts.plain_view import PlainView
-from whyloop.cli.demo_parts.scenario import Query, Scenario, play
-from whyloop.cli.demo_parts.scenarios import SCENARIOS
+from whyloop.cli.demo import PlainView
+from whyloop.cli.demo.live_view import LiveView
+from whyloop.cli.demo.picture import svg
+from whyloop.cli.demo.scenario import Query, Scenario, play
+from whyloop.cli.demo.scenarios import SCENARIOS
 from whyloop.errors import RateLimitError
 from whyloop.testing import call, text
 
@@ -89,8 +89,20 @@ def test_a_failed_model_call_and_the_wait_after_it_are_told() -> None:
         assert "waited 20.0 s before the next attempt" in shown
 
 
-def test_tools_that_were_not_run_are_told() -> None:
-    assert "the tools that it asked for were not run" in plain(SCENARIOS["stop-request"])
+def test_an_answer_that_was_cut_off_is_shown() -> None:
+    assert "  assistant: Now I enter Polar (cut off)\n" in plain(SCENARIOS["stop-request"])
+    assert "Now I enter Polar  cut off" in drawn(SCENARIOS["stop-request"])
+
+
+def test_a_question_a_pause_and_a_decision_are_shown() -> None:
+    shown = plain(SCENARIOS["approval"])
+    assert (
+        "  delete_program_lead(lead_id: 'lead-2'), waits for a person\n"
+        "  pause, ApprovalRequired: delete_program_lead waits for approval\n"
+        "\n(2 hours later)\n"
+        "  delete_program_lead, approved by Kim\n"
+        "  delete_program_lead(lead_id: 'lead-2') ok (350 ms)\n"
+    ) in shown
 
 
 def test_the_days_between_two_queries_are_told() -> None:
@@ -133,10 +145,10 @@ def test_colours_are_left_out_where_nobody_wants_them(monkeypatch: pytest.Monkey
 def test_what_happens_now_is_shown_below_and_taken_away_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     shown = drawn(SCENARIOS["natural-end"], live=True)
-    assert "the model thinks" in shown
+    assert "the model answers" in shown
     after_the_end = shown.rpartition("Completed after 3 steps")[2]
     assert after_the_end
-    assert "the model thinks" not in after_the_end
+    assert "the model answers" not in after_the_end
     assert shown.count(f"{ESCAPE}[?25l") == shown.count(f"{ESCAPE}[?25h") == 1
 
 

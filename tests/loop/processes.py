@@ -251,8 +251,8 @@ class Processes:
         """
         asked, resumed = 0, not resume
         for _ in range(80):
-            state, self.clock_before = self.journal.state, self.clock.advance(1)
-            agent, run = self.agent(), None
+            self.clock.advance(1)
+            state, agent, run = self.journal.state, self.agent(), None
             if state.status is AgentStatus.IN_PROGRESS:
                 run = agent.recover_run(state, self.journal, [self.sent.append])
             elif state.status is AgentStatus.PAUSED and not (impatient and asked < queries):

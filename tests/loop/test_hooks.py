@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from tests.support import assert_readable, broken, echo, requests_of, scripted
 from whyloop import (
+    AgentState,
     AgentStatus,
     Block,
     ErrorPolicy,
@@ -19,9 +20,10 @@ from whyloop import (
     ToolCall,
     ToolContext,
     ToolResult,
+    tool,
 )
 from whyloop.errors import ConfigurationError
-from whyloop.events import ToolCallCompleted
+from whyloop.events import ApprovalRequested, ToolCallCompleted, ToolCallStarted
 from whyloop.testing import assert_stopped, call, calls, capture_events
 
 
@@ -147,6 +149,162 @@ async def test_a_hook_that_blocks_a_call_leaves_its_words_in_the_trace() -> None
     assert "nobody deletes on Fridays" in assert_readable(state)
     told = [(e.tool, e.success) for e in events.of(ToolCallCompleted)]
     assert told == [("broken", False), ("echo", True)]  # It is known before anything runs.
+
+
+class Raise(Hook):
+    """Adds a zero to every amount."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def before_tool(self, call: ToolCall, context: ToolContext) -> ToolCall:
+        self.asked += 1
+        assert not isinstance(call.arguments, str)
+        return replace(call, arguments={"amount": call.arguments["amount"] * 10})
+
+
+async def test_a_person_approves_what_runs_and_every_change_is_recorded_with_the_hooks_name() -> None:
+    paid: list[int] = []
+
+    @tool(needs_approval=True)
+    async def pay(amount: int) -> str:
+        paid.append(amount)
+        return "paid"
+
+    hook = Raise()
+    agent = scripted(call("pay", {"amount": 250}), "done", tools=[pay], hooks=[hook])
+    events = capture_events(agent)
+    paused = await agent.run("go")
+    (pending,) = paused.pending_calls
+    assert pending.arguments == {"amount": 2500}
+    (asked,) = events.of(ApprovalRequested)
+    assert (asked.args, asked.changed_by) == ({"amount": 2500}, ("Raise",))
+    restored = AgentState.from_dict(paused.to_dict())
+    state = await agent.resume(restored.approve(pending.id, by="ada"))
+    assert (paid, hook.asked) == ([2500], 1)  # It is not repeated after the pause.
+    (started,) = events.of(ToolCallStarted)
+    assert (started.args, started.changed_by) == ({"amount": 2500}, ("Raise",))
+    made = state.messages[1].tool_calls[0]
+    assert made.arguments == {"amount": 2500}
+    assert [(change.by, change.before) for change in made.changes] == [("Raise", {"amount": 250})]
+    assert AgentState.from_dict(state.to_dict()).messages[1].tool_calls[0].changes == made.changes
+
+
+async def test_an_edit_by_a_person_is_validated_and_not_hooked() -> None:
+    paid: list[int] = []
+
+    @tool(needs_approval=True)
+    async def pay(amount: int) -> str:
+        paid.append(amount)
+        return "paid"
+
+    agent = scripted(call("pay", {"amount": 250}), "done", tools=[pay], hooks=[Raise()])
+    paused = await agent.run("go")
+    asked = paused.pending_calls[0].id
+    await agent.resume(paused.edit(asked, {"amount": 30}))
+    assert paid == [30]
+
+
+async def test_the_changes_of_several_hooks_are_listed_in_order_and_a_new_name_is_recorded() -> None:
+    class Rename(Hook):
+        async def before_tool(self, call: ToolCall, context: ToolContext) -> ToolCall:
+            return replace(call, name="echo", id="ignored")
+
+    class Louder(Hook):
+        async def before_tool(self, call: ToolCall, context: ToolContext) -> ToolCall:
+            return replace(call, arguments={"value": "HEY"})
+
+    agent = scripted(call("shout", {"value": "hey"}), "done", tools=[echo], hooks=[Rename(), Louder()])
+    state = await agent.run("go")
+    made = state.messages[1].tool_calls[0]
+    assert (made.id, made.name, made.arguments) == ("call_1", "echo", {"value": "HEY"})
+    changes = [(change.by, change.name, change.before) for change in made.changes]
+    assert changes == [("Rename", "shout", {"value": "hey"}), ("Louder", None, {"value": "hey"})]
+    assert state.messages[2].text == "HEY"
+
+
+async def test_a_hook_that_changes_the_copy_it_is_given_changes_nothing() -> None:
+    class Sly(Hook):
+        async def before_tool(self, call: ToolCall, context: ToolContext) -> ToolCall | ToolResult:
+            untouched = replace(call, arguments=dict(call.arguments))  # type: ignore[arg-type]
+            call.arguments["value"] = "sly"  # type: ignore[index]
+            return untouched
+
+        async def after_tool(self, call: ToolCall, result: ToolResult, context: ToolContext) -> ToolResult:
+            call.arguments["value"] = "sly"  # type: ignore[index]
+            return result
+
+    state = await scripted(call("echo", {"value": "x"}), "done", tools=[echo], hooks=[Sly()]).run("go")
+    assert state.messages[1].tool_calls[0].arguments == {"value": "x"}
+    assert state.messages[1].tool_calls[0].changes == ()
+
+
+async def test_arguments_that_cannot_be_recorded_are_a_failed_hook() -> None:
+    class Odd(Hook):
+        async def before_tool(self, call: ToolCall, context: ToolContext) -> ToolCall:
+            return replace(call, arguments={"value": object()})
+
+    state = await scripted(call("echo", {"value": "x"}), tools=[echo], hooks=[Odd()]).run("go")
+    assert state.status is AgentStatus.FAILED
+    assert "a hook around echo failed" in assert_readable(state)
+
+
+async def test_who_made_or_replaced_a_result_is_recorded() -> None:
+    class Cache(Hook):
+        async def before_tool(self, call: ToolCall, context: ToolContext) -> ToolCall | ToolResult:
+            return ToolResult("cached") if call.arguments == {"value": "a"} else call
+
+    class Hide(Hook):
+        async def after_tool(self, call: ToolCall, result: ToolResult, context: ToolContext) -> ToolResult:
+            return replace(result, content="hidden") if result.content == "b" else result
+
+    agent = scripted(
+        calls(*[call("echo", {"value": value}) for value in "abc"]),
+        "done",
+        tools=[echo],
+        hooks=[Cache(), Hide()],
+    )
+    state = await agent.run("go")
+    assert [message.text for message in state.messages if message.is_tool] == ["cached", "hidden", "c"]
+    assert [run.changed_by for run in state.steps[0].tool_calls] == [("Cache",), ("Hide",), ()]
+    assert [run.started_at is None for run in state.steps[0].tool_calls] == [True, False, False]
+
+
+async def test_the_parts_of_a_request_are_recorded_once_each_by_their_hash() -> None:
+    agent = scripted(call("echo"), "one", "two", tools=[echo], instructions="Be brief.")
+    state = await agent.run("first")
+    state = await agent.run("second", state=state)
+    parts = {part.hash: part.text for part in state.request_parts}
+    assert len(parts) == len(state.request_parts) == 2
+    for step in state.steps:
+        assert step.request is not None
+        assert parts[step.request.instructions or ""] == "Be brief."
+        assert '"name":"echo"' in parts[step.request.tools or ""]
+        assert (step.request.messages, step.request.changed_by) == (None, ())
+
+
+async def test_what_a_hook_changed_in_a_request_or_a_response_is_recorded_with_its_name() -> None:
+    class Short(Hook):
+        async def before_model(self, request: ModelRequest) -> ModelRequest:
+            messages = [*request.messages[-1:], Message.developer("Hurry.")]
+            return replace(request, messages=messages, instructions="Be brief.")
+
+    class Polite(Hook):
+        async def after_model(self, request: ModelRequest, response: ModelResponse) -> ModelResponse:
+            return replace(response, text=f"{response.text}, please")
+
+    agent = scripted("one", "two", hooks=[Short(), Polite()])
+    state = await agent.run("second", state=await agent.run("first"))
+    step = state.steps[1]
+    assert step.request is not None
+    assert (step.request.changed_by, step.response_changed_by) == (("Short",), ("Polite",))
+    parts = {part.hash: part.text for part in state.request_parts}
+    assert step.request.messages is not None
+    kept, added = step.request.messages
+    assert kept == (2, 3)  # The second query, by its place in the history.
+    assert isinstance(added, str)
+    assert "Hurry." in parts[added]
+    assert parts[step.request.instructions or ""] == "Be brief."
 
 
 async def test_a_blocked_call_is_no_error_to_the_policy() -> None:

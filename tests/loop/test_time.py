@@ -246,3 +246,47 @@ def test_add_execution_time_adds_to_the_sessions_clock_only() -> None:
     assert later.cumulative_execution_seconds == 4
     assert later.started_at == info.started_at
     assert info.cumulative_execution_seconds == 0
+
+
+async def test_every_step_judged_again_yields_its_outcome_also_a_day_later_from_a_snapshot() -> None:
+    clock = FakeClock()
+    agent = scripted(
+        call("work"),
+        "one",
+        call("work"),
+        call("work"),
+        "two",
+        tools=[working(clock, 40)],
+        clock=clock,
+        timeout=100,
+    )
+    state = await agent.run("first")
+    clock.advance(DAY)
+    second = agent.start("second", state=AgentState.from_dict(state.to_dict()))
+    states = []
+    async for state in agent.iterate(second):
+        states += [state, AgentState.from_dict(state.to_dict())]
+    clock.advance(365 * DAY)
+    for each in [*states, AgentState.from_dict(state.to_dict())]:
+        assert agent.criteria.evaluate(each) == each.steps[-1].outcome
+    assert state.stop_reason == "completed"
+    assert state.execution.leg_seconds == 80
+
+
+async def test_a_step_of_a_resumed_execution_is_judged_again_by_its_own_leg() -> None:
+    clock = FakeClock()
+    agent = scripted(
+        call("work"),
+        call("work"),
+        "done",
+        tools=[working(clock, 40)],
+        clock=clock,
+        timeout=50,
+        max_steps=None,
+    )
+    stopped = await agent.run("go")
+    assert_stopped(stopped, reason="time_limit")
+    clock.advance(DAY)
+    done = await agent.resume(AgentState.from_dict(stopped.to_dict()))
+    assert_stopped(done, reason="completed")
+    assert agent.criteria.evaluate(AgentState.from_dict(done.to_dict())) == done.last_continuation_outcome

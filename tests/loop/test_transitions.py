@@ -199,7 +199,12 @@ RICH: list[ScriptItem] = [
     RateLimitError("busy", retry_after=7),
     Answer(
         "I pay.",
-        (AskedCall("pay", 2), AskedCall("refund", 1, marked=True), AskedCall("look_up", 0), AskedCall("break", 3)),
+        (
+            AskedCall("pay", 2),
+            AskedCall("refund", 1, marked=True),
+            AskedCall("look_up", 0),
+            AskedCall("break", 3),
+        ),
     ),
     Answer("", (AskedCall("look_up", 1), AskedCall("missing"))),
     Answer("", (AskedCall("pay", stops=True),)),
@@ -210,7 +215,9 @@ RICH: list[ScriptItem] = [
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("impatient", [False, True])
-async def test_a_crash_at_any_append_of_a_rich_run_repeats_and_loses_nothing(when: str, impatient: bool) -> None:
+async def test_a_crash_at_any_append_of_a_rich_run_repeats_and_loses_nothing(
+    when: str, impatient: bool
+) -> None:
     whole = Processes(RICH)
     await whole.live(impatient=impatient, resume=True)
     check(whole)

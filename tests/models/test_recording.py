@@ -40,7 +40,7 @@ def essence(state: AgentState) -> Any:
     document = state.to_dict()
     steps = [
         {
-            key: step.get(key)
+            key: step.get(key) or None
             for key in ("number", "failures", "finish_reason", "usage", "source", "tool_calls")
         }
         for step in document["steps"]

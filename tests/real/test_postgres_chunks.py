@@ -144,6 +144,29 @@ async def test_nothing_is_sent_for_a_session_that_no_other_store_follows(
         assert payloads == ["1,11;bis followed"]
 
 
+async def test_a_store_that_follows_very_many_sessions_holds_few_locks(
+    postgres: PostgresServer, schema: str
+) -> None:
+    many = [f"{number}" for number in range(10_000)]
+    question = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid::bigint = %s"
+    async with (
+        two_stores(postgres, schema) as (one, two),
+        await psycopg.AsyncConnection.connect(postgres.address(), autocommit=True) as other,
+        follower(two, *many) as (receiver, heard),
+    ):
+        space = [_number(f"whyloop chunks {schema}")]
+        await one.send_chunks([Chunk(agent_id, agent_id) for agent_id in ("9999", "not followed", "17")])
+        await heard.wait(2)
+        assert heard.bodies() == ["9999", "17"]
+        assert await (await other.execute(question, space)).fetchone() == (1,)
+        for agent_id in many[3:]:
+            receiver.unfollow(agent_id)
+        await two._own.ready()
+        assert await (await other.execute(question, space)).fetchone() == (3,)
+        await one.send_chunks([Chunk("2", "still followed")])
+        await heard.wait(3)
+
+
 async def test_large_batches_are_split_and_chunks_too_large_are_dropped(
     postgres: PostgresServer, schema: str
 ) -> None:

@@ -151,3 +151,28 @@ async def test_no_filter_makes_a_table_be_read_from_end_to_end(store: PostgresSt
         plan = [row[0] for row in await store._connections.fetch(b"EXPLAIN " + statement, given)]
         assert not any("Seq Scan" in step for step in plan), plan
         assert any("labels_pkey" in step for step in plan)
+
+
+STATEMENTS: dict[str, dict[str, Any]] = {
+    "read": {"agent_id": "a", "after": 0, "limit": 10, "moment": None},
+    "entries": {"number": 1, "after": 0, "limit": 10},
+    "checkpoint": {"agent_id": "a", "execution_id": "x", "seq": 1, "step_count": 1, "message_count": 1},
+    "key": {"agent_id": "a", "key": "k"},
+    "versions": {"ids": ["a"]},
+    "stop_requests": {"tokens": [1]},
+    "unattended": {"limit": 10, "moment": None},
+    "prunable": {"statuses": ["completed"], "before": START, "limit": 10, "moment": None},
+}
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+async def test_no_other_statement_reads_a_table_from_end_to_end_either(
+    store: PostgresStore, name: str
+) -> None:
+    await store.create(session(metadata={"a": 1}), [Entry("x")])
+    statement = b"EXPLAIN " + getattr(store._statements, name)
+    plan = [row[0] for row in await store._connections.fetch(statement, STATEMENTS[name])]
+    assert not any("Seq Scan" in step for step in plan), plan
+    # Those of several statuses are sorted together, and there are few.
+    assert name == "prunable" or not any("Sort" in step for step in plan), plan
+    assert any("Index" in step for step in plan), plan

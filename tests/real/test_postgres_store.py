@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import json
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,7 +24,7 @@ psycopg = pytest.importorskip("psycopg", reason='these tests need a driver: pip 
 pytest.importorskip("psycopg_pool", reason='these tests need a pool: pip install "whyloop[postgres]"')
 
 from whyloop.stores.postgres import SLICE, PostgresStore  # noqa: E402
-from whyloop.stores.postgres_connections import Connections  # noqa: E402
+from whyloop.stores.postgres_connections import Appends, Connections  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
@@ -103,6 +105,38 @@ async def test_more_calls_than_connections_wait_for_one(postgres: PostgresServer
         )
         stored = await asyncio.gather(*(store.read(f"{n}") for n in range(50)))
     assert [session.entries for session in stored] == [(f"{n}",) for n in range(50)]
+
+
+class Gated(Connections):
+    """Connections on which every statement waits for a gate."""
+
+    def __init__(self) -> None:
+        super().__init__("postgresql://127.0.0.1/none", "none", 1, 1, 1)
+        self.gate = asyncio.Event()
+
+    async def fetch(
+        self, statement: bytes, parameters: Mapping[str, Any], *, prepare: bool | None = None
+    ) -> list[tuple[Any, ...]]:
+        await self.gate.wait()
+        return [("done",) for _ in json.loads(parameters["changes"])]
+
+
+async def test_an_append_at_the_moment_when_the_last_batch_is_done_is_sent_too() -> None:
+    gated = Gated()
+    appends = Appends(gated, b"", None)
+
+    async def append_late() -> None:
+        await gated.gate.wait()
+        await appends.append(b"3")
+
+    async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+        for change in (b"1", b"2"):  # One round of the event loop each, and so a batch each.
+            tasks.create_task(appends.append(change))
+            for _ in range(5):
+                await asyncio.sleep(0)
+        tasks.create_task(append_late())
+        await asyncio.sleep(0)
+        gated.gate.set()
 
 
 async def test_of_many_who_write_at_once_none_leaves_a_hole(postgres: PostgresServer, schema: str) -> None:
@@ -225,8 +259,10 @@ def test_settings_that_cannot_work_are_refused(settings: dict[str, Any]) -> None
         PostgresStore("postgresql://127.0.0.1/name", **settings)
 
 
-def test_a_driver_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "psycopg_pool", None)
-    monkeypatch.delitem(sys.modules, "whyloop.stores.postgres_connections")
+@pytest.mark.parametrize("driver", ["psycopg", "psycopg_pool"])
+def test_a_driver_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, driver: str) -> None:
+    for name in [name for name in sys.modules if name.startswith("whyloop.stores.postgres")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, driver, None)
     with pytest.raises(ConfigurationError, match=r'pip install "whyloop\[postgres\]"'):
-        importlib.import_module("whyloop.stores.postgres_connections")
+        importlib.import_module("whyloop.stores.postgres")

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.real.postgres import PostgresServer
+from tests.server.other_process import assert_stop_reaches, assert_text_arrives
 from tests.server.streams_support import stage
 from tests.support import echo, scripted
 from whyloop.testing import call
+from whyloop.wire.envelope import NUMBERED
 
 pytest.importorskip("psycopg_pool", reason='these tests need a driver: pip install "whyloop[postgres]"')
 
-from whyloop.stores import postgres_news
 from whyloop.stores.postgres import PostgresStore
 
 pytestmark = pytest.mark.slow
 
 
-async def test_a_server_that_runs_nothing_tells_what_another_one_runs(
+def numbered(envelopes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [each for each in envelopes if each["event"] in NUMBERED]
+
+
+async def test_a_server_that_runs_nothing_shows_what_another_one_runs(
     postgres: PostgresServer, schema: str
 ) -> None:
     def opened() -> PostgresStore:
@@ -27,24 +34,33 @@ async def test_a_server_that_runs_nothing_tells_what_another_one_runs(
     async with stage(opened(), agent) as a, stage(opened()) as b:
         async with b.to.events(b.url) as client, b.to.socket(b.url) as other:
             await a.ask("go")
-            heard = await client.run()
-            assert await other.run() == heard
+            heard, also = numbered(await client.run()), numbered(await other.run())
             last = f"{heard[3]['execution_id']}:{heard[3]['seq']}"
-        assert heard == await a.to.page(a.url)
+        assert heard == also == await a.to.page(a.url)
         async with b.to.events(b.url, last=last) as client:
             assert await client.run() == heard[4:]
 
 
 async def test_a_session_that_another_process_deletes_ends_its_streams(
-    postgres: PostgresServer, schema: str, monkeypatch: pytest.MonkeyPatch
+    postgres: PostgresServer, schema: str
 ) -> None:
-    monkeypatch.setattr(postgres_news, "LOOK_AGAIN_SECONDS", 0.01)
-
     def opened() -> PostgresStore:
         return PostgresStore(postgres.address(), schema=schema)
 
     async with stage(opened()) as a, stage(opened()) as b, b.to.events(b.url) as client:
-        await a.tell("begin", "end")
+        await a.record("begin", "end")
         await client.hears(1, 2)
         await a.server.do(lambda: a.agents.events.store.delete("a"))
         assert await client.next() is None
+
+
+async def test_text_of_another_process_is_shown_within_300_ms(postgres: PostgresServer, schema: str) -> None:
+    async with stage(PostgresStore(postgres.address(), schema=schema)) as a:
+        await assert_text_arrives(a, postgres.address(), schema)
+
+
+async def test_a_stop_ends_an_answer_that_streams_in_another_process_within_a_second(
+    postgres: PostgresServer, schema: str
+) -> None:
+    async with stage(PostgresStore(postgres.address(), schema=schema)) as a:
+        await assert_stop_reaches(a, postgres.address(), schema)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
 from hypothesis import given, strategies as st
 
 from tests.support import session
@@ -15,6 +16,7 @@ from whyloop import (
     ContinuationOutcome,
     StopReason,
 )
+from whyloop.rules.continuation.resolve import resolve
 
 FORBID = ContinuationDecision.FORBID_CONTINUATION
 REQUEST = ContinuationDecision.REQUEST_CONTINUATION
@@ -147,3 +149,84 @@ def test_a_guard_that_names_no_reason_gives_guard() -> None:
 def test_a_guard_may_name_the_reason_that_it_stands_for() -> None:
     said = ContinuationEvaluation("Budget", FORBID, "spent", stop_reason=StopReason.TOKEN_LIMIT_REACHED)
     assert resolved([said]).stop_reason is StopReason.TOKEN_LIMIT_REACHED
+
+
+# The two refinements
+
+
+def a_limit(*, exhausted: bool = True, pauses: bool = False) -> ContinuationEvaluation:
+    reason = None if pauses else StopReason.STEPS_LIMIT_REACHED
+    return ContinuationEvaluation(
+        "Limit", FORBID, "no", stop_reason=reason, exhausted=exhausted, pauses=pauses
+    )
+
+
+LIMIT, PAUSE = a_limit(), a_limit(exhausted=False, pauses=True)
+GUARD = ContinuationEvaluation("Guard", FORBID, "no")
+ENDED, FAILED = (
+    ContinuationEvaluation("Driver", STOP, "done"),
+    ContinuationEvaluation("Driver", STOP, "no answer", stop_reason=StopReason.ERROR_FORBADE),
+)
+WANTED, FINE = (
+    ContinuationEvaluation("Driver", REQUEST, "more"),
+    ContinuationEvaluation("Other", ALLOW, "fine"),
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "interrupted", "stop_reason", "resolved_by"),
+    [
+        ((LIMIT, ENDED), False, "completed", "Driver"),
+        ((ENDED, FINE, LIMIT, LIMIT), False, "completed", "Driver"),
+        ((LIMIT, FAILED), False, "error", "Driver"),
+        ((LIMIT, ENDED), True, "steps_limit", "Limit"),
+        ((LIMIT, ENDED, WANTED), False, "steps_limit", "Limit"),
+        ((LIMIT, FINE), False, "steps_limit", "Limit"),
+        ((LIMIT, GUARD, ENDED), False, "steps_limit", "Limit"),
+        ((GUARD, LIMIT, ENDED), False, "guard", "Guard"),
+        ((a_limit(exhausted=False), ENDED), False, "steps_limit", "Limit"),
+        ((PAUSE, ENDED), False, None, "Limit"),
+        ((PAUSE, WANTED, FINE), False, None, "Limit"),
+        ((PAUSE, GUARD, WANTED), False, "guard", "Guard"),
+        ((PAUSE, LIMIT, WANTED), False, "steps_limit", "Limit"),
+    ],
+)
+def test_a_natural_end_and_a_pause(
+    said: tuple[ContinuationEvaluation, ...], interrupted: bool, stop_reason: str | None, resolved_by: str
+) -> None:
+    outcome = resolve(said, interrupted=interrupted)
+    assert not outcome.should_continue
+    assert (outcome.stop_reason, outcome.resolved_by) == (stop_reason, resolved_by)
+    assert outcome.pauses is (stop_reason is None)
+
+
+every_kind = st.lists(st.sampled_from([LIMIT, PAUSE, GUARD, ENDED, FAILED, WANTED, FINE]), max_size=6)
+
+
+@given(every_kind, st.booleans(), st.randoms(use_true_random=False))
+def test_the_refinements_do_not_depend_on_the_order_either(
+    said: list[ContinuationEvaluation], interrupted: bool, random: Random
+) -> None:
+    shuffled = list(said)
+    random.shuffle(shuffled)
+    first, second = (resolve(tuple(each), interrupted=interrupted) for each in (said, shuffled))
+    assert (first.decision, first.pauses) == (second.decision, second.pauses)
+
+
+@given(every_kind, st.booleans())
+def test_the_outcome_is_what_the_contract_says(said: list[ContinuationEvaluation], interrupted: bool) -> None:
+    outcome = resolve(tuple(said), interrupted=interrupted)
+    tiers = {tier: [e for e in said if e.decision is tier] for tier in (FORBID, REQUEST, STOP, ALLOW)}
+    natural = all(e.exhausted for e in tiers[FORBID]) and not tiers[REQUEST] and tiers[STOP]
+    if tiers[FORBID] and not (natural and not interrupted):
+        final = [e for e in tiers[FORBID] if not e.pauses]
+        assert outcome.decision is FORBID
+        assert outcome.pauses is not bool(final)
+        assert outcome.resolved_by == (final or tiers[FORBID])[0].criterion
+    elif tiers[REQUEST]:
+        assert (outcome.decision, outcome.stop_reason) == (REQUEST, None)
+    elif tiers[STOP]:
+        assert (outcome.decision, outcome.resolved_by) == (STOP, "Driver")
+        assert outcome.stop_reason is (tiers[STOP][0].stop_reason or StopReason.COMPLETED)
+    else:
+        assert outcome.decision is (ALLOW if tiers[ALLOW] else STOP)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
+from tests.server.support import pay
 from tests.support import RespondingModel, scripted
 from whyloop import Agent, ModelRequest, ModelResponse, TextDelta, tool
 from whyloop.testing import call
@@ -19,7 +20,7 @@ class Gate:
 
     @property
     def agent(self) -> Agent:
-        return Agent(RespondingModel(self._respond))
+        return Agent(RespondingModel(self._respond), [pay])
 
     @property
     def agent_with_tool(self) -> Agent:

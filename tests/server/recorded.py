@@ -8,18 +8,26 @@ from datetime import UTC, datetime
 import msgspec
 
 from whyloop import ContinuationDecision, ContinuationOutcome, Message, StopReason
-from whyloop.events import StreamChunkReceived
 from whyloop.stores import Store
 from whyloop.stores.live import live
-from whyloop.stores.reading import Reading, read_session
+from whyloop.stores.reading import read_end
 from whyloop.stores.records import Entry
-from whyloop.stores.writing import summary_of
+from whyloop.stores.writing import entries_of, summary_of
 from whyloop.values.state import AgentState
-from whyloop.values.transitions import Answered, AnyTransition, Begun, Closed, Created, Judged, Queried, Resumed
+from whyloop.values.transitions import (
+    Answered,
+    AnyTransition,
+    Begun,
+    Closed,
+    Created,
+    Judged,
+    Queried,
+    Resumed,
+)
 from whyloop.wire.broadcast_config import BroadcastConfig
 from whyloop.wire.envelope import envelope
 from whyloop.wire.journal import encode_entry
-from whyloop.wire.view import common
+from whyloop.wire.view import chunk_received
 
 NOW = datetime(2026, 1, 16, 10, tzinfo=UTC)
 CONTINUE = ContinuationOutcome(ContinuationDecision.REQUEST_CONTINUATION, "ToolCallPresenceCheck")
@@ -43,23 +51,22 @@ class Recorder:
 
     def __init__(self, store: Store, agent_id: str = "a") -> None:
         self._store, self._agent_id = store, agent_id
-        self._reading: Reading | None = None
         self._chunks = 0
 
     async def record(self, *kinds: str, execution: str = "e1", text: str = "hi") -> None:
         for kind in kinds:
-            self._reading = await read_session(self._store, self._agent_id, self._reading)
-            state = self._reading.state
+            reading = await read_end(self._store, self._agent_id)
+            state = reading.state
             if kind == "chunk":
                 self._send_chunk(state)
                 continue
-            await self._store.write(self._reading, _transitions(kind, state, execution, text))
+            entries = entries_of(_transitions(kind, state, execution, text), state)
+            await self._store.append(self._agent_id, entries, after=reading.version)
             live(self._store).appended(self._agent_id)
 
     def _send_chunk(self, state: AgentState) -> None:
         self._chunks += 1
-        own = common(state, NOW, state.execution.step_count + 1, state.execution.last_seq)
-        event = StreamChunkReceived(**own, chunk="...", chunk_index=self._chunks, is_complete=False)
+        event = chunk_received(state, NOW, "...", self._chunks, is_complete=False)
         body = msgspec.json.encode(envelope(event, BroadcastConfig.standard())).decode()
         live(self._store).send_chunk(self._agent_id, body)
 

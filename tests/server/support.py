@@ -21,6 +21,7 @@ from whyloop.server.openapi import document
 from whyloop.server.operations import OPERATIONS
 from whyloop.stores import Store
 from whyloop.testing import Reply
+from whyloop.wire.envelope import NUMBERED
 
 DOCUMENT = document(OPERATIONS)
 # What the app around the server may answer, and what nobody plans.
@@ -57,7 +58,7 @@ async def pay(amount: int, password: str = "") -> str:
 
 
 def agent_with(*replies: Reply | str | BaseException, **options: Any) -> Agent:
-    return scripted(*replies, tools=[echo, pay], **options)
+    return scripted(*replies, **{"tools": [echo, pay], **options})
 
 
 class Answer:
@@ -239,6 +240,24 @@ class Lab:
         if tasks:
             await asyncio.wait(set(tasks), timeout=10)
         assert not tasks
+
+
+class Beside:
+    """A transport that keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.envelopes: list[Json] = []
+
+    @property
+    def numbered(self) -> list[Json]:
+        return [each for each in self.envelopes if each["event"] in NUMBERED]
+
+    def broadcast(self, event: Mapping[str, Any]) -> None:
+        self.envelopes.append(dict(event))
+
+    def broadcast_batch(self, events: Iterable[Mapping[str, Any]]) -> None:
+        for event in events:
+            self.broadcast(event)
 
 
 def reverb(channel: str = "private-agent.{session_id}") -> PusherBroadcaster:

@@ -257,7 +257,7 @@ async def test_a_session_in_which_nothing_was_asked_is_empty(store: Store) -> No
     lab = Lab(store, agent_with())
     path = await lab.made()
     assert (await lab.get(path)).json["execution_id"] == ""
-    empty = {"messages": [], "after": None, "has_more": False, "next": None}
+    empty: Json = {"messages": [], "after": None, "has_more": False, "next": None}
     assert (await lab.get(f"{path}/messages")).json == empty
     assert (await lab.get(f"{path}/trace")).json["steps"] == []
     for after in ("latest", "0", "17", "e:3"):

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from tests.server.support import Json, Lab, agent_with
+from tests.server.support import Beside, Json, Lab, agent_with
 from tests.support import requests_of
-from whyloop import AgentState
+from whyloop import AgentState, Hook, ToolCall, ToolContext
 from whyloop.stores import Store
 from whyloop.testing import call, calls
 from whyloop.values.state import SOMEBODY
@@ -74,13 +75,50 @@ async def test_a_call_runs_with_the_arguments_that_a_person_gave_it(store: Store
     assert decided["arguments"] == {"amount": 3}
 
 
-async def test_no_arguments_at_all_are_arguments_too(store: Store) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({"amount": "three"}, "amount: expected int, got str"),
+        ({}, "missing: amount"),
+        ({"amount": 3, "to": "bob"}, "to"),
+        ({"amount": None}, "amount"),
+    ],
+)
+async def test_arguments_that_do_not_fit_the_tool_are_refused(
+    store: Store, arguments: Json, problem: str
+) -> None:
     lab = Lab(store, agent_with(call("pay", {"amount": 7}), "ok"))
     path, [pending] = await waiting(lab)
-    assert (await lab.post(f"{path}/approve", {"question_id": pending["id"], "arguments": {}})).status == 200
+    before = await store.read("a")
+    refused = await lab.post(f"{path}/approve", {"question_id": pending["id"], "arguments": arguments})
+    assert (refused.status, refused.error) == (400, "bad_request")
+    assert "invalid arguments for pay" in refused.message
+    assert problem in refused.message
+    assert await store.read("a") == before
+
+
+async def test_a_server_without_an_agent_takes_arguments_as_they_are(store: Store) -> None:
+    await Lab(store, agent_with(call("pay", {"amount": 7}))).asked()
+    lab = Lab(store)
+    [pending] = (await lab.get("/sessions/a")).json["pending_calls"]
+    edited = await lab.post("/sessions/a/approve", {"question_id": pending["id"], "arguments": {}})
+    assert (edited.status, edited.json["pending_calls"]) == (200, [])
+    [call_] = (await store.load("a")).open_step.calls  # type: ignore[union-attr]
+    assert call_.arguments == {}
+
+
+async def test_edited_arguments_are_not_hooked(store: Store) -> None:
+    class AddZero(Hook):
+        async def before_tool(self, call: ToolCall, context: ToolContext) -> ToolCall:
+            assert isinstance(call.arguments, dict)
+            return replace(call, arguments={"amount": call.arguments["amount"] * 10})
+
+    lab = Lab(store, agent_with(call("pay", {"amount": 7}), "ok", hooks=[AddZero()]))
+    path, [pending] = await waiting(lab)
+    assert pending["arguments"] == {"amount": 70}
+    await lab.post(f"{path}/approve", {"question_id": pending["id"], "arguments": {"amount": 3}})
     await resumed(lab, path)
-    [decided] = decisions((await lab.get(f"{path}/trace")).json)
-    assert (decided["verdict"], decided["arguments"]) == ("edited", {})
+    assert "paid 3" in results(await store.load("a"))[0]
 
 
 async def test_a_call_that_is_denied_does_not_run_and_the_model_is_told_why(store: Store) -> None:
@@ -109,18 +147,88 @@ async def test_what_nobody_has_decided_waits_on(store: Store) -> None:
 
 
 @pytest.mark.parametrize("operation", ["approve", "deny"])
-async def test_what_does_not_wait_is_not_decided(store: Store, operation: str) -> None:
+async def test_a_question_that_is_not_open_is_refused_with_those_that_are(
+    store: Store, operation: str
+) -> None:
     lab = Lab(store, agent_with(call("pay", {"amount": 7}), "ok"))
     nothing_yet = await lab.post(f"{await lab.made('new')}/{operation}", {"question_id": "x"})
     path, [pending] = await waiting(lab)
     unknown = await lab.post(f"{path}/{operation}", {"question_id": "x"})
-    await lab.post(f"{path}/approve", {"question_id": pending["id"], "by": "ann"})
-    again = await lab.post(f"{path}/{operation}", {"question_id": pending["id"], "by": "bob"})
-    for answer in (nothing_yet, unknown, again):
+    by_call = await lab.post(f"{path}/{operation}", {"question_id": pending["call_id"]})
+    for answer, questions in ((nothing_yet, []), (unknown, [pending]), (by_call, [pending])):
         assert (answer.status, answer.error) == (409, "not_pending")
+        assert answer.json["error"]["pending_calls"] == questions
+    assert (await lab.get(path)).json["pending_calls"] == [pending]
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        ("approve", {}),
+        ("approve", {"arguments": {"amount": 3}}),
+        ("deny", {"reason": "too dear"}),
+    ],
+)
+async def test_a_decision_that_is_repeated_changes_nothing(store: Store, sent: tuple[str, Json]) -> None:
+    operation, body = sent
+    lab = Lab(store, agent_with(call("pay", {"amount": 7}), "ok"))
+    path, [pending] = await waiting(lab)
+    body = {"question_id": pending["id"], **body}
+    first = await lab.post(f"{path}/{operation}", {**body, "by": "ann"})
+    stored = await store.read("a")
+    again = await lab.post(f"{path}/{operation}", {**body, "by": "bob"})
+    assert (first.status, again.status) == (200, 200)
+    assert (again.json, again.headers["etag"]) == (first.json, first.headers["etag"])
+    assert await store.read("a") == stored
     await resumed(lab, path)
+    late = await lab.post(f"{path}/{operation}", body)
+    assert (late.status, late.json["session"]["status"]) == (200, "completed")
     [decided] = decisions((await lab.get(f"{path}/trace")).json)
-    assert (decided["verdict"], decided["by"]) == ("approved", "ann")
+    assert decided["by"] == "ann"
+
+
+async def test_another_decision_on_the_same_question_is_refused(store: Store) -> None:
+    lab = Lab(store, agent_with(call("pay", {"amount": 7}), "ok"))
+    path, [pending] = await waiting(lab)
+    await lab.post(f"{path}/approve", {"question_id": pending["id"], "by": "ann"})
+    for operation, body in (("deny", {}), ("approve", {"arguments": {"amount": 3}})):
+        refused = await lab.post(f"{path}/{operation}", {"question_id": pending["id"], **body})
+        assert (refused.status, refused.error) == (409, "not_pending")
+        assert "was approved by ann already" in refused.message
+        assert refused.json["error"]["pending_calls"] == []
+    await resumed(lab, path)
+    assert results(await store.load("a")) == ["paid 7"]
+
+
+async def test_a_decision_cannot_reach_another_call_with_the_same_provider_id(store: Store) -> None:
+    lab = Lab(
+        store, agent_with(call("pay", {"amount": 10}, id="c1"), call("pay", {"amount": 10_000}, id="c1"))
+    )
+    path, [small] = await waiting(lab)
+    approval = {"question_id": small["id"]}
+    await lab.post(f"{path}/approve", approval)
+    await resumed(lab, path)
+    [large] = (await lab.get(path)).json["pending_calls"]
+    assert (small["call_id"], large["call_id"]) == ("c1", "c1")
+    late = await lab.post(f"{path}/approve", approval)
+    assert (late.status, late.json["pending_calls"]) == (200, [large])
+    assert (await lab.post(f"{path}/deny", approval)).status == 409
+    assert results(await store.load("a")) == ["paid 10"]
+
+
+async def test_a_decision_that_the_server_records_goes_to_every_transport(store: Store) -> None:
+    beside = Beside()
+    lab = Lab(store, agent_with(call("pay", {"amount": 7}), "ok"), also=[beside])
+    path, [pending] = await waiting(lab)
+    await lab.post(f"{path}/deny", {"question_id": pending["id"], "reason": "no", "by": "ann"})
+    await lab.post(f"{path}/stop", {"reason": "enough"})
+    recorded = (await lab.get(f"{path}/events")).json["events"]
+    assert beside.numbered == recorded
+    assert [each["event"] for each in recorded[-3:]] == [
+        "agent.approval.decided",
+        "agent.tool.completed",
+        "agent.status",
+    ]
 
 
 async def test_whom_the_server_knows_it_to_be_decides_whatever_they_say(store: Store) -> None:
@@ -152,7 +260,7 @@ async def test_a_person_without_a_name_decides_nothing(
 async def test_a_decision_is_refused_while_the_session_runs(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("whyloop.stores.store._PATIENCE", 0)
+    monkeypatch.setattr("whyloop.server.recording.MOMENTS", 0)
     lab = Lab(store, agent_with(call("pay", {"amount": 7}), "ok"))
     path, [pending] = await waiting(lab)
     await store.acquire("a", "another", 30)

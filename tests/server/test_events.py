@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.support import Json, Lab, agent_with
+from tests.server.support import Beside, Json, Lab, agent_with
 from tests.support import FixedWorld
 from whyloop import Agent
 from whyloop.broadcasting import BroadcastConfig
@@ -14,7 +14,6 @@ from whyloop.errors import ConfigurationError
 from whyloop.server import AgentServer
 from whyloop.stores import MemoryStore, Store
 from whyloop.testing import FakeClock, ScriptedModel, call
-from whyloop.wire.envelope import NUMBERED
 
 ODD = "a:b/c%3A 1"
 
@@ -96,20 +95,12 @@ async def test_an_execution_of_any_name_can_be_a_place(store: Store) -> None:
 
 
 async def test_others_hear_what_clients_hear_as_the_server_is_told_to_tell_it(store: Store) -> None:
-    beside: list[Json] = []
-
-    class Beside:
-        def broadcast(self, event: Any) -> None:
-            beside.append(event)
-
-        def broadcast_batch(self, events: Any) -> None:
-            beside.extend(events)
-
+    beside = Beside()
     config = BroadcastConfig.minimal()
-    lab = Lab(store, agent_with(call("echo", {"value": "x"}), "done"), also=[Beside()], config=config)
+    lab = Lab(store, agent_with(call("echo", {"value": "x"}), "done"), also=[beside], config=config)
     events = (await lab.get(f"{await lab.asked()}/events")).json["events"]
-    assert events == [each for each in beside if each["event"] in NUMBERED]
-    assert {each["event"] for each in beside if each not in events} == {"agent.step.started"}
+    assert events == beside.numbered
+    assert {each["event"] for each in beside.envelopes if each not in events} == {"agent.step.started"}
     page = await lab.server.events.page("a")
     assert [item.seq for item in page.items] == [each["seq"] for each in events]
 

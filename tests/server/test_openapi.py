@@ -20,7 +20,7 @@ from jsonschema import Draft202012Validator
 
 from tests.golden.fixed_run import FOLDER
 from tests.server.streams_support import serving
-from tests.server.support import DOCUMENT, Json, Lab, agent_with, reverb
+from tests.server.support import DOCUMENT, Json, Lab, agent_with, path_of, reverb
 from tests.support import RespondingModel
 from whyloop import Agent, ModelRequest, ModelResponse
 from whyloop.broadcasting import envelope_schema
@@ -36,18 +36,26 @@ ROOT = Path(__file__).parents[2]
 SEED, EXAMPLES = 20260116, 25
 # Any text fits the schema of a place in a list, and only such as the server gave is taken. And of what is
 # decided, some is to be of a session in which something waits.
+# A key that came with another request, and a version that is not the session's, are valid and refused.
 SETTINGS = """
+[checks.positive_data_acceptance]
+expected-statuses = ["2xx", 401, 403, 404, 409, 412, 422, "5xx"]
+
 [[operations]]
 include-name = "GET /sessions"
 parameters = { "query.after" = "%s" }
 
 [[operations]]
 include-name = ["POST /sessions/{agent_id}/approve", "POST /sessions/{agent_id}/deny"]
-parameters = { "path.agent_id" = "waiting" }
+parameters = { "path.agent_id" = "waiting", "header.If-Match" = "*" }
 
 [[operations]]
 include-name = "POST /sessions/{agent_id}/resume"
-parameters = { "path.agent_id" = "done" }
+parameters = { "path.agent_id" = "done", "header.If-Match" = "*" }
+
+[[operations]]
+include-name = ["DELETE /sessions/{agent_id}", "POST /sessions/{agent_id}/fork"]
+parameters = { "header.If-Match" = "*" }
 """
 
 
@@ -141,8 +149,10 @@ async def test_a_real_server_does_what_the_document_says(tmp_path: Path) -> None
     there = [each for each in OPERATIONS if each.needs != "channels"]
     assert f"Operations:       {len(there)} selected" in done.stdout
     assert "Warnings" not in done.stdout
-    for agent_id in ("done", "waiting", "new"):
-        assert (await lab.get(f"/sessions/{agent_id}/trace")).status == 200
+    left = (await lab.store.sessions(limit=1000)).sessions
+    assert len(left) > 3
+    for summary in left:
+        assert (await lab.get(f"{path_of(summary.agent_id)}/trace")).status == 200
 
 
 def _schemathesis(url: str, folder: Path) -> subprocess.CompletedProcess[str]:

@@ -111,7 +111,12 @@ async def test_a_session_that_cannot_be_is_not_there(lab: Lab, agent_id: str) ->
     for part in ("", "/messages", "/trace", "/events"):
         answer = await lab.get(f"/sessions/{agent_id}{part}")
         assert (answer.status, answer.error) == (404, "session_not_found")
-    for part, sent in (("stop", {}), ("messages", {"text": "go"}), ("deny", {"question_id": "x"}), ("fork", {})):
+    for part, sent in (
+        ("stop", {}),
+        ("messages", {"text": "go"}),
+        ("deny", {"question_id": "x"}),
+        ("fork", {}),
+    ):
         answer = await lab.post(f"/sessions/{agent_id}/{part}", sent)
         assert (answer.status, answer.error) == (404, "session_not_found")
 

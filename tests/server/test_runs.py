@@ -233,3 +233,15 @@ async def test_what_is_completed_or_was_never_asked_is_not_resumed(store: Store)
     for path in (await lab.asked("done"), await lab.made("new")):
         refused = await lab.post(f"{path}/resume")
         assert (refused.status, refused.error) == (409, "not_resumable")
+
+
+async def test_a_question_that_replaces_another_one_is_answered_as_it_began(store: Store) -> None:
+    lab = Lab(store, agent_with(call("pay", {"amount": 7}), "done"))
+    path = await lab.asked()
+    waiting = (await lab.get(path)).json["execution_id"]
+    answer = await lab.post(f"{path}/messages", {"text": "something else"})
+    shown = answer.json["session"]
+    assert (shown["status"], shown["is_running"], shown["step_count"]) == ("in_progress", True, 1)
+    assert answer.json["execution_id"] != waiting
+    await lab.rest()
+    assert await status_of(lab, path) == ("completed", "completed")

@@ -10,17 +10,15 @@ import pytest
 from starlette.types import Message
 
 from tests.broadcasting.support import seqs
-from tests.broadcasting.watching import add_session
+from tests.server.recorded import Recorder, new_session
 from tests.server.streams_clients import LONG_ENOUGH, Event, events_url
 from tests.server.streams_support import Stage, stage
-from whyloop.broadcasting import EventLog
+from whyloop.broadcasting import EventFeed
+from whyloop.broadcasting.feed import FeedItem
 from whyloop.server import AgentServer, streams
 from whyloop.stores import MemoryStore
-from whyloop.stores.records import Told
 
-A_STEP = ("step", "chunk", "chunk", "end of step")
-A_RUN = ("begin", *A_STEP, *A_STEP, "end")
-KEPT_OF_A_RUN = [1, 2, 5, 6, 9, 10]
+A_RUN = ("begin", "step", "step", "end")
 
 
 @pytest.fixture
@@ -32,93 +30,96 @@ async def a() -> AsyncIterator[Stage]:
 # From where
 
 
-async def test_events_come_from_the_first_on_and_then_as_they_are_told(a: Stage) -> None:
-    await a.tell(*A_RUN)
+async def test_events_come_from_the_first_on_and_then_as_they_happen(a: Stage) -> None:
+    await a.record(*A_RUN)
     async with a.to.events(a.url) as client:
-        heard = await client.hears(*KEPT_OF_A_RUN)
-        await a.tell("begin", "chunk", "end")
-        heard += await client.hears(11, 12, 13)
-    assert [each.id for each in heard[:2]] == ["e1:1", "e1:2"]
+        heard = await client.hears(1, 2, 3, 4)
+        await a.record("begin", "step", "end")
+        heard += await client.hears(5, 6, 7)
+    assert [each.id for each in heard] == [f"e1:{number}" for number in range(1, 8)]
     assert client.parser.retry == 1000
 
 
 async def test_a_socket_gets_the_same_an_envelope_in_each_message(a: Stage) -> None:
-    await a.tell(*A_RUN)
+    await a.record(*A_RUN)
     async with a.to.socket(a.url) as client:
-        await client.hears(*KEPT_OF_A_RUN)
-        await a.tell("begin", "chunk", "end")
-        await client.hears(11, 12, 13)
+        await client.hears(1, 2, 3, 4)
+        await a.record("begin", "end")
+        await client.hears(5, 6)
 
 
-PLACES = [
-    (None, [1, 2, 5, 6, 9, 10, 1, 2]),
-    ("e1:0", [1, 2, 5, 6, 9, 10, 1, 2]),
-    ("e1:3", [5, 6, 9, 10, 1, 2]),
-    ("e1%3A9", [10, 1, 2]),
+async def test_streaming_text_has_the_id_of_the_numbered_envelope_before_it(a: Stage) -> None:
+    async with a.to.events(a.url) as client, a.to.socket(a.url) as other:
+        await a.record("begin")
+        await client.hears(1)
+        await other.hears(1)
+        await a.record("chunk", "chunk", "step")
+        heard = await client.hears(1, 1, 2)
+        await other.hears(1, 1, 2)
+    assert [each.id for each in heard] == ["e1:1", "e1:1", "e1:2"]
+    assert ["agent.stream.chunk" in each.data for each in heard] == [True, True, False]
+
+
+CURSORS = [
+    (None, [1, 2, 3, 4, 1, 2]),
+    ("e1:0", [1, 2, 3, 4, 1, 2]),
+    ("e1:2", [3, 4, 1, 2]),
+    ("e1%3A3", [4, 1, 2]),
     ("e1:99", [1, 2]),
     ("e2:1", [2]),
     ("0", [1, 2]),
     ("1", [2]),
     ("2", []),
+    ("99", []),
     ("latest", []),
+    ("unknown:3", [1, 2, 3, 4, 1, 2]),
 ]
 
 
-@pytest.mark.parametrize(("place", "expected"), PLACES)
-async def test_a_place_means_the_same_on_every_way(a: Stage, place: str | None, expected: list[int]) -> None:
-    await a.tell(*A_RUN)
-    await a.tell("begin", "end", execution="e2")
-    assert seqs(await a.to.page(a.url, after=place)) == expected
-    async with a.to.events(a.url, after=place) as client, a.to.socket(a.url, after=place) as other:
+@pytest.mark.parametrize(("cursor", "expected"), CURSORS)
+async def test_a_cursor_means_the_same_everywhere(a: Stage, cursor: str | None, expected: list[int]) -> None:
+    await a.record(*A_RUN)
+    await a.record("begin", "end", execution="e2")
+    assert seqs(await a.to.page(a.url, after=cursor)) == expected
+    async with a.to.events(a.url, after=cursor) as client, a.to.socket(a.url, after=cursor) as other:
         await client.hears(*expected)
         await other.hears(*expected)
-        await a.tell("begin", execution="e3")
+        await a.record("begin", execution="e3")
         await client.hears(1)
         await other.hears(1)
 
 
-async def test_what_a_browser_heard_last_goes_before_where_its_page_began(a: Stage) -> None:
-    await a.tell(*A_RUN)
-    async with a.to.events(a.url, after="e1:2", last="e1:6") as client:
-        await client.hears(9, 10)
-    async with a.to.events(a.url, after="e1:9", last="") as client:
-        await client.hears(10)
+async def test_the_last_event_of_a_browser_goes_before_the_cursor_of_its_page(a: Stage) -> None:
+    await a.record(*A_RUN)
+    async with a.to.events(a.url, after="e1:1", last="e1:2") as client:
+        await client.hears(3, 4)
+    async with a.to.events(a.url, after="e1:3", last="") as client:
+        await client.hears(4)
 
 
-async def test_who_missed_some_gets_exactly_those_of_them_that_are_kept(a: Stage) -> None:
-    await a.tell("begin", *A_STEP * 9, "chunk", "chunk", "end")
+async def test_a_client_that_was_away_gets_exactly_what_it_missed(a: Stage) -> None:
+    await a.record("begin", *["step"] * 40, "end")
     async with a.to.events(a.url, last="e1:17") as client, a.to.socket(a.url, after="e1:17") as other:
-        missed = [18, 21, 22, 25, 26, 29, 30, 33, 34, 37, 40]
-        await client.hears(*missed)
-        await other.hears(*missed)
-        await a.tell("begin")
-        await client.hears(41)
-        await other.hears(41)
+        await client.hears(*range(18, 43))
+        await other.hears(*range(18, 43))
+        await a.record("begin")
+        await client.hears(43)
+        await other.hears(43)
 
 
-async def test_who_comes_back_in_the_middle_of_a_step_misses_no_chunk_and_hears_none_twice(a: Stage) -> None:
-    await a.tell("begin", "step")
-    async with a.to.events(a.url) as client:
-        await client.hears(1, 2)
-        await a.tell("chunk", "chunk", "chunk")
-        last = (await client.hears(3, 4))[-1].id
-    await a.left()
-    await a.tell("chunk", "chunk")
-    async with a.to.events(a.url, last=last) as client, a.to.socket(a.url, after=last) as other:
-        await client.hears(5, 6, 7)
-        await other.hears(5, 6, 7)
-        await a.tell("chunk", "end of step")
-        await client.hears(8, 9)
-        await other.hears(8, 9)
-
-
-async def test_two_who_follow_hear_the_same_each_from_their_place(a: Stage) -> None:
-    await a.tell(*A_RUN)
+async def test_two_followers_receive_the_same_each_from_its_cursor(a: Stage) -> None:
+    await a.record(*A_RUN)
     async with a.to.events(a.url) as first, a.to.events(a.url, after="latest") as second:
-        await first.hears(*KEPT_OF_A_RUN)
-        await a.tell("begin", "chunk")
-        await first.hears(11, 12)
-        await second.hears(11, 12)
+        await first.hears(1, 2, 3, 4)
+        await second_is_there(a)
+        await a.record("begin", "step")
+        await first.hears(5, 6)
+        await second.hears(5, 6)
+
+
+async def second_is_there(a: Stage) -> None:
+    channel = next(iter(a.agents.events._channels.values()))
+    await a.server.until(lambda: channel.followers == 2)
 
 
 # How they are answered
@@ -141,7 +142,7 @@ async def test_while_nothing_happens_a_comment_says_that_the_line_is_there(
     async with a.to.events(a.url) as client:
         for _ in range(3):
             assert await client.next() == Event("", "", comment="still here")
-        await a.tell("begin")
+        await a.record("begin")
         while (event := await client.next()) and event.comment:
             pass
     assert event
@@ -150,10 +151,10 @@ async def test_while_nothing_happens_a_comment_says_that_the_line_is_there(
 
 REFUSED = [
     ("nobody", None, 404, "nobody"),
-    ("a", "not-a-place", 400, "not-a-place"),
-    ("a", "e1:", 400, "no place"),
-    ("a", "e1:-1", 400, "no place"),
-    ("a", "9" * 30, 400, "no place"),
+    ("a", "not-a-cursor", 400, "not-a-cursor"),
+    ("a", "e1:", 400, "invalid cursor"),
+    ("a", "e1:-1", 400, "invalid cursor"),
+    ("a", "9" * 30, 400, "invalid cursor"),
 ]
 
 
@@ -183,7 +184,7 @@ async def test_a_bad_last_event_id_is_refused(a: Stage) -> None:
 
 
 async def test_a_session_that_is_deleted_ends_its_streams(a: Stage) -> None:
-    await a.tell("begin", "end")
+    await a.record("begin", "end")
     async with a.to.events(a.url) as client, a.to.socket(a.url) as other:
         await client.hears(1, 2)
         await other.hears(1, 2)
@@ -195,8 +196,8 @@ async def test_a_session_that_is_deleted_ends_its_streams(a: Stage) -> None:
     assert not await a.server.do(a.remembered)
 
 
-async def test_an_end_of_the_log_ends_its_streams(a: Stage) -> None:
-    await a.tell("begin")
+async def test_a_feed_that_is_closed_ends_its_streams(a: Stage) -> None:
+    await a.record("begin")
     async with a.to.events(a.url) as client, a.to.socket(a.url) as other:
         await client.hears(1)
         await other.hears(1)
@@ -206,11 +207,11 @@ async def test_an_end_of_the_log_ends_its_streams(a: Stage) -> None:
 
 
 async def test_who_goes_away_leaves_nothing_behind(a: Stage) -> None:
-    await a.tell(*A_RUN)
+    await a.record(*A_RUN)
     before = await a.server.do(asyncio.all_tasks)
     async with a.to.events(a.url) as client, a.to.socket(a.url) as other:
-        await client.hears(*KEPT_OF_A_RUN)
-        await other.hears(*KEPT_OF_A_RUN)
+        await client.hears(1, 2, 3, 4)
+        await other.hears(1, 2, 3, 4)
         assert await a.server.do(a.remembered) == 1
     await a.left()
     await a.server.until(lambda: not a.server.uvicorn.server_state.tasks)
@@ -219,10 +220,10 @@ async def test_who_goes_away_leaves_nothing_behind(a: Stage) -> None:
 
 
 async def test_who_is_cut_off_leaves_nothing_behind(a: Stage) -> None:
-    await a.tell(*A_RUN)
+    await a.record(*A_RUN)
     async with a.to.events(a.url) as client, a.to.socket(a.url) as other:
-        await client.hears(*KEPT_OF_A_RUN)
-        await other.hears(*KEPT_OF_A_RUN)
+        await client.hears(1, 2, 3, 4)
+        await other.hears(1, 2, 3, 4)
         await a.server.cut_connections()
         await a.left()
         await a.server.until(lambda: not a.server.uvicorn.server_state.tasks)
@@ -235,7 +236,7 @@ async def test_what_a_client_says_on_its_socket_is_nothing_to_anybody(a: Stage) 
     async with a.to.socket(a.url) as client:
         await client.socket.send_str("hello?")
         await client.socket.send_bytes(b"\x00" * 100_000)
-        await a.tell("begin")
+        await a.record("begin")
         await client.hears(1)
 
 
@@ -259,13 +260,13 @@ async def test_a_server_that_refuses_to_write_to_nobody_ends_the_stream(kind: st
 async def test_what_goes_wrong_inside_is_told_to_the_server(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def follow(*_: object) -> AsyncIterator[list[Told]]:
-        yield [Told("e1", 1, str(1 / 0))]
+    async def follow(*_: object) -> AsyncIterator[list[FeedItem]]:
+        yield [FeedItem("e1", 1, True, str(1 / 0))]
 
     async def send(message: Message) -> None:
         """Takes everything."""
 
-    monkeypatch.setattr(EventLog, "follow", follow)
+    monkeypatch.setattr(EventFeed, "follow", follow)
     with pytest.raises(ZeroDivisionError):
         await asked(kind, send)
 
@@ -273,8 +274,8 @@ async def test_what_goes_wrong_inside_is_told_to_the_server(
 async def asked(kind: str, send: Callable[[Message], Awaitable[None]]) -> None:
     """Ask a server for a stream, by hand, and do not go away."""
     store = MemoryStore()
-    await add_session(store)
-    await store.add_events("a", [Told("e1", 1, "{}")])
+    await new_session(store)
+    await Recorder(store).record("begin")
     come = iter([{"type": "websocket.connect"}])
 
     async def receive() -> Message:

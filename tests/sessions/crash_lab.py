@@ -25,7 +25,7 @@ from typing import Any
 from tests.sessions.crash_agent import PATTERN, STEPS, Ledger, crash_agent
 from whyloop import AgentState, Session
 from whyloop.broadcasting import BroadcastConfig, EventFeed
-from whyloop.errors import SessionNotFoundError, SessionRunningError
+from whyloop.errors import SessionRunningError
 from whyloop.events import AgentEvent
 from whyloop.stores import Entry, SqliteStore, Store, Summary
 from whyloop.wire.envelope import NUMBERED, envelope

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -21,7 +21,7 @@ from whyloop.wire.journal import decode_entries
 class Slow(MemoryStore):
     """A store that lets others run before and after each of its calls, as one behind a network does."""
 
-    inline: ClassVar[bool] = False
+    inline = False
 
     async def append(self, agent_id: str, entries: Sequence[Entry], **rest: Any) -> str | None:
         await asyncio.sleep(0)

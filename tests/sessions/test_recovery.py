@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from tests.support import scripted
 from whyloop import Agent, Session, tool
 from whyloop.errors import StoreUnavailableError
-from whyloop.sessions.recovery import recover
+from whyloop.sessions.recovery import SECONDS_AFTER_ERROR, Recovery, recover
 from whyloop.stores import Entry, MemoryStore, SqliteStore, Store
 from whyloop.testing import FakeClock, call
 
@@ -165,3 +166,90 @@ async def test_one_that_runs_is_left_to_its_runner(stores: tuple[Any, Any]) -> N
     session = await Session.open(first, scripted(call("look"), "done", tools=[look]))
     assert (await session.send("go")).status == "completed"
     assert seen == [[]]
+
+
+async def test_a_process_that_ends_leaves_its_runs_after_their_step(stores: tuple[Any, Any]) -> None:
+    first, second = stores
+    started, finish = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def wait() -> str:
+        started.set()
+        await finish.wait()
+        return "waited"
+
+    agent_id = await died(first, shop(call("echo"), "done"), 3)
+    recovery = Recovery(second, {"shop": scripted(call("wait"), "never said", tools=[wait], name="shop")})
+    await recovery.__aenter__()
+    await started.wait()
+    leaving = asyncio.create_task(recovery.__aexit__())
+    while not recovery._leaving:
+        await asyncio.sleep(0)
+    finish.set()
+    await leaving
+    state = await second.load(agent_id)
+    assert (state.status, state.step_count, state.open_step) == ("in_progress", 2, None)
+    assert await recover(second, {"shop": shop("done")}) == [agent_id]
+    assert (await second.load(agent_id)).status == "completed"
+
+
+async def test_a_run_that_takes_too_long_to_end_is_cancelled(stores: tuple[Any, Any]) -> None:
+    first, second = stores
+    started = asyncio.Event()
+
+    @tool
+    async def wait() -> str:
+        started.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    agent_id = await died(first, shop(call("echo"), "done"), 3)
+    recovery = Recovery(second, {"shop": scripted(call("wait"), tools=[wait], name="shop")})
+    await recovery.look()
+    await started.wait()
+    await recovery.close(0)
+    state = await second.load(agent_id)
+    assert (state.status, state.stop_reason) == ("stopped", "user_requested")
+    assert state.open_step is not None
+    assert state.open_step.calls[0].is_running  # It may have run, and a person is asked.
+
+
+async def test_a_stop_request_that_comes_while_a_session_is_left_is_kept(stores: tuple[Any, Any]) -> None:
+    store, second = stores
+
+    @tool
+    async def leave() -> str:
+        session.leave()
+        return "left"
+
+    session = await Session.open(store, scripted(call("leave"), "never said", tools=[leave]))
+    release = store.release
+
+    async def release_late(lease: Any) -> str | None:
+        assert await second.request_stop(session.agent_id, "enough")
+        reason: str | None = await release(lease)
+        return reason
+
+    store.release = release_late
+    await session.send("go")
+    state = await second.load(session.agent_id)
+    assert (state.status, state.stop_reason) == ("stopped", "user_requested")
+
+
+async def test_a_session_that_cannot_continue_is_reported_once_and_rests(
+    stores: tuple[Any, Any], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = stores
+    agent_id = await died(first, shop(call("echo"), "done"), 3)
+    recovery = Recovery(second, {"shop": shop()})  # Its script has no reply.
+    loop = asyncio.get_running_loop()
+    for _ in range(2):
+        await recovery.look()
+        await recovery.finish()
+    assert [record.message for record in caplog.records].count(caplog.records[-1].message) == 1
+    assert f"session {agent_id!r} could not be continued: the script has no reply" in caplog.text
+    now = loop.time()
+    monkeypatch.setattr(loop, "time", lambda: now + SECONDS_AFTER_ERROR)
+    await recovery.look()
+    await recovery.finish()
+    assert caplog.text.count("could not be continued") == 2

@@ -236,7 +236,7 @@ async def test_a_fork_goes_on_by_itself(store: Store) -> None:
 async def test_a_fork_needs_a_step_that_there_is(store: Store, step: int) -> None:
     session = await Session.open(store, agent_with(call("echo"), "done"))
     await session.send("go")
-    with pytest.raises(ConfigurationError, match="there is no (such )?step"):
+    with pytest.raises(ConfigurationError, match=r"there is no (such )?step"):
         await store.fork(session.agent_id, step=step)
 
 

@@ -223,7 +223,8 @@ async def test_a_decision_is_shown_to_everybody_and_one_that_is_too_late_is_refu
         await stage.window.ask("Pay!")
         await stage.window.says("button", "approve")
         late = Window(await stage.window.page.context.browser.new_page())
-        await late.page.route("**/agents/**/events*", lambda route: None)  # Envelopes never reach this window.
+        # Envelopes never reach this window.
+        await late.page.route("**/agents/**/events*", lambda route: None)
         await late.page.goto(stage.window.page.url)
         await late.says("button", "approve")
         url = stage.window.page.url.replace("?session=", "agents/sessions/")

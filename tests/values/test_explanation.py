@@ -421,8 +421,6 @@ def test_before_a_run_the_next_action_is_to_begin() -> None:
     assert lines(pending) == ["start the run: resume(state)"]
     begun = Begun(START).apply_to(pending)
     assert lines(begun) == ["resume the run, if its process has ended: resume(state)"]
-        "resume the run, if its process has ended: resume(state)"
-    ]
 
 
 async def test_a_completed_run_needs_nothing() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from whyloop.broadcasting.adapter import Envelope
-from whyloop.values.text import shortened
+from whyloop.values.text import counted
 
 WIDTH = 160
 
@@ -76,9 +76,7 @@ def _writable(line: str, stream: TextIO) -> str:
 
 
 def _status(data: Mapping[str, Any]) -> str:
-    line = f"{data['previous_status']} → {data['status']}{_why(data)}"
-    answer = data["last_response"]
-    return f"{line}; answer: {shortened(answer, 80)}" if answer else line
+    return f"{data['previous_status']} → {data['status']}{_why(data)}"
 
 
 def _why(data: Mapping[str, Any]) -> str:
@@ -88,16 +86,16 @@ def _why(data: Mapping[str, Any]) -> str:
 
 
 def _step_started(data: Mapping[str, Any]) -> str:
-    messages, tools = data["message_count"], len(data["available_tools"])
-    return f"step {data['step_number']} started ({messages} messages, {tools} tools)"
+    messages, tools = counted(data["message_count"], "message"), counted(len(data["available_tools"]), "tool")
+    return f"step {data['step_number']} started ({messages}, {tools})"
 
 
 def _step_completed(data: Mapping[str, Any]) -> str:
     """Return what the step used. The envelope of the status, which follows, says why a run ended."""
     verdict = data["continuation"]
     then = f": CONTINUE by {verdict['resolved_by']}" if verdict["should_continue"] else ""
-    errors = f", {data['errors']} errors" if data["errors"] else ""
-    used = f"{data['duration_ms']:.0f} ms, {data['usage']['total']} tokens{errors}"
+    errors = f", {counted(data['errors'], 'error')}" if data["errors"] else ""
+    used = f"{data['duration_ms']:.0f} ms, {counted(data['usage']['total'], 'token')}{errors}"
     return f"step {data['step_number']} completed ({used}){then}"
 
 

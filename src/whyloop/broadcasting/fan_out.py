@@ -11,7 +11,7 @@ _log = logging.getLogger("whyloop")
 
 
 class FanOut:
-    """A transport that hands each envelope to several, so that all tell the same numbers.
+    """A transport that gives each envelope to several others.
 
     One that fails is reported to the log, and the others get theirs.
     """

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from whyloop.errors import ConfigurationError, SessionNotFoundError
 from whyloop.stores.live import Watcher, live
-from whyloop.stores.reading import Reading, entries_after, read_end, start_reading
+from whyloop.stores.reading import Reading, entries_after, read_end, start_reading, without_history
 from whyloop.stores.store import Store
 from whyloop.values.execution import Execution
 from whyloop.values.state import AgentState
@@ -186,9 +186,10 @@ class EventFeed:
         """Yield what is recorded after a cursor, up to a version, in batches of about this size."""
         reading, has_passed = await self._start(agent_id, after)
         found: list[FeedItem] = []
-        async with aclosing(entries_after(self.store, reading, until)) as entries:
+        async with aclosing(entries_after(self.store, reading, until, with_history=False)) as entries:
             async for entry, before, state in entries:
-                if after is not None and not has_passed and _is_before(state.execution, after):
+                if after is not None and _is_before(state.execution, after):
+                    has_passed = True
                     continue
                 items = list(self._render(before.state, entry))
                 if after is not None:
@@ -215,7 +216,7 @@ class EventFeed:
         for start in (newest, first):
             if start.state.execution.id == after.execution_id:
                 continue  # It began before.
-            async with aclosing(entries_after(self.store, start)) as entries:
+            async with aclosing(entries_after(self.store, start, with_history=False)) as entries:
                 async for _, before, state in entries:
                     if state.execution.id == after.execution_id:
                         return before, False
@@ -271,11 +272,11 @@ class EventFeed:
         news: list[FeedItem] = []
         reading = channel.reading
         last = cursor_of(reading.state.execution)
-        async with aclosing(entries_after(self.store, reading)) as entries:
+        async with aclosing(entries_after(self.store, reading, with_history=False)) as entries:
             async for entry, before, after in entries:
                 news += self._render(before.state, entry)
                 reading = Reading(before.summary, after, before.version + 1)
-        channel.reading, watcher.version = reading, reading.version
+        channel.reading, watcher.version = without_history(reading), reading.version
         if chunks and self.config.include_stream_chunks:
             latest = reading.state.execution.id
             news = _merged(news, [_chunk_item(body) for body in chunks], last, latest)

@@ -1,4 +1,4 @@
-"""The `whyloop` command: one file a subcommand, each loaded no further than it is used."""
+"""The `whyloop` command."""
 
 from __future__ import annotations
 
@@ -8,43 +8,8 @@ import os
 import sys
 
 from whyloop import __version__
-from whyloop.cli import (
-    approve,
-    delete,
-    demo,
-    deny,
-    export,
-    fork,
-    import_,
-    resume,
-    run,
-    serve,
-    sessions,
-    show,
-    stop,
-    watch,
-    why,
-)
-
-INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
-BROKEN_PIPE = 141  # and of one whose reader went away
-COMMANDS = (
-    demo,
-    run,
-    serve,
-    sessions,
-    show,
-    watch,
-    why,
-    approve,
-    deny,
-    resume,
-    stop,
-    fork,
-    export,
-    import_,
-    delete,
-)
+from whyloop.cli.commands import COMMANDS
+from whyloop.cli.exit_codes import BROKEN_PIPE, INTERRUPTED
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -54,16 +19,16 @@ def main(argv: list[str] | None = None) -> int:
     parser = _parser()
     args = parser.parse_args(argv)
     try:
-        if args.run is None:
+        if args.command is None:
             sys.stdout.write(parser.format_help())
             code = 0
         else:
-            code = args.run(args)
+            code = args.command.run(args)
         sys.stdout.flush()
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The interpreter flushes stdout once more as it ends, and must find somebody there.
+        # The interpreter flushes stdout once more as it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     return int(code)
@@ -71,10 +36,10 @@ def main(argv: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="whyloop", description="Agents that can say why they went on, and why they stopped."
+        prog="whyloop", description="Agents that can say why they continued, and why they stopped."
     )
     parser.add_argument("--version", action="version", version=f"whyloop {__version__}")
-    parser.set_defaults(run=None)
+    parser.set_defaults(command=None)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for command in COMMANDS:
         command.add_to(commands)

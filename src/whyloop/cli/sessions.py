@@ -1,91 +1,69 @@
-"""`whyloop sessions`: what is in a store."""
+"""`whyloop sessions`: the sessions of a store, newest first."""
 
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-from whyloop.cli.session_parts.options import add_json, add_store
+import msgspec
 
-if TYPE_CHECKING:
-    from datetime import datetime, timedelta
+from whyloop.cli.command_lines import short, unique_length
+from whyloop.cli.formats import age, before_now
+from whyloop.cli.terminal import STATUS_STYLES, is_terminal, terminal, write_error, write_json, write_lines
+from whyloop.errors import ConfigurationError
+from whyloop.stores.records import Page, Summary
+from whyloop.stores.store import PAGE, Store
+from whyloop.values.text import clean, shortened
 
-    from whyloop.stores.records import Page, Summary
-    from whyloop.stores.store import Store
+PAGE_OF_ALL = 1000
+NOTHING = "-"
+LONGEST_ID = 64
+LONGEST_RUNNER = 16
+LONGEST_REASON = 200
+LEAST_TITLE = 12
+GAP = "  "
 
-A_PAGE_OF_ALL = 1000
+# A terminal shows these columns, and the rule with its reason below each row.
+ID, STATUS, STOP_REASON, STEPS, AGE, RUNNER, TITLE, RULE, REASON = range(9)
+HEADS = ("ID", "STATUS", "STOP REASON", "STEPS", "AGE", "RUNNER", "TITLE", "RULE", "REASON")
+NUMBERS = (STEPS, AGE)
 
-
-def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Make the command known to the parser; nothing that it needs is loaded yet."""
-    words = "list the sessions of a store, the youngest first"
-    parser = commands.add_parser("sessions", help=words, description=f"{words[0].upper()}{words[1:]}.")
-    add_store(parser)
-    parser.add_argument("--status", metavar="S", help="only those with this status, such as paused")
-    parser.add_argument("--stop-reason", metavar="R", help="only those that ended so, such as steps_limit")
-    parser.add_argument(
-        "--older-than", metavar="SPAN", type=_span, help="only those that began before, such as 7d or 12h"
-    )
-    parser.add_argument("--newer-than", metavar="SPAN", type=_span, help="only those that began since")
-    parser.add_argument(
-        "--metadata",
-        metavar="KEY=VALUE",
-        nargs="+",
-        action="extend",
-        default=[],
-        help="only those with this entry; a value that is JSON is taken as such",
-    )
-    parser.add_argument("--limit", metavar="N", type=int, help="how many at once (default: 50)")
-    pages = parser.add_mutually_exclusive_group()
-    pages.add_argument("--after", metavar="CURSOR", help="the page after the one that ended there")
-    pages.add_argument("--all", action="store_true", help="every page")
-    add_json(parser, "one document for machines")
-    parser.set_defaults(run=run)
+PlainValue = str | int | float | bool | None
+Row = tuple[str, ...]
 
 
-def run(args: argparse.Namespace) -> int:
-    """List them and return the exit code."""
-    from whyloop.cli.session_parts.carry_out import carry_out
-
-    return carry_out("sessions", args, lambda store: _list(store, args))
-
-
-async def _list(store: Store, args: argparse.Namespace) -> int:
-    from whyloop.cli.document import summary_document
-    from whyloop.cli.session_parts.listing import show_sessions
-    from whyloop.cli.terminal import complain, write_json
-
-    page = await _found(store, args)
+async def list_sessions(store: Store, args: argparse.Namespace) -> int:
+    """Print the sessions that meet every condition."""
+    page = await _find(store, args)
     if args.json:
-        sessions = [summary_document(summary) for summary in page.sessions]
-        write_json({"sessions": sessions, "next": page.next})
+        write_json({"sessions": [_document(summary) for summary in page.sessions], "next": page.next})
         return 0
     if page.sessions:
-        show_sessions(page.sessions)
+        _show(page.sessions)
     else:
-        complain("There are no such sessions." if _filtered(args) else "There are no sessions yet.")
+        write_error(
+            "No session meets the conditions." if _is_filtered(args) else "There are no sessions yet."
+        )
     if page.next:
-        complain(f"There are more: --after {page.next}, or --all")
+        write_error(f"There are more: --after {page.next}, or --all")
     return 0
 
 
-async def _found(store: Store, args: argparse.Namespace) -> Page:
-    from whyloop.cli.session_parts.metadata import parse_metadata
-    from whyloop.stores.records import Page
-    from whyloop.stores.store import PAGE
-
-    metadata = parse_metadata(args.metadata)
-    started_before, started_after = _moment(args.older_than), _moment(args.newer_than)
-    limit = args.limit if args.limit is not None else A_PAGE_OF_ALL if args.all else PAGE
+async def _find(store: Store, args: argparse.Namespace) -> Page:
+    metadata = _parse_metadata(args.metadata)
+    limit = args.limit if args.limit is not None else PAGE_OF_ALL if args.all else PAGE
     sessions: list[Summary] = []
     cursor = args.after
     while True:
         page = await store.sessions(
             status=args.status,
             stop_reason=args.stop_reason,
-            started_before=started_before,
-            started_after=started_after,
+            started_before=None if args.older_than is None else before_now(args.older_than),
+            started_after=None if args.newer_than is None else before_now(args.newer_than),
             metadata=metadata,
+            resolved_by=args.rule,
+            agent=args.agent,
             limit=limit,
             after=cursor,
         )
@@ -95,17 +73,103 @@ async def _found(store: Store, args: argparse.Namespace) -> Page:
             return Page(tuple(sessions), cursor)
 
 
-def _filtered(args: argparse.Namespace) -> bool:
-    return any((args.status, args.stop_reason, args.older_than, args.newer_than, args.metadata, args.after))
+def _is_filtered(args: argparse.Namespace) -> bool:
+    conditions = (args.status, args.stop_reason, args.rule, args.agent, args.older_than, args.newer_than)
+    return any((*conditions, args.metadata, args.after))
 
 
-def _moment(span: timedelta | None) -> datetime | None:
-    from whyloop.cli.session_parts.ages import ago
+def _document(summary: Summary) -> dict[str, Any]:
+    """Return every field of a summary as plain data."""
+    return {name: msgspec.to_builtins(getattr(summary, name)) for name in summary.__struct_fields__}
 
-    return None if span is None else ago(span)
+
+def _parse_metadata(words: Iterable[str]) -> dict[str, PlainValue]:
+    """Return the entries that "key=value" words name; a value is JSON or else text."""
+    return dict(_entry(clean(word)) for word in words)
 
 
-def _span(text: str) -> timedelta:
-    from whyloop.cli.session_parts.ages import parse_span
+def _entry(word: str) -> tuple[str, PlainValue]:
+    key, equals, value = word.partition("=")
+    if not key or not equals:
+        raise ConfigurationError(f"--metadata {shortened(word, 80)}: write key=value")
+    try:
+        parsed = msgspec.json.decode(value)
+    except (msgspec.DecodeError, RecursionError):
+        return key, value
+    if isinstance(parsed, dict | list):
+        raise ConfigurationError(
+            f"--metadata {shortened(word, 80)}: only text, numbers, true, false and null can be compared"
+        )
+    return key, parsed
 
-    return parse_span(text)
+
+# The table
+
+
+def _show(sessions: Sequence[Summary]) -> None:
+    length = unique_length(summary.agent_id for summary in sessions)
+    rows = [_row(summary, length) for summary in sessions]
+    if is_terminal():
+        _draw(rows)
+        return
+    widths = [max(map(len, column)) for column in zip(HEADS, *rows, strict=True)]
+    write_lines(
+        [
+            GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+            for row in (HEADS, *rows)
+        ]
+    )
+
+
+def _row(summary: Summary, length: int) -> Row:
+    return (
+        shortened(short(summary.agent_id, length), LONGEST_ID),
+        summary.status.value,
+        summary.stop_reason or NOTHING,
+        str(summary.step_count),
+        age(summary.started_at),
+        shortened(summary.runner or NOTHING),
+        shortened(summary.title or NOTHING),
+        shortened(summary.resolved_by or NOTHING, 64),
+        shortened(summary.reason or NOTHING, LONGEST_REASON),
+    )
+
+
+def _draw(rows: Sequence[Row]) -> None:
+    from rich.text import Text
+
+    console = terminal()
+    lines = [Text() for _ in (HEADS, *rows)]
+    for index in range(RULE):
+        if index == RUNNER and all(row[RUNNER] == NOTHING for row in rows):
+            continue
+        column = [
+            Text(HEADS[index].lower(), style="dim"),
+            *(Text(row[index], style=_style(index, row)) for row in rows),
+        ]
+        width = max(text.cell_len for text in column)
+        if index == RUNNER:
+            width = min(width, LONGEST_RUNNER)
+        if index == TITLE:  # The others are shown whole, to be copied and compared.
+            width = min(width, max(LEAST_TITLE, console.width - lines[0].cell_len))
+        for line, text in zip(lines, column, strict=True):
+            text.truncate(width, overflow="ellipsis")
+            pad = " " * (width - text.cell_len)
+            line.append_text(
+                Text.assemble(pad, text, GAP) if index in NUMBERS else Text.assemble(text, pad, GAP)
+            )
+    indent = " " * (max(len(row[ID]) for row in rows) + len(GAP))
+    for number, line in enumerate(lines):
+        line.rstrip()
+        console.print(line, soft_wrap=True)
+        if number and rows[number - 1][RULE] != NOTHING:
+            row = rows[number - 1]
+            reason = Text(f"{indent}{row[RULE]}: {row[REASON]}", style="dim")
+            reason.truncate(console.width, overflow="ellipsis")
+            console.print(reason, soft_wrap=True)
+
+
+def _style(index: int, row: Row) -> str:
+    if row[index] == NOTHING or (index == STOP_REASON and row[STOP_REASON] == row[STATUS]):
+        return "dim"
+    return {ID: "bold", STATUS: STATUS_STYLES[row[STATUS]], RUNNER: "cyan"}.get(index, "")

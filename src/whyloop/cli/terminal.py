@@ -23,11 +23,11 @@ STATUS_STYLES = {
 
 
 class CannotWrite(Exception):  # noqa: N818  (it says what happened)
-    """The answer has nowhere to go, such as to a disk that is full."""
+    """Stdout cannot be written, as on a full disk."""
 
 
 def is_terminal() -> bool:
-    """Tell whether stdout is a terminal that can draw."""
+    """Return whether stdout is a terminal that can draw."""
     return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
@@ -39,15 +39,6 @@ def terminal(widest: int | None = None) -> Console:
     if widest is not None:
         console.width = min(console.width, widest)
     return console
-
-
-def print_notes(console: Console, notes: Sequence[str]) -> None:
-    """Print the notes below a blank line, the first of them in colour."""
-    from rich.text import Text
-
-    for number, note in enumerate(["", *notes] if notes else []):
-        # A command to copy is never broken into lines of its own.
-        console.print(Text(note, style="bold yellow" if number == 1 else ""), soft_wrap=True)
 
 
 def write_json(value: dict[str, Any]) -> None:
@@ -74,7 +65,7 @@ def write(text: str) -> None:
         raise CannotWrite(error.strerror or str(error)) from None
 
 
-def complain(text: str) -> None:
+def write_error(text: str) -> None:
     """Write to stderr, if there is one."""
     with suppress(OSError):
         if sys.stderr is not None:

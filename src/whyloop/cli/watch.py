@@ -1,78 +1,45 @@
-"""`whyloop watch`: what happens in a session, line by line, whichever process runs it."""
+"""`whyloop watch`: the events of a session, whichever process runs it."""
 
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from io import StringIO
 
-from whyloop.cli.session_parts.options import add_json, add_session, add_store
+import msgspec
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
-
-    from whyloop.broadcasting.event_log import EventLog
-    from whyloop.stores.records import Told
-    from whyloop.stores.store import Store
-
-
-def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Make the command known to the parser; nothing that it needs is loaded yet."""
-    words = "follow what happens in a session, whichever process runs it"
-    parser = commands.add_parser(
-        "watch",
-        help=words,
-        description=(
-            f"{words[0].upper()}{words[1:]}: what was told so far, and then what is told, until Ctrl-C. "
-            "Sessions that whyloop run, resume and serve run are told of, and those of your own code that "
-            "have an EventLog. The pieces of an answer are only heard in the process that runs the session."
-        ),
-    )
-    add_session(parser)
-    add_store(parser)
-    add_json(parser, "print each envelope as JSON, one a line")
-    parser.add_argument(
-        "--after", metavar="PLACE", help="begin after this: a number, EXECUTION:NUMBER, or latest"
-    )
-    parser.add_argument("--so-far", action="store_true", help="end with what was told so far")
-    parser.set_defaults(run=run)
+from whyloop.broadcasting.console import AgentConsoleLogger
+from whyloop.broadcasting.feed import Cursor, EventFeed, FeedItem
+from whyloop.cli.store_access import find_session
+from whyloop.cli.terminal import write
+from whyloop.stores.store import Store
 
 
-def run(args: argparse.Namespace) -> int:
-    """Follow it and return the exit code."""
-    from whyloop.cli.session_parts.carry_out import carry_out
-
-    return carry_out("watch", args, lambda store: _watch(store, args))
-
-
-async def _watch(store: Store, args: argparse.Namespace) -> int:
-    from contextlib import aclosing
-    from io import StringIO
-
-    import msgspec
-
-    from whyloop.broadcasting.console import AgentConsoleLogger
-    from whyloop.broadcasting.event_log import EventLog
-    from whyloop.cli.session_parts.find import found
-    from whyloop.cli.terminal import complain, write
-
-    agent_id = (await found(store, args.id)).summary.agent_id
-    log = EventLog(store)
-    if await log.latest(agent_id) is None:
-        complain("Nothing was kept of what was told of this session so far.")
-    telling = _so_far(log, agent_id, args.after) if args.so_far else log.follow(agent_id, args.after)
-    async with aclosing(telling) as batches:
-        async for told in batches:
-            lines = StringIO()
-            AgentConsoleLogger(lines, json=args.json).broadcast_batch(
-                [msgspec.json.decode(each.body) for each in told]
-            )
-            write(lines.getvalue())
+async def watch(store: Store, args: argparse.Namespace) -> int:
+    """Print the events of a session: those so far, and then new ones as they come."""
+    agent_id = (await find_session(store, args.id)).agent_id
+    async with EventFeed(store) as feed:
+        cursor = await feed.cursor(agent_id, args.after)
+        events = _recorded(feed, agent_id, cursor) if args.so_far else feed.follow(agent_id, cursor)
+        async with aclosing(events) as batches:
+            async for items in batches:
+                lines = StringIO()
+                AgentConsoleLogger(lines, json=args.json).broadcast_batch(
+                    [msgspec.json.decode(item.body) for item in items]
+                )
+                write(lines.getvalue())
     return 0
 
 
-async def _so_far(log: EventLog, agent_id: str, after: str | None) -> AsyncGenerator[Sequence[Told], None]:
-    from whyloop.broadcasting.places import place_of
-
-    while told := await log.page(agent_id, after):
-        yield told
-        after = place_of(told[-1])
+async def _recorded(
+    feed: EventFeed, agent_id: str, cursor: Cursor | None
+) -> AsyncGenerator[Sequence[FeedItem], None]:
+    """Yield the events that are recorded now, page by page."""
+    while True:
+        page = await feed.page(agent_id, cursor)
+        if page.items:
+            yield page.items
+        if not page.has_more:
+            return
+        cursor = page.cursor

@@ -20,12 +20,12 @@ from whyloop.loop.tool import Tool, ToolContext
 from whyloop.loop.tool_result import encoded
 from whyloop.rules.classify import model_failure, raised_by_tool, tool_failure, words_of
 from whyloop.rules.continuation.checks import TRUNCATING
+from whyloop.values import plain
 from whyloop.values.approval import Question
 from whyloop.values.decisions import uncertain_question
 from whyloop.values.failure import ErrorType, Failure
 from whyloop.values.messages import CallChange, Message, MessageRole, ToolCall
 from whyloop.values.model import ModelResponse
-from whyloop.values.plain import describe
 from whyloop.values.state import SOMEBODY, AgentState
 from whyloop.values.step import Interruption, OpenStep
 from whyloop.values.text import clean
@@ -106,8 +106,8 @@ async def _hook_call(
         try:
             answer = await before_tool(deepcopy(call), context)
             if isinstance(answer, Block):
-                text = f"blocked: {answer.reason}"
-                return call, ToolResult(f"Blocked: {answer.reason}", text, changed_by=(name,))
+                reason = clean(str(answer.reason))
+                return call, ToolResult(f"Blocked: {reason}", f"blocked: {reason}", changed_by=(name,))
             if isinstance(answer, ToolResult):
                 return call, replace(_textual(answer), changed_by=(name,))
             call = _changed(call, expected(ToolCall, answer), name)
@@ -123,7 +123,10 @@ def _changed(call: ToolCall, answer: ToolCall, by: str) -> ToolCall:
     if answer.arguments == call.arguments and answer.name == call.name:
         return call
     changes = (*call.changes, CallChange(by, call.arguments, None if answer.name == call.name else call.name))
-    return ToolCall(call.id, answer.name, answer.arguments, changes)
+    arguments = answer.arguments
+    if not isinstance(arguments, str):
+        arguments = plain.jsonable(arguments)  # It runs with exactly what is recorded and approved.
+    return ToolCall(call.id, clean(answer.name), arguments, changes)
 
 
 def _questions(
@@ -271,12 +274,8 @@ async def run_tool(setup: Setup, call: ToolCall, context: ToolContext) -> ToolRe
 
 def _textual(result: ToolResult) -> ToolResult:
     """Return a hook's result with text for its content and its error."""
-    content: object = result.content
-    error: object = result.error
-    if isinstance(content, str) and isinstance(error, str | None):
-        return result
-    text = error if isinstance(error, str | None) else encoded(error, None)
-    return replace(result, content=encoded(content, None), error=text)
+    error = None if result.error is None else encoded(result.error, None)
+    return replace(result, content=encoded(result.content, None), error=error)
 
 
 def _failed(failure: Failure) -> ToolResult:
@@ -304,6 +303,6 @@ def _invalid(tool: Tool, call: ToolCall, problem: str) -> ToolResult:
 def _json(value: Any) -> str:
     """Return the value as JSON, as far as it can be written so."""
     try:
-        return msgspec.json.encode(value, enc_hook=describe).decode()
+        return msgspec.json.encode(value, enc_hook=plain.describe).decode()
     except (TypeError, ValueError, RecursionError):
         return clean(repr(value))

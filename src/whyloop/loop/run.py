@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 from whyloop.errors import NestingError, ResponseValidationError, ScriptError, leave_state
-from whyloop.events import AgentStepStarted, StreamChunkReceived
 from whyloop.loop.calls import plan_answer, reopen, run_call, unfinished_calls
 from whyloop.loop.hooks import ask_with_hooks
 from whyloop.loop.nesting import running_inside
@@ -40,7 +39,7 @@ from whyloop.values.transitions import (
     Waited,
 )
 from whyloop.values.usage import NO_USAGE, Usage
-from whyloop.wire.view import common, events_of
+from whyloop.wire.view import chunk_received, events_of, step_started
 
 CANCELLED = "The task that ran it was cancelled"
 SUPERSEDED = "Another query arrived before this one had ended"
@@ -79,16 +78,18 @@ class Run:
         self.stop: str | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[object] | None = None  # While it does what may be interrupted.
+        self._leaving = False
         self._blocked = False  # By a limit that is exhausted, or a question about the run itself.
         self._timer: Timer | None = None
+        self._grace: Timer | None = None
         self._known_parts: set[str] | None = None
         self._unlaunched: set[int] = set()
 
     async def iterate(self) -> AsyncIterator[AgentState]:
-        """Yield the recorded state after every step, to the end of the execution or a pause."""
+        """Yield the recorded state after every step, to the end of the execution, a pause or `leave`."""
         try:
             await self.begin()
-            while self.state.status is _IN_PROGRESS:
+            while self.state.status is _IN_PROGRESS and not self._leaving:
                 await self.next_step()
                 yield self.state
         finally:
@@ -109,8 +110,19 @@ class Run:
             if reopened is not None:
                 self._unlaunched = {index for index in reopened.started if not opened.calls[index].started}
                 self.add(reopened)
-        await self.record()
+        try:
+            await self.record()
+        except asyncio.CancelledError as error:
+            await self.end_cancelled(error)
+            raise
         self._watch_deadline()
+
+    async def end_cancelled(self, error: BaseException) -> None:
+        """Record that the task was cancelled, unless the run has ended; leave the state with the error."""
+        if self.state.status is _IN_PROGRESS:
+            self.stop = self.stop or CANCELLED
+            await self.conclude()
+        leave_state(error, self.state)
 
     def end(self) -> None:
         """Let go of the run: it can no longer be stopped, and no timer waits for it."""
@@ -130,10 +142,7 @@ class Run:
             else:
                 await self.conclude()
         except (asyncio.CancelledError, KeyboardInterrupt) as error:
-            if self.state.status is _IN_PROGRESS:
-                self.stop = self.stop or CANCELLED
-                await self.conclude()
-            leave_state(error, self.state)
+            await self.end_cancelled(error)
             raise
         finally:
             running_inside.reset(inside)
@@ -212,11 +221,7 @@ class Run:
         """Return the model's response; send its text in chunks as it arrives."""
         setup, state = self.setup, self.state
         if self.handlers:
-            number, count = state.execution.step_count + 1, len(state.messages)
-            own = common(state, step.taken_up_at, number, state.execution.last_seq)
-            send(
-                self.handlers, AgentStepStarted(**own, message_count=count, available_tools=setup.tool_names)
-            )
+            send(self.handlers, [step_started(state, step.taken_up_at, setup.tool_names)])
         request = ModelRequest(state.messages, setup.tool_specs, setup.instructions)
         if setup.hooks.around_model:
             return await ask_with_hooks(setup.hooks, request, lambda sent: self.stream(step, sent), step)
@@ -241,11 +246,8 @@ class Run:
 
     def send_chunk(self, step: StepInProgress, text: str, *, is_complete: bool = False) -> None:
         if self.handlers:
-            execution = self.state.execution
-            own = common(self.state, self.world.now(), execution.step_count + 1, execution.last_seq)
-            index = len(step.chunks)
-            chunk = StreamChunkReceived(**own, chunk=text, chunk_index=index, is_complete=is_complete)
-            send(self.handlers, chunk)
+            now, index = self.world.now(), len(step.chunks)
+            send(self.handlers, [chunk_received(self.state, now, text, index, is_complete=is_complete)])
 
     async def run_calls(self, step: StepInProgress) -> None:
         """Run the started calls at once. A result is recorded while others run, else with the step."""
@@ -387,8 +389,7 @@ class Run:
     def publish(self, batch: Sequence[tuple[AgentState, AnyTransition]]) -> None:
         if self.handlers:
             for before, transition in batch:
-                for event in events_of(before, transition):
-                    send(self.handlers, event)
+                send(self.handlers, events_of(before, transition))
 
     def note_request(self, step: StepInProgress) -> None:
         """Add the texts of a request that this session has not recorded yet."""
@@ -408,6 +409,10 @@ class Run:
         self.stop = reason
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._interrupt, Interruption.STOPPED)
+
+    def leave(self) -> None:
+        """End the run after its step; the execution stays in progress, for another runner to continue."""
+        self._leaving = True
 
     async def until_interrupted(
         self, step: StepInProgress, work: Coroutine[Any, Any, None]
@@ -432,6 +437,9 @@ class Run:
                 task.uncancel()
         finally:
             self._task = None
+            if self._grace is not None:
+                self._grace.cancel()
+                self._grace = None
         return None
 
     def _interrupt(self, why: Interruption) -> None:
@@ -441,7 +449,8 @@ class Run:
         if self.step.interruptible:
             self._cut_off(self.step, why)
         else:
-            self.world.call_later(self.setup.stop_grace, partial(self._cut_off, self.step, why))
+            cut_off = partial(self._cut_off, self.step, why)
+            self._grace = self.world.call_later(self.setup.stop_grace, cut_off)
 
     def _cut_off(self, step: StepInProgress, why: Interruption) -> None:
         if self._task is not None and step is self.step and step.cut_off_by is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -53,13 +53,14 @@ class Handlers:
         return remove
 
 
-def send(handlers: Iterable[Handler], event: AgentEvent) -> None:
-    """Give an event to every handler. One that raises is logged and never breaks the run."""
-    for handler in handlers:
-        try:
-            handler(event)
-        except (Exception, SystemExit):
-            _log.exception("an event handler failed on: %s", event)
+def send(handlers: Sequence[Handler], events: Iterable[AgentEvent]) -> None:
+    """Give events to every handler. One that raises is logged and never breaks the run."""
+    for event in events:
+        for handler in handlers:
+            try:
+                handler(event)
+            except (Exception, SystemExit):
+                _log.exception("an event handler failed on: %s", event)
 
 
 class Setup(Struct, frozen=True):

@@ -72,8 +72,8 @@ class Call(Struct, frozen=True):
 class Api:
     """The operations, each by its name.
 
-    An answer under an `Idempotency-Key` shows the session as of the version that the request recorded, so
-    a repeated request gets the same answer.
+    The answer to a change shows the session as of the version that the change recorded. So a request that
+    is repeated under its `Idempotency-Key` gets the same answer, however far the session has come.
     """
 
     def __init__(
@@ -164,7 +164,10 @@ class Api:
             source = replace(await self.check(call), runner=None)
             if call.precondition is not None:
                 call.precondition.check(Reading(source, AgentState(), source.version))
-            await self._store.fork(call.agent_id, step=body.step, new_agent_id=agent_id, key=call.key)
+            try:
+                await self._store.fork(call.agent_id, step=body.step, new_agent_id=agent_id, key=call.key)
+            except ConfigurationError as error:  # The session has no such step, and may have it later.
+                raise BadRequestError(str(error), 409, "no_such_step") from None
             return state_view(await read_end(self._store, agent_id), is_running=False)
 
         await self.check(call)
@@ -193,7 +196,7 @@ class Api:
         async def work() -> Tagged:
             session = await self._session(call)
             await self.runs.start(session, partial(_send, session, call))
-            return await self._begun(call)
+            return state_view(await session.read_beginning(), is_running=True)
 
         await self.check(call)
         return await self._keys.once(call.agent_id, call.key, work, partial(self._begun, call))
@@ -203,7 +206,7 @@ class Api:
             session = await self._session(call)
             session.precondition = call.precondition
             await self.runs.start(session, partial(_resume, session, call))
-            return await self._begun(call)
+            return state_view(await session.read_beginning(), is_running=True)
 
         await self.check(call)
         try:
@@ -216,13 +219,8 @@ class Api:
                 call.precondition.check(reading)
             return state_view(reading)  # A recovery was faster, and does what the client asked for.
 
-    async def _begun(self, call: Call, version: int | None = None) -> Tagged:
-        """Return the session as its run began, or without a key as it is by now."""
-        if call.key is None:
-            return state_view(await read_end(self._store, call.agent_id))
-        if version is None:
-            version = await self._keys.version(call.agent_id, call.key)
-        assert version is not None, "a run that has begun has recorded its key"
+    async def _begun(self, call: Call, version: int) -> Tagged:
+        """Return the answer to the request that began a run."""
         return state_view(await read_version(self._store, call.agent_id, version), is_running=True)
 
     # Deciding

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, MutableMapping
 from contextlib import asynccontextmanager
@@ -107,12 +108,16 @@ class AgentServer:
     async def close(self) -> None:
         """End all runs and streams. The store stays open.
 
-        A run ends after its step, or in the middle of it after `close_seconds`; it can be resumed.
+        Runs are stopped, and can be resumed. With `recover`, a run ends after its step instead and stays in
+        progress, so that the next server continues it. After `close_seconds` a run is cut off where it is.
         """
-        if self._recovery is not None:
-            await self._recovery.__aexit__()
-        await self._api.runs.close(self._close_seconds)
+        leave = self._recovery is not None
+        await asyncio.gather(self._end_recovery(), self._api.runs.close(self._close_seconds, leave=leave))
         await self._api.feed.close()
+
+    async def _end_recovery(self) -> None:
+        if self._recovery is not None:
+            await self._recovery.close(self._close_seconds)
 
     @asynccontextmanager
     async def lifespan(self, app: object = None) -> AsyncIterator[None]:

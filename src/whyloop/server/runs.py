@@ -11,7 +11,8 @@ from whyloop.errors import WhyloopError
 from whyloop.loop.setup import Handler
 from whyloop.server.requests import Precondition
 from whyloop.sessions.session import Session
-from whyloop.values.state import AgentState
+from whyloop.stores.reading import Reading, read_version
+from whyloop.values.state import AgentState, AgentStatus
 
 _log = logging.getLogger("whyloop")
 
@@ -21,17 +22,29 @@ Run = Callable[[Handler], Coroutine[Any, Any, AgentState]]
 
 
 class ServedSession(Session):
-    """A session that runs only if it is at a version that the client named."""
+    """A session that a request runs, if it is at a version that the client named."""
 
     precondition: Precondition | None = None
+    found_version: int | None = None
+    """The version at which the run found the session."""
 
     async def refresh(self) -> AgentState:
-        """Read the session again. A run does that once it has the lease, so no version comes after."""
+        """Read the session again. A run does so first, once it has the lease: nothing comes between."""
         state = await super().refresh()
-        precondition, self.precondition = self.precondition, None
-        if precondition is not None:
-            precondition.check(self._reading)
+        if self.found_version is None:
+            if self.precondition is not None:
+                self.precondition.check(self._reading)
+            self.found_version = self.version
         return state
+
+    async def read_beginning(self) -> Reading:
+        """Return the session as of the version that the run recorded first."""
+        assert self.found_version is not None, "the run has begun"
+        reading = await read_version(self.store, self.agent_id, self.found_version + 1)
+        if reading.state.status is AgentStatus.IN_PROGRESS:
+            return reading
+        # A query that replaces another one ends that one first, in an entry of its own.
+        return await read_version(self.store, self.agent_id, self.found_version + 2)
 
 
 class Runs:
@@ -54,10 +67,16 @@ class Runs:
         if not begun.is_set():
             task.result()
 
-    async def close(self, seconds: float) -> None:
-        """End each run after its step, or where it is when the time is up; all of them can be resumed."""
+    async def close(self, seconds: float, *, leave: bool = False) -> None:
+        """Stop all runs, and cancel those that have not ended when the time is up; they can be resumed.
+
+        With `leave`, a run ends after its step and stays in progress, for another server to continue.
+        """
         for session in self._running.values():
-            session.stop_here(CLOSING)
+            if leave:
+                session.leave()
+            else:
+                session.stop_here(CLOSING)
         if self._running:
             await asyncio.wait(self._running, timeout=seconds)
         for task in self._running:

@@ -14,6 +14,7 @@ from whyloop.errors import (
     SessionNotFoundError,
     SessionRunningError,
     StoreError,
+    WhyloopError,
 )
 from whyloop.loop.agent import Agent
 from whyloop.loop.setup import Handler
@@ -23,6 +24,7 @@ from whyloop.stores.store import Store
 
 AT_ONCE = 20
 EVERY_SECONDS = 1.0
+SECONDS_AFTER_ERROR = 30.0
 
 Agents = Mapping[str, Agent] | Callable[[Summary], Agent | Awaitable[Agent | None] | None]
 """The agents by name, or a function that finds the agent of a session; None leaves it alone."""
@@ -67,16 +69,20 @@ class Recovery:
         self._runs: dict[str, asyncio.Task[None]] = {}
         self._continued: list[str] = []
         self._unknown: set[str] = set()
+        self._failed: dict[str, float] = {}
         self._sessions: dict[str, Session] = {}
         self._looking: asyncio.Task[None] | None = None
+        self._leaving = False
 
     async def look(self) -> None:
         """Start to continue what can be continued now, so many at once at most."""
-        room = self._at_once - len(self._runs)
+        room, now = self._at_once - len(self._runs), asyncio.get_running_loop().time()
         if room <= 0:
             return
-        for summary in await self._store.unattended(limit=self._at_once + len(self._unknown)):
-            if room and summary.agent_id not in self._runs:
+        self._failed = {agent_id: until for agent_id, until in self._failed.items() if until > now}
+        left_out = len(self._unknown) + len(self._failed)
+        for summary in await self._store.unattended(limit=self._at_once + left_out):
+            if room and summary.agent_id not in self._runs and summary.agent_id not in self._failed:
                 agent = await self._agent_of(summary)
                 if agent is not None:
                     run = asyncio.create_task(self._continue(summary.agent_id, agent))
@@ -94,13 +100,27 @@ class Recovery:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Start nothing more, and end each run after its step."""
+        await self.close()
+
+    async def close(self, seconds: float | None = None) -> None:
+        """Start nothing more, and end each run after its step, for another process to continue.
+
+        A run that takes longer than these seconds is cancelled.
+        """
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)
-        for run in self._runs.values():
-            run.cancel()
-        await asyncio.gather(*self._runs.values(), return_exceptions=True)
+        self._leaving = True
+        for session in self._sessions.values():
+            session.leave()
+        runs = list(self._runs.values())
+        try:
+            if runs:
+                await asyncio.wait(runs, timeout=seconds)
+        finally:
+            for run in runs:
+                run.cancel()
+            await asyncio.gather(*runs, return_exceptions=True)
 
     async def _look_again(self) -> None:
         while True:
@@ -113,15 +133,21 @@ class Recovery:
     async def _continue(self, agent_id: str, agent: Agent) -> None:
         try:
             session = await Session.open(self._store, agent, agent_id, handlers=self._handlers)
+            if self._leaving:
+                return
             self._continued.append(agent_id)
+            self._sessions[agent_id] = session
             await session.recover()
         except _NOT_OURS:
             if agent_id in self._continued:
                 self._continued.remove(agent_id)
-        except StoreError as error:
-            _log.warning("session %r could not be continued: %s", agent_id, error)
+        except Exception as error:
+            self._failed[agent_id] = asyncio.get_running_loop().time() + SECONDS_AFTER_ERROR
+            trace = None if isinstance(error, WhyloopError) else error
+            _log.warning("session %r could not be continued: %s", agent_id, error, exc_info=trace)
         finally:
             self._runs.pop(agent_id, None)
+            self._sessions.pop(agent_id, None)
 
     async def _agent_of(self, summary: Summary) -> Agent | None:
         agents, agent = self._agents, None

@@ -60,7 +60,8 @@ class Session:
         self._handlers = tuple(handlers)
         self._lease_seconds = lease_seconds
         self._reading = reading
-        self._stop_here: Callable[[str], object] | None = None
+        self._run_here: Run | None = None
+        self._leaving = False
 
     @classmethod
     async def open(
@@ -226,8 +227,12 @@ class Session:
             handlers = [*self._handlers, *([on_event] if on_event else []), self._send_chunks]
             with here.running(lease, self.stop_here):
                 async with Heartbeat(self.store, lease, self.stop_here, journal):
-                    return await self.agent.finish(start(journal, handlers))
+                    self._run_here = start(journal, handlers)
+                    if self._leaving:
+                        self._run_here.leave()
+                    return await self.agent.finish(self._run_here)
         finally:
+            self._run_here = None
             if journal is not None:
                 self.first_version = journal.first_version
                 self._reading = Reading(self._reading.summary, journal.state, journal.version)
@@ -256,7 +261,7 @@ class Session:
 
     async def _give_back(self, lease: Lease) -> None:
         reason = await self.store.release(lease)
-        if reason is not None and self.state.status is AgentStatus.PAUSED:
+        if reason is not None and not self.state.status.has_ended:
             # A stop was requested too late for the run, and not for the session.
             await self.store.request_stop(self.agent_id, reason)
             await self.refresh()
@@ -264,6 +269,12 @@ class Session:
     def stop_here(self, reason: str) -> None:
         """End what this process runs of the session, without asking the store."""
         self.agent.request_stop(reason, agent_id=self.agent_id)
+
+    def leave(self) -> None:
+        """End what this process runs of the session after its step, for another runner to continue."""
+        self._leaving = True
+        if self._run_here is not None:
+            self._run_here.leave()
 
 
 _CHUNKS = BroadcastConfig.standard()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
@@ -176,7 +177,13 @@ class PostgresStore(Store):
             "lock": await self._own.runner_lock(),
             "mark": randbits(63),
         }
-        answer = await self._change(self._statements.acquire, agent_id, given)
+        acquiring = asyncio.ensure_future(self._change(self._statements.acquire, agent_id, given))
+        try:
+            answer = await to_the_end(acquiring)
+        except asyncio.CancelledError:
+            if not acquiring.cancelled() and acquiring.exception() is None:
+                await self.release(Lease(agent_id, owner, acquiring.result().token, seconds))
+            raise
         return Lease(agent_id, owner, answer.token, seconds)
 
     async def renew(self, lease: Lease) -> str | None:

@@ -10,16 +10,17 @@ from functools import lru_cache
 from hashlib import blake2b
 from secrets import randbits
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
-import psycopg
-from psycopg import AsyncConnection
 
 from whyloop.errors import StoreError
-from whyloop.stores.postgres_connections import Connections, Row
+from whyloop.stores.postgres_connections import Connections, DriverError, Row
 from whyloop.stores.records import Chunk
 from whyloop.stores.store import ChunkReceiver, Deliver
+
+if TYPE_CHECKING:
+    from psycopg import AsyncConnection
 
 _log = logging.getLogger("whyloop")
 
@@ -33,6 +34,10 @@ WHERE name IN ('statement_timeout', 'lock_timeout', 'idle_session_timeout')
 # PostgreSQL takes less than 8,000 bytes in a notification.
 LARGEST_PAYLOAD = 7_400
 PATIENCE_SECONDS = 1.0
+# All connections of a server share room for some 6,400 locks. A store that follows more sessions than this
+# holds one lock that stands for all of them.
+MOST_LOCKS = 200
+EVERYTHING = 0
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
 
 
@@ -137,10 +142,10 @@ class OwnConnection:
             while self._direct and not self._closing:
                 try:
                     async with await self._connections.connect() as connection:
-                        await self._set_up(connection)
                         pause = 0
-                        await self._serve(connection)
-                except (psycopg.Error, OSError) as error:
+                        if await self._is_direct(connection):
+                            await self._serve(connection)
+                except (DriverError, OSError) as error:
                     if pause:
                         fault = self._connections.fault(error)
                         self._report(f"there is no connection for locks and streaming text: {fault}")
@@ -155,21 +160,22 @@ class OwnConnection:
         finally:
             self._lose()
 
-    async def _set_up(self, connection: AsyncConnection[Row]) -> None:
+    async def _is_direct(self, connection: AsyncConnection[Row]) -> bool:
+        """Set the connection up; False if a pooler answers, which keeps no locks."""
         rows = await (await connection.execute(CONFIGURE_OWN)).fetchall()
-        self._direct = rows[0][0] == connection.info.backend_pid
+        self._pid = connection.info.backend_pid
+        self._direct = rows[0][0] == self._pid
         if not self._direct:
             _log.warning(
                 "a connection pooler stands between this store and PostgreSQL: streaming text does not reach "
                 "followers in other processes, and a dead runner is detected when its lease lapses. "
                 "Connect to the server itself"
             )
-            raise psycopg.OperationalError("a pooler keeps no locks")
-        connection.add_notify_handler(lambda notice: self._receive(notice.pid, notice.payload))
-        self._pid = connection.info.backend_pid
+        return self._direct
 
     async def _serve(self, connection: AsyncConnection[Row]) -> None:
         loop, pgconn = asyncio.get_running_loop(), connection.pgconn
+        connection.add_notify_handler(lambda notice: self._receive(notice.pid, notice.payload))
         while not self._closing:
             self._wake.clear()
             await self._catch_up(connection)
@@ -194,7 +200,8 @@ class OwnConnection:
         if self._changed:
             self._changed = False
             followed = {agent_id for each in self.receivers for agent_id in each.followed}
-            await self._follow(connection, {_number(agent_id) for agent_id in followed})
+            numbers = {EVERYTHING} if len(followed) > MOST_LOCKS else set(map(_number, followed))
+            await self._follow(connection, numbers)
         waiting, self._waiting = self._waiting, []
         for each in waiting:
             _resolve(each)
@@ -202,7 +209,7 @@ class OwnConnection:
             sent = next(iter(self._outbox))
             try:
                 await connection.execute(self._send_statement, self._outbox.pop(sent))
-            except psycopg.Error as error:
+            except DriverError as error:
                 if connection.closed:
                     raise
                 self._report(f"streaming text could not be sent: {self._connections.fault(error)}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 from copy import copy
 from math import ceil
 from typing import Any, LiteralString, TypeVar
@@ -24,6 +24,7 @@ from whyloop.stores.postgres_schema import MIGRATIONS, filled
 from whyloop.stores.records import Watch
 
 T = TypeVar("T")
+DriverError = psycopg.Error
 Row = tuple[Any, ...]
 Pool = AsyncConnectionPool[AsyncConnection[Row]]
 
@@ -273,30 +274,31 @@ class Appends:
         self._clock = clock
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: list[tuple[bytes, asyncio.Future[Row]]] = []
-        self._senders: set[asyncio.Task[None]] = set()
-        self._others: set[asyncio.Task[None]] = set()
+        self._senders = 0
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def append(self, change: bytes) -> Row:
         """Return the answer to a change; a cancellation does not cut it off."""
         loop = self._connections.claim()
         if self._loop is not loop:
-            self._loop, self._waiting, self._senders = loop, [], set()
+            self._loop, self._waiting, self._senders, self._tasks = loop, [], 0, set()
         answer: asyncio.Future[Row] = loop.create_future()
         self._waiting.append((change, answer))
         # It starts when this round of the event loop is over, with all that was appended in it.
-        if len(self._senders) < MOST_BATCHES:
-            self._start(self._senders, self._send_waiting())
+        if self._senders < MOST_BATCHES:
+            self._senders += 1
+            self._start(self._send_waiting())
         return await to_the_end(answer)
 
     async def close(self) -> None:
         """Wait for the appends on their way."""
-        if self._loop is asyncio.get_running_loop() and (tasks := self._senders | self._others):
-            await asyncio.wait(tasks)
+        while self._tasks and self._loop is asyncio.get_running_loop():
+            await asyncio.wait(self._tasks)
 
-    def _start(self, tasks: set[asyncio.Task[None]], work: Any) -> None:
-        task: asyncio.Task[None] = asyncio.create_task(work)
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _send_waiting(self) -> None:
         try:
@@ -312,6 +314,9 @@ class Appends:
             for _, answer in self._waiting:
                 answer.cancel()
             raise
+        finally:
+            # At once, and not when the task is done: an append in between would find no sender.
+            self._senders -= 1
 
     async def _deliver(self, batch: Sequence[tuple[bytes, asyncio.Future[Row]]], *, waiting: bool) -> None:
         """Send a batch; those whose session is locked by another program wait on their own."""
@@ -325,7 +330,7 @@ class Appends:
             rows = await self._connections.fetch(self._statement, given)
             for each, row in zip(batch, rows, strict=True):
                 if row[0] == "locked":
-                    self._start(self._others, self._deliver([each], waiting=True))
+                    self._start(self._deliver([each], waiting=True))
                 else:
                     each[1].set_result(row)
         except StoreError as error:

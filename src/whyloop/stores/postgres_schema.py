@@ -439,7 +439,7 @@ $whyloop$;
 
 CHUNKS = """
 -- Send the chunks of those sessions that another connection follows, in payloads that a notification can
--- hold. A follower holds a shared advisory lock on a number in `space` for each session.
+-- hold. A follower holds a shared advisory lock on a number in `space` for each session, or on 0 for all.
 CREATE FUNCTION {schema}.send_chunks(
     channel text, space integer, chunks json, longest integer
 ) RETURNS void LANGUAGE plpgsql AS $whyloop$
@@ -457,7 +457,7 @@ BEGIN
     END IF;
     FOR chunk IN
         SELECT new.chunk FROM json_to_recordset(chunks) AS new (session integer, chunk text)
-        WHERE new.session = ANY (followed)
+        WHERE new.session = ANY (followed) OR 0 = ANY (followed)
     LOOP
         IF octet_length(payload) + octet_length(chunk) > longest THEN
             PERFORM pg_notify(channel, payload);

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from whyloop.errors import SessionNotFoundError, SnapshotError
 from whyloop.stores.records import Stored, Summary
 from whyloop.stores.turns import reading_turns
+from whyloop.values.log import Log
 from whyloop.values.snapshot import check_open_step
 from whyloop.values.state import AgentState
 from whyloop.wire.journal import JournalEntry, decode_entries, decode_head, fold, no_garbage_collection
@@ -98,12 +99,13 @@ async def start_reading(
 
 
 async def entries_after(
-    store: Store, reading: Reading, until: int | None = None
+    store: Store, reading: Reading, until: int | None = None, *, with_history: bool = True
 ) -> AsyncGenerator[tuple[JournalEntry, Reading, AgentState], None]:
     """Yield the entries after a reading, each with the reading before it and the state after it.
 
     `until` is the last version to yield; the newest of this moment if it is not given. Between two entries
-    other tasks get their turns, also for the time that the caller takes.
+    other tasks get their turns, also for the time that the caller takes. Without history, the states hold
+    the latest messages and steps only, so a long stretch takes no more memory than a short one.
     """
     turns, limit = reading_turns(), ENTRIES_PER_READ
     while until is None or reading.version < until:
@@ -123,8 +125,26 @@ async def entries_after(
                 yield entry, reading, after
                 reading = Reading(stored.summary, after, reading.version + 1)
                 await turns.take()
+            if not with_history:
+                reading = without_history(reading)
         if not stored.entries:
             return
+
+
+def without_history(reading: Reading) -> Reading:
+    """Return a reading from which reading can continue, without the messages and steps before it."""
+    state = reading.state
+    messages, steps, parts = state.messages, state.steps, state.request_parts
+    return replace(
+        reading,
+        state=replace(
+            state,
+            messages=Log(start=len(messages)),
+            # A decision between two steps is recorded with the last one.
+            steps=Log(start=len(steps)) if steps.last is None else Log([steps.last], start=len(steps) - 1),
+            request_parts=Log(start=len(parts)),
+        ),
+    )
 
 
 _PATIENCE = 3

@@ -83,7 +83,7 @@ class _FakeTimer:
         self._clock.forget(self)
 
     def notice(self, elapsed: float) -> None:
-        if elapsed >= self._deadline:
+        if elapsed >= self._deadline and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._fire_soon)
 
     def _fire_soon(self) -> None:

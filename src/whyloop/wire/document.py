@@ -35,7 +35,7 @@ def document(state: AgentState, steps: Iterable[Step] | None = None) -> dict[str
             "wall_seconds": _rounded(execution.wall_seconds),
             "cumulative_execution_seconds": _rounded(state.state_info.cumulative_execution_seconds),
         },
-        "pending_calls": msgspec.to_builtins(state.pending_calls),
+        "pending_calls": list(msgspec.to_builtins(state.pending_calls)),
         "last_response": state.last_response,
     }
 
@@ -58,7 +58,7 @@ def step_document(state: AgentState, step: Step) -> dict[str, Any]:
         "request": msgspec.to_builtins(step.request),
         "response_changed_by": list(step.response_changed_by),
         "tool_calls": [_call(run, calls.get(run.id), results.get(run.id)) for run in step.tool_calls],
-        "failures": msgspec.to_builtins(step.failures),
+        "failures": list(msgspec.to_builtins(step.failures)),
         "interrupted": step.interrupted and step.interrupted.value,
         "outcome": step.outcome.to_dict() if step.outcome else None,
     }
@@ -70,14 +70,14 @@ def _call(run: ToolRun, call: ToolCall | None, result: str | None) -> dict[str, 
         "id": run.id,
         "name": run.name,
         "arguments": call.arguments if call is not None else None,
-        "changes": [{"by": change.by, "before": change.before} for change in changes],
+        "changes": [msgspec.structs.asdict(change) for change in changes],
         "result": result,
         "result_changed_by": list(run.changed_by),
         "success": run.success,
         "error": run.error,
         "started_at": run.started_at and run.started_at.isoformat(),
         "duration_ms": _rounded(run.duration_ms),
-        "approvals": msgspec.to_builtins(run.approvals),
+        "approvals": list(msgspec.to_builtins(run.approvals)),
     }
 
 

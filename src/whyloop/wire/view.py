@@ -1,8 +1,11 @@
-"""Events as a view of transitions: the same for a handler now and for a client next year."""
+"""Events as a view of transitions: the same for a handler now and for a client next year.
+
+Every event is made with its fields by name: `**common` fields cost 2 to 3 µs for each event instead of 0.5.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -14,10 +17,12 @@ from whyloop.events import (
     AgentExecutionStarted,
     AgentStatusChanged,
     AgentStepCompleted,
+    AgentStepStarted,
     ApprovalDecided,
     ApprovalRequested,
     ContinuationEvaluated,
     RetryScheduled,
+    StreamChunkReceived,
     TokenUsageReported,
     ToolCallCompleted,
     ToolCallStarted,
@@ -42,26 +47,26 @@ from whyloop.values.transitions import (
     find_question,
 )
 
-Events = Iterator[AgentEvent]
+Events = list[AgentEvent]
 
 INCONSISTENT = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 """What a transition raises that does not fit the state before it."""
 
 
-def events_of(state: AgentState, transition: Transition) -> Events | tuple[()]:
+def events_of(state: AgentState, transition: Transition) -> Events:
     """Return the events of a transition, given the state before it."""
     view = _VIEWS.get(type(transition))
-    return view(state, transition) if view is not None else ()
+    return view(state, transition) if view is not None else []
 
 
-def read_back(state: AgentState, transitions: Iterable[AnyTransition]) -> Events:
+def read_back(state: AgentState, transitions: Iterable[AnyTransition]) -> Iterator[AgentEvent]:
     """Yield the events of recorded transitions, from the state before the first.
 
     A transition that does not follow from those before it is a `SnapshotError` that names it.
     """
     for index, transition in enumerate(transitions):
         try:
-            events = list(events_of(state, transition))
+            events = events_of(state, transition)
             state = transition.apply_to(state)
         except SnapshotError:
             raise
@@ -72,81 +77,151 @@ def read_back(state: AgentState, transitions: Iterable[AnyTransition]) -> Events
         yield from events
 
 
-def common(state: AgentState, time: datetime, step_number: int, seq: int) -> dict[str, Any]:
-    """Return the fields that every event has."""
-    return {
-        "agent_id": state.agent_id,
-        "parent_agent_id": state.parent_agent_id,
-        "execution_id": state.execution.id,
-        "step_number": step_number,
-        "time": time,
-        "seq": seq,
-    }
+# Live only
+
+
+def step_started(state: AgentState, time: datetime, tools: tuple[str, ...]) -> AgentStepStarted:
+    """Return the event that the model is about to be called."""
+    execution = state.execution
+    return AgentStepStarted(
+        agent_id=state.agent_id,
+        parent_agent_id=state.parent_agent_id,
+        execution_id=execution.id,
+        step_number=execution.step_count + 1,
+        time=time,
+        seq=execution.last_seq,
+        message_count=len(state.messages),
+        available_tools=tools,
+    )
+
+
+def chunk_received(
+    state: AgentState, time: datetime, text: str, index: int, *, is_complete: bool
+) -> StreamChunkReceived:
+    """Return the event that a piece of the answer has arrived."""
+    execution = state.execution
+    return StreamChunkReceived(
+        agent_id=state.agent_id,
+        parent_agent_id=state.parent_agent_id,
+        execution_id=execution.id,
+        step_number=execution.step_count + 1,
+        time=time,
+        seq=execution.last_seq,
+        chunk=text,
+        chunk_index=index,
+        is_complete=is_complete,
+    )
+
+
+# Recorded
 
 
 def _begun(state: AgentState, t: Begun) -> Events:
     execution = state.execution
     resumed = execution.resumes > 0
-    own = common(state, t.at, execution.step_count, execution.last_seq)
-    asked = state.messages.last if not resumed else None
-    yield AgentExecutionStarted(**own, query=asked, resumed=resumed)
-    own["seq"] += 1
-    yield AgentStatusChanged(
-        **own,
-        previous_status=execution.resumed_from or state.status,
-        status=AgentStatus.IN_PROGRESS,
-        step_count=execution.step_count,
-    )
+    return [
+        AgentExecutionStarted(
+            agent_id=state.agent_id,
+            parent_agent_id=state.parent_agent_id,
+            execution_id=execution.id,
+            step_number=execution.step_count,
+            time=t.at,
+            seq=execution.last_seq,
+            query=state.messages.last if not resumed else None,
+            resumed=resumed,
+        ),
+        AgentStatusChanged(
+            agent_id=state.agent_id,
+            parent_agent_id=state.parent_agent_id,
+            execution_id=execution.id,
+            step_number=execution.step_count,
+            time=t.at,
+            seq=execution.last_seq + 1,
+            previous_status=execution.resumed_from or state.status,
+            status=AgentStatus.IN_PROGRESS,
+            step_count=execution.step_count,
+        ),
+    ]
 
 
 def _answered(state: AgentState, t: Answered) -> Events:
-    if t.message is None:
-        return
-    calls = t.message.tool_calls
-    yield from _started_and_asked(state, t, calls.__getitem__, state.execution.step_count + 1)
+    if t.message is None or not (t.started or t.questions):
+        return []
+    return _started_and_asked(state, t, t.message.tool_calls.__getitem__, state.execution.step_count + 1)
 
 
 def _reopened(state: AgentState, t: Reopened) -> Events:
     step = state.open_step
     assert step is not None
-    yield from _started_and_asked(state, t, step.call_to_run, step.number)
-
-
-def _forked(state: AgentState, t: Forked) -> Events:
-    if not t.questions or state.open_step is None:
-        return
-    own = common(state, t.at, state.open_step.number, 0)
-    own["execution_id"] = t.execution_id
-    for index, question in t.questions.items():
-        own["seq"] += 1
-        yield _asked(own, state.open_step.tool_calls[index], question)
+    return _started_and_asked(state, t, step.call_to_run, step.number)
 
 
 def _started_and_asked(
     state: AgentState, t: Answered | Reopened, call_of: Callable[[int], ToolCall], number: int
 ) -> Events:
-    own = common(state, t.at, number, state.execution.last_seq)
+    events: Events = []
+    seq = state.execution.last_seq
     for index in t.started:
-        own["seq"] += 1
+        seq += 1
         call = call_of(index)
-        yield ToolCallStarted(
-            **own, tool=call.name, tool_call_id=call.id, args=call.arguments, changed_by=_changed_by(call)
+        events.append(
+            ToolCallStarted(
+                agent_id=state.agent_id,
+                parent_agent_id=state.parent_agent_id,
+                execution_id=state.execution.id,
+                step_number=number,
+                time=t.at,
+                seq=seq,
+                tool=call.name,
+                tool_call_id=call.id,
+                args=call.arguments,
+                changed_by=_changed_by(call),
+            )
         )
-    for index, question in t.questions.items():
-        own["seq"] += 1
-        yield _asked(own, call_of(index), question)
+    if t.questions:
+        events += _asked(state, t.at, t.questions, call_of, number, seq)
+    return events
 
 
-def _asked(own: dict[str, Any], call: ToolCall, question: Question) -> ApprovalRequested:
-    return ApprovalRequested(
-        **own,
-        question_id=question.id,
-        tool=call.name,
-        tool_call_id=call.id,
-        question=question.text,
-        args=call.arguments,
-        changed_by=_changed_by(call),
+def _forked(state: AgentState, t: Forked) -> Events:
+    if not t.questions or state.open_step is None:
+        return []
+    calls = state.open_step.tool_calls
+    return _asked(
+        state, t.at, t.questions, calls.__getitem__, state.open_step.number, 0, execution_id=t.execution_id
     )
+
+
+def _asked(
+    state: AgentState,
+    time: datetime,
+    questions: Mapping[int, Question],
+    call_of: Callable[[int], ToolCall],
+    number: int,
+    last_seq: int,
+    execution_id: str | None = None,
+) -> Events:
+    """Return an event for each question, numbered from the one after `last_seq`."""
+    events: Events = []
+    for seq, (index, question) in enumerate(questions.items(), last_seq + 1):
+        call = call_of(index)
+        events.append(
+            ApprovalRequested(
+                agent_id=state.agent_id,
+                parent_agent_id=state.parent_agent_id,
+                execution_id=execution_id or state.execution.id,
+                step_number=number,
+                time=time,
+                seq=seq,
+                question_id=question.id,
+                tool=call.name,
+                tool_call_id=call.id,
+                question=question.text,
+                args=call.arguments,
+                changed_by=_changed_by(call),
+            )
+        )
+    return events
 
 
 def _changed_by(call: ToolCall) -> tuple[str, ...]:
@@ -158,26 +233,34 @@ RECOVERY = ToolCall("", "recovery", {})
 
 
 def _recovered(state: AgentState, t: Recovered) -> Events:
-    if t.question is not None:
-        execution = state.execution
-        own = common(state, t.at, execution.step_count + 1, execution.last_seq + 1)
-        yield _asked(own, RECOVERY, t.question)
+    if t.question is None:
+        return []
+    execution = state.execution
+    number, last_seq = execution.step_count + 1, execution.last_seq
+    return _asked(state, t.at, {0: t.question}, lambda _: RECOVERY, number, last_seq)
 
 
 def _call_finished(state: AgentState, t: CallFinished) -> Events:
     step, result = state.open_step, t.result
     assert step is not None
     call = step.tool_calls[t.index]
-    yield ToolCallCompleted(
-        **common(state, t.at, step.number, state.execution.last_seq + 1),
-        tool=call.name,
-        tool_call_id=call.id,
-        success=result.error is None,
-        error=result.error,
-        duration_ms=t.seconds * 1000,
-        result=result.content,
-        changed_by=result.changed_by,
-    )
+    return [
+        ToolCallCompleted(
+            agent_id=state.agent_id,
+            parent_agent_id=state.parent_agent_id,
+            execution_id=state.execution.id,
+            step_number=step.number,
+            time=t.at,
+            seq=state.execution.last_seq + 1,
+            tool=call.name,
+            tool_call_id=call.id,
+            success=result.error is None,
+            error=result.error,
+            duration_ms=t.seconds * 1000,
+            result=result.content,
+            changed_by=result.changed_by,
+        )
+    ]
 
 
 def _decided(state: AgentState, t: Decided) -> Events:
@@ -185,79 +268,131 @@ def _decided(state: AgentState, t: Decided) -> Events:
     if step is not None and (question is None or question.id != t.question_id):
         index, _ = find_question(step, t.question_id)
         call = step.tool_calls[index]
-    number = step.number if step is not None else state.execution.step_count + 1
-    yield ApprovalDecided(
-        **common(state, t.at, number, state.execution.last_seq + 1),
-        question_id=t.question_id,
-        tool=call.name,
-        tool_call_id=call.id,
-        verdict=t.verdict,
-        by=t.by,
-        reason=t.reason,
-    )
+    return [
+        ApprovalDecided(
+            agent_id=state.agent_id,
+            parent_agent_id=state.parent_agent_id,
+            execution_id=state.execution.id,
+            step_number=step.number if step is not None else state.execution.step_count + 1,
+            time=t.at,
+            seq=state.execution.last_seq + 1,
+            question_id=t.question_id,
+            tool=call.name,
+            tool_call_id=call.id,
+            verdict=t.verdict,
+            by=t.by,
+            reason=t.reason,
+        )
+    ]
 
 
 def _judged(state: AgentState, t: Judged) -> Events:
-    execution, outcome = state.execution, t.outcome
+    execution = state.execution
     number = state.open_step.number if state.open_step is not None else execution.step_count
-    own = common(state, t.at, number, execution.last_seq)
-    step = state.steps[-1] if t.step is not None else None
+    step = state.steps.last if t.step is not None else None
+    events: Events = []
     if step is not None and step.finish_reason is not None:
-        yield TokenUsageReported(**own, usage=step.usage, execution_usage=execution.usage)
-    yield ContinuationEvaluated(**own, outcome=outcome)
-    if step is not None:
-        own["seq"] += 1
-        yield AgentStepCompleted(
-            **own,
-            has_tool_calls=bool(step.tool_calls),
-            error_count=len(step.failures),
-            usage=step.usage,
-            finish_reason=step.finish_reason,
-            duration_ms=step.duration_ms,
-            outcome=outcome,
+        events.append(
+            TokenUsageReported(
+                agent_id=state.agent_id,
+                parent_agent_id=state.parent_agent_id,
+                execution_id=execution.id,
+                step_number=number,
+                time=t.at,
+                seq=execution.last_seq,
+                usage=step.usage,
+                execution_usage=execution.usage,
+            )
         )
-    if not outcome.decision.continues:
-        own["seq"] += 1
-        yield from _ended(state, t, own)
+    events.append(
+        ContinuationEvaluated(
+            agent_id=state.agent_id,
+            parent_agent_id=state.parent_agent_id,
+            execution_id=execution.id,
+            step_number=number,
+            time=t.at,
+            seq=execution.last_seq,
+            outcome=t.outcome,
+        )
+    )
+    if step is not None:
+        events.append(
+            AgentStepCompleted(
+                agent_id=state.agent_id,
+                parent_agent_id=state.parent_agent_id,
+                execution_id=execution.id,
+                step_number=number,
+                time=t.at,
+                seq=execution.last_seq + 1,
+                has_tool_calls=bool(step.tool_calls),
+                error_count=len(step.failures),
+                usage=step.usage,
+                finish_reason=step.finish_reason,
+                duration_ms=step.duration_ms,
+                outcome=t.outcome,
+            )
+        )
+    if not t.outcome.decision.continues:
+        events += _ended(state, t, number, execution.last_seq + t.numbered)
+    return events
 
 
 def _judged_alike(state: AgentState, t: JudgedAlike) -> Events:
-    yield from _judged(state, t.judged(state.last_continuation_outcome))
+    return _judged(state, t.judged(state.last_continuation_outcome))
 
 
-def _ended(state: AgentState, t: Judged, own: dict[str, Any]) -> Events:
-    """Yield the events of a pause or an end; a pause is a change of the status alone."""
+def _ended(state: AgentState, t: Judged, number: int, seq: int) -> Events:
+    """Return the events of a pause or an end; a pause is a change of the status alone."""
     outcome, status = t.outcome, AgentStatus.after(t.outcome)
+    own: dict[str, Any] = {
+        "agent_id": state.agent_id,
+        "parent_agent_id": state.parent_agent_id,
+        "execution_id": state.execution.id,
+        "step_number": number,
+        "time": t.at,
+        "seq": seq,
+    }
     why: dict[str, Any] = {"resolved_by": outcome.resolved_by, "reason": outcome.reason or None}
     error = outcome.reason if status is AgentStatus.FAILED else None
-    yield AgentStatusChanged(
-        **own,
-        previous_status=state.status,
-        status=status,
-        stop_reason=outcome.stop_reason,
-        **why,
-        step_count=state.execution.step_count,
-        error_message=error,
-        last_response=state.execution.last_response or None,
-        pending_calls=state.pending_calls if outcome.pauses else (),
-    )
+    events: Events = [
+        AgentStatusChanged(
+            **own,
+            **why,
+            previous_status=state.status,
+            status=status,
+            stop_reason=outcome.stop_reason,
+            step_count=state.execution.step_count,
+            error_message=error,
+            last_response=state.execution.last_response or None,
+            pending_calls=state.pending_calls if outcome.pauses else (),
+        )
+    ]
     if outcome.stop_reason is not None:
         if error is not None:
-            yield AgentExecutionFailed(
-                **own, error=error, stop_reason=outcome.stop_reason, resolved_by=outcome.resolved_by
+            resolved_by, stop_reason = outcome.resolved_by, outcome.stop_reason
+            events.append(
+                AgentExecutionFailed(**own, error=error, stop_reason=stop_reason, resolved_by=resolved_by)
             )
-        yield AgentExecutionFinished(**own, status=status, stop_reason=outcome.stop_reason, **why)
+        events.append(AgentExecutionFinished(**own, **why, status=status, stop_reason=outcome.stop_reason))
+    return events
 
 
 def _retry_planned(state: AgentState, t: RetryPlanned) -> Events:
     execution = state.execution
-    yield RetryScheduled(
-        **common(state, t.at, execution.step_count, execution.last_seq + 1),
-        attempt=t.attempt,
-        max_retries=t.max_retries,
-        wait_seconds=t.seconds,
-        error_type=t.error_type,
-    )
+    return [
+        RetryScheduled(
+            agent_id=state.agent_id,
+            parent_agent_id=state.parent_agent_id,
+            execution_id=execution.id,
+            step_number=execution.step_count,
+            time=t.at,
+            seq=execution.last_seq + 1,
+            attempt=t.attempt,
+            max_retries=t.max_retries,
+            wait_seconds=t.seconds,
+            error_type=t.error_type,
+        )
+    ]
 
 
 _VIEWS: dict[type[Transition], Callable[[AgentState, Any], Events]] = {

@@ -12,9 +12,10 @@ from msgspec.structs import replace
 
 from whyloop.errors import ConfigurationError
 from whyloop.rules.classify import words_of
+from whyloop.values import plain
 from whyloop.values.continuation import ContinuationDecision, ContinuationEvaluation as Evaluation, StopReason
 from whyloop.values.state import AgentState
-from whyloop.values.text import shortened
+from whyloop.values.text import clean, shortened
 
 Answer = Evaluation | ContinuationDecision | bool
 
@@ -124,9 +125,16 @@ def _checked(answer: object, acts: str | None = None) -> Evaluation:
         raise TypeError("handling is set by the error policy alone, and pauses by ApprovalRequired")
     if not isinstance(answer.feedback, str | None) or not isinstance(answer.exhausted, bool):
         raise TypeError("its feedback is not text, or its exhausted is neither True nor False")
-    # Exactly the members, since they are compared by identity.
-    reason = None if answer.stop_reason is None else StopReason(answer.stop_reason)
-    return replace(answer, decision=ContinuationDecision(answer.decision), stop_reason=reason)
+    return replace(
+        answer,
+        # Exactly the members, since they are compared by identity.
+        decision=ContinuationDecision(answer.decision),
+        stop_reason=None if answer.stop_reason is None else StopReason(answer.stop_reason),
+        # Exactly what is stored, since an evaluation that is read back is the same one.
+        reason=clean(answer.reason),
+        context=plain.encode(dict(answer.context)) if answer.context else {},
+        feedback=answer.feedback and clean(answer.feedback),
+    )
 
 
 def could_not_be_evaluated(name: str, error: BaseException) -> Evaluation:

@@ -1,0 +1,177 @@
+"""The agents that a command line names: of a module, or a model with tools."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
+from types import ModuleType
+from typing import Any
+
+from whyloop.cli.command_lines import MODEL_VARIABLE
+from whyloop.errors import ConfigurationError
+from whyloop.loop.agent import Agent
+from whyloop.loop.tool import Tool
+from whyloop.models.load import load
+from whyloop.rules.classify import words_of
+from whyloop.rules.error_policy import ErrorPolicy
+from whyloop.values.text import shortened
+
+SECONDS_PER_REQUEST = 120.0  # Or as long as the whole run may take, if that is longer.
+# The options that describe a model; --agent names an agent that has all of this.
+_MODEL_OPTIONS = ("model", "tools", "instructions", "base_url", "max_steps", "max_tokens", "timeout", "retry")
+
+AnyTool = Tool | Callable[..., Any]
+
+
+def agent_of(args: argparse.Namespace) -> Agent:
+    """Return the agent that the options describe."""
+    if args.agent is None:
+        return _agent_with_model(args)
+    given = [_option(name) for name in _MODEL_OPTIONS if getattr(args, name) not in (None, False, [])]
+    if given:
+        raise ConfigurationError(f"--agent names a complete agent: leave out {', '.join(given)}")
+    return find_agent(args.agent)
+
+
+def agent_options(args: argparse.Namespace) -> tuple[str, ...]:
+    """Return the options that describe this agent again; empty if there are none."""
+    words: list[str] = []
+    for name in ("agent", *_MODEL_OPTIONS):
+        value = getattr(args, name)
+        if value is True:
+            words.append(_option(name))
+        elif value not in (None, False, []):
+            words += [_option(name), *value] if isinstance(value, list) else [_option(name), str(value)]
+    return tuple(words)
+
+
+def find_agent(path: str) -> Agent:
+    """Return the agent at a path, or the one that the function there makes."""
+    option = f"--agent {path}"
+    value = _find(option, path)
+    if not isinstance(value, Agent):
+        text = shortened(repr(value), 80)
+        raise ConfigurationError(f"{option}: {text} is neither an agent nor a function that makes one")
+    return value
+
+
+def find_agents(path: str) -> Mapping[str, Agent]:
+    """Return the agents at a path by name: those of a dict, or one alone."""
+    option = f"--agents {path}"
+    value = _find(option, path)
+    agents = {value.name: value} if isinstance(value, Agent) else value
+    if (
+        not isinstance(agents, Mapping)
+        or not agents
+        or not all(isinstance(a, Agent) for a in agents.values())
+    ):
+        text = shortened(repr(value), 80)
+        raise ConfigurationError(
+            f"{option}: {text} is neither an agent nor a dict of agents by name, nor makes one"
+        )
+    for key, agent in agents.items():
+        if agent.name not in agents:  # Its sessions would have a name that no worker knows.
+            raise ConfigurationError(
+                f"{option}: the agent under {key!r} is named {agent.name!r}: "
+                f"create it with Agent(…, name={key!r})"
+            )
+    return agents
+
+
+def find_tools(paths: Iterable[str]) -> list[AnyTool]:
+    """Return the tools at some paths."""
+    return [found for path in paths for found in _tools_at(path)]
+
+
+def _agent_with_model(args: argparse.Namespace) -> Agent:
+    name = args.model or os.environ.get(MODEL_VARIABLE)
+    if not name:
+        raise ConfigurationError(
+            f"name a model: --model openai:gpt-5, or one for all runs in {MODEL_VARIABLE}"
+        )
+    limits: dict[str, Any] = {"max_steps": args.max_steps, "timeout": args.timeout}
+    return Agent(
+        load(name, base_url=args.base_url, timeout=max(SECONDS_PER_REQUEST, args.timeout or 0)),
+        find_tools(args.tools),
+        instructions=args.instructions,
+        max_tokens=args.max_tokens,
+        error_policy=ErrorPolicy.retry_tool_errors() if args.retry else None,
+        **{key: value for key, value in limits.items() if value is not None},
+    )
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+# Modules
+
+
+def _find(option: str, path: str) -> object:
+    """Return the agents at "package.module:name"; a function there is called."""
+    name, _, wanted = path.partition(":")
+    if not all(name.split(".")) or not wanted:
+        raise ConfigurationError(f"{option}: write package.module:name")
+    value = _attribute(option, _import(option, name), wanted, Agent)
+    if isinstance(value, Agent | Mapping) or not callable(value):
+        return value
+    try:
+        return value()
+    except Exception as error:
+        reason = shortened(words_of(error), 200)
+        raise ConfigurationError(f"{option}: {wanted}() failed: {reason}") from None
+
+
+def _tools_at(path: str) -> list[AnyTool]:
+    name, _, wanted = path.partition(":")
+    if not all(name.split(".")):
+        raise ConfigurationError(f"--tools {path}: invalid module {name!r}: write package.module:name")
+    module = _import("--tools", name)
+    if wanted in ("", "*"):
+        return _all_tools(module)
+    value = _attribute(f"--tools {path}", module, wanted, Tool)
+    tools = list(value) if isinstance(value, list | tuple) else [value]
+    for candidate in tools:
+        if not callable(candidate):
+            text = shortened(repr(candidate), 80)
+            raise ConfigurationError(f"--tools {path}: {text} is neither a tool nor a function")
+    return tools
+
+
+def _all_tools(module: ModuleType) -> list[AnyTool]:
+    """Return every tool of a module once, also if it has several names there."""
+    tools = {id(value): value for value in vars(module).values() if isinstance(value, Tool)}
+    if not tools:
+        raise ConfigurationError(
+            f"--tools: {module.__name__} has no tools: decorate its functions with @tool, or name them"
+        )
+    return list(tools.values())
+
+
+def _import(option: str, name: str) -> ModuleType:
+    """Return a module, also one of the current directory."""
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and (name == error.name or name.startswith(f"{error.name}.")):
+            raise ConfigurationError(f"{option}: there is no module {error.name!r}") from None
+        raise ConfigurationError(f"{option}: {name} cannot be imported: {error}") from None
+    except Exception as error:
+        reason = shortened(words_of(error), 200)
+        raise ConfigurationError(f"{option}: {name} cannot be imported: {reason}") from None
+
+
+def _attribute(option: str, module: ModuleType, wanted: str, kind: type) -> Any:
+    """Return an attribute of a module; if it has none, the error lists those of the kind."""
+    try:
+        return attrgetter(wanted)(module)
+    except AttributeError:
+        others = ", ".join(key for key, value in vars(module).items() if isinstance(value, kind))
+        hint = f"; its {kind.__name__.lower()}s are {others}" if others else ""
+        raise ConfigurationError(f"{option}: there is no {wanted!r} in {module.__name__}{hint}") from None

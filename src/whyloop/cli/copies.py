@@ -1,0 +1,94 @@
+"""`whyloop fork`, `export` and `import`: copies of sessions."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import sys
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import contextmanager
+
+from whyloop.cli.exit_codes import USAGE_ERROR, CommandError
+from whyloop.cli.formats import escaped
+from whyloop.cli.store_access import find_session, open_named_store, run_command
+from whyloop.cli.terminal import write, write_lines
+from whyloop.errors import SessionExistsError
+from whyloop.stores.store import Store
+from whyloop.values.text import counted, shortened
+
+
+async def fork(store: Store, args: argparse.Namespace) -> int:
+    """Create a session with the history of another one, and print its id."""
+    summary = await find_session(store, args.id)
+    state = await store.fork(summary.agent_id, step=args.step)
+    write_lines([state.agent_id])
+    return 0
+
+
+async def export(store: Store, args: argparse.Namespace) -> int:
+    """Write sessions as the lines of a JSON lines file."""
+    agent_ids = [(await find_session(store, typed)).agent_id for typed in args.ids]
+    lines = store.export(*agent_ids)
+    await (_write_file(lines, args.output) if args.output else _write_stdout(lines))
+    return 0
+
+
+def import_(args: argparse.Namespace) -> int:
+    """Store the sessions of a file that export wrote."""
+    return run_command("import", lambda: _import(args))
+
+
+async def _import(args: argparse.Namespace) -> int:
+    # Without a file to read, no store is created.
+    with _lines_of(args.file) as lines:
+        async with open_named_store(args.store, create=True) as store:
+            try:
+                stored = await store.import_lines(lines, skip_existing=args.skip_existing)
+            except SessionExistsError as error:
+                raise CommandError(
+                    f"{shortened(str(error), 200)}. Those before it in the file are imported; "
+                    "--skip-existing imports the others"
+                ) from None
+    write_lines([f"Imported {counted(len(stored), 'session')}."])
+    return 0
+
+
+async def _write_stdout(lines: AsyncIterator[str]) -> None:
+    """Write the lines as they are; on a terminal, unprintable characters are escaped, as JSON allows."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8", newline="\n")
+    shown = escaped if sys.stdout.isatty() else str
+    async for line in lines:
+        write(f"{shown(line)}\n")
+
+
+async def _write_file(lines: AsyncIterator[str], path: str) -> None:
+    try:
+        with open(path, "w", encoding="utf-8", newline="\n") as file:  # noqa: ASYNC230  (it is alone)
+            async for line in lines:
+                file.write(f"{line}\n")
+    except OSError as error:
+        raise CommandError(f"cannot write {shortened(path)}: {error.strerror}") from None
+
+
+@contextmanager
+def _lines_of(path: str) -> Iterator[Iterable[str]]:
+    """Open a file, or stdin, for its lines."""
+    try:
+        if path == "-":
+            yield _stdin()
+        else:
+            with open(path, encoding="utf-8") as file:
+                yield file
+    except OSError as error:
+        raise CommandError(f"cannot read {shortened(path)}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise CommandError(f"cannot read {shortened(path)}: not UTF-8 text") from None
+
+
+def _stdin() -> Iterable[str]:
+    if sys.stdin is None:
+        raise CommandError("there is nothing to read: stdin is closed", USAGE_ERROR)
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(encoding="utf-8", errors="strict")
+    return sys.stdin

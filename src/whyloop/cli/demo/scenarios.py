@@ -1,0 +1,235 @@
+"""The scenarios of the demo, each with another ending."""
+
+from __future__ import annotations
+
+from whyloop.cli.demo.partners import DeletionBudget
+from whyloop.cli.demo.scenario import Approval, Ending, Query, Scenario
+from whyloop.errors import RateLimitError
+from whyloop.events import AgentEvent, StreamChunkReceived
+from whyloop.loop.agent import Agent
+from whyloop.rules.error_policy import ErrorPolicy
+from whyloop.testing import Reply, call, calls, text
+from whyloop.values.continuation import StopReason
+from whyloop.values.state import AgentStatus
+from whyloop.values.usage import Usage
+
+_HOUR = 60 * 60.0
+_DAY = 24 * _HOUR
+_COMPLETED = Ending(AgentStatus.COMPLETED, StopReason.COMPLETED, "ToolCallPresenceCheck")
+
+ENROL = "Enter Aurora Data as a lead of the Nordic Growth program."
+
+
+def _search(query: str, kind: str, tokens: tuple[int, int], text: str = "") -> Reply:
+    return call("search_entities", {"query": query, "kind": kind}, text=text, usage=Usage(*tokens))
+
+
+def _create(program: str, partner: str, tokens: tuple[int, int], text: str = "") -> Reply:
+    arguments = {"program_id": program, "partner_id": partner}
+    return call("create_program_lead", arguments, text=text, usage=Usage(*tokens))
+
+
+def _answer(content: str, tokens: tuple[int, int], finish_reason: str = "stop") -> Reply:
+    return text(content, usage=Usage(*tokens), finish_reason=finish_reason)
+
+
+def _press_stop(agent: Agent, event: AgentEvent) -> None:
+    """Press stop when the model begins to write about Polar Retail."""
+    if isinstance(event, StreamChunkReceived) and "Polar" in event.chunk:
+        agent.request_stop("Kim pressed stop: Polar Retail has left the program")
+
+
+_ALL = (
+    Scenario(
+        name="natural-end",
+        title="The work is done and the run ends by itself",
+        shows="Tool calls ask for another step; an answer without any lets the run end.",
+        queries=(Query(ENROL),),
+        script=(
+            calls(
+                _search("nordic growth", "program", (0, 0)),
+                _search("aurora", "partner", (0, 0)),
+                text="I look up the program and the partner first.",
+                usage=Usage(412, 61),
+            ),
+            _create("prg-2", "par-2", (640, 38)),
+            _answer("Done: Aurora Data is now lead-4 of Nordic Growth.", (731, 22)),
+        ),
+        ending=_COMPLETED,
+    ),
+    Scenario(
+        name="last-step",
+        title="The answer comes on the last allowed step",
+        shows="The limit forbids a fourth step, but the model asks for none, so the run is completed.",
+        queries=(Query(ENROL),),
+        options={"max_steps": 3},
+        script=(
+            _search("nordic growth", "program", (402, 35)),
+            _create("prg-2", "par-2", (500, 38)),
+            _answer("Done: Aurora Data is now lead-4 of Nordic Growth.", (601, 22)),
+        ),
+        ending=_COMPLETED,
+    ),
+    Scenario(
+        name="steps-limit",
+        title="The steps run out while a tool result still waits",
+        shows="The tool call wants another step, and the limit on steps forbids it.",
+        queries=(Query("Find the partner that our Baltic reseller was merged into."),),
+        options={"max_steps": 3, "max_tokens": 8_000},
+        script=(
+            _search("baltic", "partner", (405, 35), "I search for the reseller."),
+            _search("reseller", "partner", (498, 34), "Nothing under that name, I try another word."),
+            _search("aurora", "partner", (590, 36), "Perhaps Aurora Data took it over."),
+        ),
+        ending=Ending(AgentStatus.STOPPED, StopReason.STEPS_LIMIT_REACHED, "StepsLimit"),
+    ),
+    Scenario(
+        name="token-limit",
+        title="The tokens run out",
+        shows="Tokens are counted for this query, read and written together.",
+        queries=(Query("Compare all partners of all programs."),),
+        options={"max_tokens": 4_000},
+        script=(
+            _search("", "program", (1_120, 40), "First the programs."),
+            _search("", "partner", (2_690, 180), "Now every partner, with all that is known."),
+        ),
+        ending=Ending(AgentStatus.STOPPED, StopReason.TOKEN_LIMIT_REACHED, "TokenUsageLimit"),
+    ),
+    Scenario(
+        name="time-limit",
+        title="A tool is still busy when the time is up",
+        shows="The search is cut off at the limit, and what came before it is kept.",
+        queries=(Query("Which leads does Fjord Systems have?"),),
+        options={"timeout": 30},
+        tool_seconds={"search_entities": 18.0},
+        script=(
+            _search("fjord", "partner", (398, 36), "I look up the partner."),
+            _search("fjord", "lead", (455, 34), "And now its leads."),
+        ),
+        ending=Ending(AgentStatus.STOPPED, StopReason.TIME_LIMIT_REACHED, "ExecutionTimeLimit"),
+    ),
+    Scenario(
+        name="tool-retry",
+        title="A tool fails, is tried again, and works",
+        shows="The error goes to the model as the result of its call, and the run recovers.",
+        queries=(Query("Who is Polar Retail?"),),
+        options={"error_policy": ErrorPolicy.retry_tool_errors(2)},
+        outages=1,
+        script=(
+            _search("polar", "partner", (396, 36)),
+            _search("polar", "partner", (450, 36), "The registry did not answer, I try once more."),
+            _answer("Polar Retail is one of our partners (par-3).", (512, 18)),
+        ),
+        ending=_COMPLETED,
+    ),
+    Scenario(
+        name="retries-exhausted",
+        title="A tool keeps failing until no retry is left",
+        shows="Two retries are allowed, so the third failure in a row ends the run.",
+        queries=(Query("Who is Polar Retail?"),),
+        options={"error_policy": ErrorPolicy.retry_tool_errors(2)},
+        outages=3,
+        script=(
+            _search("polar", "partner", (396, 36)),
+            _search("polar", "partner", (450, 36), "The registry did not answer, I try once more."),
+            _search("polar retail", "partner", (504, 38), "And once more."),
+        ),
+        ending=Ending(AgentStatus.FAILED, StopReason.RETRY_LIMIT_REACHED, "ErrorPolicyCriterion"),
+    ),
+    Scenario(
+        name="rate-limit",
+        title="A busy provider is waited out",
+        shows="The same request is made again after the provider's own Retry-After, then after backoff.",
+        queries=(Query("Which programs do we have?"),),
+        options={"error_policy": ErrorPolicy.retry_tool_errors(3), "timeout": 60},
+        script=(
+            RateLimitError("429: too many requests", retry_after=20),
+            RateLimitError("529: the provider is overloaded"),
+            _search("", "program", (390, 33)),
+            _answer("Two: Cloud Alliance and Nordic Growth.", (470, 16)),
+        ),
+        ending=_COMPLETED,
+    ),
+    Scenario(
+        name="unknown-tool",
+        title="The model calls a tool that does not exist",
+        shows="By default any error ends the run, and the trace has the name that the model made up.",
+        queries=(Query(ENROL),),
+        script=(
+            call(
+                "enrol_partner",
+                {"partner": "Aurora Data", "program": "Nordic Growth"},
+                text="I enrol the partner.",
+                usage=Usage(412, 44),
+            ),
+        ),
+        ending=Ending(AgentStatus.FAILED, StopReason.ERROR_FORBADE, "ErrorPolicyCriterion"),
+    ),
+    Scenario(
+        name="truncated",
+        title="The answer is truncated",
+        shows='A model that ends with "length" had more to say, so the run is not completed.',
+        queries=(Query("Write an introduction to the Nordic Growth program."),),
+        script=(
+            _search("nordic growth", "program", (404, 35)),
+            _answer("Nordic Growth brings together partners who", (470, 256), "length"),
+        ),
+        ending=Ending(AgentStatus.STOPPED, StopReason.FINISH_REASON_RECEIVED, "FinishReasonCheck"),
+    ),
+    Scenario(
+        name="stop-request",
+        title="A person presses stop",
+        shows="The answer is cut off at once. Its text is kept, and the call that would follow never starts.",
+        queries=(Query("Enter Aurora Data and Polar Retail as leads of Cloud Alliance."),),
+        react=_press_stop,
+        script=(
+            _search("cloud alliance", "program", (415, 35), "I look up the program."),
+            _create("prg-1", "par-2", (520, 38), "First Aurora Data."),
+            _create("prg-1", "par-3", (611, 38), "Now I enter Polar Retail as a lead of Cloud Alliance."),
+        ),
+        ending=Ending(AgentStatus.STOPPED, StopReason.USER_REQUESTED, "StopRequestedCheck"),
+    ),
+    Scenario(
+        name="approval",
+        title="A person approves a deletion",
+        shows="The run pauses with a question. Kim approves it two hours later, which no limit counts.",
+        queries=(Query("Delete the copy of the Fjord Systems lead."),),
+        options={"timeout": 60},
+        needs_approval=("delete_program_lead",),
+        approval=Approval("Kim", after=2 * _HOUR),
+        script=(
+            _search("copy)", "lead", (410, 34), "I look for the copy."),
+            call("delete_program_lead", {"lead_id": "lead-2"}, usage=Usage(566, 27)),
+            _answer("Deleted lead-2, the copy. Kim approved it.", (640, 18)),
+        ),
+        ending=_COMPLETED,
+    ),
+    Scenario(
+        name="guard",
+        title="A rule of our own forbids continuing",
+        shows="A criterion written for this assistant lets no query delete more than one lead.",
+        queries=(Query("Fjord Systems has duplicate leads, delete them."),),
+        options={"criteria": [DeletionBudget(1)]},
+        script=(
+            _search("fjord", "lead", (410, 34), "I look for the duplicates."),
+            call("delete_program_lead", {"lead_id": "lead-2"}, usage=Usage(566, 27)),
+        ),
+        ending=Ending(AgentStatus.STOPPED, StopReason.GUARD_FORBADE, "DeletionBudget"),
+    ),
+    Scenario(
+        name="three-days",
+        title="A session continues after three days and does not time out",
+        shows="A limit of 30 seconds is one for each query, however old the session is.",
+        queries=(Query(ENROL), Query("Did that work?", after=3 * _DAY)),
+        options={"timeout": 30},
+        script=(
+            _create("prg-2", "par-2", (412, 38)),
+            _answer("Aurora Data is now lead-4 of Nordic Growth.", (498, 20)),
+            _search("aurora", "lead", (560, 34), "I check the registry."),
+            _answer("Yes, lead-4 is there: Aurora Data in Nordic Growth.", (640, 21)),
+        ),
+        ending=_COMPLETED,
+    ),
+)
+
+SCENARIOS = {scenario.name: scenario for scenario in _ALL}

@@ -1,1 +1,0 @@
-"""The parts of `whyloop demo`: an assistant, its scenarios, and the ways to show a run."""

@@ -1,0 +1,300 @@
+"""Lines that say what happens in a run; a view decides how a line looks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from enum import Enum, auto
+from typing import NamedTuple
+
+from whyloop.cli.formats import arguments_summary
+from whyloop.events import (
+    AgentEvent,
+    AgentExecutionStarted,
+    AgentStatusChanged,
+    AgentStepCompleted,
+    AgentStepStarted,
+    ApprovalDecided,
+    ApprovalRequested,
+    ContinuationEvaluated,
+    StreamChunkReceived,
+    TokenUsageReported,
+    ToolCallCompleted,
+    ToolCallStarted,
+)
+from whyloop.values.continuation import ContinuationEvaluation, ContinuationOutcome, StopReason
+from whyloop.values.execution import AgentStatus
+from whyloop.values.failure import ErrorHandlingDecision
+from whyloop.values.text import counted, printable, shortened
+
+REASON_LENGTH = 120
+_LONG_UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"))
+_LIMITS = {
+    "StepsLimit": ("steps", ""),
+    "TokenUsageLimit": ("tokens", ""),
+    "ExecutionTimeLimit": ("time", " s"),
+    "CumulativeExecutionTimeLimit": ("work", " s"),
+}
+
+# Time that passes between two events of one step is work; anything longer between steps is a wait.
+NOTICEABLE_SECONDS = 0.05
+
+
+class Kind(Enum):
+    """What a line is about."""
+
+    QUERY = auto()
+    WAITED = auto()
+    STEP = auto()
+    ANSWER = auto()
+    DONE = auto()
+    FAILED = auto()
+    PROBLEM = auto()
+    OPEN = auto()
+    DECIDED = auto()
+    RESULT = auto()
+    ERROR = auto()
+    POLICY = auto()
+    CONTINUE = auto()
+    COMPLETE = auto()
+    STOP = auto()
+
+
+class Line(NamedTuple):
+    """One thing that happened."""
+
+    kind: Kind
+    text: str
+    head: str = ""
+    """The word that matters most, such as the name of a tool."""
+    measure: str = ""
+    """How long it took, or what it used."""
+    note: str = ""
+    """An addition, such as the hooks that changed a call."""
+
+    def plain(self) -> str:
+        """Return the line as text, for pipes and files."""
+        measure = f" ({self.measure})" if self.measure else ""
+        note = f", {self.note}" if self.note else ""
+        text = self.text.replace("\n", "\n    ")
+        match self.kind:
+            case Kind.QUERY:
+                return f"\nuser: {text}"
+            case Kind.STEP:
+                return f"\n{text}"
+            case Kind.WAITED:
+                return f"\n({text})"
+            case Kind.ANSWER:
+                cut_off = f" ({self.note})" if self.note else ""
+                return f"  {self.head or 'assistant'}: {text}{cut_off}"
+            case Kind.DONE:
+                return f"  {self.head}({text}) ok{note}{measure}"
+            case Kind.FAILED:
+                return f"  {self.head}({text}) failed{note}{measure}"
+            case Kind.PROBLEM:
+                return f"  {self.head}: {text}{note}" if text else f"  {self.head}{note}"
+            case Kind.RESULT | Kind.ERROR:
+                return f"    {text}"
+        return f"  {self.head}, {text}{note}{measure}"
+
+
+class Headroom(NamedTuple):
+    """How much of one limit is used."""
+
+    label: str
+    used: float
+    limit: float
+    unit: str
+
+    @property
+    def share(self) -> float:
+        """The part that is used, from 0 to 1."""
+        return min(1.0, max(0.0, self.used / self.limit))
+
+    def __str__(self) -> str:
+        used = f"{self.used:,.1f}" if self.unit else f"{self.used:,.6g}"
+        return f"{used} of {self.limit:,.6g}{self.unit}"
+
+
+def headroom_of(evaluations: Iterable[ContinuationEvaluation]) -> list[Headroom]:
+    """Return the limits among the evaluations, and any other rule that reports such numbers."""
+    return [found for evaluation in evaluations if (found := _headroom(evaluation)) is not None]
+
+
+class Narrator:
+    """Turn the events of a run into lines, all of them safe to print."""
+
+    def __init__(self) -> None:
+        self.activity = "starting"
+        """What the run does now."""
+        self.headroom: list[Headroom] = []
+        self.tokens = 0
+        self._last_time: datetime | None = None
+        self._text = ""
+        self._calls: dict[str, tuple[str, str]] = {}
+        self._step_started = False
+        self._end_shown = False
+
+    def lines(self, event: AgentEvent) -> list[Line]:
+        """Return the lines about an event."""
+        waited = (event.time - (self._last_time or event.time)).total_seconds()
+        self._last_time = event.time
+        match event:
+            case AgentExecutionStarted():
+                return self._query(event, waited)
+            case AgentStepStarted():
+                return self._step(event, waited)
+            case StreamChunkReceived() if event.kind == "text":
+                return self._chunk(event)
+            case ToolCallStarted():
+                self._calls[event.tool_call_id] = (
+                    arguments_summary(event.args),
+                    changes_note(event.changed_by),
+                )
+                self.activity = f"{shortened(event.tool)} runs"
+            case ToolCallCompleted():
+                return self._tool(event)
+            case ApprovalRequested():
+                return self._question(event)
+            case ApprovalDecided():
+                return [*_pause(waited), _approval(event)]
+            case TokenUsageReported():
+                self.tokens = event.execution_usage.total
+            case ContinuationEvaluated():
+                self.headroom = headroom_of(event.outcome.evaluations)
+            case AgentStepCompleted():
+                return self._decision(event)
+            case AgentStatusChanged():
+                return self._status(event)
+        return []
+
+    def _query(self, event: AgentExecutionStarted, waited: float) -> list[Line]:
+        self.tokens, self.headroom = 0, []
+        query = [Line(Kind.QUERY, printable(event.query.text))] if event.query else []
+        return [*_pause(waited), *query]
+
+    def _step(self, event: AgentStepStarted, waited: float) -> list[Line]:
+        self.activity, self._text = "the model answers", ""
+        self._calls.clear()
+        self._step_started = True  # A step that was left open by another run does not start again.
+        step = Line(Kind.STEP, f"step {event.step_number}")
+        if waited <= NOTICEABLE_SECONDS:
+            return [step]
+        return [Line(Kind.WAITED, f"waited {duration(waited)} before the next attempt"), step]
+
+    def _chunk(self, event: StreamChunkReceived) -> list[Line]:
+        self._text += event.chunk
+        if not event.is_complete:
+            return []
+        text, self._text = self._text, ""
+        return [Line(Kind.ANSWER, printable(text))]
+
+    def _tool(self, event: ToolCallCompleted) -> list[Line]:
+        tool, started = shortened(event.tool), event.tool_call_id in self._calls
+        arguments, changed = self._calls.get(event.tool_call_id, ("", ""))
+        note = joined_notes(changed, changes_note(event.changed_by, "result changed by"))
+        took = duration(event.duration_ms / 1000) if event.duration_ms or event.success else ""
+        if event.success:
+            done = Line(Kind.DONE, arguments, tool, took, note)
+            return [done, Line(Kind.RESULT, shortened(event.result))]
+        error = shortened(event.error or "no reason given")
+        if not started:
+            return [Line(Kind.PROBLEM, error, tool, note=note)]
+        return [Line(Kind.FAILED, arguments, tool, took, note), Line(Kind.ERROR, error)]
+
+    def _question(self, event: ApprovalRequested) -> list[Line]:
+        self._calls.setdefault(event.tool_call_id, ("", ""))
+        if not event.tool_call_id:  # A question about the run itself.
+            return [Line(Kind.OPEN, shortened(event.question, REASON_LENGTH), "question")]
+        call = f"{shortened(event.tool)}({arguments_summary(event.args)})"
+        return [Line(Kind.OPEN, "waits for a person", call, note=changes_note(event.changed_by))]
+
+    def _decision(self, event: AgentStepCompleted) -> list[Line]:
+        outcome, deciding = event.outcome, event.outcome.resolving_evaluation
+        retried = outcome.handling is ErrorHandlingDecision.RETRY
+        self.activity = "waiting to try again" if retried else "continuing"
+        self._end_shown = not outcome.should_continue
+        text = _evaluation_text(deciding) if deciding else shortened(outcome.resolved_by)
+        tokens = [counted(event.usage.total, "token")] if event.usage.total else []
+        measure = " · ".join([*tokens, duration(event.duration_ms / 1000)])
+        match outcome.stop_reason:
+            case None:
+                decision = Line(Kind.CONTINUE, text, "continue", measure)
+            case StopReason.COMPLETED:
+                decision = Line(Kind.COMPLETE, text, "stop", measure)
+            case _:
+                decision = Line(Kind.STOP, text, "stop", measure)
+        before = [*self._cut_off_answer(), *self._failed_model_call(event)]
+        self._step_started = False
+        return [*before, *_policy(outcome), decision]
+
+    def _status(self, event: AgentStatusChanged) -> list[Line]:
+        """Return a line about a pause, or about an end that no step led to."""
+        shown, self._end_shown = self._end_shown, False
+        if event.status is AgentStatus.IN_PROGRESS or shown:
+            return []
+        head = "pause" if event.status is AgentStatus.PAUSED else "stop"
+        text = shortened(f"{event.resolved_by}: {event.reason}", REASON_LENGTH)
+        return [Line(Kind.STOP, text, head)]
+
+    def _cut_off_answer(self) -> list[Line]:
+        """Return the text of an answer that did not come to its end."""
+        text, self._text = self._text, ""
+        return [Line(Kind.ANSWER, printable(text.rstrip()), note="cut off")] if text else []
+
+    def _failed_model_call(self, event: AgentStepCompleted) -> list[Line]:
+        if not event.error_count or self._calls or not self._step_started:
+            return []
+        policy = event.outcome.policy_evaluation
+        message = str(policy.context.get("message", "")) if policy else ""
+        return [Line(Kind.PROBLEM, shortened(message), "the model call failed")]
+
+
+def changes_note(changed_by: Sequence[str], verb: str = "changed by") -> str:
+    """Return which hooks changed something: "changed by cap_amount"."""
+    return f"{verb} {', '.join(shortened(name, 64) for name in changed_by)}" if changed_by else ""
+
+
+def joined_notes(*notes: str) -> str:
+    """Return the notes that are not empty as one."""
+    return ", ".join(filter(None, notes))
+
+
+def duration(seconds: float) -> str:
+    """Return a span of time in the unit that suits it."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    size, noun = next(unit for unit in _LONG_UNITS if seconds >= unit[0])
+    return counted(int(seconds // size), noun)
+
+
+def _pause(seconds: float) -> list[Line]:
+    return [Line(Kind.WAITED, f"{duration(seconds)} later")] if seconds > NOTICEABLE_SECONDS else []
+
+
+def _approval(event: ApprovalDecided) -> Line:
+    about = shortened(event.tool) if event.tool_call_id else "the run"
+    reason = f": {shortened(event.reason, REASON_LENGTH)}" if event.reason else ""
+    return Line(Kind.DECIDED, f"{event.verdict} by {shortened(event.by)}{reason}", about)
+
+
+def _policy(outcome: ContinuationOutcome) -> list[Line]:
+    """Return what the policy did about a failure, where another rule decided."""
+    policy, handling = outcome.policy_evaluation, outcome.handling
+    if policy is None or handling is None or policy is outcome.resolving_evaluation:
+        return []
+    return [Line(Kind.POLICY, _evaluation_text(policy), str(handling))]
+
+
+def _evaluation_text(evaluation: ContinuationEvaluation) -> str:
+    return shortened(f"{evaluation.criterion}: {evaluation.reason}", REASON_LENGTH)
+
+
+def _headroom(evaluation: ContinuationEvaluation) -> Headroom | None:
+    used, limit = evaluation.context.get("used"), evaluation.context.get("limit")
+    if not isinstance(used, int | float) or not isinstance(limit, int | float) or limit <= 0:
+        return None
+    label, unit = _LIMITS.get(evaluation.criterion, (shortened(evaluation.criterion, 24), ""))
+    return Headroom(label, used, limit, unit)

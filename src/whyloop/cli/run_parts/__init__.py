@@ -1,1 +1,0 @@
-"""What `whyloop run` is made of; loaded only when it runs."""

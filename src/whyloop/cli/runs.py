@@ -1,0 +1,240 @@
+"""`whyloop run` and `resume`: runs from the shell; the answer on stdout, everything else on stderr."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any
+
+from whyloop.cli.agents import agent_of, agent_options
+from whyloop.cli.command_lines import STORE_VARIABLE, command_line, short
+from whyloop.cli.exit_codes import CommandError, exit_code
+from whyloop.cli.narration import Kind, Narrator
+from whyloop.cli.renderer import explanation_lines, next_commands
+from whyloop.cli.store_access import find_session, open_named_store, run_command
+from whyloop.cli.terminal import CannotWrite, write, write_error, write_json
+from whyloop.errors import ConfigurationError, NotResumableError
+from whyloop.events import AgentEvent, AgentStepCompleted, StreamChunkReceived
+from whyloop.loop.agent import Agent
+from whyloop.sessions.session import Session
+from whyloop.values.budget import Budget
+from whyloop.values.state import AgentState, AgentStatus
+from whyloop.values.text import printable
+from whyloop.wire.document import document
+
+# The answer is on stdout, and the question was typed a moment ago.
+_NOT_SHOWN = (Kind.QUERY, Kind.STEP, Kind.ANSWER, Kind.RESULT)
+
+Work = Coroutine[Any, Any, AgentState]
+
+
+def run(args: argparse.Namespace) -> int:
+    """Ask a question and return the exit code."""
+
+    def ask() -> Coroutine[Any, Any, int]:
+        _find_question(args)
+        agent = agent_of(args)
+        return _ask(agent, _question(args), args)
+
+    return run_command("run", ask)
+
+
+def resume(args: argparse.Namespace) -> int:
+    """Continue a session and return the exit code."""
+    return run_command("resume", lambda: _resume(agent_of(args), _grant(args), args))
+
+
+async def _ask(agent: Agent, question: str, args: argparse.Namespace) -> int:
+    if args.session is None and not args.store and not os.environ.get(STORE_VARIABLE):
+        return exit_code(await _show_run(agent, args, agent.run(question), _unrecorded))
+
+    async def send(session: Session) -> AgentState:
+        if session.state.pending_calls:
+            write_error("open questions are dropped, since another question is asked")
+        return await session.send(question)
+
+    return exit_code(await _run_session(agent, args, args.session, send))
+
+
+async def _resume(agent: Agent, grant: Budget | None, args: argparse.Namespace) -> int:
+    async def work(session: Session) -> AgentState:
+        try:
+            return await session.resume(grant=grant)
+        except NotResumableError:
+            status = session.state.status if session.state.messages else "new"
+            ask = command_line(args, "run", "…", options=("--session", args.id))
+            raise CommandError(f"there is nothing to resume: the session is {status}. Ask: {ask}") from None
+
+    return exit_code(await _run_session(agent, args, args.id, work))
+
+
+def _unrecorded(state: AgentState) -> list[str]:
+    if state.pending_calls:
+        return ["This run was not recorded, so its questions cannot be decided: use --store whyloop.db."]
+    return []
+
+
+def _find_question(args: argparse.Namespace) -> None:
+    """Find a question that stands after --tools, which takes all words that follow it."""
+    if args.question is not None:
+        return
+    # A single word may as well be a module, and an answer to its name would cost money.
+    questions = [word for word in args.tools if word == "-" or len(word.split()) > 1]
+    if len(questions) != 1:
+        raise ConfigurationError("there is no question: write it before the options, or last and after --")
+    args.question = questions[0]
+    args.tools.remove(questions[0])
+
+
+def _question(args: argparse.Namespace) -> str:
+    question: str = args.question
+    if question == "-":
+        if sys.stdin is None:
+            raise ConfigurationError("there is no question: stdin is closed")
+        question = sys.stdin.read().strip()
+    if not question.strip():
+        raise ConfigurationError("there is no question")
+    return question
+
+
+def _grant(args: argparse.Namespace) -> Budget | None:
+    granted = {"steps": args.grant_steps, "tokens": args.grant_tokens, "seconds": args.grant_seconds}
+    given = {name: number for name, number in granted.items() if number is not None}
+    return Budget(**given) if given else None
+
+
+# The run
+
+
+async def _run_session(
+    agent: Agent, args: argparse.Namespace, typed: str | None, work: Callable[[Session], Work]
+) -> AgentState:
+    """Run a session of the store, or a new one if none was named."""
+    async with open_named_store(args.store, create=typed is None) as store:
+        agent_id = None if typed is None else (await find_session(store, typed)).agent_id
+        session = await Session.open(store, agent, agent_id)
+        named = typed or short(session.agent_id)
+        if typed is None and not args.quiet:
+            write_error(f"session {printable(session.agent_id)}")
+        options = agent_options(args)
+        return await _show_run(
+            agent, args, work(session), lambda state: next_commands(args, state, named, agent=options)
+        )
+
+
+async def _show_run(
+    agent: Agent, args: argparse.Namespace, work: Work, next_steps: Callable[[AgentState], list[str]]
+) -> AgentState:
+    """Show a run as it happens, the explanation at its end, and what can be done now."""
+    task = asyncio.ensure_future(work)
+    # A pipe cannot take text back, and an agent may retry an answer that broke off.
+    whole = bool(args.retry or args.agent) and not sys.stdout.isatty()
+    progress = Progress(answer=not args.json, quiet=args.quiet, on_failure=task.cancel, whole=whole)
+    agent.subscribe(progress)
+    _handle_ctrl_c(agent, task, progress)
+    try:
+        state = await task
+    except asyncio.CancelledError:
+        if progress.failure:
+            raise progress.failure from None
+        raise
+    if progress.failure:
+        raise progress.failure
+    if args.json:
+        write_json(document(state))
+    _show_end(state, progress, args.quiet, next_steps)
+    return state
+
+
+def _handle_ctrl_c(agent: Agent, task: asyncio.Task[AgentState], progress: Progress) -> None:
+    """Ask the agent to stop at the first Ctrl-C, and cancel the run at the second."""
+    pressed = 0
+
+    def stop() -> None:
+        nonlocal pressed
+        pressed += 1
+        if pressed == 1 and agent.request_stop("Ctrl-C was pressed"):
+            progress.note("  stopping; tool calls that run may finish, Ctrl-C again ends them at once")
+        else:
+            task.cancel()
+
+    # Where there are no such handlers, Ctrl-C ends the program as it ends any other.
+    with suppress(NotImplementedError, RuntimeError, ValueError):
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop)
+
+
+def _show_end(
+    state: AgentState, progress: Progress, quiet: bool, next_steps: Callable[[AgentState], list[str]]
+) -> None:
+    explanation = state.explanation
+    if not quiet:
+        progress.note("\n".join(["", *explanation_lines(explanation)]))
+    elif state.status is not AgentStatus.COMPLETED:
+        progress.note(explanation.headline)
+    if not quiet or state.status is AgentStatus.PAUSED:
+        progress.note("\n".join(["", *lines] if (lines := next_steps(state)) else []))
+
+
+class Progress:
+    """Write a run as its events arrive: the answer to stdout, notes to stderr.
+
+    With `whole`, the text of a step waits until it is complete, so that an attempt that failed and is made
+    again leaves nothing on stdout.
+    """
+
+    def __init__(
+        self, *, answer: bool, quiet: bool, on_failure: Callable[[], object], whole: bool = False
+    ) -> None:
+        self._answer = answer
+        self._quiet = quiet
+        self._on_failure = on_failure
+        self._whole = whole
+        self._waiting: list[str] = []
+        self._narrator = Narrator()
+        self._mid_line = False
+        self.failure: CannotWrite | BrokenPipeError | None = None
+
+    def __call__(self, event: AgentEvent) -> None:
+        if isinstance(event, StreamChunkReceived) and event.kind == "text":
+            self._take(event)
+        if isinstance(event, AgentStepCompleted):
+            self._waiting.clear()
+            if self._mid_line:
+                self._write("\n")
+        lines = [line for line in self._narrator.lines(event) if line.kind not in _NOT_SHOWN]
+        if not self._quiet:
+            self.note("\n".join(line.plain().strip("\n") for line in lines))
+
+    def note(self, text: str) -> None:
+        """Write something that is not the answer."""
+        if not text:
+            return
+        if self._mid_line:
+            self._write("\n")
+        write_error(text)
+
+    def _take(self, event: StreamChunkReceived) -> None:
+        self._waiting.append(event.chunk)
+        if event.is_complete or not self._whole:
+            text = "".join(self._waiting)
+            self._waiting.clear()
+            if text:
+                self._write(text)
+
+    def _write(self, text: str) -> None:
+        if not self._answer or self.failure:
+            return
+        # A terminal obeys control characters; a file or a pipe gets the answer as it is.
+        self._mid_line = not text.endswith("\n")
+        try:
+            write(printable(text) if sys.stdout.isatty() else text)
+        except (CannotWrite, BrokenPipeError) as error:
+            # An event handler cannot break a run, so the run is cancelled.
+            self.failure = error
+            self._mid_line = False
+            self._on_failure()

@@ -1,1 +1,0 @@
-"""What the commands for stored sessions have in common."""

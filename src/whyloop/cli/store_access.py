@@ -1,0 +1,123 @@
+"""Running a command: its store, the session that it names, and errors as lines for a person."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from whyloop.cli.command_lines import DEFAULT_STORE, STORE_VARIABLE, short, unique_length, without_password
+from whyloop.cli.exit_codes import CANNOT_WRITE, FAILED, USAGE_ERROR, CommandError
+from whyloop.cli.terminal import CannotWrite, write_error
+from whyloop.errors import ConfigurationError, SessionNotFoundError, WhyloopError
+from whyloop.stores.open import open_store
+from whyloop.stores.reading import read_session
+from whyloop.stores.records import Summary
+from whyloop.stores.store import Store
+from whyloop.values.state import AgentState
+from whyloop.values.text import clean, shortened
+
+LONGEST_ERROR = 1000
+PAGE = 1000
+MOST_CANDIDATES = 8
+
+
+def run_with_store(
+    name: str, address: str | None, work: Callable[[Store], Awaitable[int]], *, create: bool = False
+) -> int:
+    """Run some work with the store that was named, and return the exit code."""
+
+    async def run() -> int:
+        async with open_named_store(address, create=create) as store:
+            return await work(store)
+
+    return run_command(name, run)
+
+
+def run_command(name: str, work: Callable[[], Coroutine[Any, Any, int]]) -> int:
+    """Run some work to its end and return the exit code; errors become lines on stderr."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  (the interpreter flushes it at the end)
+        return _report(name, "the answer cannot be written: stdout is closed", CANNOT_WRITE)
+    try:
+        return asyncio.run(work())
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
+    except BrokenPipeError:
+        raise
+    except CommandError as error:
+        write_error(f"whyloop {name}: {error}")
+        return error.code
+    except ConfigurationError as error:
+        return _report(name, str(error), USAGE_ERROR)
+    except CannotWrite as error:
+        return _report(name, f"the answer cannot be written: {error}", CANNOT_WRITE)
+    except WhyloopError as error:
+        return _report(name, str(error), FAILED)
+
+
+def _report(name: str, text: str, code: int) -> int:
+    write_error(f"whyloop {name}: {shortened(text, LONGEST_ERROR)}")
+    return code
+
+
+def open_named_store(address: str | None, *, create: bool = False) -> Store:
+    """Open the store at an address, or the default one; a file is only created with `create`."""
+    address = address or os.environ.get(STORE_VARIABLE) or DEFAULT_STORE
+    is_file = "://" not in address
+    if is_file and not create and not Path(address).expanduser().exists():
+        name = shortened(without_password(address))
+        raise CommandError(
+            f"there is no store {name!r}: record a run in one with "
+            f'whyloop run "…" --store {name}, or name another with --store or ${STORE_VARIABLE}'
+        )
+    return open_store(address)
+
+
+async def find_session(store: Store, typed: str) -> Summary:
+    """Return the session with this id, or the only one whose id begins with it."""
+    typed = clean(typed)
+    if not typed.strip():
+        raise CommandError("name a session by its id, or by the beginning of it", USAGE_ERROR)
+    try:
+        return (await store.read(typed, limit=0)).summary
+    except SessionNotFoundError:
+        candidates = await _with_prefix(store, typed)
+    if len(candidates) == 1:
+        return candidates[0]
+    if not candidates:
+        missing = f"there is no session {shortened(typed)!r} in this store"
+        raise CommandError(f"{missing}: whyloop sessions lists the sessions of a store")
+    raise CommandError(_ambiguous(typed, candidates))
+
+
+async def load_session(store: Store, typed: str) -> tuple[Summary, AgentState]:
+    """Return the summary and the state of the session that was named."""
+    summary = await find_session(store, typed)
+    reading = await read_session(store, summary.agent_id)
+    return reading.summary, reading.state
+
+
+async def _with_prefix(store: Store, prefix: str) -> list[Summary]:
+    candidates: list[Summary] = []
+    cursor: str | None = None
+    while len(candidates) <= MOST_CANDIDATES:
+        page = await store.sessions(limit=PAGE, after=cursor)
+        candidates += [summary for summary in page.sessions if summary.agent_id.startswith(prefix)]
+        cursor = page.next
+        if cursor is None:
+            break
+    return candidates
+
+
+def _ambiguous(typed: str, candidates: list[Summary]) -> str:
+    shown = candidates[:MOST_CANDIDATES]
+    length = unique_length(summary.agent_id for summary in shown)
+    lines = [f"several sessions begin with {shortened(typed)!r}; type more of the id:"]
+    lines += [
+        f"  {shortened(short(summary.agent_id, length))}  {shortened(summary.title)}" for summary in shown
+    ]
+    return "\n".join([*lines, "  …"] if len(candidates) > len(shown) else lines)
