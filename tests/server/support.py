@@ -143,7 +143,7 @@ class Client:
         exchange = _Exchange(pieces, until)
         async with asyncio.timeout(10):
             await self._app(scope, exchange.receive, exchange.send)
-        answer = Answer(exchange.status, exchange.headers, bytes(exchange.body))
+        answer = Answer(exchange.status, exchange.headers, b"".join(exchange.body))
         if until is None and (path, answer.status) != ("/openapi.json", 200):
             check(_described(self._paths, method, path), answer)
         return answer
@@ -188,7 +188,7 @@ class _Exchange:
     def __init__(self, pieces: list[bytes], until: bytes | None) -> None:
         self.status = 0
         self.headers: dict[str, str] = {}
-        self.body = bytearray()
+        self.body: list[bytes] = []
         self._pieces = pieces or [b""]
         self._until = until
         self._over = asyncio.Event()
@@ -205,8 +205,9 @@ class _Exchange:
             self.status = message["status"]
             self.headers = {name.decode(): value.decode("latin-1") for name, value in message["headers"]}
             return
-        self.body += message["body"]
-        if self._until is not None and self._until in self.body:
+        latest = b"".join(self.body[-1:]) + message["body"]
+        self.body.append(message["body"])
+        if self._until is not None and self._until in latest:
             self._over.set()
 
 

@@ -13,7 +13,7 @@ from whyloop.broadcasting.feed import cursor_of
 from whyloop.server.bodies import History, Trace
 from whyloop.server.operations import MessageQuery, TraceQuery
 from whyloop.server.views import message_view
-from whyloop.stores.reading import Reading, entries_after, start_reading
+from whyloop.stores.reading import Reading, entries_after, release, start_reading
 from whyloop.stores.store import Store
 from whyloop.stores.turns import reading_turns
 from whyloop.values.explanation import explanation_of
@@ -52,6 +52,7 @@ async def messages_page(store: Store, end: Reading, query: MessageQuery) -> Hist
         more = last if last < most else None
     after = cursor_of(end.state.execution)
     messages = await _rendered(state, first, last)
+    release(state)
     return History(messages, None if after is None else str(after), more is not None, more)
 
 
@@ -102,8 +103,12 @@ async def trace_page(store: Store, end: Reading, query: TraceQuery) -> Trace:
         shown = without_secrets(step_document(held, held.steps[index]))
         steps.append(Raw(msgspec.json.encode(shown)))
         await turns.take()
+    release(held)
     shown = without_secrets(document(state, ()))
     explanation = explanation_of(await _execution(store, end))
+    await turns.take()
+    text = str(explanation)
+    await turns.take()
     return Trace(
         agent_id=state.agent_id,
         status=state.status,
@@ -111,7 +116,7 @@ async def trace_page(store: Store, end: Reading, query: TraceQuery) -> Trace:
         resolved_by=shown["resolved_by"],
         reason=shown["reason"],
         headline=without_secrets(explanation.headline),
-        explanation=without_secrets(str(explanation)),
+        explanation=without_secrets(text),
         next_actions=without_secrets(msgspec.to_builtins(list(explanation.next_actions))),
         steps=steps,
         step_count=total,

@@ -12,7 +12,7 @@ from whyloop.errors import ConflictError, SessionRunningError
 from whyloop.rules.continuation.stopped import stop_transitions
 from whyloop.server.requests import Precondition
 from whyloop.stores.live import live
-from whyloop.stores.reading import Reading, read_session
+from whyloop.stores.reading import Reading, read_session, release
 from whyloop.stores.records import RequestKey
 from whyloop.stores.store import Store
 from whyloop.values.state import AgentState, AgentStatus
@@ -94,6 +94,7 @@ class Recorder:
     async def _write(
         self, reading: Reading, transitions: Sequence[AnyTransition], key: RequestKey | None
     ) -> Reading:
+        release(reading.state)
         state = await self._store.write(reading, transitions, key=key)
         version = reading.version + 1  # Only a query makes more than one entry.
         self.send(reading.state, transitions)

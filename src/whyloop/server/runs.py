@@ -11,7 +11,7 @@ from whyloop.errors import WhyloopError
 from whyloop.loop.setup import Handler
 from whyloop.server.requests import Precondition
 from whyloop.sessions.session import Session
-from whyloop.stores.reading import Reading, read_version
+from whyloop.stores.reading import Reading, read_version, release
 from whyloop.values.state import AgentState, AgentStatus
 
 _log = logging.getLogger("whyloop")
@@ -56,7 +56,13 @@ class Runs:
     async def start(self, session: Session, run: Run) -> None:
         """Return as soon as the run has begun and is recorded; raise the error if it could not begin."""
         begun = asyncio.Event()
-        task = asyncio.create_task(run(lambda _: begun.set()))
+
+        async def run_to_end() -> AgentState:
+            state = await run(lambda _: begun.set())
+            release(state)
+            return state
+
+        task = asyncio.create_task(run_to_end())
         self._running[task] = session
         task.add_done_callback(self._running.pop)
         try:

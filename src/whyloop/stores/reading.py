@@ -6,6 +6,7 @@ leaves the event loop responsive. A thread would not help: it holds the interpre
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -24,10 +25,12 @@ from whyloop.wire.journal import JournalEntry, decode_entries, decode_head, fold
 if TYPE_CHECKING:
     from whyloop.stores.store import Store
 
-# One query returns so many entries at most, and about so many characters.
-ENTRIES_PER_READ, FEWEST_PER_READ, CHARACTERS_PER_READ = 128, 4, 200_000
+# One query returns so many entries at most, and about so many characters; the first one is careful.
+FIRST_READ, ENTRIES_PER_READ, FEWEST_PER_READ, CHARACTERS_PER_READ = 32, 128, 4, 200_000
 # Entries are decoded a few at a time: one call of the decoder cannot be interrupted.
 ENTRIES_PER_DECODING, CHARACTERS_PER_DECODING = 16, 30_000
+# Whoever had the history of a session has let go of it by then.
+FREED_AT_ONCE, FREEING_DELAY_SECONDS = 200, 0.1
 
 
 class Reading(Struct, frozen=True):
@@ -107,7 +110,7 @@ async def entries_after(
     other tasks get their turns, also for the time that the caller takes. Without history, the states hold
     the latest messages and steps only, so a long stretch takes no more memory than a short one.
     """
-    turns, limit = reading_turns(), ENTRIES_PER_READ
+    turns, limit = reading_turns(), FIRST_READ
     while until is None or reading.version < until:
         state = reading.state
         stored = await store.read(state.agent_id, after=reading.version, limit=limit)
@@ -147,6 +150,29 @@ def without_history(reading: Reading) -> Reading:
     )
 
 
+def release(state: AgentState) -> None:
+    """Free a long history in slices, once nothing else refers to it.
+
+    To free 20,000 steps at once takes 50 ms.
+    """
+    held: list[object] = [*state.messages[state.messages.start :], *state.steps[state.steps.start :]]
+    if len(held) > FREED_AT_ONCE:
+        task = asyncio.get_running_loop().create_task(_free(held))
+        _freeing.add(task)
+        task.add_done_callback(_freeing.discard)
+
+
+_freeing: set[asyncio.Task[None]] = set()
+
+
+async def _free(held: list[object]) -> None:
+    turns = reading_turns()
+    await asyncio.sleep(FREEING_DELAY_SECONDS)
+    while held:
+        del held[-ENTRIES_PER_DECODING:]
+        await turns.take()
+
+
 _PATIENCE = 3
 
 
@@ -183,7 +209,7 @@ async def _start_before(store: Store, agent_id: str, version: int) -> Reading:
 
 async def _fold_on(store: Store, reading: Reading, until: int | None = None) -> Reading:
     """Read what came since, slice by slice, up to a version or to the end."""
-    turns, limit = reading_turns(), ENTRIES_PER_READ
+    turns, limit = reading_turns(), FIRST_READ
     state, version = reading.state, reading.version
     while True:
         stored = await store.read(state.agent_id, after=version, limit=limit)
@@ -207,10 +233,8 @@ async def _fold_on(store: Store, reading: Reading, until: int | None = None) -> 
 
 def _next_limit(stored: Stored) -> int:
     """Return how many entries to read next, so that long ones do not come all at once."""
-    count, characters = len(stored.entries), sum(map(len, stored.entries))
-    if characters <= CHARACTERS_PER_READ:
-        return ENTRIES_PER_READ
-    return max(FEWEST_PER_READ, count * CHARACTERS_PER_READ // characters)
+    count, characters = len(stored.entries), sum(map(len, stored.entries)) or 1
+    return min(ENTRIES_PER_READ, max(FEWEST_PER_READ, count * CHARACTERS_PER_READ // characters))
 
 
 def _portions(texts: Sequence[str]) -> Iterator[Sequence[str]]:

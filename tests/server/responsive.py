@@ -1,0 +1,149 @@
+"""A long session, all that a client asks of it, and how late the event loop is meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from starlette.types import Message
+
+from tests.server.support import Lab
+from tests.support import RespondingModel, echo
+from whyloop import Agent, FinishReason, ModelRequest, ModelResponse, Session, TextDelta, ToolCall, Usage
+from whyloop.stores import Store
+from whyloop.stores.reading import release
+
+BEAT_SECONDS = 0.001
+SHORT_SESSIONS = 200
+
+
+class Lag(NamedTuple):
+    """How late the beats came, in seconds."""
+
+    worst: float
+    worst_but_one_in_a_hundred: float
+
+    def __str__(self) -> str:
+        p99 = self.worst_but_one_in_a_hundred
+        return f"p99 {p99 * 1000:.1f} ms, max {self.worst * 1000:.1f} ms"
+
+
+class Heartbeat:
+    """Beats every millisecond; a beat is late for as long as the event loop does something else.
+
+    With `only_own`, time that other processes took from this one does not count.
+    """
+
+    def __init__(self, *, only_own: bool) -> None:
+        self._only_own = only_own
+        self._late: list[float] = []
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self._beat())
+        await asyncio.sleep(0)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.sleep(2 * BEAT_SECONDS)
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    @property
+    def lag(self) -> Lag:
+        late = sorted(self._late)
+        return Lag(late[-1], late[int(len(late) * 0.99)])
+
+    async def _beat(self) -> None:
+        while True:
+            used, now = time.thread_time(), time.perf_counter()
+            await asyncio.sleep(BEAT_SECONDS)
+            late = time.perf_counter() - now - BEAT_SECONDS
+            self._late.append(min(late, time.thread_time() - used) if self._only_own else late)
+
+
+class LongModel:
+    """A model that asks for a tool in every step but the last."""
+
+    def __init__(self, steps: int) -> None:
+        self._left = steps
+
+    async def respond(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
+        self._left -= 1
+        usage = Usage(input=900, output=100)
+        if not self._left:
+            yield ModelResponse("It is done.", usage=usage)
+            return
+        call = ToolCall(f"call_{self._left}", "echo", {"value": f"value {self._left} " + "x" * 60})
+        yield ModelResponse("Let me look at that.", (call,), FinishReason.TOOL_CALLS, usage)
+
+
+async def fill(store: Store, steps: int) -> None:
+    """Store a session of so many steps, "long", among many short ones."""
+    for agent_id, count in ((f"s{n}", 1) for n in range(SHORT_SESSIONS)):
+        await (await Session.open(store, _agent(count), agent_id, create=True)).send("go")
+    await (await Session.open(store, _agent(steps), "long", create=True)).send("go")
+
+
+def _agent(steps: int) -> Agent:
+    model = RespondingModel(LongModel(steps).respond)
+    return Agent(model, [echo], max_steps=steps + 1, timeout=None)
+
+
+@asynccontextmanager
+async def watched(name: str, lags: dict[str, Lag], *, only_own: bool) -> AsyncIterator[None]:
+    async with Heartbeat(only_own=only_own) as heart:
+        yield
+    lags[name] = heart.lag
+
+
+async def follow_to_the_end(lab: Lab) -> None:
+    """Receive all envelopes of the long session as server-sent events, and keep none of them."""
+    over = asyncio.Event()
+
+    async def receive() -> Message:
+        await over.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        if b'"status":"completed"' in message.get("body", b""):
+            over.set()
+
+    scope = lab.client.scope("/sessions/long/events", "", {"accept": "text/event-stream"})
+    async with asyncio.timeout(60):
+        await lab.server({**scope, "type": "http", "method": "GET"}, receive, send)
+
+
+async def measure(store: Store, steps: int, *, only_own: bool) -> dict[str, Lag]:
+    """Open, list and page the long session in every way; return the lag of each."""
+    lab, lags = Lab(store, _agent(2)), dict[str, Lag]()
+    messages = 2 * steps
+    paths: list[tuple[str, str, dict[str, object]]] = [
+        ("GET", "/sessions/long", {}),
+        ("GET", "/sessions", {"limit": 200}),
+        ("GET", "/sessions/long/messages", {}),
+        ("GET", "/sessions/long/messages", {"after": messages // 2, "limit": 1000}),
+        ("GET", "/sessions/long/messages", {"before": messages // 3, "limit": 50}),
+        ("GET", "/sessions/long/trace", {}),
+        ("GET", "/sessions/long/trace", {"after": steps // 2, "limit": 1000}),
+        ("GET", "/sessions/long/events", {"limit": 1000}),
+        ("GET", "/sessions/long/events", {"after": str(3 * steps // 2), "limit": 1000}),
+    ]
+    for method, path, query in paths:
+        async with watched(f"{path} {query}", lags, only_own=only_own):
+            # What it answers is not checked here, which would take longer than all the rest.
+            answer = await lab.client.call(method, path, query=query, until=b"\0")
+            assert answer.status == 200
+    async with watched("a stream of everything", lags, only_own=only_own):
+        await follow_to_the_end(lab)
+    async with watched("Session.open", lags, only_own=only_own):
+        session = await Session.open(store, _agent(2), "long")
+    release(session.state)
+    del session
+    await lab.server.close()
+    return lags

@@ -1,0 +1,24 @@
+"""The strict bounds of a responsive event loop, on an otherwise idle machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.server.responsive import fill, measure
+from whyloop.stores import SqliteStore
+
+STEPS = 20_000
+
+pytestmark = pytest.mark.soak
+
+
+async def test_twenty_thousand_steps_do_not_hold_up_anything_else(tmp_path: Path) -> None:
+    async with SqliteStore(tmp_path / "whyloop.db") as store:
+        await fill(store, STEPS)
+        lags = await measure(store, STEPS, only_own=False)
+    print(*[f"\n{lag}: {name}" for name, lag in lags.items()])
+    assert {name: str(lag) for name, lag in lags.items() if lag.worst > 0.025} == {}
+    late = {name: str(lag) for name, lag in lags.items() if lag.worst_but_one_in_a_hundred > 0.005}
+    assert late == {}
