@@ -73,7 +73,7 @@ async def plan_answer(
         finish_reason=response.finish_reason,
         usage=response.usage,
         source=response.source,
-        seconds=step.lap(),
+        seconds=step.lap(setup.world.monotonic()),
         started=started,
         questions=questions,
         failure=failure,
@@ -203,7 +203,10 @@ async def run_call(setup: Setup, state: AgentState, index: int, deadline: dateti
     world, opened = setup.world, state.open_step
     assert opened is not None
     call, started = opened.call_to_run(index), world.monotonic()
-    result = await _run(setup, call, _context(setup, state, index, call, deadline))
+    context = _context(setup, state, index, call, deadline)
+    result = await run_tool(setup, call, context)
+    if setup.hooks.after_tool:
+        result = await _replaced(setup, call, result, context)
     edited = opened.calls[index].arguments
     if edited is not None:
         edits = [said.by for said in opened.calls[index].approvals if said.arguments is not None]
@@ -224,9 +227,8 @@ def _context(
     )
 
 
-async def _run(setup: Setup, call: ToolCall, context: ToolContext) -> ToolResult:
-    """Run a call, and the hooks that may replace its result."""
-    result = await run_tool(setup, call, context)
+async def _replaced(setup: Setup, call: ToolCall, result: ToolResult, context: ToolContext) -> ToolResult:
+    """Return the result of a call as the hooks left it."""
     for name, after_tool in setup.hooks.after_tool:
         try:
             answer = _textual(expected(ToolResult, await after_tool(deepcopy(call), result, context)))

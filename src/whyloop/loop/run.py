@@ -200,7 +200,7 @@ class Run:
                         started_at=started_at,
                         failure=model_failure(error),
                         usage=_UNKNOWN_USAGE if step.chunks else NO_USAGE,
-                        seconds=step.lap(),
+                        seconds=step.lap(self.world.monotonic()),
                         request=step.request.record,
                     )
                 )
@@ -255,7 +255,7 @@ class Run:
             step.interrupted = Interruption.STOPPED
             return
         waiting = [index for index, call in enumerate(opened.calls) if call.is_running]
-        deadline = self.setup.criteria.deadline(self.state, step.counted_until)
+        deadline = self.setup.criteria.deadline(self.state, step.taken_up_at, step.counted)
         step.unlaunched.clear()
         if len(waiting) == 1:  # A task costs 15 µs more.
             self.add(await run_call(self.setup, self.state, waiting[0], deadline))
@@ -285,15 +285,16 @@ class Run:
         """Close the step or leave it open, evaluate every criterion, record it all in one append."""
         now, until = self.world.now(), None
         if step.interrupted is Interruption.OUT_OF_TIME:
-            deadline = self.setup.criteria.deadline(self.state, step.counted_until)
+            deadline = self.setup.criteria.deadline(self.state, step.taken_up_at, step.counted)
             if deadline is not None:
                 now = until = max(now, deadline + JUST_AFTER)
         if self.state.open_step is None and step.interrupted is not None:
             self.note_request(step)
-            self.add(self._partial_answer(step, now, step.lap(until)))
+            self.add(self._partial_answer(step, now, step.lap(self.world.monotonic(), until)))
         number = None
         if self.state.open_step is not None:
-            number = self.close(self.state.open_step, step, now, step.lap(until))
+            seconds = step.lap(self.world.monotonic(), until)
+            number = self.close(self.state.open_step, step, now, seconds)
         await self.conclude(number, now)
 
     def _partial_answer(self, step: StepInProgress, now: datetime, seconds: float) -> Answered:
@@ -329,7 +330,8 @@ class Run:
             self.add(StopRequested(now, reason=self.stop))
         outcome = self.setup.criteria.evaluate(self.state)
         self.add(Judged(now, outcome=outcome, step=number))
-        if number is not None and outcome.decision.continues and outcome.handling is _RETRY:
+        failed = self.state.execution.failures.consecutive
+        if failed and number is not None and outcome.decision.continues and outcome.handling is _RETRY:
             self.add(self._planned_retry())
         await self.record()
         if outcome.pauses and self.stop is not None and self.state.execution.stop_request is None:
@@ -449,7 +451,8 @@ class Run:
 
     def _watch_deadline(self) -> None:
         """Interrupt the step at its deadline. A limit on active time may move it, so look again then."""
-        deadline = self.setup.criteria.deadline(self.state, self.step.counted_until)
+        step = self.step
+        deadline = self.setup.criteria.deadline(self.state, step.taken_up_at, step.counted)
         if deadline is None:
             return
         left = (deadline - self.world.now()).total_seconds()
@@ -461,4 +464,4 @@ class Run:
             self._timer = self.world.call_later(LATE_LOOK_SECONDS, self._watch_deadline)
 
     def _new_step(self) -> StepInProgress:
-        return StepInProgress(self.world.now(), self.world.monotonic, self.setup.request_parts)
+        return StepInProgress(self.world.now(), self.world.monotonic(), self.setup.request_parts)

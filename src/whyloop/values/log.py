@@ -65,18 +65,13 @@ class Log(Sequence[T], Generic[T]):
                 earlier = list(self[self.start :])  # This version is not the newest any more.
             if len(items) > 1:
                 earlier += items[:-1]
-        return self._version(earlier, items[-1], self._length + len(items))
+        return _version(earlier, items[-1], self._length + len(items), self.start)
 
     def with_last(self, item: T) -> Log[T]:
         """Return this log with another last item."""
         if self._length == self.start:
             raise IndexError("an empty log has no last item")
-        return self._version(self._earlier, item, self._length)
-
-    def _version(self, earlier: list[T], last: T, length: int) -> Log[T]:
-        log: Log[T] = Log.__new__(Log)
-        log._earlier, log._last, log._length, log.start = earlier, last, length, self.start
-        return log
+        return _version(self._earlier, item, self._length, self.start)
 
     def __len__(self) -> int:
         return self._length
@@ -119,3 +114,12 @@ class Log(Sequence[T], Generic[T]):
     def __repr__(self) -> str:
         left_out = f", start={self.start}" if self.start else ""
         return f"Log({list(self[self.start :])!r}{left_out})"
+
+
+_new = object.__new__
+
+
+def _version(earlier: list[T], last: T, length: int, start: int) -> Log[T]:
+    log: Log[T] = _new(Log)
+    log._earlier, log._last, log._length, log.start = earlier, last, length, start
+    return log
