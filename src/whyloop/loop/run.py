@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from whyloop.errors import NestingError, ResponseValidationError, ScriptError, leave_state
-from whyloop.loop.calls import plan_answer, reopen, run_call, unfinished_calls
+from whyloop.loop.calls import CallPlan, answer, plan_calls, reopen, run_call, unfinished_calls
 from whyloop.loop.hooks import ask_with_hooks
 from whyloop.loop.nesting import running_inside
 from whyloop.loop.ports import Journal, Timer
@@ -17,6 +17,7 @@ from whyloop.loop.readable import readable
 from whyloop.loop.setup import Setup, send
 from whyloop.loop.step_in_progress import StepInProgress
 from whyloop.rules.classify import model_failure
+from whyloop.rules.continuation.checks import TRUNCATING
 from whyloop.values.execution import AgentStatus
 from whyloop.values.failure import ErrorHandlingDecision
 from whyloop.values.messages import Message, MessageRole
@@ -81,7 +82,8 @@ class Run:
         self._blocked = False  # By a limit that is exhausted, or a question about the run itself.
         self._timer: Timer | None = None
         self._known_parts: set[str] | None = None
-        self._unlaunched: set[int] = set()
+        self._reopened: tuple[int, ...] = ()  # The calls of a step that was left open, to run in it.
+        self._unlaunched: tuple[int, ...] = ()
 
     async def iterate(self) -> AsyncIterator[AgentState]:
         """Yield the recorded state after every step, to the end of the execution or a pause."""
@@ -106,7 +108,8 @@ class Run:
         if opened is not None and may_continue and execution.stop_request is None:
             reopened = reopen(self.setup, opened, now)
             if reopened is not None:
-                self._unlaunched = {index for index in reopened.started if not opened.calls[index].started}
+                self._reopened = reopened.started
+                self._unlaunched = tuple([i for i in reopened.started if not opened.calls[i].started])
                 self.add(reopened)
         try:
             await self.record()
@@ -174,13 +177,15 @@ class Run:
     async def take_step(self) -> None:
         """Do the work of one step and settle it, also if a deadline, a stop or the task cuts it off."""
         self.step = step = self._new_step()
-        step.unlaunched, self._unlaunched = self._unlaunched, set()
+        if self._reopened:
+            step.to_run, step.unlaunched = self._reopened, self._unlaunched
+            self._reopened = self._unlaunched = ()
         cancelled = await self.until_interrupted(step, self.work(step))
         if cancelled is not None:
             # A deploy that cuts a run off is like a crash: the next runner finds the calls as they were.
             step.interrupted = Interruption.CANCELLED
             self.stop = self.stop or CANCELLED
-        await self.settle(step)
+        await self.conclude(*self.settle(step))
         if cancelled is not None:
             raise cancelled
 
@@ -205,10 +210,7 @@ class Run:
                     )
                 )
                 return
-            self.note_request(step)
-            step.interruptible = False
-            for transition in await plan_answer(self.setup, self.state, response, step):
-                self.add(transition)
+            await self.take_answer(step, response)
         step.interruptible = False
         opened = self.state.open_step
         if opened is not None and opened.calls:
@@ -247,20 +249,30 @@ class Run:
             now, index = self.world.now(), len(step.chunks)
             send(self.handlers, [chunk_received(self.state, now, text, index, is_complete=is_complete)])
 
+    async def take_answer(self, step: StepInProgress, response: ModelResponse) -> None:
+        """Open the step with the model's response; hooks and approvals decide which calls start."""
+        setup, step.interruptible = self.setup, False
+        plan = CallPlan(response.tool_calls)
+        if plan.calls and (setup.plans_calls or response.finish_reason in TRUNCATING):
+            plan = await plan_calls(setup, self.state, response)
+        self.note_request(step)
+        answered = answer(setup, self.state, response, plan, step)
+        step.to_run = step.unlaunched = answered.started
+        self.add(answered)
+        for index, result in plan.results.items():
+            self.add(CallFinished(answered.at, index=index, result=result))
+
     async def run_calls(self, step: StepInProgress) -> None:
         """Run the started calls at once. A result is recorded while others run, else with the step."""
-        opened = self.state.open_step
-        assert opened is not None
         if self.stop is not None or self.state.execution.stop_request is not None:
             step.interrupted = Interruption.STOPPED
             return
-        waiting = [index for index, call in enumerate(opened.calls) if call.is_running]
         deadline = self.setup.criteria.deadline(self.state, step.taken_up_at, step.counted)
-        step.unlaunched.clear()
-        if len(waiting) == 1:  # A task costs 15 µs more.
-            self.add(await run_call(self.setup, self.state, waiting[0], deadline))
+        step.unlaunched = ()
+        if len(step.to_run) == 1:  # A task costs 15 µs more.
+            self.add(await run_call(self.setup, self.state, step.to_run[0], deadline))
             return
-        calls = [run_call(self.setup, self.state, index, deadline) for index in waiting]
+        calls = [run_call(self.setup, self.state, index, deadline) for index in step.to_run]
         running = {asyncio.create_task(call) for call in calls}
         try:
             while running:
@@ -281,8 +293,8 @@ class Run:
         if errors:
             raise errors[0]
 
-    async def settle(self, step: StepInProgress) -> None:
-        """Close the step or leave it open, evaluate every criterion, record it all in one append."""
+    def settle(self, step: StepInProgress) -> tuple[int | None, datetime]:
+        """Close the step or leave it open; return its number, None if it stays open, and the time."""
         now, until = self.world.now(), None
         if step.interrupted is Interruption.OUT_OF_TIME:
             deadline = self.setup.criteria.deadline(self.state, step.taken_up_at, step.counted)
@@ -295,7 +307,7 @@ class Run:
         if self.state.open_step is not None:
             seconds = step.lap(self.world.monotonic(), until)
             number = self.close(self.state.open_step, step, now, seconds)
-        await self.conclude(number, now)
+        return number, now
 
     def _partial_answer(self, step: StepInProgress, now: datetime, seconds: float) -> Answered:
         """Return the answer as far as it had arrived; without text there is no message."""
@@ -313,13 +325,15 @@ class Run:
     def close(self, opened: OpenStep, step: StepInProgress, now: datetime, seconds: float) -> int | None:
         """Close the open step and return its number, or leave it open and return None."""
         interrupted = step.interrupted
-        stays_open = opened.stays_open(interrupted)
-        if interrupted is not Interruption.CANCELLED or not stays_open:
-            for result in unfinished_calls(opened, now, interrupted, step.unlaunched, waiting=not stays_open):
-                self.add(result)
-        if stays_open:
-            self.add(Left(now, seconds=seconds))
-            return None
+        if not opened.is_done:
+            stays_open = opened.stays_open(interrupted)
+            if interrupted is not Interruption.CANCELLED or not stays_open:
+                waiting, unlaunched = not stays_open, step.unlaunched
+                for result in unfinished_calls(opened, now, interrupted, unlaunched, waiting=waiting):
+                    self.add(result)
+            if stays_open:
+                self.add(Left(now, seconds=seconds))
+                return None
         self.add(Closed(now, seconds=seconds, interrupted=interrupted))
         return opened.number
 
@@ -334,7 +348,7 @@ class Run:
         if failed and number is not None and outcome.decision.continues and outcome.handling is _RETRY:
             self.add(self._planned_retry())
         await self.record()
-        if outcome.pauses and self.stop is not None and self.state.execution.stop_request is None:
+        if self.stop is not None and outcome.pauses and self.state.execution.stop_request is None:
             await self.conclude()  # A stop was requested meanwhile.
 
     def _planned_retry(self) -> RetryPlanned:
@@ -388,8 +402,10 @@ class Run:
 
     def publish(self, batch: Sequence[tuple[AgentState, AnyTransition]]) -> None:
         if self.handlers:
+            events = []
             for before, transition in batch:
-                send(self.handlers, events_of(before, transition))
+                events += events_of(before, transition)
+            send(self.handlers, events)
 
     def note_request(self, step: StepInProgress) -> None:
         """Add the texts of a request that this session has not recorded yet."""
@@ -417,7 +433,7 @@ class Run:
 
         One timer for the whole run serves all its steps: `asyncio.timeout` costs 6 µs for each.
         """
-        self._task = task = asyncio.current_task()
+        self._task = task = asyncio.current_task(self._loop)
         assert task is not None
         cancelling = task.cancelling()
         try:

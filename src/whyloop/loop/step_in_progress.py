@@ -27,8 +27,10 @@ class StepInProgress(Struct):
     """True while the model answers; calls that run have a grace period."""
     chunks: list[str] = []
     """The text of the answer as far as it has arrived."""
-    unlaunched: set[int] = set()
-    """Calls that were recorded as started for the first time by this process, and do not run yet."""
+    to_run: tuple[int, ...] = ()
+    """The calls that were recorded as started by this process."""
+    unlaunched: tuple[int, ...] = ()
+    """Those of them that were never started before, while they do not run yet."""
 
     def lap(self, monotonic: float, until: datetime | None = None) -> float:
         """Return the active seconds since the previous lap, at least those up to a moment."""

@@ -24,29 +24,28 @@ class Log(Sequence[T], Generic[T]):
     journal: they count, and asking for one of them is an error.
     """
 
-    __slots__ = ("_earlier", "_last", "_length", "start")
+    __slots__ = ("_earlier", "_length", "last", "start")
 
-    _earlier: list[T]
-    _last: T
-    _length: int
+    last: T | None
+    """The last item; None if there is none, or if it was left out."""
     start: int
+    _earlier: list[T]
+    _length: int
 
     def __init__(self, items: Iterable[T] = (), *, start: int = 0) -> None:
         self._earlier = list(items)
         self._length = start + len(self._earlier)
         self.start = start
-        if self._earlier:
-            self._last = self._earlier.pop()
+        self.last = self._earlier.pop() if self._earlier else None
+
+    @property
+    def _last(self) -> T:
+        return self.last  # type: ignore[return-value]  # There is an item.
 
     @classmethod
     def of(cls, items: Iterable[T]) -> Log[T]:
         """Return the items as a log."""
         return items if isinstance(items, Log) else cls(items)
-
-    @property
-    def last(self) -> T | None:
-        """The last item; None if there is none, or if it was left out."""
-        return self._last if self._length > self.start else None
 
     def appended(self, item: T) -> Log[T]:
         """Return this log and one more item."""
@@ -121,5 +120,5 @@ _new = object.__new__
 
 def _version(earlier: list[T], last: T, length: int, start: int) -> Log[T]:
     log: Log[T] = _new(Log)
-    log._earlier, log._last, log._length, log.start = earlier, last, length, start
+    log._earlier, log.last, log._length, log.start = earlier, last, length, start
     return log

@@ -145,7 +145,8 @@ def _started_and_asked(
 ) -> Events:
     events: Events = []
     seq = state.execution.last_seq
-    for seq, index in enumerate(t.started, seq + 1):
+    for index in t.started:
+        seq += 1
         call = call_of(index)
         events.append(
             ToolCallStarted(
@@ -270,7 +271,7 @@ def _decided(state: AgentState, t: Decided) -> Events:
 def _judged(state: AgentState, t: Judged) -> Events:
     execution = state.execution
     number = state.open_step.number if state.open_step is not None else execution.step_count
-    step, events = state.steps.last if t.step is not None else None, []
+    step, events = state.steps.last if t.step is not None else None, Events()
     if step is not None and step.finish_reason is not None:
         events.append(
             TokenUsageReported(
