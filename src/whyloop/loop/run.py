@@ -137,7 +137,11 @@ class Run:
         self.handlers = self.setup.handlers.all
         inside = running_inside.set((*running_inside.get(), self.state.agent_id))
         try:
-            await self.wait()
+            execution = self.state.execution
+            if execution.step_count % STEPS_PER_TURN == STEPS_PER_TURN - 1 or execution.failures.consecutive:
+                await asyncio.sleep(0)
+            if execution.wait_until is not None:
+                await self.wait(execution.wait_until)
             if self._may_take_step():
                 await self.take_step()
             else:
@@ -148,15 +152,11 @@ class Run:
         finally:
             running_inside.reset(inside)
 
-    async def wait(self) -> None:
-        """Give other tasks a turn now and then, and wait out a provider's backoff."""
-        execution = self.state.execution
-        if execution.step_count % STEPS_PER_TURN == STEPS_PER_TURN - 1 or execution.failures.consecutive:
-            await asyncio.sleep(0)
-        if execution.wait_until is None or self.stop is not None or execution.stop_request is not None:
+    async def wait(self, until: datetime) -> None:
+        """Wait out a provider's backoff, unless a stop or a deadline ends the wait before."""
+        if self.stop is not None or self.state.execution.stop_request is not None:
             return
-        until, started = execution.wait_until, self.world.monotonic()
-        deadline = self.setup.criteria.deadline(self.state, until)
+        started, deadline = self.world.monotonic(), self.setup.criteria.deadline(self.state, until)
         if deadline is not None and deadline <= until:
             until, self._blocked = deadline + JUST_AFTER, True
         self.step = step = self._new_step()
@@ -210,22 +210,25 @@ class Run:
                     )
                 )
                 return
-            await self.take_answer(step, response)
+            step.interruptible, plan = False, CallPlan(response.tool_calls)
+            if plan.calls and (self.setup.plans_calls or response.finish_reason in TRUNCATING):
+                plan = await plan_calls(self.setup, self.state, response)
+            self.open_step(step, response, plan)
         step.interruptible = False
         opened = self.state.open_step
         if opened is not None and opened.calls:
             await self.record()  # Before any call runs.
             await self.run_calls(step)
 
-    async def ask_model(self, step: StepInProgress) -> ModelResponse:
-        """Return the model's response; send its text in chunks as it arrives."""
+    def ask_model(self, step: StepInProgress) -> Coroutine[Any, Any, ModelResponse]:
+        """Return the model's response, to be awaited; its text is sent in chunks as it arrives."""
         setup, state = self.setup, self.state
         if self.handlers:
             send(self.handlers, [step_started(state, step.taken_up_at, setup.tool_names)])
         request = ModelRequest(state.messages, setup.tool_specs, setup.instructions)
         if setup.hooks.around_model:
-            return await ask_with_hooks(setup.hooks, request, lambda sent: self.stream(step, sent), step)
-        return await self.stream(step, request)
+            return ask_with_hooks(setup.hooks, request, lambda sent: self.stream(step, sent), step)
+        return self.stream(step, request)
 
     async def stream(self, step: StepInProgress, request: ModelRequest) -> ModelResponse:
         """Read the model's stream to its end and return the complete response."""
@@ -249,14 +252,10 @@ class Run:
             now, index = self.world.now(), len(step.chunks)
             send(self.handlers, [chunk_received(self.state, now, text, index, is_complete=is_complete)])
 
-    async def take_answer(self, step: StepInProgress, response: ModelResponse) -> None:
-        """Open the step with the model's response; hooks and approvals decide which calls start."""
-        setup, step.interruptible = self.setup, False
-        plan = CallPlan(response.tool_calls)
-        if plan.calls and (setup.plans_calls or response.finish_reason in TRUNCATING):
-            plan = await plan_calls(setup, self.state, response)
+    def open_step(self, step: StepInProgress, response: ModelResponse, plan: CallPlan) -> None:
+        """Open the step with the model's response and what is planned for its calls."""
         self.note_request(step)
-        answered = answer(setup, self.state, response, plan, step)
+        answered = answer(self.setup, self.state, response, plan, step)
         step.to_run = step.unlaunched = answered.started
         self.add(answered)
         for index, result in plan.results.items():

@@ -38,10 +38,6 @@ class Log(Sequence[T], Generic[T]):
         self.start = start
         self.last = self._earlier.pop() if self._earlier else None
 
-    @property
-    def _last(self) -> T:
-        return self.last  # type: ignore[return-value]  # There is an item.
-
     @classmethod
     def of(cls, items: Iterable[T]) -> Log[T]:
         """Return the items as a log."""
@@ -59,7 +55,7 @@ class Log(Sequence[T], Generic[T]):
         with _extending:
             earlier = self._earlier
             if held and len(earlier) == held - 1:
-                earlier.append(self._last)
+                earlier.append(self.last)  # type: ignore[arg-type]
             else:
                 earlier = list(self[self.start :])  # This version is not the newest any more.
             if len(items) > 1:
@@ -84,7 +80,8 @@ class Log(Sequence[T], Generic[T]):
         if isinstance(index, slice):
             start, stop, step = index.indices(length)
             if step == 1 and left_out <= start < stop == length:
-                return (*self._earlier[start - left_out : length - 1 - left_out], self._last)
+                last: T = self.last  # type: ignore[assignment]
+                return (*self._earlier[start - left_out : length - 1 - left_out], last)
             return tuple([self[i] for i in range(start, stop, step)])
         if index < 0:
             index += length
@@ -92,14 +89,15 @@ class Log(Sequence[T], Generic[T]):
             raise IndexError("log index out of range")
         if index < left_out:
             raise LookupError(f"item {index} was left out: this log was read from item {left_out} on")
-        return self._last if index == length - 1 else self._earlier[index - left_out]
+        last_or_earlier: T = self.last if index == length - 1 else self._earlier[index - left_out]  # type: ignore[assignment]
+        return last_or_earlier
 
     def __iter__(self) -> Iterator[T]:
         if self.start:
             raise LookupError(f"the first {self.start} items were left out: use log[log.start:]")
         if self._length:
             yield from islice(self._earlier, self._length - 1)
-            yield self._last
+            yield self.last  # type: ignore[misc]
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Log | list | tuple):
