@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import pty
@@ -14,6 +15,7 @@ import pytest
 from tests.cli.shop import WHYLOOP
 from whyloop import __version__
 from whyloop.cli import main
+from whyloop.cli.commands import COMMANDS, Command, Opens
 from whyloop.cli.demo.scenario import play
 from whyloop.cli.demo.scenarios import SCENARIOS
 
@@ -29,6 +31,12 @@ def test_alone_it_prints_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 0
     assert "usage: whyloop" in out
     assert "demo" in out
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_every_command_has_a_function_that_runs_it(command: Command) -> None:
+    wanted = ["args"] if command.opens is Opens.NONE else ["store", "args"]
+    assert list(inspect.signature(command.load()).parameters) == wanted
 
 
 def test_it_tells_its_version(capsys: pytest.CaptureFixture[str]) -> None:

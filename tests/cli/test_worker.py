@@ -169,6 +169,23 @@ def test_a_call_that_may_have_run_waits_for_a_person_and_then_continues(
     assert step_results(loaded(agent_id)) == ["done 0", "done 1"]
 
 
+def test_a_server_continues_the_sessions_of_its_agent(crew: None, tmp_path: Path) -> None:
+    agent_id = crash(tmp_path)
+    (tmp_path / "finish").touch()
+    command = [*WHYLOOP, "serve", "--store", "whyloop.db", "--agent", "crew:alone", "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as process:
+        try:
+            assert read_line(process).startswith("http://")
+            while loaded(agent_id).status != "completed":
+                assert process.poll() is None
+                time.sleep(0.01)
+            process.send_signal(signal.SIGTERM)
+            process.wait(timeout=20)
+        finally:
+            process.kill()
+    assert step_results(loaded(agent_id)) == ["done 0", "done 1"]
+
+
 @pytest.mark.parametrize(
     ("path", "error"),
     [

@@ -50,6 +50,20 @@ async def test_a_step_under_way_is_finished_before_the_server_ends(store: Store)
     assert [(run["success"], run["result"]) for run in trace["steps"][0]["tool_calls"]] == [(True, "waited")]
 
 
+async def test_a_server_that_recovers_leaves_its_runs_to_the_next_one(store: Store) -> None:
+    gate = Gate()
+    lab = Lab(store, gate.agent_with_tool, recover=True)
+    path = await lab.made()
+    await lab.post(f"{path}/messages", {"text": "go"})
+    await gate.asked.wait()
+    closing = asyncio.create_task(lab.server.close())
+    await asyncio.sleep(0)
+    gate.open.set()
+    await closing
+    now = (await Lab(store).get(path)).json["session"]
+    assert (now["status"], now["step_count"], now["is_running"]) == ("in_progress", 1, False)
+
+
 async def test_a_server_that_is_closed_twice_is_closed(store: Store) -> None:
     lab = Lab(store, agent_with("hi"))
     await lab.asked()

@@ -15,9 +15,10 @@ from tests.ui.envelopes import Json
 from tests.ui.order_cases import ORDER_CASES
 from tests.ui.run_cases import RUN_CASES
 from tests.ui.support import javascript
+from tests.ui.text_cases import TEXT_CASES
 
 FOLDER = Path(__file__).parent / "vectors"
-REDUCE = [*RUN_CASES, *ORDER_CASES]
+REDUCE = [*RUN_CASES, *ORDER_CASES, *TEXT_CASES]
 
 
 def camel_case(name: str) -> str:

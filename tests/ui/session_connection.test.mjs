@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { followSession } from "../../src/whyloop/ui/session.js";
-import { World, answer, chunk, connected, ended, question, settled, started } from "./world.mjs";
+import { World, answer, chunk, connected, ended, inProgress, question, settled, started } from "./world.mjs";
 
 test("the first history is requested until it arrives, less and less often", async () => {
   const world = new World();
@@ -50,7 +50,8 @@ test("a connection that is closed is replaced after a while, beginning with the 
   assert.deepEqual(world.texts, ["Who?", "Half", ""], "the messages stay until then");
   assert.equal(world.requests.length, 2);
   world.wait();
-  await world.history([question("Who?")], "e1:7");
+  await world.history([question("Who?"), inProgress("e1", "Thinking…", 7)], "e1:7");
+  assert.deepEqual(world.texts, ["Who?", "Thinking…"], "the history is ahead of the text");
   assert.equal(world.sources[1].address, "/agents/sessions/a%201/events?after=e1%3A7");
   world.receive(chunk("rest", 6, "e1", 7));
   assert.deepEqual(world.texts, ["Who?", "…rest", ""]);

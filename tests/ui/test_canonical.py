@@ -10,7 +10,7 @@ import pytest
 from jsonschema import ValidationError
 
 from tests.golden.fixed_run import fixed_run
-from tests.support import broken, echo, empty_session, scripted, session
+from tests.support import START, broken, echo, empty_session, scripted, session
 from tests.ui.support import assert_valid
 from whyloop import (
     AgentState,
@@ -25,6 +25,8 @@ from whyloop import (
 )
 from whyloop.errors import ModelError
 from whyloop.testing import call, calls, text
+from whyloop.values.log import Log
+from whyloop.values.transitions import Queried
 from whyloop.wire.ui import canonical_messages, status_text
 
 Json = dict[str, Any]
@@ -151,7 +153,7 @@ async def test_each_execution_says_once_why_it_ended() -> None:
         for message in canonical_messages(state)
         if "continuation" in message["metadata"]
     ]
-    assert ends == [("tool", "steps_limit"), ("tool", "steps_limit"), ("assistant", "steps_limit")]
+    assert ends == [("tool", "steps_limit"), ("tool", "steps_limit"), ("assistant", "completed")]
 
 
 async def test_a_failure_is_an_error_that_stays() -> None:
@@ -193,7 +195,8 @@ async def test_a_call_that_waits_is_shown_with_its_question() -> None:
 async def test_a_call_that_was_decided_waits_no_longer() -> None:
     reply = calls(call("pay", {"amount": 7}, id="c1"), call("pay", {"amount": 8}, id="c2"))
     state = await scripted(reply, tools=[pay]).run("Go")
-    state = state.edit("c1", {"amount": 5}, by="bo").deny("c2", "too much", by="ada")
+    first, second = state.pending_calls
+    state = state.edit(first.id, {"amount": 5}, by="bo").deny(second.id, "too much", by="ada")
     messages = canonical_messages(state)
     assert_valid(messages)
     edited, denied = messages[-2:]
@@ -209,14 +212,14 @@ def test_a_question_without_an_answer_is_shown() -> None:
 def test_what_speaks_for_the_application_is_not_shown() -> None:
     state = empty_session()
     for message in (Message.system("Be kind."), Message.developer("Be brief."), Message.user("Hi")):
-        state = state.with_query(message, execution_id="e", now=state.state_info.started_at)
+        state = Queried(START, execution_id="e", message=message).apply_to(state)
     assert shown(state) == [("user", "Hi")]
 
 
 def test_a_history_that_was_brought_along_is_shown() -> None:
     asked = Message.assistant("I ask.", [ToolCall("c1", "echo", {})])
     told = Message.tool("a", tool_call_id="c1", tool_name="echo")
-    state = AgentState(messages=[Message.user("Hi"), asked, told])  # type: ignore[arg-type]
+    state = AgentState(messages=Log([Message.user("Hi"), asked, told]))
     assert shown(state) == [("user", "Hi"), ("assistant", "I ask."), ("tool", "a")]
 
 

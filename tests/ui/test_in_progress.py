@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from tests.support import START, echo, scripted
+from tests.support import START, MemoryJournal, echo, scripted
 from tests.ui.support import assert_valid
 from whyloop import AgentState, ErrorPolicy, tool
 from whyloop.errors import ModelError
 from whyloop.testing import call, calls
+from whyloop.values.transitions import AnyTransition
 from whyloop.wire.ui import canonical_messages
 
 
@@ -18,21 +20,25 @@ async def pay(amount: int) -> str:
     return f"paid {amount}"
 
 
-class Journal:
+class Journal(MemoryJournal):
     """Keeps every state that was recorded."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.states: list[AgentState] = []
 
-    async def record(self, state: AgentState) -> None:
-        self.states.append(state)
+    async def append(
+        self, transitions: Sequence[AnyTransition], before: AgentState, after: AgentState
+    ) -> str | None:
+        self.states.append(after)
+        return await super().append(transitions, before, after)
 
 
 async def recorded(*replies: Any, **options: Any) -> list[AgentState]:
-    """What was recorded of a run, from its beginning to its end."""
+    """Return what was recorded of a run, from its beginning to its end."""
     journal = Journal()
-    agent = scripted(*replies, **options).journaled(journal)
-    await agent.final_step(agent.start("Go"))
+    agent = scripted(*replies, **options)
+    await agent.finish(agent.start_run("Go", journal.create(agent), journal=journal))
     return journal.states
 
 
@@ -57,12 +63,12 @@ async def test_while_a_model_thinks_the_history_says_so() -> None:
         "execution_id": thinking.execution.id,
         "agent_id": thinking.agent_id,
         "step_number": 1,
-        "seq": 0,
+        "seq": 1,
     }
 
 
 async def test_while_a_tool_runs_the_history_shows_its_call_and_no_thoughts() -> None:
-    _, running, done, *_ = await recorded(call("echo", {"value": "a"}), "Done.", tools=[echo])
+    _, running, done, _ = await recorded(call("echo", {"value": "a"}), "Done.", tools=[echo])
     assert shown(running)[1:] == [("assistant", ""), ("status", "Running echo"), ("status", "")]
     assert shown(done)[1:] == [("assistant", ""), ("tool", "a"), ("status", "Thinking…")]
     assert is_running(running)
@@ -73,7 +79,7 @@ async def test_a_call_that_waits_while_another_runs_is_asked_about() -> None:
     both = calls(call("echo", {"value": "a"}), call("pay", {"amount": 7}))
     _, running, *_, paused = await recorded(both, tools=[echo, pay])
     words = [content for _, content in shown(running)]
-    assert words[2:] == ["Running echo", "pay(amount=7) waits for approval", ""]
+    assert words[2:] == ["Running echo", "pay waits for approval", ""]
     assert not is_running(paused)
 
 
@@ -103,8 +109,28 @@ async def test_a_run_whose_process_died_is_over_when_the_next_question_arrives()
     assert shown(asked) == [("user", "Go"), ("user", "And?")]
 
 
-async def test_a_run_that_is_resumed_shows_that_it_runs_and_what_was_approved() -> None:
+async def test_a_call_that_was_running_when_its_process_died_is_asked_about_when_another_continues() -> None:
+    _, died, *_ = await recorded(call("echo"), "Done.", tools=[echo])
+    journal, agent = Journal(), scripted("Done.", tools=[echo])
+    *_, paused = [await agent.finish(agent.recover_run(died, journal)), *journal.states]
+    assert shown(died)[2:] == [("status", "Running echo"), ("status", "")]
+    ((_, question),) = shown(paused)[2:]
+    assert question.startswith("It is unknown whether echo ran")
+    assert canonical_messages(paused)[-1]["metadata"]["seq"] == died.execution.last_seq + 2
+
+
+async def test_a_call_that_was_approved_runs_when_the_run_is_resumed() -> None:
     *_, paused = await recorded(call("pay", {"amount": 7}, id="c1"), tools=[pay])
-    agent = scripted("Done.", tools=[pay])
-    resumed = agent.restart(paused.approve("c1", now=START)).in_progress(START)
-    assert shown(resumed)[2:] == [("status", "Running pay"), ("status", "")]
+    approved = paused.approve(paused.pending_calls[0].id, now=START)
+    assert shown(approved)[2:] == [("status", "pay: approved by somebody")]
+    journal, agent = Journal(), scripted("Done.", tools=[pay])
+    await agent.finish(agent.resume_run(approved, journal=journal))
+    assert shown(journal.states[0])[2:] == [("status", "Running pay"), ("status", "")]
+
+
+async def test_an_approval_in_a_run_whose_process_died_is_shown_until_the_call_runs() -> None:
+    both = calls(call("echo", {"value": "a"}), call("pay", {"amount": 7}))
+    _, died, *_ = await recorded(both, tools=[echo, pay])
+    approved = died.approve(died.pending_calls[0].id, by="ada", now=START)
+    texts = [content for _, content in shown(approved)]
+    assert texts[2:] == ["Running echo", "pay: approved by ada", ""]

@@ -85,7 +85,7 @@ class Agent:
             or not 0 <= stop_grace < inf
         ):
             raise ConfigurationError(f"invalid stop_grace {stop_grace!r}: use seconds, zero or more")
-        named = assemble_tools(tools)
+        named, own_hooks = assemble_tools(tools), Hooks(hooks)
         specs = tuple(tool.spec for tool in named.values())
         self._setup = Setup(
             name=name,
@@ -104,11 +104,11 @@ class Agent:
                 error_policy=error_policy,
                 criteria=criteria,
             ),
-            hooks=Hooks(hooks),
+            hooks=own_hooks,
             backoff=backoff or Backoff(),
             handlers=Handlers(assemble_handlers(event_handler)),
             runs=set(),
-            asks_people=any(tool.needs_approval for tool in named.values()),
+            plans_calls=bool(own_hooks.before_tool) or any(tool.needs_approval for tool in named.values()),
             stop_grace=stop_grace,
         )
         self.name = name

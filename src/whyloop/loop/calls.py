@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
 from datetime import datetime
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from whyloop.errors import NestingError, ResponseValidationError, ScriptError, ToolTimeoutError
@@ -30,7 +31,7 @@ from whyloop.values.state import SOMEBODY, AgentState
 from whyloop.values.step import Interruption, OpenStep
 from whyloop.values.text import clean
 from whyloop.values.tool_result import ToolResult
-from whyloop.values.transitions import Answered, AnyTransition, CallFinished, Reopened
+from whyloop.values.transitions import Answered, CallFinished, Reopened
 
 EMPTY_REPLY = "the model's reply was empty: no text and no tool calls"
 
@@ -40,48 +41,61 @@ _ASSISTANT = MessageRole.ASSISTANT
 # Which calls run
 
 
-async def plan_answer(
-    setup: Setup, state: AgentState, response: ModelResponse, step: StepInProgress
-) -> list[AnyTransition]:
-    """Return the transitions of a model's response: which calls start and which ask a person.
+class CallPlan(Struct, frozen=True, gc=False):
+    """The calls of an answer after the hooks, with the results and the questions that some of them have."""
+
+    calls: tuple[ToolCall, ...]
+    results: Mapping[int, ToolResult] = {}
+    questions: Mapping[int, Question] = {}
+
+    @property
+    def started(self) -> tuple[int, ...]:
+        """The calls that start now: those without a result and without a question."""
+        every = range(len(self.calls))
+        if not self.results and not self.questions:
+            return tuple(every)
+        return tuple([i for i in every if i not in self.results and i not in self.questions])
+
+
+async def plan_calls(setup: Setup, state: AgentState, response: ModelResponse) -> CallPlan:
+    """Return which calls of a response start, which ask a person, and which have a result already.
 
     Hooks change or block the calls first, once: a person approves what will run.
     """
-    calls, now = response.tool_calls, setup.world.now()
-    truncated = response.finish_reason in TRUNCATING
-    failure = None
-    if not calls and not response.text and not truncated and not state.execution.has_tool_results:
-        failure = model_failure(ResponseValidationError(EMPTY_REPLY))
-    results: dict[int, ToolResult] = {}
-    questions: dict[int, Question] = {}
-    if calls and truncated:
+    if response.finish_reason in TRUNCATING:
         text = f"{Interruption.TRUNCATED.text} ({response.finish_reason})"
-        results = dict.fromkeys(range(len(calls)), ToolResult(f"Not run: {text}", f"not run: {text}"))
-    elif calls and (setup.hooks.before_tool or setup.asks_people):
-        calls, results = await _hooked(setup, state, calls)
-        questions = _questions(setup, calls, results)
-    started = tuple([i for i in range(len(calls)) if i not in results and i not in questions])
-    step.unlaunched.update(started)
-    answered = Answered(
-        now,
+        result = ToolResult(f"Not run: {text}", f"not run: {text}")
+        return CallPlan(response.tool_calls, dict.fromkeys(range(len(response.tool_calls)), result))
+    calls, results = await _hooked(setup, state, response.tool_calls)
+    return CallPlan(calls, results, _questions(setup, calls, results))
+
+
+def answer(
+    setup: Setup, state: AgentState, response: ModelResponse, plan: CallPlan, step: StepInProgress
+) -> Answered:
+    """Return the transition of a model's response. An empty reply is a failure, except after tool results."""
+    truncated = response.finish_reason in TRUNCATING
+    message, failure = None, None
+    if plan.calls or response.text or truncated or state.execution.has_tool_results:
+        reasoning = clean(response.reasoning) if response.reasoning else ""
+        message = Message(_ASSISTANT, response.text, plan.calls, extras=response.extras, reasoning=reasoning)
+    else:
+        failure = model_failure(ResponseValidationError(EMPTY_REPLY))
+    return Answered(
+        setup.world.now(),
         started_at=step.taken_up_at,
-        message=None
-        if failure is not None
-        else Message(
-            _ASSISTANT, response.text, calls, None, None, response.extras, clean(response.reasoning)
-        ),
+        message=message,
         finish_reason=response.finish_reason,
         usage=response.usage,
         source=response.source,
-        seconds=step.lap(),
-        started=started,
-        questions=questions,
+        seconds=step.lap(setup.world.monotonic()),
+        started=plan.started,
+        questions=plan.questions,
         failure=failure,
         interrupted=Interruption.TRUNCATED if truncated else None,
         request=step.request.record,
         response_changed_by=step.response_changed_by,
     )
-    return [answered, *[CallFinished(now, index=i, result=result) for i, result in results.items()]]
 
 
 async def _hooked(
@@ -180,7 +194,12 @@ def reopen(setup: Setup, opened: OpenStep, now: datetime) -> Reopened | None:
 
 
 def unfinished_calls(
-    opened: OpenStep, now: datetime, reason: Interruption | None, unlaunched: set[int], *, waiting: bool
+    opened: OpenStep,
+    now: datetime,
+    reason: Interruption | None,
+    unlaunched: Collection[int],
+    *,
+    waiting: bool,
 ) -> Iterator[CallFinished]:
     """Yield a result for every call that has none; those that wait for a person only if `waiting`.
 
@@ -203,7 +222,10 @@ async def run_call(setup: Setup, state: AgentState, index: int, deadline: dateti
     world, opened = setup.world, state.open_step
     assert opened is not None
     call, started = opened.call_to_run(index), world.monotonic()
-    result = await _run(setup, call, _context(setup, state, index, call, deadline))
+    context = _context(setup, state, index, call, deadline)
+    result = await run_tool(setup, call, context)
+    if setup.hooks.after_tool:
+        result = await _replaced(setup, call, result, context)
     edited = opened.calls[index].arguments
     if edited is not None:
         edits = [said.by for said in opened.calls[index].approvals if said.arguments is not None]
@@ -224,9 +246,8 @@ def _context(
     )
 
 
-async def _run(setup: Setup, call: ToolCall, context: ToolContext) -> ToolResult:
-    """Run a call, and the hooks that may replace its result."""
-    result = await run_tool(setup, call, context)
+async def _replaced(setup: Setup, call: ToolCall, result: ToolResult, context: ToolContext) -> ToolResult:
+    """Return the result of a call as the hooks left it."""
     for name, after_tool in setup.hooks.after_tool:
         try:
             answer = _textual(expected(ToolResult, await after_tool(deepcopy(call), result, context)))

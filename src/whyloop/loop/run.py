@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from whyloop.errors import NestingError, ResponseValidationError, ScriptError, leave_state
-from whyloop.loop.calls import plan_answer, reopen, run_call, unfinished_calls
+from whyloop.loop.calls import CallPlan, answer, plan_calls, reopen, run_call, unfinished_calls
 from whyloop.loop.hooks import ask_with_hooks
 from whyloop.loop.nesting import running_inside
 from whyloop.loop.ports import Journal, Timer
@@ -17,6 +17,7 @@ from whyloop.loop.readable import readable
 from whyloop.loop.setup import Setup, send
 from whyloop.loop.step_in_progress import StepInProgress
 from whyloop.rules.classify import model_failure
+from whyloop.rules.continuation.checks import TRUNCATING
 from whyloop.values.execution import AgentStatus
 from whyloop.values.failure import ErrorHandlingDecision
 from whyloop.values.messages import Message, MessageRole
@@ -82,9 +83,9 @@ class Run:
         self._blocked = False  # By a limit that is exhausted, or a question about the run itself.
         self._timer: Timer | None = None
         self._grace: Timer | None = None
-        self._grace_timer: Timer | None = None
         self._known_parts: set[str] | None = None
-        self._unlaunched: set[int] = set()
+        self._reopened: tuple[int, ...] = ()  # The calls of a step that was left open, to run in it.
+        self._unlaunched: tuple[int, ...] = ()
 
     async def iterate(self) -> AsyncIterator[AgentState]:
         """Yield the recorded state after every step, to the end of the execution, a pause or `leave`."""
@@ -109,7 +110,8 @@ class Run:
         if opened is not None and may_continue and execution.stop_request is None:
             reopened = reopen(self.setup, opened, now)
             if reopened is not None:
-                self._unlaunched = {index for index in reopened.started if not opened.calls[index].started}
+                self._reopened = reopened.started
+                self._unlaunched = tuple([i for i in reopened.started if not opened.calls[i].started])
                 self.add(reopened)
         try:
             await self.record()
@@ -128,17 +130,20 @@ class Run:
     def end(self) -> None:
         """Let go of the run: it can no longer be stopped, and no timer waits for it."""
         self.setup.runs.discard(self)
-        for timer in (self._timer, self._grace_timer):
-            if timer is not None:
-                timer.cancel()
-        self._timer = self._grace_timer = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     async def next_step(self) -> None:
         """Wait, then take a step, unless the run must end before it."""
         self.handlers = self.setup.handlers.all
         inside = running_inside.set((*running_inside.get(), self.state.agent_id))
         try:
-            await self.wait()
+            execution = self.state.execution
+            if execution.step_count % STEPS_PER_TURN == STEPS_PER_TURN - 1 or execution.failures.consecutive:
+                await asyncio.sleep(0)
+            if execution.wait_until is not None:
+                await self.wait(execution.wait_until)
             if self._may_take_step():
                 await self.take_step()
             else:
@@ -149,15 +154,11 @@ class Run:
         finally:
             running_inside.reset(inside)
 
-    async def wait(self) -> None:
-        """Give other tasks a turn now and then, and wait out a provider's backoff."""
-        execution = self.state.execution
-        if execution.step_count % STEPS_PER_TURN == STEPS_PER_TURN - 1 or execution.failures.consecutive:
-            await asyncio.sleep(0)
-        if execution.wait_until is None or self.stop is not None or execution.stop_request is not None:
+    async def wait(self, until: datetime) -> None:
+        """Wait out a provider's backoff, unless a stop or a deadline ends the wait before."""
+        if self.stop is not None or self.state.execution.stop_request is not None:
             return
-        until, started = execution.wait_until, self.world.monotonic()
-        deadline = self.setup.criteria.deadline(self.state, until)
+        started, deadline = self.world.monotonic(), self.setup.criteria.deadline(self.state, until)
         if deadline is not None and deadline <= until:
             until, self._blocked = deadline + JUST_AFTER, True
         self.step = step = self._new_step()
@@ -178,13 +179,15 @@ class Run:
     async def take_step(self) -> None:
         """Do the work of one step and settle it, also if a deadline, a stop or the task cuts it off."""
         self.step = step = self._new_step()
-        step.unlaunched, self._unlaunched = self._unlaunched, set()
+        if self._reopened:
+            step.to_run, step.unlaunched = self._reopened, self._unlaunched
+            self._reopened = self._unlaunched = ()
         cancelled = await self.until_interrupted(step, self.work(step))
         if cancelled is not None:
             # A deploy that cuts a run off is like a crash: the next runner finds the calls as they were.
             step.interrupted = Interruption.CANCELLED
             self.stop = self.stop or CANCELLED
-        await self.settle(step)
+        await self.conclude(*self.settle(step))
         if cancelled is not None:
             raise cancelled
 
@@ -204,30 +207,30 @@ class Run:
                         started_at=started_at,
                         failure=model_failure(error),
                         usage=_UNKNOWN_USAGE if step.chunks else NO_USAGE,
-                        seconds=step.lap(),
+                        seconds=step.lap(self.world.monotonic()),
                         request=step.request.record,
                     )
                 )
                 return
-            self.note_request(step)
-            step.interruptible = False
-            for transition in await plan_answer(self.setup, self.state, response, step):
-                self.add(transition)
+            step.interruptible, plan = False, CallPlan(response.tool_calls)
+            if plan.calls and (self.setup.plans_calls or response.finish_reason in TRUNCATING):
+                plan = await plan_calls(self.setup, self.state, response)
+            self.open_step(step, response, plan)
         step.interruptible = False
         opened = self.state.open_step
         if opened is not None and opened.calls:
             await self.record()  # Before any call runs.
             await self.run_calls(step)
 
-    async def ask_model(self, step: StepInProgress) -> ModelResponse:
-        """Return the model's response; send its text in chunks as it arrives."""
+    def ask_model(self, step: StepInProgress) -> Coroutine[Any, Any, ModelResponse]:
+        """Return the model's response, to be awaited; its text is sent in chunks as it arrives."""
         setup, state = self.setup, self.state
         if self.handlers:
             send(self.handlers, [step_started(state, step.taken_up_at, setup.tool_names)])
         request = ModelRequest(state.messages, setup.tool_specs, setup.instructions)
         if setup.hooks.around_model:
-            return await ask_with_hooks(setup.hooks, request, lambda sent: self.stream(step, sent), step)
-        return await self.stream(step, request)
+            return ask_with_hooks(setup.hooks, request, lambda sent: self.stream(step, sent), step)
+        return self.stream(step, request)
 
     async def stream(self, step: StepInProgress, request: ModelRequest) -> ModelResponse:
         """Read the model's stream to its end and return the complete response."""
@@ -251,20 +254,26 @@ class Run:
             now, index = self.world.now(), len(step.chunks)
             send(self.handlers, [chunk_received(self.state, now, text, index, is_complete=is_complete)])
 
+    def open_step(self, step: StepInProgress, response: ModelResponse, plan: CallPlan) -> None:
+        """Open the step with the model's response and what is planned for its calls."""
+        self.note_request(step)
+        answered = answer(self.setup, self.state, response, plan, step)
+        step.to_run = step.unlaunched = answered.started
+        self.add(answered)
+        for index, result in plan.results.items():
+            self.add(CallFinished(answered.at, index=index, result=result))
+
     async def run_calls(self, step: StepInProgress) -> None:
         """Run the started calls at once. A result is recorded while others run, else with the step."""
-        opened = self.state.open_step
-        assert opened is not None
         if self.stop is not None or self.state.execution.stop_request is not None:
             step.interrupted = Interruption.STOPPED
             return
-        waiting = [index for index, call in enumerate(opened.calls) if call.is_running]
-        deadline = self.setup.criteria.deadline(self.state, step.counted_until)
-        step.unlaunched.clear()
-        if len(waiting) == 1:  # A task costs 15 µs more.
-            self.add(await run_call(self.setup, self.state, waiting[0], deadline))
+        deadline = self.setup.criteria.deadline(self.state, step.taken_up_at, step.counted)
+        step.unlaunched = ()
+        if len(step.to_run) == 1:  # A task costs 15 µs more.
+            self.add(await run_call(self.setup, self.state, step.to_run[0], deadline))
             return
-        calls = [run_call(self.setup, self.state, index, deadline) for index in waiting]
+        calls = [run_call(self.setup, self.state, index, deadline) for index in step.to_run]
         running = {asyncio.create_task(call) for call in calls}
         try:
             while running:
@@ -285,20 +294,21 @@ class Run:
         if errors:
             raise errors[0]
 
-    async def settle(self, step: StepInProgress) -> None:
-        """Close the step or leave it open, evaluate every criterion, record it all in one append."""
+    def settle(self, step: StepInProgress) -> tuple[int | None, datetime]:
+        """Close the step or leave it open; return its number, None if it stays open, and the time."""
         now, until = self.world.now(), None
         if step.interrupted is Interruption.OUT_OF_TIME:
-            deadline = self.setup.criteria.deadline(self.state, step.counted_until)
+            deadline = self.setup.criteria.deadline(self.state, step.taken_up_at, step.counted)
             if deadline is not None:
                 now = until = max(now, deadline + JUST_AFTER)
         if self.state.open_step is None and step.interrupted is not None:
             self.note_request(step)
-            self.add(self._partial_answer(step, now, step.lap(until)))
+            self.add(self._partial_answer(step, now, step.lap(self.world.monotonic(), until)))
         number = None
         if self.state.open_step is not None:
-            number = self.close(self.state.open_step, step, now, step.lap(until))
-        await self.conclude(number, now)
+            seconds = step.lap(self.world.monotonic(), until)
+            number = self.close(self.state.open_step, step, now, seconds)
+        return number, now
 
     def _partial_answer(self, step: StepInProgress, now: datetime, seconds: float) -> Answered:
         """Return the answer as far as it had arrived; without text there is no message."""
@@ -316,13 +326,15 @@ class Run:
     def close(self, opened: OpenStep, step: StepInProgress, now: datetime, seconds: float) -> int | None:
         """Close the open step and return its number, or leave it open and return None."""
         interrupted = step.interrupted
-        stays_open = opened.stays_open(interrupted)
-        if interrupted is not Interruption.CANCELLED or not stays_open:
-            for result in unfinished_calls(opened, now, interrupted, step.unlaunched, waiting=not stays_open):
-                self.add(result)
-        if stays_open:
-            self.add(Left(now, seconds=seconds))
-            return None
+        if not opened.is_done:
+            stays_open = opened.stays_open(interrupted)
+            if interrupted is not Interruption.CANCELLED or not stays_open:
+                waiting, unlaunched = not stays_open, step.unlaunched
+                for result in unfinished_calls(opened, now, interrupted, unlaunched, waiting=waiting):
+                    self.add(result)
+            if stays_open:
+                self.add(Left(now, seconds=seconds))
+                return None
         self.add(Closed(now, seconds=seconds, interrupted=interrupted))
         return opened.number
 
@@ -333,10 +345,11 @@ class Run:
             self.add(StopRequested(now, reason=self.stop))
         outcome = self.setup.criteria.evaluate(self.state)
         self.add(Judged(now, outcome=outcome, step=number))
-        if number is not None and outcome.decision.continues and outcome.handling is _RETRY:
+        failed = self.state.execution.failures.consecutive
+        if failed and number is not None and outcome.decision.continues and outcome.handling is _RETRY:
             self.add(self._planned_retry())
         await self.record()
-        if outcome.pauses and self.stop is not None and self.state.execution.stop_request is None:
+        if self.stop is not None and outcome.pauses and self.state.execution.stop_request is None:
             await self.conclude()  # A stop was requested meanwhile.
 
     def _planned_retry(self) -> RetryPlanned:
@@ -390,8 +403,10 @@ class Run:
 
     def publish(self, batch: Sequence[tuple[AgentState, AnyTransition]]) -> None:
         if self.handlers:
+            events = []
             for before, transition in batch:
-                send(self.handlers, events_of(before, transition))
+                events += events_of(before, transition)
+            send(self.handlers, events)
 
     def note_request(self, step: StepInProgress) -> None:
         """Add the texts of a request that this session has not recorded yet."""
@@ -423,7 +438,7 @@ class Run:
 
         One timer for the whole run serves all its steps: `asyncio.timeout` costs 6 µs for each.
         """
-        self._task = task = asyncio.current_task()
+        self._task = task = asyncio.current_task(self._loop)
         assert task is not None
         cancelling = task.cancelling()
         try:
@@ -452,7 +467,7 @@ class Run:
             self._cut_off(self.step, why)
         else:
             cut_off = partial(self._cut_off, self.step, why)
-            self._grace_timer = self.world.call_later(self.setup.stop_grace, cut_off)
+            self._grace = self.world.call_later(self.setup.stop_grace, cut_off)
 
     def _cut_off(self, step: StepInProgress, why: Interruption) -> None:
         if self._task is not None and step is self.step and step.cut_off_by is None:
@@ -461,7 +476,8 @@ class Run:
 
     def _watch_deadline(self) -> None:
         """Interrupt the step at its deadline. A limit on active time may move it, so look again then."""
-        deadline = self.setup.criteria.deadline(self.state, self.step.counted_until)
+        step = self.step
+        deadline = self.setup.criteria.deadline(self.state, step.taken_up_at, step.counted)
         if deadline is None:
             return
         left = (deadline - self.world.now()).total_seconds()
@@ -473,4 +489,4 @@ class Run:
             self._timer = self.world.call_later(LATE_LOOK_SECONDS, self._watch_deadline)
 
     def _new_step(self) -> StepInProgress:
-        return StepInProgress(self.world.now(), self.world.monotonic, self.setup.request_parts)
+        return StepInProgress(self.world.now(), self.world.monotonic(), self.setup.request_parts)

@@ -79,7 +79,7 @@ class Setup(Struct, frozen=True):
     handlers: Handlers
     runs: set[Run]
     """The runs of this agent in progress in this process, so that they can be asked to stop."""
-    asks_people: bool = False
-    """True if a tool may need a person's approval."""
+    plans_calls: bool = False
+    """True if a hook may change a call, or a tool may need a person's approval."""
     stop_grace: float = 5.0
     """Seconds that a running tool call has to finish after a stop request or a deadline."""

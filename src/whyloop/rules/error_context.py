@@ -21,9 +21,11 @@ class AgentErrorContextResolver:
 
     def resolve(self, state: AgentState) -> ErrorContext:
         tally = state.execution.failures
+        if not tally.total:
+            return _NO_ERROR
         step = state.current_step if state.open_step is None else None
         if not tally.consecutive or step is None or not step.failures:
-            return ErrorContext(ErrorType.UNKNOWN, 0, tally.total) if tally.total else _NO_ERROR
+            return ErrorContext(ErrorType.UNKNOWN, 0, tally.total)
         first = step.failures[0]
         return ErrorContext(
             type=first.type,

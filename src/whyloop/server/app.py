@@ -108,9 +108,11 @@ class AgentServer:
     async def close(self) -> None:
         """End all runs and streams. The store stays open.
 
-        A run ends after its step, or in the middle of it after `close_seconds`; it can be resumed.
+        Runs are stopped, and can be resumed. With `recover`, a run ends after its step instead and stays in
+        progress, so that the next server continues it. After `close_seconds` a run is cut off where it is.
         """
-        await asyncio.gather(self._end_recovery(), self._api.runs.close(self._close_seconds))
+        leave = self._recovery is not None
+        await asyncio.gather(self._end_recovery(), self._api.runs.close(self._close_seconds, leave=leave))
         await self._api.feed.close()
 
     async def _end_recovery(self) -> None:

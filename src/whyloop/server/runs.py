@@ -73,10 +73,16 @@ class Runs:
         if not begun.is_set():
             task.result()
 
-    async def close(self, seconds: float) -> None:
-        """End each run after its step, or where it is when the time is up; all of them can be resumed."""
+    async def close(self, seconds: float, *, leave: bool = False) -> None:
+        """Stop all runs, and cancel those that have not ended when the time is up; they can be resumed.
+
+        With `leave`, a run ends after its step and stays in progress, for another server to continue.
+        """
         for session in self._running.values():
-            session.stop_here(CLOSING)
+            if leave:
+                session.leave()
+            else:
+                session.stop_here(CLOSING)
         if self._running:
             await asyncio.wait(self._running, timeout=seconds)
         for task in self._running:

@@ -107,12 +107,12 @@ class Recovery:
 
         A run that takes longer than these seconds is cancelled.
         """
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.gather(self._looking, return_exceptions=True)
         self._leaving = True
         for session in self._sessions.values():
             session.leave()
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
         runs = list(self._runs.values())
         try:
             if runs:

@@ -10,11 +10,10 @@ import msgspec
 from whyloop.errors import ConfigurationError, SnapshotError
 from whyloop.stores.records import Entry, Stored, checked_id
 from whyloop.stores.writing import entries_of
-from whyloop.values.approval import Question
+from whyloop.values.decisions import fork_questions
 from whyloop.values.ids import new_id
 from whyloop.values.state import AgentState
-from whyloop.values.step import OpenStep
-from whyloop.values.text import counted, shortened
+from whyloop.values.text import counted
 from whyloop.values.times import utc_now
 from whyloop.values.transitions import Forked
 from whyloop.wire.journal import decode_entries, encode_entry, fold, state_of
@@ -47,22 +46,9 @@ def forked(
         execution_id=new_id(),
         from_agent_id=agent_id,
         step=state.step_count,
-        questions=_questions(state.open_step) if state.open_step else {},
+        questions=fork_questions(state, new_id),
     )
     return fork.apply_to(state), [*copied, Entry(encode_entry([fork], state))]
-
-
-def _questions(step: OpenStep) -> dict[int, Question]:
-    """Return a question for every call without a result: no decision was about the fork."""
-    questions = {}
-    for index, (asked, call) in enumerate(zip(step.tool_calls, step.calls, strict=True)):
-        if not call.is_done:
-            name = shortened(asked.name, 64)
-            text = f"{name} waits for approval"
-            if call.started:
-                text = f"{name} was interrupted in the session that this one was forked from. Run it here?"
-            questions[index] = Question(new_id(), text, uncertain=call.started)
-    return questions
 
 
 def _refuse_step(step: int, state: AgentState, at_end: bool) -> None:

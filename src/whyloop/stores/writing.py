@@ -40,11 +40,7 @@ def _checkpoint(transitions: Sequence[AnyTransition], before: AgentState) -> Che
     execution_id, seq = before.execution.id, before.execution.last_seq
     if isinstance(first, Queried):
         execution_id, seq = first.execution_id, 0
-    elif (
-        not steps
-        or steps % STEPS_PER_CHECKPOINT
-        or not any(isinstance(t, Answered | ModelFailed) for t in transitions)
-    ):
+    elif not steps or steps % STEPS_PER_CHECKPOINT or not _opens_step(transitions):
         return None
     return Checkpoint(execution_id, seq, steps, len(before.messages), encode_head(before))
 

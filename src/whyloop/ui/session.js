@@ -108,8 +108,6 @@ export function followSession(url, onMessages, options = {}) {
       // Until it is closed the browser connects again by itself, and the server sends what was missed.
       if (opened !== source || opened.readyState !== CLOSED) return;
       source = null;
-      // The envelopes that the next history lacks are sent again after it.
-      unstored = [];
       tryAgain(new Error("The connection was closed"));
     };
     source = opened;

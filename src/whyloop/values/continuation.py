@@ -16,15 +16,13 @@ class ContinuationDecision(StrEnum):
     """One rule's answer, in order of precedence. Guards forbid or allow; work drivers request or stop."""
 
     precedence: int
+    continues: bool
+    """True if a run with this decision takes another step. An attribute, since every step asks five times."""
 
     FORBID_CONTINUATION = "forbid"
     REQUEST_CONTINUATION = "request"
     ALLOW_STOP = "stop"
     ALLOW_CONTINUATION = "allow"
-
-    @property
-    def continues(self) -> bool:
-        return self is _REQUEST or self is _ALLOW
 
     @property
     def words(self) -> str:
@@ -34,6 +32,7 @@ class ContinuationDecision(StrEnum):
 
 for _precedence, _decision in enumerate(ContinuationDecision):
     _decision.precedence = _precedence
+    _decision.continues = _decision.value in ("request", "allow")
 
 _FORBID = ContinuationDecision.FORBID_CONTINUATION
 _REQUEST = ContinuationDecision.REQUEST_CONTINUATION
@@ -132,7 +131,10 @@ class ContinuationOutcome(Struct, frozen=True, gc=False, omit_defaults=True):
     @property
     def policy_evaluation(self) -> ContinuationEvaluation | None:
         """The error policy's evaluation of a failure in this step; None if nothing failed."""
-        return next((e for e in self.evaluations if e.handling is not None), None)
+        for evaluation in self.evaluations:
+            if evaluation.handling is not None:
+                return evaluation
+        return None
 
     @property
     def handling(self) -> ErrorHandlingDecision | None:

@@ -95,8 +95,10 @@ class Execution(Struct, frozen=True, gc=False, omit_defaults=True):
     @property
     def leg_seconds(self) -> float:
         """The seconds from the start of the current leg to the last thing that happened."""
-        started = self.leg_started_at or self.started_at
-        return max(0.0, (self.updated_at - started).total_seconds()) if self.updated_at else 0.0
+        if self.updated_at is None:
+            return 0.0
+        started = self.started_at if self.leg_started_at is None else self.leg_started_at
+        return max(0.0, (self.updated_at - started).total_seconds())  # A clock may have been set back.
 
 
 class StateInfo(Struct, frozen=True, gc=False):

@@ -24,29 +24,24 @@ class Log(Sequence[T], Generic[T]):
     journal: they count, and asking for one of them is an error.
     """
 
-    __slots__ = ("_earlier", "_last", "_length", "start")
+    __slots__ = ("_earlier", "_length", "last", "start")
 
-    _earlier: list[T]
-    _last: T
-    _length: int
+    last: T | None
+    """The last item; None if there is none, or if it was left out."""
     start: int
+    _earlier: list[T]
+    _length: int
 
     def __init__(self, items: Iterable[T] = (), *, start: int = 0) -> None:
         self._earlier = list(items)
         self._length = start + len(self._earlier)
         self.start = start
-        if self._earlier:
-            self._last = self._earlier.pop()
+        self.last = self._earlier.pop() if self._earlier else None
 
     @classmethod
     def of(cls, items: Iterable[T]) -> Log[T]:
         """Return the items as a log."""
         return items if isinstance(items, Log) else cls(items)
-
-    @property
-    def last(self) -> T | None:
-        """The last item; None if there is none, or if it was left out."""
-        return self._last if self._length > self.start else None
 
     def appended(self, item: T) -> Log[T]:
         """Return this log and one more item."""
@@ -60,23 +55,18 @@ class Log(Sequence[T], Generic[T]):
         with _extending:
             earlier = self._earlier
             if held and len(earlier) == held - 1:
-                earlier.append(self._last)
+                earlier.append(self.last)  # type: ignore[arg-type]
             else:
                 earlier = list(self[self.start :])  # This version is not the newest any more.
             if len(items) > 1:
                 earlier += items[:-1]
-        return self._version(earlier, items[-1], self._length + len(items))
+        return _version(earlier, items[-1], self._length + len(items), self.start)
 
     def with_last(self, item: T) -> Log[T]:
         """Return this log with another last item."""
         if self._length == self.start:
             raise IndexError("an empty log has no last item")
-        return self._version(self._earlier, item, self._length)
-
-    def _version(self, earlier: list[T], last: T, length: int) -> Log[T]:
-        log: Log[T] = Log.__new__(Log)
-        log._earlier, log._last, log._length, log.start = earlier, last, length, self.start
-        return log
+        return _version(self._earlier, item, self._length, self.start)
 
     def __len__(self) -> int:
         return self._length
@@ -90,7 +80,8 @@ class Log(Sequence[T], Generic[T]):
         if isinstance(index, slice):
             start, stop, step = index.indices(length)
             if step == 1 and left_out <= start < stop == length:
-                return (*self._earlier[start - left_out : length - 1 - left_out], self._last)
+                last: T = self.last  # type: ignore[assignment]
+                return (*self._earlier[start - left_out : length - 1 - left_out], last)
             return tuple([self[i] for i in range(start, stop, step)])
         if index < 0:
             index += length
@@ -98,14 +89,15 @@ class Log(Sequence[T], Generic[T]):
             raise IndexError("log index out of range")
         if index < left_out:
             raise LookupError(f"item {index} was left out: this log was read from item {left_out} on")
-        return self._last if index == length - 1 else self._earlier[index - left_out]
+        last_or_earlier: T = self.last if index == length - 1 else self._earlier[index - left_out]  # type: ignore[assignment]
+        return last_or_earlier
 
     def __iter__(self) -> Iterator[T]:
         if self.start:
             raise LookupError(f"the first {self.start} items were left out: use log[log.start:]")
         if self._length:
             yield from islice(self._earlier, self._length - 1)
-            yield self._last
+            yield self.last  # type: ignore[misc]
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Log | list | tuple):
@@ -119,3 +111,12 @@ class Log(Sequence[T], Generic[T]):
     def __repr__(self) -> str:
         left_out = f", start={self.start}" if self.start else ""
         return f"Log({list(self[self.start :])!r}{left_out})"
+
+
+_new = object.__new__
+
+
+def _version(earlier: list[T], last: T, length: int, start: int) -> Log[T]:
+    log: Log[T] = _new(Log)
+    log._earlier, log.last, log._length, log.start = earlier, last, length, start
+    return log

@@ -297,20 +297,18 @@ class Answered(Transition, frozen=True, tag="answered", kw_only=True):
         return len(self.started) + len(self.questions)
 
     def apply_to(self, state: AgentState) -> AgentState:
-        count = len(self.message.tool_calls) if self.message is not None else 0
-        calls = tuple(
-            [
-                OpenCall(True, None, False, (), None, None, 0.0, self.at)
-                if index in self.started
-                else OpenCall(False, self.questions.get(index))
-                for index in range(count)
-            ]
-        )
+        calls = []
+        if self.message is not None:
+            for index in range(len(self.message.tool_calls)):
+                if index in self.started:
+                    calls.append(OpenCall(started=True, started_at=self.at))
+                else:
+                    calls.append(OpenCall(question=self.questions.get(index)))
         step = OpenStep(
             number=state.execution.step_count + 1,
             started_at=self.started_at,
             message=self.message,
-            calls=calls,
+            calls=tuple(calls),
             finish_reason=self.finish_reason,
             usage=self.usage,
             source=self.source,
@@ -528,9 +526,9 @@ class Judged(Transition, frozen=True, tag="judged", kw_only=True):
 
     def apply_to(self, state: AgentState) -> AgentState:
         outcome, steps, messages, execution = self.outcome, state.steps, state.messages, state.execution
-        if state.open_step is None and execution.step_count:
+        if state.open_step is None and execution.step_count and steps.last is not None:
             # The outcome of the last step says why it all ended, also where that was decided after it.
-            steps = steps.with_last(replace(steps[-1], outcome=outcome))
+            steps = steps.with_last(replace(steps.last, outcome=outcome))
         if outcome.decision.continues:
             status = _IN_PROGRESS
             if (feedback := _feedback(outcome)) is not None:
@@ -694,8 +692,10 @@ def _tally(state: AgentState, *, failed: bool) -> Any:
 
 
 def _feedback(outcome: ContinuationOutcome) -> Message | None:
-    said = [e for e in outcome.evaluations if e.feedback]
-    if not said:
-        return None
-    text = "\n\n".join([e.feedback for e in said if e.feedback])
-    return Message(_DEVELOPER, text, source=tuple([e.criterion for e in said]))
+    """Return all feedback of a step as one message to the model; None if there is none."""
+    texts, source = [], []
+    for evaluation in outcome.evaluations:
+        if evaluation.feedback:
+            texts.append(evaluation.feedback)
+            source.append(evaluation.criterion)
+    return Message(_DEVELOPER, "\n\n".join(texts), source=tuple(source)) if texts else None

@@ -33,7 +33,7 @@ class Usage(Struct, frozen=True, gc=False, omit_defaults=True):
             self.output + other.output,
             self.cached + other.cached,
             self.reasoning + other.reasoning,
-            _total_cost(self, other),
+            None if self.cost is None and other.cost is None else _total_cost(self, other),
             self.reported and other.reported,
         )
 

@@ -60,13 +60,11 @@ class ContinuationCriteria:
     def decide(self, state: AgentState) -> Decision:
         return self.evaluate(state).decision
 
-    def deadline(self, state: AgentState, now: datetime) -> datetime | None:
-        """When a limit on time would forbid to go on after a step that starts now."""
-        if len(self._timed) == 1:
-            return self._timed[0].deadline(state, now)
+    def deadline(self, state: AgentState, started_at: datetime, counted: float = 0.0) -> datetime | None:
+        """Return when a limit on time would forbid continuing after the step that started then."""
         earliest = None
         for limit in self._timed:
-            deadline = limit.deadline(state, now)
+            deadline = limit.deadline(state, started_at, counted)
             if deadline is not None and (earliest is None or deadline < earliest):
                 earliest = deadline
         return earliest

@@ -46,8 +46,11 @@ class Criterion(ABC):
     def decide(self, state: AgentState) -> ContinuationDecision:
         return self.explain(state).decision
 
-    def deadline(self, state: AgentState, now: datetime) -> datetime | None:
-        """When a step that starts now would make this criterion forbid to go on; None is never."""
+    def deadline(self, state: AgentState, started_at: datetime, counted: float) -> datetime | None:
+        """Return when a step that runs on would make this criterion forbid continuing; None is never.
+
+        `counted` are the active seconds since the start of the step that the state has counted already.
+        """
         return None
 
 

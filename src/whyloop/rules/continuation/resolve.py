@@ -25,27 +25,32 @@ def resolve(
     is named. Two refinements: a run with nothing left to do ends naturally although a limit is exhausted,
     unless the step was interrupted; and if only questions to a person forbid, the run pauses.
     """
-    first: dict[ContinuationDecision, ContinuationEvaluation] = {}
-    final = None  # The first forbid that is more than a pause.
+    forbid = pause = request = stop = allow = None  # The first evaluation of each kind.
     only_exhausted = True
     for evaluation in evaluations:
         decision = evaluation.decision
-        if decision not in first:
-            first[decision] = evaluation
-        if decision is _FORBID:
+        if decision is _ALLOW:
+            allow = allow or evaluation
+        elif decision is _REQUEST:
+            request = request or evaluation
+        elif decision is _STOP:
+            stop = stop or evaluation
+        else:
             only_exhausted = only_exhausted and evaluation.exhausted
-            if final is None and not evaluation.pauses:
-                final = evaluation
-    if (forbid := final or first.get(_FORBID)) is not None:
-        natural = only_exhausted and not interrupted and _REQUEST not in first and _STOP in first
-        if not natural:
-            reason = None if forbid.pauses else forbid.stop_reason or StopReason.GUARD_FORBADE
-            return ContinuationOutcome(_FORBID, forbid.criterion, reason, evaluations)
-    elif (request := first.get(_REQUEST)) is not None:
+            if evaluation.pauses:
+                pause = pause or evaluation
+            else:
+                forbid = forbid or evaluation
+    forbids = forbid or pause
+    ends_naturally = stop is not None and request is None and only_exhausted and not interrupted
+    if forbids is not None and not ends_naturally:
+        reason = None if forbids.pauses else forbids.stop_reason or StopReason.GUARD_FORBADE
+        return ContinuationOutcome(_FORBID, forbids.criterion, reason, evaluations)
+    if request is not None:
         return ContinuationOutcome(_REQUEST, request.criterion, None, evaluations)
-    if (stop := first.get(_STOP)) is not None:
+    if stop is not None:
         reason = stop.stop_reason or StopReason.COMPLETED
         return ContinuationOutcome(_STOP, stop.criterion, reason, evaluations)
-    if (allow := first.get(_ALLOW)) is not None:
+    if allow is not None:
         return ContinuationOutcome(_ALLOW, allow.criterion, None, evaluations)
     return _NO_CRITERIA

@@ -32,7 +32,7 @@ class ExecutionTimeLimit(Limit):
             used = max(0.0, (updated - state.state_info.started_at).total_seconds())
         return self._compare(state, used, f"{used:.1f} {self._words}")
 
-    def deadline(self, state: AgentState, now: datetime) -> datetime:
+    def deadline(self, state: AgentState, started_at: datetime, counted: float) -> datetime:
         execution = state.execution
         started = execution.leg_started_at or execution.started_at
         if self._of_session:
@@ -55,8 +55,9 @@ class CumulativeExecutionTimeLimit(Limit):
         used = self._worked(state)
         return self._compare(state, used, f"{used:.1f} of {self.limit:g} s of work used")
 
-    def deadline(self, state: AgentState, now: datetime) -> datetime:
-        return now + timedelta(seconds=self.limit + self.granted(state) - self._worked(state))
+    def deadline(self, state: AgentState, started_at: datetime, counted: float) -> datetime:
+        left = self.limit + self.granted(state) - self._worked(state)
+        return started_at + timedelta(seconds=counted + left)
 
     def share(self, granted: Budget) -> float:
         return granted.seconds
