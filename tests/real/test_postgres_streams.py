@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from tests.real.postgres import PostgresServer
+from tests.server.gate import Gate
 from tests.server.other_process import assert_stop_reaches, assert_text_arrives
 from tests.server.streams_support import stage
+from tests.server.support import Lab
 from tests.support import echo, scripted
 from whyloop.testing import call
 from whyloop.wire.envelope import NUMBERED
@@ -64,3 +67,29 @@ async def test_a_stop_ends_an_answer_that_streams_in_another_process_within_a_se
 ) -> None:
     async with stage(PostgresStore(postgres.address(), schema=schema)) as a:
         await assert_stop_reaches(a, postgres.address(), schema)
+
+
+async def test_requests_with_one_key_at_two_servers_are_carried_out_once(
+    postgres: PostgresServer, schema: str
+) -> None:
+    gate = Gate()
+    async with (
+        PostgresStore(postgres.address(), schema=schema) as one,
+        PostgresStore(postgres.address(), schema=schema) as other,
+    ):
+        labs = [Lab(one, gate.agent), Lab(other, gate.agent)]
+        path = await labs[0].made()
+        sent = [
+            labs[number % 2].post(f"{path}/messages", {"text": "go"}, headers={"idempotency-key": "k"})
+            for number in range(8)
+        ]
+        answers = await asyncio.gather(*sent)
+        assert {(answer.status, answer.body) for answer in answers} == {(202, answers[0].body)}
+        gate.open.set()
+        for lab in labs:
+            await lab.rest()
+        assert len((await one.load("a")).messages) == 2
+        assert (await labs[1].get(f"{path}/messages", query={"limit": 1})).json["has_more"] is True
+        assert (await labs[1].delete(path, headers={"if-match": answers[0].headers["etag"]})).status == 412
+        shown = await labs[1].get(path)
+        assert (await labs[0].delete(path, headers={"if-match": shown.headers["etag"]})).status == 204

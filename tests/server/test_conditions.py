@@ -10,7 +10,7 @@ import pytest
 from starlette.requests import HTTPConnection
 
 from tests.server.gate import Gate
-from tests.server.support import Json, Lab, agent_with, path_of
+from tests.server.support import Beside, Json, Lab, agent_with, path_of
 from whyloop.server import recording
 from whyloop.server.requests import precondition_of
 from whyloop.stores import Store
@@ -203,7 +203,9 @@ async def test_a_fork_has_the_history_up_to_a_step(store: Store) -> None:
 
 
 async def test_a_fork_asks_again_about_what_waits(store: Store) -> None:
-    lab, path, shown = await waiting(store)
+    _, path, shown = await waiting(store)
+    beside = Beside()
+    lab = Lab(store, also=[beside])
     forked = (await lab.post(f"{path}/fork", {"agent_id": "copy"})).json
     assert [each["arguments"] for each in forked["pending_calls"]] == [{"amount": 1}, {"amount": 2}]
     questions = {each["id"] for each in (*shown["pending_calls"], *forked["pending_calls"])}
@@ -212,6 +214,7 @@ async def test_a_fork_asks_again_about_what_waits(store: Store) -> None:
     assert late.status == 409
     events = (await lab.get("/sessions/copy/events")).json["events"]
     assert [each["event"] for each in events[-2:]] == ["agent.approval.requested"] * 2
+    assert beside.numbered == events[-2:]
 
 
 async def test_a_fork_after_a_step_that_is_not_there_is_refused(store: Store) -> None:

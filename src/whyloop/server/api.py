@@ -161,14 +161,16 @@ class Api:
         agent_id = self._new_id(call, body.agent_id, call.agent_id)
 
         async def work() -> Tagged:
-            source = replace(await self.check(call), runner=None)
+            source = await self.check(call)
             if call.precondition is not None:
-                call.precondition.check(Reading(source, AgentState(), source.version))
+                call.precondition.check(source.identity, source.version)
             try:
                 await self._store.fork(call.agent_id, step=body.step, new_agent_id=agent_id, key=call.key)
             except ConfigurationError as error:  # The session has no such step, and may have it later.
                 raise BadRequestError(str(error), 409, "no_such_step") from None
-            return state_view(await read_end(self._store, agent_id), is_running=False)
+            reading = await read_end(self._store, agent_id)
+            await self._recorder.send_entry(agent_id, reading.version)
+            return state_view(reading, is_running=False)
 
         await self.check(call)
         return await self._keys.once(agent_id, call.key, work, partial(self._created, call, agent_id))
@@ -176,7 +178,7 @@ class Api:
     async def delete_session(self, call: Call) -> None:
         summary = await self.check(call)
         if call.precondition is not None:
-            call.precondition.check(Reading(summary, AgentState(), summary.version))
+            call.precondition.check(summary.identity, summary.version)
         await self._store.delete(call.agent_id)
 
     def _new_id(self, call: Call, given: str | None, *origin: str) -> str:
@@ -216,7 +218,7 @@ class Api:
             if call.body.grant is not None or not _continues_by_itself(reading.state):
                 raise
             if call.precondition is not None:
-                call.precondition.check(reading)
+                call.precondition.check(reading.summary.identity, reading.version)
             return state_view(reading)  # A recovery was faster, and does what the client asked for.
 
     async def _begun(self, call: Call, version: int) -> Tagged:

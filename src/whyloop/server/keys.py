@@ -48,7 +48,11 @@ class Keys:
                     return await work()
                 except KeyUsedError as error:
                     version = _checked(key, error.digest, error.version)
-                except (SessionExistsError, SessionRunningError):
+                except SessionExistsError:
+                    version = await self.version(agent_id, key)
+                    if version is None:
+                        raise
+                except SessionRunningError:
                     version = await self._wait_for(agent_id, key)
                     if version is None:
                         raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import aclosing
 
 from msgspec.structs import replace
 
@@ -12,7 +13,7 @@ from whyloop.errors import ConflictError, SessionRunningError
 from whyloop.rules.continuation.stopped import stop_transitions
 from whyloop.server.requests import Precondition
 from whyloop.stores.live import live
-from whyloop.stores.reading import Reading, read_session, release
+from whyloop.stores.reading import Reading, entries_after, read_session, read_version, release
 from whyloop.stores.records import RequestKey
 from whyloop.stores.store import Store
 from whyloop.values.state import AgentState, AgentStatus
@@ -51,7 +52,7 @@ class Recorder:
         while True:
             reading = await read_session(self._store, agent_id, reading)
             if precondition is not None:
-                precondition.check(reading)
+                precondition.check(reading.summary.identity, reading.version)
             transitions = plan(reading.state)
             if not transitions:
                 return reading, False
@@ -90,6 +91,14 @@ class Recorder:
         if self._events is not None:
             for event in read_back(before, transitions):
                 self._events(event)
+
+    async def send_entry(self, agent_id: str, version: int) -> None:
+        """Send the events of an entry that was recorded with the session itself."""
+        if self._events is not None:
+            before = await read_version(self._store, agent_id, version - 1)
+            async with aclosing(entries_after(self._store, before, version)) as entries:
+                async for entry, reading, _ in entries:
+                    self.send(reading.state, entry.transitions)
 
     async def _write(
         self, reading: Reading, transitions: Sequence[AnyTransition], key: RequestKey | None

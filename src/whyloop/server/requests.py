@@ -16,7 +16,6 @@ from msgspec import Struct
 from starlette.requests import HTTPConnection, Request
 
 from whyloop.server.problems import BadRequestError
-from whyloop.stores.reading import Reading
 from whyloop.stores.records import LONGEST_KEY, RequestKey
 from whyloop.values import plain
 from whyloop.values.messages import MAX_DEPTH, is_too_deep
@@ -51,9 +50,9 @@ class Precondition(Struct, frozen=True):
 
     tags: frozenset[str]
 
-    def check(self, reading: Reading) -> None:
+    def check(self, identity: str, version: int) -> None:
         """Raise 412 if the session is not at one of these versions."""
-        found = etag_of(reading.summary.identity, reading.version)
+        found = etag_of(identity, version)
         if "*" not in self.tags and found not in self.tags:
             raise BadRequestError(
                 f"the session has changed: it is at {found} now. Read it again", 412, "precondition_failed"

@@ -33,7 +33,7 @@ class ServedSession(Session):
         state = await super().refresh()
         if self.found_version is None:
             if self.precondition is not None:
-                self.precondition.check(self._reading)
+                self.precondition.check(self.state.identity, self.version)
             self.found_version = self.version
         return state
 

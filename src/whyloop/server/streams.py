@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import aclosing, suppress
 from functools import lru_cache
 from typing import Any
@@ -20,6 +20,7 @@ IDLE_SECONDS = 15.0
 STILL_HERE = b": still here\n\n"
 # How long a browser waits before it connects again.
 RETRY = b"retry: 1000\n\n"
+BYTES_PER_WRITE = 64_000
 HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no", "x-content-type-options": "nosniff"}
 
 
@@ -40,7 +41,8 @@ class _EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def write(items: Sequence[FeedItem]) -> None:
             self._is_idle = False
-            await _write(send, b"".join([frame(item) for item in items]))
+            for piece in _pieces(items):
+                await _write(send, piece)
 
         with suppress(OSError):  # The client may be gone.
             await send(
@@ -83,6 +85,20 @@ async def web_socket(websocket: WebSocket, feed: EventFeed, agent_id: str, after
 def frame(item: FeedItem) -> bytes:
     """Return an envelope as a server-sent event; JSON has no line breaks in it."""
     return f"id: {item.cursor}\ndata: {item.body}\n\n".encode()
+
+
+def _pieces(items: Sequence[FeedItem]) -> Iterator[bytes]:
+    """Yield the frames of items, together as far as they are short: what is written waits in memory."""
+    frames: list[bytes] = []
+    size = 0
+    for item in items:
+        frames.append(frame(item))
+        size += len(frames[-1])
+        if size >= BYTES_PER_WRITE:
+            yield b"".join(frames)
+            frames, size = [], 0
+    if frames:
+        yield b"".join(frames)
 
 
 async def _pump(

@@ -53,15 +53,8 @@ async def read_session(store: Store, agent_id: str, since: Reading | None = None
 
 async def read_end(store: Store, agent_id: str) -> Reading:
     """Return a session as it is now, with the end of its history only."""
-    return await read_from(store, agent_id)
-
-
-async def read_from(
-    store: Store, agent_id: str, *, step_count: int | None = None, message_count: int | None = None
-) -> Reading:
-    """Return a session as it is now, with its history from the newest checkpoint that fits on."""
     for _ in range(_PATIENCE):
-        start = await start_reading(store, agent_id, step_count=step_count, message_count=message_count)
+        start = await start_reading(store, agent_id)
         try:
             return await _fold_on(store, start)
         except _Replaced:
