@@ -253,3 +253,63 @@ async def test_a_closed_feed_ends_its_followers(stores: tuple[Store, Store]) -> 
 async def test_an_unknown_session_is_an_error(stores: tuple[Store, Store]) -> None:
     with pytest.raises(SessionNotFoundError):
         await EventFeed(stores[0]).page("unknown")
+
+
+async def test_a_channel_lingers_and_is_dropped_when_nobody_returns() -> None:
+    store = MemoryStore()
+    session = await ran(store, ["done"])
+    feed = EventFeed(store, linger_seconds=0.01)
+    await collected(feed, session.agent_id)
+    [channel] = feed._channels.values()
+    await collected(feed, session.agent_id)
+    assert [channel] == list(feed._channels.values())
+    async with asyncio.timeout(10):
+        while feed._channels:
+            await asyncio.sleep(0.001)
+    assert channel.has_ended
+
+
+async def test_a_cursor_of_a_fork_gets_what_came_after_it(stores: tuple[Store, Store]) -> None:
+    session = await ran(stores[0], ["one"], [*[call("echo")] * 3, "two"])
+    forked = await stores[0].fork(session.agent_id, step=3, new_agent_id="fork")
+    other = await Session.open(stores[0], agent_with(*[call("echo")] * 40, "three", "four"), "fork")
+    await other.resume()
+    await other.send("more")
+    feed = EventFeed(stores[1])
+    everything = (await feed.page("fork", limit=1000)).items
+    own = [item for item in everything if item.execution_id == forked.execution.id]
+    assert numbers(own) == list(range(1, len(own) + 1))
+    for item in (own[0], own[5], own[-1]):
+        page = await feed.page("fork", item.cursor, limit=1000)
+        assert page.items == everything[everything.index(item) + 1 :]
+
+
+async def test_pages_of_unnumbered_envelopes_repeat_none(stores: tuple[Store, Store]) -> None:
+    session = await ran(stores[0], [call("echo"), call("echo"), "done"])
+    feed, cursor, found = EventFeed(stores[1], BroadcastConfig.debug()), None, list[FeedItem]()
+    everything = (await feed.page(session.agent_id)).items
+    assert not all(item.is_numbered for item in everything)
+    while True:
+        page = await feed.page(session.agent_id, cursor, limit=1)
+        found += page.items
+        cursor = page.cursor
+        if not page.has_more:
+            break
+    assert found == list(everything)
+
+
+async def test_a_session_that_was_replaced_under_its_name_ends_its_followers(
+    stores: tuple[Store, Store],
+) -> None:
+    session = await ran(stores[0], ["done"])
+    feed, agent_id = EventFeed(stores[1]), session.agent_id
+
+    async def follow() -> None:
+        async with asyncio.timeout(10), aclosing(feed.follow(agent_id)) as following:
+            async for _ in following:
+                await stores[0].delete(agent_id)
+                again = await Session.open(stores[0], agent_with("done"), agent_id, create=True)
+                await again.send("go")
+
+    with pytest.raises(SessionNotFoundError):
+        await follow()

@@ -166,11 +166,13 @@ async def stage(
     *,
     config: BroadcastConfig | None = None,
     receive_buffer: int | None = None,
+    linger: float = 0.0,
     **options: Any,
 ) -> AsyncIterator[Stage]:
     """A server over a store, which gets the session if it is not there yet."""
     store = store or MemoryStore()
     agents = AgentServer(store, agent, config=config)
+    agents.events._linger_seconds = linger
     async with store, serving(agents, **options) as server, clients(receive_buffer) as to:
         with suppress(SessionExistsError):
             await server.do(lambda: new_session(store))

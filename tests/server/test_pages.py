@@ -44,12 +44,12 @@ def whole_history(state: AgentState) -> list[Json]:
     return [msgspec.json.decode(bytes(message_view(each))) for each in canonical_messages(state)]
 
 
-async def pages(lab: Lab, path: str, way: str, limit: int) -> list[list[Json]]:
+async def pages(lab: Lab, path: str, way: str, limit: int, **options: Any) -> list[list[Json]]:
     """All pages of messages, oldest first."""
     found: list[list[Json]] = []
     query: dict[str, object] = {"limit": limit, **({"after": 0} if way == "after" else {})}
     while True:
-        page = (await lab.get(f"{path}/messages", query=query)).json
+        page = (await lab.get(f"{path}/messages", query=query, **options)).json
         found.append(page["messages"])
         assert page["has_more"] == (page["next"] is not None)
         if not page["has_more"]:
@@ -186,9 +186,9 @@ async def test_pages_of_a_session_in_progress_end_with_its_status(seed: int) -> 
         lab, state = Lab(then), await then.load("a")
         expected = whole_history(state)
         for way, limit in (("after", 2), ("before", 3)):
-            found = await pages(lab, "/sessions/a", way, limit)
+            found = await pages(lab, "/sessions/a", way, limit, until=b"\0")
             assert [message for page in found for message in page] == expected
-        shown = (await lab.get("/sessions/a")).json
+        shown = (await lab.get("/sessions/a", until=b"\0")).json
         outcome = state.last_continuation_outcome
         assert shown["session"]["resolved_by"] == (outcome.resolved_by if outcome else None)
         assert shown["session"]["step_count"] == len(state.steps)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 import aiohttp
 import pytest
@@ -11,7 +12,7 @@ from starlette.types import Message
 
 from tests.broadcasting.support import seqs
 from tests.server.recorded import Recorder, new_session
-from tests.server.streams_clients import LONG_ENOUGH, Event, events_url
+from tests.server.streams_clients import LONG_ENOUGH, Event, events_url, read
 from tests.server.streams_support import Stage, stage
 from whyloop.broadcasting import EventFeed
 from whyloop.broadcasting.feed import FeedItem
@@ -105,6 +106,33 @@ async def test_a_client_that_was_away_gets_exactly_what_it_missed(a: Stage) -> N
         await a.record("begin")
         await client.hears(43)
         await other.hears(43)
+
+
+async def test_a_client_that_returns_in_the_middle_of_a_step_gets_its_text_again() -> None:
+    async with stage(linger=60) as a:
+        async with a.to.events(a.url) as client:
+            await a.record("begin")
+            await client.hears(1)
+            await a.record("chunk", "chunk")
+            last = (await client.hears(1, 1))[-1].id
+        await a.record("chunk")
+        async with a.to.events(a.url, last=last) as client, a.to.socket(a.url, after=last) as other:
+            for found in (await client.hears(1, 1, 1), [await other.next() for _ in range(3)]):
+                assert [_index(each) for each in found] == [1, 2, 3]
+            await a.record("chunk", "step")
+            assert _index((await client.hears(1, 2))[0]) == 4
+            await other.hears(1, 2)
+        async with a.to.events(a.url, last=last) as client:
+            await client.hears(2)
+        await a.server.do(a.agents.events.close)
+        await a.left()
+
+
+def _index(event: Event | dict[str, Any]) -> int:
+    """The number of a piece of text."""
+    envelope = read(event.data) if isinstance(event, Event) else event
+    index: int = envelope["data"]["chunk_index"]
+    return index
 
 
 async def test_two_followers_receive_the_same_each_from_its_cursor(a: Stage) -> None:

@@ -42,19 +42,19 @@ async def test_who_does_not_read_slows_no_run_and_hears_all_of_it_later(way: str
 async def test_what_waits_for_a_client_that_does_not_read_is_not_in_memory(way: str, tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "whyloop.db")
     async with stage(store, **SMALL) as a:
-        a.agents.events._recent = 30
+        a.agents.events._recent = 10
         async with getattr(a.to, way)(a.url) as client:
             # As many as are remembered of a session, and whatever else grows only once.
-            await record_large(a, 0, 40)
+            await record_large(a, 0, 20)
             tracemalloc.start()
-            await record_large(a, 40, 340)
+            await record_large(a, 20, 120)
             grown, most = tracemalloc.get_traced_memory()
             tracemalloc.stop()
-            heard = [await client.run() for _ in range(340)]
-    # The latest 30 envelopes are remembered, 300,000 characters; 9 million were recorded.
+            heard = [await client.run() for _ in range(120)]
+    # The latest 10 envelopes are remembered, 240,000 characters; 6 million were recorded.
     assert grown < most < 3_000_000
     assert [[each["execution_id"] for each in run] for run in heard] == [
-        [f"x{number}"] * len(A_RUN) for number in range(340)
+        [f"x{number}"] * len(A_RUN) for number in range(120)
     ]
 
 
@@ -65,6 +65,6 @@ async def test_a_thousand_who_follow_one_session_hear_all_of_it_in_order() -> No
 
 
 async def record_large(a: Stage, first: int, last: int) -> None:
-    """Record runs whose last envelope has 30,000 characters."""
+    """Record runs whose last envelope has 60,000 characters."""
     for number in range(first, last):
-        await a.server.do(partial(a.recorder.record, *A_RUN, execution=f"x{number}", text="x" * 30_000))
+        await a.server.do(partial(a.recorder.record, *A_RUN, execution=f"x{number}", text="x" * 60_000))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from itertools import islice
 from urllib.parse import quote, unquote
@@ -31,6 +31,7 @@ from whyloop.wire.view import read_back
 LATEST = "latest"
 PAGE = 100
 RECENT = 500
+LINGER_SECONDS = 5.0
 _BATCH = 100
 _GREATEST_SEQ = 2**63 - 1
 
@@ -85,13 +86,25 @@ class EventFeed:
     """Pages and streams of the envelopes of a store's sessions, for any number of clients.
 
     Followers of one session share what is read and rendered. One that is too slow for what is remembered
-    reads from the journal again, so no follower has a queue. Use it with `async with`, or `close` it.
+    reads from the journal again, so no follower has a queue. A new follower also gets the text that has
+    streamed in since the last entry. That is remembered for `linger_seconds` after the last follower has
+    left, so that a client whose connection was cut gets it when it returns.
+
+    Use it with `async with`, or `close` it.
     """
 
-    def __init__(self, store: Store, config: BroadcastConfig | None = None, *, recent: int = RECENT) -> None:
+    def __init__(
+        self,
+        store: Store,
+        config: BroadcastConfig | None = None,
+        *,
+        recent: int = RECENT,
+        linger_seconds: float = LINGER_SECONDS,
+    ) -> None:
         self.store = store
         self.config = config or BroadcastConfig.standard()
         self._recent = recent
+        self._linger_seconds = linger_seconds
         self._channels: dict[tuple[asyncio.AbstractEventLoop, str], _Channel] = {}
         self._is_closed = False
 
@@ -144,7 +157,7 @@ class EventFeed:
         It ends when the feed is closed, and with a `SessionNotFoundError` when the session is deleted.
         """
         async with self._channel(agent_id) as channel:
-            index, version, cursor = channel.count, channel.reading.version, after
+            index, version, text, cursor = *channel.position, after
             replaying = True
             while True:
                 if replaying:
@@ -152,10 +165,12 @@ class EventFeed:
                         async for items in replay:
                             yield items
                             cursor = items[-1].cursor
+                    if text:
+                        yield text
                 news = channel.since(index)
                 replaying = news is None
                 if news is None:  # Too slow for what is remembered.
-                    index, version = channel.count, channel.reading.version
+                    index, version, text = channel.position
                 elif news:
                     yield news
                     index, cursor = index + len(news), news[-1].cursor
@@ -169,8 +184,11 @@ class EventFeed:
     async def close(self) -> None:
         """End all streams."""
         self._is_closed = True
-        for channel in list(self._channels.values()):
+        here = asyncio.get_running_loop()
+        for (loop, _), channel in list(self._channels.items()):
             channel.end(None)
+            if loop is here and not channel.followers:
+                await self._drop(channel)
 
     async def __aenter__(self) -> EventFeed:
         return self
@@ -248,9 +266,18 @@ class EventFeed:
         finally:
             channel.followers -= 1
             if not channel.followers:
-                if self._channels.get(key) is channel:
-                    del self._channels[key]
-                await channel.close()
+                if channel.has_ended or not self._linger_seconds:
+                    await self._drop(channel)
+                else:
+                    channel.linger(self._linger_seconds, self._drop)
+
+    async def _drop(self, channel: _Channel) -> None:
+        """Forget a channel, unless a follower has returned to it."""
+        if not channel.followers:
+            key = (asyncio.get_running_loop(), channel.reading.summary.agent_id)
+            if self._channels.get(key) is channel:
+                del self._channels[key]
+            await channel.close()
 
     async def pump(self, channel: _Channel) -> None:
         """Add what is appended to a session to its channel, and the text that streams in."""
@@ -277,10 +304,11 @@ class EventFeed:
                 news += self._render(before.state, entry)
                 reading = Reading(before.summary, after, before.version + 1)
         channel.reading, watcher.version = without_history(reading), reading.version
+        text: list[FeedItem] = []
         if chunks and self.config.include_stream_chunks:
             latest = reading.state.execution.id
-            news = _merged(news, [_chunk_item(body) for body in chunks], last, latest)
-        channel.add(news)
+            news, text = _merged(news, [_chunk_item(body) for body in chunks], last, latest)
+        channel.add(news, text)
 
 
 class _Channel:
@@ -294,13 +322,36 @@ class _Channel:
         self.error: Exception | None = None
         self.changed = asyncio.Event()
         self._latest: deque[FeedItem] = deque(maxlen=recent)
+        self._text: deque[FeedItem] = deque(maxlen=4 * recent)
         self._pump = asyncio.create_task(feed.pump(self), name="whyloop feed")
+        self._dropping: asyncio.Task[None] | None = None
 
-    def add(self, items: Sequence[FeedItem]) -> None:
+    @property
+    def position(self) -> tuple[int, int, list[FeedItem]]:
+        """Where a follower begins: the items and the entries so far, and the text since the last entry."""
+        return self.count, self.reading.version, list(self._text)
+
+    def add(self, items: Sequence[FeedItem], text: Sequence[FeedItem]) -> None:
+        """Add what was recorded, and then the text that has streamed in since."""
         if items:
+            self._text.clear()
+        self._text.extend(text)
+        if items or text:
             self._latest.extend(items)
-            self.count += len(items)
+            self._latest.extend(text)
+            self.count += len(items) + len(text)
             self._wake()
+
+    def linger(self, seconds: float, drop: Callable[[_Channel], Awaitable[None]]) -> None:
+        """Drop this channel after some seconds, however often its last follower has left by then."""
+
+        async def wait() -> None:
+            await asyncio.sleep(seconds)
+            self._dropping = None
+            await drop(self)
+
+        if self._dropping is None:
+            self._dropping = asyncio.create_task(wait(), name="whyloop feed")
 
     def since(self, index: int) -> list[FeedItem] | None:
         """Return what was added after the first `index` items; None if some of it is forgotten."""
@@ -314,6 +365,8 @@ class _Channel:
 
     async def close(self) -> None:
         self.end(None)
+        if self._dropping is not None:
+            self._dropping.cancel()
         self._pump.cancel()
         await asyncio.gather(self._pump, return_exceptions=True)
 
@@ -355,8 +408,8 @@ def _chunk_item(body: str) -> FeedItem:
 
 def _merged(
     recorded: Sequence[FeedItem], chunks: Sequence[FeedItem], last: Cursor | None, latest: str
-) -> list[FeedItem]:
-    """Return both in order: a chunk comes before the envelopes with a greater number.
+) -> tuple[list[FeedItem], list[FeedItem]]:
+    """Return both in order, and the chunks after the last entry: a chunk comes before greater numbers.
 
     A chunk that another process sent before `last` is late, and is left out: its text is recorded by now.
     """
@@ -372,7 +425,7 @@ def _merged(
                 merged += early
                 waiting = [chunk for chunk in waiting if chunk not in early]
         merged.append(item)
-    return merged + waiting
+    return merged, waiting
 
 
 def _is_late(chunk: FeedItem, last: Cursor) -> bool:
