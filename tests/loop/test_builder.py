@@ -273,3 +273,8 @@ async def test_a_limit_for_the_session_ends_a_long_conversation() -> None:
     assert_stopped(third, reason="steps_limit", by=StepsLimit)
     assert (third.execution.step_count, len(requests_of(agent))) == (0, 2)
     assert third.steps == second.steps
+
+
+def test_with_name_and_stop_grace_set_them() -> None:
+    agent = builder().with_name("support").with_stop_grace(0.5).build()
+    assert (agent.name, agent._setup.stop_grace) == ("support", 0.5)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import shutil
 import subprocess
@@ -30,6 +29,8 @@ from whyloop import tool
 from whyloop.events import (
     AgentEvent,
     AgentExecutionStarted,
+    AgentStatusChanged,
+    ApprovalDecided,
     ContinuationEvaluated,
     ToolCallCompleted,
 )
@@ -92,10 +93,16 @@ def read(version: str, messages: list[list[str]]) -> list[list[Seen]]:
     return seen
 
 
+def execution_of(run: Run) -> str:
+    """The execution that a run is about; before it may be the end of one that it replaces."""
+    started = [event for event in run if isinstance(event, AgentExecutionStarted)]
+    return (started or run)[0].execution_id
+
+
 def by_execution(runs: Iterable[Run]) -> list[list[Run]]:
     found: dict[str, list[Run]] = {}
     for run in runs:
-        found.setdefault(run[0].execution_id, []).append(run)
+        found.setdefault(execution_of(run), []).append(run)
     return list(found.values())
 
 
@@ -103,7 +110,9 @@ def check_message(runs: list[Run], seen: list[Seen]) -> None:
     """The message has the texts, the tools' ends, and the word on every step; so has every run's end."""
     message = seen[-1]["message"]
     parts = message["parts"]
-    assert message["id"] == runs[0][0].execution_id
+    execution_id = execution_of(runs[0])
+    assert message["id"] == execution_id
+    runs = [[event for event in run if event.execution_id == execution_id] for run in runs]
     assert [part["text"] for part in parts if part["type"] == "text"] == [
         text for run in runs for text in texts_of(run)
     ]
@@ -137,9 +146,19 @@ def in_state(parts: list[dict[str, Any]], state: str, field: str) -> list[tuple[
 
 
 def in_runs(events: Run) -> list[Run]:
-    """The events of an execution, split where it is taken up again: a stream is one run."""
-    starts = [index for index, event in enumerate(events) if isinstance(event, AgentExecutionStarted)]
-    return [events[start:end] for start, end in itertools.pairwise([*starts, len(events)])]
+    """The events of an execution, split where it pauses or ends: a stream is one run, decisions before it."""
+    runs: list[Run] = [[]]
+    for event in events:
+        decided = isinstance(event, ApprovalDecided)
+        if runs[-1] and (isinstance(event, AgentExecutionStarted) or decided) and has_ended(runs[-1]):
+            runs.append([])
+        runs[-1].append(event)
+    return runs
+
+
+def has_ended(run: Run) -> bool:
+    changes = [event for event in run if isinstance(event, AgentStatusChanged)]
+    return bool(changes) and changes[-1].status != "in_progress"
 
 
 @each_version
@@ -193,17 +212,18 @@ async def test_a_call_that_waits_is_asked_about_and_answered_in_its_own_place(ve
     state = await agent.run("Pay")
     before = list(events)
     events.clear()
-    await agent.resume(state.approve("pay_1").edit("pay_2", {"amount": 6}))
+    first, second = state.pending_calls
+    await agent.resume(state.approve(first.id).edit(second.id, {"amount": 6}))
     ((waiting, paid),) = read(version, [[streamed(before), streamed(events)]])
 
     asking = [part for part in waiting["message"]["parts"] if part["type"] == "tool-pay"]
     assert [part["state"] for part in asking] == ["approval-requested"] * 2
-    assert asking[0]["approval"]["id"] == "pay_1"
-    assert asking[0]["approval"]["descriptor"] == {"question": "pay(amount=5) waits for approval"}
+    assert asking[0]["approval"]["id"] == first.id
+    assert asking[0]["approval"]["descriptor"] == {"question": "pay waits for approval"}
     done = [part for part in paid["message"]["parts"] if part["type"] == "tool-pay"]
     assert [(part["input"], part["output"]) for part in done] == [
         ({"amount": 5}, "paid 5"),
-        ({"amount": 6}, "paid 6"),
+        ({"amount": 6}, '[somebody changed the arguments to {"amount":6}]\npaid 6'),
     ]
     assert (waiting["errors"], paid["errors"]) == ([], [])
 

@@ -212,7 +212,10 @@ class Agent:
             )
         message, world = _as_message(query), self._setup.world
         execution_id = world.new_id()
-        run = self._run(state or self.new_session(), journal, handlers)
+        name = world.new_id() if state is None else state.agent_id
+        run = self._run(state or AgentState.before_creation(name), journal, handlers)
+        if state is None:
+            run.add(self.created())
         if run.state.open_step is not None or run.state.status in (_IN_PROGRESS, AgentStatus.PAUSED):
             run.supersede()
         run.add(Queried(world.now(), execution_id=execution_id, message=message, agent=self.name, key=key))

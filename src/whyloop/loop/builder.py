@@ -30,6 +30,10 @@ class AgentBuilder:
     def with_model(self, model: Model) -> AgentBuilder:
         return self._with(model=model)
 
+    def with_name(self, name: str) -> AgentBuilder:
+        """Name the agent: the name is recorded with its sessions, and a recovery finds it by that."""
+        return self._with(name=name)
+
     def with_tools(self, *tools: Tool | Callable[..., Any] | Iterable[Tool]) -> AgentBuilder:
         return self._adding("tools", _flat(tools, Tool))
 
@@ -44,6 +48,10 @@ class AgentBuilder:
 
     def with_timeout(self, seconds: float) -> AgentBuilder:
         return self._with(timeout=seconds)
+
+    def with_stop_grace(self, seconds: float) -> AgentBuilder:
+        """Give running tool calls so many seconds to finish after a stop request or a deadline."""
+        return self._with(stop_grace=seconds)
 
     def with_cumulative_timeout(self, seconds: float) -> AgentBuilder:
         """Count the seconds of work instead of the wall clock."""

@@ -42,19 +42,12 @@ _ASSISTANT = MessageRole.ASSISTANT
 
 
 class CallPlan(Struct, frozen=True, gc=False):
-    """The calls of an answer after the hooks, with the results and the questions that some of them have."""
+    """The calls of an answer after the hooks, which of them start, and the rest with results or questions."""
 
     calls: tuple[ToolCall, ...]
+    started: tuple[int, ...]
     results: Mapping[int, ToolResult] = {}
     questions: Mapping[int, Question] = {}
-
-    @property
-    def started(self) -> tuple[int, ...]:
-        """The calls that start now: those without a result and without a question."""
-        every = range(len(self.calls))
-        if not self.results and not self.questions:
-            return tuple(every)
-        return tuple([i for i in every if i not in self.results and i not in self.questions])
 
 
 async def plan_calls(setup: Setup, state: AgentState, response: ModelResponse) -> CallPlan:
@@ -65,9 +58,11 @@ async def plan_calls(setup: Setup, state: AgentState, response: ModelResponse) -
     if response.finish_reason in TRUNCATING:
         text = f"{Interruption.TRUNCATED.text} ({response.finish_reason})"
         result = ToolResult(f"Not run: {text}", f"not run: {text}")
-        return CallPlan(response.tool_calls, dict.fromkeys(range(len(response.tool_calls)), result))
+        return CallPlan(response.tool_calls, (), dict.fromkeys(range(len(response.tool_calls)), result))
     calls, results = await _hooked(setup, state, response.tool_calls)
-    return CallPlan(calls, results, _questions(setup, calls, results))
+    questions = _questions(setup, calls, results)
+    started = tuple([i for i in range(len(calls)) if i not in results and i not in questions])
+    return CallPlan(calls, started, results, questions)
 
 
 def answer(

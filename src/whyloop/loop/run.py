@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
 from whyloop.errors import NestingError, ResponseValidationError, ScriptError, leave_state
+from whyloop.events import AgentEvent
 from whyloop.loop.calls import CallPlan, answer, plan_calls, reopen, run_call, unfinished_calls
 from whyloop.loop.hooks import ask_with_hooks
 from whyloop.loop.nesting import running_inside
@@ -65,16 +66,13 @@ class Run:
     their events, so nothing is announced that is not recorded.
     """
 
-    def __init__(
-        self,
-        setup: Setup,
-        state: AgentState,
-        journal: Journal | None = None,
-        unrecorded: Sequence[tuple[AgentState, AnyTransition]] = (),
-    ) -> None:
+    def __init__(self, setup: Setup, state: AgentState, journal: Journal | None = None) -> None:
         self.setup, self.world, self.state, self.journal = setup, setup.world, state, journal
         self.handlers = setup.handlers.all
-        self.unrecorded = list(unrecorded)
+        self.recorded = state
+        """The state that the journal leads to."""
+        self.unrecorded: list[AnyTransition] = []
+        self.unsent: list[AgentEvent] = []
         self.step = self._new_step()
         self.stop: str | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -212,9 +210,11 @@ class Run:
                     )
                 )
                 return
-            step.interruptible, plan = False, CallPlan(response.tool_calls)
-            if plan.calls and (self.setup.plans_calls or response.finish_reason in TRUNCATING):
+            step.interruptible, calls = False, response.tool_calls
+            if calls and (self.setup.plans_calls or response.finish_reason in TRUNCATING):
                 plan = await plan_calls(self.setup, self.state, response)
+            else:
+                plan = CallPlan(calls, tuple(range(len(calls))))
             self.open_step(step, response, plan)
         step.interruptible = False
         opened = self.state.open_step
@@ -383,29 +383,28 @@ class Run:
 
     def add(self, transition: AnyTransition) -> None:
         """Apply a transition. Readers and handlers see it after the next `record`."""
-        self.unrecorded.append((self.state, transition))
-        self.state = transition.apply_to(self.state)
+        state = self.state
+        self.unrecorded.append(transition)
+        if self.handlers:
+            self.unsent += events_of(state, transition)
+        self.state = transition.apply_to(state)
 
     async def record(self) -> None:
         """Append all new transitions as one entry, then send their events."""
-        batch, self.unrecorded = self.unrecorded, []
-        if not batch:
-            return
-        if self.journal is not None:
+        new, self.unrecorded = self.unrecorded, []
+        if new and self.journal is not None:
+            before, self.recorded = self.recorded, self.state
             try:
-                stop = await self.journal.append([t for _, t in batch], batch[0][0], self.state)
+                stop = await self.journal.append(new, before, self.state)
             except asyncio.CancelledError:  # Delivered after the append: see `Journal`.
-                self.publish(batch)
+                self.send_events()
                 raise
-            if stop is not None:
-                self.stop = self.stop or stop
-        self.publish(batch)
+            self.stop = self.stop or stop
+        self.send_events()
 
-    def publish(self, batch: Sequence[tuple[AgentState, AnyTransition]]) -> None:
-        if self.handlers:
-            events = []
-            for before, transition in batch:
-                events += events_of(before, transition)
+    def send_events(self) -> None:
+        if self.unsent:
+            events, self.unsent = self.unsent, []
             send(self.handlers, events)
 
     def note_request(self, step: StepInProgress) -> None:

@@ -34,9 +34,8 @@ class StepInProgress(Struct):
 
     def lap(self, monotonic: float, until: datetime | None = None) -> float:
         """Return the active seconds since the previous lap, at least those up to a moment."""
-        seconds = max(0.0, monotonic - self.lapped_at)
+        seconds, self.lapped_at = monotonic - self.lapped_at, monotonic
         if until is not None:
             seconds = max(seconds, (until - self.taken_up_at).total_seconds() - self.counted)
-        self.lapped_at = monotonic
         self.counted += seconds
         return seconds

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import Any, ClassVar
 
 from msgspec import Struct
@@ -35,6 +36,7 @@ from whyloop.values.usage import NO_USAGE, Usage
 _TOOL, _DEVELOPER = MessageRole.TOOL, MessageRole.DEVELOPER
 _IN_PROGRESS, _PENDING, _PAUSED = AgentStatus.IN_PROGRESS, AgentStatus.PENDING, AgentStatus.PAUSED
 _IGNORE = ErrorHandlingDecision.IGNORE
+_feedback_of = attrgetter("feedback")
 
 
 class Transition(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="is"):
@@ -693,9 +695,8 @@ def _tally(state: AgentState, *, failed: bool) -> Any:
 
 def _feedback(outcome: ContinuationOutcome) -> Message | None:
     """Return all feedback of a step as one message to the model; None if there is none."""
-    texts, source = [], []
-    for evaluation in outcome.evaluations:
-        if evaluation.feedback:
-            texts.append(evaluation.feedback)
-            source.append(evaluation.criterion)
-    return Message(_DEVELOPER, "\n\n".join(texts), source=tuple(source)) if texts else None
+    if not any(map(_feedback_of, outcome.evaluations)):  # A generator costs three times as much.
+        return None
+    given = [evaluation for evaluation in outcome.evaluations if evaluation.feedback]
+    text = "\n\n".join([evaluation.feedback for evaluation in given if evaluation.feedback])
+    return Message(_DEVELOPER, text, source=tuple([evaluation.criterion for evaluation in given]))

@@ -35,7 +35,8 @@ class ContinuationCriteria:
         self.criteria: tuple[CanDecideToContinue | CanExplainContinuation, ...] = tuple(
             as_criterion(criterion) for criterion in criteria
         )
-        self._asked = tuple((name_of(criterion), asked(criterion)) for criterion in self.criteria)
+        self._asked = [(name_of(criterion), asked(criterion)) for criterion in self.criteria]
+        self._explain = [explain for _, explain in self._asked]
         self._limits = tuple(criterion for criterion in self.criteria if isinstance(criterion, Limit))
         self._timed = tuple(
             criterion
@@ -44,15 +45,23 @@ class ContinuationCriteria:
         )
 
     def evaluate(self, state: AgentState) -> ContinuationOutcome:
-        """What everyone says about this state, and what it comes to."""
+        """Return what every criterion says about this state, and the outcome."""
+        try:
+            evaluations = [explain(state) for explain in self._explain]
+        except (Exception, SystemExit):
+            evaluations = self._evaluate_each(state)
+        step = state.open_step or state.current_step
+        return resolve(tuple(evaluations), step is not None and step.interrupted is not None)
+
+    def _evaluate_each(self, state: AgentState) -> list[ContinuationEvaluation]:
+        """Ask the criteria one by one, since one of them raises; they are pure, so asking again is safe."""
         evaluations: list[ContinuationEvaluation] = []
         for name, explain in self._asked:
             try:
                 evaluations.append(explain(state))
             except (Exception, SystemExit) as error:
                 evaluations.append(could_not_be_evaluated(name, error))
-        step = state.open_step or state.current_step
-        return resolve(tuple(evaluations), interrupted=step is not None and step.interrupted is not None)
+        return evaluations
 
     def can_continue(self, state: AgentState) -> bool:
         return self.evaluate(state).should_continue

@@ -17,7 +17,7 @@ _NO_CRITERIA = ContinuationOutcome(_STOP, "ContinuationCriteria", StopReason.COM
 
 
 def resolve(
-    evaluations: tuple[ContinuationEvaluation, ...], *, interrupted: bool = False
+    evaluations: tuple[ContinuationEvaluation, ...], interrupted: bool = False
 ) -> ContinuationOutcome:
     """Return the outcome of a step: the strongest decision wins, whatever the order of the criteria.
 
@@ -25,22 +25,22 @@ def resolve(
     is named. Two refinements: a run with nothing left to do ends naturally although a limit is exhausted,
     unless the step was interrupted; and if only questions to a person forbid, the run pauses.
     """
-    forbid = pause = request = stop = allow = None  # The first evaluation of each kind.
+    forbid = pause = request = stop = allow = None
     only_exhausted = True
-    for evaluation in evaluations:
+    for evaluation in reversed(evaluations):  # So that the first of each kind remains.
         decision = evaluation.decision
         if decision is _ALLOW:
-            allow = allow or evaluation
+            allow = evaluation
         elif decision is _REQUEST:
-            request = request or evaluation
+            request = evaluation
         elif decision is _STOP:
-            stop = stop or evaluation
+            stop = evaluation
         else:
             only_exhausted = only_exhausted and evaluation.exhausted
             if evaluation.pauses:
-                pause = pause or evaluation
+                pause = evaluation
             else:
-                forbid = forbid or evaluation
+                forbid = evaluation
     forbids = forbid or pause
     ends_naturally = stop is not None and request is None and only_exhausted and not interrupted
     if forbids is not None and not ends_naturally:
