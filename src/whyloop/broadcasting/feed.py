@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from itertools import islice
 from urllib.parse import quote, unquote
@@ -16,17 +16,20 @@ from urllib.parse import quote, unquote
 import msgspec
 from msgspec import Struct
 
-from whyloop.errors import ConfigurationError, SessionNotFoundError
+from whyloop.errors import ConfigurationError, SessionNotFoundError, SnapshotError
+from whyloop.events import AgentEvent
 from whyloop.stores.live import Watcher, live
-from whyloop.stores.reading import Reading, entries_after, read_end, start_reading, without_history
+from whyloop.stores.reading import Reading, portions_after, read_end, start_reading, without_history
 from whyloop.stores.store import Store
+from whyloop.stores.turns import reading_turns
 from whyloop.values.execution import Execution
 from whyloop.values.state import AgentState
 from whyloop.values.text import clean, shortened
+from whyloop.values.transitions import Forked, Queried
 from whyloop.wire.broadcast_config import BroadcastConfig
 from whyloop.wire.envelope import NUMBERED, envelope
-from whyloop.wire.journal import JournalEntry
-from whyloop.wire.view import read_back
+from whyloop.wire.journal import JournalEntry, fold
+from whyloop.wire.view import INCONSISTENT, events_of
 
 LATEST = "latest"
 PAGE = 100
@@ -204,20 +207,37 @@ class EventFeed:
         """Yield what is recorded after a cursor, up to a version, in batches of about this size."""
         reading, has_passed = await self._start(agent_id, after)
         found: list[FeedItem] = []
-        async with aclosing(entries_after(self.store, reading, until, with_history=False)) as entries:
-            async for entry, before, state in entries:
-                if after is not None and _is_before(state.execution, after):
-                    has_passed = True
-                    continue
-                items = list(self._render(before.state, entry))
-                if after is not None:
-                    items, has_passed = _after(items, after, has_passed)
-                found += items
+        async with aclosing(self._read(reading, until, after)) as entries:
+            async for items, latest in entries:
+                found += items if after is None else _after(items, after, has_passed)
+                has_passed = after is None or has_passed or latest.state.execution.id == after.execution_id
                 if len(found) >= min(batch, _BATCH):
                     yield found
                     found = []
         if found:
             yield found
+
+    async def _read(
+        self, reading: Reading, until: int | None = None, after: Cursor | None = None
+    ) -> AsyncGenerator[tuple[list[FeedItem], Reading], None]:
+        """Yield the envelopes of each entry after a reading, with the reading after it.
+
+        An entry whose envelopes all come before the cursor is not rendered.
+        """
+        turns, agent_id = reading_turns(), reading.state.agent_id
+        async with aclosing(portions_after(self.store, reading, until)) as portions:
+            async for summary, entries in portions:
+                for entry in entries:
+                    state, version = reading.state, reading.version
+                    if version and not (after is not None and _is_before(entry, state, after)):
+                        items, state = self._render(state, entry, version)
+                    else:
+                        state = fold(agent_id, (entry,), state if version else None, first=version)
+                        items = []
+                    reading = Reading(summary, state, version + 1)
+                    yield items, reading
+                    await turns.take()
+                reading = without_history(reading)
 
     async def _start(self, agent_id: str, after: Cursor | None) -> tuple[Reading, bool]:
         """Return where to start reading, and whether that is after the cursor."""
@@ -232,20 +252,47 @@ class EventFeed:
         # The execution that a fork or an import began with has no checkpoint of its own.
         newest = await start_reading(self.store, agent_id)
         for start in (newest, first):
-            if start.state.execution.id == after.execution_id:
-                continue  # It began before.
-            async with aclosing(entries_after(self.store, start, with_history=False)) as entries:
-                async for _, before, state in entries:
-                    if state.execution.id == after.execution_id:
-                        return before, False
+            beginning = await self._find(start, after.execution_id)
+            if beginning is not None:
+                return beginning, False
         return first, True  # Of an execution that the session does not have, everything is new.
 
-    def _render(self, state: AgentState, entry: JournalEntry) -> Iterator[FeedItem]:
-        for event in read_back(state, entry.transitions):
+    async def _find(self, reading: Reading, execution_id: str) -> Reading | None:
+        """Return the reading before an execution began; None if it is not after this reading."""
+        if reading.state.execution.id == execution_id:
+            return None
+        async with aclosing(portions_after(self.store, reading)) as portions:
+            async for summary, entries in portions:
+                for entry in entries:
+                    state, version = reading.state, reading.version
+                    state = fold(state.agent_id, (entry,), state if version else None, first=version)
+                    if state.execution.id == execution_id:
+                        return reading
+                    reading = Reading(summary, state, version + 1)
+                reading = without_history(reading)
+        return None
+
+    def _render(
+        self, state: AgentState, entry: JournalEntry, index: int
+    ) -> tuple[list[FeedItem], AgentState]:
+        """Return the envelopes of an entry, and the state after it."""
+        if entry.seq != state.execution.last_seq + 1:
+            raise SnapshotError(f"the entry starts at envelope {entry.seq}", f"$[{index}].seq")
+        events: list[AgentEvent] = []
+        try:
+            for transition in entry.transitions:
+                events += events_of(state, transition)
+                state = transition.apply_to(state)
+        except INCONSISTENT as error:
+            problem = f"the entry does not follow from those before it: {error}"
+            raise SnapshotError(problem, f"$[{index}]") from None
+        items = []
+        for event in events:
             written = envelope(event, self.config)
             if written is not None:
                 body = msgspec.json.encode(written).decode()
-                yield FeedItem(event.execution_id, event.seq, written["event"] in NUMBERED, body)
+                items.append(FeedItem(event.execution_id, event.seq, written["event"] in NUMBERED, body))
+        return items, state
 
     # Following
 
@@ -299,15 +346,15 @@ class EventFeed:
         news: list[FeedItem] = []
         reading = channel.reading
         last = cursor_of(reading.state.execution)
-        async with aclosing(entries_after(self.store, reading, with_history=False)) as entries:
-            async for entry, before, after in entries:
-                news += self._render(before.state, entry)
-                reading = Reading(before.summary, after, before.version + 1)
+        async with aclosing(self._read(reading)) as entries:
+            async for items, latest in entries:
+                news += items
+                reading = latest
         channel.reading, watcher.version = without_history(reading), reading.version
         text: list[FeedItem] = []
         if chunks and self.config.include_stream_chunks:
-            latest = reading.state.execution.id
-            news, text = _merged(news, [_chunk_item(body) for body in chunks], last, latest)
+            current = reading.state.execution.id
+            news, text = _merged(news, [_chunk_item(body) for body in chunks], last, current)
         channel.add(news, text)
 
 
@@ -375,13 +422,17 @@ class _Channel:
         self.changed = asyncio.Event()
 
 
-def _is_before(execution: Execution, cursor: Cursor) -> bool:
-    """Return whether every envelope up to this state of an execution comes before a cursor."""
-    return execution.id == cursor.execution_id and execution.last_seq < cursor.seq
+def _is_before(entry: JournalEntry, state: AgentState, cursor: Cursor) -> bool:
+    """Return whether every envelope of an entry comes before a cursor, given the state before it."""
+    if state.execution.id != cursor.execution_id or entry.seq >= cursor.seq:
+        return False
+    if any(isinstance(transition, Queried | Forked) for transition in entry.transitions):
+        return False
+    return entry.seq - 1 + sum([transition.numbered for transition in entry.transitions]) < cursor.seq
 
 
-def _after(items: Sequence[FeedItem], cursor: Cursor, has_passed: bool) -> tuple[list[FeedItem], bool]:
-    """Return what comes after a cursor, and whether its position has been passed."""
+def _after(items: Sequence[FeedItem], cursor: Cursor, has_passed: bool) -> list[FeedItem]:
+    """Return what comes after a cursor; `has_passed` is whether its execution began before them."""
     kept = []
     for item in items:
         if item.execution_id == cursor.execution_id:
@@ -390,7 +441,7 @@ def _after(items: Sequence[FeedItem], cursor: Cursor, has_passed: bool) -> tuple
                 kept.append(item)
         elif has_passed:
             kept.append(item)
-    return kept, has_passed
+    return kept
 
 
 class _ChunkEnvelope(Struct):

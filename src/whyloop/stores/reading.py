@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -95,35 +96,44 @@ async def start_reading(
 
 
 async def entries_after(
-    store: Store, reading: Reading, until: int | None = None, *, with_history: bool = True
+    store: Store, reading: Reading, until: int | None = None
 ) -> AsyncGenerator[tuple[JournalEntry, Reading, AgentState], None]:
     """Yield the entries after a reading, each with the reading before it and the state after it.
 
     `until` is the last version to yield; the newest of this moment if it is not given. Between two entries
-    other tasks get their turns, also for the time that the caller takes. Without history, the states hold
-    the latest messages and steps only, so a long stretch takes no more memory than a short one.
+    other tasks get their turns, also for the time that the caller takes.
     """
+    turns, agent_id = reading_turns(), reading.state.agent_id
+    async with aclosing(portions_after(store, reading, until)) as portions:
+        async for summary, entries in portions:
+            for entry in entries:
+                base = reading.state if reading.version else None
+                after = fold(agent_id, (entry,), base, first=reading.version)
+                yield entry, reading, after
+                reading = Reading(summary, after, reading.version + 1)
+                await turns.take()
+
+
+async def portions_after(
+    store: Store, reading: Reading, until: int | None = None
+) -> AsyncGenerator[tuple[Summary, list[JournalEntry]], None]:
+    """Yield the entries after a reading in portions, each with the summary, without folding them."""
     turns, limit = reading_turns(), FIRST_READ
-    while until is None or reading.version < until:
-        state = reading.state
-        stored = await store.read(state.agent_id, after=reading.version, limit=limit)
-        if reading.summary.identity != stored.summary.identity:
-            raise SessionNotFoundError(state.agent_id)
+    agent_id, identity, version = reading.state.agent_id, reading.summary.identity, reading.version
+    while until is None or version < until:
+        stored = await store.read(agent_id, after=version, limit=limit)
+        if stored.summary.identity != identity or stored.summary.version < version:
+            raise SessionNotFoundError(agent_id)
         until = stored.summary.version if until is None else until
         limit = _next_limit(stored)
-        for texts in _portions(stored.entries):
+        for texts in _portions(stored.entries[: until - version]):
+            with no_garbage_collection():
+                entries = _decoded(texts, version)
+            yield stored.summary, entries
+            version += len(texts)
             await turns.take()
-            for entry in _decoded(texts, reading.version):
-                if reading.version >= until:
-                    return
-                base = reading.state if reading.version else None
-                after = fold(state.agent_id, (entry,), base, first=reading.version)
-                yield entry, reading, after
-                reading = Reading(stored.summary, after, reading.version + 1)
-                await turns.take()
-            if not with_history:
-                reading = without_history(reading)
         if not stored.entries:
+            yield stored.summary, []
             return
 
 
@@ -202,26 +212,20 @@ async def _start_before(store: Store, agent_id: str, version: int) -> Reading:
 
 async def _fold_on(store: Store, reading: Reading, until: int | None = None) -> Reading:
     """Read what came since, slice by slice, up to a version or to the end."""
-    turns, limit = reading_turns(), FIRST_READ
-    state, version = reading.state, reading.version
-    while True:
-        stored = await store.read(state.agent_id, after=version, limit=limit)
-        summary = stored.summary
-        if summary.identity != reading.summary.identity or summary.version < version:
-            raise _Replaced
-        until = summary.version if until is None else until
-        limit = _next_limit(stored)
-        for texts in _portions(stored.entries[: until - version]):
-            with no_garbage_collection():
-                base = state if version else None
-                state = fold(state.agent_id, _decoded(texts, version), base, first=version)
-            version += len(texts)
-            await turns.take()
-        if version >= until or not stored.entries:
-            if not version:
-                raise SnapshotError("the journal has no entries")
-            check_open_step(state.open_step, "$.open_step")
-            return Reading(replace(summary, version=version), state, version)
+    summary, state, version = reading.summary, reading.state, reading.version
+    try:
+        async with aclosing(portions_after(store, reading, until)) as portions:
+            async for latest, entries in portions:
+                with no_garbage_collection():
+                    base = state if version else None
+                    state = fold(state.agent_id, entries, base, first=version)
+                summary, version = latest, version + len(entries)
+    except SessionNotFoundError:
+        if state.agent_id in await store.versions([state.agent_id]):
+            raise _Replaced from None
+        raise
+    check_open_step(state.open_step, "$.open_step")
+    return Reading(replace(summary, version=version), state, version)
 
 
 def _next_limit(stored: Stored) -> int:
