@@ -7,15 +7,14 @@ or numbered twice. Streaming text is not recorded: it reaches those who follow a
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
-from itertools import islice
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 import msgspec
 from msgspec import Struct
 
+from whyloop.broadcasting.channel import Channel, Cursor, FeedItem, chunk_item, merged
 from whyloop.errors import ConfigurationError, SessionNotFoundError, SnapshotError
 from whyloop.events import AgentEvent
 from whyloop.stores.live import Watcher, live
@@ -31,35 +30,14 @@ from whyloop.wire.envelope import NUMBERED, envelope
 from whyloop.wire.journal import JournalEntry, fold
 from whyloop.wire.view import INCONSISTENT, events_of
 
+__all__ = ["Cursor", "EventFeed", "FeedItem", "FeedPage", "cursor_of", "read_cursor"]
+
 LATEST = "latest"
 PAGE = 100
 RECENT = 500
 LINGER_SECONDS = 5.0
 _BATCH = 100
 _GREATEST_SEQ = 2**63 - 1
-
-
-class Cursor(Struct, frozen=True):
-    """How far a client has come: the last numbered envelope that it received."""
-
-    execution_id: str
-    seq: int
-
-    def __str__(self) -> str:
-        return f"{quote(self.execution_id, safe='')}:{self.seq}"
-
-
-class FeedItem(Struct, frozen=True):
-    """An envelope as JSON, and its position: an unnumbered one comes after the numbered one of its `seq`."""
-
-    execution_id: str
-    seq: int
-    is_numbered: bool
-    body: str
-
-    @property
-    def cursor(self) -> Cursor:
-        return Cursor(self.execution_id, self.seq)
 
 
 class FeedPage(Struct, frozen=True):
@@ -108,7 +86,7 @@ class EventFeed:
         self.config = config or BroadcastConfig.standard()
         self._recent = recent
         self._linger_seconds = linger_seconds
-        self._channels: dict[tuple[asyncio.AbstractEventLoop, str], _Channel] = {}
+        self._channels: dict[tuple[asyncio.AbstractEventLoop, str], Channel] = {}
         self._is_closed = False
 
     async def latest(self, agent_id: str) -> Cursor | None:
@@ -297,14 +275,14 @@ class EventFeed:
     # Following
 
     @asynccontextmanager
-    async def _channel(self, agent_id: str) -> AsyncIterator[_Channel]:
+    async def _channel(self, agent_id: str) -> AsyncIterator[Channel]:
         key = (asyncio.get_running_loop(), agent_id)
         channel = self._channels.get(key)
         if channel is None or channel.has_ended:
             reading = await read_end(self.store, agent_id)
             channel = self._channels.get(key)  # Another follower may have been faster.
             if channel is None or channel.has_ended:
-                channel = self._channels[key] = _Channel(self, reading, self._recent)
+                channel = self._channels[key] = Channel(reading, self._recent, self._pump)
         channel.followers += 1
         if self._is_closed:
             channel.end(None)
@@ -318,7 +296,7 @@ class EventFeed:
                 else:
                     channel.linger(self._linger_seconds, self._drop)
 
-    async def _drop(self, channel: _Channel) -> None:
+    async def _drop(self, channel: Channel) -> None:
         """Forget a channel, unless a follower has returned to it."""
         if not channel.followers:
             key = (asyncio.get_running_loop(), channel.reading.summary.agent_id)
@@ -326,7 +304,7 @@ class EventFeed:
                 del self._channels[key]
             await channel.close()
 
-    async def pump(self, channel: _Channel) -> None:
+    async def _pump(self, channel: Channel) -> None:
         """Add what is appended to a session to its channel, and the text that streams in."""
         summary, version = channel.reading.summary, channel.reading.version
         try:
@@ -339,7 +317,7 @@ class EventFeed:
         except Exception as error:
             channel.end(error)
 
-    async def _read_news(self, channel: _Channel, watcher: Watcher) -> None:
+    async def _read_news(self, channel: Channel, watcher: Watcher) -> None:
         chunks, watcher.chunks = watcher.chunks, []
         if watcher.is_gone:
             raise SessionNotFoundError(watcher.agent_id)
@@ -354,72 +332,8 @@ class EventFeed:
         text: list[FeedItem] = []
         if chunks and self.config.include_stream_chunks:
             current = reading.state.execution.id
-            news, text = _merged(news, [_chunk_item(body) for body in chunks], last, current)
+            news, text = merged(news, [chunk_item(body) for body in chunks], last, current)
         channel.add(news, text)
-
-
-class _Channel:
-    """The latest envelopes of one session, for those who follow it in this process."""
-
-    def __init__(self, feed: EventFeed, reading: Reading, recent: int) -> None:
-        self.reading = reading
-        self.count = 0
-        self.followers = 0
-        self.has_ended = False
-        self.error: Exception | None = None
-        self.changed = asyncio.Event()
-        self._latest: deque[FeedItem] = deque(maxlen=recent)
-        self._text: deque[FeedItem] = deque(maxlen=4 * recent)
-        self._pump = asyncio.create_task(feed.pump(self), name="whyloop feed")
-        self._dropping: asyncio.Task[None] | None = None
-
-    @property
-    def position(self) -> tuple[int, int, list[FeedItem]]:
-        """Where a follower begins: the items and the entries so far, and the text since the last entry."""
-        return self.count, self.reading.version, list(self._text)
-
-    def add(self, items: Sequence[FeedItem], text: Sequence[FeedItem]) -> None:
-        """Add what was recorded, and then the text that has streamed in since."""
-        if items:
-            self._text.clear()
-        self._text.extend(text)
-        if items or text:
-            self._latest.extend(items)
-            self._latest.extend(text)
-            self.count += len(items) + len(text)
-            self._wake()
-
-    def linger(self, seconds: float, drop: Callable[[_Channel], Awaitable[None]]) -> None:
-        """Drop this channel after some seconds, however often its last follower has left by then."""
-
-        async def wait() -> None:
-            await asyncio.sleep(seconds)
-            self._dropping = None
-            await drop(self)
-
-        if self._dropping is None:
-            self._dropping = asyncio.create_task(wait(), name="whyloop feed")
-
-    def since(self, index: int) -> list[FeedItem] | None:
-        """Return what was added after the first `index` items; None if some of it is forgotten."""
-        missing, held = self.count - index, len(self._latest)
-        return None if missing > held else list(islice(self._latest, held - missing, held))
-
-    def end(self, error: Exception | None) -> None:
-        if not self.has_ended:
-            self.has_ended, self.error = True, error
-        self._wake()
-
-    async def close(self) -> None:
-        self.end(None)
-        if self._dropping is not None:
-            self._dropping.cancel()
-        self._pump.cancel()
-        await asyncio.gather(self._pump, return_exceptions=True)
-
-    def _wake(self) -> None:
-        self.changed.set()
-        self.changed = asyncio.Event()
 
 
 def _is_before(entry: JournalEntry, state: AgentState, cursor: Cursor) -> bool:
@@ -442,42 +356,3 @@ def _after(items: Sequence[FeedItem], cursor: Cursor, has_passed: bool) -> list[
         elif has_passed:
             kept.append(item)
     return kept
-
-
-class _ChunkEnvelope(Struct):
-    execution_id: str
-    seq: int
-
-
-_chunk_decoder = msgspec.json.Decoder(_ChunkEnvelope)
-
-
-def _chunk_item(body: str) -> FeedItem:
-    chunk = _chunk_decoder.decode(body)
-    return FeedItem(chunk.execution_id, chunk.seq, False, body)
-
-
-def _merged(
-    recorded: Sequence[FeedItem], chunks: Sequence[FeedItem], last: Cursor | None, latest: str
-) -> tuple[list[FeedItem], list[FeedItem]]:
-    """Return both in order, and the chunks after the last entry: a chunk comes before greater numbers.
-
-    A chunk that another process sent before `last` is late, and is left out: its text is recorded by now.
-    """
-    executions = {item.execution_id for item in recorded} | {latest}
-    waiting = [
-        chunk for chunk in chunks if chunk.execution_id in executions and not (last and _is_late(chunk, last))
-    ]
-    merged = []
-    for item in recorded:
-        if item.is_numbered:
-            early = [c for c in waiting if c.execution_id == item.execution_id and c.seq < item.seq]
-            if early:
-                merged += early
-                waiting = [chunk for chunk in waiting if chunk not in early]
-        merged.append(item)
-    return merged, waiting
-
-
-def _is_late(chunk: FeedItem, last: Cursor) -> bool:
-    return chunk.execution_id == last.execution_id and chunk.seq < last.seq

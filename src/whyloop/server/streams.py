@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from whyloop.broadcasting.feed import RECENT, Cursor, EventFeed, FeedItem
+from whyloop.broadcasting.feed import Cursor, EventFeed, FeedItem
 from whyloop.errors import StoreError
 
 # Proxies cut a connection that was silent for a while, often a minute.
@@ -81,7 +81,7 @@ async def web_socket(websocket: WebSocket, feed: EventFeed, agent_id: str, after
 
 
 # A thousand clients get the same items at about the same time.
-@lru_cache(maxsize=RECENT)
+@lru_cache(maxsize=500)
 def frame(item: FeedItem) -> bytes:
     """Return an envelope as a server-sent event; JSON has no line breaks in it."""
     return f"id: {item.cursor}\ndata: {item.body}\n\n".encode()

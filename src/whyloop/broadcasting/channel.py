@@ -1,0 +1,143 @@
+"""One followed session: its latest envelopes, and the text that streams in between them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from itertools import islice
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Struct
+
+from whyloop.stores.reading import Reading
+
+
+class Cursor(Struct, frozen=True):
+    """How far a client has come: the last numbered envelope that it received."""
+
+    execution_id: str
+    seq: int
+
+    def __str__(self) -> str:
+        return f"{quote(self.execution_id, safe='')}:{self.seq}"
+
+
+class FeedItem(Struct, frozen=True):
+    """An envelope as JSON, and its position: an unnumbered one comes after the numbered one of its `seq`."""
+
+    execution_id: str
+    seq: int
+    is_numbered: bool
+    body: str
+
+    @property
+    def cursor(self) -> Cursor:
+        return Cursor(self.execution_id, self.seq)
+
+
+class Channel:
+    """The latest envelopes of one session, for those who follow it in this process."""
+
+    def __init__(
+        self, reading: Reading, recent: int, pump: Callable[[Channel], Coroutine[Any, Any, None]]
+    ) -> None:
+        self.reading = reading
+        self.count = 0
+        self.followers = 0
+        self.has_ended = False
+        self.error: Exception | None = None
+        self.changed = asyncio.Event()
+        self._latest: deque[FeedItem] = deque(maxlen=recent)
+        self._text: deque[FeedItem] = deque(maxlen=4 * recent)
+        self._pump = asyncio.create_task(pump(self), name="whyloop feed")
+        self._dropping: asyncio.Task[None] | None = None
+
+    @property
+    def position(self) -> tuple[int, int, list[FeedItem]]:
+        """Where a follower begins: the items and the entries so far, and the text since the last entry."""
+        return self.count, self.reading.version, list(self._text)
+
+    def add(self, items: Sequence[FeedItem], text: Sequence[FeedItem]) -> None:
+        """Add what was recorded, and then the text that has streamed in since."""
+        if items:
+            self._text.clear()
+        self._text.extend(text)
+        if items or text:
+            self._latest.extend(items)
+            self._latest.extend(text)
+            self.count += len(items) + len(text)
+            self._wake()
+
+    def linger(self, seconds: float, drop: Callable[[Channel], Awaitable[None]]) -> None:
+        """Drop this channel after some seconds, however often its last follower has left by then."""
+
+        async def wait() -> None:
+            await asyncio.sleep(seconds)
+            self._dropping = None
+            await drop(self)
+
+        if self._dropping is None:
+            self._dropping = asyncio.create_task(wait(), name="whyloop feed")
+
+    def since(self, index: int) -> list[FeedItem] | None:
+        """Return what was added after the first `index` items; None if some of it is forgotten."""
+        missing, held = self.count - index, len(self._latest)
+        return None if missing > held else list(islice(self._latest, held - missing, held))
+
+    def end(self, error: Exception | None) -> None:
+        if not self.has_ended:
+            self.has_ended, self.error = True, error
+        self._wake()
+
+    async def close(self) -> None:
+        self.end(None)
+        if self._dropping is not None:
+            self._dropping.cancel()
+        self._pump.cancel()
+        await asyncio.gather(self._pump, return_exceptions=True)
+
+    def _wake(self) -> None:
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+
+class _ChunkEnvelope(Struct):
+    execution_id: str
+    seq: int
+
+
+_chunk_decoder = msgspec.json.Decoder(_ChunkEnvelope)
+
+
+def chunk_item(body: str) -> FeedItem:
+    chunk = _chunk_decoder.decode(body)
+    return FeedItem(chunk.execution_id, chunk.seq, False, body)
+
+
+def merged(
+    recorded: Sequence[FeedItem], chunks: Sequence[FeedItem], last: Cursor | None, latest: str
+) -> tuple[list[FeedItem], list[FeedItem]]:
+    """Return both in order, and the chunks after the last entry: a chunk comes before greater numbers.
+
+    A chunk that another process sent before `last` is late, and is left out: its text is recorded by now.
+    """
+    executions = {item.execution_id for item in recorded} | {latest}
+    waiting = [
+        chunk for chunk in chunks if chunk.execution_id in executions and not (last and _is_late(chunk, last))
+    ]
+    found: list[FeedItem] = []
+    for item in recorded:
+        if item.is_numbered:
+            early = [c for c in waiting if c.execution_id == item.execution_id and c.seq < item.seq]
+            if early:
+                found += early
+                waiting = [chunk for chunk in waiting if chunk not in early]
+        found.append(item)
+    return found, waiting
+
+
+def _is_late(chunk: FeedItem, last: Cursor) -> bool:
+    return chunk.execution_id == last.execution_id and chunk.seq < last.seq
