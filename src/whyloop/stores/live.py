@@ -106,11 +106,15 @@ class Live:
 
     async def _keep_up(self) -> None:
         try:
-            while self.is_needed and self._store() is not None:
+            while True:
                 await self._watch()
-                await self._stop_receiving()  # A run or a follower may come meanwhile.
+                await self._stop_receiving()
+                # A run or a follower may have come meanwhile. If not, nothing is awaited from here on.
+                if not self.is_needed or self._store() is None:
+                    return
         finally:
-            await self._stop_receiving()
+            if self._receiver is not None:  # The task was cancelled.
+                await self._stop_receiving()
 
     async def _watch(self) -> None:
         tick, failing = 0, False
