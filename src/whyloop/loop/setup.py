@@ -53,12 +53,16 @@ class Handlers:
         return remove
 
 
-def send(handlers: Sequence[Handler], events: Iterable[AgentEvent]) -> None:
-    """Give events to every handler. One that raises is logged and never breaks the run."""
-    for event in events:
-        for handler in handlers:
+def send(handlers: Sequence[Handler], events: Sequence[AgentEvent]) -> None:
+    """Give events to every handler in turn. One that raises is logged and never breaks the run."""
+    for handler in handlers:
+        event: AgentEvent | None = None
+        unsent = iter(events)
+        while True:
             try:
-                handler(event)
+                for event in unsent:
+                    handler(event)
+                break
             except (Exception, SystemExit):
                 _log.exception("an event handler failed on: %s", event)
 

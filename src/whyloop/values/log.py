@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Generic, TypeVar, overload
 
 T = TypeVar("T")
-
-# Two threads may go on from the same version at once; only one of them may extend the shared list.
-_extending = threading.Lock()
 
 
 class Log(Sequence[T], Generic[T]):
@@ -51,15 +47,14 @@ class Log(Sequence[T], Generic[T]):
         """Return this log and more items."""
         if not items:
             return self
-        held = self._length - self.start
-        with _extending:
-            earlier = self._earlier
-            if held and len(earlier) == held - 1:
-                earlier.append(self.last)  # type: ignore[arg-type]
-            else:
-                earlier = list(self[self.start :])  # This version is not the newest any more.
-            if len(items) > 1:
-                earlier += items[:-1]
+        earlier, held = self._earlier, self._length - self.start
+        newest = len(earlier) == held - 1
+        if newest:
+            earlier.extend((self.last, *items[:-1]))  # type: ignore[arg-type]
+            # Another thread may have extended the same version at this very moment.
+            newest = len(earlier) == held - 1 + len(items)
+        if not newest:
+            earlier = [*self[self.start :], *items[:-1]]
         return _version(earlier, items[-1], self._length + len(items), self.start)
 
     def with_last(self, item: T) -> Log[T]:

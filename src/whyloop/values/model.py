@@ -13,7 +13,10 @@ from whyloop.values.usage import NO_USAGE, Usage
 
 
 class FinishReason(StrEnum):
-    """Why the model fell silent, in one vocabulary for all providers."""
+    """Why the model ended its answer, in one vocabulary for all providers."""
+
+    truncates: bool
+    """True if the model did not get to the end of its answer."""
 
     STOP = "stop"
     LENGTH = "length"
@@ -21,6 +24,10 @@ class FinishReason(StrEnum):
     CONTENT_FILTER = "content_filter"
     ERROR = "error"
     OTHER = "other"
+
+
+for _reason in FinishReason:
+    _reason.truncates = _reason.value in ("length", "content_filter")
 
 
 class ToolSpec(Struct, frozen=True, gc=False):

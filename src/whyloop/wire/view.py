@@ -55,7 +55,7 @@ INCONSISTENT = (ArithmeticError, AssertionError, AttributeError, LookupError, Ty
 
 def events_of(state: AgentState, transition: Transition) -> Events:
     """Return the events of a transition, given the state before it."""
-    view = _VIEWS.get(type(transition))
+    view = VIEWS.get(type(transition))
     return view(state, transition) if view is not None else []
 
 
@@ -395,7 +395,7 @@ def _retry_planned(state: AgentState, t: RetryPlanned) -> Events:
     ]
 
 
-_VIEWS: dict[type[Transition], Callable[[AgentState, Any], Events]] = {
+VIEWS: dict[type[Transition], Callable[[AgentState, Any], Events]] = {
     Answered: _answered,
     Begun: _begun,
     CallFinished: _call_finished,

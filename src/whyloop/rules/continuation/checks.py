@@ -18,10 +18,6 @@ _REQUEST = ContinuationDecision.REQUEST_CONTINUATION
 _STOP = ContinuationDecision.ALLOW_STOP
 
 
-# With one of these the model did not get to the end of its answer.
-TRUNCATING = (FinishReason.LENGTH, FinishReason.CONTENT_FILTER)
-
-
 class FinishReasonCheck(Criterion):
     """Forbids when the model ended for one of these reasons: a truncated answer is not a completed one."""
 
@@ -50,7 +46,7 @@ class FinishReasonCheck(Criterion):
             words = "The model gave no finish reason"
         else:
             words = f'The model finished with "{reason}"' + (", which ends the run" if forbidden else "")
-            if reason in TRUNCATING:
+            if reason.truncates:
                 words = f"{words}: the answer was truncated"
         context = {"finish_reason": reason and str(reason), "terminal": [str(r) for r in self.reasons]}
         if not forbidden:
