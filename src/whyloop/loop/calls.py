@@ -54,8 +54,6 @@ async def plan_calls(setup: Setup, state: AgentState, response: ModelResponse) -
         text = f"{Interruption.TRUNCATED.text} ({response.finish_reason})"
         result = ToolResult(f"Not run: {text}", f"not run: {text}")
         return CallPlan(response.tool_calls, (), dict.fromkeys(range(len(response.tool_calls)), result))
-    if not setup.plans_calls:
-        return CallPlan(response.tool_calls, tuple(range(len(response.tool_calls))))
     calls, results = await _hooked(setup, state, response.tool_calls)
     questions = _questions(setup, calls, results)
     started = tuple([i for i in range(len(calls)) if i not in results and i not in questions])

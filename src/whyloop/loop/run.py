@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from datetime import datetime
 
 from whyloop.errors import NestingError, ScriptError, leave_state
-from whyloop.loop.calls import plan_calls, reopen, run_calls, unfinished_calls
+from whyloop.loop.calls import CallPlan, plan_calls, reopen, run_calls, unfinished_calls
 from whyloop.loop.interruptions import JUST_AFTER, Interruptions
 from whyloop.loop.model_call import answered, ask_model, failed, partly_answered
 from whyloop.loop.nesting import running_inside
@@ -186,8 +186,11 @@ class Run:
                 recorder.note(step.request, step.taken_up_at)
                 recorder.add(failed(self.setup, step, error))
                 return
-            step.interruptible = False
-            plan = await plan_calls(self.setup, recorder.state, response)
+            step.interruptible, calls = False, response.tool_calls
+            if calls and (self.setup.plans_calls or response.finish_reason.truncates):
+                plan = await plan_calls(self.setup, recorder.state, response)
+            else:
+                plan = CallPlan(calls, tuple(range(len(calls))))
             recorder.note(step.request, step.taken_up_at)
             recorder.add(answer := answered(self.setup, recorder.state, response, plan, step))
             for index, result in plan.results.items():

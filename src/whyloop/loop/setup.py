@@ -56,13 +56,9 @@ class Handlers:
 def send(handlers: Sequence[Handler], events: Sequence[AgentEvent]) -> None:
     """Give events to every handler in turn. One that raises is logged and never breaks the run."""
     for handler in handlers:
-        event: AgentEvent | None = None
-        unsent = iter(events)
-        while True:
+        for event in events:
             try:
-                for event in unsent:
-                    handler(event)
-                break
+                handler(event)
             except (Exception, SystemExit):
                 _log.exception("an event handler failed on: %s", event)
 

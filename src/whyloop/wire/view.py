@@ -90,7 +90,7 @@ def step_started(state: AgentState, time: datetime, tools: tuple[str, ...]) -> A
         step_number=execution.step_count + 1,
         time=time,
         seq=execution.last_seq,
-        message_count=len(state.messages),
+        message_count=state.messages.length,
         available_tools=tools,
     )
 
