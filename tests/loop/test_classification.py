@@ -203,12 +203,12 @@ async def test_what_a_tool_raises_is_classified(error: Exception, kind: str, wor
         ("null", "no JSON object"),
         ('"a"', "no JSON object"),
         ('{"a": 1, "b": NaN}', "no JSON object"),
-        ({"a": 1, "b": "two"}, "$.b"),
-        ({"a": 1}, "`b`"),
-        ({"a": 1, "b": 2, "c": 3}, "`c`"),
-        ({"a": 1, "b": None}, "$.b"),
-        ({"a": 1.5, "b": 2}, "$.a"),
-        ({"a": True, "b": 2}, "$.a"),
+        ({"a": 1, "b": "two"}, 'b: Expected `int`, got `str`. Schema: {"type": "integer"}'),
+        ({"a": 1}, "b is missing. Schema:"),
+        ({"a": 1, "b": 2, "c": 3}, "there is no argument 'c'; the arguments are: a, b"),
+        ({"a": 1, "b": None}, "b: Expected `int`, got `null`"),
+        ({"a": 1.5, "b": 2}, "a: Expected `int`, got `float`"),
+        ({"a": True, "b": 2}, "a: Expected `int`, got `bool`"),
     ],
     ids=str,
 )
@@ -224,7 +224,7 @@ async def test_arguments_that_do_not_fit_are_a_validation_error_that_the_model_c
     told = requests_of(agent)[1].messages[-1]
     assert hint in told.text
     assert "add" in told.text
-    assert '"required":["a","b"]' in told.text
+    assert len(told.text) < 300
     assert told.tool_call_id == "call_1"
     assert_readable(state)
 

@@ -44,6 +44,8 @@ class Command(NamedTuple):
     details: str = ""
     """More about it, for its help."""
     epilog: str = ""
+    logs_runs: bool = False
+    """True if it writes how each run ended to stderr."""
 
     def add_to(self, commands: argparse._SubParsersAction[Parser]) -> None:
         """Add the command to a parser."""
@@ -343,6 +345,7 @@ COMMANDS = (
         "questions, and sessions whose runner died continue by themselves; without one, clients can read "
         "and decide. There is no login: where others can reach it, mount whyloop.server.AgentServer in an "
         "app of your own.",
+        logs_runs=True,
     ),
     Command(
         "worker",

@@ -16,11 +16,13 @@ from whyloop.errors import NestingError, ScriptError, ToolTimeoutError
 from whyloop.loop.hooks import Block, expected
 from whyloop.loop.nesting import running_inside
 from whyloop.loop.recorder import Recorder
+from whyloop.loop.run_log import log_tool_error
 from whyloop.loop.setup import Setup
 from whyloop.loop.step_in_progress import StepInProgress
 from whyloop.loop.tool import Tool, ToolContext
 from whyloop.loop.tool_result import encoded
 from whyloop.rules.classify import raised_by_tool, tool_failure, words_of
+from whyloop.rules.tool_schema import Problem
 from whyloop.values import plain
 from whyloop.values.approval import Question
 from whyloop.values.decisions import uncertain_question
@@ -257,13 +259,11 @@ async def run_tool(setup: Setup, call: ToolCall, context: ToolContext) -> ToolRe
     if tool is None:
         return _unknown_tool(call, setup.tool_names)
     if isinstance(call.arguments, str):
-        return _invalid(tool, call, f"the arguments are no JSON object: {call.arguments[:200]!r}")
+        return _not_an_object(tool, call, call.arguments)
     try:
         arguments = tool.arguments.parse(call.arguments)
     except Exception as error:
-        return _invalid(
-            tool, call, str(error) if isinstance(error, msgspec.ValidationError) else words_of(error)
-        )
+        return _invalid(tool, call, call.arguments, error)
     try:
         value = await setup.world.call_tool(tool, arguments, context)
         return ToolResult(encoded(value, tool.max_result_chars))
@@ -274,14 +274,14 @@ async def run_tool(setup: Setup, call: ToolCall, context: ToolContext) -> ToolRe
     except NestingError as error:
         if len(running_inside.get()) > 1:
             raise  # Only the outermost agent continues, or each of them would try again in turn.
-        return _failed(raised_by_tool(call, error))
+        return _raised(call, error)
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
-        return _failed(raised_by_tool(call, error))  # The tool raised it itself: nothing was cancelled.
+        return _raised(call, error)  # The tool raised it itself: nothing was cancelled.
     except BaseException as error:
-        return _failed(raised_by_tool(call, error))
+        return _raised(call, error)
 
 
 def _textual(result: ToolResult) -> ToolResult:
@@ -290,11 +290,17 @@ def _textual(result: ToolResult) -> ToolResult:
     return replace(result, content=encoded(result.content, None), error=error)
 
 
-def _failed(failure: Failure) -> ToolResult:
-    return ToolResult(f"Error: {failure.message}", failure.message, failure)
+def _failed(failure: Failure, for_model: str | None = None) -> ToolResult:
+    return ToolResult(f"Error: {for_model or failure.message}", failure.message, failure)
+
+
+def _raised(call: ToolCall, error: BaseException) -> ToolResult:
+    log_tool_error(call.name, error)
+    return _failed(raised_by_tool(call, error))
 
 
 def _hook_failed(call: ToolCall, error: Exception) -> ToolResult:
+    log_tool_error(call.name, error)
     text = f"a hook around {call.name} failed: {words_of(error)}"
     return _failed(tool_failure(ErrorType.UNKNOWN, call, text))
 
@@ -305,11 +311,21 @@ def _unknown_tool(call: ToolCall, names: Sequence[str]) -> ToolResult:
     return _failed(tool_failure(ErrorType.VALIDATION, call, text))
 
 
-def _invalid(tool: Tool, call: ToolCall, problem: str) -> ToolResult:
-    """Return a result that tells the model what to correct."""
-    schema = msgspec.json.encode(tool.spec.parameters).decode()
-    text = f"invalid arguments for {tool.name}: {problem}. The arguments must fit this schema: {schema}"
-    return _failed(tool_failure(ErrorType.VALIDATION, call, text))
+def _not_an_object(tool: Tool, call: ToolCall, sent: str) -> ToolResult:
+    text = f"invalid arguments for {tool.name}: they are no JSON object"
+    names = ", ".join(tool.spec.parameters.get("properties", {})) or "none"
+    for_model = clean(f"{text}, but {sent[:200]!r}. Send one JSON object; the arguments are: {names}")
+    return _failed(tool_failure(ErrorType.VALIDATION, call, text), for_model)
+
+
+def _invalid(tool: Tool, call: ToolCall, arguments: Mapping[str, Any], error: Exception) -> ToolResult:
+    """Return a result that tells the model what to correct; people are not shown what was sent."""
+    problems = tool.arguments.problems(arguments) or [Problem("they do not fit", words_of(error))]
+    text = f"invalid arguments for {tool.name}"
+    for_people = f"{text}: {'; '.join(problem.for_people for problem in problems)}"
+    lines = [f"- {p.for_model}" + (f". Schema: {p.schema}" if p.schema else "") for p in problems]
+    for_model = clean("\n".join([f"{text}:", *lines]))
+    return _failed(tool_failure(ErrorType.VALIDATION, call, for_people), for_model)
 
 
 def _json(value: Any) -> str:

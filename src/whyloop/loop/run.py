@@ -14,6 +14,7 @@ from whyloop.loop.nesting import running_inside
 from whyloop.loop.ports import Journal
 from whyloop.loop.readable import readable
 from whyloop.loop.recorder import Recorder
+from whyloop.loop.run_log import log_end
 from whyloop.loop.setup import Setup
 from whyloop.loop.step_in_progress import StepInProgress
 from whyloop.values.execution import AgentStatus
@@ -247,6 +248,8 @@ class Run:
         if failures and number is not None and outcome.decision.continues and outcome.handling is _RETRY:
             recorder.add(self._planned_retry(failures))
         await recorder.record()
+        if not outcome.decision.continues:
+            log_end(recorder.state)
         if recorder.stop is not None and outcome.pauses and recorder.state.execution.stop_request is None:
             await self.conclude(None, self.world.now())  # A stop was requested meanwhile.
 

@@ -257,8 +257,9 @@ def _call_finished(state: AgentState, t: CallFinished) -> Events:
             success=result.error is None,
             error=result.error,
             duration_ms=t.seconds * 1000,
-            result=result.content,
+            result=result.content if result.error is None else result.error,
             changed_by=result.changed_by,
+            failed=result.failure is not None,
         )
     ]
 
