@@ -92,8 +92,9 @@ class TestAnswer:
 
         with pytest.raises(ModelError, match="the model refused: It is dangerous"):
             decoded(word="refusal", stop_details=why)
-        with pytest.raises(ModelError, match="the model refused: It is dangerous"):
+        with pytest.raises(ModelError, match="the model refused: It is dangerous") as caught:
             read(events(word="refusal", stop_details=why))
+        assert not caught.value.retryable
 
     @pytest.mark.parametrize(
         "body",

@@ -178,6 +178,7 @@ def test_a_blocked_prompt_names_the_reason(take: Any) -> None:
     with pytest.raises(ModelError, match="blocked: PROHIBITED_CONTENT") as caught:
         take({"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, "usageMetadata": {}})
     assert type(caught.value) is ModelError
+    assert not caught.value.retryable
 
 
 @pytest.mark.parametrize("take", [decoded, read])

@@ -122,6 +122,7 @@ def test_a_refusal_is_a_model_error() -> None:
     with pytest.raises(ModelError, match="refused: I will not") as caught:
         decoded({"content": None, "refusal": "I will not."})
     assert type(caught.value) is ModelError
+    assert not caught.value.retryable
 
 
 @pytest.mark.parametrize(

@@ -73,8 +73,9 @@ class TestResponse:
 
     def test_a_refusal_is_an_error(self) -> None:
         refusal = {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}
-        with pytest.raises(ModelError, match=r"the model refused: No\."):
+        with pytest.raises(ModelError, match=r"the model refused: No\.") as caught:
             decoded(refusal)
+        assert not caught.value.retryable
 
     @pytest.mark.parametrize(
         ("fields", "kind", "words"),

@@ -31,6 +31,7 @@ class RecordedError(Struct, frozen=True, omit_defaults=True):
     status: int | None = None
     request_id: str | None = None
     retry_after: float | None = None
+    retryable: bool = True
 
 
 class Exchange(Struct, frozen=True, omit_defaults=True):
@@ -177,7 +178,7 @@ def _recorded(error: Exception) -> RecordedError:
         return RecordedError(kind.__name__, str(error))
     # A driver may have errors of its own; what counts is which of ours they are.
     name = next(kind.__name__ for kind in type(error).__mro__ if hasattr(errors, kind.__name__))
-    return RecordedError(name, str(error), error.status, error.request_id, error.retry_after)
+    return RecordedError(name, str(error), error.status, error.request_id, error.retry_after, error.retryable)
 
 
 def _raised(recorded: RecordedError) -> Exception:
@@ -188,6 +189,7 @@ def _raised(recorded: RecordedError) -> Exception:
             status=recorded.status,
             request_id=recorded.request_id,
             retry_after=recorded.retry_after,
+            retryable=recorded.retryable,
         )
     if recorded.kind == "TimeoutError":
         return TimeoutError(recorded.message)

@@ -78,7 +78,7 @@ def _built(document: Mapping[str, Any]) -> ModelResponse:
     if said and not text:
         row = [entry for entry in row if entry["type"] != "text"]
     if word == "refusal" and not text.strip() and not calls:
-        raise ModelError(_refusal(document))
+        raise ModelError(_refusal(document), retryable=False)
     return ModelResponse(
         text=text,
         tool_calls=tuple(calls),

@@ -111,7 +111,7 @@ class Answer:
         feedback = self._document.get("promptFeedback") or {}
         if reason := feedback.get("blockReason"):
             said = _with_words(reason, feedback.get("blockReasonMessage"))
-            raise ModelError(f"the prompt was blocked: {said}")
+            raise ModelError(f"the prompt was blocked: {said}", retryable=False)
         raise ResponseValidationError("the response has no answer in it")
 
 

@@ -67,7 +67,7 @@ def build(
 ) -> ModelResponse:
     """The response that a message, complete or put together from a stream, amounts to."""
     if refusal := message.get("refusal"):
-        raise ModelError(f"the model refused: {refusal}")
+        raise ModelError(f"the model refused: {refusal}", retryable=False)
     tool_calls = tuple([call for call, _ in calls])
     extras = _extras(message, calls)
     return ModelResponse(

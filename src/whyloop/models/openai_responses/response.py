@@ -84,7 +84,8 @@ def _check_refusal(messages: Iterable[Item]) -> None:
         content = item.get("content")
         for part in content if isinstance(content, list) else ():
             if part.get("type") == "refusal":
-                raise ModelError(f"the model refused: {part.get('refusal') or 'it did not say why'}")
+                words = part.get("refusal") or "it did not say why"
+                raise ModelError(f"the model refused: {words}", retryable=False)
 
 
 def _call(item: Item) -> ToolCall:
