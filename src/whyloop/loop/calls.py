@@ -12,14 +12,15 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from whyloop.errors import NestingError, ResponseValidationError, ScriptError, ToolTimeoutError
+from whyloop.errors import NestingError, ScriptError, ToolTimeoutError
 from whyloop.loop.hooks import Block, expected
 from whyloop.loop.nesting import running_inside
 from whyloop.loop.setup import Setup
 from whyloop.loop.step_in_progress import StepInProgress
 from whyloop.loop.tool import Tool, ToolContext
 from whyloop.loop.tool_result import encoded
-from whyloop.rules.classify import model_failure, raised_by_tool, tool_failure, words_of
+from whyloop.rules.answers import answer_failure
+from whyloop.rules.classify import raised_by_tool, tool_failure, words_of
 from whyloop.rules.continuation.checks import TRUNCATING
 from whyloop.values import plain
 from whyloop.values.approval import Question
@@ -32,8 +33,6 @@ from whyloop.values.step import Interruption, OpenStep
 from whyloop.values.text import clean
 from whyloop.values.tool_result import ToolResult
 from whyloop.values.transitions import Answered, CallFinished, Reopened
-
-EMPTY_REPLY = "the model's reply was empty: no text and no tool calls"
 
 _ASSISTANT = MessageRole.ASSISTANT
 
@@ -68,14 +67,12 @@ async def plan_calls(setup: Setup, state: AgentState, response: ModelResponse) -
 def answer(
     setup: Setup, state: AgentState, response: ModelResponse, plan: CallPlan, step: StepInProgress
 ) -> Answered:
-    """Return the transition of a model's response. An empty reply is a failure, except after tool results."""
-    truncated = response.finish_reason in TRUNCATING
-    message, failure = None, None
-    if plan.calls or response.text or truncated or state.execution.has_tool_results:
+    """Return the transition of a model's response, with what is wrong with it."""
+    truncated, message = response.finish_reason in TRUNCATING, None
+    failure = answer_failure(response, setup.tool_names, after_results=state.execution.has_tool_results)
+    if failure is None or failure.readable:
         reasoning = clean(response.reasoning) if response.reasoning else ""
         message = Message(_ASSISTANT, response.text, plan.calls, extras=response.extras, reasoning=reasoning)
-    else:
-        failure = model_failure(ResponseValidationError(EMPTY_REPLY))
     return Answered(
         setup.world.now(),
         started_at=step.taken_up_at,

@@ -22,7 +22,7 @@ from whyloop.rules.continuation.checks import TRUNCATING
 from whyloop.values.execution import AgentStatus
 from whyloop.values.failure import ErrorHandlingDecision
 from whyloop.values.messages import Message, MessageRole
-from whyloop.values.model import ModelRequest, ModelResponse, TextDelta
+from whyloop.values.model import ModelRequest, ModelResponse, ReasoningDelta, TextDelta
 from whyloop.values.state import AgentState
 from whyloop.values.step import Interruption, OpenStep
 from whyloop.values.text import clean
@@ -241,7 +241,7 @@ class Run:
                 step.chunks.append(item.text)
             elif isinstance(item, ModelResponse):
                 response = item
-            else:
+            elif not isinstance(item, ReasoningDelta):
                 raise ResponseValidationError(f"the model yielded {item!r} instead of a ModelResponse")
         if response is None:
             raise ResponseValidationError("the model's stream ended without a complete response")

@@ -19,7 +19,7 @@ from whyloop.models.asking import asked, name_of, secrets_of
 from whyloop.models.comparing import as_json, described, difference, last_words
 from whyloop.models.secrets import cleaned, without_secrets
 from whyloop.values.messages import Message
-from whyloop.values.model import ModelRequest, ModelResponse, TextDelta
+from whyloop.values.model import Delta, ModelRequest, ModelResponse, ReasoningDelta, TextDelta
 from whyloop.values.text import counted
 
 
@@ -41,6 +41,7 @@ class Exchange(Struct, frozen=True, omit_defaults=True):
     tools: list[str] = []
     instructions: str | None = None
     chunks: list[str] = []
+    reasoning_chunks: list[str] = []
     response: ModelResponse | None = None
     error: RecordedError | None = None
 
@@ -59,31 +60,35 @@ class RecordingModel:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.write_bytes(b"")
 
-    async def respond(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
+    async def respond(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
         chunks: list[str] = []
+        thoughts: list[str] = []
         response: ModelResponse | None = None
         try:
             async with asked(self.inner, request) as answer:
                 async for item in answer:
                     if isinstance(item, TextDelta):
                         chunks.append(item.text)
+                    elif isinstance(item, ReasoningDelta):
+                        thoughts.append(item.text)
                     else:
                         response = item
-                        self._keep(request, chunks, response)
+                        self._keep(request, chunks, thoughts, response)
                     yield item
             if response is None:
-                self._keep(request, chunks)
+                self._keep(request, chunks, thoughts)
         except ScriptError:
             raise
         except Exception as error:
             if response is None:
-                self._keep(request, chunks, error=_recorded(error))
+                self._keep(request, chunks, thoughts, error=_recorded(error))
             raise
 
     def _keep(
         self,
         request: ModelRequest,
         chunks: list[str],
+        thoughts: list[str],
         response: ModelResponse | None = None,
         error: RecordedError | None = None,
     ) -> None:
@@ -92,6 +97,7 @@ class RecordingModel:
             [spec.name for spec in request.tools],
             request.instructions,
             self._safe(chunks),
+            self._safe(thoughts),
             response,
             error,
         )
@@ -121,8 +127,10 @@ class ReplayModel:
         self._left = _read(self.path)
         self._total = len(self._left)
 
-    async def respond(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
+    async def respond(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
         exchange = self._exchange_for(request)
+        for thought in exchange.reasoning_chunks:
+            yield ReasoningDelta(thought)
         for chunk in exchange.chunks:
             yield TextDelta(chunk)
         if exchange.error is not None:

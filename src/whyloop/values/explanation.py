@@ -275,10 +275,13 @@ def _step(state: AgentState, step: Step, number: int) -> StepExplanation:
     messages = state.messages_of(step)
     calls = _calls_of(step, messages)
     failure, interrupted = step.model_failure, interruption_text(step)
+    wrong = next((failure for failure in step.failures if failure.readable), None)
     notes = tuple(shortened(note, NOTE_LENGTH) for note in step.source.notes) if step.source else ()
     error = shortened(failure.message, ERROR_LENGTH) if failure else None
     if error is not None:
         did = f"the model call failed: {error}"
+    elif wrong is not None:
+        did = f"the answer was wrong: {shortened(wrong.message, ERROR_LENGTH)}"
     elif calls:
         did = "; ".join(call.text for call in calls)
     else:

@@ -21,6 +21,7 @@ _FINISH = {
     "model_context_window_exceeded": FinishReason.LENGTH,
     "tool_use": FinishReason.TOOL_CALLS,
     "refusal": FinishReason.CONTENT_FILTER,
+    "pause_turn": FinishReason.PAUSE_TURN,
 }
 
 
