@@ -85,6 +85,7 @@ if TYPE_CHECKING:
         ModelRequest as ModelRequest,
         ModelResponse as ModelResponse,
         ModelSource as ModelSource,
+        ReasoningDelta as ReasoningDelta,
         TextDelta as TextDelta,
         ToolSpec as ToolSpec,
     )
@@ -144,6 +145,7 @@ _HOMES = {
         "ModelRequest",
         "ModelResponse",
         "ModelSource",
+        "ReasoningDelta",
         "TextDelta",
         "ToolSpec",
     ),

@@ -41,6 +41,8 @@ __all__ = [
 ]
 
 
+ChunkKind = Literal["text", "reasoning"]
+
 LONGEST_LINE = 2000
 
 
@@ -102,7 +104,7 @@ class StreamChunkReceived(AgentEvent, frozen=True, kw_only=True):
     chunk: str
     chunk_index: int
     is_complete: bool
-    kind: Literal["text", "reasoning"] = "text"
+    kind: ChunkKind = "text"
 
     @property
     def _what(self) -> str:

@@ -268,7 +268,11 @@ async def run_tool(setup: Setup, call: ToolCall, context: ToolContext) -> ToolRe
         value = await setup.world.call_tool(tool, arguments, context)
         return ToolResult(encoded(value, tool.max_result_chars))
     except ToolTimeoutError as error:
-        return _failed(tool_failure(ErrorType.TIMEOUT, call, words_of(error), seconds=tool.timeout))
+        retryable = error.retryable is not False
+        failure = tool_failure(
+            ErrorType.TIMEOUT, call, words_of(error), retryable=retryable, seconds=tool.timeout
+        )
+        return _failed(failure)
     except (KeyboardInterrupt, ScriptError):
         raise
     except NestingError as error:

@@ -7,22 +7,22 @@ from datetime import datetime
 from typing import Any
 
 from whyloop.errors import ResponseValidationError
+from whyloop.events import ChunkKind
 from whyloop.loop.calls import CallPlan
 from whyloop.loop.hooks import ask_with_hooks
 from whyloop.loop.recorder import Recorder
 from whyloop.loop.setup import Setup, send
 from whyloop.loop.step_in_progress import StepInProgress
+from whyloop.rules.answers import answer_failure
 from whyloop.rules.classify import model_failure
 from whyloop.values.messages import Message, MessageRole
-from whyloop.values.model import ModelRequest, ModelResponse, TextDelta
+from whyloop.values.model import ModelRequest, ModelResponse, ReasoningDelta, TextDelta
 from whyloop.values.state import AgentState
 from whyloop.values.step import Interruption
 from whyloop.values.text import clean
 from whyloop.values.transitions import Answered, ModelFailed
 from whyloop.values.usage import NO_USAGE, Usage
 from whyloop.wire.view import chunk_received, step_started
-
-EMPTY_REPLY = "the model's reply was empty: no text and no tool calls"
 
 _ASSISTANT = MessageRole.ASSISTANT
 _UNKNOWN_USAGE = Usage(reported=False)
@@ -50,35 +50,44 @@ async def _stream(
         elif isinstance(item, TextDelta):
             _send_chunk(setup, recorder, step, clean(item.text))
             step.chunks.append(item.text)
+        elif isinstance(item, ReasoningDelta):
+            _send_chunk(setup, recorder, step, clean(item.text), kind="reasoning")
         else:
             raise ResponseValidationError(f"the model yielded {item!r} instead of a ModelResponse")
     if response is None:
         raise ResponseValidationError("the model's stream ended without a complete response")
-    if step.chunks:
+    if response.text and not step.chunks:
+        _send_chunk(setup, recorder, step, clean(response.text))
+    if step.chunk_count:
         _send_chunk(setup, recorder, step, "", is_complete=True)
     return response
 
 
 def _send_chunk(
-    setup: Setup, recorder: Recorder, step: StepInProgress, text: str, *, is_complete: bool = False
+    setup: Setup,
+    recorder: Recorder,
+    step: StepInProgress,
+    text: str,
+    *,
+    kind: ChunkKind = "text",
+    is_complete: bool = False,
 ) -> None:
     if recorder.handlers:
-        now, index = setup.world.now(), len(step.chunks)
-        chunk = chunk_received(recorder.state, now, text, index, is_complete=is_complete)
+        now, index = setup.world.now(), step.chunk_count
+        chunk = chunk_received(recorder.state, now, text, index, kind=kind, is_complete=is_complete)
         send(recorder.handlers, [chunk])
+    step.chunk_count += 1
 
 
 def answered(
     setup: Setup, state: AgentState, response: ModelResponse, plan: CallPlan, step: StepInProgress
 ) -> Answered:
-    """Return the transition of a model's response. An empty reply is a failure, except after tool results."""
-    truncated = response.finish_reason.truncates
-    message, failure = None, None
-    if plan.calls or response.text or truncated or state.execution.has_tool_results:
+    """Return the transition of a model's response, with what is wrong with it."""
+    truncated, message = response.finish_reason.truncates, None
+    failure = answer_failure(response, setup.tool_names, after_results=state.execution.has_tool_results)
+    if failure is None or failure.readable:
         reasoning = clean(response.reasoning) if response.reasoning else ""
         message = Message(_ASSISTANT, response.text, plan.calls, extras=response.extras, reasoning=reasoning)
-    else:
-        failure = model_failure(ResponseValidationError(EMPTY_REPLY))
     return Answered(
         setup.world.now(),
         started_at=step.taken_up_at,

@@ -20,6 +20,7 @@ from whyloop.events import (
     AgentStepStarted,
     ApprovalDecided,
     ApprovalRequested,
+    ChunkKind,
     ContinuationEvaluated,
     RetryScheduled,
     StreamChunkReceived,
@@ -96,7 +97,13 @@ def step_started(state: AgentState, time: datetime, tools: tuple[str, ...]) -> A
 
 
 def chunk_received(
-    state: AgentState, time: datetime, text: str, index: int, *, is_complete: bool
+    state: AgentState,
+    time: datetime,
+    text: str,
+    index: int,
+    *,
+    kind: ChunkKind = "text",
+    is_complete: bool = False,
 ) -> StreamChunkReceived:
     """Return the event that a piece of the answer has arrived."""
     execution = state.execution
@@ -110,6 +117,7 @@ def chunk_received(
         chunk=text,
         chunk_index=index,
         is_complete=is_complete,
+        kind=kind,
     )
 
 
