@@ -12,7 +12,8 @@ import whyloop
 
 WHYLOOP = """
 Agent AgentBuilder AgentErrorContextResolver AgentState AgentStatus Approval ApprovalRequired
-Backoff Block Budget CallExplanation CanResolveErrorContext CanSerializeAgentState
+Backoff Block Budget CallExplanation CanDecideToContinue CanExplainContinuation CanResolveErrorContext
+CanSerializeAgentState
 ContinuationCriteria ContinuationDecision ContinuationEvaluation ContinuationOutcome
 CumulativeExecutionTimeLimit ErrorContext ErrorHandlingDecision ErrorPolicy ErrorPolicyCriterion
 ErrorType Execution ExecutionTimeLimit Explanation Failure FilePart FinishReason FinishReasonCheck

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
         ToolCallPresenceCheck as ToolCallPresenceCheck,
     )
     from whyloop.rules.continuation.criteria import ContinuationCriteria as ContinuationCriteria
+    from whyloop.rules.continuation.criterion import (
+        CanDecideToContinue as CanDecideToContinue,
+        CanExplainContinuation as CanExplainContinuation,
+    )
     from whyloop.rules.continuation.error_policy_criterion import ErrorPolicyCriterion as ErrorPolicyCriterion
     from whyloop.rules.continuation.limits import (
         StepsLimit as StepsLimit,
@@ -121,6 +125,7 @@ _HOMES = {
     "whyloop.rules.continuation.approval": ("ApprovalRequired",),
     "whyloop.rules.continuation.checks": ("FinishReasonCheck", "StopRequestedCheck", "ToolCallPresenceCheck"),
     "whyloop.rules.continuation.criteria": ("ContinuationCriteria",),
+    "whyloop.rules.continuation.criterion": ("CanDecideToContinue", "CanExplainContinuation"),
     "whyloop.rules.continuation.error_policy_criterion": ("ErrorPolicyCriterion",),
     "whyloop.rules.continuation.limits": ("StepsLimit", "TokenUsageLimit"),
     "whyloop.rules.continuation.time_limits": ("CumulativeExecutionTimeLimit", "ExecutionTimeLimit"),

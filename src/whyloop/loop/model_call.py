@@ -10,6 +10,7 @@ from whyloop.errors import ResponseValidationError
 from whyloop.events import ChunkKind
 from whyloop.loop.calls import CallPlan
 from whyloop.loop.hooks import ask_with_hooks
+from whyloop.loop.readable import readable
 from whyloop.loop.recorder import Recorder
 from whyloop.loop.setup import Setup, send
 from whyloop.loop.step_in_progress import StepInProgress
@@ -56,8 +57,8 @@ async def _stream(
             raise ResponseValidationError(f"the model yielded {item!r} instead of a ModelResponse")
     if response is None:
         raise ResponseValidationError("the model's stream ended without a complete response")
-    if response.text and not step.chunks:
-        _send_chunk(setup, recorder, step, clean(response.text))
+    if not step.chunks and response.text and (text := readable(response).text):
+        _send_chunk(setup, recorder, step, text)
     if step.chunk_count:
         _send_chunk(setup, recorder, step, "", is_complete=True)
     return response
