@@ -261,7 +261,20 @@ def _headline(state: AgentState) -> str:
     named = f" ({stop_reason})" if stop_reason not in (None, StopReason.COMPLETED) else ""
     reason = _reason(outcome)
     why = f": {reason}{_last_failure(outcome, state.current_step)}" if reason else ""
-    return f"{verb} {where}{named}. {shortened(outcome.resolved_by, NAME_LENGTH)} decided{why}."
+    decided = f"{verb} {where}{named}. {shortened(outcome.resolved_by, NAME_LENGTH)} decided{why}."
+    return f"{decided}{_other_forbids(outcome)}"
+
+
+def _other_forbids(outcome: ContinuationOutcome) -> str:
+    """Return a sentence about the rules that would have ended the run as well."""
+    if outcome.decision is not ContinuationDecision.FORBID_CONTINUATION:
+        return ""
+    deciding = outcome.resolving_evaluation
+    forbids = [e for e in outcome.evaluations if e.decision is outcome.decision and e is not deciding]
+    if not forbids:
+        return ""
+    named = [f"{shortened(e.criterion, NAME_LENGTH)} ({shortened(e.reason, 100)})" for e in forbids]
+    return f" Also forbidden by {', '.join(named)}."
 
 
 def _last_failure(outcome: ContinuationOutcome, step: Step | None) -> str:
