@@ -17,9 +17,9 @@ ContinuationCriteria ContinuationDecision ContinuationEvaluation ContinuationOut
 CumulativeExecutionTimeLimit ErrorContext ErrorHandlingDecision ErrorPolicy ErrorPolicyCriterion
 ErrorType Execution ExecutionTimeLimit Explanation Failure FilePart FinishReason FinishReasonCheck
 Hook ImagePart Interruption Message MessageRole ModelRequest ModelResponse ModelSource NextAction PendingCall
-Recovery Session SlimAgentStateSerializer SlimSerializationConfig StateInfo Step StepExplanation StepsLimit
-StopReason StopRequestedCheck TextDelta TextPart TokenUsageLimit Tool ToolCall ToolCallPresenceCheck
-ToolContext ToolResult ToolRun ToolSpec Usage Verdict interrupted_state recover tool
+Recovery Redaction Session SlimAgentStateSerializer SlimSerializationConfig StateInfo Step StepExplanation
+StepsLimit StopReason StopRequestedCheck TextDelta TextPart TokenUsageLimit Tool ToolCall
+ToolCallPresenceCheck ToolContext ToolResult ToolRun ToolSpec Usage Verdict interrupted_state recover tool
 """
 EVENTS = """
 AgentEvent AgentExecutionFailed AgentExecutionFinished AgentExecutionStarted AgentStatusChanged

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from whyloop.wire.redact import without_secrets
 
 from tests.server.support import Json, Lab, agent_with, path_of
 from tests.support import RespondingModel, broken, echo
@@ -30,7 +31,6 @@ from whyloop.stores import MemoryStore, Store
 from whyloop.testing import FakeClock, call
 from whyloop.values.state import AgentStatus
 from whyloop.wire.document import step_document
-from whyloop.wire.redact import without_secrets
 from whyloop.wire.ui import canonical_messages
 
 

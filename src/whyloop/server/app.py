@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, MutableMapping
 from contextlib import asynccontextmanager
 from functools import lru_cache
@@ -24,6 +23,7 @@ except ImportError as error:
 from whyloop.broadcasting.adapter import AgentEventEnvelopeAdapter, CanBroadcastAgentEvents
 from whyloop.broadcasting.fan_out import FanOut
 from whyloop.broadcasting.feed import EventFeed
+from whyloop.logger import Logger
 from whyloop.loop.agent import Agent
 from whyloop.server.access import Scope, refuse_origin, scope_of
 from whyloop.server.api import Api, AuthorizesChannels, Call, ChooseAgent, Who
@@ -39,7 +39,7 @@ from whyloop.stores.records import Summary
 from whyloop.stores.store import Store
 from whyloop.wire.broadcast_config import BroadcastConfig
 
-_log = logging.getLogger("whyloop")
+_log = Logger()
 
 _CHANGES = ("POST", "DELETE")
 

@@ -20,10 +20,10 @@ from whyloop.values.explanation import explanation_of
 from whyloop.values.explanation_text import MOST_STEPS
 from whyloop.values.log import Log
 from whyloop.values.messages import Message
+from whyloop.values.redaction import redacted
 from whyloop.values.state import AgentState
 from whyloop.values.step import Step
 from whyloop.wire.document import document, step_document
-from whyloop.wire.redact import without_secrets
 from whyloop.wire.ui import canonical_messages
 
 MESSAGES_PER_SLICE = 8
@@ -100,11 +100,11 @@ async def trace_page(store: Store, end: Reading, query: TraceQuery) -> Trace:
     held = await _with_steps(store, end, first, last)
     steps: list[Raw] = []
     for index in range(first, last):
-        shown = without_secrets(step_document(held, held.steps[index]))
+        shown = redacted(step_document(held, held.steps[index]))
         steps.append(Raw(msgspec.json.encode(shown)))
         await turns.take()
     release(held)
-    shown = without_secrets(document(state, ()))
+    shown = redacted(document(state, ()))
     explanation = explanation_of(await _execution(store, end))
     await turns.take()
     text = str(explanation)
@@ -115,9 +115,9 @@ async def trace_page(store: Store, end: Reading, query: TraceQuery) -> Trace:
         stop_reason=state.stop_reason,
         resolved_by=shown["resolved_by"],
         reason=shown["reason"],
-        headline=without_secrets(explanation.headline),
-        explanation=without_secrets(text),
-        next_actions=without_secrets(msgspec.to_builtins(list(explanation.next_actions))),
+        headline=redacted(explanation.headline),
+        explanation=redacted(text),
+        next_actions=redacted(msgspec.to_builtins(list(explanation.next_actions))),
         steps=steps,
         step_count=total,
         has_more=last < total,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from math import ceil
@@ -22,10 +21,11 @@ from whyloop.errors import (
     SessionRunningError,
     StoreUnavailableError,
 )
+from whyloop.logger import Logger
 from whyloop.server.bodies import Problem, Refusal
-from whyloop.wire.redact import without_secrets
+from whyloop.values.redaction import redacted
 
-_log = logging.getLogger("whyloop")
+_log = Logger()
 
 # The first one that fits.
 _STATUS: dict[type[Exception], tuple[int, str]] = {
@@ -94,7 +94,7 @@ def problem_of(error: Exception) -> tuple[int, Problem]:
         if isinstance(error, kind):
             problem = Problem(word, _TEXTS.get(kind) or str(error))
             if isinstance(error, ApprovalError):
-                pending = without_secrets(msgspec.to_builtins(list(error.pending)))
+                pending = redacted(msgspec.to_builtins(list(error.pending)))
                 problem = msgspec.structs.replace(problem, pending_calls=pending)
             return status, problem
     if isinstance(error, StoreUnavailableError):

@@ -16,7 +16,7 @@ from whyloop.stores.records import Summary
 from whyloop.stores.turns import reading_turns
 from whyloop.stores.writing import summary_of
 from whyloop.values.log import Log
-from whyloop.wire.redact import without_secrets
+from whyloop.values.redaction import redacted
 from whyloop.wire.summaries import args_summary
 
 
@@ -47,7 +47,7 @@ def state_view(reading: Reading, *, is_running: bool | None = None) -> Tagged:
         session=_summary(latest, is_running=is_running),
         execution_id=state.execution.id,
         last_response=state.last_response,
-        pending_calls=without_secrets(msgspec.to_builtins(list(state.pending_calls))),
+        pending_calls=redacted(msgspec.to_builtins(list(state.pending_calls))),
     )
     return Tagged(body, etag_of(listed.identity, reading.version))
 
@@ -66,8 +66,8 @@ def _summary(summary: Summary, *, is_running: bool) -> SessionSummary:
         status=summary.status,
         stop_reason=summary.stop_reason,
         resolved_by=summary.resolved_by,
-        reason=summary.reason and without_secrets(summary.reason),
-        title=without_secrets(summary.title),
+        reason=summary.reason and redacted(summary.reason),
+        title=redacted(summary.title),
         agent=summary.agent,
         step_count=summary.step_count,
         pending=summary.pending,
@@ -77,7 +77,7 @@ def _summary(summary: Summary, *, is_running: bool) -> SessionSummary:
         parent_agent_id=summary.parent_agent_id,
         is_running=is_running,
         version=summary.version,
-        metadata=without_secrets(msgspec.to_builtins(summary.metadata)),
+        metadata=redacted(msgspec.to_builtins(summary.metadata)),
     )
 
 
@@ -85,9 +85,9 @@ def message_view(message: dict[str, Any]) -> Raw:
     """Return a message as JSON. Texts of people and models stay; those of tools may hold a credential."""
     shown = {**message}
     if "metadata" in message:
-        shown["metadata"] = _metadata(without_secrets(message["metadata"]))
+        shown["metadata"] = _metadata(redacted(message["metadata"]))
     if message["role"] in ("tool", "status"):
-        shown["content"] = without_secrets(message["content"])
+        shown["content"] = redacted(message["content"])
     return Raw(msgspec.json.encode(shown))
 
 
