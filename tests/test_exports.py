@@ -39,7 +39,7 @@ AgUiStream AgentConsoleLogger AgentEventEnvelopeAdapter BroadcastConfig Broadcas
 CanBroadcastAgentEvents Delivery EventFeed FanOut PusherBroadcaster QueueBroadcaster VercelStream
 envelope_schema ui_message_schema
 """
-SERVER = "AgentServer"
+SERVER = "Access AgentServer Limits"
 ERRORS = """
 ApprovalError BroadcastError ConfigurationError ConflictError KeyUsedError LeaseLostError
 ModelError NestingError NotResumableError RateLimitError RequestTimeoutError ResponseValidationError

@@ -47,12 +47,12 @@ def test_a_traceback_has_no_secret_and_no_line_that_passes_for_a_record(
 
 
 def test_an_error_that_cannot_say_what_happened_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    class Mute(Exception):
+    class MuteError(Exception):
         def __str__(self) -> str:
             raise RuntimeError
 
-    Logger().warning("failed: %s", Mute())
-    assert caplog.records[0].getMessage() == "failed: <Mute>"
+    Logger().warning("failed: %s", MuteError())
+    assert caplog.records[0].getMessage() == "failed: <MuteError>"
 
 
 def test_a_level_that_is_off_costs_nothing() -> None:

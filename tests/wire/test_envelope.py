@@ -26,8 +26,8 @@ from whyloop.events import (
     ToolCallCompleted,
     ToolCallStarted,
 )
-from whyloop.values.continuation import ContinuationDecision, ContinuationEvaluation, ContinuationOutcome
 from whyloop.values import plain
+from whyloop.values.continuation import ContinuationDecision, ContinuationEvaluation, ContinuationOutcome
 from whyloop.values.redaction import redacted
 from whyloop.wire.envelope import envelope, timestamp, usage_data
 from whyloop.wire.summaries import args_summary, result_summary

@@ -11,7 +11,6 @@ from typing import Annotated, Any, Protocol, runtime_checkable
 import msgspec
 from msgspec import Meta, Raw, Struct
 from msgspec.structs import replace
-from starlette.requests import HTTPConnection
 
 from whyloop.broadcasting.adapter import AgentEventEnvelopeAdapter
 from whyloop.broadcasting.feed import EventFeed
@@ -19,7 +18,7 @@ from whyloop.errors import BroadcastError, ConfigurationError, SessionNotFoundEr
 from whyloop.loop.agent import Agent
 from whyloop.loop.setup import Handler
 from whyloop.server import bodies
-from whyloop.server.access import Label, agree, refuse_outside
+from whyloop.server.access import Access, Label, agree
 from whyloop.server.keys import Keys, session_id_of
 from whyloop.server.operations import EventQuery, ListQuery
 from whyloop.server.pages import messages_page, trace_page
@@ -42,7 +41,6 @@ from whyloop.values.transitions import AnyTransition
 from whyloop.wire.journal import encode_entry
 
 ChooseAgent = Callable[[Summary], Agent | Awaitable[Agent]]
-Who = Callable[[HTTPConnection], str | Awaitable[str]]
 
 
 @runtime_checkable
@@ -59,9 +57,8 @@ class AuthorizesChannels(Protocol):
 class Call(Struct, frozen=True):
     """A request that was understood."""
 
-    connection: HTTPConnection
-    within: Mapping[str, Label]
-    """The metadata of the sessions that the client may see."""
+    access: Access
+    """What the client may do."""
     agent_id: str = ""
     query: Any = None
     body: Any = None
@@ -82,7 +79,6 @@ class Api:
         choose_agent: ChooseAgent | None,
         feed: EventFeed,
         events: AgentEventEnvelopeAdapter | None,
-        who: Who | None,
         channels: Sequence[AuthorizesChannels] = (),
     ) -> None:
         self.feed = feed
@@ -90,7 +86,6 @@ class Api:
         self._store = store
         self._choose_agent = choose_agent
         self._events = events
-        self._who = who
         self._channels = channels
         self._keys = Keys(store)
         self._recorder = Recorder(store, events)
@@ -100,7 +95,7 @@ class Api:
     async def list_sessions(self, call: Call) -> bodies.SessionPage:
         query: ListQuery = call.query
         wanted = _labels(query.metadata)
-        if not agree(wanted, call.within):
+        if not agree(wanted, call.access.within):
             return bodies.SessionPage([], None)
         page = await self._store.sessions(
             status=query.status,
@@ -109,7 +104,7 @@ class Api:
             agent=query.agent,
             started_after=query.started_after,
             started_before=query.started_before,
-            metadata={**wanted, **call.within},
+            metadata={**wanted, **call.access.within},
             limit=query.limit,
             after=query.after,
         )
@@ -139,7 +134,7 @@ class Api:
 
     async def create_session(self, call: Call) -> Tagged:
         body: bodies.NewSession = call.body
-        metadata = {**body.metadata, **call.within}
+        metadata = {**body.metadata, **call.access.within}
         if len(msgspec.json.encode(metadata)) > bodies.LARGEST_METADATA:
             raise BadRequestError(f"metadata has at most {bodies.LARGEST_METADATA:,} bytes", 413, "too_large")
         agent_id = self._new_id(call, body.agent_id)
@@ -184,12 +179,12 @@ class Api:
     def _new_id(self, call: Call, given: str | None, *origin: str) -> str:
         if given is not None:
             return checked_id(given)
-        return new_id() if call.key is None else session_id_of(call.key, call.within, *origin)
+        return new_id() if call.key is None else session_id_of(call.key, call.access.within, *origin)
 
     async def _created(self, call: Call, agent_id: str, version: int) -> Tagged:
         """Return the answer to the request that created a session."""
         reading = await read_version(self._store, agent_id, version)
-        refuse_outside(reading.summary, call.within)
+        call.access.check(reading.summary)
         return state_view(reading, is_running=False)
 
     # Running
@@ -260,7 +255,7 @@ class Api:
         agent: Agent | None = None,
     ) -> Tagged:
         await self.check(call)
-        by, question_id = await self._by(call), call.body.question_id
+        by, question_id = call.access.user or call.body.by or SOMEBODY, call.body.question_id
 
         def plan(state: AgentState) -> Sequence[AnyTransition]:
             if agent is not None and arguments is not None:
@@ -286,7 +281,7 @@ class Api:
 
     async def authorize_channel(self, call: Call) -> bodies.Authorization:
         body: bodies.Subscription = call.body
-        user = {"user_id": await self._known(call, self._who)} if self._who else None
+        user = {"user_id": call.access.user} if call.access.user else None
         for channels in self._channels:
             # A client that may not see a session gets the same answer as for a channel without a session.
             with suppress(BroadcastError, SessionNotFoundError):
@@ -306,7 +301,7 @@ class Api:
         except ConfigurationError:  # No session has such an id, and not every store can look for it.
             raise SessionNotFoundError(call.agent_id) from None
         summary = (await self._store.read(call.agent_id, limit=0)).summary
-        refuse_outside(summary, call.within)
+        call.access.check(summary)
         return summary
 
     async def _end(self, call: Call) -> Reading:
@@ -328,18 +323,6 @@ class Api:
         if not isinstance(agent, Agent):
             raise TypeError(f"the function that finds an Agent returned {shortened(repr(agent), 80)}")
         return agent
-
-    async def _by(self, call: Call) -> str:
-        """Return the name of the person who decides: the one that the server knows, or the one given."""
-        return await self._known(call, self._who) if self._who else call.body.by or SOMEBODY
-
-    async def _known(self, call: Call, who: Who) -> str:
-        with calling_the_app():
-            found = who(call.connection)
-            name = await found if inspect.isawaitable(found) else found
-        if not isinstance(name, str):
-            raise TypeError(f"`who` returned {shortened(repr(name), 80)} instead of a name")
-        return name
 
 
 def _send(session: ServedSession, call: Call, on_event: Handler) -> Coroutine[Any, Any, AgentState]:

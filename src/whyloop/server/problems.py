@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from math import ceil
 
@@ -51,8 +51,14 @@ _HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 class BadRequestError(HTTPException):
     """A request that cannot be carried out, and why."""
 
-    def __init__(self, message: str, status: int = 400, type: str = "bad_request") -> None:
-        super().__init__(status, message)
+    def __init__(
+        self,
+        message: str,
+        status: int = 400,
+        type: str = "bad_request",
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(status, message, dict(headers or {}))
         self.type = type
 
 
