@@ -220,7 +220,7 @@ def connected(monkeypatch: pytest.MonkeyPatch, others: int = 0) -> tuple[Protoco
     connections: set[object] = {object() for _ in range(others)}
     timers = Timers()
     monkeypatch.setattr(auto, "AutoHTTPProtocol", lambda: Protocol(connections))
-    monkeypatch.setattr(serve.asyncio, "get_running_loop", lambda: timers)
+    monkeypatch.setattr("whyloop.cli.serve.asyncio.get_running_loop", lambda: timers)
     protocol: Protocol = serve._limited()
     timers.pass_time()
     return protocol, timers

@@ -317,12 +317,16 @@ def prose(size: int) -> str:
     return " ".join(random.Random(1).choices(words, k=size // 4))[:size]
 
 
+def repeated(piece: str) -> Callable[[int], str]:
+    return lambda size: (piece * (size // len(piece) + 1))[:size]
+
+
 def rows(row: str) -> Callable[[int], str]:
     return lambda size: "[" + f"{row}," * (size // (len(row) + 1)) + '{"password": {"a": 1}}]'
 
 
 CORPORA: dict[str, Callable[[int], str]] = {
-    **{piece: (lambda size, piece=piece: (piece * (size // len(piece) + 1))[:size]) for piece in PIECES},
+    **{piece: repeated(piece) for piece in PIECES},
     "prose": prose,
     "short texts as JSON": rows('"a"'),
     "texts as JSON": rows('"aaaa:aaaa"'),

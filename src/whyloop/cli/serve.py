@@ -43,7 +43,12 @@ async def serve(store: Store, args: argparse.Namespace) -> int:
     agent, token = _agent(args), _token(args)
     access = {"public": True} if token is None else {"access": _access(token)}
     server = AgentServer(store, agent, recover=agent is not None, origins=args.origin or (), **access)
-    config = Config(server, http=_limited, log_level="warning", timeout_graceful_shutdown=SECONDS_TO_END)
+    config = Config(
+        server,
+        http=_limited,  # type: ignore[arg-type]  # A function that returns one serves as well.
+        log_level="warning",
+        timeout_graceful_shutdown=SECONDS_TO_END,
+    )
 
     class EndingStreams(Server):
         """Close the streams first: uvicorn waits for them before it lets the app shut down."""

@@ -47,9 +47,9 @@ PUBLIC = Access("")
 class Limits(Struct, frozen=True):
     """How much of a server its clients may occupy."""
 
-    requests: int = 2000
+    requests: int = 10_000
     """Requests and streams at once; one more is answered with 503."""
-    streams: int = 1000
+    streams: int = 5000
     """Streams at once: server-sent events and WebSockets."""
     body_seconds: float = 30.0
     """How long a client may take to send a body."""

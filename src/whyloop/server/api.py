@@ -35,6 +35,7 @@ from whyloop.values.approval import Verdict
 from whyloop.values.budget import Budget
 from whyloop.values.decisions import decide
 from whyloop.values.ids import new_id
+from whyloop.values.redaction import Redaction
 from whyloop.values.state import SOMEBODY, AgentState, AgentStatus
 from whyloop.values.text import shortened
 from whyloop.values.transitions import AnyTransition
@@ -80,6 +81,7 @@ class Api:
         feed: EventFeed,
         events: AgentEventEnvelopeAdapter | None,
         channels: Sequence[AuthorizesChannels] = (),
+        redaction: Redaction | None = None,
     ) -> None:
         self.feed = feed
         self.runs = Runs()
@@ -87,8 +89,12 @@ class Api:
         self._choose_agent = choose_agent
         self._events = events
         self._channels = channels
+        self._redaction = redaction
         self._keys = Keys(store)
         self._recorder = Recorder(store, events)
+
+    def _view(self, reading: Reading, *, is_running: bool | None = None) -> Tagged:
+        return state_view(reading, self._redaction, is_running=is_running)
 
     # Reading
 
@@ -108,16 +114,16 @@ class Api:
             limit=query.limit,
             after=query.after,
         )
-        return bodies.SessionPage(await summaries_view(page.sessions), page.next)
+        return bodies.SessionPage(await summaries_view(page.sessions, self._redaction), page.next)
 
     async def get_session(self, call: Call) -> Tagged:
-        return state_view(await self._end(call))
+        return self._view(await self._end(call))
 
     async def get_messages(self, call: Call) -> bodies.History:
-        return await messages_page(self._store, await self._end(call), call.query)
+        return await messages_page(self._store, await self._end(call), call.query, self._redaction)
 
     async def get_trace(self, call: Call) -> bodies.Trace:
-        return await trace_page(self._store, await self._end(call), call.query)
+        return await trace_page(self._store, await self._end(call), call.query, self._redaction)
 
     async def get_events(self, call: Call) -> bodies.EventPage:
         await self.check(call)
@@ -147,7 +153,7 @@ class Api:
             state = created.apply_to(empty)
             entry = Entry(encode_entry([created], empty))
             await self._store.create(summary_of(state), [entry], key=call.key)
-            return state_view(Reading(summary_of(state), state, 1), is_running=False)
+            return self._view(Reading(summary_of(state), state, 1), is_running=False)
 
         return await self._keys.once(agent_id, call.key, work, partial(self._created, call, agent_id))
 
@@ -165,7 +171,7 @@ class Api:
                 raise BadRequestError(str(error), 409, "no_such_step") from None
             reading = await read_end(self._store, agent_id)
             await self._recorder.send_entry(agent_id, reading.version)
-            return state_view(reading, is_running=False)
+            return self._view(reading, is_running=False)
 
         await self.check(call)
         return await self._keys.once(agent_id, call.key, work, partial(self._created, call, agent_id))
@@ -185,7 +191,7 @@ class Api:
         """Return the answer to the request that created a session."""
         reading = await read_version(self._store, agent_id, version)
         call.access.check(reading.summary)
-        return state_view(reading, is_running=False)
+        return self._view(reading, is_running=False)
 
     # Running
 
@@ -193,7 +199,7 @@ class Api:
         async def work() -> Tagged:
             session = await self._session(call)
             await self.runs.start(session, partial(_send, session, call))
-            return state_view(await session.read_beginning(), is_running=True)
+            return self._view(await session.read_beginning(), is_running=True)
 
         await self.check(call)
         return await self._keys.once(call.agent_id, call.key, work, partial(self._begun, call))
@@ -203,7 +209,7 @@ class Api:
             session = await self._session(call)
             session.precondition = call.precondition
             await self.runs.start(session, partial(_resume, session, call))
-            return state_view(await session.read_beginning(), is_running=True)
+            return self._view(await session.read_beginning(), is_running=True)
 
         await self.check(call)
         try:
@@ -214,11 +220,11 @@ class Api:
                 raise
             if call.precondition is not None:
                 call.precondition.check(reading.summary.identity, reading.version)
-            return state_view(reading)  # A recovery was faster, and does what the client asked for.
+            return self._view(reading)  # A recovery was faster, and does what the client asked for.
 
     async def _begun(self, call: Call, version: int) -> Tagged:
         """Return the answer to the request that began a run."""
-        return state_view(await read_version(self._store, call.agent_id, version), is_running=True)
+        return self._view(await read_version(self._store, call.agent_id, version), is_running=True)
 
     # Deciding
 
@@ -270,10 +276,10 @@ class Api:
             version = reading.version if is_recorded and call.key is not None else None
             if call.key is not None and not is_recorded:  # The first request may be faster elsewhere.
                 version = await self._keys.version(call.agent_id, call.key)
-            return state_view(reading) if version is None else await again(version)
+            return self._view(reading) if version is None else await again(version)
 
         async def again(version: int) -> Tagged:
-            return state_view(await read_version(self._store, call.agent_id, version), is_running=False)
+            return self._view(await read_version(self._store, call.agent_id, version), is_running=False)
 
         return await self._keys.once(call.agent_id, call.key, work, again)
 

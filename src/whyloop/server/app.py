@@ -95,7 +95,9 @@ class AgentServer:
         also = tuple(also)
         events = AgentEventEnvelopeAdapter(FanOut(*also), config) if also else None
         channels = tuple(each for each in also if isinstance(each, AuthorizesChannels))
-        self._api = Api(store, _chooser(agent), EventFeed(store, config), events, channels)
+        self._redaction = (config or BroadcastConfig()).redaction
+        feed = EventFeed(store, config)
+        self._api = Api(store, _chooser(agent), feed, events, channels, self._redaction)
         there = {None, "agent" if agent is not None else None, "channels" if channels else None}
         self._operations = tuple(each for each in OPERATIONS if each.needs in there)
         self._limits = limits or Limits()
@@ -162,7 +164,7 @@ class AgentServer:
             except ClientDisconnect:
                 response = Response(status_code=499)
             except Exception as error:
-                response = refusal(error)
+                response = refusal(error, self._redaction)
             await response(request.scope, request.receive, send)
 
     async def _response(self, request: Request, access: Access, held: ExitStack) -> Response:
@@ -228,7 +230,7 @@ class AgentServer:
                 cursor = await self._api.feed.cursor(call.agent_id, query.after)
             except Exception as error:
                 # Browsers tell a page why a connection was closed, and not why one was refused.
-                status, problem = problem_of(error)
+                status, problem = problem_of(error, self._redaction)
                 await websocket.accept()
                 await websocket.close(4000 + status, problem.message.encode()[:120].decode(errors="ignore"))
                 return

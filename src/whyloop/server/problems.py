@@ -23,7 +23,7 @@ from whyloop.errors import (
 )
 from whyloop.logger import Logger
 from whyloop.server.bodies import Problem, Refusal
-from whyloop.values.redaction import redacted
+from whyloop.values.redaction import Redaction, redacted
 
 _log = Logger()
 
@@ -45,6 +45,7 @@ _TEXTS: dict[type[Exception], str] = {
     SessionRunningError: "The session is being run: wait until it has ended or pauses, or stop it.",
     NotResumableError: "There is nothing to resume: the last query is completed. Ask the next question.",
 }
+_DEFAULT = Redaction()
 _HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
 
@@ -70,9 +71,9 @@ def answer(value: object, status: int = 200, etag: str | None = None) -> Respons
     return Response(msgspec.json.encode(value), status, headers, media_type="application/json")
 
 
-def refusal(error: Exception) -> Response:
+def refusal(error: Exception, redaction: Redaction | None = _DEFAULT) -> Response:
     """Return the answer for an error. Internal errors are only logged: they may name files and hosts."""
-    status, problem = problem_of(error)
+    status, problem = problem_of(error, redaction)
     response = answer(Refusal(problem), status)
     if isinstance(error, HTTPException):
         response.headers.update(error.headers or {})
@@ -92,7 +93,7 @@ def calling_the_app() -> Iterator[None]:
         raise RuntimeError("a function that the server was given failed") from error
 
 
-def problem_of(error: Exception) -> tuple[int, Problem]:
+def problem_of(error: Exception, redaction: Redaction | None = _DEFAULT) -> tuple[int, Problem]:
     """Return the HTTP status of an error, with the word and the sentence for it."""
     if isinstance(error, HTTPException):
         return error.status_code, Problem(getattr(error, "type", "refused"), str(error.detail))
@@ -100,7 +101,7 @@ def problem_of(error: Exception) -> tuple[int, Problem]:
         if isinstance(error, kind):
             problem = Problem(word, _TEXTS.get(kind) or str(error))
             if isinstance(error, ApprovalError):
-                pending = redacted(msgspec.to_builtins(list(error.pending)))
+                pending = redacted(msgspec.to_builtins(list(error.pending)), redaction)
                 problem = msgspec.structs.replace(problem, pending_calls=pending)
             return status, problem
     if isinstance(error, StoreUnavailableError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from binascii import a2b_base64
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -96,11 +96,6 @@ class Redaction(Struct, frozen=True):
     def data(self, value: Any) -> Any:
         """Return a value as plain data without its secrets; a value that no JSON can hold is named so."""
         return _rules(self).data(value)
-
-
-def redacted(value: Any) -> Any:
-    """Return plain data without its secrets, under the rules that hold where nothing is configured."""
-    return _DEFAULT.data(value)
 
 
 def _refuse_useless(pattern: str) -> None:
@@ -362,7 +357,8 @@ class _Rules:
         is_object = type(data) is dict
         hidden = self._hidden_by_pair(data) if is_object else None
         changed = False
-        for key, value in data.items() if is_object else enumerate(data):
+        entries: Iterable[tuple[Any, Any]] = data.items() if is_object else enumerate(data)
+        for key, value in entries:
             shown = value
             if is_object and (key == hidden or self._hides(key, value)):
                 shown = REMOVED
@@ -482,3 +478,8 @@ def _is_number(value: Any) -> bool:
 
 
 _DEFAULT = Redaction()
+
+
+def redacted(value: Any, redaction: Redaction | None = _DEFAULT) -> Any:
+    """Return plain data without its secrets; with None, as it is."""
+    return value if redaction is None else redaction.data(value)
