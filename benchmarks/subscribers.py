@@ -67,7 +67,10 @@ async def serve() -> None:
             agent = Agent(model, [lookup], max_steps=ENVELOPES, event_handler=model.note)
             session = await Session.open(store, agent, "bench", create=True)
             config = uvicorn.Config(
-                AgentServer(store), port=0, log_level="critical", timeout_graceful_shutdown=0
+                AgentServer(store, public=True, origins=["*"]),
+                port=0,
+                log_level="critical",
+                timeout_graceful_shutdown=0,
             )
             server = uvicorn.Server(config)
             running = asyncio.create_task(_run(session, model, server))

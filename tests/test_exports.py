@@ -18,10 +18,9 @@ ContinuationCriteria ContinuationDecision ContinuationEvaluation ContinuationOut
 CumulativeExecutionTimeLimit ErrorContext ErrorHandlingDecision ErrorPolicy ErrorPolicyCriterion
 ErrorType Execution ExecutionTimeLimit Explanation Failure FilePart FinishReason FinishReasonCheck
 Hook ImagePart Interruption Message MessageRole ModelRequest ModelResponse ModelSource NextAction PendingCall
-ReasoningDelta Recovery Session SlimAgentStateSerializer SlimSerializationConfig StateInfo Step
-StepExplanation StepsLimit
-StopReason StopRequestedCheck TextDelta TextPart TokenUsageLimit Tool ToolCall ToolCallPresenceCheck
-ToolContext ToolResult ToolRun ToolSpec Usage Verdict interrupted_state recover tool
+ReasoningDelta Recovery Redaction Session SlimAgentStateSerializer SlimSerializationConfig StateInfo Step
+StepExplanation StepsLimit StopReason StopRequestedCheck TextDelta TextPart TokenUsageLimit Tool ToolCall
+ToolCallPresenceCheck ToolContext ToolResult ToolRun ToolSpec Usage Verdict interrupted_state recover tool
 """
 EVENTS = """
 AgentEvent AgentExecutionFailed AgentExecutionFinished AgentExecutionStarted AgentStatusChanged
@@ -41,7 +40,7 @@ AgUiStream AgentConsoleLogger AgentEventEnvelopeAdapter BroadcastConfig Broadcas
 CanBroadcastAgentEvents Delivery EventFeed FanOut PusherBroadcaster QueueBroadcaster VercelStream
 envelope_schema ui_message_schema
 """
-SERVER = "AgentServer"
+SERVER = "Access AgentServer Limits"
 ERRORS = """
 ApprovalError BroadcastError ConfigurationError ConflictError KeyUsedError LeaseLostError
 ModelError NestingError NotResumableError RateLimitError RequestTimeoutError ResponseValidationError

@@ -94,6 +94,7 @@ if TYPE_CHECKING:
         ToolSpec as ToolSpec,
     )
     from whyloop.values.next_action import NextAction as NextAction
+    from whyloop.values.redaction import Redaction as Redaction
     from whyloop.values.state import (
         AgentState as AgentState,
         AgentStatus as AgentStatus,
@@ -155,6 +156,7 @@ _HOMES = {
         "ToolSpec",
     ),
     "whyloop.values.next_action": ("NextAction",),
+    "whyloop.values.redaction": ("Redaction",),
     "whyloop.values.state": ("AgentState", "AgentStatus"),
     "whyloop.values.step": ("Interruption", "Step", "ToolRun"),
     "whyloop.values.tool_result": ("ToolResult",),

@@ -5,7 +5,9 @@ from __future__ import annotations
 import http.client
 import json
 import signal
+import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +17,7 @@ import pytest
 
 from tests.cli.shop import HERE, WHYLOOP, environment, greeting, in_store, refused
 from whyloop import Session
+from whyloop.cli import serve
 from whyloop.stores import Store
 
 pytestmark = pytest.mark.usefixtures("in_the_shop")
@@ -85,8 +88,199 @@ def test_without_an_agent_it_shows_what_others_run() -> None:
 
 def test_a_name_that_another_site_gave_to_this_machine_is_refused() -> None:
     with serving() as (_, address, _):
-        assert asked(address, "GET", "/sessions", host="evil.example")[0] == 400
-        assert asked(address, "GET", "/sessions", host="localhost")[0] == 200
+        port = address.rpartition(":")[2]
+        assert asked(address, "GET", "/sessions", host="evil.example")[0] == 421
+        assert asked(address, "GET", "/sessions", host=f"evil.example:{port}")[0] == 421
+        assert asked(address, "GET", "/sessions", host="localhost")[0] == 421
+        assert asked(address, "GET", "/sessions", host=f"localhost:{port}")[0] == 200
+        sites = {"http://evil.example": 403, f"https://localhost:{port}": 403, "http://localhost": 403}
+        for origin, status in (sites | {f"http://localhost:{port}": 405}).items():
+            assert asked(address, "POST", "/sessions", {}, origin=origin)[0] == status
+
+
+@pytest.mark.parametrize("host", ["", "0", "0.0.0.0", "::0", "::"])
+def test_an_address_that_other_machines_can_reach_needs_a_token(
+    host: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("WHYLOOP_TOKEN", raising=False)
+    in_store(no_sessions)
+    words = refused(capsys, "serve", "--port", "0", "--host", host, code=2)
+    assert "clients need a token: set $WHYLOOP_TOKEN" in words
+
+
+class LanSocket:
+    """A socket that listens on an address of a network."""
+
+    closed = False
+
+    def getsockname(self) -> tuple[str, int]:
+        return "192.168.1.5", 8000
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_the_address_of_this_machine_in_its_network_needs_a_token(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("WHYLOOP_TOKEN", raising=False)
+    listening = LanSocket()
+    monkeypatch.setattr(serve, "_listen", lambda *_: listening)
+    in_store(no_sessions)
+    words = refused(capsys, "serve", "--host", "laptop.lan", code=2)
+    assert words.startswith("'laptop.lan' can be reached from other machines, so clients need a token")
+    assert listening.closed
+
+
+def test_a_token_that_can_be_guessed_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    in_store(no_sessions)
+    words = refused(capsys, "serve", "--port", "0", "--token", "hunter2", code=2)
+    assert words == "a token has 16 characters or more"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0"])
+def test_only_clients_with_the_token_are_let_in(host: str) -> None:
+    in_store(no_sessions)
+    token = "correct horse battery"
+    with serving("--host", host, "--token", token) as (_, netloc, _):
+        address = f"127.0.0.1:{netloc.rpartition(':')[2]}"
+        for path in ("/sessions", "/openapi.json", "/nothing", "/sessions?token=wrong", "/sessions?token="):
+            assert asked(address, "GET", path)[0] == 401
+        for given in ("", "Bearer", "Bearer wrong", f"Basic {token}", token, "Bearer \xe9"):
+            assert asked(address, "GET", "/sessions", authorization=given)[0] == 401
+        assert asked(address, "GET", "/sessions", authorization=f"Bearer {token}")[0] == 200
+        assert asked(address, "GET", "/sessions?token=correct%20horse%20battery")[0] == 200
+
+
+def test_the_token_of_the_environment_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WHYLOOP_TOKEN", "correct horse battery")
+    in_store(no_sessions)
+    with serving() as (_, address, _):
+        assert asked(address, "GET", "/sessions")[0] == 401
+
+
+def test_an_address_that_is_named_is_the_server_s_own() -> None:
+    in_store(no_sessions)
+    with serving("--origin", "https://app.example.com") as (_, address, _):
+        assert asked(address, "GET", "/sessions", host="app.example.com:443")[0] == 200
+        assert asked(address, "POST", "/sessions", {}, origin="https://app.example.com")[0] == 405
+        assert asked(address, "POST", "/sessions", {}, origin="http://app.example.com")[0] == 403
+
+
+async def no_sessions(store: Store) -> None:
+    """An empty store."""
+    await store.sessions()
+
+
+# Connections
+
+
+class Transport:
+    """A connection that only remembers how it ended."""
+
+    ended: str | None = None
+
+    def close(self) -> None:
+        self.ended = "closed"
+
+    def abort(self) -> None:
+        self.ended = "aborted"
+
+
+class Protocol:
+    """As much of uvicorn's protocol as is looked at."""
+
+    def __init__(self, connections: set[object]) -> None:
+        self.connections = connections
+        self.transport = Transport()
+        self.cycle: Any = None
+        self.timeout_keep_alive_task: object = None
+        connections.add(self)
+
+
+class Cycle:
+    def __init__(self, complete: bool) -> None:
+        self.response_complete = complete
+
+
+class Timers:
+    """An event loop in which time passes when the test says so."""
+
+    def __init__(self) -> None:
+        self._due: list[tuple[Any, ...]] = []
+
+    def call_later(self, seconds: float, function: Any, *args: object) -> None:
+        self._due.append((function, *args))
+
+    def pass_time(self) -> None:
+        due, self._due = self._due, []
+        for function, *args in due:
+            function(*args)
+
+
+def connected(monkeypatch: pytest.MonkeyPatch, others: int = 0) -> tuple[Protocol, Timers]:
+    from uvicorn.protocols.http import auto
+
+    connections: set[object] = {object() for _ in range(others)}
+    timers = Timers()
+    monkeypatch.setattr(auto, "AutoHTTPProtocol", lambda: Protocol(connections))
+    monkeypatch.setattr("whyloop.cli.serve.asyncio.get_running_loop", lambda: timers)
+    protocol: Protocol = serve._limited()
+    timers.pass_time()
+    return protocol, timers
+
+
+def test_a_connection_too_many_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert connected(monkeypatch, serve.MOST_CONNECTIONS - 1)[0].transport.ended is None
+    assert connected(monkeypatch, serve.MOST_CONNECTIONS)[0].transport.ended == "aborted"
+
+
+def test_a_connection_that_sends_no_request_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    protocol, timers = connected(monkeypatch)
+    timers.pass_time()
+    assert protocol.transport.ended == "closed"
+
+
+def test_a_second_request_may_not_take_longer_than_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    protocol, timers = connected(monkeypatch)
+    protocol.cycle = Cycle(complete=True)
+    timers.pass_time()
+    assert protocol.transport.ended is None
+    timers.pass_time()
+    assert protocol.transport.ended == "closed"
+
+
+def test_a_connection_that_is_being_answered_or_kept_alive_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    protocol, timers = connected(monkeypatch)
+    protocol.cycle = Cycle(complete=False)
+    for _ in range(5):
+        timers.pass_time()
+    protocol.cycle.response_complete = True
+    protocol.timeout_keep_alive_task = object()
+    timers.pass_time()
+    assert protocol.transport.ended is None
+
+
+def test_a_websocket_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    protocol, timers = connected(monkeypatch)
+    protocol.connections.clear()
+    timers.pass_time()
+    assert protocol.transport.ended is None
+
+
+def test_a_real_connection_that_stays_silent_is_closed() -> None:
+    in_store(no_sessions)
+    code = "from whyloop.cli import main, serve; serve.SECONDS_FOR_HEADERS = 0.2; main()"
+    command = [sys.executable, "-c", code, "serve", "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as process:
+        assert process.stderr is not None
+        try:
+            host, port = urlsplit(process.stderr.readline().split()[0]).netloc.split(":")
+            with socket.create_connection((host, int(port)), timeout=20) as slow:
+                slow.sendall(b"GET /sessions HTTP/1.1\r\nHost: ")
+                assert slow.recv(1) == b""
+        finally:
+            process.kill()
 
 
 def test_a_port_that_is_taken_is_named(capsys: pytest.CaptureFixture[str]) -> None:

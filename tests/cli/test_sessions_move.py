@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -66,6 +67,31 @@ def test_a_store_travels_as_a_file(capsys: Capsys) -> None:
     assert run(capsys, "import", "all.jsonl", "--store", "new.db") == (0, "Imported 2 sessions.\n", "")
     assert titles("new.db") == titles() == ["Hi", "Zahl’, was wir schulden 🙂"]
     assert in_store(lambda store: store.load(paused), "new.db") == loaded(paused)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes and links are those of POSIX")
+def test_an_export_can_be_read_by_its_owner_only(capsys: Capsys) -> None:
+    asked(greeting(), "Hi")
+    for mode in (None, 0o666):
+        path = Path(f"{mode}.jsonl")
+        if mode is not None:
+            path.write_text("what was there before " * 10_000)
+            path.chmod(mode)
+        assert run(capsys, "export", "--output", str(path)) == (0, "", "")
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert "before" not in path.read_text()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes and links are those of POSIX")
+def test_an_export_follows_no_link(capsys: Capsys) -> None:
+    asked(greeting(), "Hi")
+    Path("precious").write_text("precious")
+    for target in ("precious", "missing"):
+        Path(f"link-to-{target}").symlink_to(target)
+        words = refused(capsys, "export", "--output", f"link-to-{target}")
+        assert words == f"cannot write link-to-{target}: it is a symbolic link, which is not followed"
+    assert Path("precious").read_text() == "precious"
+    assert not Path("missing").exists()
 
 
 def test_some_sessions_travel_through_a_pipe(capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,7 @@ class Site:
         self._turns = asyncio.Semaphore(0)
         policy = ErrorPolicy.retry_tool_errors()
         agent = Agent(RespondingModel(self._respond), [self._look()], error_policy=policy)
-        self.agents = AgentServer(store, agent)
+        self.agents = AgentServer(store, agent, public=True)
         self.app = Starlette(
             routes=[
                 Route("/", lambda _: FileResponse(PAGE)),

@@ -171,7 +171,7 @@ async def stage(
 ) -> AsyncIterator[Stage]:
     """A server over a store, which gets the session if it is not there yet."""
     store = store or MemoryStore()
-    agents = AgentServer(store, agent, config=config)
+    agents = AgentServer(store, agent, public=True, config=config)
     agents.events._linger_seconds = linger
     async with store, serving(agents, **options) as server, clients(receive_buffer) as to:
         with suppress(SessionExistsError):

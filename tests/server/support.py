@@ -25,7 +25,7 @@ from whyloop.wire.envelope import NUMBERED
 
 DOCUMENT = document(OPERATIONS)
 # What the app around the server may answer, and what nobody plans.
-ANYWHERE = (401, 500)
+ANYWHERE = (401, 421, 500)
 Json = dict[str, Any]
 # Every operation, on a session "a" where it is on one, and what it takes.
 EVERY: list[tuple[str, str, Json | None]] = [
@@ -216,7 +216,7 @@ class Lab:
 
     def __init__(self, store: Store, agent: Any = None, **options: Any) -> None:
         self.store = store
-        self.server = AgentServer(store, agent, **options)
+        self.server = AgentServer(store, agent, **{"public": "access" not in options, **options})
         paths = document(self.server._operations)["paths"]
         self.client = Client(self.server, paths=paths)
         self.get, self.post, self.delete = self.client.get, self.client.post, self.client.delete

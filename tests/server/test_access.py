@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -10,27 +9,29 @@ from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 
 from tests.server.support import EVERY, Client, Lab, agent_with
+from whyloop.server import Access
 from whyloop.stores import Entry, MemoryStore, Store
 from whyloop.testing import call
 
 ANN, BOB = {"x-user": "ann"}, {"x-user": "bob"}
 
 
-def user(connection: HTTPConnection) -> Mapping[str, str]:
-    return {"user": connection.headers["x-user"]}
+def user(connection: HTTPConnection) -> Access | None:
+    name = connection.headers.get("x-user")
+    return None if name is None else Access(name, {"user": name})
 
 
-async def later(connection: HTTPConnection) -> Mapping[str, str]:
+async def later(connection: HTTPConnection) -> Access | None:
     return user(connection)
 
 
-def nobody(connection: HTTPConnection) -> Mapping[str, str]:
+def nobody(connection: HTTPConnection) -> Access | None:
     raise HTTPException(401, "Say who you are.", {"www-authenticate": 'Bearer realm="agents"'})
 
 
-async def shared(store: Store, scope: Any = user) -> Lab:
+async def shared(store: Store, access: Any = user) -> Lab:
     """A session "a" of Ann, in which a tool call waits, and a session "b" of Bob."""
-    lab = Lab(store, agent_with(call("pay", {"amount": 7}), "done", "again"), scope=scope)
+    lab = Lab(store, agent_with(call("pay", {"amount": 7}), "done", "again"), access=access)
     assert (await lab.post("/sessions", {"agent_id": "a"}, headers=ANN)).status == 201
     assert (await lab.post("/sessions", {"agent_id": "b"}, headers=BOB)).status == 201
     await lab.post("/sessions/a/messages", {"text": "go"}, headers=ANN)
@@ -38,9 +39,9 @@ async def shared(store: Store, scope: Any = user) -> Lab:
     return lab
 
 
-@pytest.mark.parametrize("scope", [user, later])
-async def test_a_client_sees_its_own_sessions_only(store: Store, scope: Any) -> None:
-    lab = await shared(store, scope)
+@pytest.mark.parametrize("access", [user, later])
+async def test_a_client_sees_its_own_sessions_only(store: Store, access: Any) -> None:
+    lab = await shared(store, access)
     for headers, own in ((ANN, "a"), (BOB, "b"), ({"x-user": "eve"}, None)):
         listed = (await lab.get("/sessions", headers=headers)).json["sessions"]
         assert [each["agent_id"] for each in listed] == ([own] if own else [])
@@ -102,7 +103,7 @@ async def test_who_may_see_a_session_may_hear_of_it(store: Store) -> None:
 
 
 async def test_a_new_session_is_of_who_made_it_whatever_they_say(store: Store) -> None:
-    lab = Lab(store, agent_with(), scope=user)
+    lab = Lab(store, agent_with(), access=user)
     sent = {"agent_id": "a", "metadata": {"user": "bob", "colour": "red"}}
     made = await lab.post("/sessions", sent, headers=ANN)
     assert made.json["session"]["metadata"] == {"user": "ann", "colour": "red"}
@@ -110,14 +111,15 @@ async def test_a_new_session_is_of_who_made_it_whatever_they_say(store: Store) -
 
 
 async def test_of_several_things_all_are_to_be_equal(store: Store) -> None:
-    def scope(connection: HTTPConnection) -> Mapping[str, str | int]:
-        return {"user": connection.headers["x-user"], "tenant": 1}
+    def access(connection: HTTPConnection) -> Access:
+        name = connection.headers["x-user"]
+        return Access(name, {"user": name, "tenant": 1})
 
     await Lab(store, agent_with()).made("theirs", user="ann", tenant=2)
     await Lab(store, agent_with()).made("text", user="ann", tenant="1")
     await Lab(store, agent_with()).made("truth", user="ann", tenant=True)
     await Lab(store, agent_with()).made("nobodys", user="ann")
-    lab = Lab(store, agent_with(), scope=scope)
+    lab = Lab(store, agent_with(), access=access)
     assert (await lab.post("/sessions", {"agent_id": "own"}, headers=ANN)).status == 201
     listed = (await lab.get("/sessions", headers=ANN)).json["sessions"]
     assert [each["agent_id"] for each in listed] == ["own"]
@@ -129,7 +131,7 @@ async def test_of_several_things_all_are_to_be_equal(store: Store) -> None:
 async def test_who_is_not_known_is_asked_who_they_are(method: str, path: str, sent: Any) -> None:
     store = MemoryStore()
     await Lab(store, agent_with()).made()
-    lab = Lab(store, agent_with(), scope=nobody)
+    lab = Lab(store, agent_with(), access=nobody)
     for agent_id in ("a", "b"):
         answer = await lab.client.call(method, path.replace("s/a", f"s/{agent_id}"), send=sent)
         assert (answer.status, answer.message) == (401, "Say who you are.")
@@ -140,7 +142,7 @@ async def test_who_is_not_known_is_asked_who_they_are(method: str, path: str, se
 async def test_who_is_not_known_hears_nothing() -> None:
     store = MemoryStore()
     await Lab(store, agent_with("hi")).asked()
-    lab = Lab(store, scope=nobody)
+    lab = Lab(store, access=nobody)
     answer = await lab.get("/sessions/a/events", headers={"accept": "text/event-stream"})
     assert answer.status == 401
     _, closed = await lab.client.socket("/sessions/a/events")
@@ -154,9 +156,10 @@ async def test_who_is_not_known_hears_nothing() -> None:
     ("origin", "host", "allowed"),
     [
         ("http://testserver", "testserver", True),
-        ("https://testserver", "testserver", True),
+        ("https://testserver", "testserver", False),
         ("http://TestServer", "testSERVER", True),
-        ("http://localhost:8000", "localhost:8000", True),
+        ("http://localhost", "localhost", True),
+        ("http://localhost:8000", "localhost", False),
         ("https://app.example.com", "testserver", True),
         ("http://localhost:8001", "localhost:8000", False),
         ("http://testserver:8000", "testserver", False),

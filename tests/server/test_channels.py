@@ -12,17 +12,14 @@ import pytest
 from starlette.requests import HTTPConnection
 
 from tests.server.support import Answer, Lab, agent_with, reverb
+from whyloop.server import Access
 from whyloop.stores import MemoryStore
 
 FORM = {"content-type": "application/x-www-form-urlencoded"}
 
 
-def of_user(connection: HTTPConnection) -> dict[str, str]:
-    return {"user": connection.headers["x-user"]}
-
-
-def known(connection: HTTPConnection) -> str:
-    return connection.headers["x-user"]
+def of_user(connection: HTTPConnection) -> Access:
+    return Access(connection.headers["x-user"], {"user": connection.headers["x-user"]})
 
 
 def signed(text: str) -> str:
@@ -64,7 +61,7 @@ async def test_a_socket_that_is_none_is_refused() -> None:
 
 
 async def test_a_session_out_of_scope_is_like_one_that_is_not_there() -> None:
-    lab = await lab_with(scope=of_user)
+    lab = await lab_with(access=of_user)
     own = {"x-user": "bob"}
     there = await ask(lab, "private-agent.17", **own)
     missing = await ask(lab, "private-agent.18", **own)
@@ -78,7 +75,7 @@ async def test_the_right_one_of_several_transports_answers() -> None:
 
 
 async def test_a_presence_channel_shows_who_the_server_knows_somebody_to_be() -> None:
-    lab = await lab_with("presence-agent.{session_id}", who=known)
+    lab = await lab_with("presence-agent.{session_id}", access=of_user)
     answer = await ask(lab, "presence-agent.17", **{"x-user": "ann"})
     assert json.loads(answer.json["channel_data"])["user_id"] == "ann"
     nobody = await lab_with("presence-agent.{session_id}")

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from tests.server.support import Beside, Json, Lab, agent_with
 from tests.support import requests_of
 from whyloop import AgentState, Hook, ToolCall, ToolContext
+from whyloop.server import Access
 from whyloop.stores import Store
 from whyloop.testing import call, calls
 from whyloop.values.state import SOMEBODY
@@ -235,7 +236,7 @@ async def test_whom_the_server_knows_it_to_be_decides_whatever_they_say(store: S
     lab = Lab(
         store,
         agent_with(call("pay", {"amount": 7}), "ok"),
-        who=lambda connection: connection.headers["x-user"],
+        access=lambda connection: Access(connection.headers.get("x-user", "bob")),
     )
     path, [pending] = await waiting(lab)
     sent = {"question_id": pending["id"], "by": "somebody important"}
@@ -249,11 +250,13 @@ async def test_whom_the_server_knows_it_to_be_decides_whatever_they_say(store: S
 async def test_a_person_without_a_name_decides_nothing(
     store: Store, name: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lab = Lab(store, agent_with(call("pay", {"amount": 7}), "ok"), who=lambda _: name)
+    agent = agent_with(call("pay", {"amount": 7}), "ok")
+    lab = Lab(store, agent)
     path, [pending] = await waiting(lab)
-    answer = await lab.post(f"{path}/approve", {"question_id": pending["id"]})
+    nameless = Lab(store, agent, access=lambda _: Access(name))
+    answer = await nameless.post(f"{path}/approve", {"question_id": pending["id"]})
     assert (answer.status, answer.error) == (500, "internal")
-    assert "instead of a name" in caplog.text
+    assert "the user is a text" in caplog.text
     assert (await lab.get(path)).json["pending_calls"] == [pending]
 
 

@@ -129,13 +129,23 @@ async def test_a_server_without_an_agent_shows_and_decides_and_runs_nothing(stor
         ("whyloop.db", {}, "sessions of a Store"),
         (MemoryStore(), {"agent": "me"}, "an Agent or a function"),
         (MemoryStore(), {"origins": "https://example.com"}, "use a list, such as"),
+        (MemoryStore(), {"origins": ["example.com"]}, "invalid origin 'example.com'"),
+        (MemoryStore(), {"origins": ["https://example.com/a"]}, "invalid origin"),
+        (MemoryStore(), {"public": False}, "say who may use it: access=f"),
+        (MemoryStore(), {"access": lambda _: None}, "say who may use it"),
+        (MemoryStore(), {"access": "ann", "public": False}, "invalid access 'ann'"),
     ],
 )
 def test_a_server_that_cannot_work_is_refused_at_once(
     store: Any, options: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=words):
-        AgentServer(store, **options)
+        AgentServer(store, **{"public": True, **options})
+
+
+def test_a_server_says_who_may_use_it() -> None:
+    with pytest.raises(ConfigurationError, match="say who may use it"):
+        AgentServer(MemoryStore())
 
 
 async def test_a_trace_is_shown_a_page_at_a_time(store: Store) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -27,6 +27,7 @@ from starlette.types import ASGIApp
 
 from tests.server.streams_support import serving
 from tests.server.support import Client, Json, Lab, agent_with, path_of
+from whyloop.server import Access
 from whyloop.stores import MemoryStore
 from whyloop.testing import call
 
@@ -90,11 +91,11 @@ async def test_the_server_is_mounted_within_mounts(root: str) -> None:
 async def test_the_server_is_mounted_below_a_name() -> None:
     seen: list[str] = []
 
-    def scope(connection: HTTPConnection) -> Mapping[str, str]:
+    def access(connection: HTTPConnection) -> Access:
         seen.append(connection.path_params["tenant"])
-        return {"tenant": connection.path_params["tenant"]}
+        return Access("x", {"tenant": connection.path_params["tenant"]})
 
-    lab = lab_with(scope=scope)
+    lab = lab_with(access=access)
     app = Starlette(routes=[Mount("/{tenant}/agents", lab.server)])
     assert await url_of(Client(app, "/ann/agents")) == "/ann/agents"
     await works(Client(app, "/ann/agents"), lab)
@@ -133,7 +134,7 @@ def guarded(lab: Lab, **options: Any) -> FastAPI:
 
 
 async def test_the_server_is_mounted_in_fastapi_behind_its_middleware() -> None:
-    lab = lab_with(scope=lambda connection: {"user": connection.state.user})
+    lab = lab_with(access=lambda each: Access(each.state.user, {"user": each.state.user}))
     app = guarded(lab)
     ann = Client(app, "/agents", {"x-api-key": "ann"})
     assert (await ann.post("/sessions", {"agent_id": "a"})).status == 201
@@ -240,8 +241,7 @@ async def test_whom_the_app_knows_sees_their_own_and_decides_in_their_name() -> 
     lab = lab_with(
         call("pay", {"amount": 7}),
         "done",
-        scope=lambda connection: {"user": connection.user.display_name},
-        who=lambda connection: connection.user.display_name,
+        access=lambda each: Access(each.user.display_name, {"user": each.user.display_name}),
     )
     app = Starlette(
         routes=[Mount("/agents", lab.server)],

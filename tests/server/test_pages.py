@@ -28,9 +28,9 @@ from whyloop.server.pages import MESSAGES_PER_SLICE
 from whyloop.server.views import message_view
 from whyloop.stores import MemoryStore, Store
 from whyloop.testing import FakeClock, call
+from whyloop.values.redaction import redacted
 from whyloop.values.state import AgentStatus
 from whyloop.wire.document import step_document
-from whyloop.wire.redact import without_secrets
 from whyloop.wire.ui import canonical_messages
 
 
@@ -154,7 +154,7 @@ async def test_pages_of_steps_are_the_whole_trace(seed: int) -> None:
     store = MemoryStore()
     lab, session = Lab(store), await any_session(store, seed)
     state = session.state
-    steps = [without_secrets(step_document(state, step)) for step in state.steps]
+    steps = [redacted(step_document(state, step)) for step in state.steps]
     whole = (await lab.get("/sessions/a/trace")).json
     assert whole["steps"] == msgspec.json.decode(msgspec.json.encode(steps))
     assert (whole["explanation"], whole["headline"]) == (state.explain(), state.explanation.headline)

@@ -229,7 +229,7 @@ async def test_odd_requests_arrive_over_http_as_they_do_here(caplog: pytest.LogC
 async def _spoken(port: int, line: bytes) -> int:
     """The status that comes back for a line that no client would send."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(line + b"\r\nHost: here\r\nConnection: close\r\n\r\n")
+    writer.write(line + f"\r\nHost: localhost:{port}\r\nConnection: close\r\n\r\n".encode())
     said = await reader.readline()
     writer.close()
     await writer.wait_closed()

@@ -9,7 +9,8 @@ import pytest
 
 from tests.server.support import Answer, Lab, agent_with
 from tests.support import scripted
-from whyloop import Agent, ErrorPolicy, Tool, tool
+from whyloop import Agent, ErrorPolicy, Redaction, Tool, tool
+from whyloop.broadcasting import BroadcastConfig
 from whyloop.errors import ToolExecutionError
 from whyloop.stores import MemoryStore, Store
 from whyloop.testing import Reply, call, calls
@@ -100,6 +101,19 @@ async def test_a_title_has_no_secret_in_it_though_the_question_stays_as_it_was(s
     assert (await lab.get(path)).json["session"]["title"].startswith("Use [removed] please")
     said = (await lab.get(f"{path}/messages")).json["messages"][0]["content"]
     assert said == f"Use {KEY} please, password={PASSWORD}"
+
+
+async def test_people_s_own_patterns_hold_for_every_answer(store: Store) -> None:
+    config = BroadcastConfig(redaction=Redaction(patterns=(r"card-\d+",)))
+    lab = Lab(store, agent_with(call("pay", {"amount": 7, "password": "card-17"}), "ok"), config=config)
+    path = await lab.asked("a", "Use card-17", note="it is card-17")
+    answers = [await lab.get(path + part) for part in ("", "/trace", "/events")]
+    answers.append(await lab.get("/sessions"))
+    answers.append(await lab.post(f"{path}/approve", {"question_id": "another"}))
+    assert [answer.status for answer in answers] == [200, 200, 200, 200, 409]
+    assert not any(b"card-17" in answer.body for answer in answers)
+    metadata = (await lab.get(path)).json["session"]["metadata"]
+    assert metadata == {"note": "it is [removed]"}
 
 
 async def test_what_people_say_when_they_decide_has_no_secret_in_the_trace(store: Store) -> None:

@@ -312,7 +312,9 @@ async def asked(kind: str, send: Callable[[Message], Awaitable[None]]) -> None:
         await asyncio.Event().wait()
         raise AssertionError
 
-    headers = [(b"accept", b"text/event-stream")]
+    headers = [(b"accept", b"text/event-stream"), (b"host", b"localhost")]
     scope = {"type": kind, "method": "GET", "path": "/sessions/a/events", "query_string": b""}
     async with asyncio.timeout(LONG_ENOUGH):
-        await AgentServer(store)({**scope, "headers": headers, "subprotocols": []}, receive, send)
+        await AgentServer(store, public=True)(
+            {**scope, "headers": headers, "subprotocols": []}, receive, send
+        )

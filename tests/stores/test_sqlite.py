@@ -83,6 +83,21 @@ async def test_only_its_owner_may_read_the_file_and_its_log(tmp_path: Path) -> N
     assert modes == {"s.db": 0o600, "s.db-wal": 0o600, "s.db-shm": 0o600}
 
 
+@pytest.mark.parametrize(("mode", "warned"), [(0o600, 0), (0o640, 1), (0o604, 1), (0o644, 1)])
+async def test_a_file_that_others_can_read_is_warned_of_once(
+    tmp_path: Path, mode: int, warned: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "s.db"
+    async with SqliteStore(path) as store:
+        await store.create(summary(), [])
+    path.chmod(mode)
+    for _ in range(2):
+        async with SqliteStore(path) as store:
+            await store.read("a")
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines == [f"other users of this machine can read the sessions in {path}: chmod 600 it"] * warned
+
+
 async def test_closing_leaves_one_file(tmp_path: Path) -> None:
     async with SqliteStore(tmp_path / "s.db") as store:
         await store.create(summary(), [])

@@ -358,8 +358,8 @@ async def test_a_call_that_a_hook_changed_says_so() -> None:
     calls = [part for part in first if isinstance(part, ToolCallStartEvent)]
     assert [part.metadata for part in calls] == [{"whyloop": {"changed_by": ["Cap"]}}, None]
     assert [part.delta for part in first if isinstance(part, ToolCallArgsEvent)] == [
-        '{"amount":7,"password":"open sesame"}',
-        '{"amount":5,"password":"open sesame"}',
+        '{"amount":7,"password":"[removed]"}',
+        '{"amount":5,"password":"[removed]"}',
     ]
 
 

@@ -45,7 +45,7 @@ SEEN_FROM_A_CLIENT = """## What a client can rely on
 - `data` has the fields below, and two more where a transport had to cut texts to make an envelope fit:
   `trimmed` is true, and `trimmed_fields` lists the fields that were cut.
 - Text that looks like a credential is `[removed]` from arguments, results, errors, questions and reasons,
-  unless the configuration has `redact=False`. The answer itself is sent as it is.
+  unless the configuration has `redaction=None`. The answer itself is sent as it is.
 - Texts come from models, tools and users: treat them as data, never as markup.
 """
 

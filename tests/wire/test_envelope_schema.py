@@ -17,6 +17,7 @@ from whyloop import (
     FinishReason,
     Message,
     PendingCall,
+    Redaction,
     StopReason,
     Usage,
     Verdict,
@@ -259,7 +260,7 @@ configs = st.builds(
     st.booleans(),
     st.integers(0, 50),
     st.integers(0, 200),
-    st.booleans(),
+    st.sampled_from([None, Redaction()]),
     st.booleans(),
 )
 

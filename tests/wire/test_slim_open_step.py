@@ -17,6 +17,7 @@ from whyloop import (
     Approval,
     ErrorType,
     Failure,
+    Redaction,
     SlimAgentStateSerializer,
     SlimSerializationConfig,
     Tool,
@@ -96,7 +97,7 @@ LOSSES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "long arguments": ({"to": "Bob " * 300}, {}),
     "a long text": ({"text": "Bob " * 300}, {}),
     "no arguments asked for": ({}, {"include_tool_args": False}),
-    "a secret of people's own": ({}, {"secret_patterns": ("Bob",)}),
+    "a secret of people's own": ({}, {"redaction": Redaction(patterns=("Bob",))}),
     "a short length": ({}, {"max_content_length": 2}),
 }
 

@@ -20,6 +20,7 @@ from whyloop import (
     Backoff,
     ErrorPolicy,
     Message,
+    Redaction,
     SlimAgentStateSerializer,
     SlimSerializationConfig,
 )
@@ -37,7 +38,7 @@ configs = st.builds(
     include_metadata=st.booleans(),
     include_all_steps=st.booleans(),
     max_bytes=st.none() | st.integers(1000, 6000),
-    secret_patterns=st.just((SECRET,)),
+    redaction=st.just(Redaction(patterns=(SECRET,))),
 )
 queries = st.lists(words.map(lambda word: word * 5), min_size=1, max_size=3)
 
@@ -133,7 +134,7 @@ def test_a_snapshot_of_everything_loses_nothing(
     script: list[ScriptItem], policy: ErrorPolicy, asked: list[str]
 ) -> None:
     state = asyncio.run(conversation(script, policy, asked))
-    config = replace(SlimSerializationConfig.full(), redact=False)
+    config = replace(SlimSerializationConfig.full(), redaction=None)
     assert read(SlimAgentStateSerializer(config).serialize(state)) == state
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 import threading
 from collections import Counter
@@ -16,11 +15,11 @@ from typing import Self
 
 from whyloop.broadcasting.adapter import Envelope
 from whyloop.broadcasting.buffer import ENDING, Buffer, Waiting, worth
-from whyloop.broadcasting.words import fit_to_log, words_of
 from whyloop.errors import BroadcastError, ConfigurationError
+from whyloop.logger import Logger
 from whyloop.rules.backoff import Backoff
 
-_log = logging.getLogger("whyloop")
+_log = Logger()
 
 Send = Callable[[Sequence[Envelope]], Awaitable[object]]
 
@@ -106,7 +105,7 @@ class Delivery:
             if is_new:
                 self._told.add(why)
         if is_new:
-            _log.warning("envelopes are dropped: %s", fit_to_log(why, 300))
+            _log.warning("envelopes are dropped: %s", why)
 
     async def close(self, timeout: float = 5.0) -> None:  # noqa: ASYNC109
         """Send what is left, for so many seconds at most; what is then left is counted as dropped."""
@@ -185,7 +184,7 @@ class Delivery:
         kept = [each for each in batch if may_arrive and worth(each.envelope) == ENDING]
         places = {each.place for each in kept}
         self._give_back(kept)
-        self.give_up_on([each.envelope for each in batch if each.place not in places], words_of(failed))
+        self.give_up_on([each.envelope for each in batch if each.place not in places], _words_of(failed))
         return bool(kept)
 
     async def _attempt(self, batch: list[Waiting]) -> BroadcastError | None:
@@ -196,7 +195,7 @@ class Delivery:
         except asyncio.CancelledError:
             return BroadcastError("sending was cancelled")
         except (Exception, SystemExit) as error:
-            return BroadcastError(f"{type(error).__name__}: {words_of(error)}")
+            return BroadcastError(f"{type(error).__name__}: {_words_of(error)}")
         if self._failures:
             self._failures = 0
             self._told.clear()  # The next time it goes wrong is another time.
@@ -286,3 +285,11 @@ class _Worker:
             while await self._work():
                 pass
             self._idle.set()
+
+
+def _words_of(error: BaseException) -> str:
+    """Return the message of an exception, even of one that cannot say it."""
+    try:
+        return str(error)
+    except Exception:
+        return "it has no words for what happened"

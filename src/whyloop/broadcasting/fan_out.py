@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 from whyloop.broadcasting.adapter import CanBroadcastAgentEvents, Envelope
+from whyloop.logger import Logger
 
-_log = logging.getLogger("whyloop")
+_log = Logger()
 
 
 class FanOut:

@@ -13,9 +13,9 @@ from msgspec import Struct
 
 from whyloop.broadcasting.adapter import Envelope
 from whyloop.broadcasting.trim import trimmed
-from whyloop.broadcasting.words import fit_to_log
 from whyloop.errors import BroadcastError, ConfigurationError
-from whyloop.values.secrets import REMOVED
+from whyloop.logger import log_line
+from whyloop.values.redaction import REMOVED
 from whyloop.values.text import shortened
 
 MAX_EVENTS = 10  # In one request, by the protocol.
@@ -174,7 +174,7 @@ def refusal(app: App, status: int, body: bytes, retry_after: float | None = None
 
 
 def _shown(app: App, words: str) -> str:
-    return fit_to_log(words.replace(app.secret, REMOVED), 200) or "no explanation was given"
+    return log_line(words.replace(app.secret, REMOVED), 200) or "no explanation was given"
 
 
 _PATIENCE = frozenset({408, 425, 429})

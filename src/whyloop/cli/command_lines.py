@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 STORE_VARIABLE = "WHYLOOP_STORE"
 MODEL_VARIABLE = "WHYLOOP_MODEL"
+TOKEN_VARIABLE = "WHYLOOP_TOKEN"
 DEFAULT_STORE = "whyloop.db"
 AN_AGENT = ("--agent", "package.module:name")
 SHORT = 8

@@ -8,7 +8,7 @@ from enum import Enum, auto
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from whyloop.cli.command_lines import DEFAULT_STORE, MODEL_VARIABLE, STORE_VARIABLE
+from whyloop.cli.command_lines import DEFAULT_STORE, MODEL_VARIABLE, STORE_VARIABLE, TOKEN_VARIABLE
 from whyloop.cli.exit_codes import exit_codes_help
 
 if TYPE_CHECKING:
@@ -181,6 +181,18 @@ def _serve(parser: Parser) -> None:
     _agent(parser)
     parser.add_argument("--host", default=HOST, help=f"the address to listen on (default: {HOST})")
     parser.add_argument("--port", default=PORT, type=int, help=f"the port; 0 chooses one (default: {PORT})")
+    parser.add_argument(
+        "--token",
+        help=f"a secret that clients send as Authorization: Bearer TOKEN (default: ${TOKEN_VARIABLE}); "
+        "required if other machines can reach the address",
+    )
+    parser.add_argument(
+        "--origin",
+        metavar="URL",
+        action="append",
+        help="an address under which the server is reached, or of a site whose pages may use it, such as "
+        "https://app.example.com; may be given several times",
+    )
 
 
 def _worker(parser: Parser) -> None:
@@ -343,8 +355,8 @@ COMMANDS = (
         _serve,
         "There are a JSON API, server-sent events and WebSocket. With an agent or a model, clients can ask "
         "questions, and sessions whose runner died continue by themselves; without one, clients can read "
-        "and decide. There is no login: where others can reach it, mount whyloop.server.AgentServer in an "
-        "app of your own.",
+        "and decide. On an address that other machines can reach, clients need a token. For users of your "
+        "own, mount whyloop.server.AgentServer in an app.",
         logs_runs=True,
     ),
     Command(

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import io
+import os
+import stat
 import sys
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import contextmanager
@@ -64,11 +67,31 @@ async def _write_stdout(lines: AsyncIterator[str]) -> None:
 
 async def _write_file(lines: AsyncIterator[str], path: str) -> None:
     try:
-        with open(path, "w", encoding="utf-8", newline="\n") as file:  # noqa: ASYNC230  (it is alone)
+        with open(_private_file(path), "w", encoding="utf-8", newline="\n") as file:  # noqa: ASYNC230  (it is alone)
             async for line in lines:
                 file.write(f"{line}\n")
     except OSError as error:
-        raise CommandError(f"cannot write {shortened(path)}: {error.strerror}") from None
+        is_link = error.errno == errno.ELOOP
+        reason = "it is a symbolic link, which is not followed" if is_link else error.strerror
+        raise CommandError(f"cannot write {shortened(path)}: {reason}") from None
+
+
+def _private_file(path: str) -> int:
+    """Open a file that only its owner can read, since sessions hold everything that was said.
+
+    A link is not followed: another user may have put it there, to a file of their choice.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+    descriptor = os.open(path, flags, 0o600)
+    try:
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            if hasattr(os, "fchmod"):  # Not on Windows.
+                os.fchmod(descriptor, 0o600)
+            os.ftruncate(descriptor, 0)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 @contextmanager

@@ -6,9 +6,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from whyloop.server.access import (
+        Access as Access,
+        Limits as Limits,
+    )
     from whyloop.server.app import AgentServer as AgentServer
 
-__all__ = ["AgentServer"]
+__all__ = ["Access", "AgentServer", "Limits"]
 
 
 def __getattr__(name: str) -> Any:

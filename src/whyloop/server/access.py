@@ -1,53 +1,205 @@
-"""Which sessions a client may see, and which sites may act through a browser."""
+"""Which clients are let in, what they may do, and how much of the server they may occupy."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from urllib.parse import urlsplit
 
+from msgspec import Struct
 from starlette.requests import HTTPConnection
 
-from whyloop.errors import SessionNotFoundError
+from whyloop.errors import ConfigurationError, SessionNotFoundError
 from whyloop.server.problems import BadRequestError, calling_the_app
 from whyloop.stores.records import Summary, label
 from whyloop.values.text import shortened
 
 Label = str | int | float | bool | None
-Scope = Callable[[HTTPConnection], Mapping[str, Label] | Awaitable[Mapping[str, Label]]]
 
 
-async def scope_of(connection: HTTPConnection, scope: Scope | None) -> Mapping[str, Label]:
-    """Return the metadata that every session has which this client may see."""
-    if scope is None:
-        return {}
-    with calling_the_app():
-        found = scope(connection)
-        return await found if inspect.isawaitable(found) else found
+class Access(Struct, frozen=True):
+    """What a client may do."""
+
+    user: str
+    """The person who asks: the one who approves and denies."""
+    within: Mapping[str, Label] = {}
+    """The metadata of all sessions that the client may see; new ones get it."""
+    read_only: bool = False
+    """True if the client may look and change nothing."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.user, str) or not isinstance(self.within, Mapping):
+            raise ConfigurationError(f"invalid Access {shortened(repr(self), 120)}: the user is a text")
+
+    def check(self, summary: Summary) -> None:
+        """Raise `SessionNotFoundError` for a session that the client may not see."""
+        if not self.within.keys() <= summary.metadata.keys() or not agree(summary.metadata, self.within):
+            raise SessionNotFoundError(summary.agent_id)
 
 
-def refuse_outside(summary: Summary, within: Mapping[str, Label]) -> None:
-    """Raise `SessionNotFoundError` for a session that the client may not see."""
-    if not within.keys() <= summary.metadata.keys() or not agree(summary.metadata, within):
-        raise SessionNotFoundError(summary.agent_id)
+CheckAccess = Callable[[HTTPConnection], Access | Awaitable[Access | None] | None]
+
+PUBLIC = Access("")
+"""What everybody may do on a public server: a client says itself who decides."""
+
+
+class Limits(Struct, frozen=True):
+    """How much of a server its clients may occupy."""
+
+    requests: int = 10_000
+    """Requests and streams at once; one more is answered with 503."""
+    streams: int = 5000
+    """Streams at once: server-sent events and WebSockets."""
+    body_seconds: float = 30.0
+    """How long a client may take to send a body."""
+
+    def __post_init__(self) -> None:
+        if self.requests < 1 or self.streams < 1 or not self.body_seconds > 0:
+            raise ConfigurationError(f"invalid limits {self!r}: use numbers greater than zero")
+
+
+class Door:
+    """Every connection passes here first: it is counted; its site, its host and its client are checked."""
+
+    def __init__(
+        self, check: CheckAccess | None, origins: Collection[str], limits: Limits, *, public: bool
+    ) -> None:
+        if (check is None) != public:
+            raise ConfigurationError(
+                "AgentServer: say who may use it: access=f, where f(connection) returns an Access, or None "
+                "for a stranger; or public=True, if everybody may read, run and decide all sessions"
+            )
+        if check is not None and not callable(check):
+            raise ConfigurationError(f"invalid access {check!r:.80}: use a function of the connection")
+        self._check = check
+        self._any_origin = "*" in origins
+        self._origins = frozenset([_origin(text) for text in origins if text != "*"])
+        self._limits = limits
+        self._requests = self._streams = 0
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """Count a connection while it lasts; raise 503 if there are too many."""
+        if self._requests >= self._limits.requests:
+            raise BadRequestError("the server has too many requests at once. Try again", 503, "busy")
+        self._requests += 1
+        try:
+            yield
+        finally:
+            self._requests -= 1
+
+    @contextmanager
+    def counted_stream(self) -> Iterator[None]:
+        """Count a stream while it lasts; raise 503 if there are too many."""
+        if self._streams >= self._limits.streams:
+            raise BadRequestError("the server has too many streams at once. Try again", 503, "busy")
+        self._streams += 1
+        try:
+            yield
+        finally:
+            self._streams -= 1
+
+    async def admit(self, connection: HTTPConnection, *, acts: bool) -> Access:
+        """Return what the client may do; raise 401 for a stranger, 403 and 421 for a page of another site."""
+        if acts:
+            self._refuse_origin(connection)
+        self._refuse_host(connection)
+        if self._check is None:
+            return PUBLIC
+        with calling_the_app():
+            found = self._check(connection)
+            access = await found if inspect.isawaitable(found) else found
+        if access is None:
+            words = "say who you are: this server does not know you"
+            raise BadRequestError(words, 401, "not_authenticated", {"www-authenticate": "Bearer"})
+        if not isinstance(access, Access):
+            raise TypeError(f"`access` returned {shortened(repr(access), 80)} instead of an Access or None")
+        return access
+
+    def _refuse_origin(self, connection: HTTPConnection) -> None:
+        """Raise 403 for a page of another site: it must not act in the name of the person who looks at it.
+
+        Browsers send the site of a page. They keep the page from reading responses, not from sending
+        requests.
+        """
+        origin = connection.headers.get("origin")
+        if origin is None or self._any_origin:
+            return
+        try:
+            site = _origin(origin)
+        except ConfigurationError:
+            site = None
+        if site is None or site not in self._origins | _own_origins(connection):
+            raise BadRequestError(
+                f"a page of {shortened(origin, 200)} may not do this: add it to the origins of the server",
+                403,
+                "origin",
+            )
+
+    def _refuse_host(self, connection: HTTPConnection) -> None:
+        """Raise 421 if the server was reached under a name that is not its own.
+
+        Any site can give its name the address of this machine, and is then the same site to a browser.
+        """
+        if self._any_origin:
+            return
+        host = connection.headers.get("host", "")
+        known = {(name, port) for _, name, port in self._origins | _own_origins(connection)}
+        if _name_and_port(connection, host) not in known:
+            raise BadRequestError(
+                f"this server is not {shortened(host, 200)!r}: add its address to the origins of the server, "
+                "such as 'https://app.example.com'",
+                421,
+                "host",
+            )
+
+
+Origin = tuple[str, str, int]
+_PORTS = {"http": 80, "https": 443}
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+def _origin(text: str) -> Origin:
+    """Return scheme, name and port of an origin such as "https://app.example.com"."""
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        parts, port = urlsplit(""), None
+    is_origin = parts.scheme in _PORTS and parts.hostname and parts.path in ("", "/")
+    if not is_origin or "@" in parts.netloc or parts.query or parts.fragment:
+        raise ConfigurationError(
+            f"invalid origin {shortened(text, 80)!r}: use a scheme, a name and a port if it has one, such as "
+            "'https://app.example.com'"
+        )
+    return parts.scheme, str(parts.hostname), port or _PORTS[parts.scheme]
+
+
+def _own_origins(connection: HTTPConnection) -> frozenset[Origin]:
+    """Return the addresses that are certainly this server's: its socket's, and this machine's own."""
+    scheme = _scheme(connection)
+    name, port = connection.scope.get("server") or ("", None)
+    if port is None:  # A socket without a port: a proxy on this machine stands before it.
+        name, port = "", _PORTS[scheme]
+    return frozenset([(scheme, each.lower(), port) for each in (*_LOOPBACK, name) if each])
+
+
+def _name_and_port(connection: HTTPConnection, host: str) -> tuple[str, int] | None:
+    try:
+        parts = urlsplit(f"//{host}")
+        name, port = parts.hostname, parts.port
+    except ValueError:
+        return None
+    if not name or "@" in host or "/" in host:
+        return None
+    return name, port or _PORTS[_scheme(connection)]
+
+
+def _scheme(connection: HTTPConnection) -> str:
+    return "https" if connection.scope.get("scheme") in ("https", "wss") else "http"
 
 
 def agree(some: Mapping[str, object], others: Mapping[str, object]) -> bool:
     """Return whether the entries that both have are equal."""
     return all(label(some[key]) == label(value) for key, value in others.items() if key in some)
-
-
-def refuse_origin(connection: HTTPConnection, origins: Collection[str]) -> None:
-    """Raise 403 for a page of another site: it must not act in the name of the person who looks at it.
-
-    Browsers send the site of a page. They keep the page from reading responses, not from sending requests.
-    """
-    origin = connection.headers.get("origin")
-    if origin is None or origin in origins or "*" in origins:
-        return
-    host = connection.headers.get("host", "").lower()
-    if not host or origin.lower().partition("://")[2] != host:
-        raise BadRequestError(
-            f"a page of {shortened(origin, 200)} may not do this: add it to the origins of the server",
-            403,
-            "origin",
-        )

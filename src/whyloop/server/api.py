@@ -11,7 +11,6 @@ from typing import Annotated, Any, Protocol, runtime_checkable
 import msgspec
 from msgspec import Meta, Raw, Struct
 from msgspec.structs import replace
-from starlette.requests import HTTPConnection
 
 from whyloop.broadcasting.adapter import AgentEventEnvelopeAdapter
 from whyloop.broadcasting.feed import EventFeed
@@ -19,7 +18,7 @@ from whyloop.errors import BroadcastError, ConfigurationError, SessionNotFoundEr
 from whyloop.loop.agent import Agent
 from whyloop.loop.setup import Handler
 from whyloop.server import bodies
-from whyloop.server.access import Label, agree, refuse_outside
+from whyloop.server.access import Access, Label, agree
 from whyloop.server.keys import Keys, session_id_of
 from whyloop.server.operations import EventQuery, ListQuery
 from whyloop.server.pages import messages_page, trace_page
@@ -36,13 +35,13 @@ from whyloop.values.approval import Verdict
 from whyloop.values.budget import Budget
 from whyloop.values.decisions import decide
 from whyloop.values.ids import new_id
+from whyloop.values.redaction import Redaction
 from whyloop.values.state import SOMEBODY, AgentState, AgentStatus
 from whyloop.values.text import shortened
 from whyloop.values.transitions import AnyTransition
 from whyloop.wire.journal import encode_entry
 
 ChooseAgent = Callable[[Summary], Agent | Awaitable[Agent]]
-Who = Callable[[HTTPConnection], str | Awaitable[str]]
 
 
 @runtime_checkable
@@ -59,9 +58,8 @@ class AuthorizesChannels(Protocol):
 class Call(Struct, frozen=True):
     """A request that was understood."""
 
-    connection: HTTPConnection
-    within: Mapping[str, Label]
-    """The metadata of the sessions that the client may see."""
+    access: Access
+    """What the client may do."""
     agent_id: str = ""
     query: Any = None
     body: Any = None
@@ -82,25 +80,28 @@ class Api:
         choose_agent: ChooseAgent | None,
         feed: EventFeed,
         events: AgentEventEnvelopeAdapter | None,
-        who: Who | None,
         channels: Sequence[AuthorizesChannels] = (),
+        redaction: Redaction | None = None,
     ) -> None:
         self.feed = feed
         self.runs = Runs()
         self._store = store
         self._choose_agent = choose_agent
         self._events = events
-        self._who = who
         self._channels = channels
+        self._redaction = redaction
         self._keys = Keys(store)
         self._recorder = Recorder(store, events)
+
+    def _view(self, reading: Reading, *, is_running: bool | None = None) -> Tagged:
+        return state_view(reading, self._redaction, is_running=is_running)
 
     # Reading
 
     async def list_sessions(self, call: Call) -> bodies.SessionPage:
         query: ListQuery = call.query
         wanted = _labels(query.metadata)
-        if not agree(wanted, call.within):
+        if not agree(wanted, call.access.within):
             return bodies.SessionPage([], None)
         page = await self._store.sessions(
             status=query.status,
@@ -109,20 +110,20 @@ class Api:
             agent=query.agent,
             started_after=query.started_after,
             started_before=query.started_before,
-            metadata={**wanted, **call.within},
+            metadata={**wanted, **call.access.within},
             limit=query.limit,
             after=query.after,
         )
-        return bodies.SessionPage(await summaries_view(page.sessions), page.next)
+        return bodies.SessionPage(await summaries_view(page.sessions, self._redaction), page.next)
 
     async def get_session(self, call: Call) -> Tagged:
-        return state_view(await self._end(call))
+        return self._view(await self._end(call))
 
     async def get_messages(self, call: Call) -> bodies.History:
-        return await messages_page(self._store, await self._end(call), call.query)
+        return await messages_page(self._store, await self._end(call), call.query, self._redaction)
 
     async def get_trace(self, call: Call) -> bodies.Trace:
-        return await trace_page(self._store, await self._end(call), call.query)
+        return await trace_page(self._store, await self._end(call), call.query, self._redaction)
 
     async def get_events(self, call: Call) -> bodies.EventPage:
         await self.check(call)
@@ -139,7 +140,7 @@ class Api:
 
     async def create_session(self, call: Call) -> Tagged:
         body: bodies.NewSession = call.body
-        metadata = {**body.metadata, **call.within}
+        metadata = {**body.metadata, **call.access.within}
         if len(msgspec.json.encode(metadata)) > bodies.LARGEST_METADATA:
             raise BadRequestError(f"metadata has at most {bodies.LARGEST_METADATA:,} bytes", 413, "too_large")
         agent_id = self._new_id(call, body.agent_id)
@@ -152,7 +153,7 @@ class Api:
             state = created.apply_to(empty)
             entry = Entry(encode_entry([created], empty))
             await self._store.create(summary_of(state), [entry], key=call.key)
-            return state_view(Reading(summary_of(state), state, 1), is_running=False)
+            return self._view(Reading(summary_of(state), state, 1), is_running=False)
 
         return await self._keys.once(agent_id, call.key, work, partial(self._created, call, agent_id))
 
@@ -170,7 +171,7 @@ class Api:
                 raise BadRequestError(str(error), 409, "no_such_step") from None
             reading = await read_end(self._store, agent_id)
             await self._recorder.send_entry(agent_id, reading.version)
-            return state_view(reading, is_running=False)
+            return self._view(reading, is_running=False)
 
         await self.check(call)
         return await self._keys.once(agent_id, call.key, work, partial(self._created, call, agent_id))
@@ -184,13 +185,13 @@ class Api:
     def _new_id(self, call: Call, given: str | None, *origin: str) -> str:
         if given is not None:
             return checked_id(given)
-        return new_id() if call.key is None else session_id_of(call.key, call.within, *origin)
+        return new_id() if call.key is None else session_id_of(call.key, call.access.within, *origin)
 
     async def _created(self, call: Call, agent_id: str, version: int) -> Tagged:
         """Return the answer to the request that created a session."""
         reading = await read_version(self._store, agent_id, version)
-        refuse_outside(reading.summary, call.within)
-        return state_view(reading, is_running=False)
+        call.access.check(reading.summary)
+        return self._view(reading, is_running=False)
 
     # Running
 
@@ -198,7 +199,7 @@ class Api:
         async def work() -> Tagged:
             session = await self._session(call)
             await self.runs.start(session, partial(_send, session, call))
-            return state_view(await session.read_beginning(), is_running=True)
+            return self._view(await session.read_beginning(), is_running=True)
 
         await self.check(call)
         return await self._keys.once(call.agent_id, call.key, work, partial(self._begun, call))
@@ -208,7 +209,7 @@ class Api:
             session = await self._session(call)
             session.precondition = call.precondition
             await self.runs.start(session, partial(_resume, session, call))
-            return state_view(await session.read_beginning(), is_running=True)
+            return self._view(await session.read_beginning(), is_running=True)
 
         await self.check(call)
         try:
@@ -219,11 +220,11 @@ class Api:
                 raise
             if call.precondition is not None:
                 call.precondition.check(reading.summary.identity, reading.version)
-            return state_view(reading)  # A recovery was faster, and does what the client asked for.
+            return self._view(reading)  # A recovery was faster, and does what the client asked for.
 
     async def _begun(self, call: Call, version: int) -> Tagged:
         """Return the answer to the request that began a run."""
-        return state_view(await read_version(self._store, call.agent_id, version), is_running=True)
+        return self._view(await read_version(self._store, call.agent_id, version), is_running=True)
 
     # Deciding
 
@@ -260,7 +261,7 @@ class Api:
         agent: Agent | None = None,
     ) -> Tagged:
         await self.check(call)
-        by, question_id = await self._by(call), call.body.question_id
+        by, question_id = call.access.user or call.body.by or SOMEBODY, call.body.question_id
 
         def plan(state: AgentState) -> Sequence[AnyTransition]:
             if agent is not None and arguments is not None:
@@ -275,10 +276,10 @@ class Api:
             version = reading.version if is_recorded and call.key is not None else None
             if call.key is not None and not is_recorded:  # The first request may be faster elsewhere.
                 version = await self._keys.version(call.agent_id, call.key)
-            return state_view(reading) if version is None else await again(version)
+            return self._view(reading) if version is None else await again(version)
 
         async def again(version: int) -> Tagged:
-            return state_view(await read_version(self._store, call.agent_id, version), is_running=False)
+            return self._view(await read_version(self._store, call.agent_id, version), is_running=False)
 
         return await self._keys.once(call.agent_id, call.key, work, again)
 
@@ -286,7 +287,7 @@ class Api:
 
     async def authorize_channel(self, call: Call) -> bodies.Authorization:
         body: bodies.Subscription = call.body
-        user = {"user_id": await self._known(call, self._who)} if self._who else None
+        user = {"user_id": call.access.user} if call.access.user else None
         for channels in self._channels:
             # A client that may not see a session gets the same answer as for a channel without a session.
             with suppress(BroadcastError, SessionNotFoundError):
@@ -306,7 +307,7 @@ class Api:
         except ConfigurationError:  # No session has such an id, and not every store can look for it.
             raise SessionNotFoundError(call.agent_id) from None
         summary = (await self._store.read(call.agent_id, limit=0)).summary
-        refuse_outside(summary, call.within)
+        call.access.check(summary)
         return summary
 
     async def _end(self, call: Call) -> Reading:
@@ -328,18 +329,6 @@ class Api:
         if not isinstance(agent, Agent):
             raise TypeError(f"the function that finds an Agent returned {shortened(repr(agent), 80)}")
         return agent
-
-    async def _by(self, call: Call) -> str:
-        """Return the name of the person who decides: the one that the server knows, or the one given."""
-        return await self._known(call, self._who) if self._who else call.body.by or SOMEBODY
-
-    async def _known(self, call: Call, who: Who) -> str:
-        with calling_the_app():
-            found = who(call.connection)
-            name = await found if inspect.isawaitable(found) else found
-        if not isinstance(name, str):
-            raise TypeError(f"`who` returned {shortened(repr(name), 80)} instead of a name")
-        return name
 
 
 def _send(session: ServedSession, call: Call, on_event: Handler) -> Coroutine[Any, Any, AgentState]:

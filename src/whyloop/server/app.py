@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, MutableMapping
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from functools import lru_cache
 from inspect import isawaitable
 from typing import Any
@@ -24,9 +23,10 @@ except ImportError as error:
 from whyloop.broadcasting.adapter import AgentEventEnvelopeAdapter, CanBroadcastAgentEvents
 from whyloop.broadcasting.fan_out import FanOut
 from whyloop.broadcasting.feed import EventFeed
+from whyloop.logger import Logger
 from whyloop.loop.agent import Agent
-from whyloop.server.access import Scope, refuse_origin, scope_of
-from whyloop.server.api import Api, AuthorizesChannels, Call, ChooseAgent, Who
+from whyloop.server.access import Access, CheckAccess, Door, Limits
+from whyloop.server.api import Api, AuthorizesChannels, Call, ChooseAgent
 from whyloop.server.openapi import document
 from whyloop.server.operations import OPERATIONS, EventQuery, Operation
 from whyloop.server.problems import BadRequestError, answer, problem_of, refusal
@@ -39,9 +39,9 @@ from whyloop.stores.records import Summary
 from whyloop.stores.store import Store
 from whyloop.wire.broadcast_config import BroadcastConfig
 
-_log = logging.getLogger("whyloop")
+_log = Logger()
 
-_CHANGES = ("POST", "DELETE")
+_READS = ("GET", "HEAD")
 
 
 class AgentServer:
@@ -50,13 +50,18 @@ class AgentServer:
     `agent` runs the queries of clients. If sessions need different agents it is a function from a session,
     as it is listed, to its agent. Without an agent the server shows and decides, and runs nothing.
 
-    `scope` limits what a client may see: it gets the connection, with whatever your middleware added to
-    it, and returns the metadata that all sessions of this client have, such as `{"user": "ann"}`. It may
-    raise Starlette's `HTTPException`. `who` names the person who approves and denies.
+    `access` decides about every request, stream and WebSocket: it gets the connection, with whatever your
+    middleware added to it, and returns the `Access` of the client, or None for a stranger, who gets a 401.
+    It may raise Starlette's `HTTPException`. Without it, `public=True` says that everybody may do everything.
 
     The transports in `also` get the envelopes of what the server runs and records. For a
     `PusherBroadcaster` among them the server has the route that authorizes subscribers of its private
-    channels, `/broadcasting/auth`. Pages of other sites are refused unless they are among the `origins`.
+    channels, `/broadcasting/auth`.
+
+    `origins` are the addresses under which the server is reached, such as "https://app.example.com", and
+    those of other sites whose pages may act here. The address of its socket and this machine's own names are
+    always among them; every other name and site is refused, unless "*" is among them. `limits` bounds what
+    clients occupy at once.
 
     With `recover`, sessions continue by themselves while the lifespan of the server lasts: those whose
     runner died, and paused ones whose questions are all decided. One agent continues the sessions of its
@@ -70,9 +75,10 @@ class AgentServer:
         *,
         config: BroadcastConfig | None = None,
         also: Iterable[CanBroadcastAgentEvents] = (),
-        scope: Scope | None = None,
-        who: Who | None = None,
+        access: CheckAccess | None = None,
+        public: bool = False,
         origins: Collection[str] = (),
+        limits: Limits | None = None,
         close_seconds: float = 10.0,
         recover: bool = False,
     ) -> None:
@@ -89,11 +95,13 @@ class AgentServer:
         also = tuple(also)
         events = AgentEventEnvelopeAdapter(FanOut(*also), config) if also else None
         channels = tuple(each for each in also if isinstance(each, AuthorizesChannels))
-        self._api = Api(store, _chooser(agent), EventFeed(store, config), events, who, channels)
+        self._redaction = (config or BroadcastConfig()).redaction
+        feed = EventFeed(store, config)
+        self._api = Api(store, _chooser(agent), feed, events, channels, self._redaction)
         there = {None, "agent" if agent is not None else None, "channels" if channels else None}
         self._operations = tuple(each for each in OPERATIONS if each.needs in there)
-        self._scope = scope
-        self._origins = origins
+        self._limits = limits or Limits()
+        self._door = Door(access, origins, self._limits, public=public)
         self._close_seconds = close_seconds
         self._recovery: Recovery | None = None
         if recover and agent is not None:
@@ -140,33 +148,37 @@ class AgentServer:
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         match scope["type"]:
             case "http":
-                request = Request(scope, receive)
-                response = await self._responded(request)
-                await response(scope, receive, send)
+                await self._answer(Request(scope, receive), send)
             case "websocket":
                 await self._socket(WebSocket(scope, receive, send))
             case "lifespan":
                 await self._live(receive, send)
 
-    async def _responded(self, request: Request) -> Response:
-        try:
-            return await self._response(request)
-        except ClientDisconnect:
-            return Response(status_code=499)
-        except Exception as error:
-            return refusal(error)
+    async def _answer(self, request: Request, send: Send) -> None:
+        """Answer a request. No operation is looked for before its client was admitted."""
+        with ExitStack() as held:
+            try:
+                held.enter_context(self._door.counted())
+                access = await self._door.admit(request, acts=request.method not in _READS)
+                response = await self._response(request, access, held)
+            except ClientDisconnect:
+                response = Response(status_code=499)
+            except Exception as error:
+                response = refusal(error, self._redaction)
+            await response(request.scope, request.receive, send)
 
-    async def _response(self, request: Request) -> Response:
+    async def _response(self, request: Request, access: Access, held: ExitStack) -> Response:
         segments = segments_of(request.scope)
         if segments == ("openapi.json",):
-            if request.method not in ("GET", "HEAD"):
+            if request.method not in _READS:
                 raise _not_possible(request.method, ["GET"])
             return answer(_document(self._operations, request.scope.get("root_path", "")))
         operation, found = self._operation(request.method, segments)
-        if request.method in _CHANGES:
-            refuse_origin(request, self._origins)
-        call = await self._call(request, operation, found)
+        if access.read_only and operation.is_change:
+            raise BadRequestError("you may read here, and change nothing", 403, "read_only")
+        call = await self._call(request, access, operation, found)
         if operation.has_stream and _wants_stream(request):
+            held.enter_context(self._door.counted_stream())
             await self._api.check(call)
             after = request.headers.get("last-event-id") or call.query.after
             cursor = await self._api.feed.cursor(call.agent_id, after)
@@ -176,15 +188,16 @@ class AgentServer:
             return answer(value.body, operation.status, value.etag)
         return answer(value, operation.status)
 
-    async def _call(self, request: Request, operation: Operation, found: Mapping[str, str]) -> Call:
-        within = await scope_of(request, self._scope)
+    async def _call(
+        self, request: Request, access: Access, operation: Operation, found: Mapping[str, str]
+    ) -> Call:
         query, body, key = query_of(request, operation.query), None, None
         if operation.takes is not None:
-            read = await read_body(request)
+            read = await read_body(request, self._limits.body_seconds)
             body = body_of(request, read, operation.takes, is_form=operation.is_form)
             key = request_key(request, segments_of(request.scope), read)
         precondition = precondition_of(request) if operation.is_conditional else None
-        return Call(request, within, found.get("agent_id", ""), query, body, key, precondition)
+        return Call(access, found.get("agent_id", ""), query, body, key, precondition)
 
     def _operation(self, method: str, segments: tuple[str, ...]) -> tuple[Operation, dict[str, str]]:
         allowed = []
@@ -202,23 +215,26 @@ class AgentServer:
         raise BadRequestError("there is nothing here: see /openapi.json", 404, "not_found")
 
     async def _socket(self, websocket: WebSocket) -> None:
-        try:
-            refuse_origin(websocket, self._origins)
-            operation, found = self._operation("GET", segments_of(websocket.scope))
-            if not operation.has_stream:
-                raise BadRequestError("there is no WebSocket here", 404, "not_found")
-            query: EventQuery = query_of(websocket, operation.query)
-            within = await scope_of(websocket, self._scope)
-            call = Call(websocket, within, found.get("agent_id", ""))
-            await self._api.check(call)
-            cursor = await self._api.feed.cursor(call.agent_id, query.after)
-        except Exception as error:
-            # Browsers tell a page why a connection was closed, and not why one was refused.
-            status, problem = problem_of(error)
-            await websocket.accept()
-            await websocket.close(4000 + status, problem.message.encode()[:120].decode(errors="ignore"))
-            return
-        await web_socket(websocket, self._api.feed, call.agent_id, cursor)
+        """Serve a WebSocket. As for requests, nothing is looked for before its client was admitted."""
+        with ExitStack() as held:
+            try:
+                held.enter_context(self._door.counted())
+                access = await self._door.admit(websocket, acts=True)
+                operation, found = self._operation("GET", segments_of(websocket.scope))
+                if not operation.has_stream:
+                    raise BadRequestError("there is no WebSocket here", 404, "not_found")
+                held.enter_context(self._door.counted_stream())
+                query: EventQuery = query_of(websocket, operation.query)
+                call = Call(access, found.get("agent_id", ""))
+                await self._api.check(call)
+                cursor = await self._api.feed.cursor(call.agent_id, query.after)
+            except Exception as error:
+                # Browsers tell a page why a connection was closed, and not why one was refused.
+                status, problem = problem_of(error, self._redaction)
+                await websocket.accept()
+                await websocket.close(4000 + status, problem.message.encode()[:120].decode(errors="ignore"))
+                return
+            await web_socket(websocket, self._api.feed, call.agent_id, cursor)
 
     async def _live(self, receive: Receive, send: Send) -> None:
         while True:

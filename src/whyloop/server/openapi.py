@@ -73,16 +73,22 @@ def _answer(operation: Operation) -> dict[str, Any]:
 
 
 def _refusals(operation: Operation) -> dict[str, Any]:
-    texts = {"400": "The request is invalid.", "503": "The store cannot be used at the moment."}
+    texts = {
+        "400": "The request is invalid.",
+        "401": "The server does not know this client.",
+        "421": "The server was reached under a name that is not its own.",
+        "503": "The store cannot be used at the moment, or there are too many requests or streams.",
+    }
     if "{agent_id}" in operation.path:
         texts["404"] = "There is no such session."
     if operation.method != "GET":
         texts |= {
-            "403": "A page of another site may not do this.",
+            "403": "A page of another site, or a client that may only read, may not do this.",
             "409": "The session does not allow it at the moment.",
         }
     if operation.takes is not None:
         texts |= {
+            "408": "The body took too long.",
             "413": "The body is too large.",
             "415": "The body is not JSON.",
             "422": "The `Idempotency-Key` was used for another request.",

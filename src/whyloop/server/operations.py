@@ -92,11 +92,18 @@ class Operation(Struct, frozen=True):
     query: type = NoQuery
     needs: Literal["agent", "channels"] | None = None
     is_form: bool = False
+    writes: bool | None = None
+    """Whether it changes something; by default, unless it is a GET."""
     has_stream: bool = False
     has_etag: bool = False
     """True if the answer carries the `ETag` of the session."""
     is_conditional: bool = False
     """True if it takes `If-Match`."""
+
+    @property
+    def is_change(self) -> bool:
+        """True if a client that may only read may not do it."""
+        return self.method != "GET" if self.writes is None else self.writes
 
 
 SESSION = "/sessions/{agent_id}"
@@ -230,5 +237,6 @@ OPERATIONS = (
         takes=bodies.Subscription,
         needs="channels",
         is_form=True,
+        writes=False,
     ),
 )

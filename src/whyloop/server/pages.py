@@ -20,10 +20,10 @@ from whyloop.values.explanation import explanation_of
 from whyloop.values.explanation_text import MOST_STEPS
 from whyloop.values.log import Log
 from whyloop.values.messages import Message
+from whyloop.values.redaction import Redaction, redacted
 from whyloop.values.state import AgentState
 from whyloop.values.step import Step
 from whyloop.wire.document import document, step_document
-from whyloop.wire.redact import without_secrets
 from whyloop.wire.ui import canonical_messages
 
 MESSAGES_PER_SLICE = 8
@@ -32,7 +32,9 @@ MESSAGES_PER_SLICE = 8
 # Messages
 
 
-async def messages_page(store: Store, end: Reading, query: MessageQuery) -> History:
+async def messages_page(
+    store: Store, end: Reading, query: MessageQuery, redaction: Redaction | None
+) -> History:
     """Return a page of the messages that a chat shows, given the end of the session.
 
     The messages of a step are on one page, so a page may have a few more than its limit.
@@ -51,16 +53,16 @@ async def messages_page(store: Store, end: Reading, query: MessageQuery) -> Hist
         last = min(most, _step_around(state, last)[1])
         more = last if last < most else None
     after = cursor_of(end.state.execution)
-    messages = await _rendered(state, first, last)
+    messages = await _rendered(state, first, last, redaction)
     release(state)
     return History(messages, None if after is None else str(after), more is not None, more)
 
 
-async def _rendered(state: AgentState, first: int, last: int) -> list[Raw]:
+async def _rendered(state: AgentState, first: int, last: int, redaction: Redaction | None) -> list[Raw]:
     messages, turns = [], reading_turns()
     for start in range(first, last, MESSAGES_PER_SLICE):
         for message in canonical_messages(state, start, min(start + MESSAGES_PER_SLICE, last)):
-            messages.append(message_view(message))
+            messages.append(message_view(message, redaction))
             await turns.take()
     return messages
 
@@ -93,18 +95,18 @@ def _step_around(state: AgentState, index: int) -> tuple[int, int]:
 # Traces
 
 
-async def trace_page(store: Store, end: Reading, query: TraceQuery) -> Trace:
+async def trace_page(store: Store, end: Reading, query: TraceQuery, redaction: Redaction | None) -> Trace:
     """Return some steps of a session, and the explanation of where it is."""
     state, total, turns = end.state, len(end.state.steps), reading_turns()
     first, last = min(query.after, total), min(query.after + query.limit, total)
     held = await _with_steps(store, end, first, last)
     steps: list[Raw] = []
     for index in range(first, last):
-        shown = without_secrets(step_document(held, held.steps[index]))
+        shown = redacted(step_document(held, held.steps[index]), redaction)
         steps.append(Raw(msgspec.json.encode(shown)))
         await turns.take()
     release(held)
-    shown = without_secrets(document(state, ()))
+    shown = redacted(document(state, ()), redaction)
     explanation = explanation_of(await _execution(store, end))
     await turns.take()
     text = str(explanation)
@@ -115,9 +117,9 @@ async def trace_page(store: Store, end: Reading, query: TraceQuery) -> Trace:
         stop_reason=state.stop_reason,
         resolved_by=shown["resolved_by"],
         reason=shown["reason"],
-        headline=without_secrets(explanation.headline),
-        explanation=without_secrets(text),
-        next_actions=without_secrets(msgspec.to_builtins(list(explanation.next_actions))),
+        headline=redacted(explanation.headline, redaction),
+        explanation=redacted(text, redaction),
+        next_actions=redacted(msgspec.to_builtins(list(explanation.next_actions)), redaction),
         steps=steps,
         step_count=total,
         has_more=last < total,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from math import ceil
 
@@ -22,10 +21,11 @@ from whyloop.errors import (
     SessionRunningError,
     StoreUnavailableError,
 )
+from whyloop.logger import Logger
 from whyloop.server.bodies import Problem, Refusal
-from whyloop.wire.redact import without_secrets
+from whyloop.values.redaction import Redaction, redacted
 
-_log = logging.getLogger("whyloop")
+_log = Logger()
 
 # The first one that fits.
 _STATUS: dict[type[Exception], tuple[int, str]] = {
@@ -45,14 +45,21 @@ _TEXTS: dict[type[Exception], str] = {
     SessionRunningError: "The session is being run: wait until it has ended or pauses, or stop it.",
     NotResumableError: "There is nothing to resume: the last query is completed. Ask the next question.",
 }
+_DEFAULT = Redaction()
 _HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
 
 class BadRequestError(HTTPException):
     """A request that cannot be carried out, and why."""
 
-    def __init__(self, message: str, status: int = 400, type: str = "bad_request") -> None:
-        super().__init__(status, message)
+    def __init__(
+        self,
+        message: str,
+        status: int = 400,
+        type: str = "bad_request",
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(status, message, dict(headers or {}))
         self.type = type
 
 
@@ -64,9 +71,9 @@ def answer(value: object, status: int = 200, etag: str | None = None) -> Respons
     return Response(msgspec.json.encode(value), status, headers, media_type="application/json")
 
 
-def refusal(error: Exception) -> Response:
+def refusal(error: Exception, redaction: Redaction | None = _DEFAULT) -> Response:
     """Return the answer for an error. Internal errors are only logged: they may name files and hosts."""
-    status, problem = problem_of(error)
+    status, problem = problem_of(error, redaction)
     response = answer(Refusal(problem), status)
     if isinstance(error, HTTPException):
         response.headers.update(error.headers or {})
@@ -86,7 +93,7 @@ def calling_the_app() -> Iterator[None]:
         raise RuntimeError("a function that the server was given failed") from error
 
 
-def problem_of(error: Exception) -> tuple[int, Problem]:
+def problem_of(error: Exception, redaction: Redaction | None = _DEFAULT) -> tuple[int, Problem]:
     """Return the HTTP status of an error, with the word and the sentence for it."""
     if isinstance(error, HTTPException):
         return error.status_code, Problem(getattr(error, "type", "refused"), str(error.detail))
@@ -94,7 +101,7 @@ def problem_of(error: Exception) -> tuple[int, Problem]:
         if isinstance(error, kind):
             problem = Problem(word, _TEXTS.get(kind) or str(error))
             if isinstance(error, ApprovalError):
-                pending = without_secrets(msgspec.to_builtins(list(error.pending)))
+                pending = redacted(msgspec.to_builtins(list(error.pending)), redaction)
                 problem = msgspec.structs.replace(problem, pending_calls=pending)
             return status, problem
     if isinstance(error, StoreUnavailableError):

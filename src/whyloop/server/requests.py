@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Collection
@@ -96,13 +97,18 @@ def _holds_number(kind: msgspec.inspect.Type) -> bool:
     return isinstance(kind, msgspec.inspect.IntType)
 
 
-async def read_body(request: Request) -> bytes:
-    """Return the bytes of a body, as far as they are not too many."""
+async def read_body(request: Request, seconds: float) -> bytes:
+    """Return the bytes of a body, as far as they are not too many and do not take too long."""
     read = bytearray()
-    async for piece in request.stream():
-        read += piece
-        if len(read) > LARGEST_BODY:
-            raise BadRequestError(f"a request has at most {LARGEST_BODY:,} bytes", 413, "too_large")
+    try:
+        async with asyncio.timeout(seconds):
+            async for piece in request.stream():
+                read += piece
+                if len(read) > LARGEST_BODY:
+                    raise BadRequestError(f"a request has at most {LARGEST_BODY:,} bytes", 413, "too_large")
+    except TimeoutError:
+        words = f"the body did not arrive within {seconds:g} seconds"
+        raise BadRequestError(words, 408, "too_slow") from None
     return bytes(read)
 
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from whyloop.errors import WhyloopError
+from whyloop.logger import Logger
 from whyloop.loop.setup import Handler
 from whyloop.server.requests import Precondition
 from whyloop.sessions.session import Session
 from whyloop.stores.reading import Reading, read_version, release
 from whyloop.values.state import AgentState, AgentStatus
 
-_log = logging.getLogger("whyloop")
+_log = Logger()
 
 CLOSING = "The server is shutting down."
 

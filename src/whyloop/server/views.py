@@ -16,8 +16,8 @@ from whyloop.stores.records import Summary
 from whyloop.stores.turns import reading_turns
 from whyloop.stores.writing import summary_of
 from whyloop.values.log import Log
-from whyloop.wire.redact import without_secrets
-from whyloop.wire.summaries import args_summary
+from whyloop.values.redaction import Redaction, redacted
+from whyloop.values.summaries import args_summary
 
 
 class Tagged(Struct, frozen=True):
@@ -27,16 +27,23 @@ class Tagged(Struct, frozen=True):
     etag: str | None
 
 
-async def summaries_view(summaries: Iterable[Summary]) -> list[SessionSummary]:
+_DEFAULT = Redaction()
+
+
+async def summaries_view(
+    summaries: Iterable[Summary], redaction: Redaction | None = _DEFAULT
+) -> list[SessionSummary]:
     """Return sessions as a list shows them."""
     turns, shown = reading_turns(), []
     for summary in summaries:
-        shown.append(_summary(summary, is_running=summary.runner is not None))
+        shown.append(_summary(summary, redaction, is_running=summary.runner is not None))
         await turns.take()
     return shown
 
 
-def state_view(reading: Reading, *, is_running: bool | None = None) -> Tagged:
+def state_view(
+    reading: Reading, redaction: Redaction | None = _DEFAULT, *, is_running: bool | None = None
+) -> Tagged:
     """Return a session as it was read; whether it runs is what the store says, unless it is given."""
     state, listed = reading.state, reading.summary
     if is_running is None:
@@ -44,10 +51,10 @@ def state_view(reading: Reading, *, is_running: bool | None = None) -> Tagged:
     # A session is listed anew when its status changes, and not with every step.
     latest = replace(_summary_of(reading), version=reading.version)
     body = SessionState(
-        session=_summary(latest, is_running=is_running),
+        session=_summary(latest, redaction, is_running=is_running),
         execution_id=state.execution.id,
         last_response=state.last_response,
-        pending_calls=without_secrets(msgspec.to_builtins(list(state.pending_calls))),
+        pending_calls=redacted(msgspec.to_builtins(list(state.pending_calls)), redaction),
     )
     return Tagged(body, etag_of(listed.identity, reading.version))
 
@@ -59,15 +66,15 @@ def _summary_of(reading: Reading) -> Summary:
     return replace(summary_of(replace(state, messages=Log())), title=reading.summary.title)
 
 
-def _summary(summary: Summary, *, is_running: bool) -> SessionSummary:
+def _summary(summary: Summary, redaction: Redaction | None, *, is_running: bool) -> SessionSummary:
     """Return a session as a list shows it, without the runner: that is a host of the operator's."""
     return SessionSummary(
         agent_id=summary.agent_id,
         status=summary.status,
         stop_reason=summary.stop_reason,
         resolved_by=summary.resolved_by,
-        reason=summary.reason and without_secrets(summary.reason),
-        title=without_secrets(summary.title),
+        reason=summary.reason and redacted(summary.reason, redaction),
+        title=redacted(summary.title, redaction),
         agent=summary.agent,
         step_count=summary.step_count,
         pending=summary.pending,
@@ -77,17 +84,17 @@ def _summary(summary: Summary, *, is_running: bool) -> SessionSummary:
         parent_agent_id=summary.parent_agent_id,
         is_running=is_running,
         version=summary.version,
-        metadata=without_secrets(msgspec.to_builtins(summary.metadata)),
+        metadata=redacted(msgspec.to_builtins(summary.metadata), redaction),
     )
 
 
-def message_view(message: dict[str, Any]) -> Raw:
+def message_view(message: dict[str, Any], redaction: Redaction | None = _DEFAULT) -> Raw:
     """Return a message as JSON. Texts of people and models stay; those of tools may hold a credential."""
     shown = {**message}
     if "metadata" in message:
-        shown["metadata"] = _metadata(without_secrets(message["metadata"]))
+        shown["metadata"] = _metadata(redacted(message["metadata"], redaction))
     if message["role"] in ("tool", "status"):
-        shown["content"] = without_secrets(message["content"])
+        shown["content"] = redacted(message["content"], redaction)
     return Raw(msgspec.json.encode(shown))
 
 

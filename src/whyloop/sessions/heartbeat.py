@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol
 
 from whyloop.errors import LeaseLostError, SessionNotFoundError, StoreError
+from whyloop.logger import Logger
 from whyloop.stores.records import Lease
 from whyloop.stores.store import Store
 
 BEATS_A_LEASE = 3
 
-_log = logging.getLogger("whyloop")
+_log = Logger()
 
 
 class HasReleased(Protocol):

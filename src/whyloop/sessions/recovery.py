@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from whyloop.errors import (
@@ -16,6 +15,7 @@ from whyloop.errors import (
     StoreError,
     WhyloopError,
 )
+from whyloop.logger import Logger
 from whyloop.loop.agent import Agent
 from whyloop.loop.setup import Handler
 from whyloop.sessions.session import Session
@@ -29,7 +29,7 @@ SECONDS_AFTER_ERROR = 30.0
 Agents = Mapping[str, Agent] | Callable[[Summary], Agent | Awaitable[Agent | None] | None]
 """The agents by name, or a function that finds the agent of a session; None leaves it alone."""
 
-_log = logging.getLogger("whyloop")
+_log = Logger()
 
 # Another runner was faster, or there is nothing left to do: both are as good as done.
 _NOT_OURS = (ConflictError, LeaseLostError, NotResumableError, SessionNotFoundError, SessionRunningError)

@@ -8,19 +8,19 @@ followers of other processes in batches, all sessions together, every 100 ms.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from weakref import WeakKeyDictionary, ref
 
 from whyloop.errors import WhyloopError
+from whyloop.logger import Logger
 from whyloop.stores.records import Chunk, Lease
 from whyloop.stores.store import ChunkReceiver, Store
 
 TICK_SECONDS = 0.1
 STOP_TICKS = 2  # A stop request of another process is seen within 200 ms.
 
-_log = logging.getLogger("whyloop")
+_log = Logger()
 
 OnStop = Callable[[str], object]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from whyloop.errors import StoreError
+from whyloop.logger import Logger
 from whyloop.stores.postgres_connections import Connections, DriverError, Row
 from whyloop.stores.records import Chunk
 from whyloop.stores.store import ChunkReceiver, Deliver
@@ -22,7 +22,7 @@ from whyloop.stores.store import ChunkReceiver, Deliver
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
 
-_log = logging.getLogger("whyloop")
+_log = Logger()
 
 # Settings of the connection that a store keeps for itself: it may wait, and be idle, for as long as it
 # likes. Not every version of PostgreSQL has all of them.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import sqlite3
 import time
@@ -16,13 +15,14 @@ from typing import Self, TypeVar
 
 import msgspec
 
+from whyloop.logger import Logger
 from whyloop.stores.records import Chunk
 from whyloop.stores.sqlite_file import FORKED, SqliteFile, Work, create, is_broken, is_busy
 from whyloop.stores.store import ChunkReceiver, Deliver
 
 T = TypeVar("T")
 
-_log = logging.getLogger("whyloop")
+_log = Logger()
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS followers (

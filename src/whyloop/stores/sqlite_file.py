@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import sqlite3
+import stat
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -19,6 +20,7 @@ from weakref import WeakSet, finalize
 import msgspec
 
 from whyloop.errors import StoreError, StoreUnavailableError
+from whyloop.logger import Logger
 from whyloop.stores.sqlite_schema import prepare
 
 try:
@@ -32,6 +34,8 @@ Work = Callable[[sqlite3.Connection], T]
 Sleep = Callable[[float], Awaitable[None]]
 Connect = Callable[[Path], sqlite3.Connection]
 _Job = tuple[Callable[[], Any], asyncio.AbstractEventLoop, asyncio.Future[Any]]
+
+_log = Logger()
 
 _CACHE_KIBIBYTES = 16_384
 # Each step changes the same page again, so the longer the log, the less of it is copied to the file.
@@ -153,6 +157,7 @@ def connect_to(path: Path, durability: Durability) -> sqlite3.Connection:
     if os.path.isdir(path):
         raise StoreError(f"{path} is a folder: name a file in it, such as {path / 'whyloop.db'}")
     create(path)
+    _warn_of_readers(path)
     db = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
     try:
         prepare(db, path)
@@ -174,6 +179,18 @@ def create(path: Path) -> None:
     """
     with suppress(OSError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+
+
+_warned: set[Path] = set()
+
+
+def _warn_of_readers(path: Path) -> None:
+    """Log once that other users can read a store: it holds everything that was said."""
+    with suppress(OSError):
+        readers = os.stat(path).st_mode & (stat.S_IRGRP | stat.S_IROTH)
+        if readers and os.name == "posix" and path not in _warned:
+            _warned.add(path)
+            _log.warning("other users of this machine can read the sessions in %s: chmod 600 it", path)
 
 
 class WriterThread:

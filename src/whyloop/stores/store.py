@@ -12,7 +12,6 @@ ended. A store that can detect that at once does so; for any other store the tim
 from __future__ import annotations
 
 import asyncio
-import logging
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -21,6 +20,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from whyloop.errors import ConfigurationError, ConflictError, SessionExistsError, SessionRunningError
+from whyloop.logger import Logger
 from whyloop.rules.continuation.stopped import stop_transitions
 from whyloop.stores.copies import HEADER, exported, forked, imported
 from whyloop.stores.reading import Reading, read_session
@@ -48,7 +48,7 @@ from whyloop.values.times import utc_now
 from whyloop.values.transitions import AnyTransition, Restored
 from whyloop.wire.journal import encode_entry
 
-_log = logging.getLogger("whyloop")
+_log = Logger()
 
 PAGE = 50
 UNATTENDED = 100

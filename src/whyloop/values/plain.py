@@ -34,6 +34,14 @@ def jsonable(entries: Mapping[str, object]) -> dict[str, Any]:
     return plain
 
 
+def comparable(value: object) -> bytes:
+    """Return bytes that are the same for equal values, whatever the order of their keys."""
+    try:
+        return msgspec.json.encode(value, enc_hook=describe, order="sorted")
+    except (TypeError, ValueError, RecursionError):
+        return describe(value).encode("utf-8", "replace")
+
+
 def decode(data: object, as_type: type[T]) -> T:
     """The value that plain data stands for; a `SnapshotError` with a path if it stands for none."""
     try:

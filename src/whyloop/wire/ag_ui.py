@@ -11,6 +11,7 @@ import msgspec
 from whyloop.errors import ConfigurationError
 from whyloop.events import AgentEvent, AgentExecutionStarted, ToolCallCompleted
 from whyloop.values.execution import AgentStatus
+from whyloop.values.redaction import Redaction
 from whyloop.values.text import clean
 from whyloop.values.usage import Usage
 from whyloop.wire.run_stream import Call, Ending, RunStream, TextKind, as_json
@@ -28,6 +29,7 @@ WAITS_TO_CONTINUE = "run"
 """The reason of an interrupt for a run that waits for a person to let it continue."""
 
 _LARGEST = 2**53 - 1
+_DEFAULT = Redaction()
 _DECISION = {
     "type": "object",
     "properties": {
@@ -46,9 +48,14 @@ class AgUiStream(RunStream["BaseEvent"]):
     """
 
     def __init__(
-        self, *, thread_id: str | None = None, run_id: str | None = None, agent_id: str | None = None
+        self,
+        *,
+        thread_id: str | None = None,
+        run_id: str | None = None,
+        agent_id: str | None = None,
+        redaction: Redaction | None = _DEFAULT,
     ) -> None:
-        super().__init__(agent_id=agent_id)
+        super().__init__(agent_id=agent_id, redaction=redaction)
         self._core = _package()
         self._thread_id = thread_id
         self._run_id = run_id

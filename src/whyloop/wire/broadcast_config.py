@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from whyloop.errors import ConfigurationError
+from whyloop.values.redaction import Redaction
 
 
 class BroadcastConfig(Struct, frozen=True, gc=False):
@@ -12,8 +13,8 @@ class BroadcastConfig(Struct, frozen=True, gc=False):
 
     Numbered envelopes are always sent. Without `include_tool_args` the arguments are summarized: the first
     three, each value cut at `max_argument_length`. Results are always summarized, cut at
-    `max_result_length`. With `redact`, text that looks like a credential is removed from arguments,
-    results, errors and reasons, but not from the answer itself.
+    `max_result_length`. `redaction` says what is secret: it is removed from arguments, results, errors and
+    reasons, but not from the answer itself; with None, nothing is.
     """
 
     include_stream_chunks: bool = True
@@ -21,12 +22,14 @@ class BroadcastConfig(Struct, frozen=True, gc=False):
     include_tool_args: bool = False
     max_argument_length: int = 30
     max_result_length: int = 100
-    redact: bool = True
+    redaction: Redaction | None = Redaction()
     include_other_events: bool = False
 
     def __post_init__(self) -> None:
         if self.max_argument_length < 0 or self.max_result_length < 0:
             raise ConfigurationError(f"{self!r}: a length is zero or more")
+        if self.redaction is not None and not isinstance(self.redaction, Redaction):
+            raise ConfigurationError(f"BroadcastConfig: redaction is a Redaction or None: {self.redaction!r}")
 
     @classmethod
     def minimal(cls) -> BroadcastConfig:

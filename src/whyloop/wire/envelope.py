@@ -24,12 +24,11 @@ from whyloop.events import (
 from whyloop.values import plain
 from whyloop.values.continuation import ContinuationOutcome
 from whyloop.values.state import AgentState
+from whyloop.values.summaries import args_summary, result_summary, words_for
 from whyloop.values.text import clean
 from whyloop.values.transitions import AnyTransition
 from whyloop.values.usage import Usage
 from whyloop.wire.broadcast_config import BroadcastConfig
-from whyloop.wire.redact import without_secrets
-from whyloop.wire.summaries import args_summary, result_summary, words_for
 from whyloop.wire.view import RECOVERY, read_back
 
 VERSION = 1
@@ -135,14 +134,13 @@ def _tool_started(event: ToolCallStarted, config: BroadcastConfig) -> Data:
 
 
 def _tool_completed(event: ToolCallCompleted, config: BroadcastConfig) -> Data:
-    redact = without_secrets if config.redact else None
     return {
         "tool": clean(event.tool),
         "tool_call_id": clean(event.tool_call_id),
         "success": event.success,
         "error": event.error and _text(event.error, config),
         "duration_ms": round(event.duration_ms, 3),
-        "result_summary": result_summary(event.result, config.max_result_length, redact),
+        "result_summary": result_summary(event.result, config.max_result_length, config.redaction),
         **_changes(event),
     }
 
@@ -177,9 +175,9 @@ def _arguments(event: ToolCallStarted | ApprovalRequested, config: BroadcastConf
     """Return the arguments of a call, or their summary, and the hooks that changed them."""
     if config.include_tool_args:
         args = _plain(event.args)
-        return {"args": without_secrets(args) if config.redact else args, **_changes(event)}
-    redact = without_secrets if config.redact else None
-    return {"args_summary": args_summary(event.args, config.max_argument_length, redact), **_changes(event)}
+        return {"args": config.redaction.data(args) if config.redaction else args, **_changes(event)}
+    summary = args_summary(event.args, config.max_argument_length, config.redaction)
+    return {"args_summary": summary, **_changes(event)}
 
 
 def _changes(event: ToolCallStarted | ToolCallCompleted | ApprovalRequested) -> Data:
@@ -210,8 +208,8 @@ def _continuation(event: ContinuationEvaluated, config: BroadcastConfig) -> Data
     if isinstance(contexts, str):
         # One of them cannot be written as JSON; the others still can.
         contexts = [_plain(e.context) for e in evaluations]
-    if config.redact:
-        contexts = [without_secrets(context) for context in contexts]
+    if config.redaction:
+        contexts = [config.redaction.data(context) for context in contexts]
     return {
         "step_number": event.step_number,
         **_verdict(event.outcome),
@@ -232,7 +230,8 @@ def _other(event: AgentEvent, config: BroadcastConfig) -> Data:
     """Return the class name and the public fields of an event that has no envelope of its own."""
     names = [name for name in event.__struct_fields__ if name not in _IN_ENVELOPE and name[:1] != "_"]
     fields = {name: _field(getattr(event, name)) for name in names}
-    return {"name": type(event).__name__, "fields": without_secrets(fields) if config.redact else fields}
+    shown = config.redaction.data(fields) if config.redaction else fields
+    return {"name": type(event).__name__, "fields": shown}
 
 
 _IN_ENVELOPE = ("agent_id", "execution_id", "time", "seq")
@@ -259,8 +258,7 @@ def _plain(value: object) -> Any:
 
 
 def _text(text: str, config: BroadcastConfig) -> str:
-    shown: str = without_secrets(clean(text)) if config.redact else clean(text)
-    return shown
+    return config.redaction.text(clean(text)) if config.redaction else clean(text)
 
 
 # For each event: the name of its envelope, its data, and what decides whether it is sent; None for always.

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any, Generic, Literal, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from whyloop.events import (
     AgentEvent,
@@ -31,10 +32,13 @@ from whyloop.values.approval import PendingCall
 from whyloop.values.continuation import StopReason
 from whyloop.values.execution import AgentStatus
 from whyloop.values.model import FinishReason
+from whyloop.values.redaction import Redaction
+from whyloop.values.summaries import words_for
 from whyloop.values.text import clean
 from whyloop.values.usage import Usage
-from whyloop.wire.summaries import words_for
 from whyloop.wire.view import RECOVERY
+
+_DEFAULT = Redaction()
 
 Part = TypeVar("Part")
 TextKind = Literal["text", "reasoning"]
@@ -90,10 +94,14 @@ class RunStream(ABC, Generic[Part]):
     A run is the work between a query or a resume and the next end or pause. The stream follows the first
     execution that it receives an event of, or the first one of a session with `agent_id`. An execution that
     was paused ends when a new query supersedes it; that end is not part of the new run.
+
+    `redaction` says what is secret: it is removed from arguments, results, errors and reasons, but not from
+    the answer itself; with None, nothing is.
     """
 
-    def __init__(self, *, agent_id: str | None = None) -> None:
+    def __init__(self, *, agent_id: str | None = None, redaction: Redaction | None = _DEFAULT) -> None:
         self._agent_id = agent_id
+        self._redaction = redaction
         self._execution_id: str | None = None
         self._held: list[AgentEvent] = []  # Perhaps of an execution that is superseded.
         self._time: datetime | None = None
@@ -125,7 +133,7 @@ class RunStream(ABC, Generic[Part]):
             return []
         held = self._released(self._held[-1]) if self._held else []
         parts = [part for each in held for part in self._parts(each)]
-        ending = Ending(AgentStatus.FAILED, error_message=clean(words), usage=self._usage)
+        ending = Ending(AgentStatus.FAILED, error_message=self._shown(words), usage=self._usage)
         return parts if self._ended else [*parts, *self._end(ending)]
 
     def _is_ours(self, event: AgentEvent) -> bool:
@@ -166,7 +174,7 @@ class RunStream(ABC, Generic[Part]):
             case TokenUsageReported():
                 self._usage += event.usage
             case ContinuationEvaluated():
-                yield from self._evaluated(event.step_number, _verdict(event))
+                yield from self._evaluated(event.step_number, self._verdict(event))
             case AgentStepCompleted():
                 self._completed = event
                 yield from self._close_step()
@@ -232,13 +240,17 @@ class RunStream(ABC, Generic[Part]):
         if stream_id in self._calls.values() and (step, call_id) not in self._calls:
             stream_id = f"{stream_id}:{step}"
         self._calls[step, call_id] = stream_id
-        call = Call(call_id, stream_id, clean(name), arguments, changed_by, self._continued)
+        shown = arguments if self._redaction is None else self._redaction.data(arguments)
+        call = Call(call_id, stream_id, clean(name), shown, changed_by, self._continued)
         yield from self._call_begins(call)
 
     def _complete(self, event: ToolCallCompleted) -> Iterator[Part]:
         if (event.step_number, event.tool_call_id) not in self._calls:
             yield from self._announce(event.step_number, event.tool_call_id, event.tool, None)
-        yield from self._call_ends(self._calls[event.step_number, event.tool_call_id], event)
+        shown = replace(
+            event, result=self._shown(event.result), error=event.error and self._shown(event.error)
+        )
+        yield from self._call_ends(self._calls[event.step_number, event.tool_call_id], shown)
 
     # The end
 
@@ -252,9 +264,9 @@ class RunStream(ABC, Generic[Part]):
             status=event.status,
             stop_reason=event.stop_reason,
             resolved_by=event.resolved_by,
-            reason=event.reason,
+            reason=event.reason and self._shown(event.reason),
             step_count=event.step_count,
-            error_message=event.error_message and clean(event.error_message),
+            error_message=event.error_message and self._shown(event.error_message),
             last_response=event.last_response,
             finish_reason=self._completed.finish_reason if self._completed else None,
             usage=self._usage,
@@ -262,7 +274,7 @@ class RunStream(ABC, Generic[Part]):
         yield from self._end(ending)
 
     def _ask(self, step: int, pending: PendingCall) -> Iterator[Part]:
-        question_id, question = clean(pending.id), clean(pending.question)
+        question_id, question = clean(pending.id), self._shown(pending.question)
         if _is_about_run(pending.call_id, pending.name):
             yield from self._run_waits(question_id, question)
             return
@@ -279,6 +291,22 @@ class RunStream(ABC, Generic[Part]):
         """Return whether the last step was an answer that did not arrive in chunks."""
         last = self._completed
         return last is not None and not last.has_tool_calls and not last.error_count and not self._has_text
+
+    # Texts
+
+    def _shown(self, text: str) -> str:
+        return self._redaction.text(clean(text)) if self._redaction else clean(text)
+
+    def _verdict(self, event: ContinuationEvaluated) -> dict[str, Any]:
+        outcome = event.outcome
+        evaluation = outcome.resolving_evaluation
+        return {
+            "step_number": event.step_number,
+            "should_continue": outcome.should_continue,
+            "stop_reason": outcome.stop_reason and str(outcome.stop_reason),
+            "resolved_by": clean(outcome.resolved_by),
+            "reason": evaluation and self._shown(evaluation.reason),
+        }
 
     # The parts of a protocol
 
@@ -330,15 +358,3 @@ def as_json(value: object) -> Any:
 def _is_about_run(call_id: str, name: str) -> bool:
     """Return whether a question is about the run itself and not about a tool call."""
     return (call_id, name) == (RECOVERY.id, RECOVERY.name)
-
-
-def _verdict(event: ContinuationEvaluated) -> dict[str, Any]:
-    outcome = event.outcome
-    evaluation = outcome.resolving_evaluation
-    return {
-        "step_number": event.step_number,
-        "should_continue": outcome.should_continue,
-        "stop_reason": outcome.stop_reason and str(outcome.stop_reason),
-        "resolved_by": clean(outcome.resolved_by),
-        "reason": evaluation and clean(evaluation.reason),
-    }

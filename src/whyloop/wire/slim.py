@@ -8,7 +8,6 @@ from typing import Any, Protocol, runtime_checkable
 from whyloop.values.state import AgentState
 from whyloop.wire.config import SlimSerializationConfig
 from whyloop.wire.fit import fitted
-from whyloop.wire.redact import Redactor
 from whyloop.wire.slim_read import read_slim
 from whyloop.wire.slim_write import SlimWriter
 
@@ -30,11 +29,10 @@ class SlimAgentStateSerializer:
 
     def __init__(self, config: SlimSerializationConfig | None = None) -> None:
         self.config = config or SlimSerializationConfig()
-        self._redactor = Redactor(self.config)
 
     def serialize(self, state: AgentState) -> dict[str, Any]:
         """The slim snapshot of a state."""
-        writer = SlimWriter(state, self.config, self._redactor)
+        writer = SlimWriter(state, self.config)
         return fitted(writer.document, self.config, len(state.messages))
 
     def deserialize(self, data: Mapping[str, Any]) -> AgentState:

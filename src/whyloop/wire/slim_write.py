@@ -12,15 +12,15 @@ from whyloop.values import plain
 from whyloop.values.continuation import ContinuationOutcome
 from whyloop.values.execution import StateInfo
 from whyloop.values.messages import Message
-from whyloop.values.secrets import REMOVED
+from whyloop.values.redaction import REMOVED, Redaction, plain_data
 from whyloop.values.state import AgentState
 from whyloop.values.step import OpenStep, Step
 from whyloop.wire.config import SlimSerializationConfig
-from whyloop.wire.redact import Redactor
 from whyloop.wire.slim_notes import Notes, tokens, utc
 from whyloop.wire.slim_schema import VERSION, SlimState, Truncated
 from whyloop.wire.trim import (
     LEFT_OUT,
+    Change,
     changed_execution,
     changed_message,
     changed_open_step,
@@ -37,12 +37,13 @@ class SlimWriter:
     The secrets are removed once and first, so that no cut leaves half of one behind.
     """
 
-    def __init__(self, state: AgentState, asked: SlimSerializationConfig, redactor: Redactor) -> None:
-        hide = redactor.data
+    def __init__(self, state: AgentState, asked: SlimSerializationConfig) -> None:
+        hide = asked.redaction.data if asked.redaction else plain_data
+        hide_text = partial(_beginning, asked) if asked.redaction and asked.max_content_length else hide
         self._asked = asked
         self._state = state
         self._messages = {
-            index: _without_secrets(state.messages[index], redactor)
+            index: _without_secrets(state.messages[index], hide, hide_text)
             for index in kept_indices(state.messages, asked.max_messages)
         }
         self._errors = {index: hide(error) for index, error in _tool_errors(state) if index in self._messages}
@@ -50,7 +51,7 @@ class SlimWriter:
         self._current = step and changed_step(step, hide)
         self._steps = [changed_step(step, hide) for step in state.steps] if asked.include_all_steps else []
         self._outcome = outcome and changed_outcome(outcome, hide)
-        self._open_step = state.open_step and _open_without_secrets(state.open_step, redactor)
+        self._open_step = state.open_step and _open_without_secrets(state.open_step, hide)
         self._execution = changed_execution(state.execution, hide)
         parts = state.request_parts if asked.include_all_steps else ()
         self._parts = [part for part in parts if hide(part.text) == part.text]
@@ -132,18 +133,25 @@ def _tool_errors(state: AgentState) -> Iterator[tuple[int, str]]:
                 yield index, failures[run.id]
 
 
-def _without_secrets(message: Message, redactor: Redactor) -> Message:
-    message = changed_message(message, redactor.data, REMOVED)
-    if message.extras and redactor.data(message.extras) != message.extras:
+def _beginning(asked: SlimSerializationConfig, value: Any) -> Any:
+    """Return a value without secrets, and of a text no more than the snapshot may show."""
+    redaction, most = asked.redaction or Redaction(), asked.max_content_length or 0
+    return redaction.beginning(value, most) if isinstance(value, str) else redaction.data(value)
+
+
+def _without_secrets(message: Message, hide: Change, hide_text: Change) -> Message:
+    # An image or a file is looked at as a whole: a part of it is of no use.
+    message = changed_message(message, hide_text if isinstance(message.content, str) else hide, REMOVED)
+    if message.extras and hide(message.extras) != message.extras:
         return replace(message, extras={})
     return message
 
 
-def _open_without_secrets(step: OpenStep, redactor: Redactor) -> OpenStep | None:
+def _open_without_secrets(step: OpenStep, hide: Change) -> OpenStep | None:
     extras = step.message.extras if step.message else {}
-    if extras and redactor.data(extras) != extras:
+    if extras and hide(extras) != extras:
         return None
-    return changed_open_step(step, redactor.data, REMOVED)
+    return changed_open_step(step, hide, REMOVED)
 
 
 def _differences(before: Sequence[object], after: Sequence[object]) -> int:

@@ -19,8 +19,8 @@ from whyloop.values.execution import AgentStatus
 from whyloop.values.messages import Message, TextPart, ToolCall
 from whyloop.values.state import AgentState
 from whyloop.values.step import OpenCall, OpenStep, Step, ToolRun
+from whyloop.values.summaries import args_summary
 from whyloop.wire.envelope import timestamp
-from whyloop.wire.summaries import args_summary
 
 UiMessage = dict[str, Any]
 

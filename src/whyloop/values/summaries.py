@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
@@ -10,35 +10,32 @@ import msgspec
 
 from whyloop.values import plain
 from whyloop.values.plain import describe
+from whyloop.values.redaction import LONGEST, Redaction
 from whyloop.values.text import clean
 
 SHOWN = 3
-# A secret that begins in what is shown is looked at so far beyond it, to be known for what it is.
-_BEYOND = 500
-
-Redact = Callable[[Any], Any]
 
 
-def args_summary(arguments: Mapping[str, Any] | str, longest: int = 30, redact: Redact | None = None) -> str:
+def args_summary(
+    arguments: Mapping[str, Any] | str, longest: int = 30, redaction: Redaction | None = None
+) -> str:
     """The first three arguments, such as `query: 'dbplus', types: ["program"]`, each value cut short."""
     if isinstance(arguments, str):
-        return result_summary(arguments, longest, redact)
-    if redact is not None:
-        return _redacted_summary(dict(islice(arguments.items(), SHOWN)), longest, redact)
+        return result_summary(arguments, longest, redaction)
+    if redaction is not None:
+        return _redacted_summary(dict(islice(arguments.items(), SHOWN)), longest, redaction)
     shown = islice(arguments.items(), SHOWN)
     return ", ".join([f"{clean(str(key)[:longest])}: {_value(value, longest)}" for key, value in shown])
 
 
-def result_summary(result: str, longest: int = 100, redact: Redact | None = None) -> str:
+def result_summary(result: str, longest: int = 100, redaction: Redaction | None = None) -> str:
     """The beginning of a result."""
-    if redact is not None:
-        result = redact(result[: longest + _BEYOND])
-    return clean(result[:longest])
+    return clean(redaction.beginning(result, longest)[:longest] if redaction else result[:longest])
 
 
-def _redacted_summary(arguments: dict[str, Any], longest: int, redact: Redact) -> str:
-    seen = longest + _BEYOND
-    shown = redact({str(key)[:seen]: _beginning(value, seen) for key, value in arguments.items()})
+def _redacted_summary(arguments: dict[str, Any], longest: int, redaction: Redaction) -> str:
+    seen = longest + LONGEST
+    shown = redaction.data({str(key)[:seen]: _beginning(value, seen) for key, value in arguments.items()})
     quotes = ["'" if isinstance(value, str) else "" for value in arguments.values()]
     return ", ".join(
         f"{clean(key[:longest])}: {quote}{_unquoted(value, longest)}{quote}"

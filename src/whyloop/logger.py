@@ -1,0 +1,65 @@
+"""The loggers of whyloop: no record has a secret in it, and no text in one passes for another record."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+from typing import Any
+
+from whyloop.values.redaction import Redaction
+from whyloop.values.text import shortened
+
+_REDACTION = Redaction()
+_LONGEST_ARGUMENT = 300
+_LONGEST_TRACEBACK = 20_000
+
+
+class Logger(logging.LoggerAdapter[logging.Logger]):
+    """A standard logger whose arguments are each on one line, without secrets, and not too long.
+
+    A traceback is a part of the message: as an exception it would be written with everything that it says.
+    """
+
+    def __init__(self, name: str = "whyloop") -> None:
+        super().__init__(logging.getLogger(name), {})
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        """Log a message with its arguments made safe; the message itself is whyloop's own."""
+        if not self.isEnabledFor(level):
+            return
+        error = _exception_in(kwargs.pop("exc_info", None))
+        safe = [arg if isinstance(arg, int | float) else log_line(arg) for arg in args]
+        if error is not None:
+            msg, safe = f"{msg}\n%s", [*safe, log_traceback(error)]
+        kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1  # The caller's line, not this.
+        self.logger.log(level, msg, *safe, **kwargs)
+
+
+def log_line(text: object, limit: int = _LONGEST_ARGUMENT) -> str:
+    """Return a text for a log: on one line, without secrets, and at most this long."""
+    return shortened(_REDACTION.beginning(_str(text), 4 * limit), limit)
+
+
+def log_traceback(error: BaseException) -> str:
+    """Return a traceback without secrets; every line is indented, so that none passes for a record."""
+    text = "".join(traceback.format_exception(error))[-_LONGEST_TRACEBACK:]
+    return "\n".join([f"  {_printable(line)}" for line in _REDACTION.text(text).splitlines()])
+
+
+def _printable(line: str) -> str:
+    indent = line[: len(line) - len(line.lstrip(" "))]
+    return indent + shortened(line, 1000)
+
+
+def _exception_in(exc_info: object) -> BaseException | None:
+    if isinstance(exc_info, BaseException):
+        return exc_info
+    return sys.exc_info()[1] if exc_info else None
+
+
+def _str(value: object) -> str:
+    try:
+        return str(value)
+    except Exception:  # An error that cannot say what happened is still reported.
+        return f"<{type(value).__name__}>"

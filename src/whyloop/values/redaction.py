@@ -1,0 +1,485 @@
+"""Redaction: secrets are taken out of whatever leaves the process, by one set of rules.
+
+A secret is known by its form (a key with a prefix, a token, the password in an address), or by its name
+(`password=`, `"apiKey":`, `{"name": "Authorization", "value": …}`). Every rule takes time in proportion to
+the text: what repeats is bounded or possessive, and what was looked at is not looked at again.
+"""
+
+from __future__ import annotations
+
+import re
+from binascii import a2b_base64
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from whyloop.errors import ConfigurationError
+from whyloop.values import plain
+from whyloop.values.messages import MAX_DEPTH, is_too_deep
+
+REMOVED = "[removed]"
+UNREADABLE = "[cannot be written]"
+
+LONGEST = 512
+"""Each rule knows a secret by its first so many characters: a text may be cut after as many more."""
+
+_MOST_READ = 50_000
+
+SECRET_NAMES = (
+    "pass_word",
+    "passwd",
+    "passphrase",
+    "passcode",
+    "pwd",
+    "secret",
+    "token",
+    "api_key",
+    "access_key",
+    "account_key",
+    "private_key",
+    "signing_key",
+    "encryption_key",
+    "authorization",
+    "cookie",
+    "credential",
+    "bearer",
+    "jwt",
+)
+"""Words that, as a part of the name of a value, say that it is secret.
+
+An underscore stands for any separator or none: `api_key` is also X-Api-Key and apiKey. A word counts only as
+a whole: `token` is in `accessToken` and `tokens`, and not in `tokenizer`.
+"""
+
+
+class Redaction(Struct, frozen=True):
+    """Which texts and values are secret; all of them are replaced by "[removed]"."""
+
+    patterns: tuple[str, ...] = ()
+    """Regular expressions for your own secrets, besides the usual credentials.
+
+    One is certain to be found at the edge of a shortened text if its match has at most 512 characters.
+    """
+    names: tuple[str, ...] = SECRET_NAMES
+    """The words that mark the name of a secret value."""
+
+    def __post_init__(self) -> None:
+        for field in ("patterns", "names"):
+            texts = getattr(self, field)
+            if not isinstance(texts, tuple) or not all(isinstance(text, str) and text for text in texts):
+                raise _invalid(field, f"{texts!r}: use a tuple of texts that are not empty")
+        for pattern in self.patterns:
+            _refuse_useless(pattern)
+
+    def text(self, text: str) -> str:
+        """Return the text without its secrets; JSON stays JSON."""
+        return _rules(self).text(text)
+
+    def beginning(self, text: str, length: int) -> str:
+        """Return so many characters of a text without its secrets, looking at no more of it than needed.
+
+        Of a longer text one character more is returned, so that a caller can tell.
+        """
+        window = length + LONGEST
+        while window < len(text):
+            shown = self.text(text[:window])
+            if len(shown) >= length + LONGEST:  # A secret that was cut is beyond what is returned.
+                return shown[: length + 1]
+            if window > length + _MOST_READ:  # Almost all of it is secret.
+                return shown[: max(0, len(shown) - LONGEST)] + REMOVED
+            window *= 2
+        return self.text(text)[: length + 1]
+
+    def data(self, value: Any) -> Any:
+        """Return a value as plain data without its secrets; a value that no JSON can hold is named so."""
+        return _rules(self).data(value)
+
+
+def _refuse_useless(pattern: str) -> None:
+    try:
+        found = re.compile(pattern).search("")
+    except (re.error, OverflowError, RecursionError) as error:
+        raise _invalid("patterns", f"{pattern!r}: not a regular expression: {error}") from None
+    if found:
+        raise _invalid("patterns", f"{pattern!r}: it matches an empty text, and so every text")
+
+
+def _invalid(field: str, words: str) -> ConfigurationError:
+    return ConfigurationError(f"Redaction: invalid {field} {words}")
+
+
+# Secrets by their form. Most patterns begin with a literal: a search for one is thirty times as fast.
+
+# In JSON the n of an escaped line end stands right before the text that follows it.
+_START = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"
+_PREFIXES = (
+    r"sk[-_]|pk[-_]|rk[-_]|gsk_|xai-|csk-|pplx-|r8_|hf_|npm_|pypi-|whsec_|figd_|tskey-|sntrys_|lin_api_|ntn_"
+    r"|gh[opsur]_|github_pat_|gl(?:pat|dt|rt|ptt|sa|c)[-_]|xox[abeoprs]-|xapp-|shp(?:at|ca|pa|ss)_|pscale_|dapi"
+    r"|do[opr]_v1_|ya29\.|GOCSPX-|AIza|SG\.|hvs\.|dp\.pt\.|PMAK-|NRAK-|ATATT3|AGE-SECRET-KEY-1"
+)
+_WHOLE = (
+    re.compile(rf"{_START}(?:{_PREFIXES})[A-Za-z0-9_-]{{16,}}+(?:\.[A-Za-z0-9_-]++)?"),
+    re.compile(r"AKIA(?<![A-Za-z0-9]AKIA)[A-Z0-9]{16}(?![A-Za-z0-9])"),
+    re.compile(r"ASIA(?<![A-Za-z0-9]ASIA)[A-Z0-9]{16}(?![A-Za-z0-9])"),
+    # A JSON web token, also one whose end was cut off.
+    re.compile(
+        r"eyJ(?<![A-Za-z0-9_-]eyJ)[A-Za-z0-9_-]{10,}+\.(?:[A-Za-z0-9_-]{10,}+\.[A-Za-z0-9_-]{5,}+|[A-Za-z0-9_-]*+\Z)"
+    ),
+    # A private key of any kind, also one whose end was cut off.
+    re.compile(
+        r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----[^\"-]*+(?:-(?!----)[^\"-]*+)*+"
+        r"(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----)?"
+    ),
+    re.compile(r"hooks\.slack\.com/[A-Za-z0-9/_+-]{16,}+"),
+    re.compile(r"discord(?:app)?\.com/api/webhooks/[A-Za-z0-9/_-]{16,}+"),
+    re.compile(r"webhook\.office\.com/[A-Za-z0-9/@_-]{16,}+"),
+)
+# The same with a part before the secret that stays: the first group.
+_AFTER = (
+    re.compile(r"(://)[^/\s:@\"']{0,100}:[^/\s\"']{1,200}(?=@)"),
+    re.compile(r"(ig(?<=[sS]ig)(?<![A-Za-z0-9][sS]ig)(?:nature)?=)[A-Za-z0-9%+/=_-]{8,}+"),
+    re.compile(r"(-Signature=)[A-Fa-f0-9]{8,}+"),
+)
+_BASIC = re.compile(r"(asic (?<=[bB]asic ))([A-Za-z0-9+/]{6,1000}+={0,2})")
+_BEARER = re.compile(r"(earer (?<=[bB]earer ))([A-Za-z0-9._~+/-]{12,}+=*+)")
+_USER = re.compile(r"""(-(?:[uU]|-user|-proxy-user)[ =]{0,3}["']?)([^\s"':]{0,100}:[^\s"']{1,200})""")
+# A command, also one that continues on the next line; other programs have a -u for another purpose.
+_CURL = re.compile(r"curl (?:[^\n\\]++|\\[\s\S])*+")
+
+
+# What a text in lower case has in it if it has one of these forms. Most texts do not: it saves two thirds.
+_MAY_HAVE_FORM = re.compile(
+    r"://|sig|akia|asia|aiza|eyj|private key|hooks?\.|discord|basic |bearer |curl |atatt3|dapi"
+    r"|[-_.][a-z0-9_-]{16}"
+)
+
+
+def without_forms(text: str) -> str:
+    """Return the text without the secrets that are known by their form."""
+    for pattern in _WHOLE:
+        text = pattern.sub(REMOVED, text)
+    for pattern in _AFTER:
+        text = pattern.sub(_after_removed, text)
+    text = _BASIC.sub(_basic_removed, text)
+    text = _BEARER.sub(_bearer_removed, text)
+    return _CURL.sub(_user_removed, text)
+
+
+def _after_removed(found: re.Match[str]) -> str:
+    return found[1] + REMOVED
+
+
+def _basic_removed(found: re.Match[str]) -> str:
+    """Remove "user:password" in base 64: other words follow "basic" as well."""
+    encoded = found[2].rstrip("=")
+    try:
+        decoded = a2b_base64(encoded + "=" * (-len(encoded) % 4))
+    except ValueError:
+        return found[0]
+    return found[1] + REMOVED if b":" in decoded else found[0]
+
+
+def _bearer_removed(found: re.Match[str]) -> str:
+    """Remove a token: "bearer authentication" is none."""
+    token = found[2]
+    return found[0] if len(token) < 16 and token.isalpha() and token.islower() else found[1] + REMOVED
+
+
+def _user_removed(found: re.Match[str]) -> str:
+    return _USER.sub(_after_removed, found[0])
+
+
+# Secrets by their name
+
+
+def _nested(depth: int) -> str:
+    """Return the pattern of a list or an object, and of those inside it; its end may be missing."""
+    inner = f"|{_nested(depth - 1)}" if depth else ""
+    return rf"[\[{{](?:[^\[\]{{}}]++{inner})*+[\]}}]?"
+
+
+_VALUE = rf"""
+    "(?:[^"\\]++|\\.)*+"? | '(?:[^'\\]++|\\.)*+'? | \\+["'][^"'\\]*+
+    | {_nested(4)} | [^\s"',;&<)\]}}\\]++
+"""
+_GIVEN = re.compile(
+    rf"""
+    [\w.-]{{0,40}}+
+    (?P<is>
+        \\{{0,4}} ["'] \s{{0,3}} : \s{{0,3}}
+        | [ \t]{{0,3}} :?= (?![=>]) [ \t]{{0,3}}
+        | (?: \\{{0,4}} ["'] \s{{0,3}},? | , | \n ) \s{{0,20}}
+          \\{{0,4}} ["']? [vV]alue \\{{0,4}} ["']? [ \t]{{0,3}} [:=] [ \t]{{0,3}}
+        | > (?= [^<>\s]{{1,200}} </ )
+    )
+    (?P<value> {_VALUE} )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_SCHEMES = "Basic|Bearer|Digest|Token|Negotiate|ApiKey|Key|AWS4-HMAC-SHA256"
+_COLON = re.compile(
+    rf"""
+    (?P<is> [\w.-]{{0,40}}+ [ \t]{{0,3}} : [ \t]{{1,3}} (?P<scheme> (?:{_SCHEMES}) [ \t]{{1,3}} )? )
+    (?P<value> [^\s"',;<>()\[\]{{}}\\]{{1,200}} )
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+_LINE = re.compile(r"(?P<is>[\w.-]{0,40}+[ \t]?:[ \t]+)(?P<value>\S[^\n]*+)")
+_LINE_IN_QUOTES = re.compile(r"(?P<is>[\w.-]{0,40}+[ \t]?:[ \t]+)(?P<value>[^\s\"\\][^\n\"\\]*+)")
+_LINE_START = re.compile(r"(\A|\n|\\n|\")[ \t>*#-]{0,20}(?:\w[\w.-]{0,59})?\Z")
+_LINE_REACH = 80
+_HARMLESS = frozenset(["null", "true", "false", "None", "True", "False", '""', "''", REMOVED])
+_HEADERS = frozenset(["authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key", "api-key"])
+_NAME_KEYS = ("name", "key", "header", "Name", "Key")
+_SHORTEST = 8  # A shorter text has no room for a name and a secret, nor for a form.
+# Each name takes about 3 µs. A text with more names than this is hostile: the rest of it is removed.
+_MOST_NAMED = 20_000
+
+
+class _Rules:
+    """The rules of a `Redaction`, compiled."""
+
+    def __init__(self, redaction: Redaction) -> None:
+        self._own = tuple([re.compile(pattern) for pattern in redaction.patterns])
+        names = (
+            "|".join(re.escape(name.lower()).replace("_", "[-_. ]?") for name in redaction.names) or "(?!)"
+        )
+        self._word_in = lru_cache(maxsize=1000)(self._find_word)
+        # Searched in lower case, which is ten times as fast as a search that ignores the case.
+        self._name = re.compile(names)
+        self._named = re.compile(
+            rf"""(?:{names})(?=[\w.-]{{0,40}}+(?:[\s\\"']{{0,9}}+[:=>]|[\s\\"',]{{1,30}}+value))"""
+        )
+
+    def data(self, value: Any) -> Any:
+        """Return a value as plain data without its secrets."""
+        if isinstance(value, str):
+            return self.text(value)
+        try:
+            encoded = msgspec.json.encode(value, enc_hook=plain.describe)
+            data, lower = msgspec.json.decode(encoded), _lower(encoded.decode())
+        except Exception:  # The parts that JSON can hold are kept.
+            return self._parts(value)
+        found = self._own or self._name.search(lower) or _MAY_HAVE_FORM.search(lower)
+        if found or is_too_deep(data):
+            return self._inner(data, 0)
+        return data
+
+    def _parts(self, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return self._entries({str(key): _as_plain(inner) for key, inner in value.items()}, 0)
+        return self._inner(_as_plain(value), 0)
+
+    def text(self, text: str, depth: int = 0) -> str:
+        """Return the text without its secrets."""
+        if len(text) >= _SHORTEST:
+            lower = _lower(text)
+            if self._named.search(lower) or ('"value"' in lower and self._name.search(lower)):
+                text = self._without_named(text, lower, depth)
+            if _MAY_HAVE_FORM.search(lower):
+                text = without_forms(text)
+        for pattern in self._own:
+            text = pattern.sub(REMOVED, text)
+        return text
+
+    # Plain data
+
+    def _inner(self, value: Any, depth: int) -> Any:
+        if isinstance(value, str):
+            return self.text(value, depth)
+        if isinstance(value, dict | list) and depth > MAX_DEPTH:
+            return UNREADABLE
+        if isinstance(value, dict):
+            return self._entries(value, depth)
+        if isinstance(value, list):
+            if len(value) == 2 and isinstance(value[0], str) and value[0].lower() in _HEADERS:
+                return [value[0], REMOVED]
+            return [self._inner(item, depth + 1) for item in value]
+        return REMOVED if _is_number(value) and self._is_own(value) else value
+
+    def _entries(self, entries: dict[str, Any], depth: int) -> dict[str, Any]:
+        hidden = self._hidden_by_pair(entries)
+        return {
+            self.text(key, depth): REMOVED
+            if key == hidden or self._hides(key, value)
+            else self._inner(value, depth + 1)
+            for key, value in entries.items()
+        }
+
+    def _hidden_by_pair(self, entries: dict[str, Any]) -> str | None:
+        """Return the key of the value in {"name": "password", "value": …}."""
+        held = "value" if "value" in entries else "Value" if "Value" in entries else None
+        if held is None:
+            return None
+        names = [entries[key] for key in _NAME_KEYS if key in entries]
+        is_secret = any(isinstance(name, str) and self._hides(name, entries[held]) for name in names)
+        return held if is_secret else None
+
+    def _hides(self, key: str, value: Any) -> bool:
+        """Return whether a value is secret by its name; nothing at all is not, nor is a count of tokens."""
+        word = self._word_in(key)
+        if word is None or value is None or isinstance(value, bool) or value in ("", [], {}, REMOVED):
+            return False
+        return not (word == "token" and _is_number(value))
+
+    def _find_word(self, name: str) -> str | None:
+        """Return the word that makes a name the name of a secret."""
+        return next((found[0] for found in self._name.finditer(_lower(name)) if _is_word(name, found)), None)
+
+    def _is_own(self, number: float) -> bool:
+        return any(pattern.search(str(number)) for pattern in self._own)
+
+    # Text
+
+    def _without_named(self, text: str, lower: str, depth: int) -> str:
+        if depth <= MAX_DEPTH and text.lstrip()[:1] in ("{", "["):
+            shown = self._without_named_in_json(text, depth)
+            if shown is not None:
+                return shown
+        return self._without_named_in_text(text, lower)
+
+    def _without_named_in_json(self, text: str, depth: int) -> str | None:
+        """Hide the values in JSON: only a reader of it knows where an object ends, or a line in a text.
+
+        Return None where it is not JSON, or has no such values as it is read: a key may be there twice.
+        """
+        try:
+            data = [msgspec.json.decode(text)]
+            return msgspec.json.encode(data[0]).decode() if self._hide_named(data, depth) else None
+        except (msgspec.DecodeError, RecursionError, UnicodeError):
+            return None
+
+    def _hide_named(self, data: Any, depth: int) -> bool:
+        """Hide the named values of decoded JSON in place; return whether there were any."""
+        is_object = type(data) is dict
+        hidden = self._hidden_by_pair(data) if is_object else None
+        changed = False
+        entries: Iterable[tuple[Any, Any]] = data.items() if is_object else enumerate(data)
+        for key, value in entries:
+            shown = value
+            if is_object and (key == hidden or self._hides(key, value)):
+                shown = REMOVED
+            elif type(value) is str:
+                if len(value) >= _SHORTEST and (":" in value or "=" in value):
+                    shown = self._line_by_line(value, depth + 1)
+            elif type(value) is dict or type(value) is list:
+                if depth > MAX_DEPTH:
+                    shown = UNREADABLE
+                elif self._hide_named(value, depth + 1):
+                    changed = True
+            if shown is not value:
+                data[key] = shown
+                changed = True
+        return changed
+
+    def _line_by_line(self, text: str, depth: int) -> str:
+        lower = _lower(text)
+        return self._without_named(text, lower, depth) if self._named.search(lower) else text
+
+    def _without_named_in_text(self, text: str, lower: str) -> str:
+        kept: list[str] = []
+        done = 0
+        for count, name in enumerate(self._named.finditer(lower)):
+            if count > _MOST_NAMED:
+                return "".join([*kept, text[done : max(done, name.start())], REMOVED])
+            if name.start() < done or not _is_word(text, name):
+                continue
+            given = _given(text, name)
+            if given is not None:
+                kept += (text[done : given.start("value")], _replacement(given))
+                done = given.end()
+        return "".join([*kept, text[done:]]) if done else text
+
+
+@lru_cache(maxsize=64)
+def _rules(redaction: Redaction) -> _Rules:
+    return _Rules(redaction)
+
+
+def _lower(text: str) -> str:
+    """Return the text in lower case, every character in its place."""
+    # The only letter that is two in lower case.
+    return text.replace("\u0130", "i").lower()
+
+
+def _is_word(text: str, name: re.Match[str]) -> bool:
+    """Return whether a name ends where a word does: "token" in tokens and tokenId, not in tokenizer."""
+    at = name.end()
+    after = text[at : at + 1]
+    if after == "s" or (after == "S" and text[at - 1].isupper()):
+        at += 1
+        after = text[at : at + 1]
+    return not (after.islower() or (after.isupper() and text[at - 1].isupper()))
+
+
+def _given(text: str, name: re.Match[str]) -> re.Match[str] | None:
+    """Return the match of the value that follows a name; None if none does that could be secret."""
+    given = _GIVEN.match(text, name.end())
+    if given is not None:
+        return None if _is_harmless(given["value"], name[0]) else given
+    start = _LINE_START.search(text[max(0, name.start() - _LINE_REACH) : name.start()])
+    if start is not None and (name.start() <= _LINE_REACH or start[1]):
+        line = (_LINE_IN_QUOTES if start[1] in ('"', "\\n") else _LINE).match(text, name.end())
+        if line is not None:
+            return None if _is_harmless(line["value"], name[0]) else line
+    given = _COLON.match(text, name.end())
+    if given is None or not (given["scheme"] or _is_random(given["value"])):
+        return None
+    return None if _is_harmless(given["value"], name[0]) else given
+
+
+def _is_random(value: str) -> bool:
+    """Return whether a word amid a sentence looks like a secret: long, with letters and digits in it."""
+    return (
+        len(value) >= 6
+        and not value.isalpha()
+        and any(map(str.isdigit, value))
+        and any(map(str.isalpha, value))
+    )
+
+
+def _is_harmless(value: str, name: str) -> bool:
+    value = value.strip().rstrip(",")
+    return value in _HARMLESS or (name == "token" and value.replace(".", "").replace(",", "").isdigit())
+
+
+def _replacement(given: re.Match[str]) -> str:
+    value, operator = given["value"], given["is"]
+    escapes = len(value) - len(value.lstrip("\\"))
+    quote = value[: escapes + 1] if value[escapes : escapes + 1] in ("'", '"') else ""
+    # The end of an escaped text is the next quotation mark, which is not part of the value.
+    end = "" if escapes else quote
+    if not quote and given.re is _GIVEN and operator.rstrip().endswith(":") and not operator[:1].isspace():
+        quote = end = '"'  # A number in JSON.
+    return f"{quote}{REMOVED}{end}"
+
+
+def plain_data(value: Any) -> Any:
+    """Return a value as plain data with its secrets in it; a value that no JSON can hold is named so."""
+    if isinstance(value, Mapping):
+        parts = {str(key): _as_plain(inner) for key, inner in value.items()}
+        return {key: UNREADABLE if is_too_deep(part) else part for key, part in parts.items()}
+    data = value if isinstance(value, str) else _as_plain(value)
+    return UNREADABLE if is_too_deep(data) else data
+
+
+def _as_plain(value: Any) -> Any:
+    try:
+        return plain.encode(value)
+    except Exception:  # Whatever people put into their notes, a snapshot is written.
+        return UNREADABLE
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+_DEFAULT = Redaction()
+
+
+def redacted(value: Any, redaction: Redaction | None = _DEFAULT) -> Any:
+    """Return plain data without its secrets; with None, as it is."""
+    return value if redaction is None else redaction.data(value)

@@ -1,0 +1,83 @@
+"""No record of whyloop's loggers has a secret in it, and no text in one passes for another record."""
+
+from __future__ import annotations
+
+import logging
+import re
+from pathlib import Path
+
+import pytest
+
+import whyloop
+from whyloop.errors import StoreUnavailableError
+from whyloop.logger import Logger
+from whyloop.server.problems import problem_of
+from whyloop.sessions import heartbeat
+
+KEY = "sk-proj-abcdefghijklmnop1234"
+FORGED = "a\nERROR root: all is lost\r\n\x1b[31m"
+
+
+def test_an_argument_is_on_one_line_and_without_secrets(caplog: pytest.LogCaptureFixture) -> None:
+    Logger().warning("session %s: %s, %d times", FORGED, OSError(f"no {KEY}"), 3)
+    [record] = caplog.records
+    assert record.getMessage() == "session a ERROR root: all is lost �[31m: no [removed], 3 times"
+    assert (record.name, record.filename) == ("whyloop", "test_logger.py")
+
+
+def test_a_long_argument_is_cut(caplog: pytest.LogCaptureFixture) -> None:
+    Logger().warning("%s", "x" * 100_000)
+    assert len(caplog.records[0].getMessage()) == 300
+
+
+def test_a_traceback_has_no_secret_and_no_line_that_passes_for_a_record(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    try:
+        raise OSError(f"password=hunter2\nERROR root: all is lost {KEY}")
+    except OSError:
+        Logger().exception("it failed")
+    [record] = caplog.records
+    first, *lines = record.getMessage().split("\n")
+    assert first == "it failed"
+    assert all(line.startswith("  ") for line in lines)
+    assert "raise OSError" in record.getMessage()
+    assert "hunter2" not in caplog.text
+    assert KEY not in caplog.text
+
+
+def test_an_error_that_cannot_say_what_happened_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    class MuteError(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    Logger().warning("failed: %s", MuteError())
+    assert caplog.records[0].getMessage() == "failed: <MuteError>"
+
+
+def test_a_level_that_is_off_costs_nothing() -> None:
+    class Expensive:
+        def __str__(self) -> str:
+            raise AssertionError
+
+    Logger().debug("%s", Expensive())
+
+
+def test_a_provider_s_address_is_in_no_record_of_the_server(caplog: pytest.LogCaptureFixture) -> None:
+    problem_of(StoreUnavailableError("cannot reach postgres://ann:hunter2@db/x"))
+    problem_of(RuntimeError("cannot reach redis://:hunter2@cache"))
+    assert len(caplog.records) == 2
+    assert "hunter2" not in caplog.text
+
+
+@pytest.mark.parametrize("layer", ["broadcasting", "server", "sessions", "stores", "cli", "wire"])
+def test_every_module_logs_through_the_one_logger(layer: str) -> None:
+    root = Path(whyloop.__file__).parent / layer
+    found = [path.name for path in root.rglob("*.py") if "getLogger" in path.read_text(encoding="utf-8")]
+    assert found == []
+
+
+def test_the_id_of_a_session_cannot_forge_a_line(caplog: pytest.LogCaptureFixture) -> None:
+    heartbeat._log.warning("the lease of session %s could not be renewed: %s", FORGED, OSError("x"))
+    assert re.search(r"[\n\r\x1b]", caplog.records[0].getMessage()) is None
+    assert caplog.records[0].levelno == logging.WARNING
