@@ -8,6 +8,8 @@ from whyloop.logger import Logger
 from whyloop.values.state import AgentState
 
 _log = Logger("whyloop.runs")
+# Without a handler Python would write errors to stderr; a program that wants them sets logging up.
+_log.logger.addHandler(logging.NullHandler())
 
 
 def log_end(state: AgentState) -> None:
