@@ -142,6 +142,10 @@ def test_arguments_that_were_no_object_still_make_one() -> None:
         (TextPart("Look:"), {"text": "Look:"}),
         (ImagePart(data="QUJD"), {"inlineData": {"mimeType": "image/jpeg", "data": "QUJD"}}),
         (
+            ImagePart(data="iVBORw0KGgo="),
+            {"inlineData": {"mimeType": "image/png", "data": "iVBORw0KGgo="}},
+        ),
+        (
             ImagePart(data="QUJD", media_type="image/png"),
             {"inlineData": {"mimeType": "image/png", "data": "QUJD"}},
         ),

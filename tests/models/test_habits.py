@@ -19,7 +19,7 @@ from whyloop.models.parts import own_bytes
 from whyloop.models.presets import PRESETS
 from whyloop.models.wire import Settings
 from whyloop.values.messages import FilePart, ImagePart, Message, MessageRole, ToolCall
-from whyloop.values.model import ModelRequest, ModelResponse
+from whyloop.values.model import ModelRequest, ModelResponse, ReasoningDelta, TextDelta, ToolSpec
 from whyloop.values.usage import Usage
 
 
@@ -271,3 +271,41 @@ def test_only_a_finished_answer_is_held_to_its_schema(message: dict[str, Any], w
 def test_arguments_that_were_no_json_go_back_as_an_empty_object() -> None:
     broken = Message.assistant("", [ToolCall("a", "f", '{"a":1')])
     assert message_document(broken)["tool_calls"][0]["function"]["arguments"] == "{}"
+
+
+OFFERED = (ToolSpec("f", "", {"type": "object", "properties": {"city": {"type": "string"}}}),)
+
+
+def pieces(answer: Answer, body: list[bytes]) -> tuple[str, str, ModelResponse]:
+    """The text and the reasoning that an answer shows, and the complete response."""
+    items = [delta for chunk in body for delta in answer.feed(chunk)] + answer.finish()
+    response = items[-1]
+    assert isinstance(response, ModelResponse)
+    texts = [item.text for item in items if isinstance(item, TextDelta)]
+    thoughts = [item.text for item in items if isinstance(item, ReasoningDelta)]
+    return "".join(texts), "".join(thoughts), response
+
+
+@pytest.mark.parametrize("words", ['{"city": "Oslo"}', '{"temperature": 3}', "<tool_call> is a tag"])
+def test_text_that_was_held_back_is_shown_in_the_end_if_it_is_language(words: str) -> None:
+    body = chunks(*[{"content": piece} for piece in words], word="stop")
+    text, _, response = pieces(Answer(OpenAIChat(), "text/event-stream", tools=OFFERED), body)
+    assert text == response.text == words
+
+
+def test_a_written_call_is_not_shown_in_the_end_either() -> None:
+    words = 'One moment. {"name": "f", "arguments": {"city": "Oslo"}}'
+    body = chunks(*[{"content": piece} for piece in words], word="stop")
+    text, _, response = pieces(Answer(OpenAIChat(), "text/event-stream", tools=OFFERED), body)
+    assert (text, response.text) == ("One moment. ", words)
+
+
+def test_reasoning_that_did_not_stream_comes_in_one_piece() -> None:
+    answer = Answer(OpenAIChat(), "application/json")
+    body = json.dumps(choice({"content": "Hi", "reasoning_content": "Hm."})).encode()
+    assert pieces(answer, [body])[:2] == ("Hi", "Hm.")
+    streams = Answer(OpenAIChat(), "text/event-stream")
+    body_chunks = chunks(
+        {"reasoning_content": "H"}, {"reasoning_content": "m."}, {"content": "Hi"}, word="stop"
+    )
+    assert pieces(streams, body_chunks)[:2] == ("Hi", "Hm.")

@@ -154,11 +154,9 @@ def _named(name: str) -> tuple[str, Preset, str]:
     preset = PRESETS.get(provider)
     if preset is None:
         suggested = _suggestion(provider, model if colon else None)
-        hint = f": did you mean {suggested!r}?" if suggested else ""
+        hint = f"did you mean {suggested!r}?" if suggested else "write provider:model."
         problem = f"unknown provider {provider!r}" if colon else f"no provider in {name!r}"
-        raise ConfigurationError(
-            f"{problem}{hint or ': write provider:model'} The providers are {', '.join(PRESETS)}"
-        )
+        raise ConfigurationError(f"{problem}: {hint} The providers are {', '.join(PRESETS)}")
     if not model.strip():
         raise ConfigurationError(f"{name!r} names no model: write provider:model, such as openai:gpt-5")
     return provider, preset, model

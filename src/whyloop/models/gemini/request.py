@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from whyloop.models.fragments import Fragments
+from whyloop.models.parts import own_bytes
 from whyloop.models.wire import Settings
 from whyloop.values.messages import FilePart, ImagePart, Message, Part, TextPart, ToolCall
 from whyloop.values.model import ModelRequest, ToolSpec
@@ -168,8 +169,8 @@ def _part(part: Part) -> dict[str, Any]:
 
 
 def _media_type(part: ImagePart | FilePart) -> str:
-    if part.media_type:
-        return part.media_type
+    if known := own_bytes(part)[0]:
+        return known
     if isinstance(part, ImagePart):
         return "image/jpeg"
     return mimetypes.guess_type(part.name or "")[0] or "application/octet-stream"
