@@ -103,6 +103,8 @@ def _judge_tag(text: str, tools: Arguments) -> bool | None:
     rest = text[tag.end() :].lstrip()
     if rest[:1] in ("{", "[", "<") or rest.startswith(tuple(tools)):
         return True
+    if rest[:1] == "`":
+        return _judge_fence(rest, tools)
     return None if any(name.startswith(rest) for name in tools) else False
 
 
@@ -113,9 +115,9 @@ def _judge_fence(text: str, tools: Arguments) -> bool | None:
     label, rest = fence[1], text[fence.end() :].lstrip()
     if label.startswith("tool"):
         return True
-    if not rest and (label in ("", "json") or "json".startswith(label) or "tool".startswith(label)):
+    if not rest:
         return None
-    return _judge_json(rest, tools) if label in ("", "json") and rest[:1] in ("{", "[") else False
+    return may_be_call(rest, tools) if rest[0] in "{[<" else False
 
 
 def _judge_json(text: str, tools: Arguments) -> bool | None:
