@@ -6,6 +6,7 @@ import logging
 
 from whyloop.logger import Logger
 from whyloop.values.state import AgentState
+from whyloop.values.step import error_text
 
 _log = Logger("whyloop.runs")
 # Without a handler Python would write errors to stderr; a program that wants them sets logging up.
@@ -19,7 +20,7 @@ def log_end(state: AgentState) -> None:
         return
     status = f"{state.status} ({outcome.stop_reason})" if outcome.stop_reason else str(state.status)
     where, by = (state.agent_id[:8], state.execution.step_count), outcome.resolved_by
-    _log.info("Agent [%s] step %d: %s by %s: %s", *where, status, by, outcome.reason)
+    _log.info("Agent [%s] step %d: %s by %s: %s", *where, status, by, error_text(outcome, state.current_step))
 
 
 def log_tool_error(tool: str, error: BaseException) -> None:

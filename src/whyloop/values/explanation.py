@@ -23,7 +23,7 @@ from whyloop.values.messages import Message, ToolCall
 from whyloop.values.next_action import NAME_LENGTH, NextAction, next_actions_of
 from whyloop.values.redaction import Redaction
 from whyloop.values.state import AgentState
-from whyloop.values.step import OpenCall, OpenStep, Step, ToolRun
+from whyloop.values.step import OpenCall, OpenStep, Step, ToolRun, error_text
 from whyloop.values.summaries import args_summary
 from whyloop.values.text import counted, shortened
 
@@ -32,7 +32,6 @@ T = TypeVar("T")
 ERROR_LENGTH = 80
 NOTE_LENGTH = 200
 REASON_LENGTH = 300
-FAILURE_LENGTH = 200
 
 # Calls are compared within this many of the latest steps, and so many repeated ones are shown.
 MOST_COMPARED = 1000
@@ -321,9 +320,7 @@ def _other_forbids(outcome: ContinuationOutcome) -> str:
 
 def _last_failure(outcome: ContinuationOutcome, step: Step | None) -> str:
     """Return what failed last, where retries ran out: their number alone is no cause."""
-    if outcome.stop_reason is not StopReason.RETRY_LIMIT_REACHED or step is None or not step.failures:
-        return ""
-    return f": {shortened(step.failures[0].message, FAILURE_LENGTH).rstrip('.')}"
+    return error_text(outcome, step).removeprefix(outcome.reason).rstrip(".")
 
 
 def _step(state: AgentState, step: Step, number: int) -> StepExplanation:

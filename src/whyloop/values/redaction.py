@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from whyloop.errors import ConfigurationError
 from whyloop.values import plain
-from whyloop.values.messages import MAX_DEPTH, is_too_deep
+from whyloop.values.plain import MAX_DEPTH, is_too_deep
 
 REMOVED = "[removed]"
 UNREADABLE = "[cannot be written]"
@@ -239,6 +239,10 @@ _SHORTEST = 8  # A shorter text has no room for a name and a secret, nor for a f
 _MOST_NAMED = 20_000
 
 
+# Not a token but a number of tokens, as in what a provider reports: completion_tokens_details.
+_COUNTED = re.compile(r"tokens?[-_ ]?(?:details|counts?|usage|limits?)$")
+
+
 class _Rules:
     """The rules of a `Redaction`, compiled."""
 
@@ -323,7 +327,7 @@ class _Rules:
         word = self._word_in(key)
         if word is None or value is None or isinstance(value, bool) or value in ("", [], {}, REMOVED):
             return False
-        return not (word == "token" and _is_number(value))
+        return not (word == "token" and (_is_number(value) or _COUNTED.search(_lower(key))))
 
     def _find_word(self, name: str) -> str | None:
         """Return the word that makes a name the name of a secret."""
