@@ -118,8 +118,25 @@ async def portions_after(
     store: Store, reading: Reading, until: int | None = None
 ) -> AsyncGenerator[tuple[Summary, list[JournalEntry]], None]:
     """Yield the entries after a reading in portions, each with the summary, without folding them."""
+    version = reading.version
+    async with aclosing(texts_after(store, reading.summary, version, until)) as portions:
+        async for summary, texts in portions:
+            with no_garbage_collection():
+                entries = _decoded(texts, version)
+            yield summary, entries
+            version += len(texts)
+
+
+async def texts_after(
+    store: Store, summary: Summary, version: int, until: int | None = None
+) -> AsyncGenerator[tuple[Summary, Sequence[str]], None]:
+    """Yield the bodies of the entries after a version in portions, each with the summary of that moment.
+
+    `until` is the last version to yield; the newest of this moment if it is not given. Between two portions
+    other tasks get their turns, also for the time that the caller takes.
+    """
     turns, limit = reading_turns(), FIRST_READ
-    agent_id, identity, version = reading.state.agent_id, reading.summary.identity, reading.version
+    agent_id, identity = summary.agent_id, summary.identity
     while until is None or version < until:
         stored = await store.read(agent_id, after=version, limit=limit)
         if stored.summary.identity != identity or stored.summary.version < version:
@@ -127,9 +144,7 @@ async def portions_after(
         until = stored.summary.version if until is None else until
         limit = _next_limit(stored)
         for texts in _portions(stored.entries[: until - version]):
-            with no_garbage_collection():
-                entries = _decoded(texts, version)
-            yield stored.summary, entries
+            yield stored.summary, texts
             version += len(texts)
             await turns.take()
         if not stored.entries:

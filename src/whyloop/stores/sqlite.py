@@ -290,10 +290,12 @@ class SqliteStore(Store):
 
     # Removal
 
-    async def delete(self, agent_id: str) -> None:
+    async def delete(self, agent_id: str, *, expected_version: int | None = None) -> None:
         def work(db: sqlite3.Connection) -> None:
             session = _session(db, agent_id)
             self._must_be_free(agent_id, session.lease)
+            if expected_version is not None and session.version != expected_version:
+                raise ConflictError(agent_id, expected_version, session.version)
             _delete(db, session.number)
 
         await self._write(work)

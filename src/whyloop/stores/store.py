@@ -22,7 +22,7 @@ from typing import Self, TypeVar
 
 from whyloop.errors import ConfigurationError, ConflictError, SessionExistsError, SessionRunningError
 from whyloop.rules.continuation.stopped import stop_transitions
-from whyloop.stores.copies import HEADER, exported, forked, imported
+from whyloop.stores.copies import HEADER, export_session, fork_session, imported
 from whyloop.stores.reading import Reading, read_session
 from whyloop.stores.records import (
     Checkpoint,
@@ -213,8 +213,12 @@ class Store(ABC):
     # Removal
 
     @abstractmethod
-    async def delete(self, agent_id: str) -> None:
-        """Remove a session with all that belongs to it; `SessionRunningError` unless it is free."""
+    async def delete(self, agent_id: str, *, expected_version: int | None = None) -> None:
+        """Remove a session with all that belongs to it.
+
+        Checked in this order: `SessionNotFoundError`; `SessionRunningError` unless the session is free;
+        `ConflictError` at any other version than the expected one.
+        """
 
     @abstractmethod
     async def prune(
@@ -300,7 +304,8 @@ class Store(ABC):
     async def add(self, state: AgentState, *, key: RequestKey | None = None) -> None:
         """Store a session that lived elsewhere until now."""
         checked_id(state.agent_id)
-        restored = Restored(self.now(), identity=state.identity, state=state.to_dict())
+        name = key.key if key else None
+        restored = Restored(self.now(), identity=state.identity, state=state.to_dict(), key=name)
         entry = Entry(encode_entry([restored], AgentState(agent_id=state.agent_id)))
         await self.create(summary_of(state), [entry], key=key)
 
@@ -403,14 +408,23 @@ class Store(ABC):
         *,
         step: int | None = None,
         new_agent_id: str | None = None,
+        expected_version: int | None = None,
         key: RequestKey | None = None,
     ) -> AgentState:
-        """Create a session with the history of this one up to a step, counted from the session's first."""
+        """Create a session with the history of this one up to a step, counted from the session's first.
+
+        `ConflictError` if the session is at any other version than the expected one.
+        """
         if step is not None and (isinstance(step, bool) or not isinstance(step, int) or step < 1):
             raise ConfigurationError(f"invalid step {step!r}: there is no such step, use a number from 1 on")
-        stored = await self.read(agent_id)
-        new_agent_id = new_id() if new_agent_id is None else checked_id(new_agent_id)
-        state, entries = forked(agent_id, stored.entries, step, new_agent_id)
+        state, entries = await fork_session(
+            self,
+            agent_id,
+            new_id() if new_agent_id is None else checked_id(new_agent_id),
+            step=step,
+            expected_version=expected_version,
+            key=key.key if key else None,
+        )
         await self.create(summary_of(state), entries, key=key)
         return state
 
@@ -419,14 +433,14 @@ class Store(ABC):
         yield HEADER
         if agent_ids:
             for agent_id in agent_ids:
-                for line in exported(await self.read(agent_id)):
+                async for line in export_session(self, agent_id):
                     yield line
             return
         cursor: str | None = None
         while True:
             page = await self.sessions(after=cursor)
             for summary in page.sessions:
-                for line in exported(await self.read(summary.agent_id)):
+                async for line in export_session(self, summary.agent_id):
                     yield line
             cursor = page.next
             if cursor is None:
