@@ -94,9 +94,10 @@ class Store(ABC):
     """Keep sessions. Every failure raises a `StoreError`, and leaves what is stored unchanged."""
 
     inline: bool = False
-    """True if no call ever suspends with something half done, so that a cancellation does no harm.
+    """True if `acquire` and `append` never suspend with something half done, so a cancellation does no harm.
 
-    A store for which this is False runs every write to its end, and then delivers the cancellation.
+    Any other write, and each write of a store for which this is False, is run to its end before a
+    cancellation is delivered.
     """
 
     # Journals
