@@ -1,4 +1,4 @@
-"""With the durability "power", one thread writes: the event loop goes on, and no write is cut off."""
+"""What waits for the disk or takes long runs in a thread: the event loop goes on, and nothing is cut off."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from whyloop.errors import ConflictError, StoreUnavailableError
 from whyloop.stores import SqliteStore, Summary
+from whyloop.stores.sqlite import MANY
 from whyloop.stores.sqlite_file import SqliteFile
 from whyloop.testing.store_checks.support import journal
 from whyloop.values.state import AgentStatus
@@ -87,6 +88,29 @@ async def test_the_event_loop_goes_on_and_reads_while_the_disk_writes(tmp_path: 
         disk.let_go.set()
         await writing
         assert (await store.read("a")).entries == ("first", "second")
+
+
+@pytest.mark.parametrize("durability", ["process", "power"])
+async def test_the_event_loop_goes_on_and_reads_during_a_long_write(
+    tmp_path: Path, durability: Literal["process", "power"]
+) -> None:
+    async with SqliteStore(tmp_path / "s.db", durability=durability) as store:
+        await store.create(summary(), journal("first"))
+        writes = [
+            store.create(summary("long"), journal(*map(str, range(MANY + 1)))),
+            store.append("a", journal(*map(str, range(MANY + 1))), after=1),
+            store.delete("a"),
+            store.prune(statuses=[], updated_before=START, limit=1),
+        ]
+        for write in writes:
+            disk = SlowDisk(store._slow)
+            writing = asyncio.create_task(write)
+            await disk.is_reached()
+            assert await store.versions(["a"])
+            assert not writing.done()
+            disk.let_go.set()
+            await writing
+        assert list(await store.versions(["a", "long"])) == ["long"]
 
 
 @pytest.mark.parametrize("leased", [True, False])

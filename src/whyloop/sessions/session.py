@@ -55,11 +55,10 @@ class Session:
         self.store = store
         self.agent = agent
         self.owner = owner
-        self.first_version = 0
-        """The version that the last `send` or `resume` recorded first; see the server's answers."""
         self._handlers = tuple(handlers)
         self._lease_seconds = lease_seconds
         self._reading = reading
+        self._journal: SessionJournal | None = None
         self._run_here: Run | None = None
         self._leaving = False
 
@@ -122,6 +121,11 @@ class Session:
     def version(self) -> int:
         """The version of `state`: the number of entries in its journal."""
         return self._reading.version
+
+    @property
+    def first_version(self) -> int:
+        """The version that the last `send`, `resume` or `recover` recorded first; 0 if there is none yet."""
+        return self._journal.first_version if self._journal is not None else 0
 
     def history(self) -> tuple[Message, ...]:
         """Return all messages."""
@@ -219,11 +223,11 @@ class Session:
         """Run the agent, recording to this session's journal for as long as this process holds its lease."""
         await turns().take()
         lease = await self._acquire()
-        journal: SessionJournal | None = None
+        self._journal = journal = None
         try:
             await self.refresh()
             here = live(self.store)
-            journal = SessionJournal(self.store, lease, self._reading, here, key)
+            self._journal = journal = SessionJournal(self.store, lease, self._reading, here, key)
             handlers = [*self._handlers, *([on_event] if on_event else []), self._send_chunks]
             with here.running(lease, self.stop_here):
                 async with Heartbeat(self.store, lease, self.stop_here, journal):
@@ -234,7 +238,6 @@ class Session:
         finally:
             self._run_here = None
             if journal is not None:
-                self.first_version = journal.first_version
                 self._reading = Reading(self._reading.summary, journal.state, journal.version)
             if journal is None or not journal.released:
                 with suppress(StoreError):  # A lease that cannot be given back lapses.
