@@ -434,8 +434,9 @@ async def test_a_connection_that_cannot_go_back_is_replaced(tmp_path: Path) -> N
         assert (await store.read("a")).entries == ("x", "z")
 
 
-async def test_a_closed_store_says_so(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "s.db")
+@pytest.mark.parametrize("durability", ["process", "power"])
+async def test_a_closed_store_says_so(tmp_path: Path, durability: Literal["process", "power"]) -> None:
+    store = SqliteStore(tmp_path / "s.db", durability=durability)
     await store.create(summary(), [])
     await store.close()
     await store.close()

@@ -210,8 +210,10 @@ class WriterThread:
         return result.result()
 
     def close(self) -> None:
+        """End the thread; a later call, which then fails, gets a new one."""
         if self._end is not None:
             self._end()
+            self._jobs = self._end = None
 
     def before_fork(self) -> None: ...
 
