@@ -185,10 +185,13 @@ class WriterThread:
     def __init__(self) -> None:
         self._jobs: SimpleQueue[_Job | None] | None = None
         self._end: finalize[[None], WriterThread] | None = None
+        self._closed = False
         FORKED.add(self)
 
     async def run(self, call: Callable[[], T]) -> T:
         """Run a call in the thread to its end, whatever happens, and then deliver a cancellation."""
+        if self._closed:
+            return call()
         if self._jobs is None:
             self._jobs = SimpleQueue()
             self._end = finalize(self, self._jobs.put, None)
@@ -210,10 +213,10 @@ class WriterThread:
         return result.result()
 
     def close(self) -> None:
-        """End the thread; a later call, which then fails, gets a new one."""
+        """End the thread; a later call is not worth another one, since its store is closed."""
+        self._closed = True
         if self._end is not None:
             self._end()
-            self._jobs = self._end = None
 
     def before_fork(self) -> None: ...
 
