@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
 from whyloop.errors import ConflictError, StoreUnavailableError
 from whyloop.stores import SqliteStore, Summary
 from whyloop.stores.sqlite import MANY
-from whyloop.stores.sqlite_file import SqliteFile
+from whyloop.stores.sqlite_file import Durability, SqliteFile
 from whyloop.testing.store_checks.support import journal
 from whyloop.values.state import AgentStatus
 
@@ -92,7 +92,7 @@ async def test_the_event_loop_goes_on_and_reads_while_the_disk_writes(tmp_path: 
 
 @pytest.mark.parametrize("durability", ["process", "power"])
 async def test_the_event_loop_goes_on_and_reads_during_a_long_write(
-    tmp_path: Path, durability: Literal["process", "power"]
+    tmp_path: Path, durability: Durability
 ) -> None:
     async with SqliteStore(tmp_path / "s.db", durability=durability) as store:
         await store.create(summary(), journal("first"))

@@ -11,7 +11,7 @@ from contextlib import suppress
 import msgspec
 
 from whyloop.errors import ConfigurationError, NotResumableError, SessionExistsError, StoreError
-from whyloop.events import AgentEvent, StreamChunkReceived
+from whyloop.events import AgentEvent, AgentStepStarted, StreamChunkReceived
 from whyloop.loop.agent import Agent, Query
 from whyloop.loop.run import Run
 from whyloop.loop.setup import Handler
@@ -228,7 +228,7 @@ class Session:
             await self.refresh()
             here = live(self.store)
             self._journal = journal = SessionJournal(self.store, lease, self._reading, here, key)
-            handlers = [*self._handlers, *([on_event] if on_event else []), self._send_chunks]
+            handlers = [*self._handlers, *([on_event] if on_event else []), self._send_live]
             with here.running(lease, self.stop_here):
                 async with Heartbeat(self.store, lease, self.stop_here, journal):
                     self._run_here = start(journal, handlers)
@@ -243,11 +243,12 @@ class Session:
                 with suppress(StoreError):  # A lease that cannot be given back lapses.
                     await self._give_back(lease)
 
-    def _send_chunks(self, event: AgentEvent) -> None:
-        """Pass streaming text on to those who follow the session, in any process."""
-        if isinstance(event, StreamChunkReceived):
-            chunk = envelope(event, _CHUNKS)
-            live(self.store).send_chunk(event.agent_id, msgspec.json.encode(chunk).decode())
+    def _send_live(self, event: AgentEvent) -> None:
+        """Pass what is never recorded on to those who follow the session, in any process."""
+        if isinstance(event, AgentStepStarted | StreamChunkReceived):
+            body = msgspec.json.encode(envelope(event, _LIVE)).decode()
+            is_text = isinstance(event, StreamChunkReceived)
+            live(self.store).send_chunk(event.agent_id, body, is_text=is_text)
 
     async def _acquire(self) -> Lease:
         """Return the lease; a cancellation meanwhile leaves none behind, which nobody could use."""
@@ -280,7 +281,7 @@ class Session:
             self._run_here.leave()
 
 
-_CHUNKS = BroadcastConfig.standard()
+_LIVE = BroadcastConfig.standard()
 
 
 async def _create(

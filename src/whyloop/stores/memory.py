@@ -303,6 +303,9 @@ class _Receiver(ChunkReceiver):
             self._shared.receivers.remove(self)
         self.followed.clear()
 
+    async def catch_up(self) -> None:
+        await asyncio.sleep(0)  # For one round: what was sent before waits in the event loop.
+
     def send(self, chunks: Sequence[Chunk]) -> None:
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self.hand_over, tuple(chunks))

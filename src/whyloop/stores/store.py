@@ -80,6 +80,9 @@ class ChunkReceiver(ABC):
         """Stop receiving the chunks of this session; without effect if it is not followed."""
         self.followed.discard(agent_id)
 
+    async def catch_up(self) -> None:  # noqa: B027
+        """Deliver what was sent before this call; a store that delivers at once has nothing to do."""
+
     def hand_over(self, chunks: Sequence[Chunk]) -> None:
         """Deliver those of these chunks that are followed; an error of the caller's is logged."""
         wanted = [chunk for chunk in chunks if chunk.agent_id in self.followed]
@@ -243,7 +246,7 @@ class Store(ABC):
     async def send_chunks(self, chunks: Sequence[Chunk]) -> None:
         """Pass streaming text on to followers at other store objects, as far as possible.
 
-        Call it at most every 100 ms, with the text of all sessions. Nothing is written for a session that
+        Call it about every 100 ms, with the text of all sessions. Nothing is written for a session that
         no other store object follows, and an error is logged once instead of raised.
         """
 
