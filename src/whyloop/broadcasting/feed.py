@@ -38,6 +38,7 @@ RECENT = 500
 LINGER_SECONDS = 5.0
 _BATCH = 100
 _GREATEST_SEQ = 2**63 - 1
+_encode = msgspec.json.Encoder().encode
 
 
 class FeedPage(Struct, frozen=True):
@@ -268,7 +269,7 @@ class EventFeed:
         for event in events:
             written = envelope(event, self.config)
             if written is not None:
-                body = msgspec.json.encode(written).decode()
+                body = _encode(written).decode()
                 items.append(FeedItem(event.execution_id, event.seq, written["event"] in NUMBERED, body))
         return items, state
 

@@ -26,10 +26,11 @@ from whyloop.wire.journal import JournalEntry, decode_entries, decode_head, fold
 if TYPE_CHECKING:
     from whyloop.stores.store import Store
 
-# One query returns so many entries at most, and about so many characters; the first one is careful.
-FIRST_READ, ENTRIES_PER_READ, FEWEST_PER_READ, CHARACTERS_PER_READ = 32, 128, 4, 200_000
+# One query returns so many entries at most, and about so many characters. The first one is careful, and
+# each of the next ones returns at most twice as many as the one before: a page needs few of them.
+FIRST_READ, ENTRIES_PER_READ, FEWEST_PER_READ, CHARACTERS_PER_READ = 32, 256, 4, 250_000
 # Entries are decoded a few at a time: one call of the decoder cannot be interrupted.
-ENTRIES_PER_DECODING, CHARACTERS_PER_DECODING = 16, 30_000
+ENTRIES_PER_DECODING, CHARACTERS_PER_DECODING = 32, 40_000
 # Whoever had the history of a session has let go of it by then.
 FREED_AT_ONCE, FREEING_DELAY_SECONDS = 200, 0.1
 
@@ -246,7 +247,8 @@ async def _fold_on(store: Store, reading: Reading, until: int | None = None) -> 
 def _next_limit(stored: Stored) -> int:
     """Return how many entries to read next, so that long ones do not come all at once."""
     count, characters = len(stored.entries), sum(map(len, stored.entries)) or 1
-    return min(ENTRIES_PER_READ, max(FEWEST_PER_READ, count * CHARACTERS_PER_READ // characters))
+    most = min(ENTRIES_PER_READ, 2 * count, count * CHARACTERS_PER_READ // characters)
+    return max(FEWEST_PER_READ, most)
 
 
 def _portions(texts: Sequence[str]) -> Iterator[Sequence[str]]:
