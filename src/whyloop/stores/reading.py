@@ -163,7 +163,7 @@ def without_history(reading: Reading) -> Reading:
             state,
             messages=Log(start=len(messages)),
             # A decision between two steps is recorded with the last one.
-            steps=Log(start=len(steps)) if steps.last is None else Log([steps.last], start=len(steps) - 1),
+            steps=Log(start=len(steps), last=steps.last),
             request_parts=Log(start=len(parts)),
         ),
     )
