@@ -40,6 +40,7 @@ from whyloop.stores.records import (
 )
 from whyloop.stores.sqlite_chunks import SqliteChunks, SqliteReceiver
 from whyloop.stores.sqlite_file import (
+    LONGEST_LOG,
     Durability,
     RunnerLock,
     Sleep,
@@ -58,6 +59,8 @@ T = TypeVar("T")
 
 # To write so many entries takes about a millisecond; more of them are written in the thread.
 MANY = 100
+# The size of the log is looked at after so many writes, which takes 2 µs.
+WRITES_PER_LOOK = 64
 
 
 class SqliteStore(Store):
@@ -99,6 +102,8 @@ class SqliteStore(Store):
         self._slow, self._thread = SqliteFile(database, connect), WriterThread()
         self.inline = durability == "process"
         self._writes = self._reads if self.inline else self._slow
+        self._unlooked = 0
+        self._emptying: asyncio.Task[None] | None = None
         self._runner = RunnerLock(database)
         self._chunks = SqliteChunks(database)
 
@@ -137,6 +142,7 @@ class SqliteStore(Store):
                     else await self._thread.run(partial(self._add_one, lease, entry.body, after))
                 )
                 if done:
+                    self._look_at_log()
                     return None
 
         def work(db: sqlite3.Connection) -> str | None:
@@ -346,8 +352,8 @@ class SqliteStore(Store):
         self._runner.close()
         self._chunks.close()
         await self._thread.run(self._slow.close)
+        await self._thread.run(self._reads.close)  # The last one to close empties the log into the file.
         self._thread.close()
-        self._reads.close()
 
     # Transactions
 
@@ -367,7 +373,19 @@ class SqliteStore(Store):
                 return self._writes.transaction("BEGIN IMMEDIATE", work)
             return await self._thread.run(partial(self._slow.transaction, "BEGIN IMMEDIATE", work))
 
-        return await self._writes.patiently(attempt, self._busy_seconds, self._sleep)
+        result = await self._writes.patiently(attempt, self._busy_seconds, self._sleep)
+        self._look_at_log(WRITES_PER_LOOK if is_long else 1)
+        return result
+
+    def _look_at_log(self, writes: int = 1) -> None:
+        """Have the thread empty a log that has become long: to sync it takes milliseconds, or many."""
+        self._unlooked += writes
+        if self._unlooked >= WRITES_PER_LOOK:
+            self._unlooked = 0
+            is_idle = self._emptying is None or self._emptying.done()
+            if is_idle and self._slow.log_size() > LONGEST_LOG:
+                emptying = self._thread.run(self._slow.empty_log)
+                self._emptying = asyncio.get_running_loop().create_task(emptying, name="whyloop log")
 
     def _add_one(self, lease: Lease, body: str, after: int) -> bool:
         """Append an entry with a single statement; False if `append` has to find out why it cannot."""
