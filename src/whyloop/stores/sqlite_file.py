@@ -120,7 +120,7 @@ class SqliteFile:
         Writers are let through while most of it is copied, and are held up for the rest. A log that cannot
         be emptied grows until it can: nothing is lost.
         """
-        with suppress(sqlite3.Error), self._lock:
+        with suppress(sqlite3.Error, StoreError), self._lock:
             db = self._db or self._opened()
             db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
             db.execute(f"PRAGMA busy_timeout = {_LOG_MILLISECONDS}")

@@ -287,15 +287,18 @@ class Store(ABC):
         after: str | None = None,
     ) -> Page:
         """Return a page of the sessions that meet every condition, newest first."""
+        updated_before = _with_zone("updated_before", updated_before)
+        ends = [_with_zone("started_before", started_before), updated_before]
         wanted = SessionFilter(
             status=_member(AgentStatus, "status", status),
             stop_reason=_member(StopReason, "stop_reason", stop_reason),
             started_after=_with_zone("started_after", started_after),
-            started_before=_with_zone("started_before", started_before),
+            # What was updated before then has started before then: the list need not be read from its top.
+            started_before=min([end for end in ends if end is not None], default=None),
             metadata=metadata or {},
             resolved_by=resolved_by,
             agent=agent,
-            updated_before=_with_zone("updated_before", updated_before),
+            updated_before=updated_before,
         )
         return await self.find(wanted, limit=checked_limit(limit), after=after)
 
