@@ -15,7 +15,7 @@ async def test_a_long_session_does_not_hold_up_anything_else(tmp_path: Path) -> 
     async with SqliteStore(tmp_path / "whyloop.db") as store:
         await fill(store, 2000)
         lags = await measure(store, 2000, only_own=True)
-    assert {name: str(lag) for name, lag in lags.items() if lag.worst > 0.03} == {}
+    assert {name: str(lag) for name, lag in lags.items() if lag.worst > 0.1} == {}
 
 
 async def test_long_entries_are_read_a_few_at_a_time() -> None:
