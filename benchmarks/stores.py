@@ -40,6 +40,7 @@ FILTERS: dict[str, dict[str, object]] = {
     "status, rare": {"status": "paused"},
     "stop reason": {"stop_reason": "steps_limit"},
     "age": {"started_before": datetime(2026, 1, 1, 12, tzinfo=UTC)},
+    "last update": {"updated_before": datetime(2026, 1, 1, 0, 10, tzinfo=UTC)},
     "metadata, common": {"metadata": {"team": "support"}},
     "metadata, rare": {"metadata": {"customer": 4711}},
     "status and metadata": {"status": "failed", "metadata": {"team": "sales"}},

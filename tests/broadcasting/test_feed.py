@@ -17,6 +17,7 @@ from whyloop.broadcasting import BroadcastConfig, EventFeed
 from whyloop.broadcasting.feed import Cursor, FeedItem, read_cursor
 from whyloop.errors import ConfigurationError, SessionNotFoundError
 from whyloop.stores import MemoryStore, SqliteStore, Store
+from whyloop.stores.live import live
 from whyloop.testing import call, calls
 
 
@@ -209,7 +210,8 @@ async def test_streaming_text_arrives_in_order_between_the_numbered_envelopes() 
     await asyncio.sleep(0)
     await session.send("go")
     found = await following
-    chunks = [json.loads(item.body) for item in found if not item.is_numbered]
+    started, *chunks = [json.loads(item.body) for item in found if not item.is_numbered]
+    assert (started["event"], started["seq"]) == ("agent.step.started", 1)
     assert [chunk["data"]["chunk"] for chunk in chunks] == ["Hel", "lo ", "you", ""]
     assert {chunk["seq"] for chunk in chunks} == {1}
     assert events(found)[0] == "agent.status"
@@ -223,7 +225,7 @@ async def test_a_feed_without_chunks_passes_none_on() -> None:
     following = asyncio.create_task(collected(feed, session.agent_id))
     await asyncio.sleep(0)
     await session.send("go")
-    assert all(item.is_numbered for item in await following)
+    assert "agent.stream.chunk" not in events(await following)
 
 
 async def test_a_deleted_session_ends_its_followers(stores: tuple[Store, Store]) -> None:
@@ -313,3 +315,54 @@ async def test_a_session_that_was_replaced_under_its_name_ends_its_followers(
 
     with pytest.raises(SessionNotFoundError):
         await follow()
+
+
+class Streaming:
+    """A model whose whole answer streams in at once, and is then complete."""
+
+    def __init__(self, steps: int) -> None:
+        self._left = steps
+
+    async def respond(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
+        self._left -= 1
+        for word in ("It ", "is ", "so."):
+            yield TextDelta(word)
+        asked = call("echo").tool_calls if self._left else ()
+        yield ModelResponse("It is so.", asked)
+
+
+@pytest.mark.parametrize("process", [0, 1])
+@pytest.mark.parametrize("preset", ["minimal", "standard"])
+async def test_followers_in_any_process_get_all_that_is_sent_live(
+    stores: tuple[Store, Store], process: int, preset: str
+) -> None:
+    steps, found = 5, list[FeedItem]()
+    agent = Agent(RespondingModel(Streaming(steps).respond), [echo], max_steps=steps)
+    session = await Session.open(stores[0], agent)
+    async with (
+        asyncio.timeout(10),
+        EventFeed(stores[process], getattr(BroadcastConfig, preset)()) as feed,
+        aclosing(feed.follow(session.agent_id)) as following,
+    ):
+        waiting = asyncio.ensure_future(anext(following))
+        await is_followed(stores[process], session.agent_id)
+        await session.send("go")
+        while not found or '"status":"completed"' not in found[-1].body:
+            found += await waiting
+            waiting = asyncio.ensure_future(anext(following))
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+    text = ["agent.stream.chunk"] * 4 if preset == "standard" else []
+    step = ["agent.step.started", *text, "agent.tool.started", "agent.tool.completed", "agent.step.completed"]
+    last = ["agent.step.started", *text, "agent.step.completed", "agent.status"]
+    assert events(found) == ["agent.status", *step * (steps - 1), *last]
+    assert numbers(found) == list(range(1, session.state.execution.last_seq + 1))
+
+
+async def is_followed(store: Store, agent_id: str) -> None:
+    """Wait until the store receives the text of a session for its followers."""
+    while True:
+        receiver = live(store)._receiver
+        if receiver is not None and agent_id in getattr(receiver, "_registered", receiver.followed):
+            return
+        await asyncio.sleep(0)

@@ -13,6 +13,7 @@ import pytest
 from tests.cli.shop import HERE, WHYLOOP, asked, environment, greeting, in_store, paying, refused, run
 from whyloop import Session
 from whyloop.stores import Store
+from whyloop.wire.envelope import NUMBERED
 
 pytestmark = pytest.mark.usefixtures("in_the_shop")
 
@@ -109,7 +110,7 @@ def test_another_process_is_seen_as_it_runs_with_its_streaming_text(tmp_path: Pa
             assert envelopes[-1]["data"]["chunk"] == "so "
             (tmp_path / "seen").touch()
             envelopes += _read_until(watching, "agent.status")
-            numbered = [each["seq"] for each in envelopes if each["event"] != "agent.stream.chunk"]
+            numbered = [each["seq"] for each in envelopes if each["event"] in NUMBERED]
             assert numbered == [1, 2, 3]
             assert envelopes[-1]["data"]["status"] == "completed"
             watching.send_signal(signal.SIGINT)

@@ -125,7 +125,7 @@ async def follow_to_the_end(lab: Lab) -> None:
 
 
 async def measure(store: Store, steps: int, *, only_own: bool) -> dict[str, Lag]:
-    """Open, list and page the long session in every way; return the lag of each."""
+    """Open, list, page and copy the long session in every way; return the lag of each."""
     lab, lags = Lab(store, _agent(2)), dict[str, Lag]()
     messages = 2 * steps
     paths: list[tuple[str, str, dict[str, object]]] = [
@@ -150,5 +150,12 @@ async def measure(store: Store, steps: int, *, only_own: bool) -> dict[str, Lag]
         session = await Session.open(store, _agent(2), "long")
     release(session.state)
     del session
+    async with watched("a fork", lags, only_own=only_own):
+        assert (await lab.post("/sessions/long/fork", {"agent_id": "fork"})).status == 201
+    async with watched("an export", lags, only_own=only_own):
+        async for _ in store.export("long"):
+            pass
+    async with watched("a deletion", lags, only_own=only_own):
+        assert (await lab.delete("/sessions/fork")).status == 204
     await lab.server.close()
     return lags

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import aiohttp
 import msgspec
 
+# These are never recorded.
+LIVE = ("agent.step.started", "agent.stream.chunk")
 LONG_ENOUGH = 10.0  # Seconds, for a machine that does a lot at once.
 
 

@@ -97,6 +97,24 @@ async def test_a_change_at_another_version_is_refused(
     await lab.rest()
 
 
+@pytest.mark.parametrize("operation", ["fork", "delete"])
+async def test_a_change_that_comes_between_the_check_and_the_work_is_seen(
+    store: Store, operation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab, path, shown = await waiting(store)
+    question, work = shown["pending_calls"][0]["id"], getattr(type(store), operation)
+
+    async def late(store: Store, *given: Any, **named: Any) -> object:
+        await store.deny("a", question)
+        return await work(store, *given, **named)
+
+    monkeypatch.setattr(type(store), operation, late)
+    refused = await change(lab, path, operation, {}, shown["etag"])
+    assert (refused.status, refused.error) == (412, "precondition_failed")
+    assert (await lab.get(path)).headers["etag"] in refused.message
+    assert len((await store.sessions()).sessions) == 1
+
+
 @pytest.mark.parametrize("tag", ["*", '"x-1", {}', '{},"x-1"', '"a,b", {} ,'])
 async def test_one_of_several_tags_is_enough(store: Store, tag: str) -> None:
     lab, path, shown = await waiting(store)

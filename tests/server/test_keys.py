@@ -10,7 +10,7 @@ import pytest
 
 from tests.server.gate import Gate
 from tests.server.support import Answer, Beside, Json, Lab, agent_with, path_of
-from whyloop import Agent, Session, tool
+from whyloop import Agent, AgentState, Session, tool
 from whyloop.errors import KeyUsedError
 from whyloop.server import Access, keys
 from whyloop.stores import MemoryStore, SqliteStore, Store
@@ -146,6 +146,13 @@ async def test_the_key_is_in_the_transition_that_it_caused(store: Store) -> None
     await lab.post("/sessions/a/messages", body, headers=under("a-key-of-mine"))
     await lab.rest()
     assert sum('"key":"a-key-of-mine"' in entry for entry in await stored(store)) == 1
+    fork = await lab.post("/sessions/a/fork", {"agent_id": "b"}, headers=under("another-key"))
+    assert fork.status == 201
+    *copied, forked = (await store.read("b")).entries
+    assert '"key":"another-key"' in forked
+    assert copied == list(await stored(store))
+    await store.add(AgentState(agent_id="c"), key=RequestKey("a-third-key", "digest"))
+    assert '"key":"a-third-key"' in (await store.read("c")).entries[0]
 
 
 # At the same time

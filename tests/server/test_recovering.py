@@ -15,6 +15,7 @@ from tests.server.gate import Gate
 from tests.server.support import Beside, Lab, agent_with
 from whyloop import Agent, Session
 from whyloop.errors import StoreUnavailableError
+from whyloop.sessions import recovery
 from whyloop.stores import Entry, MemoryStore, SqliteStore, Store, Summary
 from whyloop.testing import call
 
@@ -145,8 +146,9 @@ async def test_a_function_finds_the_agent_that_continues_a_session(two: tuple[St
 
 
 async def test_a_function_that_fails_is_reported_and_asked_again(
-    two: tuple[Store, Store], caplog: pytest.LogCaptureFixture
+    two: tuple[Store, Store], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(recovery, "SECONDS_AFTER_ERROR", 0)
     await dies(two[1], steps(3), 3)
     asked = 0
 
@@ -160,7 +162,7 @@ async def test_a_function_that_fails_is_reported_and_asked_again(
     lab = recovering(two[0], find)
     async with lab.server.lifespan():
         assert await ended(lab) == "completed"
-    assert "no agent was found for session 'a'" in caplog.text
+    assert "session 'a' could not be continued: 'who?'" in caplog.text
 
 
 # Clients resume at the same time

@@ -1,4 +1,4 @@
-"""The event loop stays responsive while long sessions are opened, listed, paged and followed."""
+"""The event loop stays responsive while long sessions are opened, listed, paged, followed and copied."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from tests.support import scripted
 from whyloop import Agent, Session, tool
 from whyloop.errors import StoreUnavailableError
 from whyloop.sessions.recovery import SECONDS_AFTER_ERROR, Recovery, recover
-from whyloop.stores import Entry, MemoryStore, SqliteStore, Store
+from whyloop.stores import Entry, MemoryStore, SqliteStore, Store, Summary
 from whyloop.testing import FakeClock, call
 
 
@@ -152,6 +152,52 @@ async def test_a_session_of_an_unknown_agent_is_left_alone(
         assert await recover(second, {"another": shop()}) == []
     assert "there is no agent named 'shop'" in caplog.text
     assert (await second.load(agent_id)).status == "in_progress"
+
+
+@pytest.mark.parametrize("failure", [KeyError("who?"), StoreUnavailableError("no agents at the moment")])
+async def test_a_function_that_finds_no_agent_for_one_session_does_not_hold_up_the_others(
+    stores: tuple[Any, Any], caplog: pytest.LogCaptureFixture, failure: Exception
+) -> None:
+    first, second = stores
+    session = await Session.open(first, shop(call("pay", {"amount": 5})), "broken", create=True)
+    paused = await session.send("pay")
+    await session.approve(paused.pending_calls[0].id)
+    agent_id = await died(first, shop(call("echo"), "done"), 3)
+
+    def find(summary: Summary) -> Agent:
+        if summary.agent_id == "broken":
+            raise failure
+        return shop("done")
+
+    async with Recovery(second, find, every_seconds=0) as recovery:
+        while agent_id not in recovery._continued:
+            await asyncio.sleep(0)
+        await recovery.finish()
+        assert recovery._looking is not None
+        assert not recovery._looking.done()
+    assert (await second.load(agent_id)).status == "completed"
+    assert (await second.load("broken")).status == "paused"
+    assert caplog.text.count("session 'broken' could not be continued") == 1
+
+
+async def test_an_error_while_looking_is_reported_and_it_looks_again(
+    stores: tuple[Any, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    store, looked = stores[0], 0
+    unattended = store.unattended
+
+    async def fail_once(**options: Any) -> Any:
+        nonlocal looked
+        looked += 1
+        if looked == 1:
+            raise RuntimeError("a bug of the store")
+        return await unattended(**options)
+
+    store.unattended = fail_once
+    async with Recovery(store, {}, every_seconds=0):
+        while looked < 3:
+            await asyncio.sleep(0)
+    assert caplog.text.count("cannot be looked for: a bug of the store") == 1
 
 
 async def test_one_that_runs_is_left_to_its_runner(stores: tuple[Any, Any]) -> None:

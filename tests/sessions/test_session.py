@@ -217,6 +217,23 @@ async def test_a_cancelled_run_is_recorded_and_leaves_no_lease(store: Store) -> 
     assert (await session.resume()).status == "completed"
 
 
+async def test_the_first_version_of_a_run_is_known_while_it_runs(store: Store) -> None:
+    seen: list[int] = []
+
+    @tool
+    async def look() -> str:
+        seen.append(session.first_version)
+        return "looked"
+
+    session = await Session.open(store, scripted(call("look"), "done", call("look"), "done", tools=[look]))
+    assert session.first_version == 0
+    await session.send("go")
+    between = session.version
+    await session.send("again")
+    assert seen == [2, between + 1]
+    assert session.first_version == between + 1
+
+
 async def test_a_fork_goes_on_by_itself(store: Store) -> None:
     session = await Session.open(store, agent_with(call("echo"), call("echo", {"what": "b"}), "done"))
     state = await session.send("go")

@@ -262,6 +262,22 @@ async def test_no_filter_makes_the_file_be_read_from_end_to_end(tmp_path: Path) 
             assert not any(step.startswith("SCAN") and "subquery" not in step.lower() for step in plan), plan
 
 
+async def test_sessions_that_started_later_are_not_read_to_find_old_ones(tmp_path: Path) -> None:
+    async with SqliteStore(tmp_path / "s.db") as store:
+        for number in range(2000):
+            await store.create(summary(f"{number:04}", minutes=number), [])
+        db, instructions = connection_of(store), 0
+
+        def count() -> None:
+            nonlocal instructions
+            instructions += 100
+
+        db.set_progress_handler(count, 100)
+        page = await store.sessions(updated_before=START + timedelta(minutes=3))
+        assert [each.agent_id for each in page.sessions] == ["0002", "0001", "0000"]
+        assert instructions < 2000
+
+
 # Several at once
 
 

@@ -19,6 +19,7 @@ import pytest
 
 from whyloop.errors import SessionNotFoundError, StoreError, StoreUnavailableError
 from whyloop.stores import Checkpoint, Entry, SessionFilter, SqliteStore, Summary
+from whyloop.stores.sqlite_file import Durability
 from whyloop.testing.store_checks.support import journal
 from whyloop.values.state import AgentStatus
 
@@ -434,8 +435,9 @@ async def test_a_connection_that_cannot_go_back_is_replaced(tmp_path: Path) -> N
         assert (await store.read("a")).entries == ("x", "z")
 
 
-async def test_a_closed_store_says_so(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "s.db")
+@pytest.mark.parametrize("durability", ["process", "power"])
+async def test_a_closed_store_says_so(tmp_path: Path, durability: Durability) -> None:
+    store = SqliteStore(tmp_path / "s.db", durability=durability)
     await store.create(summary(), [])
     await store.close()
     await store.close()

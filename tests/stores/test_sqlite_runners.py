@@ -172,7 +172,8 @@ import subprocess
 async def main():
     store = SqliteStore(path)
     await store.acquire("a", "the parent", 3600)
-    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, close_fds=False)
+    # It waits for nothing that ends with its parent, such as a pipe.
+    child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"], close_fds=False)
     say(child.pid)
     wait()
 
@@ -184,10 +185,11 @@ async def test_a_program_that_a_runner_started_does_not_keep_it_alive(tmp_path: 
     async with await created(tmp_path / "s.db") as store:
         with another_process(SPAWN, tmp_path / "s.db") as parent:
             program = int(parent.hear())
-            parent.kill()
-            os.kill(program, 0)
-            assert (await store.acquire("a", "me", 30)).owner == "me"
-            os.kill(program, signal.SIGKILL)
+            try:
+                parent.kill()
+                assert (await store.acquire("a", "me", 30)).owner == "me"
+            finally:
+                os.kill(program, signal.SIGKILL)  # An error if it has ended by itself.
 
 
 def test_a_forked_child_leaves_the_parent_alive(tmp_path: Path) -> None:

@@ -12,14 +12,16 @@ import pytest
 from msgspec.structs import replace
 
 from tests.testing.broken import assert_some_check_fails, broken_stores, fails
+from whyloop import AgentState
 from whyloop.errors import (
+    ConflictError,
     LeaseLostError,
     SessionExistsError,
     SessionNotFoundError,
     SessionRunningError,
     WhyloopError,
 )
-from whyloop.stores import Entry, Lease, MemoryStore, Page, SessionFilter, Stored, Summary
+from whyloop.stores import Entry, Lease, MemoryStore, Page, RequestKey, SessionFilter, Stored, Summary
 from whyloop.stores.cursor import cursor_of
 from whyloop.testing.store_conformance import CHECKS
 
@@ -330,20 +332,45 @@ class LosesALeaseToEveryPutBackClock(MemoryStore):
 
 
 class DeletesWhatRuns(MemoryStore):
-    async def delete(self, agent_id: str) -> None:
+    async def delete(self, agent_id: str, *, expected_version: int | None = None) -> None:
         self._session(agent_id)
         del self._shared.sessions[agent_id]
 
 
 class DeletesInSilence(MemoryStore):
-    async def delete(self, agent_id: str) -> None:
+    async def delete(self, agent_id: str, *, expected_version: int | None = None) -> None:
         if agent_id in self._shared.sessions:
-            await super().delete(agent_id)
+            await super().delete(agent_id, expected_version=expected_version)
 
 
 class ForgetsNothing(MemoryStore):
-    async def delete(self, agent_id: str) -> None:
+    async def delete(self, agent_id: str, *, expected_version: int | None = None) -> None:
         self._session(agent_id).must_be_free(self._clock())
+
+
+class DeletesAnyVersion(MemoryStore):
+    async def delete(self, agent_id: str, *, expected_version: int | None = None) -> None:
+        await super().delete(agent_id)
+
+
+class ChecksTheVersionBeforeItDeletes(MemoryStore):
+    async def delete(self, agent_id: str, *, expected_version: int | None = None) -> None:
+        found = len(self._session(agent_id).entries)
+        self._session(agent_id).must_be_free(self._clock())
+        if expected_version not in (None, found):
+            raise ConflictError(agent_id, expected_version or 0, found)
+        await asyncio.sleep(0)
+        await super().delete(agent_id)
+
+
+class ForksAnyVersion(MemoryStore):
+    async def fork(self, agent_id: str, *, expected_version: int | None = None, **rest: Any) -> AgentState:
+        return await super().fork(agent_id, **rest)
+
+
+class ForksWithoutTheKey(MemoryStore):
+    async def fork(self, agent_id: str, *, key: RequestKey | None = None, **rest: Any) -> AgentState:
+        return await super().fork(agent_id, **rest)
 
 
 class ForgetsWhenItIsClosed(MemoryStore):

@@ -89,9 +89,9 @@ class SharesKeysBetweenSessions(MemoryStore):
 
 
 class KeepsTheKeysOfADeletedSession(MemoryStore):
-    async def delete(self, agent_id: str) -> None:
+    async def delete(self, agent_id: str, *, expected_version: int | None = None) -> None:
         keys = self._session(agent_id).keys
-        await super().delete(agent_id)
+        await super().delete(agent_id, expected_version=expected_version)
         self.__class__.kept = {agent_id: keys}
 
     kept: Mapping[str, dict[str, tuple[str, int]]] = {}

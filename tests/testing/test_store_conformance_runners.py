@@ -41,11 +41,11 @@ class AsksADeadRunner(MemoryStore):
 
 
 class KeepsTheSessionsOfADeadRunner(MemoryStore):
-    async def delete(self, agent_id: str) -> None:
+    async def delete(self, agent_id: str, *, expected_version: int | None = None) -> None:
         held = self._session(agent_id).held
         if held is not None and held.until > self._clock():
             raise ConfigurationError("it runs")
-        await super().delete(agent_id)
+        await super().delete(agent_id, expected_version=expected_version)
 
 
 class ForgetsWhatADeadRunnerWasAsked(MemoryStore):

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
+from msgspec.structs import replace
 
-from tests.wire.random_runs import SESSION, Scenario, Scene, crashing_scenarios, scenarios
-from whyloop import AgentState, ErrorPolicy
+from tests.wire.random_runs import SESSION, Said, Scenario, Scene, crashing_scenarios, scenarios
+from whyloop import AgentState, ErrorPolicy, FinishReason, ToolCall
 from whyloop.broadcasting import AgentEventEnvelopeAdapter, BroadcastConfig
 from whyloop.events import AgentStepStarted, StreamChunkReceived
+from whyloop.values.log import Log
 from whyloop.values.transitions import Answered, ModelFailed, Queried
 from whyloop.wire.envelope import NUMBERED, envelopes_of
 from whyloop.wire.journal import JournalEntry, decode_entries, decode_head, encode_head
@@ -85,6 +87,31 @@ def test_reading_can_start_at_any_entry(scenario: Scenario) -> None:
         if may_have_checkpoint(state, entries[index]):
             head = decode_head(SESSION, encode_head(state))
             assert list(envelopes_of(head, rest, config)) == later
+
+
+FAILING = Said([], [ToolCall("c", "fail", {})], True, False, FinishReason.TOOL_CALLS)
+
+
+@settings(max_examples=200)
+@given(crashing_scenarios)
+@example(Scenario([FAILING] * 3, ErrorPolicy.ignore_tool_errors(), 20, []))
+def test_a_session_that_is_read_from_a_checkpoint_is_the_same_but_for_its_history(scenario: Scenario) -> None:
+    scene = scenario.play()
+    entries = decode_entries(scene.journal.entries)
+    for index, state in enumerate(scene.journal.states[:-1], 1):
+        if may_have_checkpoint(state, entries[index]):
+            partial = replace(decode_head(SESSION, encode_head(state)), metadata=state.metadata)
+            for entry, whole in zip(entries[index:], scene.journal.states[index:], strict=True):
+                for transition in entry.transitions:
+                    partial = transition.apply_to(partial)
+                assert without_history(partial) == without_history(whole)
+                assert partial.messages[partial.messages.start :] == whole.messages[partial.messages.start :]
+                assert partial.steps[partial.steps.start :] == whole.steps[partial.steps.start :]
+                assert partial.current_step == whole.current_step
+
+
+def without_history(state: AgentState) -> AgentState:
+    return replace(state, messages=Log(), steps=Log(), request_parts=Log(), execution_started_at=None)
 
 
 def may_have_checkpoint(before: AgentState, entry: JournalEntry) -> bool:

@@ -14,6 +14,8 @@ from msgspec import Struct
 
 from whyloop.stores.reading import Reading
 
+TEXT = "agent.stream.chunk"
+
 
 class Cursor(Struct, frozen=True):
     """How far a client has come: the last numbered envelope that it received."""
@@ -104,17 +106,23 @@ class Channel:
         self.changed = asyncio.Event()
 
 
-class _ChunkEnvelope(Struct):
+class _LiveEnvelope(Struct):
+    event: str
     execution_id: str
     seq: int
 
 
-_chunk_decoder = msgspec.json.Decoder(_ChunkEnvelope)
+_live_decoder = msgspec.json.Decoder(_LiveEnvelope)
 
 
-def chunk_item(body: str) -> FeedItem:
-    chunk = _chunk_decoder.decode(body)
-    return FeedItem(chunk.execution_id, chunk.seq, False, body)
+def live_items(bodies: Sequence[str], *, with_text: bool) -> list[FeedItem]:
+    """Return the envelopes of what is never recorded: the starts of steps, and streaming text."""
+    found = [(_live_decoder.decode(body), body) for body in bodies]
+    return [
+        FeedItem(each.execution_id, each.seq, False, body)
+        for each, body in found
+        if with_text or each.event != TEXT
+    ]
 
 
 def merged(

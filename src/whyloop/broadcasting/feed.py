@@ -14,7 +14,7 @@ from urllib.parse import unquote
 import msgspec
 from msgspec import Struct
 
-from whyloop.broadcasting.channel import Channel, Cursor, FeedItem, chunk_item, merged
+from whyloop.broadcasting.channel import Channel, Cursor, FeedItem, live_items, merged
 from whyloop.errors import ConfigurationError, SessionNotFoundError, SnapshotError
 from whyloop.events import AgentEvent
 from whyloop.stores.live import Watcher, live
@@ -38,6 +38,7 @@ RECENT = 500
 LINGER_SECONDS = 5.0
 _BATCH = 100
 _GREATEST_SEQ = 2**63 - 1
+_encode = msgspec.json.Encoder().encode
 
 
 class FeedPage(Struct, frozen=True):
@@ -268,7 +269,7 @@ class EventFeed:
         for event in events:
             written = envelope(event, self.config)
             if written is not None:
-                body = msgspec.json.encode(written).decode()
+                body = _encode(written).decode()
                 items.append(FeedItem(event.execution_id, event.seq, written["event"] in NUMBERED, body))
         return items, state
 
@@ -329,10 +330,20 @@ class EventFeed:
                 news += items
                 reading = latest
         channel.reading, watcher.version = without_history(reading), reading.version
-        text: list[FeedItem] = []
-        if chunks and self.config.include_stream_chunks:
-            current = reading.state.execution.id
-            news, text = merged(news, [chunk_item(body) for body in chunks], last, current)
+        current, with_text = reading.state.execution, self.config.include_stream_chunks
+        arrived = live_items(chunks, with_text=with_text)
+        if news:
+            # The text of a step is sent before its entry is appended, so by now all of it can be had.
+            await live(self.store).catch_up()
+            later, watcher.chunks = live_items(watcher.chunks, with_text=with_text), []
+            read = {item.execution_id for item in news} - {current.id}
+            for item in later:
+                is_due = item.execution_id == current.id and item.seq <= current.last_seq
+                if is_due or item.execution_id in read:
+                    arrived.append(item)
+                else:  # It comes after an entry that was not read yet.
+                    watcher.chunks.append(item.body)
+        news, text = merged(news, arrived, last, current.id)
         channel.add(news, text)
 
 

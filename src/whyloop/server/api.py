@@ -24,10 +24,10 @@ from whyloop.server.operations import EventQuery, ListQuery
 from whyloop.server.pages import messages_page, trace_page
 from whyloop.server.problems import BadRequestError, calling_the_app
 from whyloop.server.recording import Recorder
-from whyloop.server.requests import Precondition, described, etag_of
+from whyloop.server.requests import Precondition, described, etag_of, expecting
 from whyloop.server.runs import Runs, ServedSession
 from whyloop.server.views import Tagged, state_view, summaries_view
-from whyloop.stores.reading import Reading, read_end, read_version
+from whyloop.stores.reading import Reading, read_end, read_version, release
 from whyloop.stores.records import Entry, RequestKey, Summary, checked_id
 from whyloop.stores.store import Store
 from whyloop.stores.writing import summary_of
@@ -162,11 +162,16 @@ class Api:
         agent_id = self._new_id(call, body.agent_id, call.agent_id)
 
         async def work() -> Tagged:
-            source = await self.check(call)
-            if call.precondition is not None:
-                call.precondition.check(source.identity, source.version)
             try:
-                await self._store.fork(call.agent_id, step=body.step, new_agent_id=agent_id, key=call.key)
+                with expecting(call.precondition, await self.check(call)) as version:
+                    fork = await self._store.fork(
+                        call.agent_id,
+                        step=body.step,
+                        new_agent_id=agent_id,
+                        expected_version=version,
+                        key=call.key,
+                    )
+                release(fork)
             except ConfigurationError as error:  # The session has no such step, and may have it later.
                 raise BadRequestError(str(error), 409, "no_such_step") from None
             reading = await read_end(self._store, agent_id)
@@ -177,10 +182,8 @@ class Api:
         return await self._keys.once(agent_id, call.key, work, partial(self._created, call, agent_id))
 
     async def delete_session(self, call: Call) -> None:
-        summary = await self.check(call)
-        if call.precondition is not None:
-            call.precondition.check(summary.identity, summary.version)
-        await self._store.delete(call.agent_id)
+        with expecting(call.precondition, await self.check(call)) as version:
+            await self._store.delete(call.agent_id, expected_version=version)
 
     def _new_id(self, call: Call, given: str | None, *origin: str) -> str:
         if given is not None:

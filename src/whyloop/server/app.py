@@ -271,11 +271,7 @@ def _finder(agent: Agent | ChooseAgent) -> Callable[[Summary], Awaitable[Agent |
     async def find(summary: Summary) -> Agent | None:
         if isinstance(agent, Agent):
             return agent if summary.agent in ("", agent.name) else None
-        try:
-            found = agent(summary)
-            return await found if isawaitable(found) else found
-        except Exception:
-            _log.exception("no agent was found for session %r", summary.agent_id)
-            return None
+        found = agent(summary)
+        return await found if isawaitable(found) else found
 
     return find

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from functools import cache
 from hashlib import sha256
@@ -16,8 +17,9 @@ import msgspec
 from msgspec import Struct
 from starlette.requests import HTTPConnection, Request
 
+from whyloop.errors import ConflictError
 from whyloop.server.problems import BadRequestError
-from whyloop.stores.records import LONGEST_KEY, RequestKey
+from whyloop.stores.records import LONGEST_KEY, RequestKey, Summary
 from whyloop.values import plain
 from whyloop.values.plain import MAX_DEPTH, is_too_deep
 
@@ -55,9 +57,26 @@ class Precondition(Struct, frozen=True):
         """Raise 412 if the session is not at one of these versions."""
         found = etag_of(identity, version)
         if "*" not in self.tags and found not in self.tags:
-            raise BadRequestError(
-                f"the session has changed: it is at {found} now. Read it again", 412, "precondition_failed"
-            )
+            raise _changed(found)
+
+
+@contextmanager
+def expecting(precondition: Precondition | None, summary: Summary) -> Iterator[int | None]:
+    """Yield the version at which a change may be made, None if any will do; 412 at another one."""
+    if precondition is None or "*" in precondition.tags:
+        yield None
+        return
+    precondition.check(summary.identity, summary.version)
+    try:
+        yield summary.version
+    except ConflictError as error:
+        raise _changed(etag_of(summary.identity, error.found)) from None
+
+
+def _changed(found: str) -> BadRequestError:
+    return BadRequestError(
+        f"the session has changed: it is at {found} now. Read it again", 412, "precondition_failed"
+    )
 
 
 def precondition_of(connection: HTTPConnection) -> Precondition | None:

@@ -12,7 +12,7 @@ from whyloop.loop.setup import Handler
 from whyloop.server.requests import Precondition
 from whyloop.sessions.session import Session
 from whyloop.stores.reading import Reading, read_version, release
-from whyloop.values.state import AgentState, AgentStatus
+from whyloop.values.state import AgentState
 
 _log = Logger()
 
@@ -25,26 +25,18 @@ class ServedSession(Session):
     """A session that a request runs, if it is at a version that the client named."""
 
     precondition: Precondition | None = None
-    found_version: int | None = None
-    """The version at which the run found the session."""
 
     async def refresh(self) -> AgentState:
         """Read the session again. A run does so first, once it has the lease: nothing comes between."""
         state = await super().refresh()
-        if self.found_version is None:
-            if self.precondition is not None:
-                self.precondition.check(self.state.identity, self.version)
-            self.found_version = self.version
+        precondition, self.precondition = self.precondition, None
+        if precondition is not None:
+            precondition.check(self.state.identity, self.version)
         return state
 
     async def read_beginning(self) -> Reading:
         """Return the session as of the version that the run recorded first."""
-        assert self.found_version is not None, "the run has begun"
-        reading = await read_version(self.store, self.agent_id, self.found_version + 1)
-        if reading.state.status is AgentStatus.IN_PROGRESS:
-            return reading
-        # A query that replaces another one ends that one first, in an entry of its own.
-        return await read_version(self.store, self.agent_id, self.found_version + 2)
+        return await read_version(self.store, self.agent_id, self.first_version)
 
 
 class Runs:

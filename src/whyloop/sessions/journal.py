@@ -42,6 +42,7 @@ class SessionJournal:
         stop, cancelled = None, None
         try:
             await self._turns.take()
+            await self._live.flush(after.agent_id)
         except asyncio.CancelledError as error:  # It is delivered after the append.
             cancelled = error
         entries = entries_of(transitions, before)

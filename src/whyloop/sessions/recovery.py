@@ -12,7 +12,6 @@ from whyloop.errors import (
     NotResumableError,
     SessionNotFoundError,
     SessionRunningError,
-    StoreError,
     WhyloopError,
 )
 from whyloop.logger import Logger
@@ -83,7 +82,11 @@ class Recovery:
         left_out = len(self._unknown) + len(self._failed)
         for summary in await self._store.unattended(limit=self._at_once + left_out):
             if room and summary.agent_id not in self._runs and summary.agent_id not in self._failed:
-                agent = await self._agent_of(summary)
+                try:
+                    agent = await self._agent_of(summary)
+                except Exception as error:
+                    self._fail(summary.agent_id, error)
+                    continue
                 if agent is not None:
                     run = asyncio.create_task(self._continue(summary.agent_id, agent))
                     self._runs[summary.agent_id] = run
@@ -126,8 +129,9 @@ class Recovery:
         while True:
             try:
                 await self.look()
-            except StoreError as error:
-                _log.warning("sessions that could continue cannot be looked for: %s", error)
+            except Exception as error:
+                trace = None if isinstance(error, WhyloopError) else error
+                _log.warning("sessions that could continue cannot be looked for: %s", error, exc_info=trace)
             await asyncio.sleep(self._every_seconds)
 
     async def _continue(self, agent_id: str, agent: Agent) -> None:
@@ -142,12 +146,16 @@ class Recovery:
             if agent_id in self._continued:
                 self._continued.remove(agent_id)
         except Exception as error:
-            self._failed[agent_id] = asyncio.get_running_loop().time() + SECONDS_AFTER_ERROR
-            trace = None if isinstance(error, WhyloopError) else error
-            _log.warning("session %r could not be continued: %s", agent_id, error, exc_info=trace)
+            self._fail(agent_id, error)
         finally:
             self._runs.pop(agent_id, None)
             self._sessions.pop(agent_id, None)
+
+    def _fail(self, agent_id: str, error: Exception) -> None:
+        """Log why a session could not be continued, and leave it alone for a while."""
+        self._failed[agent_id] = asyncio.get_running_loop().time() + SECONDS_AFTER_ERROR
+        trace = None if isinstance(error, WhyloopError) else error
+        _log.warning("session %r could not be continued: %s", agent_id, error, exc_info=trace)
 
     async def _agent_of(self, summary: Summary) -> Agent | None:
         agents, agent = self._agents, None

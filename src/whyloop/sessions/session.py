@@ -11,7 +11,7 @@ from contextlib import suppress
 import msgspec
 
 from whyloop.errors import ConfigurationError, NotResumableError, SessionExistsError, StoreError
-from whyloop.events import AgentEvent, StreamChunkReceived
+from whyloop.events import AgentEvent, AgentStepStarted, StreamChunkReceived
 from whyloop.loop.agent import Agent, Query
 from whyloop.loop.run import Run
 from whyloop.loop.setup import Handler
@@ -55,11 +55,10 @@ class Session:
         self.store = store
         self.agent = agent
         self.owner = owner
-        self.first_version = 0
-        """The version that the last `send` or `resume` recorded first; see the server's answers."""
         self._handlers = tuple(handlers)
         self._lease_seconds = lease_seconds
         self._reading = reading
+        self._journal: SessionJournal | None = None
         self._run_here: Run | None = None
         self._leaving = False
 
@@ -122,6 +121,11 @@ class Session:
     def version(self) -> int:
         """The version of `state`: the number of entries in its journal."""
         return self._reading.version
+
+    @property
+    def first_version(self) -> int:
+        """The version that the last `send`, `resume` or `recover` recorded first; 0 if there is none yet."""
+        return self._journal.first_version if self._journal is not None else 0
 
     def history(self) -> tuple[Message, ...]:
         """Return all messages."""
@@ -219,12 +223,12 @@ class Session:
         """Run the agent, recording to this session's journal for as long as this process holds its lease."""
         await turns().take()
         lease = await self._acquire()
-        journal: SessionJournal | None = None
+        self._journal = journal = None
         try:
             await self.refresh()
             here = live(self.store)
-            journal = SessionJournal(self.store, lease, self._reading, here, key)
-            handlers = [*self._handlers, *([on_event] if on_event else []), self._send_chunks]
+            self._journal = journal = SessionJournal(self.store, lease, self._reading, here, key)
+            handlers = [*self._handlers, *([on_event] if on_event else []), self._send_live]
             with here.running(lease, self.stop_here):
                 async with Heartbeat(self.store, lease, self.stop_here, journal):
                     self._run_here = start(journal, handlers)
@@ -234,17 +238,17 @@ class Session:
         finally:
             self._run_here = None
             if journal is not None:
-                self.first_version = journal.first_version
                 self._reading = Reading(self._reading.summary, journal.state, journal.version)
             if journal is None or not journal.released:
                 with suppress(StoreError):  # A lease that cannot be given back lapses.
                     await self._give_back(lease)
 
-    def _send_chunks(self, event: AgentEvent) -> None:
-        """Pass streaming text on to those who follow the session, in any process."""
-        if isinstance(event, StreamChunkReceived):
-            chunk = envelope(event, _CHUNKS)
-            live(self.store).send_chunk(event.agent_id, msgspec.json.encode(chunk).decode())
+    def _send_live(self, event: AgentEvent) -> None:
+        """Pass what is never recorded on to those who follow the session, in any process."""
+        if isinstance(event, AgentStepStarted | StreamChunkReceived):
+            body = msgspec.json.encode(envelope(event, _LIVE)).decode()
+            is_text = isinstance(event, StreamChunkReceived)
+            live(self.store).send_chunk(event.agent_id, body, is_text=is_text)
 
     async def _acquire(self) -> Lease:
         """Return the lease; a cancellation meanwhile leaves none behind, which nobody could use."""
@@ -277,7 +281,7 @@ class Session:
             self._run_here.leave()
 
 
-_CHUNKS = BroadcastConfig.standard()
+_LIVE = BroadcastConfig.standard()
 
 
 async def _create(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
-from whyloop.errors import ConfigurationError, SnapshotError
-from whyloop.stores.records import Entry, Stored, checked_id
+from whyloop.errors import ConfigurationError, ConflictError, SnapshotError
+from whyloop.stores.reading import Reading, entries_after, texts_after
+from whyloop.stores.records import Entry, checked_id
 from whyloop.stores.writing import entries_of
 from whyloop.values.decisions import fork_questions
 from whyloop.values.ids import new_id
@@ -18,35 +21,52 @@ from whyloop.values.times import utc_now
 from whyloop.values.transitions import Forked
 from whyloop.wire.journal import decode_entries, encode_entry, fold, state_of
 
+if TYPE_CHECKING:
+    from whyloop.stores.store import Store
+
 FORMAT = "whyloop-sessions"
 VERSION = 1
 HEADER = msgspec.json.encode({"format": FORMAT, "version": VERSION}).decode()
 
 
-def forked(
-    agent_id: str, texts: Sequence[str], step: int | None, new_agent_id: str
+async def fork_session(
+    store: Store,
+    agent_id: str,
+    new_agent_id: str,
+    *,
+    step: int | None,
+    expected_version: int | None,
+    key: str | None,
 ) -> tuple[AgentState, list[Entry]]:
-    """Return the state and the journal of a session that branches off another one after a step."""
-    entries, state, kept = decode_entries(texts), None, 0
+    """Return the state and the journal of a session that branches off another one after a step.
+
+    All of it is of one version, whatever is appended meanwhile: a journal only grows.
+    """
+    summary = (await store.read(agent_id, limit=0)).summary
+    if expected_version is not None and summary.version != expected_version:
+        raise ConflictError(agent_id, expected_version, summary.version)
+    state, kept = AgentState(agent_id=agent_id), 0
     copied: list[Entry] = []
-    for kept, entry in enumerate(entries, 1):
-        before = state or AgentState(agent_id=new_agent_id)
-        state = fold(new_agent_id, (entry,), state, first=kept - 1)
-        copied += entries_of(entry.transitions, before)
-        if step is not None and len(state.steps) >= step:
-            break
-    if state is None:
+    start = Reading(summary, state, 0)
+    async with aclosing(entries_after(store, start, summary.version)) as entries:
+        async for entry, before, after in entries:
+            copied += entries_of(entry.transitions, before.state)
+            state, kept = after, before.version + 1
+            if step is not None and len(state.steps) >= step:
+                break
+    if not kept:
         raise SnapshotError("the journal has no entries")
     if step is not None and len(state.steps) != step:
-        _refuse_step(step, state, len(entries) == kept)
-    now = utc_now()
+        _refuse_step(step, state, kept == summary.version)
+    state = replace(state, agent_id=new_agent_id)
     fork = Forked(
-        now,
+        utc_now(),
         identity=new_id(),
         execution_id=new_id(),
         from_agent_id=agent_id,
         step=state.step_count,
         questions=fork_questions(state, new_id),
+        key=key,
     )
     return fork.apply_to(state), [*copied, Entry(encode_entry([fork], state))]
 
@@ -60,12 +80,14 @@ def _refuse_step(step: int, state: AgentState, at_end: bool) -> None:
     )
 
 
-def exported(stored: Stored) -> Iterator[str]:
+async def export_session(store: Store, agent_id: str) -> AsyncGenerator[str, None]:
     """Yield a session as lines: one that names it, then one for each entry."""
-    session = {"session": stored.summary.agent_id, "entries": len(stored.entries)}
-    yield msgspec.json.encode(session).decode()
-    for text in stored.entries:
-        yield f'{{"entry":{text}}}'
+    summary = (await store.read(agent_id, limit=0)).summary
+    yield msgspec.json.encode({"session": agent_id, "entries": summary.version}).decode()
+    async with aclosing(texts_after(store, summary, 0, summary.version)) as portions:
+        async for _, texts in portions:
+            for text in texts:
+                yield f'{{"entry":{text}}}'
 
 
 def imported(lines: Iterable[str]) -> Iterator[tuple[AgentState, list[Entry]]]:

@@ -2,7 +2,7 @@
 
 Other processes are seen by asking the store: five times a second for requests to stop what runs here, ten
 times a second for what was appended to the sessions that are followed here. Streaming text is sent to the
-followers of other processes in batches, all sessions together, every 100 ms.
+followers of other processes in batches, all sessions together, every 100 ms and before a step is recorded.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ class Live:
         self._runs: dict[int, tuple[Lease, OnStop]] = {}
         self._watchers: dict[str, set[Watcher]] = {}
         self._outgoing: list[Chunk] = []
+        self._unsent_text: set[str] = set()
+        self._sending = asyncio.Lock()
         self._receiver: ChunkReceiver | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -67,12 +69,33 @@ class Live:
         for watcher in self._watchers.get(agent_id, ()):
             watcher.changed.set()
 
-    def send_chunk(self, agent_id: str, body: str) -> None:
-        """Give streaming text to the followers of this process now, and to those of others soon."""
+    def send_chunk(self, agent_id: str, body: str, *, is_text: bool = True) -> None:
+        """Give an envelope to the followers of this process now, and to those of others soon."""
         chunk = Chunk(agent_id, body)
         self._deliver((chunk,))
         self._outgoing.append(chunk)
+        if is_text:
+            self._unsent_text.add(agent_id)
         self._start()
+
+    async def flush(self, agent_id: str) -> None:
+        """Send the text of a session, if there is some left: it comes before the entry that records it.
+
+        Runs that end a step at the same time share one batch.
+        """
+        if agent_id in self._unsent_text:
+            async with self._sending:
+                store = self._store()
+                if agent_id in self._unsent_text and store is not None:
+                    try:
+                        await self._send(store)
+                    except Exception:
+                        _log.exception("streaming text could not be sent")
+
+    async def catch_up(self) -> None:
+        """Deliver the text that other processes have sent by now to the followers of this one."""
+        if self._receiver is not None:
+            await self._receiver.catch_up()
 
     # Followers
 
@@ -140,8 +163,8 @@ class Live:
 
     async def _look(self, store: Store, tick: int) -> None:
         if self._outgoing:
-            batch, self._outgoing = self._outgoing, []
-            await store.send_chunks(batch)
+            async with self._sending:
+                await self._send(store)
         if self._watchers:
             await self._receive(store)
             await self._compare_versions(store)
@@ -150,6 +173,12 @@ class Live:
             for token, reason in (await store.stop_requests(leases)).items():
                 if token in self._runs:
                     self._runs[token][1](reason)
+
+    async def _send(self, store: Store) -> None:
+        batch, self._outgoing = self._outgoing, []
+        self._unsent_text.clear()
+        if batch:
+            await store.send_chunks(batch)
 
     async def _receive(self, store: Store) -> None:
         if self._receiver is None:

@@ -210,9 +210,12 @@ class MemoryStore(Store):
         found.sort(key=lambda summary: (summary.updated_at, summary.agent_id))
         return tuple(found[:limit])
 
-    async def delete(self, agent_id: str) -> None:
+    async def delete(self, agent_id: str, *, expected_version: int | None = None) -> None:
         with self._shared.lock:
-            self._session(agent_id).must_be_free(self._clock())
+            session = self._session(agent_id)
+            session.must_be_free(self._clock())
+            if expected_version is not None and len(session.entries) != expected_version:
+                raise ConflictError(agent_id, expected_version, len(session.entries))
             del self._shared.sessions[agent_id]
 
     async def prune(
@@ -299,6 +302,9 @@ class _Receiver(ChunkReceiver):
         with self._shared.lock:
             self._shared.receivers.remove(self)
         self.followed.clear()
+
+    async def catch_up(self) -> None:
+        await asyncio.sleep(0)  # For one round: what was sent before waits in the event loop.
 
     def send(self, chunks: Sequence[Chunk]) -> None:
         if self._loop is not None and not self._loop.is_closed():

@@ -227,8 +227,9 @@ class PostgresStore(Store):
         rows = await self._connections.fetch(self._statements.unattended, given)
         return tuple(_summary(row) for row in rows)
 
-    async def delete(self, agent_id: str) -> None:
-        await self._change(self._statements.delete, agent_id, {})
+    async def delete(self, agent_id: str, *, expected_version: int | None = None) -> None:
+        expected = None if expected_version is None else _bound(expected_version)
+        await self._change(self._statements.delete, agent_id, {"expected": expected}, expected_version)
 
     async def prune(
         self,
@@ -275,10 +276,13 @@ class PostgresStore(Store):
             raise SessionNotFoundError(agent_id)
         return rows[0]
 
-    async def _change(self, statement: bytes, agent_id: str, given: Mapping[str, Any]) -> _Answer:
+    async def _change(
+        self, statement: bytes, agent_id: str, given: Mapping[str, Any], expected: int | None = None
+    ) -> _Answer:
         """Return the answer of a function in the database; raise the error that it stands for."""
         given = {"agent_id": _checked_id(agent_id), "again": False, "moment": self._moment(), **given}
-        return _answer(agent_id, (await to_the_end(self._connections.fetch(statement, given)))[0])
+        row = (await to_the_end(self._connections.fetch(statement, given)))[0]
+        return _answer(agent_id, row, expected or 0)
 
 
 class _Answer(Struct, frozen=True, gc=False):

@@ -272,6 +272,9 @@ class PostgresReceiver(ChunkReceiver):
         self.followed.clear()
         self._own.refresh()
 
+    async def catch_up(self) -> None:
+        await self._own.ready()  # Its task then reads all notifications that have arrived.
+
     def follow(self, agent_id: str) -> None:
         super().follow(agent_id)
         self._own.refresh()

@@ -310,10 +310,12 @@ BEGIN
 END
 $whyloop$;
 
-CREATE FUNCTION {schema}.delete_session(the_id text, again boolean, moment timestamptz)
-RETURNS {schema}.answer LANGUAGE plpgsql AS $whyloop$
+CREATE FUNCTION {schema}.delete_session(
+    the_id text, expected bigint, again boolean, moment timestamptz
+) RETURNS {schema}.answer LANGUAGE plpgsql AS $whyloop$
 DECLARE
     stored {schema}.sessions;
+    version integer;
     seconds double precision;
 BEGIN
     SELECT * INTO stored FROM {schema}.sessions WHERE agent_id = the_id FOR UPDATE;
@@ -323,6 +325,10 @@ BEGIN
     seconds := {schema}.seconds_left(stored.lease_until, stored.lease_seconds, stored.lease_lock, moment);
     IF seconds > 0 THEN
         RETURN {schema}.answered('running', owner => stored.lease_owner, seconds => seconds);
+    END IF;
+    SELECT coalesce(max(seq), 0) INTO version FROM {schema}.entries WHERE session = stored.number;
+    IF version <> expected THEN
+        RETURN {schema}.answered('conflict', version => version);
     END IF;
     PERFORM {schema}.remove(stored);
     RETURN {schema}.answered('done');
@@ -585,7 +591,9 @@ class Statements:
         self.renew = self._call("renew", "%(agent_id)s", "%(token)s", "%(lock)s", "%(moment)s")
         self.release = self._call("release", "%(agent_id)s", "%(token)s")
         self.ask_to_stop = self._call("ask_to_stop", "%(agent_id)s", "%(reason)s", "%(moment)s")
-        self.delete = self._call("delete_session", "%(agent_id)s", "%(again)s", "%(moment)s")
+        self.delete = self._call(
+            "delete_session", "%(agent_id)s", "%(expected)s::bigint", "%(again)s", "%(moment)s"
+        )
         self.prune = self._call("prune", "%(ids)s", "%(statuses)s", "%(before)s", "%(again)s", "%(moment)s")
         self.send_chunks = self._call(
             "send_chunks", "%(channel)s", "%(space)s", "%(chunks)s::json", "%(longest)s"

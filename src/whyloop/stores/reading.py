@@ -26,10 +26,11 @@ from whyloop.wire.journal import JournalEntry, decode_entries, decode_head, fold
 if TYPE_CHECKING:
     from whyloop.stores.store import Store
 
-# One query returns so many entries at most, and about so many characters; the first one is careful.
-FIRST_READ, ENTRIES_PER_READ, FEWEST_PER_READ, CHARACTERS_PER_READ = 32, 128, 4, 200_000
+# One query returns so many entries at most, and about so many characters. The first one is careful, and
+# each of the next ones returns at most twice as many as the one before: a page needs few of them.
+FIRST_READ, ENTRIES_PER_READ, FEWEST_PER_READ, CHARACTERS_PER_READ = 32, 256, 4, 250_000
 # Entries are decoded a few at a time: one call of the decoder cannot be interrupted.
-ENTRIES_PER_DECODING, CHARACTERS_PER_DECODING = 16, 30_000
+ENTRIES_PER_DECODING, CHARACTERS_PER_DECODING = 32, 40_000
 # Whoever had the history of a session has let go of it by then.
 FREED_AT_ONCE, FREEING_DELAY_SECONDS = 200, 0.1
 
@@ -118,8 +119,25 @@ async def portions_after(
     store: Store, reading: Reading, until: int | None = None
 ) -> AsyncGenerator[tuple[Summary, list[JournalEntry]], None]:
     """Yield the entries after a reading in portions, each with the summary, without folding them."""
+    version = reading.version
+    async with aclosing(texts_after(store, reading.summary, version, until)) as portions:
+        async for summary, texts in portions:
+            with no_garbage_collection():
+                entries = _decoded(texts, version)
+            yield summary, entries
+            version += len(texts)
+
+
+async def texts_after(
+    store: Store, summary: Summary, version: int, until: int | None = None
+) -> AsyncGenerator[tuple[Summary, Sequence[str]], None]:
+    """Yield the bodies of the entries after a version in portions, each with the summary of that moment.
+
+    `until` is the last version to yield; the newest of this moment if it is not given. Between two portions
+    other tasks get their turns, also for the time that the caller takes.
+    """
     turns, limit = reading_turns(), FIRST_READ
-    agent_id, identity, version = reading.state.agent_id, reading.summary.identity, reading.version
+    agent_id, identity = summary.agent_id, summary.identity
     while until is None or version < until:
         stored = await store.read(agent_id, after=version, limit=limit)
         if stored.summary.identity != identity or stored.summary.version < version:
@@ -127,9 +145,7 @@ async def portions_after(
         until = stored.summary.version if until is None else until
         limit = _next_limit(stored)
         for texts in _portions(stored.entries[: until - version]):
-            with no_garbage_collection():
-                entries = _decoded(texts, version)
-            yield stored.summary, entries
+            yield stored.summary, texts
             version += len(texts)
             await turns.take()
         if not stored.entries:
@@ -147,7 +163,7 @@ def without_history(reading: Reading) -> Reading:
             state,
             messages=Log(start=len(messages)),
             # A decision between two steps is recorded with the last one.
-            steps=Log(start=len(steps)) if steps.last is None else Log([steps.last], start=len(steps) - 1),
+            steps=Log(start=len(steps), last=steps.last),
             request_parts=Log(start=len(parts)),
         ),
     )
@@ -231,7 +247,8 @@ async def _fold_on(store: Store, reading: Reading, until: int | None = None) -> 
 def _next_limit(stored: Stored) -> int:
     """Return how many entries to read next, so that long ones do not come all at once."""
     count, characters = len(stored.entries), sum(map(len, stored.entries)) or 1
-    return min(ENTRIES_PER_READ, max(FEWEST_PER_READ, count * CHARACTERS_PER_READ // characters))
+    most = min(ENTRIES_PER_READ, 2 * count, count * CHARACTERS_PER_READ // characters)
+    return max(FEWEST_PER_READ, most)
 
 
 def _portions(texts: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -40,6 +40,7 @@ from whyloop.stores.records import (
 )
 from whyloop.stores.sqlite_chunks import SqliteChunks, SqliteReceiver
 from whyloop.stores.sqlite_file import (
+    LONGEST_LOG,
     Durability,
     RunnerLock,
     Sleep,
@@ -56,6 +57,11 @@ from whyloop.values.times import utc_now
 
 T = TypeVar("T")
 
+# To write so many entries takes about a millisecond; more of them are written in the thread.
+MANY = 100
+# The size of the log is looked at after so many writes, which takes 2 µs.
+WRITES_PER_LOOK = 64
+
 
 class SqliteStore(Store):
     """A store in a file, for any number of processes on one machine; any thread may use it.
@@ -64,7 +70,8 @@ class SqliteStore(Store):
     "power" it also survives a power cut or a crash of the operating system, which may otherwise lose
     the last moments, though never the file. That is not the default because agents die of deploys, of
     memory running out and of bugs, and a write that waits for the disk takes five to ten times as
-    long. Choose "power" where money is moved. Writes then run in a thread, one after the other.
+    long. Choose "power" where money is moved. Writes then run in a thread, one after the other. Writes
+    that take long, such as deleting a session, always do.
 
     A write waits for another process that writes, for at most `busy_seconds`.
     """
@@ -89,13 +96,14 @@ class SqliteStore(Store):
         self._sleep = sleep
         database = Path(path).expanduser().absolute()
         connect = partial(connect_to, durability=durability)
-        self._reads = self._writes = SqliteFile(database, connect)
+        self._reads = SqliteFile(database, connect)
         self._reads.open()
-        self._thread: WriterThread | None = None
-        if durability == "power":
-            # A reader on the event loop does not wait for the connection on which the thread syncs.
-            self._writes, self._thread = SqliteFile(database, connect), WriterThread()
-        self.inline = self._thread is None
+        # The thread has a connection of its own: the event loop never waits for what it does.
+        self._slow, self._thread = SqliteFile(database, connect), WriterThread()
+        self.inline = durability == "process"
+        self._writes = self._reads if self.inline else self._slow
+        self._unlooked = 0
+        self._emptying: asyncio.Task[None] | None = None
         self._runner = RunnerLock(database)
         self._chunks = SqliteChunks(database)
 
@@ -112,7 +120,7 @@ class SqliteStore(Store):
             _add(db, number, 0, entries, key)
             schema.reindex(db, number, None, row)
 
-        await self._write(work)
+        await self._write(work, is_long=len(entries) > MANY)
 
     async def append(
         self,
@@ -130,10 +138,11 @@ class SqliteStore(Store):
             if entry.checkpoint is None and lease.agent_id == agent_id and 0 < after < LONGEST_JOURNAL:
                 done = (
                     self._add_one(lease, entry.body, after)
-                    if self._thread is None
+                    if self.inline
                     else await self._thread.run(partial(self._add_one, lease, entry.body, after))
                 )
                 if done:
+                    self._look_at_log()
                     return None
 
         def work(db: sqlite3.Connection) -> str | None:
@@ -160,7 +169,7 @@ class SqliteStore(Store):
                 db.execute(schema.RELEASE, (session.number,))
             return session.stop_request
 
-        return await self._write(work)
+        return await self._write(work, is_long=len(entries) > MANY)
 
     async def key(self, agent_id: str, key: str) -> tuple[str, int] | None:
         def work(db: sqlite3.Connection) -> tuple[str, int] | None:
@@ -290,13 +299,15 @@ class SqliteStore(Store):
 
     # Removal
 
-    async def delete(self, agent_id: str) -> None:
+    async def delete(self, agent_id: str, *, expected_version: int | None = None) -> None:
         def work(db: sqlite3.Connection) -> None:
             session = _session(db, agent_id)
             self._must_be_free(agent_id, session.lease)
+            if expected_version is not None and session.version != expected_version:
+                raise ConflictError(agent_id, expected_version, session.version)
             _delete(db, session.number)
 
-        await self._write(work)
+        await self._write(work, is_long=True)
         await self._chunks.forget([agent_id])
 
     async def prune(
@@ -322,7 +333,7 @@ class SqliteStore(Store):
 
         if dry_run:
             return await self._read(work)
-        removed = await self._write(work)
+        removed = await self._write(work, is_long=True)
         await self._chunks.forget(removed)
         return removed
 
@@ -340,10 +351,9 @@ class SqliteStore(Store):
     async def close(self) -> None:
         self._runner.close()
         self._chunks.close()
-        if self._thread is not None:
-            await self._thread.run(self._writes.close)
-            self._thread.close()
-        self._reads.close()
+        await self._thread.run(self._slow.close)
+        await self._thread.run(self._reads.close)  # The last one to close empties the log into the file.
+        self._thread.close()
 
     # Transactions
 
@@ -355,14 +365,27 @@ class SqliteStore(Store):
 
         return await self._reads.patiently(attempt, self._busy_seconds, self._sleep)
 
-    async def _write(self, work: Work[T]) -> T:
-        """Run a transaction that writes, on the event loop or in the thread."""
+    async def _write(self, work: Work[T], *, is_long: bool = False) -> T:
+        """Run a transaction that writes, on the event loop, or in the thread if it waits or takes long."""
 
         async def attempt() -> T:
-            transaction = partial(self._writes.transaction, "BEGIN IMMEDIATE", work)
-            return transaction() if self._thread is None else await self._thread.run(transaction)
+            if self.inline and not is_long:
+                return self._writes.transaction("BEGIN IMMEDIATE", work)
+            return await self._thread.run(partial(self._slow.transaction, "BEGIN IMMEDIATE", work))
 
-        return await self._writes.patiently(attempt, self._busy_seconds, self._sleep)
+        result = await self._writes.patiently(attempt, self._busy_seconds, self._sleep)
+        self._look_at_log(WRITES_PER_LOOK if is_long else 1)
+        return result
+
+    def _look_at_log(self, writes: int = 1) -> None:
+        """Have the thread empty a log that has become long: to sync it takes milliseconds, or many."""
+        self._unlooked += writes
+        if self._unlooked >= WRITES_PER_LOOK:
+            self._unlooked = 0
+            is_idle = self._emptying is None or self._emptying.done()
+            if is_idle and self._slow.log_size() > LONGEST_LOG:
+                emptying = self._thread.run(self._slow.empty_log)
+                self._emptying = asyncio.get_running_loop().create_task(emptying, name="whyloop log")
 
     def _add_one(self, lease: Lease, body: str, after: int) -> bool:
         """Append an entry with a single statement; False if `append` has to find out why it cannot."""

@@ -175,6 +175,7 @@ class SqliteReceiver(ChunkReceiver):
         self._connection = 0
         self._last: int | None = None
         self._changed = asyncio.Event()
+        self._receiving = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -201,14 +202,23 @@ class SqliteReceiver(ChunkReceiver):
                 await self._changed.wait()
             self._changed.clear()
             found = await self._receive()
-            if found:
-                self.hand_over(found)
             with suppress(TimeoutError):
                 async with asyncio.timeout(_RETRY_SECONDS if found is None else _POLL_SECONDS):
                     await self._changed.wait()
 
+    async def catch_up(self) -> None:
+        if self._registered:
+            await self._receive()
+
     async def _receive(self) -> list[Chunk] | None:
-        """Return new chunks; None if the file cannot be used."""
+        """Hand new chunks over, and return them; None if the file cannot be used."""
+        async with self._receiving:
+            found = await self._read_new()
+            if found:
+                self.hand_over(found)
+            return found
+
+    async def _read_new(self) -> list[Chunk] | None:
         if self.followed != self._registered or time.monotonic() >= self._renew_at:
             last = await self._chunks.run("BEGIN IMMEDIATE", self._register)
             if last is None:

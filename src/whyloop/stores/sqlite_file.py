@@ -39,7 +39,8 @@ _log = Logger()
 
 _CACHE_KIBIBYTES = 16_384
 # Each step changes the same page again, so the longer the log, the less of it is copied to the file.
-_LOG_PAGES = 4_000
+LONGEST_LOG = 16_000_000
+_LOG_MILLISECONDS = 500
 _SHORTEST_WAIT, _LONGEST_WAIT = 0.001, 0.05
 
 
@@ -48,6 +49,7 @@ class SqliteFile:
 
     def __init__(self, path: Path, connect: Connect) -> None:
         self.path = path
+        self._log = f"{path}-wal"
         self._connect = connect
         self._db: sqlite3.Connection | None = None
         self._closed = False
@@ -109,6 +111,28 @@ class SqliteFile:
             await sleep(wait)
             waited, wait = waited + wait, min(2 * wait, _LONGEST_WAIT)
 
+    def log_size(self) -> int:
+        """Return the bytes of the log, which holds what was not copied to the file yet."""
+        try:
+            return os.stat(self._log).st_size
+        except OSError:
+            return 0
+
+    def empty_log(self) -> None:
+        """Copy the log to the file, which waits for the disk, as far as no other connection needs it.
+
+        Writers are let through while most of it is copied, and are held up for the rest. A log that cannot
+        be emptied grows until it can: nothing is lost.
+        """
+        with suppress(sqlite3.Error, StoreError), self._lock:
+            db = self._db or self._opened()
+            db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            db.execute(f"PRAGMA busy_timeout = {_LOG_MILLISECONDS}")
+            try:
+                db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            finally:
+                db.execute("PRAGMA busy_timeout = 0")
+
     def _undo(self, db: sqlite3.Connection) -> None:
         """Roll back; a connection that cannot do that is replaced by a new one."""
         try:
@@ -164,7 +188,7 @@ def connect_to(path: Path, durability: Durability) -> sqlite3.Connection:
         db.execute(f"PRAGMA synchronous = {'FULL' if durability == 'power' else 'NORMAL'}")
         db.execute("PRAGMA cell_size_check = ON")
         db.execute(f"PRAGMA cache_size = -{_CACHE_KIBIBYTES}")
-        db.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
+        db.execute("PRAGMA wal_autocheckpoint = 0")  # The store does it in its thread: see `empty_log`.
     except BaseException:
         db.close()
         raise
@@ -202,10 +226,13 @@ class WriterThread:
     def __init__(self) -> None:
         self._jobs: SimpleQueue[_Job | None] | None = None
         self._end: finalize[[None], WriterThread] | None = None
+        self._closed = False
         FORKED.add(self)
 
     async def run(self, call: Callable[[], T]) -> T:
         """Run a call in the thread to its end, whatever happens, and then deliver a cancellation."""
+        if self._closed:
+            return call()
         if self._jobs is None:
             self._jobs = SimpleQueue()
             self._end = finalize(self, self._jobs.put, None)
@@ -227,6 +254,8 @@ class WriterThread:
         return result.result()
 
     def close(self) -> None:
+        """End the thread; a later call is not worth another one, since its store is closed."""
+        self._closed = True
         if self._end is not None:
             self._end()
 

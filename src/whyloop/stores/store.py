@@ -22,7 +22,7 @@ from typing import Self, TypeVar
 from whyloop.errors import ConfigurationError, ConflictError, SessionExistsError, SessionRunningError
 from whyloop.logger import Logger
 from whyloop.rules.continuation.stopped import stop_transitions
-from whyloop.stores.copies import HEADER, exported, forked, imported
+from whyloop.stores.copies import HEADER, export_session, fork_session, imported
 from whyloop.stores.reading import Reading, read_session
 from whyloop.stores.records import (
     Checkpoint,
@@ -80,6 +80,9 @@ class ChunkReceiver(ABC):
         """Stop receiving the chunks of this session; without effect if it is not followed."""
         self.followed.discard(agent_id)
 
+    async def catch_up(self) -> None:  # noqa: B027
+        """Deliver what was sent before this call; a store that delivers at once has nothing to do."""
+
     def hand_over(self, chunks: Sequence[Chunk]) -> None:
         """Deliver those of these chunks that are followed; an error of the caller's is logged."""
         wanted = [chunk for chunk in chunks if chunk.agent_id in self.followed]
@@ -94,9 +97,10 @@ class Store(ABC):
     """Keep sessions. Every failure raises a `StoreError`, and leaves what is stored unchanged."""
 
     inline: bool = False
-    """True if no call ever suspends with something half done, so that a cancellation does no harm.
+    """True if `acquire` and `append` never suspend with something half done, so a cancellation does no harm.
 
-    A store for which this is False runs every write to its end, and then delivers the cancellation.
+    Any other write, and each write of a store for which this is False, is run to its end before a
+    cancellation is delivered.
     """
 
     # Journals
@@ -213,8 +217,12 @@ class Store(ABC):
     # Removal
 
     @abstractmethod
-    async def delete(self, agent_id: str) -> None:
-        """Remove a session with all that belongs to it; `SessionRunningError` unless it is free."""
+    async def delete(self, agent_id: str, *, expected_version: int | None = None) -> None:
+        """Remove a session with all that belongs to it.
+
+        Checked in this order: `SessionNotFoundError`; `SessionRunningError` unless the session is free;
+        `ConflictError` at any other version than the expected one.
+        """
 
     @abstractmethod
     async def prune(
@@ -238,7 +246,7 @@ class Store(ABC):
     async def send_chunks(self, chunks: Sequence[Chunk]) -> None:
         """Pass streaming text on to followers at other store objects, as far as possible.
 
-        Call it at most every 100 ms, with the text of all sessions. Nothing is written for a session that
+        Call it about every 100 ms, with the text of all sessions. Nothing is written for a session that
         no other store object follows, and an error is logged once instead of raised.
         """
 
@@ -279,15 +287,18 @@ class Store(ABC):
         after: str | None = None,
     ) -> Page:
         """Return a page of the sessions that meet every condition, newest first."""
+        updated_before = _with_zone("updated_before", updated_before)
+        ends = [_with_zone("started_before", started_before), updated_before]
         wanted = SessionFilter(
             status=_member(AgentStatus, "status", status),
             stop_reason=_member(StopReason, "stop_reason", stop_reason),
             started_after=_with_zone("started_after", started_after),
-            started_before=_with_zone("started_before", started_before),
+            # What was updated before then has started before then: the list need not be read from its top.
+            started_before=min([end for end in ends if end is not None], default=None),
             metadata=metadata or {},
             resolved_by=resolved_by,
             agent=agent,
-            updated_before=_with_zone("updated_before", updated_before),
+            updated_before=updated_before,
         )
         return await self.find(wanted, limit=checked_limit(limit), after=after)
 
@@ -300,7 +311,8 @@ class Store(ABC):
     async def add(self, state: AgentState, *, key: RequestKey | None = None) -> None:
         """Store a session that lived elsewhere until now."""
         checked_id(state.agent_id)
-        restored = Restored(self.now(), identity=state.identity, state=state.to_dict())
+        name = key.key if key else None
+        restored = Restored(self.now(), identity=state.identity, state=state.to_dict(), key=name)
         entry = Entry(encode_entry([restored], AgentState(agent_id=state.agent_id)))
         await self.create(summary_of(state), [entry], key=key)
 
@@ -403,14 +415,23 @@ class Store(ABC):
         *,
         step: int | None = None,
         new_agent_id: str | None = None,
+        expected_version: int | None = None,
         key: RequestKey | None = None,
     ) -> AgentState:
-        """Create a session with the history of this one up to a step, counted from the session's first."""
+        """Create a session with the history of this one up to a step, counted from the session's first.
+
+        `ConflictError` if the session is at any other version than the expected one.
+        """
         if step is not None and (isinstance(step, bool) or not isinstance(step, int) or step < 1):
             raise ConfigurationError(f"invalid step {step!r}: there is no such step, use a number from 1 on")
-        stored = await self.read(agent_id)
-        new_agent_id = new_id() if new_agent_id is None else checked_id(new_agent_id)
-        state, entries = forked(agent_id, stored.entries, step, new_agent_id)
+        state, entries = await fork_session(
+            self,
+            agent_id,
+            new_id() if new_agent_id is None else checked_id(new_agent_id),
+            step=step,
+            expected_version=expected_version,
+            key=key.key if key else None,
+        )
         await self.create(summary_of(state), entries, key=key)
         return state
 
@@ -419,14 +440,14 @@ class Store(ABC):
         yield HEADER
         if agent_ids:
             for agent_id in agent_ids:
-                for line in exported(await self.read(agent_id)):
+                async for line in export_session(self, agent_id):
                     yield line
             return
         cursor: str | None = None
         while True:
             page = await self.sessions(after=cursor)
             for summary in page.sessions:
-                for line in exported(await self.read(summary.agent_id)):
+                async for line in export_session(self, summary.agent_id):
                     yield line
             cursor = page.next
             if cursor is None:

@@ -18,22 +18,22 @@ class Log(Sequence[T], Generic[T]):
     the shared list and finds it longer than that has been overtaken, and copies too.
 
     `start` items at the beginning may be left out, where a long session is read from the middle of its
-    journal: they count, and asking for one of them is an error.
+    journal: they count, and asking for one of them is an error. Only the `last` of them may be known still.
     """
 
     __slots__ = ("_earlier", "last", "length", "start")
 
     last: T | None
-    """The last item; None if there is none, or if it was left out."""
+    """The last item; None if there is none, or if it was left out and is not known."""
     length: int
     start: int
     _earlier: list[T]
 
-    def __init__(self, items: Iterable[T] = (), *, start: int = 0) -> None:
+    def __init__(self, items: Iterable[T] = (), *, start: int = 0, last: T | None = None) -> None:
         self._earlier = list(items)
         self.length = start + len(self._earlier)
         self.start = start
-        self.last = self._earlier.pop() if self._earlier else None
+        self.last = self._earlier.pop() if self._earlier else last
 
     @classmethod
     def of(cls, items: Iterable[T]) -> Log[T]:
@@ -63,7 +63,7 @@ class Log(Sequence[T], Generic[T]):
 
     def with_last(self, item: T) -> Log[T]:
         """Return this log with another last item."""
-        if self.length == self.start:
+        if self.last is None:
             raise IndexError("an empty log has no last item")
         return _version(self._earlier, item, self.length, self.start)
 

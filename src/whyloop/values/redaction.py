@@ -240,7 +240,7 @@ _MOST_NAMED = 20_000
 
 
 # Not a token but a number of tokens, as in what a provider reports: completion_tokens_details.
-_COUNTED = re.compile(r"tokens?[-_ ]?(?:details|counts?|usage|limits?)$")
+_COUNTED = re.compile(r"s?[-_ ]?(?:details|counts?|usage|limits?)(?![a-z0-9])", re.IGNORECASE)
 
 
 class _Rules:
@@ -327,7 +327,7 @@ class _Rules:
         word = self._word_in(key)
         if word is None or value is None or isinstance(value, bool) or value in ("", [], {}, REMOVED):
             return False
-        return not (word == "token" and (_is_number(value) or _COUNTED.search(_lower(key))))
+        return not (word == "token" and _is_number(value))
 
     def _find_word(self, name: str) -> str | None:
         """Return the word that makes a name the name of a secret."""
@@ -412,6 +412,8 @@ def _lower(text: str) -> str:
 def _is_word(text: str, name: re.Match[str]) -> bool:
     """Return whether a name ends where a word does: "token" in tokens and tokenId, not in tokenizer."""
     at = name.end()
+    if name[0] == "token" and _COUNTED.match(text, at):
+        return False
     after = text[at : at + 1]
     if after == "s" or (after == "S" and text[at - 1].isupper()):
         at += 1

@@ -49,7 +49,10 @@ class Snapshot(Struct, frozen=True, kw_only=True):
 
 
 class Head(Struct, frozen=True, kw_only=True):
-    """A state without its history and its metadata: what a checkpoint of a journal holds."""
+    """A state without its history and its metadata: what a checkpoint of a journal holds.
+
+    The last step of the execution is known still: if its failure was ignored, the next one counts anew.
+    """
 
     identity: str
     parent_agent_id: str | None
@@ -62,6 +65,7 @@ class Head(Struct, frozen=True, kw_only=True):
     state_info: StateInfo
     execution: Execution
     last_continuation_outcome: ContinuationOutcome | None
+    last_step: Step | None
 
 
 def state_to_dict(state: AgentState) -> Document:
@@ -136,6 +140,7 @@ def head_of(state: AgentState) -> Head:
         state_info=state.state_info,
         execution=state.execution,
         last_continuation_outcome=state.last_continuation_outcome,
+        last_step=state.current_step,
     )
 
 
@@ -148,7 +153,7 @@ def state_from_head(agent_id: str, head: Head) -> AgentState:
         agent=head.agent,
         status=head.status,
         messages=Log(start=head.message_count),
-        steps=Log(start=head.step_count),
+        steps=Log(start=head.step_count, last=head.last_step),
         usage=head.usage,
         state_info=head.state_info,
         execution=head.execution,

@@ -87,6 +87,7 @@ class Restored(Transition, frozen=True, tag="restored", kw_only=True):
 
     identity: str
     state: dict[str, Any]
+    key: str | None = None
 
     def apply_to(self, state: AgentState) -> AgentState:
         restored = AgentState.from_dict({**self.state, "agent_id": state.agent_id})

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from msgspec.structs import replace
 
-from whyloop.errors import LeaseLostError, SessionNotFoundError, SessionRunningError
+from whyloop.errors import ConflictError, LeaseLostError, SessionNotFoundError, SessionRunningError
 from whyloop.stores.records import Lease
 from whyloop.stores.store import Store
 from whyloop.testing.store_checks.support import (
@@ -45,6 +47,42 @@ async def check_a_session_that_runs_is_not_deleted(open_store: OpenStore) -> Non
         await store.release(lease)
         await other.delete("a")
         same(await listed(store), [], "the sessions that are listed")
+
+
+async def check_a_session_is_deleted_at_the_expected_version_only(open_store: OpenStore) -> None:
+    async with stage(open_store, "a", "b") as (store, _):
+        await store.append("a", journal("second"), after=1, summary=a_summary(metadata={"k": "v"}))
+        before = await seen(store)
+        for expected in (-1, 0, 1, 3, 2**31, 2**63, 2**64):
+            attempt = store.delete("a", expected_version=expected)
+            error = await refused(ConflictError, attempt, f"deleting at version {expected} of 2")
+            same((error.agent_id, error.expected, error.found), ("a", expected, 2), "what the error names")
+            same(await seen(store), before, "the session after a refused deletion")
+        attempt = store.delete("missing", expected_version=1)
+        await refused(SessionNotFoundError, attempt, "deleting a session that is not there")
+        lease = await store.acquire("a", "one", 30)
+        attempt = store.delete("a", expected_version=1)
+        await refused(SessionRunningError, attempt, "deleting what runs, at another version")
+        await store.release(lease)
+        await store.delete("a", expected_version=2)
+        same(await listed(store), ["b"], "the sessions that are listed")
+
+
+async def check_of_a_deletion_and_an_append_at_one_version_one_wins(open_store: OpenStore) -> None:
+    async with stage(open_store) as (store, clock), await open_store(clock) as other:
+        for number in range(6):
+            await store.create(a_summary(), journal("first"))
+            attempts = [
+                store.delete("a", expected_version=1),
+                other.append("a", journal("second"), after=1),
+            ]
+            done = await asyncio.gather(*attempts[:: 1 if number % 2 else -1], return_exceptions=True)
+            deleted, appended = done if number % 2 else reversed(done)
+            found = [type(deleted), type(appended)]
+            expected = [[type(None), SessionNotFoundError], [ConflictError, type(None)]]
+            assert found in expected, f"a deletion and an append at one version both came to pass: {done!r}"
+            if appended is None:
+                await store.delete("a")
 
 
 async def check_a_session_whose_runner_is_dead_can_be_deleted(open_store: OpenStore) -> None:

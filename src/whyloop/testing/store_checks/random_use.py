@@ -191,11 +191,14 @@ class _Use:
         return attempt, self.runs(known)
 
     def delete(self, store: Store, agent_id: str, number: int) -> tuple[Awaitable[object], object]:
-        attempt, known = store.delete(agent_id), self.known.get(agent_id)
+        known, expected = self.known.get(agent_id), self.random.choice([None, None, 1, 2, 3])
+        attempt = store.delete(agent_id, expected_version=expected)
         if known is None:
             return attempt, SessionNotFoundError
         if self.runs(known):
             return attempt, SessionRunningError
+        if expected not in (None, len(known.entries)):
+            return attempt, ConflictError
         del self.known[agent_id]
         return attempt, None
 
