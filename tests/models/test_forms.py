@@ -12,7 +12,7 @@ from tests.values.test_redaction import FORMS
 from whyloop import Agent, AgentStatus
 from whyloop.models.failures import http_error
 from whyloop.models.recording import RecordingModel, ReplayModel
-from whyloop.testing import ScriptedModel, call
+from whyloop.testing import Reply, ScriptedModel, call
 from whyloop.values.redaction import without_forms
 
 KNOWN_BY_FORM = [name for name, (text, secret) in FORMS.items() if secret not in without_forms(text)]
@@ -23,7 +23,7 @@ forms = pytest.mark.parametrize("name", KNOWN_BY_FORM)
 async def test_a_recording_has_no_secret_and_can_be_replayed(name: str, tmp_path: Path) -> None:
     text, secret = FORMS[name]
     path = tmp_path / "recorded.jsonl"
-    replies = [call("echo", {"value": text}), f"done with {text}"]
+    replies: list[Reply | str] = [call("echo", {"value": text}), f"done with {text}"]
     recorded = await Agent(RecordingModel(ScriptedModel(replies), path), [echo]).run(f"Use {text}")
     assert recorded.status is AgentStatus.COMPLETED
     assert secret not in path.read_text(encoding="utf-8")
