@@ -24,7 +24,7 @@ def test_an_argument_is_on_one_line_and_without_secrets(caplog: pytest.LogCaptur
 
 def test_a_long_argument_is_cut(caplog: pytest.LogCaptureFixture) -> None:
     Logger().warning("%s", "x" * 100_000)
-    assert len(caplog.records[0].getMessage()) == 300
+    assert len(caplog.records[0].getMessage()) == 1000
 
 
 def test_a_traceback_has_no_secret_and_no_line_that_passes_for_a_record(
@@ -67,7 +67,7 @@ def test_a_provider_s_address_is_in_no_record_of_the_server(caplog: pytest.LogCa
     assert "hunter2" not in caplog.text
 
 
-@pytest.mark.parametrize("layer", ["broadcasting", "server", "sessions", "stores", "cli", "wire"])
+@pytest.mark.parametrize("layer", ["broadcasting", "server", "sessions", "stores", "wire"])
 def test_every_module_logs_through_the_one_logger(layer: str) -> None:
     root = Path(whyloop.__file__).parent / layer
     found = [path.name for path in root.rglob("*.py") if "getLogger" in path.read_text(encoding="utf-8")]

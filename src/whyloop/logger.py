@@ -11,7 +11,7 @@ from whyloop.values.redaction import Redaction
 from whyloop.values.text import shortened
 
 _REDACTION = Redaction()
-_LONGEST_ARGUMENT = 300
+_LONGEST_ARGUMENT = 1000
 _LONGEST_TRACEBACK = 20_000
 
 
