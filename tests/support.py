@@ -32,6 +32,7 @@ from whyloop import (
 from whyloop.loop.ports import Model
 from whyloop.testing import FakeClock, Reply, ScriptedModel
 from whyloop.values.decisions import decide
+from whyloop.values.model import Delta
 from whyloop.values.transitions import Answered, AnyTransition, CallFinished, Closed, Queried
 from whyloop.wire.journal import encode_entry, state_of, transitions_of
 
@@ -64,10 +65,10 @@ def requests_of(agent: Agent) -> list[ModelRequest]:
 class RespondingModel:
     """A model made of a function that yields pieces, awaits, or raises as it likes."""
 
-    def __init__(self, respond: Callable[[ModelRequest], AsyncIterator[TextDelta | ModelResponse]]) -> None:
+    def __init__(self, respond: Callable[[ModelRequest], AsyncIterator[Delta | ModelResponse]]) -> None:
         self._respond = respond
 
-    def respond(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
+    def respond(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
         return self._respond(request)
 
 

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
         ToolCallPresenceCheck as ToolCallPresenceCheck,
     )
     from whyloop.rules.continuation.criteria import ContinuationCriteria as ContinuationCriteria
+    from whyloop.rules.continuation.criterion import (
+        CanDecideToContinue as CanDecideToContinue,
+        CanExplainContinuation as CanExplainContinuation,
+    )
     from whyloop.rules.continuation.error_policy_criterion import ErrorPolicyCriterion as ErrorPolicyCriterion
     from whyloop.rules.continuation.limits import (
         StepsLimit as StepsLimit,
@@ -85,6 +89,7 @@ if TYPE_CHECKING:
         ModelRequest as ModelRequest,
         ModelResponse as ModelResponse,
         ModelSource as ModelSource,
+        ReasoningDelta as ReasoningDelta,
         TextDelta as TextDelta,
         ToolSpec as ToolSpec,
     )
@@ -121,6 +126,7 @@ _HOMES = {
     "whyloop.rules.continuation.approval": ("ApprovalRequired",),
     "whyloop.rules.continuation.checks": ("FinishReasonCheck", "StopRequestedCheck", "ToolCallPresenceCheck"),
     "whyloop.rules.continuation.criteria": ("ContinuationCriteria",),
+    "whyloop.rules.continuation.criterion": ("CanDecideToContinue", "CanExplainContinuation"),
     "whyloop.rules.continuation.error_policy_criterion": ("ErrorPolicyCriterion",),
     "whyloop.rules.continuation.limits": ("StepsLimit", "TokenUsageLimit"),
     "whyloop.rules.continuation.time_limits": ("CumulativeExecutionTimeLimit", "ExecutionTimeLimit"),
@@ -145,6 +151,7 @@ _HOMES = {
         "ModelRequest",
         "ModelResponse",
         "ModelSource",
+        "ReasoningDelta",
         "TextDelta",
         "ToolSpec",
     ),

@@ -31,6 +31,7 @@ a store could not record: then the run ends where it is, and can be resumed from
 
 from __future__ import annotations
 
+import re
 from math import ceil
 from typing import TYPE_CHECKING
 
@@ -187,7 +188,11 @@ class BroadcastError(WhyloopError):
 
 
 class ModelError(WhyloopError):
-    """The provider answered with an error, refused, or could not be reached."""
+    """The provider answered with an error, refused, or could not be reached.
+
+    `retryable` says whether the same request may succeed another time; it follows from the status unless
+    it is given.
+    """
 
     def __init__(
         self,
@@ -196,11 +201,13 @@ class ModelError(WhyloopError):
         status: int | None = None,
         request_id: str | None = None,
         retry_after: float | None = None,
+        retryable: bool | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
         self.request_id = request_id
         self.retry_after = retry_after
+        self.retryable = is_retryable(status, message, retry_after) if retryable is None else retryable
 
 
 class RateLimitError(ModelError):
@@ -213,8 +220,11 @@ class RateLimitError(ModelError):
         status: int | None = 429,
         request_id: str | None = None,
         retry_after: float | None = None,
+        retryable: bool | None = None,
     ) -> None:
-        super().__init__(message, status=status, request_id=request_id, retry_after=retry_after)
+        super().__init__(
+            message, status=status, request_id=request_id, retry_after=retry_after, retryable=retryable
+        )
 
 
 class RequestTimeoutError(ModelError):
@@ -226,7 +236,14 @@ class ResponseValidationError(ModelError):
 
 
 class ToolExecutionError(WhyloopError):
-    """A tool failed; its text goes to the model as the result of the call."""
+    """A tool failed; its text goes to the model as the result of the call.
+
+    With `retryable=False` the error policy does not retry: no other attempt can succeed.
+    """
+
+    def __init__(self, message: str = "", *, retryable: bool = True) -> None:
+        super().__init__(*([message] if message else []))
+        self.retryable = retryable
 
 
 class ToolTimeoutError(ToolExecutionError):
@@ -238,6 +255,30 @@ class ScriptError(WhyloopError, AssertionError):
 
     The test is wrong, not the agent, so the loop lets this one through instead of recording it.
     """
+
+
+# Of 300 to 499, these may go well another time; all others are the fault of the request.
+_TEMPORARY = frozenset({408, 409, 425, 429})
+_NOT_IMPLEMENTED = 501
+_QUOTA_CODE = re.compile(r"insufficient_quota|billing_hard_limit|credit balance is too low", re.IGNORECASE)
+_QUOTA = re.compile(
+    r"exceeded your current quota|quota[ _](?:is |has been |was )?(?:exhausted|used up)|out of credits",
+    re.IGNORECASE,
+)
+
+
+def is_retryable(status: int | None, text: str = "", retry_after: float | None = None) -> bool:
+    """Return whether a request that failed like this may succeed another time.
+
+    Some providers describe a limit for each minute as a quota, and then say how long to wait: only a quota
+    without an end of the wait is exhausted.
+    """
+    if not isinstance(status, int):
+        return _QUOTA_CODE.search(str(text)) is None
+    if status == 429:
+        exhausted = retry_after is None and _QUOTA.search(str(text))
+        return not exhausted and _QUOTA_CODE.search(str(text)) is None
+    return not (300 <= status < 500 or status == _NOT_IMPLEMENTED) or status in _TEMPORARY
 
 
 def leave_state(error: BaseException, state: AgentState) -> None:

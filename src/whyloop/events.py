@@ -19,6 +19,7 @@ from whyloop.values.execution import AgentStatus
 from whyloop.values.failure import ErrorType
 from whyloop.values.messages import Message
 from whyloop.values.model import FinishReason
+from whyloop.values.text import shortened
 from whyloop.values.usage import Usage
 
 __all__ = [
@@ -40,6 +41,11 @@ __all__ = [
 ]
 
 
+ChunkKind = Literal["text", "reasoning"]
+
+LONGEST_LINE = 2000
+
+
 class AgentEvent(Struct, frozen=True, gc=False, kw_only=True, tag=True, tag_field="event"):
     """What every event carries."""
 
@@ -55,7 +61,7 @@ class AgentEvent(Struct, frozen=True, gc=False, kw_only=True, tag=True, tag_fiel
     """The number of its envelope; of an event that is not numbered, that of the last one that is."""
 
     def __str__(self) -> str:
-        return f"{self._where}: {self._what}"
+        return shortened(f"{self._where}: {self._what}", LONGEST_LINE)
 
     @property
     def _where(self) -> str:
@@ -98,7 +104,7 @@ class StreamChunkReceived(AgentEvent, frozen=True, kw_only=True):
     chunk: str
     chunk_index: int
     is_complete: bool
-    kind: Literal["text", "reasoning"] = "text"
+    kind: ChunkKind = "text"
 
     @property
     def _what(self) -> str:
@@ -129,12 +135,15 @@ class ToolCallCompleted(AgentEvent, frozen=True, kw_only=True):
     error: str | None
     duration_ms: float
     result: str
+    """What the tool returned; the `error` if it did not succeed. The text for the model is in its message."""
     changed_by: tuple[str, ...] = ()
     """The hooks that made or replaced the result."""
+    failed: bool = False
+    """True if the error policy decides what happens next, and not if the call was denied or not run."""
 
     @property
     def _what(self) -> str:
-        ending = "done" if self.success else f"failed: {self.error}"
+        ending = "done" if self.success else f"failed: {self.error}" if self.failed else self.error
         return f"tool {self.tool} {ending} ({self.duration_ms:.0f} ms)"
 
 

@@ -70,6 +70,11 @@ def failure_of(state: AgentState) -> Failure:
         (ModelError("I will not answer that"), "model"),
         (ModelError("bad gateway", status=502), "model"),
         (ModelError("slow down", status=429), "rate_limit"),
+        (ModelError("slow down", status=529), "rate_limit"),
+        (ModelError("we are overloaded", status=503), "rate_limit"),
+        (ModelError("down for maintenance", status=503), "model"),
+        (ModelError("too slow", status=408), "timeout"),
+        (ModelError("too slow", status=504), "timeout"),
         (RateLimitError("slow down"), "rate_limit"),
         (RateLimitError("overloaded", status=529), "rate_limit"),
         (RequestTimeoutError("no answer in 60 s"), "timeout"),
@@ -203,12 +208,12 @@ async def test_what_a_tool_raises_is_classified(error: Exception, kind: str, wor
         ("null", "no JSON object"),
         ('"a"', "no JSON object"),
         ('{"a": 1, "b": NaN}', "no JSON object"),
-        ({"a": 1, "b": "two"}, "$.b"),
-        ({"a": 1}, "`b`"),
-        ({"a": 1, "b": 2, "c": 3}, "`c`"),
-        ({"a": 1, "b": None}, "$.b"),
-        ({"a": 1.5, "b": 2}, "$.a"),
-        ({"a": True, "b": 2}, "$.a"),
+        ({"a": 1, "b": "two"}, 'b: Expected `int`, got `str`. Schema: {"type": "integer"}'),
+        ({"a": 1}, "b is missing. Schema:"),
+        ({"a": 1, "b": 2, "c": 3}, "there is no argument 'c'; the arguments are: a, b"),
+        ({"a": 1, "b": None}, "b: Expected `int`, got `null`"),
+        ({"a": 1.5, "b": 2}, "a: Expected `int`, got `float`"),
+        ({"a": True, "b": 2}, "a: Expected `int`, got `bool`"),
     ],
     ids=str,
 )
@@ -224,7 +229,7 @@ async def test_arguments_that_do_not_fit_are_a_validation_error_that_the_model_c
     told = requests_of(agent)[1].messages[-1]
     assert hint in told.text
     assert "add" in told.text
-    assert '"required":["a","b"]' in told.text
+    assert len(told.text) < 300
     assert told.tool_call_id == "call_1"
     assert_readable(state)
 

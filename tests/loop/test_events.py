@@ -18,6 +18,7 @@ from whyloop import (
     Message,
     ModelRequest,
     ModelResponse,
+    ReasoningDelta,
     StopReason,
     TextDelta,
     ToolCall,
@@ -218,6 +219,44 @@ async def test_an_answer_streams_in_pieces_and_its_end_is_marked() -> None:
     events = await captured(agent)
     chunks = [(e.chunk, e.chunk_index, e.is_complete) for e in events.of(StreamChunkReceived)]
     assert chunks == [("Hel", 0, False), ("lo", 1, False), ("", 2, True)]
+
+
+async def test_a_model_that_yields_only_its_response_still_sends_the_text_once() -> None:
+    async def respond(request: ModelRequest) -> AsyncIterator[ModelResponse]:
+        yield ModelResponse("Hello")
+
+    events = await captured(Agent(RespondingModel(respond)))
+    chunks = [(e.chunk, e.chunk_index, e.is_complete) for e in events.of(StreamChunkReceived)]
+    assert chunks == [("Hello", 0, False), ("", 1, True)]
+
+
+async def test_arguments_that_a_model_repeats_as_text_are_in_no_chunk() -> None:
+    async def respond(request: ModelRequest) -> AsyncIterator[ModelResponse]:
+        yield ModelResponse('{"value": "s3cret"}', (ToolCall("c1", "echo", {"value": "s3cret"}),))
+
+    events = await captured(Agent(RespondingModel(respond), [echo], max_steps=1))
+    assert [e.chunk for e in events.of(StreamChunkReceived)] == []
+
+
+async def test_reasoning_streams_in_chunks_of_its_own_and_is_kept_with_the_message() -> None:
+    async def respond(request: ModelRequest) -> AsyncIterator[ReasoningDelta | TextDelta | ModelResponse]:
+        yield ReasoningDelta("They greet")
+        yield ReasoningDelta(" me.")
+        yield TextDelta("Hello")
+        yield ModelResponse("Hello", reasoning="They greet me.")
+
+    agent = Agent(RespondingModel(respond))
+    events: list[AgentEvent] = []
+    agent.subscribe(events.append)
+    state = await agent.run("Hi")
+    chunks = [(e.kind, e.chunk, e.chunk_index) for e in events if isinstance(e, StreamChunkReceived)]
+    assert chunks == [
+        ("reasoning", "They greet", 0),
+        ("reasoning", " me.", 1),
+        ("text", "Hello", 2),
+        ("text", "", 3),
+    ]
+    assert state.messages[-1].reasoning == "They greet me."
 
 
 async def test_a_retried_model_call_is_a_step_of_its_own() -> None:

@@ -14,7 +14,15 @@ from whyloop import (
     ErrorPolicy,
     ErrorPolicyCriterion,
 )
-from whyloop.errors import ModelError, RateLimitError, RequestTimeoutError, ResponseValidationError
+from whyloop.errors import (
+    ConfigurationError,
+    ModelError,
+    RateLimitError,
+    RequestTimeoutError,
+    ResponseValidationError,
+    ToolExecutionError,
+    ToolTimeoutError,
+)
 from whyloop.testing import FakeClock, assert_continued, assert_stopped, call, calls
 
 STEADY = Backoff(base=1, factor=2, cap=60, jitter=0)
@@ -250,3 +258,51 @@ async def test_a_new_query_after_a_failed_one_starts_with_no_failures() -> None:
     done = await agent.run("third", state=failed)
     assert done.status is AgentStatus.COMPLETED
     assert said_by_policy(done, 1).context["total_failures"] == 1
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 422, 501])
+async def test_a_request_that_cannot_succeed_is_made_once(status: int) -> None:
+    denied = ModelError(f"HTTP {status}: no", status=status)
+    agent = scripted(denied, error_policy=ErrorPolicy.retry_all())
+    state = await agent.run("go")
+    assert len(requests_of(agent)) == 1
+    assert_stopped(state, reason="error", by=ErrorPolicyCriterion)
+    assert said_by_policy(state, 1).reason == f"Model error, not retried: HTTP {status}: no"
+
+
+async def test_a_refusal_and_an_exhausted_quota_are_not_retried() -> None:
+    for error in (
+        ModelError("the model refused: no", retryable=False),
+        RateLimitError("You exceeded your current quota, please check your plan"),
+        ConfigurationError("chat completions take no file by its address"),
+    ):
+        agent = scripted(error, error_policy=ErrorPolicy.retry_all())
+        state = await agent.run("go")
+        assert len(requests_of(agent)) == 1
+        assert "not retried" in said_by_policy(state, 1).reason
+
+
+@pytest.mark.parametrize("error", [ToolExecutionError, ToolTimeoutError])
+async def test_a_tool_can_say_that_another_attempt_is_useless(error: type[ToolExecutionError]) -> None:
+    for retryable in (True, False):
+        tools = [flaky(error("the account is closed", retryable=retryable))]
+        agent = scripted(call("flaky"), "done", tools=tools, error_policy=ErrorPolicy.retry_all())
+        state = await agent.run("go")
+        assert len(requests_of(agent)) == (2 if retryable else 1)
+        assert said_by_policy(state, 1).reason.endswith(
+            "retrying (1/5)" if retryable else "not retried: the account is closed"
+        )
+
+
+async def test_what_is_not_retryable_can_still_be_ignored() -> None:
+    tools = [flaky(ToolExecutionError("the account is closed", retryable=False))]
+    policy = ErrorPolicy.ignore_tool_errors()
+    state = await scripted(call("flaky"), "done", tools=tools, error_policy=policy).run("go")
+    assert state.status is AgentStatus.COMPLETED
+
+
+async def test_the_first_line_keeps_the_message_of_the_provider_when_retries_run_out() -> None:
+    busy = RateLimitError("HTTP 429: your plan allows 3 requests a minute")
+    state = await scripted(busy, busy, error_policy=ErrorPolicy.retry_all(1)).run("go")
+    first = state.explain().splitlines()[0]
+    assert "after 2 consecutive failures (max: 1): HTTP 429: your plan allows 3 requests a minute" in first

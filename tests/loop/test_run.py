@@ -240,6 +240,9 @@ async def test_a_token_limit_stops_the_run() -> None:
 
 
 async def test_a_custom_guard_stops_the_run_with_guard() -> None:
-    state = await scripted(call("echo"), tools=[echo], criteria=lambda state: False).run("go")
-    assert_stopped(state, reason="guard", by="when")
+    def never(state: AgentState) -> bool:
+        return False
+
+    state = await scripted(call("echo"), tools=[echo], criteria=never).run("go")
+    assert_stopped(state, reason="guard", by="never")
     assert state.status is AgentStatus.STOPPED

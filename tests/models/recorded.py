@@ -18,7 +18,7 @@ from whyloop.models.sse import EventParser
 from whyloop.models.visible import VisibleText
 from whyloop.models.wire import StreamReader, WireFormat
 from whyloop.values.messages import Message, MessageRole
-from whyloop.values.model import ModelResponse
+from whyloop.values.model import Delta, ModelResponse, ReasoningDelta, TextDelta, ToolSpec
 
 FOLDER = Path(
     os.environ.get("WHYLOOP_RECORDINGS") or Path(__file__).parents[2] / ".." / "shared" / "recordings"
@@ -86,11 +86,19 @@ def answer(wire: WireFormat, recording: Recording) -> ModelResponse:
 
 def streamed(reader: StreamReader, chunks: list[bytes]) -> tuple[ModelResponse, str]:
     """The response that a stream in these chunks amounts to, and the text shown on the way."""
+    deltas = deltas_of(reader, *chunks)
+    response = reader.finish()
+    thoughts = "".join([delta.text for delta in deltas if isinstance(delta, ReasoningDelta)])
+    assert not thoughts or thoughts == response.reasoning
+    visible = VisibleText([ToolSpec(call.name, "", {}) for call in response.tool_calls])
+    return response, "".join([visible.add(delta.text) for delta in deltas if isinstance(delta, TextDelta)])
+
+
+def deltas_of(reader: StreamReader, *chunks: bytes) -> list[Delta]:
+    """The pieces that a stream in these chunks consists of."""
     parser = EventParser()
     events = [event for chunk in chunks for event in parser.feed(chunk)] + parser.close()
-    visible = VisibleText()
-    deltas = [delta for event in events for delta in reader.read(event.name, event.data)]
-    return reader.finish(), "".join([visible.add(delta.text) for delta in deltas])
+    return [delta for event in events for delta in reader.read(event.name, event.data)]
 
 
 def cuts(body: bytes) -> Iterator[list[bytes]]:

@@ -6,11 +6,24 @@ import json
 
 import pytest
 
-from tests.models.anthropic_traffic import CALL, ROW, THOUGHT, decoded, events, read, sent_back, text
+from tests.models.anthropic_traffic import (
+    CALL,
+    ROW,
+    SERVER,
+    THOUGHT,
+    decoded,
+    events,
+    read,
+    sent_back,
+    stream,
+    text,
+)
+from tests.models.recorded import deltas_of, message_of
 from whyloop.errors import ModelError, RateLimitError, ResponseValidationError
 from whyloop.models.anthropic.client import AnthropicMessages
-from whyloop.values.messages import ToolCall
-from whyloop.values.model import FinishReason
+from whyloop.models.wire import Settings
+from whyloop.values.messages import Message, ToolCall
+from whyloop.values.model import FinishReason, ModelRequest, ReasoningDelta, TextDelta
 from whyloop.values.usage import Usage
 
 
@@ -77,7 +90,7 @@ class TestAnswer:
             ("model_context_window_exceeded", FinishReason.LENGTH),
             ("tool_use", FinishReason.TOOL_CALLS),
             ("refusal", FinishReason.CONTENT_FILTER),
-            ("pause_turn", FinishReason.OTHER),
+            ("pause_turn", FinishReason.PAUSE_TURN),
             ("something_new", FinishReason.OTHER),
         ],
     )
@@ -92,8 +105,9 @@ class TestAnswer:
 
         with pytest.raises(ModelError, match="the model refused: It is dangerous"):
             decoded(word="refusal", stop_details=why)
-        with pytest.raises(ModelError, match="the model refused: It is dangerous"):
+        with pytest.raises(ModelError, match="the model refused: It is dangerous") as caught:
             read(events(word="refusal", stop_details=why))
+        assert not caught.value.retryable
 
     @pytest.mark.parametrize(
         "body",
@@ -119,3 +133,21 @@ class TestAnswer:
             AnthropicMessages().decode(
                 b'{"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}'
             )
+
+
+def test_a_paused_turn_goes_back_as_it_was_for_the_provider_to_continue() -> None:
+    paused = decoded(text("Searching."), SERVER, word="pause_turn")
+    body = AnthropicMessages().encode(
+        ModelRequest([Message.user("go"), message_of(paused)]), Settings(model="claude")
+    )
+    turns = json.loads(body)["messages"]
+    assert [turn["role"] for turn in turns] == ["user", "assistant"]
+    assert turns[1]["content"] == [text("Searching."), SERVER]
+
+
+def test_reasoning_streams_as_it_comes() -> None:
+    deltas = deltas_of(AnthropicMessages().reader(), stream(events(THOUGHT, text("Hi"))))
+    thoughts = [delta.text for delta in deltas if isinstance(delta, ReasoningDelta)]
+    assert len(thoughts) > 1
+    assert "".join(thoughts) == THOUGHT["thinking"]
+    assert "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)) == "Hi"

@@ -76,11 +76,11 @@ class TestStream:
         assert sent_back(response)[1]["input"] == {}
         assert shown == ""
 
-    def test_an_answer_that_looks_like_a_call_is_complete_all_the_same(self) -> None:
+    def test_json_is_shown_as_it_comes_where_no_tool_was_offered(self) -> None:
         answer = '{"words": "' + "x" * 200 + '"}'
         response, shown = read(events(text(answer)))
 
-        assert (response.text, shown) == (answer, "")
+        assert (response.text, shown) == (answer, answer)
 
     def test_a_summary_of_what_was_forgotten_is_sent_back(self) -> None:
         row = events(text("Hi"))

@@ -35,7 +35,8 @@ def body(**error: Any) -> bytes:
         (429, RateLimitError),
         (500, ModelError),
         (502, ModelError),
-        (503, RateLimitError),
+        (501, ModelError),
+        (503, ModelError),
         (504, RequestTimeoutError),
         (529, RateLimitError),
         (302, ModelError),
@@ -57,16 +58,66 @@ def test_a_status_decides(status: int, kind: type[ModelError], text: bytes) -> N
         ("The engine is currently overloaded", RateLimitError),
         ("Rate limit reached", RateLimitError),
         ("RESOURCE_EXHAUSTED", RateLimitError),
-        ("The upstream request timed out", RequestTimeoutError),
-        ("Deadline exceeded", RequestTimeoutError),
+        ("This model is currently experiencing high demand", RateLimitError),
         ("Something broke", ModelError),
     ],
 )
-def test_the_words_of_a_broken_server_decide(words: str, kind: type[ModelError]) -> None:
-    assert type(http_error(500, {}, body(message=words))) is kind
+def test_an_unavailable_server_is_busy_only_if_it_reports_overload(
+    words: str, kind: type[ModelError]
+) -> None:
+    assert type(http_error(503, {}, body(message=words))) is kind
     assert type(stream_error({"error": {"message": words}})) is kind
-    # A request that is refused for what it says is not refused because of the load.
+    # Any other status decides by itself.
     assert type(http_error(400, {}, body(message=words))) is ModelError
+    assert type(http_error(500, {}, body(message=words))) is ModelError
+
+
+@pytest.mark.parametrize("words", ["The upstream request timed out", "Deadline exceeded"])
+def test_a_timeout_without_a_status_is_known_by_its_text(words: str) -> None:
+    assert type(stream_error({"error": {"message": words}})) is RequestTimeoutError
+    assert type(http_error(500, {}, body(message=words))) is ModelError
+
+
+@pytest.mark.parametrize(
+    ("status", "retryable"),
+    [
+        *[(status, True) for status in (408, 409, 425, 429, 500, 502, 503, 504, 529)],
+        *[(status, False) for status in (302, 400, 401, 402, 403, 404, 413, 422, 498, 501)],
+    ],
+)
+def test_a_status_decides_whether_another_attempt_may_succeed(status: int, retryable: bool) -> None:
+    assert http_error(status, {}, body()).retryable is retryable
+    assert stream_error({"error": {"code": status, "message": "no"}}).retryable is retryable
+    assert ModelError("no", status=status).retryable is retryable
+    assert ModelError("no", status=status, retryable=not retryable).retryable is not retryable
+
+
+QUOTA = "You exceeded your current quota, please check your plan and billing details."
+
+
+def test_an_exhausted_quota_is_not_retryable() -> None:
+    assert not http_error(429, {}, body(code="insufficient_quota")).retryable
+    assert not http_error(429, {"retry-after": "1"}, body(code="insufficient_quota")).retryable
+    assert not http_error(429, {}, body(message=QUOTA)).retryable
+    assert not stream_error({"error": {"message": "no", "code": "insufficient_quota"}}).retryable
+    assert not RateLimitError(QUOTA).retryable
+
+
+def test_a_quota_that_says_how_long_to_wait_is_not_exhausted() -> None:
+    details = [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "34s"}]
+    assert http_error(429, {}, body(message=QUOTA, details=details)).retryable
+    assert http_error(429, {"retry-after": "34"}, body(message=QUOTA)).retryable
+
+
+@pytest.mark.parametrize(
+    ("kind", "retryable"),
+    [("authentication_error", False), ("invalid_request_error", False), ("api_error", True)],
+)
+def test_an_error_without_a_status_inside_a_stream_is_retryable_by_its_type(
+    kind: str, retryable: bool
+) -> None:
+    error = stream_error({"type": "error", "error": {"type": kind, "message": "no"}})
+    assert (error.retryable, error.status) == (retryable, None)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +126,8 @@ def test_the_words_of_a_broken_server_decide(words: str, kind: type[ModelError])
         ({"type": "overloaded_error", "message": "no"}, RateLimitError),
         ({"code": "rate_limit_exceeded", "message": "no"}, RateLimitError),
         ({"code": 429, "message": "no"}, RateLimitError),
-        ({"code": 503, "status": "UNAVAILABLE", "message": "no"}, RateLimitError),
+        ({"code": 503, "status": "UNAVAILABLE", "message": "no"}, ModelError),
+        ({"code": 503, "status": "UNAVAILABLE", "message": "The model is overloaded."}, RateLimitError),
         ({"code": 504, "status": "DEADLINE_EXCEEDED", "message": "no"}, RequestTimeoutError),
         ({"type": "timeout", "message": "no"}, RequestTimeoutError),
         ({"code": 400, "message": "timeout is no setting"}, ModelError),
@@ -209,7 +261,7 @@ def test_an_endless_wait_is_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "kind"), [(498, RateLimitError), (522, RequestTimeoutError), (524, RequestTimeoutError)]
+    ("status", "kind"), [(498, ModelError), (522, RequestTimeoutError), (524, RequestTimeoutError)]
 )
 def test_statuses_of_single_hosts(status: int, kind: type[ModelError]) -> None:
     assert type(http_error(status, {}, b"")) is kind

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from tests.models.recorded import message_of, streamed
+from tests.models.recorded import deltas_of, message_of, streamed
 from whyloop.errors import ModelError, RateLimitError, ResponseValidationError
 from whyloop.models.gemini.client import GeminiContent
 from whyloop.models.gemini.request import message_parts
 from whyloop.values.messages import Message, MessageRole, ToolCall
-from whyloop.values.model import FinishReason, ModelResponse
+from whyloop.values.model import FinishReason, ModelResponse, ReasoningDelta, TextDelta
 from whyloop.values.usage import Usage
 
 
@@ -178,6 +178,7 @@ def test_a_blocked_prompt_names_the_reason(take: Any) -> None:
     with pytest.raises(ModelError, match="blocked: PROHIBITED_CONTENT") as caught:
         take({"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, "usageMetadata": {}})
     assert type(caught.value) is ModelError
+    assert not caught.value.retryable
 
 
 @pytest.mark.parametrize("take", [decoded, read])
@@ -258,3 +259,29 @@ def test_a_stream_that_stops_short() -> None:
         read(candidate({"text": "Hello "}, word=None))
     with pytest.raises(ResponseValidationError):
         read()
+
+
+IMAGE = {"inlineData": {"mimeType": "image/png", "data": "iVBORw0KGgo="}}
+
+
+@pytest.mark.parametrize("take", [decoded, lambda document: read(document)[0]])
+def test_pictures_and_other_files_are_reported_as_unsupported(take: Any) -> None:
+    assert take(candidate({"text": "Look:"}, IMAGE)).unsupported == ("an image (image/png)",)
+    audio = {"inlineData": {"mimeType": "audio/wav", "data": "UklGRg=="}}
+    assert take(candidate(audio)).unsupported == ("audio (audio/wav)",)
+    # A plot that Google's code interpreter drew is part of its work.
+    code = {"executableCode": {"language": "PYTHON", "code": "plot()"}}
+    assert take(candidate(code, IMAGE, {"text": "As plotted."})).unsupported == ()
+
+
+def test_reasoning_streams_as_it_comes() -> None:
+    documents = [
+        candidate({"text": "Hm, ", "thought": True}, word=None),
+        candidate({"text": "so.", "thought": True}, {"text": "Hi"}),
+    ]
+    body = b"".join(b"data: " + json.dumps(document).encode() + b"\n\n" for document in documents)
+    assert deltas_of(GeminiContent().reader(), body) == [
+        ReasoningDelta("Hm, "),
+        ReasoningDelta("so."),
+        TextDelta("Hi"),
+    ]

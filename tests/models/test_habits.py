@@ -93,7 +93,7 @@ def test_a_character_that_is_cut_in_two_is_put_together() -> None:
 def test_text_streams_as_it_comes_where_no_tools_were_offered() -> None:
     pieces = ['{"city"', ': "Oslo"}']
     body = chunks(*[{"content": piece} for piece in pieces], word="stop")
-    answer = Answer(OpenAIChat(), "text/event-stream", tools=False)
+    answer = Answer(OpenAIChat(), "text/event-stream")
     assert ["".join(delta.text for delta in answer.feed(event)) for event in body] == [*pieces, ""]
 
 

@@ -34,6 +34,7 @@ from whyloop.models import load, sessions
 from whyloop.models.http import HttpModel
 from whyloop.models.proxy import proxy_for
 from whyloop.testing import capture_events
+from whyloop.values.model import Delta
 
 REQUEST = ModelRequest((Message.user("Hi"),))
 
@@ -42,7 +43,7 @@ def model_at(server: FaultyServer, **options: Any) -> HttpModel:
     return load("openai:gpt-test", base_url=server.base_url, **{"api_key": KEY, "timeout": 2.0, **options})
 
 
-async def everything(model: HttpModel) -> list[TextDelta | ModelResponse]:
+async def everything(model: HttpModel) -> list[Delta | ModelResponse]:
     return [item async for item in model.respond(REQUEST)]
 
 

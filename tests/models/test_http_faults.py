@@ -298,8 +298,8 @@ async def test_a_redirect_is_not_followed() -> None:
 # Statuses
 
 STATUSES = {
-    **dict.fromkeys((400, 401, 403, 404, 413, 422, 500, 502), "model"),
-    **dict.fromkeys((429, 503, 529), "rate_limit"),
+    **dict.fromkeys((400, 401, 403, 404, 413, 422, 500, 502, 503), "model"),
+    **dict.fromkeys((429, 529), "rate_limit"),
     **dict.fromkeys((408, 504), "timeout"),
 }
 
@@ -547,5 +547,14 @@ async def test_a_retry_is_the_same_request_and_nothing_is_retried_in_secret() ->
 async def test_retries_that_run_out() -> None:
     clock = FakeClock()
     policy = ErrorPolicy.retry_tool_errors(max_retries=2)
-    state = await run_on(say(whole(b"", 503)), error_policy=policy, clock=clock)
+    state = await run_on(say(whole(b"overloaded", 503)), error_policy=policy, clock=clock)
     assert (state.stop_reason, len(state.steps), len(clock.sleeps)) == ("retry_limit", 3, 2)
+    assert "HTTP 503: overloaded" in state.explain().splitlines()[0]
+
+
+async def test_a_wrong_key_is_sent_once() -> None:
+    async with FaultyServer(say(whole({"error": {"message": "wrong key"}}, 401))) as server:
+        model = load("openai:gpt-5", base_url=server.base_url, api_key=KEY)
+        state = await Agent(model, error_policy=ErrorPolicy.retry_all(), clock=FakeClock()).run("Hi")
+        assert len(server.requests) == 1
+    assert state.explain().splitlines()[0].endswith("Model error, not retried: HTTP 401: wrong key.")

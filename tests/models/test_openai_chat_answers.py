@@ -122,6 +122,7 @@ def test_a_refusal_is_a_model_error() -> None:
     with pytest.raises(ModelError, match="refused: I will not") as caught:
         decoded({"content": None, "refusal": "I will not."})
     assert type(caught.value) is ModelError
+    assert not caught.value.retryable
 
 
 @pytest.mark.parametrize(
@@ -260,3 +261,12 @@ def test_a_call_in_the_older_form() -> None:
 def test_a_thought_that_is_plain_text() -> None:
     thinking = {"type": "thinking", "thinking": "Hm."}
     assert decoded({"content": [thinking, {"type": "text", "text": "Yes."}]}).reasoning == "Hm."
+
+
+def test_custom_calls_pictures_and_audio_are_reported_as_unsupported() -> None:
+    custom = {"id": "c1", "type": "custom", "custom": {"name": "run_sql", "input": "select 1"}}
+    response = decoded({"content": None, "tool_calls": [custom, call()]}, "tool_calls")
+    assert response.unsupported == ("a custom tool call (run_sql)",)
+    assert [one.name for one in response.tool_calls] == ["weather"]
+    assert decoded({"content": "Look:", "images": [{"type": "image_url"}]}).unsupported == ("an image",)
+    assert decoded({"content": None, "audio": {"data": "UklG"}}).unsupported == ("audio",)

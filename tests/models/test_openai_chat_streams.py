@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from tests.models.recorded import message_of, streamed
+from tests.models.recorded import deltas_of, message_of, streamed
 from whyloop.errors import ModelError, RateLimitError, ResponseValidationError
 from whyloop.models.openai_chat.client import OpenAIChat
 from whyloop.models.openai_chat.request import message_document
-from whyloop.values.model import FinishReason, ModelResponse
+from whyloop.values.model import FinishReason, ModelResponse, ReasoningDelta, TextDelta
 
 DONE = "[DONE]"
 
@@ -152,9 +152,9 @@ def test_words_beside_a_call_are_shown_at_once() -> None:
     assert (response.text, shown) == ("Let me see: {", "Let me see: ")
 
 
-def test_json_without_a_call_is_text_in_the_end() -> None:
+def test_json_is_shown_as_it_comes_where_no_tool_was_offered() -> None:
     response, shown = read(said('{"city": '), said('"Paris"}', "stop"))
-    assert (response.text, shown) == ('{"city": "Paris"}', "")
+    assert (response.text, shown) == ('{"city": "Paris"}', '{"city": "Paris"}')
 
 
 def test_the_first_words_wait_until_they_are_language() -> None:
@@ -252,3 +252,23 @@ def test_values_of_the_wrong_kind_are_unreadable(more: dict[str, Any]) -> None:
 def test_only_the_first_of_several_answers_is_read() -> None:
     other = {"choices": [{"index": 1, "delta": {"content": "Other"}}]}
     assert read(said("Hi"), other, said(word="stop"))[0].text == "Hi"
+
+
+def test_reasoning_streams_as_it_comes() -> None:
+    chunks = [said(reasoning_content="Hm, "), said(reasoning="so."), said("Hi", "stop")]
+    body = b"".join(b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in chunks)
+    assert deltas_of(OpenAIChat().reader(), body) == [
+        ReasoningDelta("Hm, "),
+        ReasoningDelta("so."),
+        TextDelta("Hi"),
+    ]
+
+
+def test_custom_calls_pictures_and_audio_are_reported_as_unsupported() -> None:
+    custom = {"index": 0, "id": "c1", "type": "custom", "custom": {"name": "run_sql", "input": ""}}
+    rest = {"index": 0, "custom": {"input": "select 1"}}
+    response, _ = read(asked(custom), asked(rest), said(word="tool_calls"))
+    assert response.unsupported == ("a custom tool call (run_sql)",)
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+    response, _ = read(said("Look:", images=[image]), said(word="stop"))
+    assert response.unsupported == ("an image",)

@@ -73,8 +73,9 @@ class TestResponse:
 
     def test_a_refusal_is_an_error(self) -> None:
         refusal = {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}
-        with pytest.raises(ModelError, match=r"the model refused: No\."):
+        with pytest.raises(ModelError, match=r"the model refused: No\.") as caught:
             decoded(refusal)
+        assert not caught.value.retryable
 
     @pytest.mark.parametrize(
         ("fields", "kind", "words"),
@@ -200,3 +201,29 @@ class TestWayBack:
         extras = decoded(THOUGHT, called(arguments='{"city": "Rome"}')).extras
         changed = ModelResponse("", (ToolCall("call_1", "weather", {"city": "Oslo"}),), extras=extras)
         assert body(message_of(changed))["input"][1]["arguments"] == '{"city":"Oslo"}'
+
+
+APPROVAL = {"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "wiki", "name": "ask"}
+CUSTOM = {"type": "custom_tool_call", "call_id": "c1", "name": "run_sql", "input": "select 1"}
+PICTURE = {"type": "image_generation_call", "id": "ig_1", "status": "completed", "result": "iVBORw0KGgo="}
+SHELL = {"type": "shell_call", "call_id": "s1", "action": {"commands": ["ls"]}}
+
+
+@pytest.mark.parametrize(
+    ("item", "text"),
+    [
+        (APPROVAL, "an mcp_approval_request (wiki, ask)"),
+        (CUSTOM, "a custom_tool_call (run_sql)"),
+        (PICTURE, "an image (image_generation_call)"),
+        (SHELL, "a shell_call"),
+    ],
+)
+def test_what_only_a_client_can_answer_is_reported_as_unsupported(item: Json, text: str) -> None:
+    assert decoded(item).unsupported == (text,)
+    assert decoded(said("Here it is."), item).unsupported == (text,)
+
+
+def test_a_call_that_the_provider_answered_is_its_own_work() -> None:
+    output = {"type": "shell_call_output", "call_id": "s1", "output": []}
+    assert decoded(SHELL, output, said("Done.")).unsupported == ()
+    assert decoded(SEARCH, said("Done.")).unsupported == ()

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from tests.models.recorded import comparable, streamed
+from tests.models.recorded import comparable, deltas_of, streamed
 from tests.models.responses import Json, called, document, said
 from whyloop.errors import ModelError, RateLimitError, ResponseValidationError
 from whyloop.models.openai_responses.client import OpenAIResponses
 from whyloop.values.messages import ToolCall
-from whyloop.values.model import FinishReason, ModelResponse
+from whyloop.values.model import FinishReason, ModelResponse, ReasoningDelta
 from whyloop.values.usage import Usage
 
 
@@ -209,3 +209,9 @@ class TestStream:
             b'{"type": "response.web_search_call.searching", "output_index": 0}',
         ):
             assert list(reader.read("", data)) == []
+
+
+def test_reasoning_streams_as_it_comes() -> None:
+    deltas = deltas_of(OpenAIResponses().reader(), in_bytes(*TWO_AT_ONCE))
+    thoughts = [delta.text for delta in deltas if isinstance(delta, ReasoningDelta)]
+    assert thoughts == ["Hm, ", "well.", "\n\nSo."]

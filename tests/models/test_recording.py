@@ -67,6 +67,7 @@ SCRIPTS: dict[str, Script] = {
         TimeoutError("too late"),
         "Hello.",
     ],
+    "refusal": [ModelError("I will not", retryable=False)],
 }
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import time
 
 import pytest
 
 from whyloop.models.visible import VisibleText
-from whyloop.rules.repeated import without_calls
+from whyloop.rules.repeated import without_calls, written_call
 from whyloop.values.messages import ToolCall
+from whyloop.values.model import ToolSpec
 
 CALL = ToolCall("a", "get_weather", {"city": "Oslo"})
+OFFERED = [ToolSpec("get_weather", "", {"type": "object", "properties": {"city": {"type": "string"}}})]
 
 LEAKS = [
     ('{"city": "Oslo"}', ""),
@@ -62,7 +65,7 @@ def test_an_empty_call_is_repeated_only_by_an_empty_object_alone() -> None:
 @pytest.mark.parametrize(("text", "language"), LEAKS)
 def test_nothing_of_a_call_is_shown_while_it_streams(text: str, language: str) -> None:
     for size in (1, 2, 3, 7, len(text)):
-        visible = VisibleText()
+        visible = VisibleText(OFFERED)
         shown = "".join(visible.add(text[at : at + size]) for at in range(0, len(text), size))
         assert "Oslo" not in shown
         assert '"city"' not in shown
@@ -72,10 +75,142 @@ def test_nothing_of_a_call_is_shown_while_it_streams(text: str, language: str) -
 @pytest.mark.parametrize("text", LANGUAGE)
 def test_what_cannot_be_a_call_is_shown_as_it_comes(text: str) -> None:
     for cut in itertools.product(range(0, len(text), 5), repeat=2):
-        visible = VisibleText()
+        visible = VisibleText(OFFERED)
         first, second = sorted(cut)
         shown = [visible.add(piece) for piece in (text[:first], text[first:second], text[second:], ".")]
         joined = "".join(shown)
         assert (text + ".").startswith(joined)
         if '{"' not in text and "{}" not in text:
             assert joined == text + "."
+
+
+# Text that is held back while it streams
+
+
+def shown_of(text: str, size: int = 1) -> str:
+    visible = VisibleText(OFFERED)
+    return "".join(visible.add(text[at : at + size]) for at in range(0, len(text), size))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"answer": 42, "why": "it is"}',
+        'The result: {"temperature": 3, "city": "Oslo"} as you asked.',
+        '{"city": "Oslo", "temperature": 3}',
+        '```json\n{"temperature": 3}\n```\nThat is all.',
+        "```json\n[1, 2, 3]\n```",
+        '```\n{"name": "Ada", "age": 36}\n```',
+        '{"name": "Ada", "age": 36}',
+        '[{"name": "Ada"}, {"name": "Bob"}] are users.',
+        '{"id": 7, "type": "user"}',
+        "The tag `<tool_call>` begins a call.",
+        "<tool_call> is a tag, <functional> is none.",
+        "```python\nprint({})\n```",
+        '{"city" is a key of the arguments',
+        "{} is empty.",
+    ],
+)
+def test_text_is_shown_in_full_once_it_cannot_be_a_call(text: str) -> None:
+    for size in (1, 2, 3, 7, len(text)):
+        # Three backticks at the very end may begin a fence.
+        assert shown_of(f"{text}\nSo.", size) == f"{text}\nSo."
+
+
+def test_text_is_shown_as_soon_as_it_cannot_be_a_call() -> None:
+    visible = VisibleText(OFFERED)
+    assert visible.add('{"temp') == ""
+    assert visible.add('erature"') == '{"temperature"'
+    assert visible.add(": 3, ") == ": 3, "
+    visible = VisibleText(OFFERED)
+    assert visible.add('Here: {"city": "Oslo"') == "Here: "
+    assert visible.add(', "country": "Norway"}') == '{"city": "Oslo", "country": "Norway"}'
+
+
+def test_a_tool_with_any_arguments_holds_back_every_object() -> None:
+    visible = VisibleText([ToolSpec("store", "", {"type": "object", "additionalProperties": True})])
+    assert visible.add('Here: {"answer": 42} and more') == "Here: "
+
+
+def test_a_long_text_that_may_be_a_call_is_judged_in_linear_time() -> None:
+    visible = VisibleText([ToolSpec("write", "", {"properties": {"content": {}}})])
+    text = '{"content": "' + "word " * 20_000 + '", "title": "Not an argument"}'
+    for at in range(0, len(text), 5):
+        visible.add(text[at : at + 5])
+    assert visible._read < 10 * len(text)
+    nested = VisibleText([ToolSpec("write", "", {"properties": {"a": {}}})])
+    nested.add('{"a":' * 20_000)
+    nested.add("1" + ',"b":1}' * 20_000)
+    assert nested._read < 4_000_000
+
+
+# Calls that are written instead of made
+
+WRITTEN = [
+    '{"name": "get_weather", "arguments": {"city": "Oslo"}}',
+    '[{"name": "get_weather", "arguments": {"city": "Oslo"}}]',
+    '{"tool": "get_weather", "args": {"city": "Oslo"}}',
+    '{"type": "function", "function": {"name": "get_weather", "arguments": "{\\"city\\": \\"Oslo\\"}"}}',
+    '{"tool_calls": [{"function": {"name": "get_weather", "arguments": {"city": "Oslo"}}}]}',
+    '{"name": "get_weather"}',
+    '```json\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n```',
+    '```\n{"name": "get_weather", "parameters": {"city": "Oslo"}}\n```',
+    'Let me look.\n```json\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n```',
+    'Let me look. {"name": "get_weather", "arguments": {"city": "Oslo"}}',
+    '{"name": "get_weather", "arguments": {"city": "Oslo"}}\n\nThis looks up the weather.',
+    '```tool_code\nget_weather(city="Oslo")\n```',
+    '<tool_call>{"name": "get_weather", "arguments": {"city": "Oslo"}}</tool_call>',
+    '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call> One moment.',
+    "<tool_call>get_weather\n<arg_key>city</arg_key><arg_value>Oslo</arg_value></tool_call>",
+    "<function=get_weather><parameter=city>Oslo</parameter></function>",
+    '<|python_tag|>{"name": "get_weather", "parameters": {"city": "Oslo"}}',
+    '[TOOL_CALLS][{"name": "get_weather", "arguments": {"city": "Oslo"}}]',
+    '[TOOL_CALLS]get_weather{"city": "Oslo"}',
+]
+
+
+@pytest.mark.parametrize("text", WRITTEN)
+def test_a_call_that_is_written_instead_of_made_is_found(text: str) -> None:
+    assert written_call(text, ["now", "get_weather"]) == "get_weather"
+    assert written_call(text, []) is None
+
+
+@pytest.mark.parametrize("text", WRITTEN)
+def test_nothing_of_a_written_call_is_shown_while_it_streams(text: str) -> None:
+    for size in (1, 3, len(text)):
+        shown = shown_of(text, size)
+        assert "Oslo" not in shown
+        assert "get_weather" not in shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *LANGUAGE,
+        '{"city": "Oslo"}',
+        '{"name": "Ada", "arguments": {"city": "Oslo"}}',
+        '{"name": "get_weather", "temperature": 3}',
+        'Call it with {"name": "get_weather", "arguments": {"city": "Oslo"}} and you get the weather.',
+        "The tag `<tool_call>` begins a call of get_weather.",
+        "I called get_weather(city='Oslo') and it is sunny.",
+        "```python\nget_weather('Oslo')\n```",
+    ],
+)
+def test_language_is_no_written_call(text: str) -> None:
+    assert written_call(text, ["get_weather"]) is None
+
+
+def test_a_hostile_text_is_searched_in_linear_time() -> None:
+    for piece in (
+        "{",
+        '{"a":',
+        "{}",
+        "<tool_call>",
+        "```tool ",
+        "[TOOL_CALLS]",
+        '{"name": "x", "arguments": {}}',
+    ):
+        text = "language " + piece * (200_000 // len(piece)) + " language"
+        started = time.perf_counter()
+        written_call(text, ["get_weather"])
+        assert time.perf_counter() - started < 2.0

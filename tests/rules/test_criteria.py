@@ -232,7 +232,8 @@ def test_with_criteria_adds_at_the_end_and_leaves_the_first_alone() -> None:
     more = few.with_criteria(ToolCallPresenceCheck(), lambda state: True)
     assert len(few.evaluate(session()).evaluations) == 1
     names = [said.criterion for said in more.evaluate(session()).evaluations]
-    assert names == ["StepsLimit", "ToolCallPresenceCheck", "when"]
+    assert names == ["StepsLimit", "ToolCallPresenceCheck", names[2]]
+    assert names[2].startswith("lambda (test_criteria.py:")
 
 
 @pytest.mark.parametrize("candidate", [42, None, "StepsLimit", object()])
@@ -245,3 +246,21 @@ def test_a_class_in_place_of_an_instance_is_refused_with_its_name() -> None:
     candidate: Any = ToolCallPresenceCheck
     with pytest.raises(ConfigurationError, match=r"ToolCallPresenceCheck.*instance"):
         ContinuationCriteria(candidate)
+
+
+def test_two_lambdas_go_by_the_place_where_they_were_written() -> None:
+    criteria = ContinuationCriteria(
+        lambda state: True,
+        lambda state: False,
+    )
+    first, second = [e.criterion for e in criteria.evaluate(AgentState()).evaluations]
+    assert first.startswith("lambda (test_criteria.py:")
+    assert first != second
+
+
+def test_functions_with_one_name_are_numbered() -> None:
+    same = [lambda state, allow=allow: allow for allow in (True, False)]
+    criteria = ContinuationCriteria(*same).with_criteria(same[0])
+    names = [e.criterion for e in criteria.evaluate(AgentState()).evaluations]
+    assert names == [names[0], f"{names[0]} 2", f"{names[0]} 3"]
+    assert criteria.evaluate(AgentState()).resolved_by == names[1]

@@ -122,3 +122,24 @@ def test_enums_are_strings_with_these_values() -> None:
     assert [member.value for member in ErrorType] == list(KINDS)
     assert [member.value for member in ErrorHandlingDecision] == ["stop", "retry", "ignore"]
     assert [m.name for m in ErrorType] == [k.upper() for k in KINDS]
+
+
+def test_a_policy_survives_plain_data() -> None:
+    policy = ErrorPolicy.retry_tool_errors(2)
+    assert policy.to_dict() == {
+        "on_tool_error": "retry",
+        "on_model_error": "stop",
+        "on_validation_error": "retry",
+        "on_rate_limit_error": "retry",
+        "on_timeout_error": "retry",
+        "on_unknown_error": "stop",
+        "max_retries": 2,
+    }
+    assert ErrorPolicy.from_dict(policy.to_dict()) == policy
+
+
+def test_an_error_context_survives_plain_data() -> None:
+    context = ErrorContext(ErrorType.TOOL, 2, 3, "no funds", "pay", {"exception": "ValueError"})
+    assert context.to_dict()["type"] == "tool"
+    assert context.to_dict()["retryable"] is True
+    assert ErrorContext.from_dict(context.to_dict()) == context

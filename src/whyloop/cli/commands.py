@@ -44,6 +44,8 @@ class Command(NamedTuple):
     details: str = ""
     """More about it, for its help."""
     epilog: str = ""
+    logs_runs: bool = False
+    """True if it writes how each run ended to stderr."""
 
     def add_to(self, commands: argparse._SubParsersAction[Parser]) -> None:
         """Add the command to a parser."""
@@ -355,6 +357,7 @@ COMMANDS = (
         "questions, and sessions whose runner died continue by themselves; without one, clients can read "
         "and decide. On an address that other machines can reach, clients need a token. For users of your "
         "own, mount whyloop.server.AgentServer in an app.",
+        logs_runs=True,
     ),
     Command(
         "worker",

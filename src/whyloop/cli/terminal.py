@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -24,6 +25,17 @@ STATUS_STYLES = {
 
 class CannotWrite(Exception):  # noqa: N818  (it says what happened)
     """Stdout cannot be written, as on a full disk."""
+
+
+def log_runs(*, to_stderr: bool) -> None:
+    """Write the log of runs to stderr, for a command that runs for long; the others narrate their own."""
+    log = logging.getLogger("whyloop.runs")
+    if log.handlers:
+        return
+    log.addHandler(logging.StreamHandler() if to_stderr else logging.NullHandler())
+    if to_stderr:
+        log.handlers[0].setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+        log.setLevel(logging.INFO)
 
 
 def is_terminal() -> bool:

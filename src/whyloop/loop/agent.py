@@ -171,9 +171,7 @@ class Agent:
 
     async def finish(self, run: Run) -> AgentState:
         """Take a run to its end, or to a pause, and return the state it leaves."""
-        async for _ in run.iterate():
-            pass
-        return run.state
+        return await run.finish()
 
     # Runs: what a session opens to record what happens
 

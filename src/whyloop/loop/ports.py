@@ -12,16 +12,16 @@ from types import TracebackType
 from typing import Any, Protocol, runtime_checkable
 
 from whyloop.loop.tool import Tool, ToolContext
-from whyloop.values.model import ModelRequest, ModelResponse, TextDelta
+from whyloop.values.model import Delta, ModelRequest, ModelResponse
 from whyloop.values.state import AgentState
 from whyloop.values.transitions import AnyTransition
 
 
 @runtime_checkable
 class Model(Protocol):
-    """A language model: yields pieces of text as they come, then one complete response."""
+    """A language model: yields pieces of text and reasoning as they come, then one complete response."""
 
-    def respond(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]: ...
+    def respond(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]: ...
 
 
 class Timeout(Protocol):
@@ -60,7 +60,7 @@ class Clock(Protocol):
 class World(Protocol):
     """Everything in a step that touches the world."""
 
-    def respond(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]: ...
+    def respond(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]: ...
 
     def call_tool(
         self, tool: Tool, arguments: Mapping[str, Any], context: ToolContext

@@ -26,6 +26,7 @@ def readable(response: ModelResponse) -> ModelResponse:
             and type(response.tool_calls) is tuple
             and type(response.extras) is dict
             and response.source is None
+            and not response.unsupported
             and (usage.input | usage.output | usage.cached | usage.reasoning) >= 0
         ):
             if response.text and response.tool_calls:
@@ -48,7 +49,9 @@ def _repaired(response: ModelResponse) -> ModelResponse:
         raise ResponseValidationError(f"the model's usage is {shortened(repr(response.usage), 80)}")
     word = response.finish_reason
     known = word in list(FinishReason)
-    calls = _told_apart([_call(call) for call in response.tool_calls])
+    unsupported = tuple(clean(str(item)) for item in response.unsupported)
+    # Nothing of a response runs that cannot be answered as a whole.
+    calls = () if unsupported else _told_apart([_call(call) for call in response.tool_calls])
     return replace(
         response,
         # Whatever the model is: arguments are no language, and are not kept as text.
@@ -58,6 +61,7 @@ def _repaired(response: ModelResponse) -> ModelResponse:
         finish_reason=FinishReason(word) if known else FinishReason.OTHER,
         extras=response.extras if isinstance(response.extras, dict) else {},
         source=_source(response.source),
+        unsupported=unsupported,
     )
 
 

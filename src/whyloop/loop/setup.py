@@ -53,10 +53,10 @@ class Handlers:
         return remove
 
 
-def send(handlers: Sequence[Handler], events: Iterable[AgentEvent]) -> None:
-    """Give events to every handler. One that raises is logged and never breaks the run."""
-    for event in events:
-        for handler in handlers:
+def send(handlers: Sequence[Handler], events: Sequence[AgentEvent]) -> None:
+    """Give events to every handler in turn. One that raises is logged and never breaks the run."""
+    for handler in handlers:
+        for event in events:
             try:
                 handler(event)
             except (Exception, SystemExit):

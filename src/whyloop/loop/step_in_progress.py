@@ -27,6 +27,8 @@ class StepInProgress(Struct):
     """True while the model answers; calls that run have a grace period."""
     chunks: list[str] = []
     """The text of the answer as far as it has arrived."""
+    chunk_count: int = 0
+    """The number of chunks that were sent, of text and of reasoning."""
     to_run: tuple[int, ...] = ()
     """The calls that were recorded as started by this process."""
     unlaunched: tuple[int, ...] = ()

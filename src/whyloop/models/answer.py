@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from whyloop.errors import ResponseValidationError
@@ -10,7 +10,8 @@ from whyloop.models.sse import EventParser, ServerEvent
 from whyloop.models.tidy import refuse_misfit, tidied
 from whyloop.models.visible import VisibleText
 from whyloop.models.wire import WireFormat
-from whyloop.values.model import ModelResponse, TextDelta
+from whyloop.rules.repeated import written_call
+from whyloop.values.model import Delta, ModelResponse, ReasoningDelta, TextDelta, ToolSpec
 from whyloop.values.text import shortened
 
 # Far more than any answer, and little enough for one that never ends to do no harm.
@@ -31,7 +32,7 @@ class Answer:
         wire: WireFormat,
         content_type: str,
         *,
-        tools: bool = True,
+        tools: Sequence[ToolSpec] = (),
         schema: Mapping[str, Any] | None = None,
     ) -> None:
         self._wire = wire
@@ -42,12 +43,14 @@ class Answer:
         self._waiting: list[bytes] = []
         self._size = 0
         self._shown = 0
+        self._thought = False
+        self._tools = [spec.name for spec in tools]
         # Where no tools were offered nothing can be a call, and all text is shown as it comes.
-        self._visible = VisibleText() if tools else None
+        self._visible = VisibleText(tools) if tools else None
         self.ended = False
 
-    def feed(self, chunk: bytes) -> list[TextDelta]:
-        """Take some bytes; what they add to the visible text comes back."""
+    def feed(self, chunk: bytes) -> list[Delta]:
+        """Take some bytes; return what they add to the visible text and to the reasoning."""
         self._size += len(chunk)
         if self._size > MAX_RESPONSE_BYTES:
             raise ResponseValidationError(f"the response is longer than {MAX_RESPONSE_BYTES:,} bytes")
@@ -59,10 +62,10 @@ class Answer:
         self._waiting.append(chunk)
         return []
 
-    def finish(self) -> list[TextDelta | ModelResponse]:
-        """The rest of the visible text, and last the complete response."""
+    def finish(self) -> list[Delta | ModelResponse]:
+        """Return the rest of the visible text, and last the complete response."""
         rest = self._taken()
-        deltas: list[TextDelta] = []
+        deltas: list[Delta] = []
         if self._streams is False and not rest.lstrip().startswith(_EVENT_STARTS):
             complete = self._document(rest)
         else:
@@ -71,8 +74,11 @@ class Answer:
         complete = tidied(complete)
         if self._schema is not None:
             refuse_misfit(complete, self._schema)
+        if complete.reasoning and not self._thought:
+            deltas.append(ReasoningDelta(complete.reasoning))
         # What was held back until it was clear that it is language, or did not come in pieces.
-        if unseen := complete.text[self._shown :]:
+        unseen = complete.text[self._shown :]
+        if unseen and written_call(complete.text, self._tools) is None:
             deltas.append(TextDelta(unseen))
         return [*deltas, complete]
 
@@ -81,12 +87,16 @@ class Answer:
         self._waiting.clear()
         return waiting
 
-    def _read(self, events: Iterable[ServerEvent]) -> list[TextDelta]:
-        deltas: list[TextDelta] = []
+    def _read(self, events: Iterable[ServerEvent]) -> list[Delta]:
+        deltas: list[Delta] = []
         for event in events:
             if self.ended:
                 break
             for delta in self._reader.read(event.name, event.data):
+                if isinstance(delta, ReasoningDelta):
+                    self._thought = True
+                    deltas.append(delta)
+                    continue
                 text = delta.text if self._visible is None else self._visible.add(delta.text)
                 if text:
                     deltas.append(TextDelta(text))

@@ -7,13 +7,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from whyloop.loop.ports import Model
-from whyloop.values.model import ModelRequest, ModelResponse, TextDelta
+from whyloop.values.model import Delta, ModelRequest, ModelResponse
 
 
 @asynccontextmanager
-async def asked(
-    model: Model, request: ModelRequest
-) -> AsyncIterator[AsyncIterator[TextDelta | ModelResponse]]:
+async def asked(model: Model, request: ModelRequest) -> AsyncIterator[AsyncIterator[Delta | ModelResponse]]:
     """The model's answer; whoever leaves before its end leaves no connection behind."""
     answer = model.respond(request)
     try:

@@ -11,16 +11,22 @@ from typing import Any
 
 import msgspec
 
-from whyloop.errors import ModelError, RateLimitError, RequestTimeoutError
+from whyloop.errors import ModelError, RateLimitError, RequestTimeoutError, is_retryable
 from whyloop.models.secrets import without_secrets
+from whyloop.rules.classify import provider_error_type
+from whyloop.values.failure import ErrorType
 from whyloop.values.text import shortened
 
-_BUSY = frozenset({429, 498, 503, 529})
-_LATE = frozenset({408, 504, 522, 524})
-_BUSY_WORDS = re.compile(
-    r"overload|rate.?limit|too many requests|resource.?exhausted|capacity", re.IGNORECASE
-)
-_LATE_WORDS = re.compile(r"time.?out|timed out|deadline", re.IGNORECASE)
+# The statuses that providers have for errors which, inside a stream, come without one.
+_STATUS_OF_TYPE = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+}
+_KINDS = {ErrorType.RATE_LIMIT: RateLimitError, ErrorType.TIMEOUT: RequestTimeoutError}
 _DELAY = re.compile(r"^(\d+(?:\.\d+)?)s$")
 _REQUEST_IDS = ("x-request-id", "request-id", "x-goog-request-id", "cf-ray")
 _MOST = 100_000  # No words are longer than this before they are shortened.
@@ -35,11 +41,14 @@ def http_error(
     told = shortened(without_secrets(_words(document), secrets), 500)
     page = shortened(without_secrets(body.decode("utf-8", "replace"), secrets), 300)
     request_id, retry_after = request_id_in(headers), retry_after_seconds(headers)
-    return _kind(status, f"{told} {_type_in(document)}")(
+    retry_after = _retry_info(document) if retry_after is None else retry_after
+    text = f"{told} {_type_in(document)}"
+    return _kind(status, text)(
         f"HTTP {status}: {told or page or 'no explanation was given'}",
         status=status,
         request_id=_request_id(document) if request_id is None else request_id,
-        retry_after=_retry_info(document) if retry_after is None else retry_after,
+        retry_after=retry_after,
+        retryable=is_retryable(status, text, retry_after),
     )
 
 
@@ -49,9 +58,15 @@ def stream_error(document: Any) -> ModelError:
     Its words are whole: whoever knows the secrets takes them out and then shortens what is left.
     """
     words = _words(document) or str(document)[:_MOST]
-    status = _status_in(document)
-    return _kind(status or 0, f"{words} {_type_in(document)}")(
-        words, status=status, request_id=_request_id(document), retry_after=_retry_info(document)
+    status, kind, retry_after = _status_in(document), _type_in(document), _retry_info(document)
+    implied = next((code for name, code in _STATUS_OF_TYPE.items() if name in kind), None)
+    text = f"{words} {kind}"
+    return _kind(status or implied, text)(
+        words,
+        status=status,
+        request_id=_request_id(document),
+        retry_after=retry_after,
+        retryable=is_retryable(status or implied, text, retry_after),
     )
 
 
@@ -93,12 +108,8 @@ def _date(value: str | None) -> datetime | None:
     return date.replace(tzinfo=UTC) if date is not None and date.tzinfo is None else date
 
 
-def _kind(status: int, words: str) -> type[ModelError]:
-    if status in _BUSY or (not 400 <= status < 500 and _BUSY_WORDS.search(words)):
-        return RateLimitError
-    if status in _LATE or (not 400 <= status < 500 and _LATE_WORDS.search(words)):
-        return RequestTimeoutError
-    return ModelError
+def _kind(status: int | None, text: str) -> type[ModelError]:
+    return _KINDS.get(provider_error_type(status, text), ModelError)
 
 
 def _decoded(body: bytes) -> Any:

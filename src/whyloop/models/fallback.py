@@ -12,7 +12,7 @@ from whyloop.models.asking import asked, name_of, secrets_of
 from whyloop.models.load import load
 from whyloop.rules.classify import model_failure
 from whyloop.values.failure import ErrorType, Failure
-from whyloop.values.model import ModelRequest, ModelResponse, ModelSource, TextDelta
+from whyloop.values.model import Delta, ModelRequest, ModelResponse, ModelSource
 from whyloop.values.text import shortened
 
 DEFAULT_ERRORS = (ErrorType.RATE_LIMIT, ErrorType.TIMEOUT, ErrorType.MODEL)
@@ -33,7 +33,7 @@ class FallbackModel:
         self.name = " or ".join(map(name_of, self.models))
         self.secrets = tuple(secret for model in self.models for secret in secrets_of(model))
 
-    async def respond(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
+    async def respond(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
         notes: list[str] = []
         for model, following in zip(self.models, [*self.models[1:], None], strict=True):
             try:

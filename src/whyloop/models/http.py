@@ -25,7 +25,7 @@ from whyloop.models.secrets import header_secrets, without_cut_secrets, without_
 from whyloop.models.sessions import Slots, close_here, session_here
 from whyloop.models.wire import Settings, WireFormat
 from whyloop.rules.classify import words_of
-from whyloop.values.model import ModelRequest, ModelResponse, TextDelta
+from whyloop.values.model import Delta, ModelRequest, ModelResponse
 from whyloop.values.text import shortened
 
 DEFAULT_TIMEOUT = 120.0
@@ -91,13 +91,13 @@ class HttpModel:
     def __repr__(self) -> str:
         return f"<model {self.name} at {self.url}>"
 
-    async def respond(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
-        """Ask; pieces of text come first, the complete response last."""
+    async def respond(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
+        """Ask; pieces of text and reasoning come first, the complete response last."""
         body = self.wire.encode(request, self.settings)
         session = await session_here()
         answered, failed = False, None
         headers: dict[str, str] = {}
-        ending: list[TextDelta | ModelResponse] = []
+        ending: list[Delta | ModelResponse] = []
         async with self._slots.here():
             try:
                 async with session.post(
@@ -112,11 +112,10 @@ class HttpModel:
                     if not 200 <= response.status < 300:
                         raise await self._refusal(response, headers)
                     answered = True
-                    tools = bool(request.tools or "tools" in self.settings.extra)
                     answer = Answer(
                         self.wire,
                         headers.get("content-type", ""),
-                        tools=tools,
+                        tools=request.tools,
                         schema=self.settings.response_format,
                     )
                     async for chunk in response.content.iter_any():

@@ -40,6 +40,13 @@ def name(value: object) -> str:
     raise TypeError(f"{value!r} is no name of a tool")
 
 
+def media_text(media_type: object) -> str:
+    """Return what a file in an answer is called: "an image (image/png)"."""
+    kind = media_type.partition("/")[0] if isinstance(media_type, str) else ""
+    noun = {"image": "an image", "audio": "audio", "video": "a video"}.get(kind, "a file")
+    return f"{noun} ({media_type})" if kind else noun
+
+
 def own_bytes(part: ImagePart | FilePart) -> tuple[str, str | None]:
     """The media type and the base64 of a part; no base64 if it is only an address."""
     media_type, data = part.media_type, part.data

@@ -19,7 +19,7 @@ from whyloop.models.asking import asked, name_of, secrets_of
 from whyloop.models.comparing import as_json, described, difference, last_words
 from whyloop.models.secrets import cleaned, without_secrets
 from whyloop.values.messages import Message
-from whyloop.values.model import ModelRequest, ModelResponse, TextDelta
+from whyloop.values.model import Delta, ModelRequest, ModelResponse, ReasoningDelta, TextDelta
 from whyloop.values.text import counted
 
 
@@ -31,6 +31,7 @@ class RecordedError(Struct, frozen=True, omit_defaults=True):
     status: int | None = None
     request_id: str | None = None
     retry_after: float | None = None
+    retryable: bool = True
 
 
 class Exchange(Struct, frozen=True, omit_defaults=True):
@@ -40,6 +41,7 @@ class Exchange(Struct, frozen=True, omit_defaults=True):
     tools: list[str] = []
     instructions: str | None = None
     chunks: list[str] = []
+    reasoning_chunks: list[str] = []
     response: ModelResponse | None = None
     error: RecordedError | None = None
 
@@ -58,31 +60,35 @@ class RecordingModel:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.write_bytes(b"")
 
-    async def respond(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
+    async def respond(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
         chunks: list[str] = []
+        thoughts: list[str] = []
         response: ModelResponse | None = None
         try:
             async with asked(self.inner, request) as answer:
                 async for item in answer:
                     if isinstance(item, TextDelta):
                         chunks.append(item.text)
+                    elif isinstance(item, ReasoningDelta):
+                        thoughts.append(item.text)
                     else:
                         response = item
-                        self._keep(request, chunks, response)
+                        self._keep(request, chunks, thoughts, response)
                     yield item
             if response is None:
-                self._keep(request, chunks)
+                self._keep(request, chunks, thoughts)
         except ScriptError:
             raise
         except Exception as error:
             if response is None:
-                self._keep(request, chunks, error=_recorded(error))
+                self._keep(request, chunks, thoughts, error=_recorded(error))
             raise
 
     def _keep(
         self,
         request: ModelRequest,
         chunks: list[str],
+        thoughts: list[str],
         response: ModelResponse | None = None,
         error: RecordedError | None = None,
     ) -> None:
@@ -91,6 +97,7 @@ class RecordingModel:
             [spec.name for spec in request.tools],
             request.instructions,
             self._safe(chunks),
+            self._safe(thoughts),
             response,
             error,
         )
@@ -120,8 +127,10 @@ class ReplayModel:
         self._left = _read(self.path)
         self._total = len(self._left)
 
-    async def respond(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
+    async def respond(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
         exchange = self._exchange_for(request)
+        for thought in exchange.reasoning_chunks:
+            yield ReasoningDelta(thought)
         for chunk in exchange.chunks:
             yield TextDelta(chunk)
         if exchange.error is not None:
@@ -177,7 +186,7 @@ def _recorded(error: Exception) -> RecordedError:
         return RecordedError(kind.__name__, str(error))
     # A driver may have errors of its own; what counts is which of ours they are.
     name = next(kind.__name__ for kind in type(error).__mro__ if hasattr(errors, kind.__name__))
-    return RecordedError(name, str(error), error.status, error.request_id, error.retry_after)
+    return RecordedError(name, str(error), error.status, error.request_id, error.retry_after, error.retryable)
 
 
 def _raised(recorded: RecordedError) -> Exception:
@@ -188,6 +197,7 @@ def _raised(recorded: RecordedError) -> Exception:
             status=recorded.status,
             request_id=recorded.request_id,
             retry_after=recorded.retry_after,
+            retryable=recorded.retryable,
         )
     if recorded.kind == "TimeoutError":
         return TimeoutError(recorded.message)

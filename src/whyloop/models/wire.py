@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
-from whyloop.values.model import ModelRequest, ModelResponse, TextDelta
+from whyloop.values.model import Delta, ModelRequest, ModelResponse
 
 ToolChoice = Literal["auto", "none", "required"] | str
 """`auto`, `none`, `required`, or the name of the one tool that must be called."""
@@ -40,8 +40,8 @@ class StreamReader(Protocol):
     @property
     def ended(self) -> bool: ...
 
-    def read(self, event: str, data: bytes) -> Iterable[TextDelta]:
-        """Take one server-sent event; what it adds to the visible text comes back."""
+    def read(self, event: str, data: bytes) -> Iterable[Delta]:
+        """Take one server-sent event; return what it adds to the visible text and to the reasoning."""
         ...
 
     def finish(self) -> ModelResponse:

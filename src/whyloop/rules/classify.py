@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from math import isfinite
 
 from whyloop.errors import (
+    ConfigurationError,
     ModelError,
     RateLimitError,
     RequestTimeoutError,
@@ -17,28 +19,50 @@ from whyloop.values.text import clean
 
 MAX_WORDS = 10_000
 
+_BUSY = frozenset({429, 529})
+_UNAVAILABLE = 503
+_LATE = frozenset({408, 504, 522, 524})  # The last two are how a gateway says 504.
+_OVERLOAD = re.compile(
+    r"overload|rate.?limit|too many requests|resource.?exhausted|capacity|high demand|slow.?down|\bbusy\b",
+    re.IGNORECASE,
+)
+_TIMED_OUT = re.compile(r"time.?out|timed out|deadline", re.IGNORECASE)
+
+
+def provider_error_type(status: int | None, text: str) -> ErrorType:
+    """Return the type of a provider's error: by its status, or by its text if it has none."""
+    if status in _BUSY or (status in (None, _UNAVAILABLE) and _OVERLOAD.search(text)):
+        return ErrorType.RATE_LIMIT
+    if status in _LATE or (status is None and _TIMED_OUT.search(text)):
+        return ErrorType.TIMEOUT
+    return ErrorType.MODEL
+
 
 def model_failure(error: BaseException) -> Failure:
-    """What a failed model call is to the policy."""
+    """Return the failure that a failed model call is to the policy."""
     match error:
-        case RateLimitError() | ModelError(status=429 | 529):
+        case RateLimitError():
             kind = ErrorType.RATE_LIMIT
         case RequestTimeoutError() | TimeoutError():
             kind = ErrorType.TIMEOUT
         case ResponseValidationError():
             kind = ErrorType.VALIDATION
-        case ModelError():
+        case ModelError(status=None):
             kind = ErrorType.MODEL
+        case ModelError():
+            kind = provider_error_type(error.status, str(error))
         case _:
             kind = ErrorType.UNKNOWN
+    # An agent or a model that is set up wrongly stays so.
+    retryable = not isinstance(error, ConfigurationError)
     details: dict[str, object] = {"exception": type(error).__name__}
     retry_after = None
     if isinstance(error, ModelError):
-        retry_after = _seconds(error.retry_after)
+        retry_after, retryable = _seconds(error.retry_after), error.retryable is not False
         details |= {
             key: value for key in ("status", "request_id") if (value := getattr(error, key)) is not None
         }
-    return Failure(kind, words_of(error), retry_after=retry_after, details=details)
+    return Failure(kind, words_of(error), retry_after=retry_after, details=details, retryable=retryable)
 
 
 def _seconds(value: object) -> float | None:
@@ -50,15 +74,18 @@ def _seconds(value: object) -> float | None:
     return seconds if isfinite(seconds) and seconds >= 0 else None
 
 
-def tool_failure(kind: ErrorType, call: ToolCall, message: str, **details: object) -> Failure:
-    """What a failed tool call is to the policy."""
-    return Failure(kind, clean(message), call.name, call.id, details=details)
+def tool_failure(
+    kind: ErrorType, call: ToolCall, message: str, *, retryable: bool = True, **details: object
+) -> Failure:
+    """Return the failure that a failed tool call is to the policy."""
+    return Failure(kind, clean(message), call.name, call.id, details=details, retryable=retryable)
 
 
 def raised_by_tool(call: ToolCall, error: BaseException) -> Failure:
     """What a tool's exception is to the policy: out of time if it says so itself, else a failed tool."""
     kind = ErrorType.TIMEOUT if isinstance(error, TimeoutError) else ErrorType.TOOL
-    return tool_failure(kind, call, words_of(error), exception=type(error).__name__)
+    retryable = not isinstance(error, ToolExecutionError) or error.retryable is not False
+    return tool_failure(kind, call, words_of(error), retryable=retryable, exception=type(error).__name__)
 
 
 def words_of(error: BaseException) -> str:

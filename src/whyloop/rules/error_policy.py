@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from msgspec import Struct
 from msgspec.structs import force_setattr, replace
 
 from whyloop.errors import ConfigurationError
+from whyloop.values import plain
 from whyloop.values.failure import ErrorContext, ErrorHandlingDecision, ErrorType
 
 _STOP = ErrorHandlingDecision.STOP
@@ -38,6 +42,15 @@ class ErrorPolicy(Struct, frozen=True):
             except ValueError:
                 given = getattr(self, field)
                 raise ConfigurationError(f"{field} is stop, retry or ignore, not {given!r}") from None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the decisions and the number of retries as plain data."""
+        document: dict[str, Any] = plain.encode(self)
+        return document
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> ErrorPolicy:
+        return plain.decode(data, cls)
 
     @classmethod
     def stop_on_any_error(cls) -> ErrorPolicy:

@@ -1,10 +1,10 @@
-"""Finding tool calls that a host has also written into the text."""
+"""Finding tool calls that are written into the text, beside the real calls or instead of them."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from whyloop.values.messages import ToolCall
@@ -19,6 +19,88 @@ _OPENING = re.compile(
 _CLOSING = re.compile(r"(?:\s*(?:```|</[\w]+>|<\|[\w▁-]+\|>|<｜[^｜>]*｜>))+")
 _NAMES = ("name", "tool", "tool_name", "function")
 _ARGUMENTS = ("arguments", "parameters", "args", "input", "tool_input")
+_ENVELOPE = frozenset({*_NAMES, "type", "id", "call_id"})
+# Tags and tokens with which models begin a call, and nothing else; what follows tells a call from a mention.
+_TAG = re.compile(
+    r"<(?:tool_calls?|function_calls?)>|<function=(?P<name>[\w.-]+)>|<\|python_tag\|>"
+    r"|<\|tool[\w▁]*\|>|<｜tool[^｜>]*｜>|\[TOOL_CALLS\]"
+)
+_SIGN = re.compile(r"[{<`\[]")
+_TOOL_FENCE = re.compile(r"```tool\w*\s(?P<content>(?:(?!```).)*)", re.DOTALL)
+_END = re.compile(r"\s*\Z")
+_LONGEST_OPENING = 200
+_MOST_ATTEMPTS = 100  # To read JSON where there is none: more would make long texts slow.
+
+
+def written_call(text: str, tools: Collection[str]) -> str | None:
+    """Return the tool that a text calls, where a model wrote the call instead of making it.
+
+    A tag or a token of a call counts anywhere. JSON that names an offered tool, fenced or bare, counts if the
+    text begins or ends with it: in the middle of an answer it is an example.
+    """
+    if not tools or not _SIGN.search(text):
+        return None
+    return _tagged_call(text, tools) or _fenced_call(text, tools) or _document_call(text, tools)
+
+
+def _tagged_call(text: str, tools: Collection[str]) -> str | None:
+    names = "|".join(map(re.escape, sorted(tools, key=len, reverse=True)))
+    begins = re.compile(rf"\s*(?:(?P<name>{names})\b|[{{\[]\s*[{{\"]|<\w|<｜)")
+    for tag in _TAG.finditer(text):
+        if tag["name"]:
+            return str(tag["name"])
+        if found := begins.match(text, tag.end()):
+            named = re.compile(names).search(text, found.start(), found.start() + _LONGEST_OPENING)
+            return named[0] if named else "a tool"
+    return None
+
+
+def _fenced_call(text: str, tools: Collection[str]) -> str | None:
+    for fence in _TOOL_FENCE.finditer(text):
+        for name in tools:
+            if re.search(rf"\b{re.escape(name)}\b", fence["content"]):
+                return name
+    return None
+
+
+def _document_call(text: str, tools: Collection[str]) -> str | None:
+    for start, end, document in _documents(text):
+        closing = _CLOSING.match(text, end)
+        first = start < _LONGEST_OPENING and not _OPENING.sub("", text[:start]).strip()
+        last = _END.match(text, closing.end() if closing else end) is not None
+        if (first or last) and (name := _named_tool(document, tools, whole=first and last)):
+            return name
+    return None
+
+
+def _documents(text: str) -> Iterator[tuple[int, int, Any]]:
+    """Yield where the JSON documents in a text begin and end, and each document."""
+    position = attempts = 0
+    while attempts < _MOST_ATTEMPTS and (found := _DOCUMENT.search(text, position)):
+        try:
+            document, position = _DECODER.raw_decode(text, found.start())
+        except (ValueError, RecursionError):
+            attempts, position = attempts + 1, found.start() + 1
+        else:
+            yield found.start(), position, document
+
+
+def _named_tool(said: Any, tools: Collection[str], *, whole: bool) -> str | None:
+    """Return the offered tool that a document calls; one without arguments must be all there is."""
+    if isinstance(said, list):
+        named = [_named_tool(entry, tools, whole=whole) for entry in said]
+        return named[0] if named and all(named) else None
+    if not isinstance(said, dict):
+        return None
+    inner = said.get("tool_calls") if said.keys() == {"tool_calls"} else said.get("function")
+    if isinstance(inner, list | dict):
+        return _named_tool(inner, tools, whole=whole)
+    name = next((said[key] for key in _NAMES if isinstance(said.get(key), str)), None)
+    if name not in tools:
+        return None
+    given = next((said[key] for key in _ARGUMENTS if key in said), None)
+    complete = isinstance(given, dict | str) or (whole and said.keys() <= _ENVELOPE)
+    return name if complete else None
 
 
 def without_calls(text: str, calls: Sequence[ToolCall]) -> str:

@@ -5,18 +5,34 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import re
 import typing
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, convert
+from msgspec import UNSET, Struct, convert
 from msgspec.structs import asdict
 
 from whyloop.errors import ToolDefinitionError
+from whyloop.rules.classify import words_of
 from whyloop.rules.json_schema import described, from_plain, schema_of
 
 Hints = Mapping[str, Any]
+
+LONGEST_SCHEMA = 400
+
+# One step of a path into arguments: a field of an object, or any item of a list.
+_STEP = re.compile(r"\.\w+|\[\]")
+
+
+class Problem(Struct, frozen=True):
+    """What is wrong with one argument, in two texts: only that for the model shows what was sent."""
+
+    for_people: str
+    for_model: str
+    schema: str = ""
+    """The part of the schema that the argument does not fit, as JSON."""
 
 
 class Arguments:
@@ -39,6 +55,7 @@ class Arguments:
             self.schema = _with_defaults(schema_of(self._struct), parameters)
         except Exception as error:
             raise ToolDefinitionError(f"tool {name!r}: no JSON schema for its signature: {error}") from error
+        self._types = {field[0]: field[1] for field in fields}
         self._optional = [field[0] for field in fields if len(field) == 3]
         self._defaults = {name: parameters[name].default for name in self._optional}
 
@@ -49,6 +66,38 @@ class Arguments:
             if values[name] is UNSET:
                 del values[name]
         return values
+
+    def problems(self, arguments: Mapping[str, Any]) -> list[Problem]:
+        """Return what is wrong with arguments that do not fit, one problem for each argument."""
+        found = [self._unknown(name) for name in arguments if name not in self._types]
+        for name, kind in self._types.items():
+            if name not in arguments:
+                if name not in self._optional:
+                    found.append(Problem(f"{name} is missing", f"{name} is missing", self._schema_at(name)))
+                continue
+            try:
+                convert(arguments[name], kind, dec_hook=from_plain)
+            except Exception as error:
+                words, path = _words_and_path(error)
+                for_model = f"{name}{path}: {words}"
+                found.append(Problem(f"{name} does not fit", for_model, self._schema_at(name, path)))
+        return found
+
+    def _unknown(self, name: str) -> Problem:
+        known = ", ".join(self._types) or "none"
+        return Problem("an argument is unknown", f"there is no argument {name!r}; the arguments are: {known}")
+
+    def _schema_at(self, name: str, path: str = "") -> str:
+        """Return the schema of one argument, or of the part of it that does not fit."""
+        definitions = self.schema.get("$defs", {})
+        part = _resolved(self.schema["properties"][name], definitions)
+        for key in _STEP.findall(path):
+            inner = part.get("items") if key == "[]" else part.get("properties", {}).get(key[1:])
+            if not isinstance(inner, dict):
+                break
+            part = _resolved(inner, definitions)
+        text = json.dumps(part, ensure_ascii=False)
+        return text if len(text) <= LONGEST_SCHEMA else f"{text[:LONGEST_SCHEMA]}…"
 
     def complete(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments as the function will see them: also those that it has by default."""
@@ -100,3 +149,18 @@ def _with_defaults(schema: dict[str, Any], parameters: Mapping[str, inspect.Para
                 continue  # A default that JSON cannot say still holds; the model is just not told of it.
             schema["properties"][key]["default"] = plain
     return schema
+
+
+def _words_and_path(error: Exception) -> tuple[str, str]:
+    """Return what an error says, and where in the argument; msgspec names the place after the words."""
+    words, _, place = str(error).rpartition(" - at `$")
+    if isinstance(error, msgspec.ValidationError) and words and place.endswith("`"):
+        return words, re.sub(r"\[[^\]]*\]", "[]", place[:-1])
+    return (str(error) if isinstance(error, msgspec.ValidationError) else words_of(error)), ""
+
+
+def _resolved(schema: dict[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a schema with a reference at its top replaced by what it refers to."""
+    name = str(schema.get("$ref", "")).rpartition("/")[2]
+    resolved: dict[str, Any] = definitions.get(name, schema)
+    return resolved

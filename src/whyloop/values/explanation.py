@@ -29,6 +29,7 @@ T = TypeVar("T")
 ERROR_LENGTH = 80
 NOTE_LENGTH = 200
 REASON_LENGTH = 300
+FAILURE_LENGTH = 200
 
 
 class CallStatus(StrEnum):
@@ -203,7 +204,7 @@ def explanation_of_step(state: AgentState, number: int) -> Explanation:
             steps=(_step(state, step, number),),
         )
     return Explanation(
-        headline=f"{outcome_headline(outcome)}.",
+        headline=f"{outcome_headline(outcome)}{_last_failure(outcome, step)}.",
         status=AgentStatus.after(outcome),
         stop_reason=outcome.stop_reason,
         decision=outcome.decision,
@@ -259,18 +260,41 @@ def _headline(state: AgentState) -> str:
     stop_reason = outcome.stop_reason
     named = f" ({stop_reason})" if stop_reason not in (None, StopReason.COMPLETED) else ""
     reason = _reason(outcome)
-    why = f": {reason}" if reason else ""
-    return f"{verb} {where}{named}. {shortened(outcome.resolved_by, NAME_LENGTH)} decided{why}."
+    why = f": {reason}{_last_failure(outcome, state.current_step)}" if reason else ""
+    decided = f"{verb} {where}{named}. {shortened(outcome.resolved_by, NAME_LENGTH)} decided{why}."
+    return f"{decided}{_other_forbids(outcome)}"
+
+
+def _other_forbids(outcome: ContinuationOutcome) -> str:
+    """Return a sentence about the rules that would have ended the run as well."""
+    if outcome.decision is not ContinuationDecision.FORBID_CONTINUATION:
+        return ""
+    deciding = outcome.resolving_evaluation
+    forbids = [e for e in outcome.evaluations if e.decision is outcome.decision and e is not deciding]
+    if not forbids:
+        return ""
+    named = [f"{shortened(e.criterion, NAME_LENGTH)} ({shortened(e.reason, 100)})" for e in forbids]
+    return f" Also forbidden by {', '.join(named)}."
+
+
+def _last_failure(outcome: ContinuationOutcome, step: Step | None) -> str:
+    """Return what failed last, where retries ran out: their number alone is no cause."""
+    if outcome.stop_reason is not StopReason.RETRY_LIMIT_REACHED or step is None or not step.failures:
+        return ""
+    return f": {shortened(step.failures[0].message, FAILURE_LENGTH).rstrip('.')}"
 
 
 def _step(state: AgentState, step: Step, number: int) -> StepExplanation:
     messages = state.messages_of(step)
     calls = _calls_of(step, messages)
     failure, interrupted = step.model_failure, interruption_text(step)
+    wrong = next((failure for failure in step.failures if failure.readable), None)
     notes = tuple(shortened(note, NOTE_LENGTH) for note in step.source.notes) if step.source else ()
     error = shortened(failure.message, ERROR_LENGTH) if failure else None
     if error is not None:
         did = f"the model call failed: {error}"
+    elif wrong is not None:
+        did = f"the answer was wrong: {shortened(wrong.message, ERROR_LENGTH)}"
     elif calls:
         did = "; ".join(call.text for call in calls)
     else:

@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from whyloop.values import plain
 from whyloop.values.times import Count, Seconds
 
 
@@ -81,6 +82,14 @@ class ErrorContext(Struct, frozen=True, gc=False):
     def none(cls) -> ErrorContext:
         """No failure at all."""
         return cls(ErrorType.UNKNOWN, 0, 0)
+
+    def to_dict(self) -> dict[str, Any]:
+        document: dict[str, Any] = plain.encode(self)
+        return document
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> ErrorContext:
+        return plain.decode(data, cls)
 
     @property
     def is_failure(self) -> bool:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Generic, TypeVar, overload
 
 T = TypeVar("T")
-
-# Two threads may go on from the same version at once; only one of them may extend the shared list.
-_extending = threading.Lock()
 
 
 class Log(Sequence[T], Generic[T]):
@@ -18,23 +14,24 @@ class Log(Sequence[T], Generic[T]):
 
     A version owns its last item and shares everything before it with the versions it came from,
     so replacing the last item is free too. A version that is not the newest copies when it is
-    extended: no version ever shows an item that was not added to it.
+    extended: no version ever shows an item that was not added to it. Threads need no lock: whoever extends
+    the shared list and finds it longer than that has been overtaken, and copies too.
 
     `start` items at the beginning may be left out, where a long session is read from the middle of its
     journal: they count, and asking for one of them is an error.
     """
 
-    __slots__ = ("_earlier", "_length", "last", "start")
+    __slots__ = ("_earlier", "last", "length", "start")
 
     last: T | None
     """The last item; None if there is none, or if it was left out."""
+    length: int
     start: int
     _earlier: list[T]
-    _length: int
 
     def __init__(self, items: Iterable[T] = (), *, start: int = 0) -> None:
         self._earlier = list(items)
-        self._length = start + len(self._earlier)
+        self.length = start + len(self._earlier)
         self.start = start
         self.last = self._earlier.pop() if self._earlier else None
 
@@ -45,38 +42,40 @@ class Log(Sequence[T], Generic[T]):
 
     def appended(self, item: T) -> Log[T]:
         """Return this log and one more item."""
-        return self.extended((item,))
+        earlier, held = self._earlier, self.length - self.start
+        if len(earlier) == held - 1:
+            earlier.append(self.last)  # type: ignore[arg-type]
+            if len(earlier) == held:
+                return _version(earlier, item, self.length + 1, self.start)
+        return _version(list(self[self.start :]), item, self.length + 1, self.start)
 
     def extended(self, items: Sequence[T]) -> Log[T]:
         """Return this log and more items."""
         if not items:
             return self
-        held = self._length - self.start
-        with _extending:
-            earlier = self._earlier
-            if held and len(earlier) == held - 1:
-                earlier.append(self.last)  # type: ignore[arg-type]
-            else:
-                earlier = list(self[self.start :])  # This version is not the newest any more.
-            if len(items) > 1:
-                earlier += items[:-1]
-        return _version(earlier, items[-1], self._length + len(items), self.start)
+        *others, last = items
+        earlier, before = self._earlier, self.length - self.start - 1
+        if len(earlier) == before:
+            earlier.extend((self.last, *others))  # type: ignore[arg-type]
+            if len(earlier) == before + len(items):
+                return _version(earlier, last, self.length + len(items), self.start)
+        return _version([*self[self.start :], *others], last, self.length + len(items), self.start)
 
     def with_last(self, item: T) -> Log[T]:
         """Return this log with another last item."""
-        if self._length == self.start:
+        if self.length == self.start:
             raise IndexError("an empty log has no last item")
-        return _version(self._earlier, item, self._length, self.start)
+        return _version(self._earlier, item, self.length, self.start)
 
     def __len__(self) -> int:
-        return self._length
+        return self.length
 
     @overload
     def __getitem__(self, index: int) -> T: ...
     @overload
     def __getitem__(self, index: slice) -> tuple[T, ...]: ...
     def __getitem__(self, index: int | slice) -> T | tuple[T, ...]:
-        length, left_out = self._length, self.start
+        length, left_out = self.length, self.start
         if isinstance(index, slice):
             start, stop, step = index.indices(length)
             if step == 1 and left_out <= start < stop == length:
@@ -95,8 +94,8 @@ class Log(Sequence[T], Generic[T]):
     def __iter__(self) -> Iterator[T]:
         if self.start:
             raise LookupError(f"the first {self.start} items were left out: use log[log.start:]")
-        if self._length:
-            yield from islice(self._earlier, self._length - 1)
+        if self.length:
+            yield from islice(self._earlier, self.length - 1)
             yield self.last  # type: ignore[misc]
 
     def __eq__(self, other: object) -> bool:
@@ -118,5 +117,5 @@ _new = object.__new__
 
 def _version(earlier: list[T], last: T, length: int, start: int) -> Log[T]:
     log: Log[T] = _new(Log)
-    log._earlier, log.last, log._length, log.start = earlier, last, length, start
+    log._earlier, log.last, log.length, log.start = earlier, last, length, start
     return log

@@ -13,14 +13,25 @@ from whyloop.values.usage import NO_USAGE, Usage
 
 
 class FinishReason(StrEnum):
-    """Why the model fell silent, in one vocabulary for all providers."""
+    """Why the model ended its answer, in one vocabulary for all providers.
+
+    With `pause_turn` the provider interrupted a long turn, and continues it when it is asked again.
+    """
+
+    truncates: bool
+    """True if the model did not get to the end of its answer."""
 
     STOP = "stop"
     LENGTH = "length"
     TOOL_CALLS = "tool_calls"
     CONTENT_FILTER = "content_filter"
+    PAUSE_TURN = "pause_turn"
     ERROR = "error"
     OTHER = "other"
+
+
+for _reason in FinishReason:
+    _reason.truncates = _reason.value in ("length", "content_filter")
 
 
 class ToolSpec(Struct, frozen=True, gc=False):
@@ -45,6 +56,16 @@ class TextDelta(Struct, frozen=True, gc=False):
     text: str
 
 
+class ReasoningDelta(Struct, frozen=True, gc=False):
+    """A piece of the model's reasoning, as it streams in; it is not part of the answer's text."""
+
+    text: str
+
+
+Delta = TextDelta | ReasoningDelta
+"""A piece of an answer that is still streaming in."""
+
+
 class ModelSource(Struct, frozen=True, gc=False, omit_defaults=True):
     """Where an answer came from: which model, with which word it finished, what happened on the way."""
 
@@ -58,6 +79,7 @@ class ModelResponse(Struct, frozen=True, gc=False):
     """A model's complete answer.
 
     `reasoning` is what the model said to itself; `extras` goes back to the provider with the message.
+    `unsupported` names what arrived and cannot be handled, such as an image: the response is then a failure.
     """
 
     text: str = ""
@@ -67,3 +89,4 @@ class ModelResponse(Struct, frozen=True, gc=False):
     reasoning: str = ""
     extras: Mapping[str, Any] = {}
     source: ModelSource | None = None
+    unsupported: tuple[str, ...] = ()

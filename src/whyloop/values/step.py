@@ -205,7 +205,9 @@ class OpenStep(Struct, frozen=True, gc=False, omit_defaults=True):
         return asked if call.arguments is None else replace(asked, arguments=call.arguments)
 
     def with_call(self, index: int, call: OpenCall) -> OpenStep:
-        return replace(self, calls=(*self.calls[:index], call, *self.calls[index + 1 :]))
+        calls = list(self.calls)
+        calls[index] = call
+        return replace(self, calls=tuple(calls))
 
     @property
     def is_done(self) -> bool:

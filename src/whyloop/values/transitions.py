@@ -447,7 +447,7 @@ class Closed(Transition, frozen=True, tag="closed", kw_only=True):
 
     def apply_to(self, state: AgentState) -> AgentState:
         opened, execution = _open(state), state.execution
-        first, messages = len(state.messages), []
+        first, messages = state.messages.length, []
         runs: list[ToolRun] = []
         failures = [] if opened.failure is None else [opened.failure]
         response = execution.last_response
@@ -662,9 +662,9 @@ def _spent(
 ) -> AgentState:
     """Return the state with its open step as given, and the time and tokens of a transition counted."""
     execution, info = state.execution, state.state_info
-    total, spent = state.usage, execution.usage
-    if usage is not NO_USAGE:
-        total, spent = total + usage, spent + usage
+    total = spent = state.usage + usage
+    if execution.usage is not state.usage:  # Not the first query of the session.
+        spent = execution.usage + usage
     return replace(
         state,
         open_step=step,

@@ -28,6 +28,8 @@ class Usage(Struct, frozen=True, gc=False, omit_defaults=True):
         return self.input + self.output
 
     def __add__(self, other: Usage) -> Usage:
+        if other is NO_USAGE:
+            return self
         return Usage(
             self.input + other.input,
             self.output + other.output,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -46,6 +46,7 @@ class SlimWriter:
             index: _without_secrets(state.messages[index], hide, hide_text)
             for index in kept_indices(state.messages, asked.max_messages)
         }
+        self._errors = {index: hide(error) for index, error in _tool_errors(state) if index in self._messages}
         step, outcome = state.current_step, state.last_continuation_outcome
         self._current = step and changed_step(step, hide)
         self._steps = [changed_step(step, hide) for step in state.steps] if asked.include_all_steps else []
@@ -61,6 +62,8 @@ class SlimWriter:
         state, shorten = self._state, partial(cut, most=config.max_content_length)
         kept = kept_indices(state.messages, config.max_messages)
         whole = [self._messages[index] for index in kept]
+        if not config.include_tool_args:
+            whole = [self._without_arguments(index) for index in kept]
         messages = [changed_message(message, shorten, LEFT_OUT) for message in whole]
         notes = Notes(config, state.execution.id, kept, trimmed=len(kept) < len(state.messages))
         current = self._current and changed_step(self._current, shorten)
@@ -108,9 +111,26 @@ class SlimWriter:
         document: dict[str, Any] = plain.encode(slim)
         return document
 
+    def _without_arguments(self, index: int) -> Message:
+        """Return a message without the arguments that a tool's error for the model may quote."""
+        message, error = self._messages[index], self._errors.get(index)
+        return message if error is None else replace(message, content=f"Error: {error}")
+
     def _left_out(self, config: SlimSerializationConfig, kept: int) -> int:
         """Return the number of request texts that are left out though they were asked for."""
         return len(self._state.request_parts) - kept if config.include_all_steps else 0
+
+
+def _tool_errors(state: AgentState) -> Iterator[tuple[int, str]]:
+    """Yield the index of each result of a failed call, with the text for people."""
+    for step in state.steps:
+        if not step.failures:
+            continue
+        failures = {failure.tool_call_id: failure.message for failure in step.failures}
+        for index, run in enumerate(step.tool_calls, step.first_message + 1):
+            known = index < len(state.messages) and state.messages[index].tool_call_id == run.id
+            if known and run.id in failures:
+                yield index, failures[run.id]
 
 
 def _beginning(asked: SlimSerializationConfig, value: Any) -> Any:

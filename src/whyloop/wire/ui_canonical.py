@@ -169,7 +169,7 @@ class _History:
         ids = _Ids(step.execution_id, step.number)
         for message, run in zip(said[1:], step.tool_calls, strict=False):
             result = _result(message.text, run.error, run.duration_ms, run.changed_by)
-            self._tool(ids, run, message.text, result, step.completed_at)
+            self._tool(ids, run, result, step.completed_at)
         self._error(step.execution_id, step.number, step.outcome, step.completed_at)
 
     def _open_step(self, step: OpenStep) -> None:
@@ -181,7 +181,7 @@ class _History:
             asked, done = step.call_to_run(index), call.result
             if done is not None:
                 result = _result(done.content, done.error, call.duration_ms, done.changed_by)
-                self._tool(ids, asked, done.content, result, step.started_at)
+                self._tool(ids, asked, result, step.started_at)
             else:
                 self._unfinished(ids, asked, call, step.started_at)
 
@@ -189,9 +189,9 @@ class _History:
         metadata = {"execution_id": execution_id, "step_number": step, **_contents(message)}
         self._add(f"{execution_id}:{step}:assistant", "assistant", message.text, moment, metadata)
 
-    def _tool(
-        self, ids: _Ids, call: ToolRun | ToolCall, text: str, result: Mapping[str, Any], moment: datetime
-    ) -> None:
+    def _tool(self, ids: _Ids, call: ToolRun | ToolCall, result: Mapping[str, Any], moment: datetime) -> None:
+        """Add a result. Of a call that did not succeed people read the error: the text is for the model."""
+        text = result.get("tool_error") or result.get("tool_result", "")
         metadata = {**ids.known, "tool_call_id": call.id, "tool_name": call.name, **result}
         self._add(ids.of(call.id), "tool", text, moment, metadata)
 

@@ -20,6 +20,7 @@ from whyloop.events import (
     AgentStepStarted,
     ApprovalDecided,
     ApprovalRequested,
+    ChunkKind,
     ContinuationEvaluated,
     RetryScheduled,
     StreamChunkReceived,
@@ -55,7 +56,7 @@ INCONSISTENT = (ArithmeticError, AssertionError, AttributeError, LookupError, Ty
 
 def events_of(state: AgentState, transition: Transition) -> Events:
     """Return the events of a transition, given the state before it."""
-    view = _VIEWS.get(type(transition))
+    view = VIEWS.get(type(transition))
     return view(state, transition) if view is not None else []
 
 
@@ -90,13 +91,19 @@ def step_started(state: AgentState, time: datetime, tools: tuple[str, ...]) -> A
         step_number=execution.step_count + 1,
         time=time,
         seq=execution.last_seq,
-        message_count=len(state.messages),
+        message_count=state.messages.length,
         available_tools=tools,
     )
 
 
 def chunk_received(
-    state: AgentState, time: datetime, text: str, index: int, *, is_complete: bool
+    state: AgentState,
+    time: datetime,
+    text: str,
+    index: int,
+    *,
+    kind: ChunkKind = "text",
+    is_complete: bool = False,
 ) -> StreamChunkReceived:
     """Return the event that a piece of the answer has arrived."""
     execution = state.execution
@@ -110,6 +117,7 @@ def chunk_received(
         chunk=text,
         chunk_index=index,
         is_complete=is_complete,
+        kind=kind,
     )
 
 
@@ -257,8 +265,9 @@ def _call_finished(state: AgentState, t: CallFinished) -> Events:
             success=result.error is None,
             error=result.error,
             duration_ms=t.seconds * 1000,
-            result=result.content,
+            result=result.content if result.error is None else result.error,
             changed_by=result.changed_by,
+            failed=result.failure is not None,
         )
     ]
 
@@ -395,7 +404,7 @@ def _retry_planned(state: AgentState, t: RetryPlanned) -> Events:
     ]
 
 
-_VIEWS: dict[type[Transition], Callable[[AgentState, Any], Events]] = {
+VIEWS: dict[type[Transition], Callable[[AgentState, Any], Events]] = {
     Answered: _answered,
     Begun: _begun,
     CallFinished: _call_finished,

@@ -21,6 +21,7 @@ _FINISH = {
     "model_context_window_exceeded": FinishReason.LENGTH,
     "tool_use": FinishReason.TOOL_CALLS,
     "refusal": FinishReason.CONTENT_FILTER,
+    "pause_turn": FinishReason.PAUSE_TURN,
 }
 
 
@@ -78,7 +79,7 @@ def _built(document: Mapping[str, Any]) -> ModelResponse:
     if said and not text:
         row = [entry for entry in row if entry["type"] != "text"]
     if word == "refusal" and not text.strip() and not calls:
-        raise ModelError(_refusal(document))
+        raise ModelError(_refusal(document), retryable=False)
     return ModelResponse(
         text=text,
         tool_calls=tuple(calls),

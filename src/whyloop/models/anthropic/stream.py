@@ -9,7 +9,7 @@ from whyloop.errors import ResponseValidationError
 from whyloop.models.anthropic.response import build
 from whyloop.models.failures import stream_error
 from whyloop.models.parts import arguments_of, json_of
-from whyloop.values.model import ModelResponse, TextDelta
+from whyloop.values.model import Delta, ModelResponse, ReasoningDelta, TextDelta
 
 
 class _PartialBlock:
@@ -20,23 +20,23 @@ class _PartialBlock:
         self.pieces: dict[str, list[str]] = {}
         self.citations: list[Any] = []
 
-    def add(self, delta: Mapping[str, Any]) -> str:
-        """Take one piece; what it adds to the visible text comes back."""
+    def add(self, delta: Mapping[str, Any]) -> Iterable[Delta]:
+        """Take one piece; return what it adds to the visible text and to the reasoning."""
         kind = delta["type"]
         if kind == "text_delta":
             text = self._append("text", delta.get("text"))
-            return text if self.start["type"] == "text" else ""
+            return _shown(text) if self.start["type"] == "text" else ()
+        if kind == "thinking_delta":
+            return _thought(self._append("thinking", delta.get("thinking")))
         if kind == "input_json_delta":
             self._append("input", delta.get("partial_json"))
-        elif kind == "thinking_delta":
-            self._append("thinking", delta.get("thinking"))
         elif kind == "signature_delta":
             self.start["signature"] = delta.get("signature")
         elif kind == "citations_delta":
             self.citations.append(delta.get("citation"))
         elif kind == "compaction_delta":
             self._append("content", delta.get("content"))
-        return ""
+        return ()
 
     def complete(self) -> dict[str, Any]:
         block = dict(self.start)
@@ -67,7 +67,7 @@ class MessageStream:
         self._open: dict[Any, _PartialBlock] = {}
         self.ended = False
 
-    def read(self, event: str, data: bytes) -> Iterable[TextDelta]:
+    def read(self, event: str, data: bytes) -> Iterable[Delta]:
         if data == b"[DONE]":
             return ()
         document = json_of(data, "an event of the stream")
@@ -89,13 +89,15 @@ class MessageStream:
         blocks = map(_PartialBlock.complete, self._blocks)
         return build({**self._message, "content": blocks, "usage": self._usage})
 
-    def _take(self, kind: str, document: Mapping[str, Any]) -> Iterable[TextDelta]:
+    def _take(self, kind: str, document: Mapping[str, Any]) -> Iterable[Delta]:
         if kind == "content_block_delta":
-            return _shown(self._open[document.get("index")].add(document["delta"]))
+            return self._open[document.get("index")].add(document["delta"])
         if kind == "content_block_start":
             start = document["content_block"]
             block = self._open[document.get("index")] = _PartialBlock(start)
             self._blocks.append(block)
+            if start["type"] == "thinking":
+                return _thought(start.get("thinking") or "")
             return _shown((start.get("text") or "") if start["type"] == "text" else "")
         if kind == "message_start":
             self._update(document["message"], document["message"].get("usage"))
@@ -112,5 +114,9 @@ class MessageStream:
         self._usage.update({key: value for key, value in (usage or {}).items() if value is not None})
 
 
-def _shown(text: str) -> Iterable[TextDelta]:
+def _shown(text: str) -> Iterable[Delta]:
     return (TextDelta(text),) if text else ()
+
+
+def _thought(text: str) -> Iterable[Delta]:
+    return (ReasoningDelta(text),) if text else ()

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from whyloop.errors import ModelError, ResponseValidationError
 from whyloop.models.failures import stream_error
 from whyloop.models.gemini.request import NAME
-from whyloop.models.parts import arguments_of, count, json_of, new_call_id
+from whyloop.models.parts import arguments_of, count, json_of, media_text, new_call_id
 from whyloop.rules.repeated import without_calls
 from whyloop.values.messages import ToolCall
-from whyloop.values.model import FinishReason, ModelResponse, ModelSource
+from whyloop.values.model import Delta, FinishReason, ModelResponse, ModelSource, ReasoningDelta, TextDelta
 from whyloop.values.usage import Usage
 
 _FINISH = {
@@ -55,8 +55,8 @@ class Answer:
         """True once a piece has said why the model fell silent."""
         return "finishReason" in self._candidate
 
-    def take(self, document: Any) -> str:
-        """Take the next piece; what it adds to the visible text comes back."""
+    def take(self, document: Any) -> list[Delta]:
+        """Take the next piece; return what it adds to the visible text and to the reasoning."""
         if not isinstance(document, dict):
             raise ResponseValidationError(f"the response is no object: {str(document)[:80]!r}")
         if document.get("error"):
@@ -75,7 +75,7 @@ class Answer:
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise _unreadable(error) from None
 
-    def _take(self, document: Mapping[str, Any]) -> str:
+    def _take(self, document: Mapping[str, Any]) -> list[Delta]:
         self._document |= {key: value for key, value in document.items() if value}
         # Where several answers were asked for, the first one is the answer.
         candidate: Mapping[str, Any]
@@ -83,7 +83,8 @@ class Answer:
         self._candidate |= {key: value for key, value in candidate.items() if value}
         parts = [dict(part) for part in (candidate.get("content") or {}).get("parts") or ()]
         self._parts += parts
-        return "".join([part["text"] for part in parts if _is_text(part) and not part.get("thought")])
+        texts = [part for part in parts if _is_text(part) and part["text"]]
+        return [(ReasoningDelta if part.get("thought") else TextDelta)(part["text"]) for part in texts]
 
     def _response(self) -> ModelResponse:
         parts, word = self._parts, self._candidate.get("finishReason")
@@ -104,6 +105,7 @@ class Answer:
             reasoning="".join([part["text"] for part in texts if part.get("thought")]),
             extras=_extras(parts, text, calls),
             source=ModelSource(self._document.get("modelVersion"), self._document.get("responseId"), word),
+            unsupported=_unsupported(parts),
         )
 
     def _say_why(self) -> NoReturn:
@@ -111,7 +113,7 @@ class Answer:
         feedback = self._document.get("promptFeedback") or {}
         if reason := feedback.get("blockReason"):
             said = _with_words(reason, feedback.get("blockReasonMessage"))
-            raise ModelError(f"the prompt was blocked: {said}")
+            raise ModelError(f"the prompt was blocked: {said}", retryable=False)
         raise ResponseValidationError("the response has no answer in it")
 
 
@@ -129,6 +131,14 @@ def usage_of(document: Mapping[str, Any]) -> Usage:
 
 def _is_text(part: Mapping[str, Any]) -> bool:
     return isinstance(part.get("text"), str)
+
+
+def _unsupported(parts: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Return the pictures and other files of an answer; those that Google's own code made are its work."""
+    if any(part.get("executableCode") or part.get("codeExecutionResult") for part in parts):
+        return ()
+    files = [part.get("inlineData") or part.get("fileData") for part in parts]
+    return tuple([media_text(file.get("mimeType")) for file in files if file])
 
 
 def _call(call: Mapping[str, Any]) -> ToolCall:

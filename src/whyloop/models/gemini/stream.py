@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from whyloop.errors import ResponseValidationError
 from whyloop.models.gemini.response import Answer
 from whyloop.models.parts import json_of
-from whyloop.values.model import ModelResponse, TextDelta
+from whyloop.values.model import Delta, ModelResponse
 
 
 class ContentStream:
@@ -17,14 +17,14 @@ class ContentStream:
         self._answer = Answer()
         self.ended = False
 
-    def read(self, event: str, data: bytes) -> Iterable[TextDelta]:
+    def read(self, event: str, data: bytes) -> Iterable[Delta]:
         if data == b"[DONE]":
             return ()
         document = json_of(data, "a piece of the stream")
-        text = self._answer.take(document)
+        deltas = self._answer.take(document)
         # The piece that says why the model fell silent and what it cost is the last one.
         self.ended = self._answer.finished and "usageMetadata" in document
-        return (TextDelta(text),) if text else ()
+        return deltas
 
     def finish(self) -> ModelResponse:
         response = self._answer.complete()

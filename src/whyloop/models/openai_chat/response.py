@@ -47,7 +47,8 @@ def decode(body: bytes) -> ModelResponse:
         if choice.get("error"):
             raise stream_error(choice)
         message = choice["message"]
-        calls = [_call(call) for call in message.get("tool_calls") or _older_calls(message)]
+        asked = message.get("tool_calls") or _older_calls(message)
+        calls = [_call(call) for call in asked if "custom" not in call]
         text, thought = texts_of(message.get("content"))
         return build(
             document, message, text=text, reasoning=thought, calls=calls, word=choice.get("finish_reason")
@@ -67,7 +68,7 @@ def build(
 ) -> ModelResponse:
     """The response that a message, complete or put together from a stream, amounts to."""
     if refusal := message.get("refusal"):
-        raise ModelError(f"the model refused: {refusal}")
+        raise ModelError(f"the model refused: {refusal}", retryable=False)
     tool_calls = tuple([call for call, _ in calls])
     extras = _extras(message, calls)
     return ModelResponse(
@@ -78,6 +79,7 @@ def build(
         reasoning=reasoning or _reasoning(message),
         extras={NAME: extras} if extras else {},
         source=ModelSource(document.get("model"), document.get("id"), word),
+        unsupported=_unsupported(message),
     )
 
 
@@ -94,6 +96,14 @@ def usage_of(document: Mapping[str, Any]) -> Usage:
         cached=count(next(filter(None, cached), 0)),
         reasoning=count(written.get("reasoning_tokens")),
     )
+
+
+def _unsupported(message: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what of a message is neither text nor the call of a function."""
+    customs = [call["custom"].get("name") for call in message.get("tool_calls") or () if "custom" in call]
+    items = [f"a custom tool call ({name})" for name in customs if name]
+    items += ["an image" for _ in message.get("images") or ()]
+    return (*items, "audio") if message.get("audio") else tuple(items)
 
 
 def signature_of(call: Mapping[str, Any]) -> Mapping[str, Any]:

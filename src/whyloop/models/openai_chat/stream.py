@@ -10,7 +10,7 @@ from whyloop.models.failures import stream_error
 from whyloop.models.openai_chat.partial_calls import PartialCalls
 from whyloop.models.openai_chat.response import build, texts_of
 from whyloop.models.parts import json_of
-from whyloop.values.model import ModelResponse, TextDelta
+from whyloop.values.model import Delta, ModelResponse, ReasoningDelta, TextDelta
 
 
 class ChatStream:
@@ -26,7 +26,7 @@ class ChatStream:
         self._calls = PartialCalls()
         self._word: str | None = None
 
-    def read(self, event: str, data: bytes) -> Iterable[TextDelta]:
+    def read(self, event: str, data: bytes) -> Iterable[Delta]:
         if data == b"[DONE]":
             self.ended = True
             return ()
@@ -59,7 +59,7 @@ class ChatStream:
         except (KeyError, TypeError, AttributeError) as error:
             raise _unreadable(error) from None
 
-    def _take(self, chunk: dict[str, Any]) -> Iterable[TextDelta]:
+    def _take(self, chunk: dict[str, Any]) -> Iterable[Delta]:
         for key in ("id", "model", "usage", "x_groq"):
             if chunk.get(key):
                 self._document[key] = chunk[key]
@@ -68,34 +68,41 @@ class ChatStream:
                 return self._take_choice(choice)
         return ()
 
-    def _take_choice(self, choice: dict[str, Any]) -> Iterable[TextDelta]:
+    def _take_choice(self, choice: dict[str, Any]) -> Iterable[Delta]:
         if choice.get("error"):
             raise stream_error(choice)
         self._word = choice.get("finish_reason") or self._word
         delta = choice.get("delta") or choice.get("message") or {}
-        self._take_extras(delta)
+        thought = self._take_extras(delta)
         for piece in delta.get("tool_calls") or ():
-            self._calls.add(piece)
+            if "custom" in piece:
+                self._message.setdefault("tool_calls", []).append(piece)
+            else:
+                self._calls.add(piece)
         if older := delta.get("function_call"):
             self._calls.add({"index": "function_call", "function": older})
-        text, thought = texts_of(delta.get("content"))
-        self._reasoning.append(thought)
-        if not text:
-            return ()
-        self._text.append(text)
-        return (TextDelta(text),)
-
-    def _take_extras(self, delta: Mapping[str, Any]) -> None:
-        thought = delta.get("reasoning_content") or delta.get("reasoning")
-        if isinstance(thought, str):
+        text, aloud = texts_of(delta.get("content"))
+        thought += aloud
+        deltas: list[Delta] = []
+        if thought:
             self._reasoning.append(thought)
+            deltas.append(ReasoningDelta(thought))
+        if text:
+            self._text.append(text)
+            deltas.append(TextDelta(text))
+        return deltas
+
+    def _take_extras(self, delta: Mapping[str, Any]) -> str:
+        """Take what is neither text nor a call; return the piece of reasoning in it."""
         for detail in delta.get("reasoning_details") or ():
             self._take_detail(detail)
-        for key in ("reasoning_content", "extra_content", "thought_signature"):
+        for key in ("reasoning_content", "extra_content", "thought_signature", "images", "audio"):
             if delta.get(key):
                 self._message[key] = delta[key]
         if refusal := delta.get("refusal"):
             self._message["refusal"] = self._message.get("refusal", "") + refusal
+        thought = delta.get("reasoning_content") or delta.get("reasoning")
+        return thought if isinstance(thought, str) else ""
 
     def _take_detail(self, detail: dict[str, Any]) -> None:
         """A piece of a thought joins the pieces that came before it."""

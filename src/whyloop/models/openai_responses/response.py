@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from whyloop.errors import ModelError, ResponseValidationError
@@ -22,6 +22,26 @@ _INCOMPLETE = {
     "max_tokens": FinishReason.LENGTH,
     "length": FinishReason.LENGTH,
     "content_filter": FinishReason.CONTENT_FILTER,
+}
+
+
+def _named(noun: str, *keys: str) -> Callable[[Item], str]:
+    def described(item: Item) -> str:
+        names = [str(item[key]) for key in keys if item.get(key)]
+        return f"{noun} ({', '.join(names)})" if names else noun
+
+    return described
+
+
+# Items that only a client can answer, and output that a message cannot hold.
+_NEEDS_CLIENT: dict[str, Callable[[Item], str]] = {
+    "mcp_approval_request": _named("an mcp_approval_request", "server_label", "name"),
+    "custom_tool_call": _named("a custom_tool_call", "name"),
+    "computer_call": _named("a computer_call"),
+    "local_shell_call": _named("a local_shell_call"),
+    "shell_call": _named("a shell_call"),
+    "apply_patch_call": _named("an apply_patch_call"),
+    "image_generation_call": _named("an image (image_generation_call)"),
 }
 
 
@@ -58,6 +78,9 @@ def _response(document: Mapping[str, Any], output: Iterable[Item]) -> ModelRespo
     _check_refusal(messages)
     calls = tuple([_call(item) for item in by_kind.get("function_call", ())])
     text = without_calls("".join([text for item in messages for text in texts_of(item)]), calls)
+    answered = {
+        item.get("call_id") for kind, items in by_kind.items() if kind.endswith("_output") for item in items
+    }
     kept = kept_items(output, text, calls, stored=document.get("store") is not False)
     reason, word = _finish(document, calls)
     return ModelResponse(
@@ -70,6 +93,14 @@ def _response(document: Mapping[str, Any], output: Iterable[Item]) -> ModelRespo
         ),
         extras={NAME: {"items": kept}} if kept else {},
         source=ModelSource(_text(document.get("model")), _text(document.get("id")), _text(word)),
+        unsupported=tuple(
+            [
+                described(item)
+                for kind, described in _NEEDS_CLIENT.items()
+                for item in by_kind.get(kind, ())
+                if item.get("call_id") is None or item.get("call_id") not in answered
+            ]
+        ),
     )
 
 
@@ -84,7 +115,8 @@ def _check_refusal(messages: Iterable[Item]) -> None:
         content = item.get("content")
         for part in content if isinstance(content, list) else ():
             if part.get("type") == "refusal":
-                raise ModelError(f"the model refused: {part.get('refusal') or 'it did not say why'}")
+                words = part.get("refusal") or "it did not say why"
+                raise ModelError(f"the model refused: {words}", retryable=False)
 
 
 def _call(item: Item) -> ToolCall:

@@ -10,7 +10,7 @@ from whyloop.models.failures import stream_error
 from whyloop.models.openai_responses.items import Item, kind_of, texts_of
 from whyloop.models.openai_responses.response import build
 from whyloop.models.parts import json_of
-from whyloop.values.model import ModelResponse, TextDelta
+from whyloop.values.model import Delta, ModelResponse, ReasoningDelta, TextDelta
 
 _ENDS = frozenset({"response.completed", "response.incomplete", "response.failed", "response.cancelled"})
 
@@ -67,9 +67,10 @@ class ResponsesStream:
         self.ended = False
         self._items: dict[int, _PartialItem] = {}
         self._named: dict[str, _PartialItem] = {}
+        self._reasoning: str | None = None
         self._speakers: list[_PartialItem] = []  # Messages that are not shown in full; the first one speaks.
 
-    def read(self, event: str, data: bytes) -> Iterable[TextDelta]:
+    def read(self, event: str, data: bytes) -> Iterable[Delta]:
         if data in (b"", b"[DONE]"):
             return ()
         chunk = json_of(data, "an event of the stream")
@@ -93,7 +94,7 @@ class ResponsesStream:
             self._document["output"] = [item.complete() for _, item in sorted(self._items.items())]
         return build(self._document)
 
-    def _take(self, kind: str, chunk: Mapping[str, Any]) -> Iterable[TextDelta]:
+    def _take(self, kind: str, chunk: Mapping[str, Any]) -> Iterable[Delta]:
         name, _, ending = kind.removeprefix("response.").rpartition(".")
         if name in _PLACES:
             return self._take_piece(name, ending, chunk)
@@ -107,7 +108,7 @@ class ResponsesStream:
             self._document["status"] = ending
         return ()
 
-    def _take_piece(self, name: str, ending: str, chunk: Mapping[str, Any]) -> Iterable[TextDelta]:
+    def _take_piece(self, name: str, ending: str, chunk: Mapping[str, Any]) -> Iterable[Delta]:
         place = _PLACES[name]
         partial = self._item_for(chunk, place.item)
         index = chunk.get(place.counter)
@@ -120,7 +121,7 @@ class ResponsesStream:
         else:
             pieces[:] = [piece]
         if name != "output_text":
-            return ()
+            return self._think(name, pieces, piece) if ending == "delta" else ()
         in_step = ending == "delta" and partial.shown == partial.said
         partial.said += len(piece) if ending == "delta" else 0
         if in_step and self._speakers[:1] == [partial]:
@@ -128,7 +129,16 @@ class ResponsesStream:
             return (TextDelta(piece),)
         return self._show()
 
-    def _take_item(self, ending: str, chunk: Mapping[str, Any]) -> Iterable[TextDelta]:
+    def _think(self, name: str, pieces: list[str], piece: str) -> Iterable[Delta]:
+        """Return a piece of reasoning: of the thoughts or of their summaries, whichever is streamed first."""
+        if not name.startswith("reasoning") or self._reasoning not in (None, name):
+            return ()
+        # As in the complete response, a blank line stands between two parts.
+        gap = "\n\n" if self._reasoning and len(pieces) == 1 else ""
+        self._reasoning = name
+        return (ReasoningDelta(gap + piece),)
+
+    def _take_item(self, ending: str, chunk: Mapping[str, Any]) -> Iterable[Delta]:
         item: Item = chunk["item"]
         partial = self._item_for(chunk, kind_of(item), new=ending == "added")
         partial.item = item
@@ -162,7 +172,7 @@ class ResponsesStream:
             self._speakers.sort(key=lambda speaker: speaker.index)
         return partial
 
-    def _show(self) -> Iterable[TextDelta]:
+    def _show(self) -> Iterable[Delta]:
         """What can be shown of the messages now: all of those that are done, and the one that speaks."""
         news = []
         while self._speakers:

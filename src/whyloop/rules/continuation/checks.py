@@ -18,10 +18,6 @@ _REQUEST = ContinuationDecision.REQUEST_CONTINUATION
 _STOP = ContinuationDecision.ALLOW_STOP
 
 
-# With one of these the model did not get to the end of its answer.
-TRUNCATING = (FinishReason.LENGTH, FinishReason.CONTENT_FILTER)
-
-
 class FinishReasonCheck(Criterion):
     """Forbids when the model ended for one of these reasons: a truncated answer is not a completed one."""
 
@@ -50,7 +46,7 @@ class FinishReasonCheck(Criterion):
             words = "The model gave no finish reason"
         else:
             words = f'The model finished with "{reason}"' + (", which ends the run" if forbidden else "")
-            if reason in TRUNCATING:
+            if reason.truncates:
                 words = f"{words}: the answer was truncated"
         context = {"finish_reason": reason and str(reason), "terminal": [str(r) for r in self.reasons]}
         if not forbidden:
@@ -72,7 +68,10 @@ class StopRequestedCheck(Criterion):
 
 
 class ToolCallPresenceCheck(Criterion):
-    """Drives the work: requests another step while tool results await the model, else allows the stop."""
+    """Drives the work: requests another step while tool results await the model, else allows the stop.
+
+    A turn that a provider paused is not at its end either.
+    """
 
     @staticmethod
     def _said(
@@ -81,6 +80,7 @@ class ToolCallPresenceCheck(Criterion):
         context = {"tool_calls": calls}
         return ContinuationEvaluation("ToolCallPresenceCheck", decision, reason, context, stop_reason)
 
+    _PAUSED = _said(_REQUEST, "The provider paused its turn and continues it when asked again")
     _NO_STEP = _said(_REQUEST, "No step has been taken yet")
     _ANSWERED = _said(_STOP, "The model answered and asked for no tools")
     _EMPTY = _said(_STOP, "The model's reply was empty: no text and no tool calls")
@@ -105,4 +105,6 @@ class ToolCallPresenceCheck(Criterion):
             return self._said(_STOP, f"The model asked for no tools: {step.interrupted.text}")
         if message is None:
             return self._NO_ANSWER
+        if step.finish_reason is FinishReason.PAUSE_TURN:
+            return self._PAUSED
         return self._ANSWERED if message.content else self._EMPTY

@@ -7,8 +7,6 @@ from datetime import datetime
 
 from whyloop.rules.continuation.criterion import (
     Answer,
-    CanDecideToContinue,
-    CanExplainContinuation,
     Criterion,
     CriterionLike,
     FunctionCriterion,
@@ -16,6 +14,7 @@ from whyloop.rules.continuation.criterion import (
     asked,
     could_not_be_evaluated,
     name_of,
+    told_apart,
 )
 from whyloop.rules.continuation.error_policy_criterion import ErrorPolicyCriterion
 from whyloop.rules.continuation.limits import Limit
@@ -32,9 +31,7 @@ class ContinuationCriteria:
     """An ordered set of criteria; every one of them is asked about every step."""
 
     def __init__(self, *criteria: CriterionLike) -> None:
-        self.criteria: tuple[CanDecideToContinue | CanExplainContinuation, ...] = tuple(
-            as_criterion(criterion) for criterion in criteria
-        )
+        self.criteria = told_apart(as_criterion(criterion) for criterion in criteria)
         self._asked = [(name_of(criterion), asked(criterion)) for criterion in self.criteria]
         self._explain = [explain for _, explain in self._asked]
         self._limits = tuple(criterion for criterion in self.criteria if isinstance(criterion, Limit))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from inspect import iscoroutinefunction
+from pathlib import PurePath
 from typing import ClassVar, Protocol, runtime_checkable
 
 from msgspec.structs import replace
@@ -58,9 +59,12 @@ class FunctionCriterion(Criterion):
     """A criterion made from a function that returns an evaluation, a decision, or whether to go on."""
 
     def __init__(self, function: Callable[[AgentState], Answer], name: str | None = None) -> None:
-        own = getattr(function, "__name__", type(function).__name__)
-        self.name = name or ("when" if own == "<lambda>" else own)
+        self.name = name or _name_of_function(function)
         self._function = function
+
+    def named(self, name: str) -> FunctionCriterion:
+        """Return the same criterion under another name."""
+        return FunctionCriterion(self._function, name)
 
     def explain(self, state: AgentState) -> Evaluation:
         answer: Answer | str = self._function(state)
@@ -99,6 +103,35 @@ def as_criterion(candidate: CriterionLike) -> CanDecideToContinue | CanExplainCo
     raise ConfigurationError(
         f"{candidate!r} is no criterion: it has no explain(state) and no decide(state), nor is it a function"
     )
+
+
+def _name_of_function(function: Callable[[AgentState], Answer]) -> str:
+    """Return the function's name; a lambda goes by the place where it was written."""
+    name = str(getattr(function, "__name__", type(function).__name__))
+    code = getattr(function, "__code__", None)
+    if name != "<lambda>" or code is None:
+        return name
+    return f"lambda ({PurePath(code.co_filename).name}:{code.co_firstlineno})"
+
+
+def told_apart(
+    criteria: Iterable[CanDecideToContinue | CanExplainContinuation],
+) -> tuple[CanDecideToContinue | CanExplainContinuation, ...]:
+    """Return the criteria with functions of the same name numbered: "lambda (app.py:7) 2"."""
+    taken: set[str] = set()
+    apart: list[CanDecideToContinue | CanExplainContinuation] = []
+    for criterion in criteria:
+        own = name = name_of(criterion)
+        number = 1
+        while isinstance(criterion, FunctionCriterion) and name in taken:
+            number += 1
+            name = f"{own} {number}"
+        taken.add(name)
+        if isinstance(criterion, FunctionCriterion) and name != own:
+            apart.append(criterion.named(name))
+        else:
+            apart.append(criterion)
+    return tuple(apart)
 
 
 def name_of(criterion: object) -> str:

@@ -50,10 +50,10 @@ class Limit(Criterion):
 
     def _compare(self, state: AgentState, used: float, words: str) -> ContinuationEvaluation:
         """The evaluation that follows from how much is used."""
-        limit, more = self.limit, 0 if state.execution.granted is None else self.granted(state)
+        limit = self.limit
         if self._of_session:
             words += " in this session"
-        if more:
+        if state.execution.granted is not None and (more := self.granted(state)):
             limit += more
             words += f", {more:g} more were granted"
         if used < limit:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from whyloop.values.continuation import (
     ContinuationDecision,
     ContinuationEvaluation,
@@ -13,6 +15,7 @@ _FORBID = ContinuationDecision.FORBID_CONTINUATION
 _REQUEST = ContinuationDecision.REQUEST_CONTINUATION
 _STOP = ContinuationDecision.ALLOW_STOP
 _ALLOW = ContinuationDecision.ALLOW_CONTINUATION
+_decision_of = attrgetter("decision")
 _NO_CRITERIA = ContinuationOutcome(_STOP, "ContinuationCriteria", StopReason.COMPLETED)
 
 
@@ -25,6 +28,10 @@ def resolve(
     is named. Two refinements: a run with nothing left to do ends naturally although a limit is exhausted,
     unless the step was interrupted; and if only questions to a person forbid, the run pauses.
     """
+    decisions = tuple(map(_decision_of, evaluations))
+    if _REQUEST in decisions and _FORBID not in decisions:  # Nearly every step, so it is asked first.
+        resolved_by = evaluations[decisions.index(_REQUEST)].criterion
+        return ContinuationOutcome(_REQUEST, resolved_by, None, evaluations)
     forbid = pause = request = stop = allow = None
     only_exhausted = True
     for evaluation in reversed(evaluations):  # So that the first of each kind remains.

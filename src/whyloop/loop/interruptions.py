@@ -1,0 +1,107 @@
+"""What may cut the work of a run off: a stop request, a deadline, the cancellation of its task."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from whyloop.loop.ports import Timer
+from whyloop.loop.recorder import Recorder
+from whyloop.loop.setup import Setup
+from whyloop.loop.step_in_progress import StepInProgress
+from whyloop.values.step import Interruption
+
+# Timers and clocks differ by microseconds, and a limit must see that its time is up.
+JUST_AFTER = timedelta(microseconds=1)
+
+LATE_LOOK_SECONDS = 0.05
+
+
+class Interruptions:
+    """Ends the work of a run early, from any thread.
+
+    The model's answer and a wait end at once; calls that run have a grace period. One timer serves all the
+    steps of a run: `asyncio.timeout` costs 6 µs for each.
+    """
+
+    def __init__(self, setup: Setup, recorder: Recorder) -> None:
+        self._setup, self._world, self._recorder = setup, setup.world, recorder
+        self._step: StepInProgress | None = None  # While its work may be interrupted.
+        self._task: asyncio.Task[object] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._deadline: Timer | None = None
+        self._grace: Timer | None = None
+
+    def attach(self) -> None:
+        """Receive stop requests on the event loop that is running."""
+        self._loop = asyncio.get_running_loop()
+
+    def end(self) -> None:
+        """No timer waits for the run any longer."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def request_stop(self, reason: str) -> None:
+        self._recorder.stop = reason
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._interrupt, Interruption.STOPPED)
+
+    async def until_interrupted(
+        self, step: StepInProgress, work: Coroutine[Any, Any, None]
+    ) -> BaseException | None:
+        """Await some work. A stop or a deadline ends it; a cancellation from outside is returned."""
+        task = asyncio.current_task(self._loop)
+        assert task is not None
+        self._task, self._step, cancelling = task, step, task.cancelling()
+        try:
+            await work
+        except asyncio.CancelledError as error:
+            if step.cut_off_by is None or task.uncancel() > cancelling:
+                return error
+            step.interrupted = step.cut_off_by
+        except KeyboardInterrupt as error:
+            return error
+        else:
+            if step.cut_off_by is not None:  # It finished although it was being cancelled.
+                task.uncancel()
+        finally:
+            self._task = self._step = None
+            if self._grace is not None:
+                self._grace.cancel()
+                self._grace = None
+        return None
+
+    def _interrupt(self, why: Interruption) -> None:
+        """Cut the step off now, or when its running calls have had their grace period."""
+        step = self._step
+        if step is None:
+            return
+        if step.interruptible:
+            self._cut_off(step, why)
+        else:
+            cut_off = partial(self._cut_off, step, why)
+            self._grace = self._world.call_later(self._setup.stop_grace, cut_off)
+
+    def _cut_off(self, step: StepInProgress, why: Interruption) -> None:
+        if self._task is not None and step is self._step and step.cut_off_by is None:
+            step.cut_off_by = why
+            self._task.cancel()
+
+    def watch_deadline(self) -> None:
+        """Interrupt the step at its deadline. A limit on active time may move it, so look again then."""
+        step, now = self._step, self._world.now()
+        started, counted = (now, 0.0) if step is None else (step.taken_up_at, step.counted)
+        deadline = self._setup.criteria.deadline(self._recorder.state, started, counted)
+        if deadline is None:
+            return
+        left = (deadline - now).total_seconds()
+        if left > 0:
+            self._deadline = self._world.call_later(left, self.watch_deadline)
+        elif step is not None:
+            self._interrupt(Interruption.OUT_OF_TIME)
+        else:  # Between two steps: the next one starts with its own reading of the clock.
+            self._deadline = self._world.call_later(LATE_LOOK_SECONDS, self.watch_deadline)

@@ -1,0 +1,85 @@
+"""The standard logger `whyloop.runs`: one line for the end of a run, and the tracebacks of tools."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from tests.support import scripted
+from whyloop import Agent, Hook, ToolCall, ToolContext, tool
+from whyloop.errors import ModelError
+from whyloop.testing import FakeClock, ScriptedModel, call
+
+
+@tool
+async def pay(amount: int) -> str:
+    """Pay an amount."""
+    raise ValueError("the account is closed")
+
+
+@tool(needs_approval=True)
+async def refund(amount: int) -> str:
+    """Pay an amount back."""
+    return "done"
+
+
+def lines(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
+    found = [each for each in caplog.records if each.name == "whyloop.runs" and each.levelno == level]
+    return [each.getMessage() for each in found]
+
+
+@pytest.fixture(autouse=True)
+def everything_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "whyloop.runs")
+
+
+async def test_the_end_of_a_run_is_one_line_with_the_rule_and_its_reason(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    state = await scripted("Hello.").run("Hi")
+    assert lines(caplog, logging.INFO) == [
+        f"Agent [{state.agent_id[:8]}] step 1: completed (completed) by ToolCallPresenceCheck: "
+        "The model answered and asked for no tools"
+    ]
+
+
+async def test_a_failed_run_is_logged_with_what_failed(caplog: pytest.LogCaptureFixture) -> None:
+    await scripted(ModelError("the model is gone", status=404)).run("Hi")
+    (line,) = lines(caplog, logging.INFO)
+    assert "failed (error) by ErrorPolicyCriterion: " in line
+    assert line.endswith("the model is gone")
+
+
+async def test_a_pause_is_logged_with_the_question(caplog: pytest.LogCaptureFixture) -> None:
+    await scripted(call("refund", {"amount": 5}), tools=[refund]).run("Hi")
+    (line,) = lines(caplog, logging.INFO)
+    assert line.endswith("step 0: paused by ApprovalRequired: refund waits for approval")
+
+
+async def test_the_traceback_of_a_tool_is_an_error_without_its_arguments(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    await scripted(call("pay", {"amount": 987654}), tools=[pay]).run("Hi")
+    (text,) = lines(caplog, logging.ERROR)
+    assert text.startswith("Tool pay failed\nTraceback (most recent call last):")
+    assert 'raise ValueError("the account is closed")' in text
+    assert text.endswith("ValueError: the account is closed")
+    assert "987654" not in caplog.text
+
+
+async def test_a_failing_hook_is_logged_too(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Hook):
+        async def before_tool(self, call: ToolCall, context: ToolContext) -> ToolCall:
+            raise RuntimeError("no rule for this")
+
+    await scripted(call("pay", {"amount": 1}), tools=[pay], hooks=Broken()).run("Hi")
+    (text,) = lines(caplog, logging.ERROR)
+    assert text.endswith("RuntimeError: no rule for this")
+
+
+async def test_a_session_id_cannot_forge_a_line(caplog: pytest.LogCaptureFixture) -> None:
+    agent = Agent(ScriptedModel(["Hello."]), clock=FakeClock())
+    await agent.run("Hi", state=agent.new_session("a\nERROR"))
+    (line,) = lines(caplog, logging.INFO)
+    assert "\n" not in line

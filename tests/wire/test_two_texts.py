@@ -1,0 +1,117 @@
+"""A failure has two texts: only the model is told what was wrong with the arguments that it sent."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any, Literal
+
+import pytest
+
+from tests.support import requests_of, scripted
+from whyloop import AgentState, ErrorPolicy, SlimAgentStateSerializer, SlimSerializationConfig, tool
+from whyloop.broadcasting import BroadcastConfig
+from whyloop.events import AgentEvent
+from whyloop.testing import call
+from whyloop.wire.envelope import envelope
+from whyloop.wire.ui_canonical import canonical_messages
+
+PRIVATE = "hunter-of-whales"
+
+
+@tool
+async def pay(amount: int, to: Literal["ada", "bob"], notes: list[dict[str, int]] | None = None) -> str:
+    """Pay an amount.
+
+    Args:
+        amount: A number whose description must not be shown to people
+        to: Who gets it
+        notes: What it is for
+    """
+    return f"paid {amount}"
+
+
+UNFIT: list[tuple[Any, str]] = [
+    (f'{{"amount": "{PRIVATE}', "they are no JSON object"),
+    ({"amount": PRIVATE, "to": "ada"}, "amount does not fit"),
+    ({"amount": 1, "to": PRIVATE}, "to does not fit"),
+    ({"amount": 1, "to": "ada", PRIVATE: 1}, "an argument is unknown"),
+    ({"amount": 1, "to": "ada", "notes": [{"a": PRIVATE}]}, "notes does not fit"),
+    ({"amount": PRIVATE}, "amount does not fit; to is missing"),
+]
+each_unfit = pytest.mark.parametrize(("arguments", "words"), UNFIT, ids=[words for _, words in UNFIT])
+
+
+async def failed_run(arguments: Any, events: list[AgentEvent] | None = None) -> AgentState:
+    handlers = [] if events is None else [events.append]
+    return await scripted(call("pay", arguments), tools=[pay], event_handler=handlers).run("Pay ada.")
+
+
+@each_unfit
+async def test_people_are_told_which_argument_does_not_fit(arguments: Any, words: str) -> None:
+    state = await failed_run(arguments)
+    (failure,) = state.steps[0].failures
+    assert failure.message == f"invalid arguments for pay: {words}"
+
+
+@each_unfit
+async def test_no_argument_and_no_schema_reaches_people(
+    arguments: Any, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    events: list[AgentEvent] = []
+    state = await failed_run(arguments, events)
+    minimal = [envelope(event, BroadcastConfig.minimal()) for event in events]
+    slim = SlimAgentStateSerializer(SlimSerializationConfig.minimal()).serialize(state)
+    shown = [
+        *[str(event) for event in events],
+        *[json.dumps(each["data"]) for each in minimal if each and each["event"] != "agent.tool.started"],
+        json.dumps(slim),
+        state.explain(),
+        state.explanation.to_markdown(),
+        json.dumps(state.explanation.to_dict()),
+        *[str(m["content"]) + str(m["metadata"].get("tool_error")) for m in canonical_messages(state)[2:]],
+        *[json.dumps(step.outcome.to_dict()) for step in state.steps if step.outcome],
+        caplog.text,
+    ]
+    for text in shown:
+        assert PRIVATE not in text
+        assert "must not be shown" not in text
+        assert "integer" not in text
+
+
+@each_unfit
+async def test_the_model_is_told_the_place_and_the_part_of_the_schema(arguments: Any, words: str) -> None:
+    agent = scripted(
+        call("pay", arguments), "sorry", tools=[pay], error_policy=ErrorPolicy.retry_tool_errors()
+    )
+    await agent.run("Pay ada.")
+    told = requests_of(agent)[1].messages[-1].text
+    assert told.startswith("Error: invalid arguments for pay")
+    assert len(told) < 700
+    if isinstance(arguments, dict) and arguments.get("to") == PRIVATE:
+        assert f"- to: Invalid enum value '{PRIVATE}'. Schema: " in told
+        assert '"enum": ["ada", "bob"]' in told
+        assert "amount" not in told
+
+
+async def test_the_part_of_the_schema_is_that_of_the_item_that_does_not_fit() -> None:
+    agent = scripted(
+        call("pay", {"amount": 1, "to": "ada", "notes": [{"a": "x"}]}),
+        "sorry",
+        tools=[pay],
+        error_policy=ErrorPolicy.retry_tool_errors(),
+    )
+    await agent.run("Pay ada.")
+    told = requests_of(agent)[1].messages[-1].text
+    assert "- notes[][]: Expected `int`, got `str`. Schema: " in told
+
+
+async def test_a_failed_call_reads_the_same_live_and_stored() -> None:
+    events: list[AgentEvent] = []
+    state = await failed_run({"amount": PRIVATE, "to": "ada"}, events)
+    live = [envelope(event, BroadcastConfig.standard()) for event in events]
+    (completed,) = [each for each in live if each and each["event"] == "agent.tool.completed"]
+    (stored,) = [message for message in canonical_messages(state) if message["role"] == "tool"]
+    assert completed["data"]["error"] == stored["metadata"]["tool_error"] == stored["content"]
+    assert completed["data"]["result_summary"] == stored["content"]
