@@ -43,6 +43,13 @@ def test_a_traceback_has_no_secret_and_no_line_that_passes_for_a_record(
     assert KEY not in caplog.text
 
 
+def test_a_long_traceback_is_cut_after_its_secrets_are_removed(caplog: pytest.LogCaptureFixture) -> None:
+    for size in range(19_900, 20_030, 5):
+        Logger().error("it failed", exc_info=ValueError(f"{KEY} {'.' * size}"))
+    assert "abcdefgh" not in caplog.text
+    assert "ijklmnop" not in caplog.text
+
+
 def test_an_error_that_cannot_say_what_happened_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     class MuteError(Exception):
         def __str__(self) -> str:

@@ -376,17 +376,20 @@ class _Rules:
         changed = False
         entries: Iterable[tuple[Any, Any]] = data.items() if is_object else enumerate(data)
         for key, value in entries:
-            shown = value
+            kind = type(value)
             if is_object and (key == hidden or self._hides(key, value)):
                 shown = REMOVED
-            elif type(value) is str:
-                if len(value) >= _SHORTEST and (":" in value or "=" in value):
-                    shown = self._line_by_line(value, depth + 1)
-            elif type(value) is dict or type(value) is list:
-                if depth > MAX_DEPTH:
-                    shown = UNREADABLE
-                elif self._hide_named(value, depth + 1):
-                    changed = True
+            elif kind is str:
+                if len(value) < _SHORTEST or (":" not in value and "=" not in value):
+                    continue
+                shown = self._line_by_line(value, depth + 1)
+            elif kind is not dict and kind is not list:
+                continue
+            elif depth > MAX_DEPTH:
+                shown = UNREADABLE
+            else:
+                changed = self._hide_named(value, depth + 1) or changed
+                continue
             if shown is not value:
                 data[key] = shown
                 changed = True
