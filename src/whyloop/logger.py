@@ -11,7 +11,7 @@ from whyloop.values.redaction import Redaction
 from whyloop.values.text import shortened
 
 _REDACTION = Redaction()
-_LONGEST_ARGUMENT = 300
+_LONGEST_ARGUMENT = 1000
 _LONGEST_TRACEBACK = 20_000
 
 
@@ -43,8 +43,9 @@ def log_line(text: object, limit: int = _LONGEST_ARGUMENT) -> str:
 
 def log_traceback(error: BaseException) -> str:
     """Return a traceback without secrets; every line is indented, so that none passes for a record."""
-    text = "".join(traceback.format_exception(error))[-_LONGEST_TRACEBACK:]
-    return "\n".join([f"  {_printable(line)}" for line in _REDACTION.text(text).splitlines()])
+    # Cut afterwards: half a key is not known for one.
+    text = _REDACTION.text("".join(traceback.format_exception(error)))[-_LONGEST_TRACEBACK:]
+    return "\n".join([f"  {_printable(line)}" for line in text.splitlines()])
 
 
 def _printable(line: str) -> str:

@@ -186,6 +186,18 @@ async def test_a_store_that_cannot_be_reached_for_a_moment_costs_no_lease(
     assert "could not be renewed: down" in caplog.text
 
 
+async def test_the_id_of_a_session_cannot_forge_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    store = Beats()
+    store.answers = [StoreUnavailableError("down\nERROR root: hacked"), None]
+    agent = scripted(call("wait"), "done", tools=[waiting_for(store.renewed)])
+    session = await Session.open(store, agent, "a\nERROR root: forged", create=True, lease_seconds=0.03)
+    with caplog.at_level(logging.WARNING, "whyloop"):
+        await session.send("go")
+    lines = [record.getMessage() for record in caplog.records]
+    assert any("could not be renewed" in line for line in lines)
+    assert not any("\n" in line for line in lines)
+
+
 async def test_a_heart_that_was_stopped_beats_no_more() -> None:
     store = Beats()
     session = await Session.open(store, scripted())

@@ -86,6 +86,7 @@ FORMS = {
     "name and value in Python": ("[{'name': 'DB_PASSWORD', 'value': 'hunter2'}]", "hunter2"),
     "name and value in YAML": ("- name: DB_PASSWORD\n  value: hunter2", "hunter2"),
     "value and name": ('{"value": "hunter2", "name": "X-Api-Key"}', "hunter2"),
+    "value and name in Python": ("sent {'value': 'hunter2', 'name': 'X-Api-Key'} twice", "hunter2"),
 }
 forms = pytest.mark.parametrize("name", FORMS)
 
@@ -105,7 +106,7 @@ def test_a_secret_in_data_is_removed(name: str) -> None:
     assert secret not in json.dumps(redacted({"note": [text]}))
 
 
-@pytest.mark.parametrize("name", [name for name in FORMS if name != "value and name"])
+@forms
 @pytest.mark.parametrize("length", [0, 10, 100])
 def test_a_text_that_is_cut_shows_no_part_of_a_secret(name: str, length: int) -> None:
     text, secret = FORMS[name]
@@ -153,6 +154,7 @@ ORDINARY = [
     "design=abcdefghij",
     "-----BEGIN CERTIFICATE-----\nMIIE\n-----END CERTIFICATE-----",
     '{"name": "tokenizer", "value": "bert"}',
+    'x {"value": "bert", "name": "tokenizer", "secret": null}',
 ]
 
 
@@ -308,6 +310,7 @@ PIECES = [
         "pwd,value",
         "pwd>a</",
         'pwd = "\\"',
+        *('"value":"', '"value":"pwd","name":', '"value":"a","name":"pwd",'),
     ),
 ]
 

@@ -99,7 +99,7 @@ def problem_of(error: Exception, redaction: Redaction | None = _DEFAULT) -> tupl
         return error.status_code, Problem(getattr(error, "type", "refused"), str(error.detail))
     for kind, (status, word) in _STATUS.items():
         if isinstance(error, kind):
-            problem = Problem(word, _TEXTS.get(kind) or str(error))
+            problem = Problem(word, _TEXTS.get(kind) or redacted(str(error), redaction))
             if isinstance(error, ApprovalError):
                 pending = redacted(msgspec.to_builtins(list(error.pending)), redaction)
                 problem = msgspec.structs.replace(problem, pending_calls=pending)

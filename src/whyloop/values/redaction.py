@@ -219,6 +219,15 @@ _GIVEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+# As the pair of a name and a value, the other way round.
+_VALUE_AND_NAME = re.compile(
+    r"""
+    (["'] [vV]alue ["'] \s{0,3} : \s{0,3})
+    (?P<value> "(?:[^"\\]++|\\.)*+" | '(?:[^'\\]++|\\.)*+' )
+    (\s{0,3} , \s{0,20} ["'] (?:[nN]ame|[kK]ey|header) ["'] \s{0,3} : \s{0,3} ["'] (?P<name>[^"'\\]{1,60}) )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
 _SCHEMES = "Basic|Bearer|Digest|Token|Negotiate|ApiKey|Key|AWS4-HMAC-SHA256"
 _COLON = re.compile(
     rf"""
@@ -281,13 +290,21 @@ class _Rules:
         """Return the text without its secrets."""
         if len(text) >= _SHORTEST:
             lower = _lower(text)
-            if self._named.search(lower) or ('"value"' in lower and self._name.search(lower)):
+            has_pair = "value" in lower and self._name.search(lower)
+            if has_pair or self._named.search(lower):
                 text = self._without_named(text, lower, depth)
+            if has_pair:
+                text = _VALUE_AND_NAME.sub(self._without_value, text)
             if _MAY_HAVE_FORM.search(lower):
                 text = without_forms(text)
         for pattern in self._own:
             text = pattern.sub(REMOVED, text)
         return text
+
+    def _without_value(self, found: re.Match[str]) -> str:
+        is_secret = self._hides(found["name"], found["value"][1:-1])
+        quote = found["value"][0]
+        return f"{found[1]}{quote}{REMOVED}{quote}{found[3]}" if is_secret else found[0]
 
     # Plain data
 
@@ -363,17 +380,20 @@ class _Rules:
         changed = False
         entries: Iterable[tuple[Any, Any]] = data.items() if is_object else enumerate(data)
         for key, value in entries:
-            shown = value
+            kind = type(value)
             if is_object and (key == hidden or self._hides(key, value)):
                 shown = REMOVED
-            elif type(value) is str:
-                if len(value) >= _SHORTEST and (":" in value or "=" in value):
-                    shown = self._line_by_line(value, depth + 1)
-            elif type(value) is dict or type(value) is list:
-                if depth > MAX_DEPTH:
-                    shown = UNREADABLE
-                elif self._hide_named(value, depth + 1):
-                    changed = True
+            elif kind is str:
+                if len(value) < _SHORTEST or (":" not in value and "=" not in value):
+                    continue
+                shown = self._line_by_line(value, depth + 1)
+            elif kind is not dict and kind is not list:
+                continue
+            elif depth > MAX_DEPTH:
+                shown = UNREADABLE
+            else:
+                changed = self._hide_named(value, depth + 1) or changed
+                continue
             if shown is not value:
                 data[key] = shown
                 changed = True

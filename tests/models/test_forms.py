@@ -1,0 +1,40 @@
+"""What is secret anywhere is secret in a recording and in a provider's error."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support import echo
+from tests.values.test_redaction import FORMS
+from whyloop import Agent, AgentStatus
+from whyloop.models.failures import http_error
+from whyloop.models.recording import RecordingModel, ReplayModel
+from whyloop.testing import Reply, ScriptedModel, call
+from whyloop.values.redaction import without_forms
+
+KNOWN_BY_FORM = [name for name, (text, secret) in FORMS.items() if secret not in without_forms(text)]
+forms = pytest.mark.parametrize("name", KNOWN_BY_FORM)
+
+
+@forms
+async def test_a_recording_has_no_secret_and_can_be_replayed(name: str, tmp_path: Path) -> None:
+    text, secret = FORMS[name]
+    path = tmp_path / "recorded.jsonl"
+    replies: list[Reply | str] = [call("echo", {"value": text}), f"done with {text}"]
+    recorded = await Agent(RecordingModel(ScriptedModel(replies), path), [echo]).run(f"Use {text}")
+    assert recorded.status is AgentStatus.COMPLETED
+    assert secret not in path.read_text(encoding="utf-8")
+    replay = ReplayModel(path)
+    await Agent(replay, [echo]).run(f"Use {text}")
+    replay.assert_finished()
+
+
+@forms
+@pytest.mark.parametrize("is_json", [True, False])
+def test_the_error_of_a_provider_has_no_secret_in_it(name: str, is_json: bool) -> None:
+    text, secret = FORMS[name]
+    body = json.dumps({"error": {"message": f"refused: {text}"}}) if is_json else f"refused:\n{text}"
+    assert secret not in str(http_error(401, {}, body.encode()))
