@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,10 @@ def in_the_shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def logs_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+def logs_as_they_were() -> Iterator[None]:
     """A command that logs its runs does so for this test only."""
     log = logging.getLogger("whyloop.runs")
-    monkeypatch.setattr(log, "handlers", list(log.handlers))
-    monkeypatch.setattr(log, "level", log.level)
+    handlers, level = list(log.handlers), log.level
+    yield
+    log.handlers[:] = handlers
+    log.setLevel(level)
