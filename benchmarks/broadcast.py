@@ -22,12 +22,13 @@ import msgspec
 from benchmarks.loop import report
 from benchmarks.subscribers import ENVELOPES, SUBSCRIBERS, measure
 from benchmarks.work import lookup, make_agent, script
-from whyloop import Agent, ModelRequest, ModelResponse, Session, TextDelta
+from whyloop import Agent, ModelRequest, ModelResponse, Session
 from whyloop.broadcasting import AgentEventEnvelopeAdapter, BroadcastConfig, Delivery, EventFeed
 from whyloop.broadcasting.adapter import Envelope
 from whyloop.events import AgentEvent
 from whyloop.stores import MemoryStore, SqliteStore, Store
 from whyloop.testing import ScriptedModel
+from whyloop.values.model import Delta
 from whyloop.wire.envelope import envelope
 
 ROUNDS = 21
@@ -52,7 +53,7 @@ class SlowModel:
     def __init__(self, steps: int) -> None:
         self._inner = ScriptedModel(script(steps))
 
-    async def respond(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
+    async def respond(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
         await asyncio.sleep(MODEL_SECONDS)
         async for piece in self._inner.respond(request):
             yield piece

@@ -13,15 +13,14 @@ import whyloop
 WHYLOOP = """
 Agent AgentBuilder AgentErrorContextResolver AgentState AgentStatus Approval ApprovalRequired
 Backoff Block Budget CallExplanation CanDecideToContinue CanExplainContinuation CanResolveErrorContext
-CanSerializeAgentState
-ContinuationCriteria ContinuationDecision ContinuationEvaluation ContinuationOutcome
+CanSerializeAgentState ContinuationCriteria ContinuationDecision ContinuationEvaluation ContinuationOutcome
 CumulativeExecutionTimeLimit ErrorContext ErrorHandlingDecision ErrorPolicy ErrorPolicyCriterion
 ErrorType Execution ExecutionTimeLimit Explanation Failure FilePart FinishReason FinishReasonCheck
 Hook ImagePart Interruption Message MessageRole ModelRequest ModelResponse ModelSource NextAction PendingCall
-ReasoningDelta Recovery Redaction Session SlimAgentStateSerializer SlimSerializationConfig StateInfo
-Step StepExplanation StepsLimit
-StopReason StopRequestedCheck TextDelta TextPart TokenUsageLimit Tool ToolCall ToolCallPresenceCheck
-ToolContext ToolResult ToolRun ToolSpec Usage Verdict interrupted_state recover tool
+ReasoningDelta Recovery Redaction RepeatedCall Session SlimAgentStateSerializer SlimSerializationConfig
+StateInfo Step StepExplanation StepsLimit StopReason StopRequestedCheck TextDelta TextPart TokenUsageLimit
+Tool ToolCall ToolCallPresenceCheck ToolContext ToolResult ToolRun ToolSpec Usage Verdict interrupted_state
+recover tool
 """
 EVENTS = """
 AgentEvent AgentExecutionFailed AgentExecutionFinished AgentExecutionStarted AgentStatusChanged

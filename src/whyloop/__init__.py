@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from whyloop.values.explanation import (
         CallExplanation as CallExplanation,
         Explanation as Explanation,
+        RepeatedCall as RepeatedCall,
         StepExplanation as StepExplanation,
     )
     from whyloop.values.failure import (
@@ -143,7 +144,7 @@ _HOMES = {
         "StopReason",
     ),
     "whyloop.values.execution": ("Execution", "StateInfo"),
-    "whyloop.values.explanation": ("CallExplanation", "Explanation", "StepExplanation"),
+    "whyloop.values.explanation": ("CallExplanation", "Explanation", "RepeatedCall", "StepExplanation"),
     "whyloop.values.failure": ("ErrorContext", "ErrorHandlingDecision", "ErrorType", "Failure"),
     "whyloop.values.messages": ("FilePart", "ImagePart", "Message", "MessageRole", "TextPart", "ToolCall"),
     "whyloop.values.model": (

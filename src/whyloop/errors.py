@@ -24,7 +24,8 @@ WhyloopError                     anything below
 │   └── ToolTimeoutError         a tool ran out of its own time            → error type `timeout`
 └── ScriptError                  a scripted model and its test disagree (also an AssertionError)
 
-A driver raises the `ModelError` family and the loop turns it into data: a failed step in the trace.
+A driver raises the `ModelError` family and the loop turns it into data: a failed step in the trace. A plain
+`ModelError` with a status is classified by it; `retryable` says whether another attempt may succeed.
 Only mistakes of the programmer (`ConfigurationError`, `ScriptError`, …) ever leave `run`, and what
 a store could not record: then the run ends where it is, and can be resumed from what is stored.
 """
@@ -241,8 +242,8 @@ class ToolExecutionError(WhyloopError):
     With `retryable=False` the error policy does not retry: no other attempt can succeed.
     """
 
-    def __init__(self, message: str = "", *, retryable: bool = True) -> None:
-        super().__init__(*([message] if message else []))
+    def __init__(self, *args: object, retryable: bool = True) -> None:
+        super().__init__(*args)
         self.retryable = retryable
 
 

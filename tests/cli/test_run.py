@@ -293,7 +293,7 @@ ENDINGS: dict[str, tuple[FaultyServer, list[str]]] = {
     "steps_limit": (FaultyServer(say(chat_call("weather", '{"city": "Oslo"}'))), ["--max-steps", "2"]),
     "token_limit": (FaultyServer(say(_call_with_usage(50))), ["--max-tokens", "10"]),
     "time_limit": (FaultyServer(hang()), ["--timeout", "0.1"]),
-    "retry_limit": (FaultyServer(say(whole(b"", 503, retry_after_ms="1"))), ["--retry"]),
+    "retry_limit": (FaultyServer(say(whole(b"overloaded", 503, retry_after_ms="1"))), ["--retry"]),
     "error": (FaultyServer(say(chat_call("broken"))), []),
     "finish_reason": (FaultyServer(say(chunked(chat_events("Hel", finish="length") + DONE))), []),
 }
@@ -315,7 +315,7 @@ def test_a_stop_reason_is_an_exit_code(
     ("argv", "words"),
     [
         ([], f"name a model: --model openai:gpt-5, or one for all runs in {MODEL_VARIABLE}"),
-        (["--model", "gpt-5"], "'gpt-5' is no provider that whyloop knows"),
+        (["--model", "gpt-5"], "no provider in 'gpt-5': did you mean 'openai:gpt-5'?"),
         (["--model", "groq:llama"], "there is no key for groq: set GROQ_API_KEY"),
         (["--model", MODEL, "--base-url", "nowhere"], "'nowhere' is no address"),
         (["--model", MODEL, "--max-steps", "0"], "StepsLimit"),

@@ -21,7 +21,8 @@ from whyloop import (
     ToolCall,
     Usage,
 )
-from whyloop.testing import FakeClock, assert_continued, assert_stopped, call, text
+from whyloop.events import StreamChunkReceived
+from whyloop.testing import FakeClock, assert_continued, assert_stopped, call, capture_events, text
 
 WRITTEN = [
     '```json\n{"name": "echo", "arguments": {"value": "x"}}\n```',
@@ -165,3 +166,15 @@ async def test_unsupported_output_is_reported_and_not_retried(said: str) -> None
     assert [message.role.value for message in state.messages] == ["user"]
     assert state.usage.total == 12
     assert_readable(state)
+
+
+# Reasoning
+
+
+async def test_reasoning_that_streams_is_kept_with_the_message_and_is_no_text() -> None:
+    agent = scripted(text("Hello.", reasoning="They greet me."))
+    events = capture_events(agent)
+    state = await agent.run("Hi")
+    chunks = [event.chunk for event in events if isinstance(event, StreamChunkReceived) and event.chunk]
+    assert (state.last_response, state.messages[-1].reasoning) == ("Hello.", "They greet me.")
+    assert "Hello." in chunks

@@ -62,7 +62,7 @@ async def test_the_traceback_of_a_tool_is_an_error_without_its_arguments(
 ) -> None:
     await scripted(call("pay", {"amount": 987654}), tools=[pay]).run("Hi")
     (text,) = lines(caplog, logging.ERROR)
-    assert text.startswith("Tool pay failed\nTraceback (most recent call last):")
+    assert text.startswith("Tool pay failed\n  Traceback (most recent call last):")
     assert 'raise ValueError("the account is closed")' in text
     assert text.endswith("ValueError: the account is closed")
     assert "987654" not in caplog.text
@@ -83,3 +83,14 @@ async def test_a_session_id_cannot_forge_a_line(caplog: pytest.LogCaptureFixture
     await agent.run("Hi", state=agent.new_session("a\nERROR"))
     (line,) = lines(caplog, logging.INFO)
     assert "\n" not in line
+
+
+async def test_no_secret_reaches_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    @tool
+    async def connect() -> str:
+        """Connect."""
+        raise RuntimeError("Authorization: Bearer sk-live-abcdefghijklmnopqrstuvwxyz")
+
+    await scripted(call("connect"), tools=[connect]).run("Hi")
+    assert "RuntimeError" in caplog.text
+    assert "sk-live" not in caplog.text

@@ -17,12 +17,12 @@ from whyloop import (
     ExecutionTimeLimit,
     ModelRequest,
     ModelResponse,
-    TextDelta,
     Tool,
     tool,
 )
 from whyloop.errors import ModelError, RateLimitError
 from whyloop.testing import FakeClock, ScriptedModel, assert_stopped, call, text
+from whyloop.values.model import Delta
 
 DAY = 86_400.0
 
@@ -45,7 +45,7 @@ class SlowModel(ScriptedModel):
         super().__init__(replies)
         self._clock = clock
 
-    def respond(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
+    def respond(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
         self._clock.advance(1)
         return super().respond(request)
 

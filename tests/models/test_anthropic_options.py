@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.models.anthropic_traffic import decoded, events, read
+from tests.models.recorded import message_of
 from whyloop.models.anthropic.client import AnthropicMessages
 from whyloop.models.anthropic.request import DEFAULT_MAX_TOKENS
 from whyloop.models.wire import Settings
@@ -141,3 +143,40 @@ class TestOptions:
 
         assert [tool["name"] for tool in sent["tools"]] == ["search", "web_search"]
         assert (sent["stream"], sent["top_k"]) == (True, 3)
+
+
+CODE = ({"type": "code_execution_20250825", "name": "code_execution"},)
+FIRST = {"id": "c1", "expires_at": "2999-01-01T00:00:00Z"}
+SECOND = {"id": "c2", "expires_at": "2999-01-01T00:00:00Z"}
+EXPIRED = {"id": "c3", "expires_at": "2020-01-01T00:00:00Z"}
+
+
+class TestContainer:
+    @staticmethod
+    def sent(*containers: dict[str, str] | None, **extra: Any) -> Any:
+        messages = [
+            message_of(decoded(text("Hi"), **({"container": container} if container else {})))
+            for container in containers
+        ]
+        settings = Settings(model="claude", extra=extra)
+        body = AnthropicMessages().encode(ModelRequest([Message.user("go"), *messages]), settings)
+        return json.loads(body).get("container")
+
+    def test_the_latest_container_is_used_again(self) -> None:
+        assert self.sent(FIRST, SECOND, None, tools=CODE) == "c2"
+
+    def test_one_that_has_expired_is_not(self) -> None:
+        assert self.sent(FIRST, EXPIRED, tools=CODE) is None
+
+    def test_one_that_the_caller_names_comes_first(self) -> None:
+        assert self.sent(FIRST, tools=CODE, container="mine") == "mine"
+        skills = {"skills": [{"type": "anthropic", "skill_id": "pptx"}]}
+        assert self.sent(FIRST, tools=CODE, container=skills) == {**skills, "id": "c1"}
+
+    def test_none_is_sent_where_no_code_can_run(self) -> None:
+        assert self.sent(FIRST) is None
+        assert self.sent(None, tools=CODE) is None
+
+    def test_a_stream_tells_its_container_too(self) -> None:
+        response, _ = read(events(text("Hi"), container=FIRST))
+        assert response.extras["anthropic"]["container"] == FIRST

@@ -63,7 +63,7 @@ def test_instructions_and_system_messages_are_the_system_instruction() -> None:
     messages = [
         Message.system("Be brief."),
         Message.user("Hi"),
-        Message.developer("Be kind."),
+        Message.system("Be kind."),
         Message.user("there"),
     ]
     body = body_of(messages, instructions="You help.")
@@ -141,6 +141,10 @@ def test_arguments_that_were_no_object_still_make_one() -> None:
     [
         (TextPart("Look:"), {"text": "Look:"}),
         (ImagePart(data="QUJD"), {"inlineData": {"mimeType": "image/jpeg", "data": "QUJD"}}),
+        (
+            ImagePart(data="iVBORw0KGgo="),
+            {"inlineData": {"mimeType": "image/png", "data": "iVBORw0KGgo="}},
+        ),
         (
             ImagePart(data="QUJD", media_type="image/png"),
             {"inlineData": {"mimeType": "image/png", "data": "QUJD"}},
@@ -263,3 +267,20 @@ def test_calls_of_another_model_are_marked_where_a_signature_is_demanded() -> No
 def test_what_another_provider_insists_on_is_not_sent() -> None:
     message = Message(MessageRole.ASSISTANT, "Hi", extras={"anthropic": {"parts": [{"text": 1}]}})
     assert parts_of(message) == [{"text": "Hi"}]
+
+
+def test_feedback_in_the_middle_is_part_of_the_users_turn() -> None:
+    body = body_of(
+        [
+            Message.developer("Be brief."),
+            Message.user("Hi"),
+            Message.assistant("", [ToolCall("a", "weather", {})]),
+            Message.tool("mild", tool_call_id="a", tool_name="weather"),
+            Message.developer("You repeat yourself."),
+        ]
+    )
+    assert body["systemInstruction"] == {"parts": [{"text": "Be brief."}]}
+    assert [turn["role"] for turn in body["contents"]] == ["user", "model", "user"]
+    result, feedback = body["contents"][-1]["parts"]
+    assert "functionResponse" in result
+    assert feedback == {"text": "You repeat yourself."}

@@ -285,3 +285,8 @@ def test_reasoning_streams_as_it_comes() -> None:
         ReasoningDelta("so."),
         TextDelta("Hi"),
     ]
+
+
+def test_a_total_above_its_parts_counts() -> None:
+    counted = {"promptTokenCount": 10, "candidatesTokenCount": 5, "totalTokenCount": 40}
+    assert decoded({**candidate({"text": "Hi"}), "usageMetadata": counted}).usage == Usage(10, 30, 0, 25)

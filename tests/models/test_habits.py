@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import threading
 from typing import Any
@@ -14,9 +15,12 @@ from whyloop.models.answer import Answer
 from whyloop.models.fragments import LARGEST_BYTES, Fragments
 from whyloop.models.openai_chat.client import OpenAIChat
 from whyloop.models.openai_chat.request import message_document
+from whyloop.models.parts import own_bytes
 from whyloop.models.presets import PRESETS
-from whyloop.values.messages import FilePart, ImagePart, Message, ToolCall
-from whyloop.values.model import ModelResponse
+from whyloop.models.wire import Settings
+from whyloop.values.messages import FilePart, ImagePart, Message, MessageRole, ToolCall
+from whyloop.values.model import ModelRequest, ModelResponse, ReasoningDelta, TextDelta, ToolSpec
+from whyloop.values.usage import Usage
 
 
 def answered(document: dict[str, Any]) -> ModelResponse:
@@ -110,10 +114,64 @@ def test_a_host_with_short_ids_gets_the_same_one_for_call_and_result() -> None:
     assert message_document(ASKED)["tool_calls"][0]["id"] == "call_0123456789"
 
 
-def test_a_host_that_knows_no_developer_gets_system_messages() -> None:
-    message = Message.developer("Be brief.")
-    assert message_document(message, MISTRAL)["role"] == "system"
-    assert message_document(message)["role"] == "developer"
+def test_a_host_that_knows_no_developer_gets_system_messages_first_and_user_messages_later() -> None:
+    messages = [
+        Message.system("Be kind."),
+        Message.developer("Be brief."),
+        Message.user("Hi"),
+        Message.assistant("Hello."),
+        Message.developer("You repeat yourself."),
+    ]
+
+    def roles(quirks: frozenset[str]) -> list[str]:
+        body = OpenAIChat().encode(ModelRequest(messages), Settings(model="m", quirks=quirks))
+        return [message["role"] for message in json.loads(body)["messages"]]
+
+    assert roles(MISTRAL) == ["system", "system", "user", "assistant", "user"]
+    assert roles(frozenset()) == ["system", "developer", "user", "assistant", "developer"]
+
+
+def test_reasoning_goes_back_with_every_message_where_the_host_requires_it() -> None:
+    thought = Message(MessageRole.ASSISTANT, "Hi", extras={"openai-chat": {"reasoning_content": "Hm."}})
+    deepseek = PRESETS["deepseek"].quirks
+    assert message_document(thought, deepseek)["reasoning_content"] == "Hm."
+    assert message_document(Message.assistant("Hi"), deepseek)["reasoning_content"] == ""
+    assert message_document(ASKED, deepseek)["reasoning_content"] == ""
+    # Elsewhere only with calls: a host may refuse it on other messages.
+    assert "reasoning_content" not in message_document(thought)
+
+
+@pytest.mark.parametrize(
+    ("usage", "expected"),
+    [
+        ({"prompt_tokens": 35, "completion_tokens": 12, "total_tokens": 109}, Usage(35, 74, 0, 62)),
+        (
+            {
+                "prompt_tokens": 10,
+                "completion_tokens": 5,
+                "total_tokens": 35,
+                "completion_tokens_details": {"reasoning_tokens": 20},
+            },
+            Usage(10, 25, 0, 20),
+        ),
+        ({"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}, Usage(10, 5)),
+        ({"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 3}, Usage(10, 5)),
+        ({"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": "many"}, Usage(10, 5)),
+    ],
+)
+def test_a_total_above_its_parts_counts(usage: dict[str, Any], expected: Usage) -> None:
+    assert answered(choice({"content": "Hi"}, usage=usage)).usage == expected
+
+
+def test_a_riff_file_is_what_it_says_it_is() -> None:
+    def riff(kind: bytes) -> str:
+        return base64.b64encode(b"RIFF\x24\x00\x00\x00" + kind + b"fmt ").decode()
+
+    assert own_bytes(FilePart(data=riff(b"WEBP")))[0] == "image/webp"
+    assert own_bytes(FilePart(data=riff(b"WAVE")))[0] == "audio/wav"
+    assert own_bytes(FilePart(data=riff(b"WAVE"), media_type="audio/x-wav"))[0] == "audio/wav"
+    assert own_bytes(FilePart(data=riff(b"AVI ")))[0] == "video/x-msvideo"
+    assert own_bytes(FilePart(data=riff(b"sfbk"), media_type="audio/sf2"))[0] == "audio/sf2"
 
 
 def test_what_one_host_wants_back_does_not_go_to_one_that_refuses_it() -> None:
@@ -213,3 +271,41 @@ def test_only_a_finished_answer_is_held_to_its_schema(message: dict[str, Any], w
 def test_arguments_that_were_no_json_go_back_as_an_empty_object() -> None:
     broken = Message.assistant("", [ToolCall("a", "f", '{"a":1')])
     assert message_document(broken)["tool_calls"][0]["function"]["arguments"] == "{}"
+
+
+OFFERED = (ToolSpec("f", "", {"type": "object", "properties": {"city": {"type": "string"}}}),)
+
+
+def pieces(answer: Answer, body: list[bytes]) -> tuple[str, str, ModelResponse]:
+    """The text and the reasoning that an answer shows, and the complete response."""
+    items = [delta for chunk in body for delta in answer.feed(chunk)] + answer.finish()
+    response = items[-1]
+    assert isinstance(response, ModelResponse)
+    texts = [item.text for item in items if isinstance(item, TextDelta)]
+    thoughts = [item.text for item in items if isinstance(item, ReasoningDelta)]
+    return "".join(texts), "".join(thoughts), response
+
+
+@pytest.mark.parametrize("words", ['{"city": "Oslo"}', '{"temperature": 3}', "<tool_call> is a tag"])
+def test_text_that_was_held_back_is_shown_in_the_end_if_it_is_language(words: str) -> None:
+    body = chunks(*[{"content": piece} for piece in words], word="stop")
+    text, _, response = pieces(Answer(OpenAIChat(), "text/event-stream", tools=OFFERED), body)
+    assert text == response.text == words
+
+
+def test_a_written_call_is_not_shown_in_the_end_either() -> None:
+    words = 'One moment. {"name": "f", "arguments": {"city": "Oslo"}}'
+    body = chunks(*[{"content": piece} for piece in words], word="stop")
+    text, _, response = pieces(Answer(OpenAIChat(), "text/event-stream", tools=OFFERED), body)
+    assert (text, response.text) == ("One moment. ", words)
+
+
+def test_reasoning_that_did_not_stream_comes_in_one_piece() -> None:
+    answer = Answer(OpenAIChat(), "application/json")
+    body = json.dumps(choice({"content": "Hi", "reasoning_content": "Hm."})).encode()
+    assert pieces(answer, [body])[:2] == ("Hi", "Hm.")
+    streams = Answer(OpenAIChat(), "text/event-stream")
+    body_chunks = chunks(
+        {"reasoning_content": "H"}, {"reasoning_content": "m."}, {"content": "Hi"}, word="stop"
+    )
+    assert pieces(streams, body_chunks)[:2] == ("Hi", "Hm.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,10 +12,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.models.faulty_server import KEY, FaultyServer, chat_answer, say
-from whyloop import Message, ModelRequest
+from whyloop import Message, ModelRequest, ToolSpec
 from whyloop.errors import ConfigurationError
 from whyloop.models import load
-from whyloop.models.presets import PRESETS
+from whyloop.models.presets import PRESETS, QUIRKS
 
 KEYED = sorted(name for name, preset in PRESETS.items() if preset.key)
 LOCAL = sorted(name for name, preset in PRESETS.items() if not preset.key)
@@ -92,7 +93,7 @@ def test_a_key_that_is_none_is_refused_and_not_repeated(key: str) -> None:
 def test_an_unknown_provider_is_told_with_those_that_are_known() -> None:
     with pytest.raises(ConfigurationError) as refused:
         load("opnai:gpt-5", api_key=KEY)
-    assert "'opnai' is no provider that whyloop knows" in str(refused.value)
+    assert "unknown provider 'opnai': did you mean 'openai:gpt-5'?" in str(refused.value)
     assert all(name in str(refused.value) for name in PRESETS)
 
 
@@ -261,3 +262,78 @@ def test_a_client_that_is_not_installed_is_told_with_what_to_install(monkeypatch
     monkeypatch.setitem(sys.modules, "aiohttp", None)
     with pytest.raises(ConfigurationError, match=r"pip install 'whyloop\[models\]'"):
         load("ollama:m")
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("gpt-5", "openai:gpt-5"),
+        ("o3-mini", "openai:o3-mini"),
+        ("claude-sonnet-4-5", "anthropic:claude-sonnet-4-5"),
+        ("gemini-2.5-pro", "gemini:gemini-2.5-pro"),
+        ("grok-4", "xai:grok-4"),
+        ("mistral-large-latest", "mistral:mistral-large-latest"),
+        ("deepseek-chat", "deepseek:deepseek-chat"),
+        ("qwen3", "ollama:qwen3"),
+        ("antropic:claude-opus-5", "anthropic:claude-opus-5"),
+        ("google:gemini-2.5-pro", None),
+        ("something-else", None),
+    ],
+)
+def test_a_name_without_a_known_provider_suggests_the_one_that_was_meant(
+    name: str, meant: str | None
+) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        load(name, api_key=KEY)
+    assert ("did you mean" in str(refused.value)) is (meant is not None)
+    assert meant is None or f"did you mean '{meant}'?" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("option", "meant"),
+    [
+        ("temprature", "temperature"),
+        ("max_token", "max_tokens"),
+        ("tool_choise", "tool_choice"),
+        ("parallel_tool_call", "parallel_tool_calls"),
+        ("base_uri", "base_url"),
+        ("reasoning_efort", "reasoning_effort"),
+    ],
+)
+def test_a_misspelt_option_is_refused(option: str, meant: str) -> None:
+    options: dict[str, Any] = {option: 1}
+    with pytest.raises(ConfigurationError, match=f"unknown option '{option}': did you mean '{meant}'?"):
+        load("openai:gpt-5", api_key=KEY, **options)
+
+
+def test_options_of_a_provider_pass_whatever_they_are_called() -> None:
+    options: dict[str, Any] = {
+        "top_p": 1,
+        "max_completion_tokens": 9,
+        "top_a": 0.5,
+        "enable_thinking": True,
+        "n": 1,
+    }
+    assert load("openai:gpt-5", api_key=KEY, **options).settings.extra == options
+
+
+def test_an_unknown_quirk_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ConfigurationError, match=r"unknown quirk 'nostore': choose from .*no_store"):
+        load("openai:gpt-5", api_key=KEY, quirks=["nostore"])
+    assert "no_store" in load("openai:gpt-5", api_key=KEY, quirks="no_store").settings.quirks
+    assert all(preset.quirks <= QUIRKS for preset in PRESETS.values())
+
+
+WEATHER = ToolSpec("weather", "The weather.", {"type": "object", "properties": {}})
+
+
+@pytest.mark.parametrize("provider", ["openai", "openai-responses", "anthropic", "gemini"])
+def test_tools_of_the_provider_stand_beside_those_of_the_agent(provider: str) -> None:
+    search = {"type": "web_search"}
+    model = load(f"{provider}:m", api_key=KEY, tools=[search])
+    for tools, expected in (((WEATHER,), 2), ((), 1)):
+        body = model.wire.encode(ModelRequest((Message.user("Hi"),), tools), model.settings)
+        sent = json.loads(body)["tools"]
+        assert len(sent) == expected
+        assert sent[-1] == search
+        assert ("weather" in json.dumps(sent)) is bool(tools)

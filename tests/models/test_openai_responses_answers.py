@@ -227,3 +227,8 @@ def test_a_call_that_the_provider_answered_is_its_own_work() -> None:
     output = {"type": "shell_call_output", "call_id": "s1", "output": []}
     assert decoded(SHELL, output, said("Done.")).unsupported == ()
     assert decoded(SEARCH, said("Done.")).unsupported == ()
+
+
+def test_a_total_above_its_parts_counts() -> None:
+    counted = {"input_tokens": 10, "output_tokens": 5, "total_tokens": 40}
+    assert decoded(said("Hi"), usage=counted).usage == Usage(10, 30, 0, 25)

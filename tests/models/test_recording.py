@@ -12,7 +12,17 @@ import pytest
 
 from tests.models.faulty_server import KEY, FaultyServer, chat_answer, chat_call, say, whole
 from tests.support import RespondingModel, echo
-from whyloop import Agent, AgentState, ErrorPolicy, ModelRequest, ModelResponse, TextDelta, tool
+from whyloop import (
+    Agent,
+    AgentState,
+    ErrorPolicy,
+    Message,
+    ModelRequest,
+    ModelResponse,
+    ReasoningDelta,
+    TextDelta,
+    tool,
+)
 from whyloop.errors import ConfigurationError, ModelError, RateLimitError, ScriptError, SnapshotError
 from whyloop.events import StreamChunkReceived
 from whyloop.models import RecordingModel, ReplayModel, load
@@ -329,3 +339,11 @@ async def test_a_recording_begins_anew(path: Path) -> None:
 async def test_the_name_is_that_of_the_model_inside(path: Path) -> None:
     assert RecordingModel(load("ollama:m"), path).name == "ollama:m"
     assert ReplayModel(path).name == "replay of run.jsonl"
+
+
+async def test_reasoning_is_recorded_and_replayed(path: Path) -> None:
+    request = ModelRequest((Message.user("Hi"),))
+    model = RecordingModel(ScriptedModel([text("Hello.", reasoning="Hm.")]), path)
+    first = [item async for item in model.respond(request)]
+    assert first[:2] == [ReasoningDelta("Hm."), TextDelta("Hello.")]
+    assert [item async for item in ReplayModel(path).respond(request)] == first

@@ -641,3 +641,28 @@ async def test_as_plain_data_it_has_every_field() -> None:
 async def test_a_stored_state_is_explained_the_same() -> None:
     state = await scripted(call("pay", {"amount": 5}), tools=[paying()]).run("go")
     assert AgentState.from_dict(state.to_dict()).explanation == state.explanation
+
+
+async def test_calls_that_repeat_are_counted_with_their_arguments_in_short() -> None:
+    script = [call("echo", {"value": "a"}), call("echo", {"value": "b"}), call("echo", {"value": "a"})]
+    state = await scripted(*script, tools=[echo], max_steps=3).run("go")
+    (repeated,) = state.explanation.repeated_calls
+    assert (repeated.name, repeated.args_summary, repeated.count) == ("echo", "value: 'a'", 2)
+    assert "echo(value: 'a') 2 times" in state.explain()
+    assert "echo(value: 'a') 2 times" in state.explanation.to_markdown()
+
+
+async def test_the_summary_of_repeated_calls_has_no_secret() -> None:
+    script = [call("echo", {"value": "sk-live-abcdefghijklmnopqrstuvwxyz"})] * 2
+    state = await scripted(*script, tools=[echo], max_steps=2).run("go")
+    assert "sk-live" not in state.explain()
+
+
+async def test_the_headline_names_every_rule_that_forbade() -> None:
+    def never(state: AgentState) -> bool:
+        return False
+
+    state = await scripted(call("echo"), tools=[echo], max_steps=1, criteria=never).run("go")
+    headline = state.explanation.headline
+    assert headline.startswith("Stopped after 1 step (steps_limit). StepsLimit decided: ")
+    assert headline.endswith(" Also forbidden by never (never forbade continuation).")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from whyloop import FilePart, ImagePart, Message, MessageRole, TextPart, ToolCall
+from whyloop.errors import ConfigurationError
 
 
 def test_the_roles_are_these() -> None:
@@ -50,7 +53,7 @@ def test_a_tool_message_names_its_call_and_its_tool() -> None:
 
 
 def test_the_text_of_parts_is_their_language() -> None:
-    message = Message.user([TextPart("a"), ImagePart(url="u"), TextPart("b"), FilePart(name="f")])
+    message = Message.user([TextPart("a"), ImagePart(url="https://u"), TextPart("b"), FilePart(data="QQ==")])
     assert message.text == "a\nb"
     assert isinstance(message.content, tuple)
 
@@ -80,3 +83,32 @@ def test_arguments_are_an_object_or_the_text_as_it_came(written: str | bytes, ar
 def test_arguments_that_are_nested_too_deep_stay_text() -> None:
     deep = '{"a":' * 100_000 + "1" + "}" * 100_000
     assert ToolCall.parse_arguments(deep) == deep
+
+
+@pytest.mark.parametrize("part", [ImagePart, FilePart])
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({}, "either a url or data"),
+        ({"url": "https://a.b/c.png", "data": "QUJD"}, "either a url or data"),
+        ({"url": "cat.png"}, r"invalid address of \w+ 'cat.png'"),
+        ({"url": "C:\\cat.png"}, "invalid address"),
+        ({"url": ""}, "invalid address"),
+        ({"data": b"\x89PNG"}, "base64.b64encode"),
+        ({"data": "not base64!"}, "base64.b64encode"),
+        ({"data": "data:image/png;base64,QUJD"}, "base64.b64encode"),
+        ({"data": ""}, "base64.b64encode"),
+    ],
+)
+def test_an_image_or_a_file_that_nobody_can_read_is_refused(part: Any, fields: Any, problem: str) -> None:
+    with pytest.raises(ConfigurationError, match=problem):
+        part(**fields)
+
+
+def test_an_image_has_the_media_type_of_an_image() -> None:
+    with pytest.raises(ValueError, match="use image/…, or a FilePart"):
+        ImagePart(data="JVBERi0x", media_type="application/pdf")
+    assert ImagePart(data="iVBORw0KGgo=", media_type="image/png").data == "iVBORw0KGgo="
+    assert FilePart(data="JVBERi0x", media_type="application/pdf").media_type == "application/pdf"
+    # What is left of one after redaction can be read back.
+    assert ImagePart(url="[removed]").url == "[removed]"

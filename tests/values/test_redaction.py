@@ -364,3 +364,13 @@ def test_of_a_long_text_only_the_beginning_is_looked_at() -> None:
         assert len(Redaction().beginning(text, 100)) <= 101
         assert time.process_time() - started < 0.1
     assert len(Redaction().beginning("All is well. " * 1_000_000, 100)) == 101
+
+
+def test_what_a_provider_says_of_its_token_counts_is_left_alone() -> None:
+    usage = {
+        "total_tokens": 12,
+        "completion_tokens_details": {"reasoning_tokens": 4},
+        "promptTokensDetails": [{"modality": "TEXT", "tokenCount": 8}],
+    }
+    assert Redaction().data({"usage": usage}) == {"usage": usage}
+    assert json.loads(Redaction().text(json.dumps(usage))) == usage

@@ -29,8 +29,8 @@ from whyloop.events import (
 from whyloop.values import plain
 from whyloop.values.continuation import ContinuationDecision, ContinuationEvaluation, ContinuationOutcome
 from whyloop.values.redaction import redacted
+from whyloop.values.summaries import args_summary, result_summary
 from whyloop.wire.envelope import envelope, timestamp, usage_data
-from whyloop.wire.summaries import args_summary, result_summary
 
 COMMON: dict[str, Any] = {
     "agent_id": "agent",

@@ -95,13 +95,13 @@ def test_an_image_or_a_file_is_left_out_as_a_whole() -> None:
         TextPart("x" * 50),
         ImagePart(data="A" * 50),
         FilePart(url="data:," + "b" * 50),
-        FilePart(url="u"),
+        FilePart(url="gs://a"),
     ]
     assert content_of(saying(Message.user(parts)), 30) == (
         TextPart("x" * 29 + "…"),
         TextPart("image: [left out]…"),
         TextPart("file: [left out]…"),
-        FilePart(url="u"),
+        FilePart(url="gs://a"),
     )
 
 

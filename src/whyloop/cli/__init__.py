@@ -10,7 +10,7 @@ import sys
 from whyloop import __version__
 from whyloop.cli.commands import COMMANDS
 from whyloop.cli.exit_codes import BROKEN_PIPE, INTERRUPTED
-from whyloop.cli.terminal import log_runs
+from whyloop.cli.terminal import log_runs_to_stderr
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -24,7 +24,8 @@ def main(argv: list[str] | None = None) -> int:
             sys.stdout.write(parser.format_help())
             code = 0
         else:
-            log_runs(to_stderr=args.command.logs_runs)
+            if args.command.logs_runs:
+                log_runs_to_stderr()
             code = args.command.run(args)
         sys.stdout.flush()
     except KeyboardInterrupt:

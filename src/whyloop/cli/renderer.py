@@ -36,6 +36,7 @@ def explanation_lines(explanation: Explanation) -> list[str]:
     return [
         explanation.headline,
         *section("Steps", step_lines(explanation.steps)),
+        *section("Repeated calls", [f"  {call.text}" for call in explanation.repeated_calls]),
         *section("Decided by people", [f"  {line}" for line in _approval_lines(explanation)]),
         *section(evaluations_title(explanation), evaluation_lines(explanation.evaluations)),
     ]

@@ -27,15 +27,12 @@ class CannotWrite(Exception):  # noqa: N818  (it says what happened)
     """Stdout cannot be written, as on a full disk."""
 
 
-def log_runs(*, to_stderr: bool) -> None:
-    """Write the log of runs to stderr, for a command that runs for long; the others narrate their own."""
-    log = logging.getLogger("whyloop.runs")
-    if log.handlers:
-        return
-    log.addHandler(logging.StreamHandler() if to_stderr else logging.NullHandler())
-    if to_stderr:
-        log.handlers[0].setFormatter(logging.Formatter("%(asctime)s %(message)s"))
-        log.setLevel(logging.INFO)
+def log_runs_to_stderr() -> None:
+    """Write the log of runs to stderr, for a command that runs for long; the others narrate their runs."""
+    handler, log = logging.StreamHandler(), logging.getLogger("whyloop.runs")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
 
 
 def is_terminal() -> bool:

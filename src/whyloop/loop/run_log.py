@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
-import traceback
 
+from whyloop.logger import Logger
 from whyloop.values.state import AgentState
-from whyloop.values.text import clean, shortened
+from whyloop.values.step import error_text
 
-_log = logging.getLogger("whyloop.runs")
+_log = Logger("whyloop.runs")
+# Without a handler Python would write errors to stderr; a program that wants them sets logging up.
+_log.logger.addHandler(logging.NullHandler())
 
 
 def log_end(state: AgentState) -> None:
@@ -16,19 +18,11 @@ def log_end(state: AgentState) -> None:
     outcome = state.last_continuation_outcome
     if outcome is None or not _log.isEnabledFor(logging.INFO):
         return
-    stop_reason = f" ({outcome.stop_reason})" if outcome.stop_reason else ""
-    _log.info(
-        "Agent [%s] step %d: %s%s by %s: %s",
-        shortened(state.agent_id[:8]),
-        state.execution.step_count,
-        state.status,
-        stop_reason,
-        shortened(outcome.resolved_by),
-        shortened(outcome.reason, 1000),
-    )
+    status = f"{state.status} ({outcome.stop_reason})" if outcome.stop_reason else str(state.status)
+    where, by = (state.agent_id[:8], state.execution.step_count), outcome.resolved_by
+    _log.info("Agent [%s] step %d: %s by %s: %s", *where, status, by, error_text(outcome, state.current_step))
 
 
 def log_tool_error(tool: str, error: BaseException) -> None:
     """Write the traceback of what a tool raised. It shows lines of code, and no values."""
-    trace = clean("".join(traceback.format_exception(error)).rstrip())
-    _log.error("Tool %s failed\n%s", shortened(tool), trace)
+    _log.error("Tool %s failed", tool, exc_info=error)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import msgspec
 
 from whyloop.values.messages import Message
-from whyloop.values.secrets import REMOVED
+from whyloop.values.redaction import REMOVED
 from whyloop.values.text import shortened
 
 Described = list[tuple[str, str]]

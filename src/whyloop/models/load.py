@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from whyloop.errors import ConfigurationError
-from whyloop.models.presets import PRESETS, Preset
+from whyloop.models.presets import PRESETS, QUIRKS, Preset
 from whyloop.models.wire import Settings, ToolChoice, WireFormat
 from whyloop.values.text import shortened
 
@@ -19,6 +21,37 @@ if TYPE_CHECKING:
 
 # Other names under which people keep the same key.
 _ALSO = {"GEMINI_API_KEY": "GOOGLE_API_KEY", "HF_TOKEN": "HUGGINGFACE_API_KEY"}
+
+# How the models of each maker are called.
+_MODELS = {
+    "openai": re.compile(r"gpt-|o\d|chatgpt|codex", re.IGNORECASE),
+    "anthropic": re.compile(r"claude", re.IGNORECASE),
+    "gemini": re.compile(r"gemini", re.IGNORECASE),
+    "mistral": re.compile(r"(?:mi|co|ma|mini|dev|pix)\w*str[ai]l", re.IGNORECASE),
+    "deepseek": re.compile(r"deepseek", re.IGNORECASE),
+    "xai": re.compile(r"grok", re.IGNORECASE),
+    "ollama": re.compile(r"llama|qwen|gemma|phi|smollm", re.IGNORECASE),
+}
+
+_OWN_OPTIONS = frozenset(
+    {
+        *("base_url", "api_key", "headers", "timeout", "max_concurrency", "temperature", "max_tokens"),
+        *("tool_choice", "parallel_tool_calls", "response_format", "stream", "quirks"),
+    }
+)
+# What people pass through to their providers most; only there to tell a misspelt one.
+_PROVIDER_OPTIONS = frozenset(
+    {
+        *("top_p", "top_k", "seed", "stop", "stop_sequences", "frequency_penalty", "presence_penalty"),
+        *("logprobs", "top_logprobs", "logit_bias", "max_completion_tokens", "max_output_tokens", "user"),
+        *("reasoning", "reasoning_effort", "thinking", "verbosity", "modalities", "prediction", "store"),
+        *("metadata", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"),
+        *("stream_options", "tools", "text", "include", "truncation", "previous_response_id", "conversation"),
+        *("container", "output_config", "mcp_servers", "context_management", "cache_control", "betas"),
+        *("generationConfig", "safetySettings", "systemInstruction", "toolConfig", "cachedContent"),
+        *("provider", "models", "transforms", "plugins", "extra_body", "repetition_penalty", "min_p"),
+    }
+)
 
 _WIRES = {
     "openai-chat": ("whyloop.models.openai_chat.client", "OpenAIChat"),
@@ -48,9 +81,11 @@ def load(
     """The model that a name stands for; whatever is missing is told here, before the first request.
 
     `quirks` adds habits of a host that has no preset of its own; `whyloop.models.presets` lists them.
-    Keywords that whyloop does not know go into every request as they are.
+    Keywords that whyloop does not know go into every request as they are, `tools` beside those of the agent.
     """
+    quirks = frozenset([quirks] if isinstance(quirks, str) else quirks)
     _check_options(temperature, max_tokens, tool_choice)
+    _check_names(extra, quirks)
     provider, preset, model = _named(name)
     address = _address(provider, preset, base_url)
     key = _key(provider, preset, api_key, own_address=base_url is not None)
@@ -63,7 +98,7 @@ def load(
         parallel_tool_calls=parallel_tool_calls,
         response_format=_schema(response_format),
         extra=extra,
-        quirks=preset.quirks | frozenset(quirks),
+        quirks=preset.quirks | quirks,
     )
     if "no_keep_alive" in settings.quirks:
         headers = {"connection": "close", **(headers or {})}
@@ -115,13 +150,36 @@ def _schema(given: object) -> Mapping[str, Any] | None:
 def _named(name: str) -> tuple[str, Preset, str]:
     if not isinstance(name, str):
         raise ConfigurationError(f"a model is named by text such as openai:gpt-5, not by {name!r}")
-    provider, _, model = name.partition(":")
+    provider, colon, model = name.partition(":")
     preset = PRESETS.get(provider)
     if preset is None:
-        raise ConfigurationError(f"{provider!r} is no provider that whyloop knows: {', '.join(PRESETS)}")
+        suggested = _suggestion(provider, model if colon else None)
+        hint = f"did you mean {suggested!r}?" if suggested else "write provider:model."
+        problem = f"unknown provider {provider!r}" if colon else f"no provider in {name!r}"
+        raise ConfigurationError(f"{problem}: {hint} The providers are {', '.join(PRESETS)}")
     if not model.strip():
         raise ConfigurationError(f"{name!r} names no model: write provider:model, such as openai:gpt-5")
     return provider, preset, model
+
+
+def _suggestion(provider: str, model: str | None) -> str | None:
+    """Return the name that was probably meant: by the maker of a model, or by a provider spelt like this."""
+    if model is None:
+        maker = next((maker for maker, models in _MODELS.items() if models.match(provider)), None)
+        return f"{maker}:{provider}" if maker else None
+    alike = get_close_matches(provider.lower(), PRESETS, 1, 0.6)
+    return f"{alike[0]}:{model}" if alike else None
+
+
+def _check_names(extra: Mapping[str, Any], quirks: Iterable[str]) -> None:
+    """Refuse an option that is spelt almost like a known one: it would be sent, and change nothing."""
+    for name in extra:
+        alike = get_close_matches(name, _OWN_OPTIONS | _PROVIDER_OPTIONS, 1, 0.85)
+        if alike and alike[0] != name:
+            raise ConfigurationError(f"unknown option {name!r}: did you mean {alike[0]!r}?")
+    for quirk in quirks:
+        if quirk not in QUIRKS:
+            raise ConfigurationError(f"unknown quirk {quirk!r}: choose from {', '.join(sorted(QUIRKS))}")
 
 
 def _address(provider: str, preset: Preset, given: str | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 from typing import Any, NoReturn
@@ -10,15 +11,17 @@ import msgspec
 
 from whyloop.errors import ResponseValidationError
 from whyloop.values.messages import FilePart, ImagePart, ToolCall
+from whyloop.values.usage import Usage
 
-# How the bytes of a few well-known formats begin, in base64.
+# How the bytes of a few well-known formats begin.
 _BEGINNINGS = {
-    "/9j/": "image/jpeg",
-    "iVBORw": "image/png",
-    "R0lGOD": "image/gif",
-    "UklGR": "image/webp",
-    "JVBERi": "application/pdf",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"\x89PNG": "image/png",
+    b"GIF8": "image/gif",
+    b"%PDF": "application/pdf",
 }
+# What is in a RIFF file comes after its length.
+_RIFF = {b"WEBP": "image/webp", b"WAVE": "audio/wav", b"AVI ": "video/x-msvideo"}
 
 
 def new_call_id() -> str:
@@ -31,6 +34,14 @@ def count(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 10**15:
         return 0
     return int(value)
+
+
+def usage(*, read: int, written: int, cached: object = 0, reasoning: object = 0, total: object = 0) -> Usage:
+    """Return the tokens; a total above its parts holds reasoning that the host counts nowhere else."""
+    thoughts, hidden = count(reasoning), count(total) - read - written
+    if hidden > 0:
+        written, thoughts = written + hidden, max(thoughts, hidden)
+    return Usage(read, written, count(cached), thoughts)
 
 
 def name(value: object) -> str:
@@ -54,8 +65,18 @@ def own_bytes(part: ImagePart | FilePart) -> tuple[str, str | None]:
         head, _, data = part.url.partition(",")
         media_type = media_type or head.removeprefix("data:").split(";")[0]
     # Some APIs compare the type with the bytes, so the bytes have the last word.
-    known = [kind for start, kind in _BEGINNINGS.items() if data and data.startswith(start)]
-    return (known[0] if known else media_type or ""), data
+    return _type_of(data or "") or media_type or "", data
+
+
+def _type_of(data: str) -> str | None:
+    """Return the media type that the first bytes of a file tell, if they tell one."""
+    try:
+        start = base64.b64decode(data[:16])
+    except ValueError:
+        return None
+    if start.startswith(b"RIFF"):
+        return _RIFF.get(start[8:12])
+    return next((kind for beginning, kind in _BEGINNINGS.items() if start.startswith(beginning)), None)
 
 
 def data_address(part: ImagePart | FilePart) -> str:

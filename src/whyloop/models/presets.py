@@ -23,7 +23,14 @@ class Preset(Struct, frozen=True):
 # Quirks: `max_tokens` (not max_completion_tokens), `no_stream_options`, `tool_choice_any` (any, not
 # required), `no_keep_alive` (a connection serves one request), `no_encrypted_reasoning` (reasoning
 # items are neither kept nor returned), `no_store` (does not know the field), `no_developer` (knows only
-# system messages), `no_extras` (refuses fields of other hosts), `short_ids` (nine letters and digits).
+# system messages), `no_extras` (refuses fields of other hosts), `short_ids` (nine letters and digits),
+# `reasoning_back` (wants `reasoning_content` with every assistant message).
+QUIRKS = frozenset(
+    {
+        *("max_tokens", "no_stream_options", "tool_choice_any", "no_keep_alive", "no_encrypted_reasoning"),
+        *("no_store", "no_developer", "no_extras", "short_ids", "reasoning_back"),
+    }
+)
 _OLD = frozenset({"max_tokens", "no_developer"})
 
 PRESETS = {
@@ -46,7 +53,9 @@ PRESETS = {
             {"max_tokens", "no_stream_options", "tool_choice_any", "no_developer", "no_extras", "short_ids"}
         ),
     ),
-    "deepseek": Preset("openai-chat", "https://api.deepseek.com/v1", "DEEPSEEK_API_KEY", _OLD),
+    "deepseek": Preset(
+        "openai-chat", "https://api.deepseek.com/v1", "DEEPSEEK_API_KEY", _OLD | {"reasoning_back"}
+    ),
     "xai": Preset("openai-chat", "https://api.x.ai/v1", "XAI_API_KEY"),
     "together": Preset("openai-chat", "https://api.together.xyz/v1", "TOGETHER_API_KEY", _OLD),
     "cerebras": Preset("openai-chat", "https://api.cerebras.ai/v1", "CEREBRAS_API_KEY"),

@@ -8,9 +8,10 @@ from typing import Any
 
 import msgspec
 
-from whyloop.values.secrets import PATTERNS, REMOVED
+from whyloop.values.redaction import REMOVED, Redaction
 
 _TELLING_HEADER = re.compile(r"authorization|api-?key|token|secret|cookie", re.IGNORECASE)
+_REDACTION = Redaction()
 _SHORTEST = 8  # Less than this is found in ordinary text, and gives nothing away.
 _TELLING = 4  # The beginning of a secret, as long as this, is more than chance.
 
@@ -21,9 +22,7 @@ def without_secrets(text: str, known: Iterable[str] = ()) -> str:
         for form in {secret, msgspec.json.encode(secret).decode()[1:-1]}:
             if form:
                 text = text.replace(form, REMOVED)
-    for pattern in PATTERNS:
-        text = pattern.sub(REMOVED, text)
-    return text
+    return _REDACTION.text(text)
 
 
 def without_cut_secrets(text: str, known: Iterable[str]) -> str:

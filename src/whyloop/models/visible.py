@@ -7,24 +7,19 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from whyloop.rules.repeated import ARGUMENT_KEYS, CALL_TAG, NAME_KEYS, OTHER_KEYS
 from whyloop.values.model import ToolSpec
 
 # How hosts and models begin a call that they write out; fences and JSON are read further.
 _TAGS = ("<tool_call", "<function", "<|python_tag|>", "<|tool", "<｜tool", "[TOOL_CALLS]")
-_WHOLE_TAG = re.compile(r"<(?:tool_calls?|function_calls?)>|<\|[\w▁]+\|>|<｜[^｜>]*｜>|\[TOOL_CALLS\]")
-_PART_OF_TAG = re.compile(r"<[\w|｜▁]{0,60}")
-_NAMED_TAG = re.compile(r"<function=")
+_PART_OF_TAG = re.compile(r"<[\w|｜▁=.-]{0,80}")
 _FENCE = re.compile(r"```(\w*)[ \t]*(?:\r?\n)?")
 _CANDIDATE = re.compile(r"[{\[<`]")
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*(?P<end>"|\Z|\\\Z)|[{}\[\],]', re.DOTALL)
 _COLON = re.compile(r"\s*(?P<sign>\S?)")
 
 # What stands around the arguments of a call that is written as JSON.
-_NAMES = frozenset({"name", "tool", "tool_name", "function"})
-_ENVELOPE = _NAMES | {
-    *("arguments", "parameters", "args", "input", "tool_input"),
-    *("type", "id", "call_id", "tool_calls"),
-}
+_ENVELOPE = frozenset({*NAME_KEYS, *ARGUMENT_KEYS, *OTHER_KEYS, "tool_calls"})
 _LONGEST_KEY = 64
 
 # A text is judged with every piece up to this length, then whenever it has grown by a quarter, and held back
@@ -93,16 +88,18 @@ def may_be_call(text: str, tools: Arguments) -> bool | None:
 def _judge_tag(text: str, tools: Arguments) -> bool | None:
     if any(tag.startswith(text) for tag in _TAGS):
         return None
-    if _NAMED_TAG.match(text):
-        return True
     if not text.startswith(_TAGS):
         return False
-    tag = _WHOLE_TAG.match(text)
+    tag = CALL_TAG.match(text)
     if tag is None:
         return None if _PART_OF_TAG.fullmatch(text) else False
+    if tag["name"]:
+        return True
     rest = text[tag.end() :].lstrip()
     if rest[:1] in ("{", "[", "<") or rest.startswith(tuple(tools)):
         return True
+    if rest[:1] == "`":
+        return _judge_fence(rest, tools)
     return None if any(name.startswith(rest) for name in tools) else False
 
 
@@ -113,9 +110,9 @@ def _judge_fence(text: str, tools: Arguments) -> bool | None:
     label, rest = fence[1], text[fence.end() :].lstrip()
     if label.startswith("tool"):
         return True
-    if not rest and (label in ("", "json") or "json".startswith(label) or "tool".startswith(label)):
+    if not rest:
         return None
-    return _judge_json(rest, tools) if label in ("", "json") and rest[:1] in ("{", "[") else False
+    return may_be_call(rest, tools) if rest[0] in "{[<" else False
 
 
 def _judge_json(text: str, tools: Arguments) -> bool | None:
@@ -178,7 +175,7 @@ class _Object:
         return bool(self._takers or self._enveloped)
 
     def takes_value(self, key: str, text: str) -> bool:
-        if self._enveloped and key in _NAMES:
+        if self._enveloped and key in NAME_KEYS:
             self._enveloped = self._named = text in self._tools
         return bool(self._takers or self._enveloped)
 

@@ -17,12 +17,13 @@ _OPENING = re.compile(
     r"|<\|[\w▁-]+\|>\s*|<｜[^｜>]*｜>\s*|\[TOOL_CALLS\]\s*)+$"
 )
 _CLOSING = re.compile(r"(?:\s*(?:```|</[\w]+>|<\|[\w▁-]+\|>|<｜[^｜>]*｜>))+")
-_NAMES = ("name", "tool", "tool_name", "function")
-_ARGUMENTS = ("arguments", "parameters", "args", "input", "tool_input")
-_ENVELOPE = frozenset({*_NAMES, "type", "id", "call_id"})
+NAME_KEYS = ("name", "tool", "tool_name", "function")
+ARGUMENT_KEYS = ("arguments", "parameters", "args", "input", "tool_input")
+OTHER_KEYS = ("type", "id", "call_id")
+_WITHOUT_ARGUMENTS = frozenset({*NAME_KEYS, *OTHER_KEYS})
 # Tags and tokens with which models begin a call, and nothing else; what follows tells a call from a mention.
-_TAG = re.compile(
-    r"<(?:tool_calls?|function_calls?)>|<function=(?P<name>[\w.-]+)>|<\|python_tag\|>"
+CALL_TAG = re.compile(
+    r"<(?:tool_calls?|function_calls?)>|<function(?:=(?P<name>[\w.-]+))?>|<\|python_tag\|>"
     r"|<\|tool[\w▁]*\|>|<｜tool[^｜>]*｜>|\[TOOL_CALLS\]"
 )
 _SIGN = re.compile(r"[{<`\[]")
@@ -46,7 +47,7 @@ def written_call(text: str, tools: Collection[str]) -> str | None:
 def _tagged_call(text: str, tools: Collection[str]) -> str | None:
     names = "|".join(map(re.escape, sorted(tools, key=len, reverse=True)))
     begins = re.compile(rf"\s*(?:(?P<name>{names})\b|[{{\[]\s*[{{\"]|<\w|<｜)")
-    for tag in _TAG.finditer(text):
+    for tag in CALL_TAG.finditer(text):
         if tag["name"]:
             return str(tag["name"])
         if found := begins.match(text, tag.end()):
@@ -95,11 +96,11 @@ def _named_tool(said: Any, tools: Collection[str], *, whole: bool) -> str | None
     inner = said.get("tool_calls") if said.keys() == {"tool_calls"} else said.get("function")
     if isinstance(inner, list | dict):
         return _named_tool(inner, tools, whole=whole)
-    name = next((said[key] for key in _NAMES if isinstance(said.get(key), str)), None)
+    name = next((said[key] for key in NAME_KEYS if isinstance(said.get(key), str)), None)
     if name not in tools:
         return None
-    given = next((said[key] for key in _ARGUMENTS if key in said), None)
-    complete = isinstance(given, dict | str) or (whole and said.keys() <= _ENVELOPE)
+    given = next((said[key] for key in ARGUMENT_KEYS if key in said), None)
+    complete = isinstance(given, dict | str) or (whole and said.keys() <= _WITHOUT_ARGUMENTS)
     return name if complete else None
 
 
@@ -144,8 +145,8 @@ def _is_repeated(said: Any, calls: Sequence[ToolCall], *, whole: bool) -> bool:
         return _is_repeated(inner, calls, whole=whole)
     if isinstance(said.get("function"), dict):
         return _is_repeated(said["function"], calls, whole=whole)
-    named = next((said[key] for key in _NAMES if isinstance(said.get(key), str)), None)
-    given = next((said[key] for key in _ARGUMENTS if key in said), None)
+    named = next((said[key] for key in NAME_KEYS if isinstance(said.get(key), str)), None)
+    given = next((said[key] for key in ARGUMENT_KEYS if key in said), None)
     for call in calls:
         # An empty object is in many texts, so it must be all there is.
         if said == call.arguments and (said or whole):

@@ -19,7 +19,7 @@ from starlette.requests import HTTPConnection, Request
 from whyloop.server.problems import BadRequestError
 from whyloop.stores.records import LONGEST_KEY, RequestKey
 from whyloop.values import plain
-from whyloop.values.messages import MAX_DEPTH, is_too_deep
+from whyloop.values.plain import MAX_DEPTH, is_too_deep
 
 LARGEST_BODY = 1_000_000
 _MOST_DIGITS = 9

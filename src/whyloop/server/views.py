@@ -17,7 +17,7 @@ from whyloop.stores.turns import reading_turns
 from whyloop.stores.writing import summary_of
 from whyloop.values.log import Log
 from whyloop.values.redaction import Redaction, redacted
-from whyloop.wire.summaries import args_summary
+from whyloop.values.summaries import args_summary
 
 
 class Tagged(Struct, frozen=True):

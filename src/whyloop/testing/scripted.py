@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from whyloop.errors import ScriptError
 from whyloop.values.messages import ToolCall
-from whyloop.values.model import FinishReason, ModelRequest, ModelResponse, TextDelta
+from whyloop.values.model import Delta, FinishReason, ModelRequest, ModelResponse, ReasoningDelta, TextDelta
 from whyloop.values.text import shortened
 from whyloop.values.usage import NO_USAGE, Usage
 
@@ -25,13 +25,18 @@ class Reply(Struct, frozen=True):
     tool_calls: tuple[ToolCall, ...]
     finish_reason: FinishReason
     usage: Usage
+    reasoning: str = ""
 
 
 def text(
-    content: str, *, finish_reason: str = "stop", usage: Usage | Mapping[str, int] | int | None = None
+    content: str,
+    *,
+    finish_reason: str = "stop",
+    usage: Usage | Mapping[str, int] | int | None = None,
+    reasoning: str = "",
 ) -> Reply:
     """An answer in words."""
-    return Reply(content, (), FinishReason(finish_reason), _usage(usage))
+    return Reply(content, (), FinishReason(finish_reason), _usage(usage), reasoning)
 
 
 def call(
@@ -42,6 +47,7 @@ def call(
     id: str | None = None,
     finish_reason: str = "tool_calls",
     usage: Usage | Mapping[str, int] | int | None = None,
+    reasoning: str = "",
 ) -> Reply:
     """A call of one tool. Arguments that are a string are sent as they are, be they JSON or not.
 
@@ -49,7 +55,7 @@ def call(
     """
     written = arguments if isinstance(arguments, str) else _json(arguments or {})
     wanted = ToolCall(id or "", tool, ToolCall.parse_arguments(written))
-    return Reply(text, (wanted,), FinishReason(finish_reason), _usage(usage))
+    return Reply(text, (wanted,), FinishReason(finish_reason), _usage(usage), reasoning)
 
 
 def calls(
@@ -57,12 +63,13 @@ def calls(
     text: str = "",
     finish_reason: str = "tool_calls",
     usage: Usage | Mapping[str, int] | int | None = None,
+    reasoning: str = "",
 ) -> Reply:
     """Several calls in one reply."""
     wanted = tuple(wanted for reply in replies for wanted in reply.tool_calls)
     words = text or "\n".join(reply.text for reply in replies if reply.text)
     total = _usage(usage) if usage is not None else sum((reply.usage for reply in replies), NO_USAGE)
-    return Reply(words, wanted, FinishReason(finish_reason), total)
+    return Reply(words, wanted, FinishReason(finish_reason), total, reasoning)
 
 
 class ScriptedModel:
@@ -77,7 +84,7 @@ class ScriptedModel:
         self._calls = 0
         self.requests: list[ModelRequest] = []
 
-    def respond(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
+    def respond(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
         return _Stream(self, request)
 
     def reply_to(self, request: ModelRequest) -> ModelResponse:
@@ -86,7 +93,11 @@ class ScriptedModel:
         reply = next(self._replies, _NOTHING)
         if isinstance(reply, Reply):
             return ModelResponse(
-                reply.text, self._numbered(reply.tool_calls), reply.finish_reason, reply.usage
+                reply.text,
+                self._numbered(reply.tool_calls),
+                reply.finish_reason,
+                reply.usage,
+                reply.reasoning,
             )
         if isinstance(reply, str):
             return ModelResponse(reply)
@@ -124,29 +135,34 @@ class ScriptedModel:
 
 
 class _Stream:
-    """A reply as it comes in: its text, then all of it.
+    """A reply as it comes in: its reasoning, its text, then all of it.
 
     Not a generator: an event loop keeps books on every generator, and a test model should cost nothing.
     """
 
-    __slots__ = ("_ended", "_model", "_request", "_response")
+    __slots__ = ("_deltas", "_ended", "_model", "_request", "_response")
 
     def __init__(self, model: ScriptedModel, request: ModelRequest) -> None:
         self._model = model
         self._request = request
         self._response: ModelResponse | None = None
+        self._deltas: list[Delta] = []
         self._ended = False
 
     def __aiter__(self) -> _Stream:
         return self
 
-    async def __anext__(self) -> TextDelta | ModelResponse:
+    async def __anext__(self) -> Delta | ModelResponse:
         if self._ended:
             raise StopAsyncIteration
         if self._response is None:
-            self._response = self._model.reply_to(self._request)
-            if self._response.text:
-                return TextDelta(self._response.text)
+            self._response = response = self._model.reply_to(self._request)
+            if response.text:
+                self._deltas.append(TextDelta(response.text))
+            if response.reasoning:
+                self._deltas.append(ReasoningDelta(response.reasoning))
+        if self._deltas:
+            return self._deltas.pop()
         self._ended = True
         return self._response
 

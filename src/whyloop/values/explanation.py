@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -20,8 +21,10 @@ from whyloop.values.continuation import (
 from whyloop.values.execution import AgentStatus
 from whyloop.values.messages import Message, ToolCall
 from whyloop.values.next_action import NAME_LENGTH, NextAction, next_actions_of
+from whyloop.values.redaction import Redaction
 from whyloop.values.state import AgentState
-from whyloop.values.step import OpenCall, OpenStep, Step, ToolRun
+from whyloop.values.step import OpenCall, OpenStep, Step, ToolRun, error_text
+from whyloop.values.summaries import args_summary
 from whyloop.values.text import counted, shortened
 
 T = TypeVar("T")
@@ -29,7 +32,10 @@ T = TypeVar("T")
 ERROR_LENGTH = 80
 NOTE_LENGTH = 200
 REASON_LENGTH = 300
-FAILURE_LENGTH = 200
+
+# Calls are compared within this many of the latest steps, and so many repeated ones are shown.
+MOST_COMPARED = 1000
+MOST_REPEATED = 5
 
 
 class CallStatus(StrEnum):
@@ -120,6 +126,20 @@ class StepExplanation(Struct, frozen=True, kw_only=True):
         return f"stop ({self.stop_reason})" if self.stop_reason else "pause"
 
 
+class RepeatedCall(Struct, frozen=True, kw_only=True):
+    """A tool call that a run made again and again."""
+
+    name: str
+    args_summary: str
+    """The first arguments, each cut short."""
+    count: int
+
+    @property
+    def text(self) -> str:
+        """The call on one line: "search(query: 'lamps') 3 times"."""
+        return f"{self.name}({self.args_summary}) {self.count} times"
+
+
 class Explanation(Struct, frozen=True, kw_only=True):
     """Why a run is where it is: its steps, the evaluations of its rules, what would let it continue.
 
@@ -139,6 +159,8 @@ class Explanation(Struct, frozen=True, kw_only=True):
     """The rule that made the latest decision."""
     steps: tuple[StepExplanation, ...] = ()
     """The steps of the execution in order; numbers that are missing were left out."""
+    repeated_calls: tuple[RepeatedCall, ...] = ()
+    """The tool calls that were made more than once with the same arguments, most often first."""
     evaluations: tuple[ContinuationEvaluation, ...] = ()
     """What every rule decided last."""
     next_actions: tuple[NextAction, ...] = ()
@@ -185,9 +207,28 @@ def explanation_of(state: AgentState, *, most_steps: int | None = None) -> Expla
         decision=outcome.decision if outcome else None,
         resolved_by=outcome.resolved_by if outcome else None,
         steps=tuple(steps),
+        repeated_calls=_repeated_calls(state, recorded),
         evaluations=outcome.evaluations if outcome else (),
         next_actions=next_actions_of(state),
     )
+
+
+def _repeated_calls(state: AgentState, steps: Sequence[Step]) -> tuple[RepeatedCall, ...]:
+    """Return the calls that the latest steps made more than once with the same arguments."""
+    asked: dict[tuple[str, bytes], ToolCall] = {}
+    counts: Counter[tuple[str, bytes]] = Counter()
+    for step in steps[-MOST_COMPARED:]:
+        for call in [call for message in state.messages_of(step)[:1] for call in message.tool_calls]:
+            key = (call.name, plain.comparable(call.arguments))
+            counts[key] += 1
+            asked[key] = call
+    most = [(key, count) for key, count in counts.most_common(MOST_REPEATED) if count > 1]
+    return tuple(_repeated(asked[key], count) for key, count in most)
+
+
+def _repeated(call: ToolCall, count: int) -> RepeatedCall:
+    summary = shortened(args_summary(call.arguments, redaction=Redaction()), ERROR_LENGTH)
+    return RepeatedCall(name=shortened(call.name, NAME_LENGTH), args_summary=summary, count=count)
 
 
 def explanation_of_step(state: AgentState, number: int) -> Explanation:
@@ -279,9 +320,7 @@ def _other_forbids(outcome: ContinuationOutcome) -> str:
 
 def _last_failure(outcome: ContinuationOutcome, step: Step | None) -> str:
     """Return what failed last, where retries ran out: their number alone is no cause."""
-    if outcome.stop_reason is not StopReason.RETRY_LIMIT_REACHED or step is None or not step.failures:
-        return ""
-    return f": {shortened(step.failures[0].message, FAILURE_LENGTH).rstrip('.')}"
+    return error_text(outcome, step).removeprefix(outcome.reason).rstrip(".")
 
 
 def _step(state: AgentState, step: Step, number: int) -> StepExplanation:

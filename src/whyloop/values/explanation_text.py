@@ -27,6 +27,7 @@ def text_of(explanation: Explanation) -> str:
     """Return the headline, a line a step, what each rule decided, and what would let the run continue."""
     lines = [explanation.headline]
     lines += section("Steps", step_lines(explanation.steps))
+    lines += section("Repeated calls", [f"  {call.text}" for call in explanation.repeated_calls])
     lines += section(evaluations_title(explanation), evaluation_lines(explanation.evaluations))
     lines += section("To continue", [f"  {action}" for action in explanation.next_actions])
     return "\n".join(lines)
@@ -43,6 +44,8 @@ def markdown_of(explanation: Explanation) -> str:
     if explanation.steps:
         head = ["step", "what it did", "tokens", "time", "then", "decided by"]
         lines += ["", *_table(head, map(_step_row, _shown(explanation.steps)))]
+    if explanation.repeated_calls:
+        lines += ["", "Repeated calls:", "", *[f"- {_escaped(c.text)}" for c in explanation.repeated_calls]]
     if explanation.evaluations:
         head = ["decision", "rule", f"reason, {when}" if (when := when_asked(explanation)) else "reason"]
         lines += ["", *_table(head, (_evaluation_row(e) for e in explanation.evaluations))]

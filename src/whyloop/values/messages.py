@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
@@ -9,7 +10,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from whyloop.values.text import clean
+from whyloop.errors import ConfigurationError
+from whyloop.values.plain import MAX_DEPTH, is_too_deep
+from whyloop.values.redaction import REMOVED
+from whyloop.values.text import clean, shortened
 
 
 class MessageRole(StrEnum):
@@ -31,6 +35,13 @@ class ImagePart(Struct, frozen=True, gc=False, tag_field="type", tag="image"):
     data: str | None = None
     media_type: str | None = None
 
+    def __post_init__(self) -> None:
+        _check_content("image", self.url, self.data)
+        if self.media_type is not None and not str(self.media_type).startswith("image/"):
+            raise ConfigurationError(
+                f"invalid media type of an image {self.media_type!r}: use image/…, or a FilePart"
+            )
+
 
 class FilePart(Struct, frozen=True, gc=False, tag_field="type", tag="file"):
     """A file by address, or by its own bytes in base64."""
@@ -39,6 +50,30 @@ class FilePart(Struct, frozen=True, gc=False, tag_field="type", tag="file"):
     data: str | None = None
     media_type: str | None = None
     name: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_content("file", self.url, self.data)
+
+
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:.")
+_BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}\Z")
+_CHECKED = 256  # As much as tells text from base64; images are large, and are read back often.
+
+
+def _check_content(noun: str, url: object, data: object) -> None:
+    """Refuse an image or a file that no provider can read; where a secret was removed, it stays."""
+    if (url is None) == (data is None):
+        raise ConfigurationError(f"invalid {noun}: it has either a url or data, the base64 of its bytes")
+    if url is not None and not (isinstance(url, str) and (_ADDRESS.match(url) or REMOVED in url)):
+        raise ConfigurationError(
+            f"invalid address of {noun} {shortened(repr(url), 80)}: use https://…, or pass its data instead"
+        )
+    if data is not None and not (
+        isinstance(data, str) and (_BASE64.match(data[:_CHECKED]) or REMOVED in data[: 2 * _CHECKED])
+    ):
+        raise ConfigurationError(
+            f"invalid data of {noun} {shortened(repr(data), 80)}: use base64.b64encode(its bytes).decode()"
+        )
 
 
 Part = TextPart | ImagePart | FilePart
@@ -82,30 +117,11 @@ class ToolCall(Struct, frozen=True, gc=False, omit_defaults=True):
         return clean(text) if isinstance(text, str) else text.decode("utf-8", "replace")
 
 
-# Far beyond any honest call, and far below where encoders give up.
-MAX_DEPTH = 100
-
-
 def _too_deep(arguments: Any, text: str | bytes) -> bool:
     opened = (
         text.count("{") + text.count("[") if isinstance(text, str) else text.count(b"{") + text.count(b"[")
     )
     return opened > MAX_DEPTH and is_too_deep(arguments)
-
-
-def is_too_deep(data: object) -> bool:
-    """Whether it is nested so deep that what is stored of it may be more than an encoder can take."""
-    level = [data]
-    for _ in range(MAX_DEPTH):
-        level = [
-            inner
-            for value in level
-            if isinstance(value, dict | list)
-            for inner in (value.values() if isinstance(value, dict) else value)
-        ]
-        if not level:
-            return False
-    return True
 
 
 _USER, _ASSISTANT, _TOOL = MessageRole.USER, MessageRole.ASSISTANT, MessageRole.TOOL

@@ -17,6 +17,10 @@ _PATH = re.compile(r"^(?P<what>.*?)(?: - at `(?P<path>[^`]*)`)?$", re.DOTALL)
 _MISSING = re.compile(r"missing required field `(?P<field>[^`]*)`")
 
 
+# Far beyond any honest call, and far below where encoders give up.
+MAX_DEPTH = 100
+
+
 def encode(value: object) -> Any:
     """The value as the data that its JSON holds."""
     try:
@@ -32,6 +36,14 @@ def jsonable(entries: Mapping[str, object]) -> dict[str, Any]:
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigurationError(f"these entries cannot be stored as JSON: {error}") from None
     return plain
+
+
+def comparable(value: object) -> bytes:
+    """Return bytes that are the same for equal values, whatever the order of their keys."""
+    try:
+        return msgspec.json.encode(value, enc_hook=describe, order="sorted")
+    except (TypeError, ValueError, RecursionError):
+        return describe(value).encode("utf-8", "replace")
 
 
 def decode(data: object, as_type: type[T]) -> T:
@@ -65,3 +77,18 @@ def _cleaned(data: Any) -> Any:
 def describe(value: object) -> str:
     """Whatever else a rule put into its context is kept as words: a trace must never be what breaks."""
     return repr(value)[:1000]
+
+
+def is_too_deep(data: object) -> bool:
+    """Whether it is nested so deep that what is stored of it may be more than an encoder can take."""
+    level = [data]
+    for _ in range(MAX_DEPTH):
+        level = [
+            inner
+            for value in level
+            if isinstance(value, dict | list)
+            for inner in (value.values() if isinstance(value, dict) else value)
+        ]
+        if not level:
+            return False
+    return True

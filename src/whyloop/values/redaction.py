@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from whyloop.errors import ConfigurationError
 from whyloop.values import plain
-from whyloop.values.messages import MAX_DEPTH, is_too_deep
+from whyloop.values.plain import MAX_DEPTH, is_too_deep
 
 REMOVED = "[removed]"
 UNREADABLE = "[cannot be written]"
@@ -248,6 +248,10 @@ _SHORTEST = 8  # A shorter text has no room for a name and a secret, nor for a f
 _MOST_NAMED = 20_000
 
 
+# Not a token but a number of tokens, as in what a provider reports: completion_tokens_details.
+_COUNTED = re.compile(r"s?[-_ ]?(?:details|counts?|usage|limits?)(?![a-z0-9])", re.IGNORECASE)
+
+
 class _Rules:
     """The rules of a `Redaction`, compiled."""
 
@@ -428,6 +432,8 @@ def _lower(text: str) -> str:
 def _is_word(text: str, name: re.Match[str]) -> bool:
     """Return whether a name ends where a word does: "token" in tokens and tokenId, not in tokenizer."""
     at = name.end()
+    if name[0] == "token" and _COUNTED.match(text, at):
+        return False
     after = text[at : at + 1]
     if after == "s" or (after == "S" and text[at - 1].isupper()):
         at += 1

@@ -10,13 +10,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from whyloop.values.approval import Approval, PendingCall, Question
-from whyloop.values.continuation import ContinuationOutcome
+from whyloop.values.continuation import ContinuationOutcome, StopReason
 from whyloop.values.failure import Failure
 from whyloop.values.messages import Message, ToolCall
 from whyloop.values.model import FinishReason, ModelSource
+from whyloop.values.text import shortened
 from whyloop.values.times import Count, Moment, Seconds
 from whyloop.values.tool_result import ToolResult
 from whyloop.values.usage import NO_USAGE, Usage
+
+FAILURE_LENGTH = 200
 
 
 class StepType(StrEnum):
@@ -131,6 +134,13 @@ class Step(Struct, frozen=True, gc=False, omit_defaults=True):
         if self.failures:
             return StepType.ERROR
         return StepType.TOOL_EXECUTION if self.tool_calls else StepType.FINAL
+
+
+def error_text(outcome: ContinuationOutcome, step: Step | None) -> str:
+    """Return the reason of a failed run for people; where retries ran out, with what failed last."""
+    if outcome.stop_reason is not StopReason.RETRY_LIMIT_REACHED or step is None or not step.failures:
+        return outcome.reason
+    return f"{outcome.reason}: {shortened(step.failures[0].message, FAILURE_LENGTH)}"
 
 
 class OpenCall(Struct, frozen=True, gc=False, omit_defaults=True):

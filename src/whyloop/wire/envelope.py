@@ -24,11 +24,11 @@ from whyloop.events import (
 from whyloop.values import plain
 from whyloop.values.continuation import ContinuationOutcome
 from whyloop.values.state import AgentState
+from whyloop.values.summaries import args_summary, result_summary, words_for
 from whyloop.values.text import clean
 from whyloop.values.transitions import AnyTransition
 from whyloop.values.usage import Usage
 from whyloop.wire.broadcast_config import BroadcastConfig
-from whyloop.wire.summaries import args_summary, result_summary, words_for
 from whyloop.wire.view import RECOVERY, read_back
 
 VERSION = 1

@@ -33,9 +33,9 @@ from whyloop.values.continuation import StopReason
 from whyloop.values.execution import AgentStatus
 from whyloop.values.model import FinishReason
 from whyloop.values.redaction import Redaction
+from whyloop.values.summaries import words_for
 from whyloop.values.text import clean
 from whyloop.values.usage import Usage
-from whyloop.wire.summaries import words_for
 from whyloop.wire.view import RECOVERY
 
 _DEFAULT = Redaction()

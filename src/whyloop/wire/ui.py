@@ -7,7 +7,7 @@ same messages up to date while a run is in progress, and replaces them by this h
 
 from __future__ import annotations
 
-from whyloop.wire.summaries import args_summary
+from whyloop.values.summaries import args_summary
 from whyloop.wire.ui_canonical import canonical_messages, status_text
 
 __all__ = ["args_summary", "canonical_messages", "status_text"]

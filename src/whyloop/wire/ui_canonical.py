@@ -18,9 +18,9 @@ from whyloop.values.continuation import ContinuationOutcome, StopReason
 from whyloop.values.execution import AgentStatus
 from whyloop.values.messages import Message, TextPart, ToolCall
 from whyloop.values.state import AgentState
-from whyloop.values.step import OpenCall, OpenStep, Step, ToolRun
+from whyloop.values.step import OpenCall, OpenStep, Step, ToolRun, error_text
+from whyloop.values.summaries import args_summary
 from whyloop.wire.envelope import timestamp
-from whyloop.wire.summaries import args_summary
 
 UiMessage = dict[str, Any]
 
@@ -132,7 +132,9 @@ class _History:
         if step is not None and _is_error(step.outcome):
             self._errors.add(f"{step.execution_id}:{step.number}:error")
         outcome = state.last_continuation_outcome
-        self._error(execution.id, execution.step_count, outcome, state.state_info.updated_at)
+        self._error(
+            execution.id, execution.step_count, outcome, state.current_step, state.state_info.updated_at
+        )
 
     def _outside(self, first: int, last: int, previous: Step | None, following: Step | None) -> None:
         """Add the messages outside of steps: questions, feedback, and a history from before the session."""
@@ -170,7 +172,7 @@ class _History:
         for message, run in zip(said[1:], step.tool_calls, strict=False):
             result = _result(message.text, run.error, run.duration_ms, run.changed_by)
             self._tool(ids, run, result, step.completed_at)
-        self._error(step.execution_id, step.number, step.outcome, step.completed_at)
+        self._error(step.execution_id, step.number, step.outcome, step, step.completed_at)
 
     def _open_step(self, step: OpenStep) -> None:
         execution_id = self._state.execution.id
@@ -224,16 +226,22 @@ class _History:
         self._add(own_id, "status", question.text, moment, metadata)
 
     def _error(
-        self, execution_id: str, step: int, outcome: ContinuationOutcome | None, moment: datetime
+        self,
+        execution_id: str,
+        number: int,
+        outcome: ContinuationOutcome | None,
+        step: Step | None,
+        moment: datetime,
     ) -> None:
         """Add the failure that an execution ended with, though it may have been resumed since."""
-        own_id = f"{execution_id}:{step}:error"
+        own_id = f"{execution_id}:{number}:error"
         if outcome is None or not _is_error(outcome) or own_id in self._errors:
             return
         self._errors.add(own_id)
         why = _why(outcome)
-        text = status_text({"stop_reason": outcome.stop_reason, "error_message": why.get("reason", "")})
-        metadata = {"execution_id": execution_id, "step_number": step, "status_type": "error", **why}
+        error = error_text(outcome, step)
+        text = status_text({"stop_reason": outcome.stop_reason, "error_message": error})
+        metadata = {"execution_id": execution_id, "step_number": number, "status_type": "error", **why}
         self._add(own_id, "status", text, moment, metadata)
 
     def _add_outcomes(self) -> None:

@@ -32,6 +32,7 @@ from whyloop.values.approval import Question
 from whyloop.values.execution import AgentStatus
 from whyloop.values.messages import ToolCall
 from whyloop.values.state import AgentState
+from whyloop.values.step import error_text
 from whyloop.values.transitions import (
     Answered,
     AnyTransition,
@@ -362,7 +363,7 @@ def _ended(state: AgentState, t: Judged, number: int, seq: int) -> Events:
         "seq": seq,
     }
     why: dict[str, Any] = {"resolved_by": outcome.resolved_by, "reason": outcome.reason or None}
-    error = outcome.reason if status is AgentStatus.FAILED else None
+    error = error_text(outcome, state.current_step) if status is AgentStatus.FAILED else None
     events: Events = [
         AgentStatusChanged(
             **own,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from itertools import takewhile
 from typing import Any
 
@@ -29,7 +30,7 @@ def encode(request: ModelRequest, settings: Settings, fragments: Fragments) -> b
     messages = list(request.messages)
     leading = [message.text for message in takewhile(lambda message: message.is_system, messages)]
     system = [request.instructions or "", *leading]
-    options = msgspec.json.encode(_options(request, settings, system))
+    options = msgspec.json.encode(_options(request, settings, system) | _container(messages, settings))
     turns = _turns(messages[len(leading) :], fragments)
     return options[:-1] + b',"messages":[' + b",".join(turns) + b"]}"
 
@@ -90,6 +91,28 @@ def _options(request: ModelRequest, settings: Settings, system: list[str]) -> di
     if settings.response_format is not None:
         options["output_config"] = {"format": {"type": "json_schema", "schema": settings.response_format}}
     return _with_extra(options, settings.extra)
+
+
+def _container(messages: Sequence[Message], settings: Settings) -> dict[str, Any]:
+    """Return the latest container of this history, for code that goes on with the files of earlier code.
+
+    One that the caller names comes first, and one that has expired would be refused.
+    """
+    wanted = settings.extra.get("container")
+    if not settings.extra.get("tools") or isinstance(wanted, str) or (wanted and wanted.get("id")):
+        return {}
+    kept = [message.extras.get(NAME, {}).get("container") for message in messages if message.extras]
+    latest = next((container for container in reversed(kept) if container), None)
+    if latest is None or _has_expired(latest.get("expires_at")):
+        return {}
+    return {"container": {**wanted, "id": latest["id"]} if wanted else latest["id"]}
+
+
+def _has_expired(moment: object) -> bool:
+    try:
+        return datetime.fromisoformat(str(moment)) <= datetime.now(UTC)
+    except (ValueError, TypeError):
+        return False  # It does not say.
 
 
 def _max_tokens(settings: Settings) -> int:

@@ -86,9 +86,18 @@ def _built(document: Mapping[str, Any]) -> ModelResponse:
         finish_reason=_FINISH.get(word or "", FinishReason.OTHER),
         usage=usage_of(document.get("usage") or {}),
         reasoning="".join(thoughts),
-        extras={} if row == usual_row(text, calls) else {NAME: {"blocks": row}},
+        extras=_extras(document, [] if row == usual_row(text, calls) else row),
         source=ModelSource(document.get("model"), document.get("id"), word),
     )
+
+
+def _extras(document: Mapping[str, Any], row: list[Block]) -> dict[str, Any]:
+    """Return what goes back: the row of blocks, and the container in which the provider's code ran."""
+    kept: dict[str, Any] = {"blocks": row} if row else {}
+    container = document.get("container")
+    if isinstance(container, dict) and isinstance(container.get("id"), str):
+        kept["container"] = {key: container[key] for key in ("id", "expires_at") if container.get(key)}
+    return {NAME: kept} if kept else {}
 
 
 def _refusal(document: Mapping[str, Any]) -> str:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import mimetypes
 import re
 from collections.abc import Mapping
+from itertools import takewhile
 from typing import Any
 
 import msgspec
 
 from whyloop.models.fragments import Fragments
+from whyloop.models.parts import own_bytes
 from whyloop.models.wire import Settings
 from whyloop.values.messages import FilePart, ImagePart, Message, Part, TextPart, ToolCall
 from whyloop.values.model import ModelRequest, ToolSpec
@@ -31,7 +33,8 @@ _FAILED = "Error: "
 
 def encode(request: ModelRequest, settings: Settings, fragments: Fragments) -> bytes:
     """The body, with the messages' own JSON joined in rather than encoded again."""
-    contents, instructions = _turns(fragments.of(request.messages))
+    leading = sum(1 for _ in takewhile(lambda message: message.is_system, request.messages))
+    contents, instructions = _turns(fragments.of(request.messages), leading)
     if request.instructions:
         instructions.insert(0, msgspec.json.encode({"text": request.instructions}))
     body: dict[str, Any] = {"contents": msgspec.Raw(contents)}
@@ -62,18 +65,19 @@ def needs_signatures(model: str) -> bool:
 def _lead(message: Message) -> bytes:
     if message.is_assistant:
         return _MODEL
-    return _SYSTEM if message.is_system else _USER
+    # This API has no developers: what they say after the beginning is part of the user's turn.
+    return _SYSTEM if message.is_system and not message.is_developer else _USER
 
 
-def _turns(fragments: list[bytes]) -> tuple[bytes, list[bytes]]:
-    """All turns as JSON, and apart from them what is said to the model by the application.
+def _turns(fragments: list[bytes], leading: int) -> tuple[bytes, list[bytes]]:
+    """Return all turns as JSON, and apart from them the messages of the application, which lead.
 
     Turns must alternate, and all answers to one round of calls belong into one.
     """
     turns: list[bytes] = []
-    instructions: list[bytes] = []
+    instructions = [fragment[fragment.index(b"[") + 1 :] for fragment in fragments[:leading]]
     role = None
-    for fragment in fragments:
+    for fragment in fragments[leading:]:
         if fragment[_ROLE] == role:
             turns += (b",", fragment[fragment.index(b"[") + 1 :])
         elif fragment.startswith(_SYSTEM):
@@ -165,8 +169,8 @@ def _part(part: Part) -> dict[str, Any]:
 
 
 def _media_type(part: ImagePart | FilePart) -> str:
-    if part.media_type:
-        return part.media_type
+    if known := own_bytes(part)[0]:
+        return known
     if isinstance(part, ImagePart):
         return "image/jpeg"
     return mimetypes.guess_type(part.name or "")[0] or "application/octet-stream"

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 from whyloop.errors import ModelError, ResponseValidationError
 from whyloop.models.failures import stream_error
 from whyloop.models.gemini.request import NAME
-from whyloop.models.parts import arguments_of, count, json_of, media_text, new_call_id
+from whyloop.models.parts import arguments_of, count, json_of, media_text, new_call_id, usage
 from whyloop.rules.repeated import without_calls
 from whyloop.values.messages import ToolCall
 from whyloop.values.model import Delta, FinishReason, ModelResponse, ModelSource, ReasoningDelta, TextDelta
@@ -119,13 +119,14 @@ class Answer:
 
 def usage_of(document: Mapping[str, Any]) -> Usage:
     """The tokens; what a tool of Google's read is read, and what the model thought is written."""
-    usage = document.get("usageMetadata") or {}
-    thoughts = count(usage.get("thoughtsTokenCount"))
-    return Usage(
-        input=count(usage.get("promptTokenCount")) + count(usage.get("toolUsePromptTokenCount")),
-        output=count(usage.get("candidatesTokenCount")) + thoughts,
-        cached=count(usage.get("cachedContentTokenCount")),
+    counted = document.get("usageMetadata") or {}
+    thoughts = count(counted.get("thoughtsTokenCount"))
+    return usage(
+        read=count(counted.get("promptTokenCount")) + count(counted.get("toolUsePromptTokenCount")),
+        written=count(counted.get("candidatesTokenCount")) + thoughts,
+        cached=counted.get("cachedContentTokenCount"),
         reasoning=thoughts,
+        total=counted.get("totalTokenCount"),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 import msgspec
@@ -26,6 +27,9 @@ def encode(request: ModelRequest, settings: Settings, fragments: Fragments) -> b
     """The body, with the messages' own JSON joined in rather than encoded again."""
     options = msgspec.json.encode(_options(request, settings))
     messages = fragments.of(request.messages)
+    if "no_developer" in settings.quirks:
+        for index, message in enumerate(takewhile(lambda message: message.is_system, request.messages)):
+            messages[index] = msgspec.json.encode({"role": "system", "content": _content(message.content)})
     if request.instructions:
         messages.insert(0, msgspec.json.encode({"role": "system", "content": request.instructions}))
     return options[:-1] + b',"messages":[' + b",".join(messages) + b"]}"
@@ -43,7 +47,8 @@ def message_document(message: Message, quirks: frozenset[str] = frozenset()) -> 
         return {"role": "tool", "tool_call_id": call_id, "content": message.text}
     if message.is_assistant:
         return _assistant(message, quirks)
-    role = "system" if message.is_developer and "no_developer" in quirks else str(message.role)
+    # After the beginning, what the application tells such a host is part of the user's turn.
+    role = "user" if message.is_developer and "no_developer" in quirks else str(message.role)
     return {"role": role, "content": _content(message.content)}
 
 
@@ -58,13 +63,15 @@ def _assistant(message: Message, quirks: frozenset[str]) -> dict[str, Any]:
     extras = {} if "no_extras" in quirks else message.extras.get(NAME, {})
     document: dict[str, Any] = {"role": "assistant", "content": message.text or None}
     document |= {key: extras[key] for key in _ALWAYS_BACK if key in extras}
+    # Hosts that think aloud want the thought back with the tools that it led to. Some want it with every
+    # message as soon as there are tools, also from models that had none; others refuse it elsewhere.
+    if "reasoning_back" in quirks:
+        document["reasoning_content"] = extras.get("reasoning_content", "")
+    elif message.tool_calls and "reasoning_content" in extras:
+        document["reasoning_content"] = extras["reasoning_content"]
     if not message.tool_calls:
         document["content"] = message.text
         return document
-    # Hosts that think aloud want the thought back while the tools it led to are being answered,
-    # and only then.
-    if "reasoning_content" in extras:
-        document["reasoning_content"] = extras["reasoning_content"]
     signed = extras.get("tool_calls", {})
     document["tool_calls"] = [
         {
@@ -104,15 +111,16 @@ def _options(request: ModelRequest, settings: Settings) -> dict[str, Any]:
     if settings.max_tokens is not None:
         name = "max_tokens" if "max_tokens" in quirks else "max_completion_tokens"
         options[name] = settings.max_tokens
-    if request.tools:
-        options["tools"] = [tool_document(spec) for spec in request.tools]
+    extra = dict(settings.extra)
+    if tools := [*map(tool_document, request.tools), *(extra.pop("tools", None) or ())]:
+        options["tools"] = tools
         if settings.tool_choice is not None:
             options["tool_choice"] = _tool_choice(settings.tool_choice, quirks)
         if settings.parallel_tool_calls is not None:
             options["parallel_tool_calls"] = settings.parallel_tool_calls
     if settings.response_format is not None:
         options["response_format"] = _response_format(settings.response_format)
-    return {**options, **settings.extra}
+    return options | extra
 
 
 def tool_document(spec: ToolSpec) -> dict[str, Any]:

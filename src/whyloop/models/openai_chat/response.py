@@ -8,7 +8,7 @@ from typing import Any
 from whyloop.errors import ModelError, ResponseValidationError
 from whyloop.models.failures import stream_error
 from whyloop.models.openai_chat.request import NAME
-from whyloop.models.parts import arguments_of, count, json_of, name, new_call_id
+from whyloop.models.parts import arguments_of, count, json_of, name, new_call_id, usage
 from whyloop.rules.repeated import without_calls
 from whyloop.values.messages import ToolCall
 from whyloop.values.model import FinishReason, ModelResponse, ModelSource
@@ -85,16 +85,17 @@ def build(
 
 def usage_of(document: Mapping[str, Any]) -> Usage:
     """The tokens, wherever this host counts them."""
-    usage = document.get("usage") or (document.get("x_groq") or {}).get("usage") or {}
-    usage = usage if isinstance(usage, dict) else {}
-    read = usage.get("prompt_tokens_details") or {}
-    written = usage.get("completion_tokens_details") or {}
-    cached = [read.get("cached_tokens"), *[usage.get(key) for key in _CACHED]]
-    return Usage(
-        input=count(usage.get("prompt_tokens")),
-        output=count(usage.get("completion_tokens")),
-        cached=count(next(filter(None, cached), 0)),
-        reasoning=count(written.get("reasoning_tokens")),
+    counted = document.get("usage") or (document.get("x_groq") or {}).get("usage") or {}
+    counted = counted if isinstance(counted, dict) else {}
+    read = counted.get("prompt_tokens_details") or {}
+    written = counted.get("completion_tokens_details") or {}
+    cached = [read.get("cached_tokens"), *[counted.get(key) for key in _CACHED]]
+    return usage(
+        read=count(counted.get("prompt_tokens")),
+        written=count(counted.get("completion_tokens")),
+        cached=next(filter(None, cached), 0),
+        reasoning=written.get("reasoning_tokens"),
+        total=counted.get("total_tokens"),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from whyloop.errors import ModelError, ResponseValidationError
 from whyloop.models.failures import stream_error
 from whyloop.models.openai_responses.items import NAME, Item, kept_items, kind_of, texts_of
-from whyloop.models.parts import arguments_of, count, json_of, new_call_id
+from whyloop.models.parts import arguments_of, count, json_of, new_call_id, usage
 from whyloop.rules.repeated import without_calls
 from whyloop.values.messages import ToolCall
 from whyloop.values.model import FinishReason, ModelResponse, ModelSource
@@ -144,14 +144,15 @@ def _finish(document: Mapping[str, Any], calls: tuple[ToolCall, ...]) -> tuple[F
 
 
 def _usage(document: Mapping[str, Any]) -> Usage:
-    usage = document.get("usage") or {}
-    read = usage.get("input_tokens_details") or {}
-    written = usage.get("output_tokens_details") or {}
-    return Usage(
-        input=count(usage.get("input_tokens")),
-        output=count(usage.get("output_tokens")),
-        cached=count(read.get("cached_tokens")),
-        reasoning=count(written.get("reasoning_tokens")),
+    counted = document.get("usage") or {}
+    read = counted.get("input_tokens_details") or {}
+    written = counted.get("output_tokens_details") or {}
+    return usage(
+        read=count(counted.get("input_tokens")),
+        written=count(counted.get("output_tokens")),
+        cached=read.get("cached_tokens"),
+        reasoning=written.get("reasoning_tokens"),
+        total=counted.get("total_tokens"),
     )
 
 
