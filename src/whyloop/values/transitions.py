@@ -23,7 +23,7 @@ from whyloop.values.continuation import (
     StopReason,
 )
 from whyloop.values.execution import AgentStatus, Execution, StateInfo
-from whyloop.values.failure import ErrorHandlingDecision, ErrorType, Failure
+from whyloop.values.failure import ErrorHandlingDecision, ErrorType, Failure, FailureTally
 from whyloop.values.log import Log
 from whyloop.values.messages import Message, MessageRole
 from whyloop.values.model import FinishReason, ModelSource
@@ -447,11 +447,11 @@ class Closed(Transition, frozen=True, tag="closed", kw_only=True):
     interrupted: Interruption | None = None
 
     def apply_to(self, state: AgentState) -> AgentState:
-        opened, execution = _open(state), state.execution
-        first, messages = state.messages.length, []
+        opened, execution, history = _open(state), state.execution, state.messages
+        messages: list[Message] = []
         runs: list[ToolRun] = []
         failures = [] if opened.failure is None else [opened.failure]
-        response = execution.last_response
+        response, tally = execution.last_response, execution.failures
         if opened.message is not None:
             messages.append(opened.message)
             response = opened.message.text or response
@@ -474,18 +474,19 @@ class Closed(Transition, frozen=True, tag="closed", kw_only=True):
                 )
                 if result.failure is not None:
                     failures.append(result.failure)
-        seconds = opened.seconds + self.seconds
+        if failures or tally.consecutive:
+            tally = _tally(state, failed=bool(failures))
         step = Step(
             opened.number,
             execution.id,
             opened.started_at,
             self.at,
-            first,
+            history.length,
             len(messages),
             tuple(runs),
             opened.finish_reason,
             opened.usage,
-            seconds * 1000,
+            (opened.seconds + self.seconds) * 1000,
             tuple(failures),
             opened.interrupted or self.interrupted,
             opened.source,
@@ -497,7 +498,7 @@ class Closed(Transition, frozen=True, tag="closed", kw_only=True):
         info = state.state_info
         return replace(
             state,
-            messages=state.messages.extended(messages),
+            messages=history.extended(messages),
             steps=state.steps.appended(step),
             open_step=None,
             state_info=StateInfo(info.started_at, self.at, info.cumulative_execution_seconds + self.seconds),
@@ -505,7 +506,7 @@ class Closed(Transition, frozen=True, tag="closed", kw_only=True):
                 execution,
                 updated_at=self.at,
                 step_count=execution.step_count + 1,
-                failures=_tally(state, failed=bool(failures)),
+                failures=tally,
                 active_seconds=execution.active_seconds + self.seconds,
                 recoveries=0,
                 last_response=response,
@@ -681,14 +682,12 @@ def _spent(
     )
 
 
-def _tally(state: AgentState, *, failed: bool) -> Any:
+def _tally(state: AgentState, *, failed: bool) -> FailureTally:
     """Return the failure counts after a step.
 
     An ignored failure is forgotten here and not when it is judged: judging again must see it.
     """
     failures = state.execution.failures
-    if not failed and not failures.consecutive:
-        return failures
     previous = state.current_step
     outcome = previous.outcome if previous is not None else None
     return failures.after_step(failed=failed, forgiven=outcome is not None and outcome.handling is _IGNORE)
