@@ -9,7 +9,7 @@ import pytest
 
 from tests.support import echo
 from tests.values.test_redaction import FORMS
-from whyloop import Agent, AgentStatus
+from whyloop import Agent, AgentStatus, tool
 from whyloop.models.failures import http_error
 from whyloop.models.recording import RecordingModel, ReplayModel
 from whyloop.testing import Reply, ScriptedModel, call
@@ -36,3 +36,19 @@ def test_the_error_of_a_provider_has_no_secret_in_it(name: str, is_json: bool) -
     text, secret = FORMS[name]
     body = json.dumps({"error": {"message": f"refused: {text}"}}) if is_json else f"refused:\n{text}"
     assert secret not in str(http_error(401, {}, body.encode()))
+
+
+@tool
+async def sign_in(password: str) -> str:
+    """Signs in."""
+    return "welcome"
+
+
+async def test_a_recording_has_no_argument_whose_name_is_secret_and_can_be_replayed(tmp_path: Path) -> None:
+    path = tmp_path / "recorded.jsonl"
+    script = ScriptedModel([call("sign_in", {"password": "hunter2"}), "done"])
+    await Agent(RecordingModel(script, path), [sign_in]).run("go")
+    assert "hunter2" not in path.read_text(encoding="utf-8")
+    replay = ReplayModel(path)
+    assert (await Agent(replay, [sign_in]).run("go")).last_response == "done"
+    replay.assert_finished()

@@ -18,11 +18,7 @@ _TELLING = 4  # The beginning of a secret, as long as this, is more than chance.
 
 def without_secrets(text: str, known: Iterable[str] = ()) -> str:
     """The text with known secrets, and whatever looks like one, taken out; JSON stays JSON."""
-    for secret in sorted(known, key=len, reverse=True):
-        for form in {secret, msgspec.json.encode(secret).decode()[1:-1]}:
-            if form:
-                text = text.replace(form, REMOVED)
-    return _REDACTION.text(text)
+    return _REDACTION.text(_without_known(text, known))
 
 
 def without_cut_secrets(text: str, known: Iterable[str]) -> str:
@@ -35,19 +31,32 @@ def without_cut_secrets(text: str, known: Iterable[str]) -> str:
 
 
 def cleaned(value: Any, known: Iterable[str] = ()) -> Any:
-    """A JSON document with secrets taken out of every text in it."""
-    known = tuple(known)
-    match value:
-        case str():
-            return without_secrets(value, known)
-        case list():
-            return [cleaned(item, known) for item in value]
-        case dict():
-            return {cleaned(key, known): cleaned(item, known) for key, item in value.items()}
-    return value
+    """Return a JSON document without secrets, by their form and by their name."""
+    return _REDACTION.data(_data_without_known(value, tuple(known)))
 
 
 def header_secrets(headers: Mapping[str, str]) -> list[str]:
     """What of these headers is nobody's business."""
     values = [value for name, value in headers.items() if _TELLING_HEADER.search(name)]
     return [secret for value in values if len(secret := value.removeprefix("Bearer ")) >= _SHORTEST]
+
+
+def _without_known(text: str, known: Iterable[str]) -> str:
+    for secret in sorted(known, key=len, reverse=True):
+        for form in {secret, msgspec.json.encode(secret).decode()[1:-1]}:
+            if form:
+                text = text.replace(form, REMOVED)
+    return text
+
+
+def _data_without_known(value: Any, known: tuple[str, ...]) -> Any:
+    match value:
+        case str():
+            return _without_known(value, known)
+        case list():
+            return [_data_without_known(item, known) for item in value]
+        case dict():
+            return {
+                _without_known(key, known): _data_without_known(item, known) for key, item in value.items()
+            }
+    return value
