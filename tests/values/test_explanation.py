@@ -32,11 +32,12 @@ from whyloop import (
 )
 from whyloop.errors import ConfigurationError, ModelError
 from whyloop.testing import FakeClock, call, calls, text
+from whyloop.values.approval import Question
 from whyloop.values.explanation import CallStatus, explanation_of, explanation_of_step
 from whyloop.values.explanation_text import MOST_STEPS
 from whyloop.values.next_action import ActionKind
 from whyloop.values.step import Interruption
-from whyloop.values.transitions import Begun
+from whyloop.values.transitions import Begun, Recovered
 
 ALLOW = ContinuationDecision.ALLOW_CONTINUATION
 FORBID = ContinuationDecision.FORBID_CONTINUATION
@@ -666,3 +667,13 @@ async def test_the_headline_names_every_rule_that_forbade() -> None:
     headline = state.explanation.headline
     assert headline.startswith("Stopped after 1 step (steps_limit). StepsLimit decided: ")
     assert headline.endswith(" Also forbidden by never (never forbade continuation).")
+
+
+async def test_what_people_decided_about_the_run_itself_is_part_of_the_explanation() -> None:
+    state = await scripted(call("echo"), tools=[echo], max_steps=1).run("go")
+    at = state.state_info.updated_at
+    state = (
+        Recovered(at, question=Question("q1", "Continue?")).apply_to(state).approve("q1", by="ada", now=at)
+    )
+    (approval,) = state.explanation.approvals
+    assert (approval.by, approval.question) == ("ada", "Continue?")

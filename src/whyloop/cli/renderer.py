@@ -116,9 +116,14 @@ def _question_lines(
 
 
 def _approval_lines(explanation: Explanation) -> list[str]:
-    return [
-        f"{call.name} (question {shortened(short(approval.question_id))}) {approval_text(approval)}"
+    about_calls = [
+        (call.name, approval)
         for step in explanation.steps
         for call in step.calls
         for approval in call.approvals
+    ]
+    decided = [*about_calls, *[("the run", approval) for approval in explanation.approvals]]
+    return [
+        f"{about} (question {shortened(short(approval.question_id))}) {approval_text(approval)}"
+        for about, approval in decided
     ]

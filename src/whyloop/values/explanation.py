@@ -163,6 +163,8 @@ class Explanation(Struct, frozen=True, kw_only=True):
     """The tool calls that were made more than once with the same arguments, most often first."""
     evaluations: tuple[ContinuationEvaluation, ...] = ()
     """What every rule decided last."""
+    approvals: tuple[Approval, ...] = ()
+    """What people decided about the run itself, as recorded; those about a call are with the call."""
     next_actions: tuple[NextAction, ...] = ()
     """What would let the run continue, in the order in which to do it."""
 
@@ -209,6 +211,7 @@ def explanation_of(state: AgentState, *, most_steps: int | None = None) -> Expla
         steps=tuple(steps),
         repeated_calls=_repeated_calls(state, recorded),
         evaluations=outcome.evaluations if outcome else (),
+        approvals=state.execution.approvals,
         next_actions=next_actions_of(state),
     )
 
