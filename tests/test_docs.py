@@ -38,7 +38,7 @@ PAGES = [
     *(page for name in ("README.md", "CONTRIBUTING.md") if (page := ROOT / name).exists()),
     *sorted(DOCS.rglob("*.md")),
 ]
-LANGUAGES = {"python", "text", "console", "js", "toml", "json", "html"}
+LANGUAGES = {"python", "text", "console", "js", "toml", "json", "html", "php"}
 NODE = shutil.which("node")
 UPDATE = bool(os.environ.get("WHYLOOP_UPDATE_DOCS"))
 
