@@ -308,7 +308,8 @@ def sections_of(page: Path) -> dict[str, str]:
 
 def test_every_difference_from_instructorphp_has_code_before_and_after() -> None:
     sections = sections_of(DOCS / "migration/from-instructorphp.md")
-    rows = [row for row in sections["what-behaves-differently"].splitlines() if row.startswith("| [")]
+    tables = sections["what-behaves-differently"] + sections["from-2x"]
+    rows = [row for row in tables.splitlines() if row.startswith("| [")]
     anchors = {match[1] for row in rows if (match := re.match(r"\| \[.*?\]\(#([\w-]+)\) \|", row))}
     differences = {name: text for name, text in sections.items() if name in anchors}
     assert len(rows) > 20
