@@ -38,7 +38,7 @@ PAGES = [
     *(page for name in ("README.md", "CONTRIBUTING.md") if (page := ROOT / name).exists()),
     *sorted(DOCS.rglob("*.md")),
 ]
-LANGUAGES = {"python", "text", "console", "js", "toml", "json", "html"}
+LANGUAGES = {"python", "text", "console", "js", "toml", "json", "html", "php"}
 NODE = shutil.which("node")
 UPDATE = bool(os.environ.get("WHYLOOP_UPDATE_DOCS"))
 
@@ -205,9 +205,13 @@ def anchors_of(page: Path) -> set[str]:
     anchors: set[str] = set()
     for _, line in outside_blocks(page):
         if match := re.match(r"#{1,6}\s+(.*)", line):
-            slug = re.sub(r"[^\w\- ]", "", match[1].strip().lower()).replace(" ", "-")
-            anchors.add(slug if slug not in anchors else f"{slug}-1")
+            anchor = slug(match[1])
+            anchors.add(anchor if anchor not in anchors else f"{anchor}-1")
     return anchors
+
+
+def slug(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
 
 def links_of(page: Path) -> Iterator[tuple[int, str]]:
@@ -288,6 +292,32 @@ def test_every_helper_for_tests_is_explained() -> None:
         missing_from((DOCS / "concepts/testing.md").read_text(encoding="utf-8"), whyloop.testing.__all__)
         == []
     )
+
+
+def sections_of(page: Path) -> dict[str, str]:
+    """Return the text under each heading of a page, up to the next one, by its anchor."""
+    inside, anchor, sections = False, "", {"": ""}
+    for line in page.read_text(encoding="utf-8").splitlines():
+        if not inside and (match := re.match(r"#{1,6}\s+(.*)", line)):
+            anchor = slug(match[1])
+            sections[anchor] = ""
+        inside ^= line.startswith("```")
+        sections[anchor] += f"{line}\n"
+    return sections
+
+
+def test_every_difference_from_instructorphp_has_code_before_and_after() -> None:
+    sections = sections_of(DOCS / "migration/from-instructorphp.md")
+    tables = sections["what-behaves-differently"] + sections["from-2x"]
+    rows = [row for row in tables.splitlines() if row.startswith("| [")]
+    anchors = {match[1] for row in rows if (match := re.match(r"\| \[.*?\]\(#([\w-]+)\) \|", row))}
+    differences = {name: text for name, text in sections.items() if name in anchors}
+    assert len(rows) > 20
+    assert anchors == set(differences)
+    without = [
+        name for name, text in differences.items() if not re.search(r"```php.*```python", text, re.DOTALL)
+    ]
+    assert without == []
 
 
 def test_the_code_map_has_a_line_for_every_file_of_the_loop() -> None:

@@ -96,9 +96,9 @@ class AgentStepStarted(AgentEvent, frozen=True, kw_only=True):
 
 
 class StreamChunkReceived(AgentEvent, frozen=True, kw_only=True):
-    """A piece of the answer as it streams in. Live only; the last one of a step is empty.
+    """A piece of the answer or of the reasoning as it streams in. Live only.
 
-    `chunk_index` orders the pieces of a step, and `is_complete` marks the last one.
+    `chunk_index` orders the pieces of a step. The last one is empty, and `is_complete` marks it.
     """
 
     chunk: str

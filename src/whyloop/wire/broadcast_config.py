@@ -38,7 +38,7 @@ class BroadcastConfig(Struct, frozen=True, gc=False):
 
     @classmethod
     def standard(cls) -> BroadcastConfig:
-        """Send the text of the answer too, as it streams."""
+        """Send the text of the answer and the reasoning too, as they stream."""
         return cls()
 
     @classmethod
