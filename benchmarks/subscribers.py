@@ -30,7 +30,8 @@ AT_ONCE = 100
 PATIENCE = 120.0
 LAST = b'"status":"completed"'
 REQUEST = b"GET /sessions/bench/events HTTP/1.1\r\nhost: bench\r\naccept: text/event-stream\r\n\r\n"
-ID = re.compile(rb"^id: [^:]+:(\d+)\r?$", re.MULTILINE)
+# The start of a step has the number of the envelope before it.
+NUMBER = re.compile(rb'^id: [^:]+:(\d+)\ndata: \{"v":1,"event":"(?!agent\.step\.started)', re.MULTILINE)
 
 
 # The server
@@ -122,8 +123,8 @@ class Subscriber(asyncio.Protocol):
             self.done.set_result(time.monotonic())
 
     def count(self) -> int:
-        """Return how many envelopes it received; 0 if they were not in order, each once."""
-        numbers = [int(seq) for seq in ID.findall(self.received)]
+        """Return how many numbered envelopes it received; 0 if they were not in order, each once."""
+        numbers = [int(seq) for seq in NUMBER.findall(self.received)]
         return len(numbers) if numbers == list(range(1, len(numbers) + 1)) else 0
 
 
