@@ -92,7 +92,7 @@ class StreamingView(LiveView):
     def __call__(self, event: AgentEvent) -> None:
         if isinstance(event, AgentStepStarted):
             self._text = ""
-        if isinstance(event, StreamChunkReceived):
+        if isinstance(event, StreamChunkReceived) and event.kind == "text":
             self._text += event.chunk
             # Once complete it is a line of its own.
             self._narrator.activity = "" if event.is_complete else printable(self._text)
