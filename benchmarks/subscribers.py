@@ -31,7 +31,9 @@ PATIENCE = 120.0
 LAST = b'"status":"completed"'
 REQUEST = b"GET /sessions/bench/events HTTP/1.1\r\nhost: bench\r\naccept: text/event-stream\r\n\r\n"
 # The start of a step and a chunk have the number of the envelope before them.
-NUMBER = re.compile(rb'^id: [^:]+:(\d+)\ndata: \{"v":1,"event":"(?!agent\.step\.started|agent\.stream)', re.MULTILINE)
+NUMBER = re.compile(
+    rb'^id: [^:]+:(\d+)\ndata: \{"v":1,"event":"(?!agent\.step\.started|agent\.stream)', re.MULTILINE
+)
 
 
 # The server
