@@ -9,17 +9,21 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from whyloop.errors import ConfigurationError
-from whyloop.events import AgentEvent, AgentExecutionStarted, ToolCallCompleted
+from whyloop.events import AgentEvent, AgentExecutionStarted
 from whyloop.values.execution import AgentStatus
+from whyloop.values.state import AgentState
 from whyloop.values.text import clean
 from whyloop.values.usage import Usage
-from whyloop.wire.run_stream import Call, Ending, RunStream, TextKind, as_json
+from whyloop.wire.run_stream import Call, Ending, Result, RunStream, TextKind
 
 if TYPE_CHECKING:
     from ag_ui.core import BaseEvent, Interrupt
 
 CONTINUATION = "whyloop.continuation"
 """The name of the custom event with the outcome of every step: why the run continues or stops."""
+
+DECISION = "whyloop.decision"
+"""The name of the custom event with a person's answer to a question, in the run that follows it."""
 
 WAITS_FOR_APPROVAL = "tool_call"
 """The reason of an interrupt for a tool call that waits for a person."""
@@ -28,7 +32,7 @@ WAITS_TO_CONTINUE = "run"
 """The reason of an interrupt for a run that waits for a person to let it continue."""
 
 _LARGEST = 2**53 - 1
-_DECISION = {
+_RESPONSE = {
     "type": "object",
     "properties": {
         "approved": {"type": "boolean"},
@@ -42,13 +46,22 @@ _DECISION = {
 class AgUiStream(RunStream["BaseEvent"]):
     """Turns the events of one run into AG-UI events.
 
-    A session is a thread, and a run is a run: pass the ids that the client chose.
+    A session is a thread, and a run is a run: pass the ids that the client chose, and the version of the
+    protocol that it declares. Clients before 1.0 declare none; they refuse a run whose outcome they do not
+    know, so to them a question is the only outcome that is sent.
     """
 
     def __init__(
-        self, *, thread_id: str | None = None, run_id: str | None = None, agent_id: str | None = None
+        self,
+        *,
+        thread_id: str | None = None,
+        run_id: str | None = None,
+        agent_id: str | None = None,
+        resumed: AgentState | None = None,
+        protocol_version: str | None = None,
     ) -> None:
-        super().__init__(agent_id=agent_id)
+        super().__init__(agent_id=agent_id, resumed=resumed)
+        self._knows_outcomes = protocol_version is not None
         self._core = _package()
         self._thread_id = thread_id
         self._run_id = run_id
@@ -102,7 +115,7 @@ class AgUiStream(RunStream["BaseEvent"]):
     def _call_begins(self, call: Call) -> Iterator[BaseEvent]:
         core, now, own_id = self._core, self._now, call.stream_id
         parent = None if self._step is None else self._message_id(self._step)
-        changed = {"whyloop": {"changed_by": [clean(name) for name in call.changed_by]}}
+        changed = {"whyloop": {"changed_by": list(call.changed_by)}}
         yield core.ToolCallStartEvent(
             timestamp=now,
             tool_call_id=own_id,
@@ -115,19 +128,21 @@ class AgUiStream(RunStream["BaseEvent"]):
             yield core.ToolCallArgsEvent(timestamp=now, tool_call_id=own_id, delta=_arguments(call.arguments))
         yield core.ToolCallEndEvent(timestamp=now, tool_call_id=own_id)
 
-    def _call_ends(self, stream_id: str, event: ToolCallCompleted) -> Iterator[BaseEvent]:
+    def _call_ends(self, result: Result) -> Iterator[BaseEvent]:
         about: dict[str, Any] = {
-            "success": event.success,
-            "error": event.error and clean(event.error),
-            "duration_ms": round(event.duration_ms, 3),
+            "success": result.error is None,
+            "error": result.error,
+            "duration_ms": round(result.duration_ms, 3),
         }
-        if event.changed_by:
-            about["changed_by"] = [clean(name) for name in event.changed_by]
+        if result.denied:
+            about["denied"] = True
+        if result.changed_by:
+            about["changed_by"] = list(result.changed_by)
         yield self._core.ToolCallResultEvent(
             timestamp=self._now,
-            message_id=f"{self._message_id(event.step_number)}:{stream_id}",
-            tool_call_id=stream_id,
-            content=clean(event.result),
+            message_id=f"{self._message_id(result.step)}:{result.stream_id}",
+            tool_call_id=result.stream_id,
+            content=result.text,
             role="tool",
             metadata={"whyloop": about},
         )
@@ -147,10 +162,13 @@ class AgUiStream(RunStream["BaseEvent"]):
             reason=reason,
             message=question,
             tool_call_id=tool_call_id,
-            response_schema=_DECISION,
+            response_schema=_RESPONSE,
         )
         self._interrupts.append(interrupt)
         yield from ()
+
+    def _decided(self, decision: dict[str, Any]) -> Iterator[BaseEvent]:
+        yield self._core.CustomEvent(timestamp=self._now, name=DECISION, value=decision)
 
     def _evaluated(self, step: int, verdict: dict[str, Any]) -> Iterator[BaseEvent]:
         yield self._core.CustomEvent(timestamp=self._now, name=CONTINUATION, value=verdict)
@@ -178,6 +196,8 @@ class AgUiStream(RunStream["BaseEvent"]):
     def _outcome_of(self, ending: Ending) -> Any:
         if self._interrupts:
             return self._core.RunFinishedInterruptOutcome(interrupts=self._interrupts)
+        if not self._knows_outcomes:
+            return None
         if ending.status is AgentStatus.COMPLETED:
             return self._core.RunFinishedSuccessOutcome()
         return self._core.RunFinishedCancelledOutcome()
@@ -199,8 +219,8 @@ def _step(number: int) -> str:
 def _arguments(arguments: object) -> str:
     """Return arguments as the text that a model wrote, or could have written."""
     if isinstance(arguments, str):
-        return clean(arguments)
-    return msgspec.json.encode(as_json(arguments)).decode()
+        return arguments
+    return msgspec.json.encode(arguments).decode()
 
 
 def _usage(core: Any, usage: Usage) -> Any:
