@@ -6,14 +6,14 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 
-from tests.support import scripted
+from tests.support import RespondingModel, scripted
 from tests.wire.random_runs import (
     HOSTILE,
     ODD_ARGUMENTS,
@@ -25,7 +25,7 @@ from tests.wire.random_runs import (
     texts_of,
 )
 from tests.wire.test_envelope_golden import fixed_events
-from whyloop import tool
+from whyloop import Agent, FinishReason, ModelRequest, ModelResponse, ReasoningDelta, ToolCall, tool
 from whyloop.events import (
     AgentEvent,
     AgentExecutionStarted,
@@ -34,9 +34,10 @@ from whyloop.events import (
     ContinuationEvaluated,
     ToolCallCompleted,
 )
-from whyloop.testing import call, calls
+from whyloop.testing import FakeClock, call, calls
 from whyloop.values.text import clean
-from whyloop.wire.vercel import CONTINUATION, DONE, HEADERS, VercelStream, sse
+from whyloop.wire.run_stream import shown
+from whyloop.wire.vercel import CONTINUATION, DECISION, DONE, HEADERS, VercelStream, sse
 
 pytestmark = pytest.mark.slow
 
@@ -69,9 +70,9 @@ def sdk() -> None:
     installed.write_text(wanted, encoding="utf-8")
 
 
-def streamed(run: Iterable[AgentEvent]) -> str:
+def streamed(run: Iterable[AgentEvent], stream: VercelStream | None = None) -> str:
     """A run as the body of a response."""
-    stream = VercelStream()
+    stream = stream or VercelStream()
     parts = [part for event in run for part in stream.parts(event)]
     return "".join(sse(part) for part in [*parts, *stream.broken_off("it broke off")]) + DONE
 
@@ -119,10 +120,17 @@ def check_message(runs: list[Run], seen: list[Seen]) -> None:
     assert {part["state"] for part in parts if part["type"] == "text"} <= {"done"}
 
     ends = [event for run in runs for event in run if isinstance(event, ToolCallCompleted)]
-    outputs = [(clean(event.tool), clean(event.result)) for event in ends if event.success]
-    errors = [(clean(event.tool), clean(event.error or "")) for event in ends if not event.success]
-    assert sorted(in_state(parts, "output-available", "output")) == sorted(outputs)
+    decided = [event for run in runs for event in run if isinstance(event, ApprovalDecided)]
+    denied = {(event.step_number, event.tool_call_id) for event in decided if event.verdict == "denied"}
+    outputs = [(clean(event.tool), data_of(shown(event.result))) for event in ends if event.success]
+    errors = [
+        (clean(event.tool), clean(event.error or ""))
+        for event in ends
+        if not event.success and (event.step_number, event.tool_call_id) not in denied
+    ]
+    assert sorted(in_state(parts, "output-available", "output"), key=repr) == sorted(outputs, key=repr)
     assert sorted(in_state(parts, "output-error", "errorText")) == sorted(errors)
+    assert len(in_state(parts, "output-denied", "input")) == len(denied)
 
     verdicts = {
         event.step_number: (event.outcome.resolved_by, event.outcome.stop_reason)
@@ -136,13 +144,20 @@ def check_message(runs: list[Run], seen: list[Seen]) -> None:
         end = run_end(run)
         about = at_its_end["message"]["metadata"]["whyloop"]
         assert (about["status"], about["stop_reason"]) == (end.status, end.stop_reason)
-        failed = [clean(end.error_message or "")] if end.status == "failed" else []
+        failed = [shown(end.error_message or "")] if end.status == "failed" else []
         assert at_its_end["errors"] == failed
 
 
 def in_state(parts: list[dict[str, Any]], state: str, field: str) -> list[tuple[str, Any]]:
     found = [part for part in parts if part["type"].startswith("tool-") and part["state"] == state]
     return [(part["type"].removeprefix("tool-"), part[field]) for part in found]
+
+
+def data_of(text: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=lambda name: text)
+    except ValueError:
+        return text
 
 
 def in_runs(events: Run) -> list[Run]:
@@ -226,6 +241,58 @@ async def test_a_call_that_waits_is_asked_about_and_answered_in_its_own_place(ve
         ({"amount": 6}, '[somebody changed the arguments to {"amount":6}]\npaid 6'),
     ]
     assert (waiting["errors"], paid["errors"]) == ([], [])
+
+
+@each_version
+async def test_a_call_that_a_person_denied_keeps_its_input(version: str) -> None:
+    @tool(needs_approval=True)
+    async def pay(amount: int) -> str:
+        return f"paid {amount}"
+
+    events: Run = []
+    asked = calls(call("pay", {"amount": 5}, id="pay_1"), call("pay", {"amount": 7}, id="pay_2"))
+    agent = scripted(asked, "Done.", tools=[pay], event_handler=events.append)
+    state = await agent.run("Pay")
+    before = list(events)
+    events.clear()
+    first, second = state.pending_calls
+    decided = state.deny(first.id, "too much", by="Ann").approve(second.id)
+    await agent.resume(decided)
+    after = streamed(events, VercelStream(resumed=decided))
+    ((_, seen),) = read(version, [[streamed(before), after]])
+    found = [part for part in seen["message"]["parts"] if part["type"] == "tool-pay"]
+    assert [(part["state"], part["input"]) for part in found] == [
+        ("output-denied", {"amount": 5}),
+        ("output-available", {"amount": 7}),
+    ]
+    made = [part["data"]["reason"] for part in seen["message"]["parts"] if part["type"] == DECISION]
+    assert (made, seen["errors"]) == (["too much", None], [])
+
+
+@each_version
+async def test_results_are_data_and_reasoning_is_a_part_of_its_own(version: str) -> None:
+    @tool
+    async def look() -> dict[str, object]:
+        return {"rows": [1, 2], "next": None}
+
+    async def respond(request: ModelRequest) -> AsyncIterator[Any]:
+        if len(request.messages) > 1:
+            yield ReasoningDelta("I count ")
+            yield ReasoningDelta("them.")
+            yield ModelResponse("Two.", reasoning="I count them.")
+        else:
+            wanted = (ToolCall("look_1", "look", {}),)
+            yield ModelResponse("", wanted, FinishReason.TOOL_CALLS)
+
+    events: Run = []
+    model = RespondingModel(respond)
+    await Agent(model, [look], clock=FakeClock(), event_handler=events.append).run("Count")
+    ((seen,),) = read(version, [[streamed(events)]])
+    parts = seen["message"]["parts"]
+    assert in_state(parts, "output-available", "output") == [("look", {"rows": [1, 2], "next": None})]
+    said = [(part["type"], part["text"]) for part in parts if part["type"] in ("reasoning", "text")]
+    assert said == [("reasoning", "I count them."), ("text", "Two.")]
+    assert seen["errors"] == []
 
 
 @each_version
