@@ -54,6 +54,10 @@ include-name = "POST /sessions/{agent_id}/resume"
 parameters = { "path.agent_id" = "done", "header.If-Match" = "*" }
 
 [[operations]]
+include-name = ["GET /vercel/{agent_id}/messages", "GET /vercel/{agent_id}/stream"]
+parameters = { "path.agent_id" = "done" }
+
+[[operations]]
 include-name = ["DELETE /sessions/{agent_id}", "POST /sessions/{agent_id}/fork"]
 parameters = { "header.If-Match" = "*" }
 """

@@ -151,9 +151,7 @@ def check_contents(run: Run, parts: list[BaseEvent]) -> None:
     results = [clean(event.result) for event in run if isinstance(event, ToolCallCompleted)]
     assert [part.content for part in parts if isinstance(part, ToolCallResultEvent)] == results
     verdicts = [event.outcome for event in run if isinstance(event, ContinuationEvaluated)]
-    customs = [
-        part.value for part in parts if isinstance(part, CustomEvent) and part.name == CONTINUATION
-    ]
+    customs = [part.value for part in parts if isinstance(part, CustomEvent) and part.name == CONTINUATION]
     assert [(value["resolved_by"], value["stop_reason"]) for value in customs] == [
         (outcome.resolved_by, outcome.stop_reason) for outcome in verdicts
     ]

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 from msgspec.structs import replace
 from starlette.requests import HTTPConnection
+from starlette.responses import Response
 
 from whyloop.broadcasting.adapter import AgentEventEnvelopeAdapter
 from whyloop.broadcasting.feed import EventFeed
@@ -20,6 +21,7 @@ from whyloop.loop.agent import Agent
 from whyloop.loop.setup import Handler
 from whyloop.server import bodies
 from whyloop.server.access import Label, agree, refuse_outside
+from whyloop.server.chats import Chats
 from whyloop.server.keys import Keys, session_id_of
 from whyloop.server.operations import EventQuery, ListQuery
 from whyloop.server.pages import messages_page, trace_page
@@ -94,6 +96,7 @@ class Api:
         self._channels = channels
         self._keys = Keys(store)
         self._recorder = Recorder(store, events)
+        self.chats = Chats(self, store)
 
     # Reading
 
@@ -281,6 +284,21 @@ class Api:
             return state_view(await read_version(self._store, call.agent_id, version), is_running=False)
 
         return await self._keys.once(call.agent_id, call.key, work, again)
+
+    # Other protocols
+
+    async def run_ag_ui(self, call: Call) -> Response:
+        return await self.chats.run_ag_ui(call)
+
+    async def run_chat(self, call: Call) -> Response:
+        return await self.chats.run_vercel(call)
+
+    async def get_chat(self, call: Call) -> bodies.ChatHistory:
+        await self.check(call)
+        return await self.chats.vercel_messages(call)
+
+    async def get_chat_stream(self, call: Call) -> Response:
+        return await self.chats.vercel_stream(call)
 
     # Channels
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,7 +14,7 @@ from whyloop.values.execution import AgentStatus
 from whyloop.values.state import AgentState
 from whyloop.values.text import clean
 from whyloop.values.usage import Usage
-from whyloop.wire.run_stream import Call, Ending, Result, RunStream, TextKind
+from whyloop.wire.run_stream import Call, Ending, Result, RunStream, TextKind, query_id, query_of
 
 if TYPE_CHECKING:
     from ag_ui.core import BaseEvent, Interrupt
@@ -193,6 +193,18 @@ class AgUiStream(RunStream["BaseEvent"]):
             usage=usage,
         )
 
+    def at_rest(self, run: Iterable[AgentEvent], snapshot: BaseEvent) -> list[BaseEvent]:
+        """Return the parts for a client that connects while nothing runs, given the last run.
+
+        They have the messages of the thread, and the questions that wait for a person.
+        """
+        parts = [part for event in run for part in self.parts(event)]
+        ids = {"thread_id": self._thread_id or "", "run_id": self._run_id or ""}
+        ended = parts[-1] if parts else None
+        if not isinstance(ended, self._core.RunFinishedEvent):
+            ended = self._core.RunFinishedEvent(**ids)
+        return [parts[0] if parts else self._core.RunStartedEvent(**ids), snapshot, ended]
+
     def _outcome_of(self, ending: Ending) -> Any:
         if self._interrupts:
             return self._core.RunFinishedInterruptOutcome(interrupts=self._interrupts)
@@ -201,6 +213,70 @@ class AgUiStream(RunStream["BaseEvent"]):
         if ending.status is AgentStatus.COMPLETED:
             return self._core.RunFinishedSuccessOutcome()
         return self._core.RunFinishedCancelledOutcome()
+
+
+def sse(part: BaseEvent) -> str:
+    """Return a part as a server-sent event."""
+    return f"data: {part.model_dump_json(by_alias=True)}\n\n"
+
+
+class AgUiHistory:
+    """The messages that a client makes of the streams of a session's runs, for one that has none of them."""
+
+    def __init__(self) -> None:
+        self._core = _package()
+        self._messages: list[Any] = []
+        self._by_id: dict[str, Any] = {}
+        self._calls: dict[str, Any] = {}
+
+    def snapshot(self) -> BaseEvent:
+        """Return the event with all messages."""
+        snapshot: BaseEvent = self._core.MessagesSnapshotEvent(messages=self._messages)
+        return snapshot
+
+    def add_query(self, run: Iterable[AgentEvent]) -> None:
+        """Add the user's message that a run works on, if it is not a resumed one."""
+        begun = query_of(run)
+        if begun is not None and begun.query is not None:
+            own_id, text = query_id(begun.execution_id), clean(begun.query.text)
+            self._messages.append(self._core.UserMessage(id=own_id, content=text))
+
+    def add_run(self, run: Iterable[AgentEvent]) -> None:
+        """Add a run: its query, its answers and the results of its tools."""
+        events, stream = list(run), AgUiStream()
+        self.add_query(events)
+        for event in events:
+            for part in stream.parts(event):
+                self._add(part)
+
+    def _add(self, part: Any) -> None:
+        core = self._core
+        match part.type:
+            case core.EventType.TEXT_MESSAGE_CONTENT:
+                message = self._message(part.message_id, core.AssistantMessage)
+                message.content = (message.content or "") + part.delta
+            case core.EventType.REASONING_MESSAGE_CONTENT:
+                message = self._message(part.message_id, core.ReasoningMessage, content="")
+                message.content += part.delta
+            case core.EventType.TOOL_CALL_START:
+                if part.tool_call_id not in self._calls:
+                    message = self._message(part.parent_message_id, core.AssistantMessage)
+                    asked = core.FunctionCall(name=part.tool_call_name, arguments="")
+                    self._calls[part.tool_call_id] = asked
+                    call = core.ToolCall(id=part.tool_call_id, function=asked)
+                    message.tool_calls = [*(message.tool_calls or []), call]
+            case core.EventType.TOOL_CALL_ARGS:
+                self._calls[part.tool_call_id].arguments += part.delta
+            case core.EventType.TOOL_CALL_RESULT:
+                own_id, call_id = part.message_id, part.tool_call_id
+                result = core.ToolMessage(id=own_id, content=part.content, tool_call_id=call_id)
+                self._messages.append(result)
+
+    def _message(self, own_id: str, kind: Any, **fields: Any) -> Any:
+        if own_id not in self._by_id:
+            self._by_id[own_id] = kind(id=own_id, **fields)
+            self._messages.append(self._by_id[own_id])
+        return self._by_id[own_id]
 
 
 def _package() -> Any:

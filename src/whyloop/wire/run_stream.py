@@ -6,7 +6,7 @@ This is common to the protocols of user interfaces; each protocol is a subclass.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Generic, Literal, TypeVar
 
@@ -377,6 +377,17 @@ class RunStream(ABC, Generic[Part]):
 
     @abstractmethod
     def _run_ends(self, ending: Ending) -> Iterator[Part]: ...
+
+
+def query_id(execution_id: str) -> str:
+    """Return the id of the user's message that an execution works on."""
+    return f"{clean(execution_id)}:query"
+
+
+def query_of(run: Iterable[AgentEvent]) -> AgentExecutionStarted | None:
+    """Return the event of a run with its query; None if it has none, as after a resume."""
+    begun = (event for event in run if isinstance(event, AgentExecutionStarted))
+    return next((event for event in begun if event.query is not None), None)
 
 
 def shown(text: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 import msgspec
@@ -13,7 +13,7 @@ from whyloop.values.execution import AgentStatus
 from whyloop.values.model import FinishReason
 from whyloop.values.state import AgentState
 from whyloop.values.text import clean
-from whyloop.wire.run_stream import Call, Ending, Result, RunStream, TextKind, shown
+from whyloop.wire.run_stream import Call, Ending, Result, RunStream, TextKind, query_id, query_of, shown
 
 Data = dict[str, Any]
 SdkVersion = Literal[5, 6, 7]
@@ -137,6 +137,89 @@ class VercelStream(RunStream[Data]):
 def sse(part: Data) -> str:
     """Return a part as a server-sent event."""
     return f"data: {msgspec.json.encode(part).decode()}\n\n"
+
+
+def is_end(part: Data) -> bool:
+    """Return whether a part belongs to the end of a run."""
+    return part["type"] in ("message-metadata", "error", "abort", "finish")
+
+
+class VercelHistory:
+    """The messages that the SDK makes of the streams of a session's runs, for a page that is loaded again."""
+
+    def __init__(self, sdk_version: SdkVersion = 6) -> None:
+        self.messages: list[Data] = []
+        self._sdk_version = sdk_version
+
+    def add_query(self, run: Iterable[AgentEvent]) -> None:
+        """Add the user's message that a run works on, if it is not a resumed one."""
+        begun = query_of(run)
+        if begun is not None and begun.query is not None:
+            parts = [{"type": "text", "text": clean(begun.query.text)}]
+            self.messages.append({"id": query_id(begun.execution_id), "role": "user", "parts": parts})
+
+    def add_run(self, run: Iterable[AgentEvent]) -> None:
+        """Add a run: its query, and its answer to the message of its execution."""
+        events = list(run)
+        self.add_query(events)
+        stream = VercelStream(sdk_version=self._sdk_version)
+        for event in events:
+            for part in stream.parts(event):
+                self._add(part)
+
+    def _add(self, part: Data) -> None:
+        match part:
+            case {"type": "start", "messageId": own_id}:
+                if not self.messages or self.messages[-1]["id"] != own_id:
+                    self.messages.append({"id": own_id, "role": "assistant", "parts": []})
+            case {"type": "start-step"}:
+                self._parts.append({"type": "step-start"})
+            case {"type": "text-start" | "reasoning-start" as name}:
+                kind = name.removesuffix("-start")
+                self._parts.append({"type": kind, "text": "", "state": "done"})
+            case {"type": "text-delta" | "reasoning-delta", "delta": text}:
+                self._parts[-1]["text"] += text
+            case {"type": "tool-input-available", "toolCallId": call_id, "toolName": name}:
+                tool = self._tool(call_id)
+                if tool is None:
+                    tool = {"type": f"tool-{name}", "toolCallId": call_id}
+                    self._parts.append(tool)
+                tool |= {"state": "input-available", "input": part["input"]}
+                if "providerMetadata" in part:
+                    tool["callProviderMetadata"] = part["providerMetadata"]
+            case {"toolCallId": str() as call_id}:
+                self._change(self._tool(call_id) or {}, part)
+            case {"type": str() as name, "id": own_id, "data": data} if name.startswith("data-"):
+                self._put_data(name, own_id, data)
+            case {"type": "message-metadata", "messageMetadata": metadata}:
+                self.messages[-1]["metadata"] = {**self.messages[-1].get("metadata", {}), **metadata}
+
+    def _change(self, tool: Data, part: Data) -> None:
+        match part["type"]:
+            case "tool-approval-request":
+                about = {"id": part["approvalId"], "descriptor": part["approvalDescriptor"]}
+                tool |= {"state": "approval-requested", "approval": about}
+            case "tool-output-available":
+                tool |= {"state": "output-available", "output": part["output"]}
+            case "tool-output-error":
+                tool |= {"state": "output-error", "errorText": part["errorText"]}
+            case "tool-output-denied":
+                tool["state"] = "output-denied"
+
+    @property
+    def _parts(self) -> list[Data]:
+        parts: list[Data] = self.messages[-1]["parts"]
+        return parts
+
+    def _tool(self, call_id: str) -> Data | None:
+        return next((part for part in self._parts if part.get("toolCallId") == call_id), None)
+
+    def _put_data(self, name: str, own_id: str, data: Data) -> None:
+        for part in self._parts:
+            if (part["type"], part.get("id")) == (name, own_id):
+                part["data"] = data
+                return
+        self._parts.append({"type": name, "id": own_id, "data": data})
 
 
 def _finish_reason(ending: Ending) -> str:
