@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterable
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
+from tests.real.node_packages import install
 from tests.support import RespondingModel, scripted
 from tests.wire.random_runs import (
     HOSTILE,
@@ -37,13 +37,12 @@ from whyloop.events import (
 from whyloop.testing import FakeClock, call, calls
 from whyloop.values.text import clean
 from whyloop.wire.run_stream import shown
-from whyloop.wire.vercel import CONTINUATION, DECISION, DONE, HEADERS, VercelStream, sse
+from whyloop.wire.vercel import CONTINUATION, DECISION, DONE, HEADERS, VercelHistory, VercelStream, as_data, sse
 
 pytestmark = pytest.mark.slow
 
 SOURCE = Path(__file__).parent / "vercel"
 FOLDER = Path(sys.prefix) / "node" / "vercel"
-INSTALLING_SECONDS = 300
 READING_SECONDS = 60
 
 Seen = dict[str, Any]
@@ -52,22 +51,8 @@ each_version = pytest.mark.parametrize("version", ["ai-6", "ai-7"])
 
 @pytest.fixture(scope="module", autouse=True)
 def sdk() -> None:
-    """The SDK, installed once inside the virtual environment; without it the tests say what is missing."""
-    for program in ("node", "npm"):
-        if shutil.which(program) is None:
-            pytest.skip(f"these tests need {program}: install Node 20")
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    shutil.copy(SOURCE / "read.mjs", FOLDER)
-    wanted, installed = (SOURCE / "package.json").read_text(encoding="utf-8"), FOLDER / "installed.json"
-    if installed.exists() and installed.read_text(encoding="utf-8") == wanted:
-        return
-    shutil.copy(SOURCE / "package.json", FOLDER)
-    command = ["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "--no-package-lock"]
-    try:
-        subprocess.run(command, cwd=FOLDER, check=True, capture_output=True, timeout=INSTALLING_SECONDS)
-    except (OSError, subprocess.SubprocessError) as error:
-        pytest.skip(f"npm could not install the AI SDK: {error}")
-    installed.write_text(wanted, encoding="utf-8")
+    """The SDK; without it the tests say what is missing."""
+    install(SOURCE)
 
 
 def streamed(run: Iterable[AgentEvent], stream: VercelStream | None = None) -> str:
@@ -122,7 +107,7 @@ def check_message(runs: list[Run], seen: list[Seen]) -> None:
     ends = [event for run in runs for event in run if isinstance(event, ToolCallCompleted)]
     decided = [event for run in runs for event in run if isinstance(event, ApprovalDecided)]
     denied = {(event.step_number, event.tool_call_id) for event in decided if event.verdict == "denied"}
-    outputs = [(clean(event.tool), data_of(shown(event.result))) for event in ends if event.success]
+    outputs = [(clean(event.tool), as_data(shown(event.result))) for event in ends if event.success]
     errors = [
         (clean(event.tool), clean(event.error or ""))
         for event in ends
@@ -151,13 +136,6 @@ def check_message(runs: list[Run], seen: list[Seen]) -> None:
 def in_state(parts: list[dict[str, Any]], state: str, field: str) -> list[tuple[str, Any]]:
     found = [part for part in parts if part["type"].startswith("tool-") and part["state"] == state]
     return [(part["type"].removeprefix("tool-"), part[field]) for part in found]
-
-
-def data_of(text: str) -> Any:
-    try:
-        return json.loads(text, parse_constant=lambda name: text)
-    except ValueError:
-        return text
 
 
 def in_runs(events: Run) -> list[Run]:
@@ -213,6 +191,27 @@ def test_any_run_is_read_as_it_went(version: str) -> None:
     messages = read(version, [[streamed(run) for run in runs] for runs in executions])
     for runs, seen in zip(executions, messages, strict=True):
         check_message(runs, seen)
+
+
+@each_version
+def test_the_history_has_the_messages_that_the_sdk_makes(version: str) -> None:
+    executions = [runs for session in some_sessions() for runs in by_execution(session)]
+    messages = read(version, [[streamed(run) for run in runs] for runs in executions])
+    for runs, seen in zip(executions, messages, strict=True):
+        history = VercelHistory()
+        for run in runs:
+            history.add_run(run)
+        made = seen[-1]["message"]
+        loaded = next(each for each in history.messages if each["id"] == made["id"])
+        assert loaded["metadata"] == made["metadata"]
+        assert [essential(part) for part in loaded["parts"]] == [essential(part) for part in made["parts"]]
+
+
+def essential(part: Seen) -> Seen:
+    """A part without ids of texts, and without the metadata that one version keeps and another does not."""
+    left_out = {"providerMetadata", "callProviderMetadata", "resultProviderMetadata", "rawInput"}
+    left_out |= set() if part["type"].startswith("data-") else {"id"}
+    return {name: value for name, value in part.items() if name not in left_out}
 
 
 @each_version

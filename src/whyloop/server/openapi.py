@@ -59,7 +59,7 @@ def _types(operation: Operation) -> tuple[str, ...]:
 
 def _answer(operation: Operation) -> dict[str, Any]:
     if operation.streams is not None:
-        schema = {"type": "string", "description": operation.streams}
+        schema = {"description": operation.streams}
         return {"description": "A stream.", "content": {"text/event-stream": {"schema": schema}}}
     if operation.gives is None:
         return {"description": "It is done."}

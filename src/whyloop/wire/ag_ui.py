@@ -78,12 +78,7 @@ class AgUiStream(RunStream["BaseEvent"]):
             self._run_id = clean(event.execution_id)
             if isinstance(event, AgentExecutionStarted) and event.resumed:
                 self._run_id += f":{self._now}"  # A resumed execution is another run.
-        yield self._core.RunStartedEvent(
-            timestamp=self._now,
-            thread_id=self._thread_id,
-            run_id=self._run_id,
-            protocol_version=self._core.PROTOCOL_VERSION,
-        )
+        yield self._started()
 
     def _step_begins(self, number: int, continued: bool) -> Iterator[BaseEvent]:
         yield self._core.StepStartedEvent(timestamp=self._now, step_name=_step(number))
@@ -199,11 +194,19 @@ class AgUiStream(RunStream["BaseEvent"]):
         They have the messages of the thread, and the questions that wait for a person.
         """
         parts = [part for event in run for part in self.parts(event)]
-        ids = {"thread_id": self._thread_id or "", "run_id": self._run_id or ""}
         ended = parts[-1] if parts else None
         if not isinstance(ended, self._core.RunFinishedEvent):
-            ended = self._core.RunFinishedEvent(**ids)
-        return [parts[0] if parts else self._core.RunStartedEvent(**ids), snapshot, ended]
+            ended = self._core.RunFinishedEvent(thread_id=self._thread_id, run_id=self._run_id)
+        return [self._started(), snapshot, ended]
+
+    def _started(self) -> BaseEvent:
+        started: BaseEvent = self._core.RunStartedEvent(
+            timestamp=self._now,
+            thread_id=self._thread_id,
+            run_id=self._run_id,
+            protocol_version=self._core.PROTOCOL_VERSION,
+        )
+        return started
 
     def _outcome_of(self, ending: Ending) -> Any:
         if self._interrupts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import takewhile
 from typing import Any, Literal
 
 import msgspec
@@ -94,7 +95,7 @@ class VercelStream(RunStream[Data]):
     def _call_ends(self, result: Result) -> Iterator[Data]:
         about = {"toolCallId": result.stream_id}
         if result.error is None:
-            yield {"type": "tool-output-available", **about, "output": _data(result.text)}
+            yield {"type": "tool-output-available", **about, "output": as_data(result.text)}
         elif result.denied and self._knows_approvals:
             yield {"type": "tool-output-denied", **about}
         else:
@@ -212,7 +213,9 @@ class VercelHistory:
         return parts
 
     def _tool(self, call_id: str) -> Data | None:
-        return next((part for part in self._parts if part.get("toolCallId") == call_id), None)
+        """Return the part of a call of the current step; a provider may use its id again in a later one."""
+        step = takewhile(lambda part: part["type"] != "step-start", reversed(self._parts))
+        return next((part for part in step if part.get("toolCallId") == call_id), None)
 
     def _put_data(self, name: str, own_id: str, data: Data) -> None:
         for part in self._parts:
@@ -236,7 +239,7 @@ def _finish_reason(ending: Ending) -> str:
     return "other"
 
 
-def _data(text: str) -> Any:
+def as_data(text: str) -> Any:
     """Return the data that a text holds as JSON; any other text as it is."""
     try:
         return _harmless(msgspec.json.decode(text))
