@@ -120,9 +120,7 @@ async def test_questions_are_answered_also_after_a_reload(folder: Path, version:
 
 @each_version
 async def test_a_client_that_comes_back_during_a_run_sees_all_of_it(folder: Path, version: str) -> None:
-    left, returned = await chat(
-        folder, version, Gate(), ["leave after", "Count", "One, "], ["return"]
-    )
+    left, returned = await chat(folder, version, Gate(), ["leave after", "Count", "One, "], ["return"])
     assert texts(left) == ["Count", "One, "]
     assert texts(returned) == ["Count", "One, two."]
     assert texts(returned, "reasoning") == ["Hm."]

@@ -37,7 +37,16 @@ from whyloop.events import (
 from whyloop.testing import FakeClock, call, calls
 from whyloop.values.text import clean
 from whyloop.wire.run_stream import shown
-from whyloop.wire.vercel import CONTINUATION, DECISION, DONE, HEADERS, VercelHistory, VercelStream, as_data, sse
+from whyloop.wire.vercel import (
+    CONTINUATION,
+    DECISION,
+    DONE,
+    HEADERS,
+    VercelHistory,
+    VercelStream,
+    as_data,
+    sse,
+)
 
 pytestmark = pytest.mark.slow
 

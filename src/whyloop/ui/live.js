@@ -81,7 +81,7 @@ export function reduce(messages, envelope) {
   if (envelope.seq <= seq || held.some((early) => early.seq === envelope.seq)) return messages;
   const waiting = [...held, envelope].sort((one, other) => one.seq - other.seq);
   const atOnce = waiting.some(isEnding);
-  while (waiting.length && (run.isNext(waiting[0]) || waiting.length > WINDOW || atOnce)) {
+  while (waiting.length && (run.isNext(waiting[0]) || run.isResumedBy(waiting[0]) || waiting.length > WINDOW || atOnce)) {
     run.apply(waiting.shift());
   }
   run.note({ held: waiting.length ? waiting : undefined });
@@ -231,6 +231,16 @@ class Run {
     return !this.known.seq || seq === this.known.seq + 1;
   }
 
+  /**
+   * Return whether an envelope continues an execution that was paused or has ended. Between the two there are
+   * only decisions, which are not sent where a session is not in a store: they are not waited for.
+   */
+  isResumedBy(envelope) {
+    const { continuation, step_number: step } = this.known;
+    const isNextLeg = isStart(envelope) && whole(envelope.data.step_count) === step - 1;
+    return isNextLeg && continuation?.should_continue === false;
+  }
+
   apply(envelope) {
     const { event, data, seq, timestamp } = envelope;
     if (NUMBERED.has(event)) {
@@ -252,7 +262,7 @@ class Run {
   }
 
   say(statusType, content) {
-    this.#setStatus({ ...withMetadata(this.status, { status_type: statusType }), content });
+    this.#setStatus({ ...withMetadata(this.status, { status_type: statusType, retry: undefined }), content });
   }
 
   #setStatus(status) {
@@ -311,6 +321,12 @@ class Run {
     if (place < 0) return;
     this.#edit().splice(place, 1);
     this.#index -= 1;
+  }
+
+  /** Remove the questions about calls of a step that is closed: they were decided, and have a result. */
+  dropDecided(step) {
+    const isIt = (message, metadata) => isOpenCall(message) && metadata.step_number === step && isText(metadata.question_id);
+    for (let place; (place = this.#find(step, isIt)) >= 0; ) this.drop(this.messages[place].id, step);
   }
 
   /** Remove the open question about the run itself: there is one at a time. */
