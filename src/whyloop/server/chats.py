@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from starlette.responses import Response
 
-from whyloop.errors import SessionExistsError, SessionNotFoundError, StoreError
+from whyloop.errors import NotResumableError, SessionExistsError, SessionNotFoundError, StoreError
 from whyloop.events import AgentEvent
 from whyloop.server import bodies
 from whyloop.server.problems import BadRequestError, answer
@@ -190,7 +190,8 @@ class Chats:
 
     async def _decide(self, call: Call, decisions: Sequence[Decision]) -> Reading:
         """Record decisions, continue, and return the session before the first of them."""
-        start = await find_run(self._store, await read_end(self._store, call.agent_id))
+        reading = await read_end(self._store, call.agent_id)
+        start = await find_run(self._store, reading)
         waiting: Sequence[object] = ()
         for each in decisions:
             question_id = each.question_id
@@ -202,7 +203,11 @@ class Chats:
             waiting = decided.body.pending_calls
         if waiting:
             raise BadRequestError(f"{len(waiting)} questions are still open", 409, "not_decided")
-        await self._api.resume(replace(call, body=bodies.Resume()))
+        try:
+            await self._api.resume(replace(call, body=bodies.Resume()))
+        except NotResumableError:  # A recovery may have been faster, up to the end.
+            if reading.state.status is not AgentStatus.PAUSED:
+                raise
         return start
 
     def _runs(

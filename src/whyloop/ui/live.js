@@ -81,7 +81,7 @@ export function reduce(messages, envelope) {
   if (envelope.seq <= seq || held.some((early) => early.seq === envelope.seq)) return messages;
   const waiting = [...held, envelope].sort((one, other) => one.seq - other.seq);
   const atOnce = waiting.some(isEnding);
-  while (waiting.length && (run.isNext(waiting[0]) || run.isResumedBy(waiting[0]) || waiting.length > WINDOW || atOnce)) {
+  while (waiting.length && (run.isNext(waiting[0]) || waiting.length > WINDOW || atOnce)) {
     run.apply(waiting.shift());
   }
   run.note({ held: waiting.length ? waiting : undefined });
@@ -227,15 +227,15 @@ class Run {
   }
 
   /** Return whether a numbered envelope follows what was applied last; any does if that is not known. */
-  isNext({ seq }) {
-    return !this.known.seq || seq === this.known.seq + 1;
+  isNext(envelope) {
+    return !this.known.seq || envelope.seq === this.known.seq + 1 || this.#isResumedBy(envelope);
   }
 
   /**
    * Return whether an envelope continues an execution that was paused or has ended. Between the two there are
    * only decisions, which are not sent where a session is not in a store: they are not waited for.
    */
-  isResumedBy(envelope) {
+  #isResumedBy(envelope) {
     const { continuation, step_number: step } = this.known;
     const isNextLeg = isStart(envelope) && whole(envelope.data.step_count) === step - 1;
     return isNextLeg && continuation?.should_continue === false;
@@ -325,7 +325,8 @@ class Run {
 
   /** Remove the questions about calls of a step that is closed: they were decided, and have a result. */
   dropDecided(step) {
-    const isIt = (message, metadata) => isOpenCall(message) && metadata.step_number === step && isText(metadata.question_id);
+    const isIt = (message, { step_number: number, question_id: id }) =>
+      isOpenCall(message) && number === step && isText(id);
     for (let place; (place = this.#find(step, isIt)) >= 0; ) this.drop(this.messages[place].id, step);
   }
 
