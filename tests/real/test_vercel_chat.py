@@ -2,72 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.real.chats import Gate, Seen, chat, counting
 from tests.real.node_packages import install
-from tests.real.test_vercel_decoder import each_version
-from tests.server.streams_support import serving
 from tests.server.support import agent_with
-from tests.support import RespondingModel
-from whyloop import Agent, ModelRequest, ModelResponse, ReasoningDelta, TextDelta
 from whyloop.server import AgentServer
 from whyloop.stores import MemoryStore
 from whyloop.testing import call, calls
 
 pytestmark = pytest.mark.slow
 
-SECONDS = 60
-Seen = dict[str, Any]
+each_version = pytest.mark.parametrize("version", ["ai-5", "ai-6", "ai-7"])
 
 
 @pytest.fixture(scope="module")
 def folder() -> Path:
     return install(Path(__file__).parent / "vercel")
-
-
-class Gate:
-    """A server with a model that waits, halfway through its answer, for a request to /go."""
-
-    def __init__(self) -> None:
-        self.server = AgentServer(MemoryStore(), Agent(RespondingModel(self.respond)))
-        self._go: asyncio.Event | None = None
-
-    async def respond(self, request: ModelRequest) -> AsyncIterator[Any]:
-        self._go = asyncio.Event()
-        yield ReasoningDelta("Hm.")
-        yield TextDelta("One, ")
-        await self._go.wait()
-        yield TextDelta("two.")
-        yield ModelResponse("One, two.", reasoning="Hm.")
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope.get("path") == "/go" and self._go is not None:
-            self._go.set()
-            await send({"type": "http.response.start", "status": 204, "headers": []})
-            await send({"type": "http.response.body", "body": b""})
-            return
-        await self.server(scope, receive, send)
-
-
-async def chat(folder: Path, version: str, app: Any, *steps: list[Any]) -> list[Seen]:
-    """What the SDK shows after each step of a conversation."""
-    async with serving(app) as server:
-        node = await asyncio.create_subprocess_exec(
-            *("node", "chat.mjs", version, server.address, json.dumps(steps)),
-            cwd=folder,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        out, errors = await asyncio.wait_for(node.communicate(), SECONDS)
-    assert node.returncode == 0, errors.decode()
-    seen: list[Seen] = json.loads(out)
-    return seen
 
 
 def texts(seen: Seen, kind: str = "text") -> list[str]:
@@ -76,11 +29,7 @@ def texts(seen: Seen, kind: str = "text") -> list[str]:
 
 @each_version
 async def test_a_conversation_is_remembered_and_loaded_again(folder: Path, version: str) -> None:
-    async def respond(request: ModelRequest) -> AsyncIterator[ModelResponse]:
-        yield ModelResponse(str(sum(message.is_user for message in request.messages)))
-
-    app = AgentServer(MemoryStore(), Agent(RespondingModel(respond)))
-    seen = await chat(folder, version, app, ["send", "a"], ["send", "b"], ["reload"], ["send", "c"])
+    seen = await chat(folder, version, counting(), ["send", "a"], ["send", "b"], ["reload"], ["send", "c"])
     assert [texts(each) for each in seen] == [
         ["a", "1"],
         ["a", "1", "b", "2"],
@@ -99,10 +48,8 @@ def without_ids(message: Seen) -> Seen:
 
 
 @pytest.mark.parametrize("reloads", [False, True])
-@each_version
+@pytest.mark.parametrize("version", ["ai-6", "ai-7"])
 async def test_questions_are_answered_also_after_a_reload(folder: Path, version: str, reloads: bool) -> None:
-    if version == "ai-5":
-        pytest.skip("this version knows no approvals")
     asked = calls(call("pay", {"amount": 5}, id="pay_1"), call("pay", {"amount": 7}, id="pay_2"))
     app = AgentServer(MemoryStore(), agent_with(asked, "Done."))
     steps = [["send", "Pay"], *([["reload"]] if reloads else []), ["decide", False, True], ["reload"]]
@@ -115,6 +62,16 @@ async def test_questions_are_answered_also_after_a_reload(folder: Path, version:
         ]
         assert tools[1]["output"] == "paid 7"
         assert texts(seen) == ["Pay", "Done."]
+        assert seen["errors"] == []
+
+
+async def test_version_5_which_knows_no_approvals_gets_a_question_that_it_can_read(folder: Path) -> None:
+    app = AgentServer(MemoryStore(), agent_with(call("pay", {"amount": 5}, id="pay_1"), "Done."))
+    asked, loaded = await chat(folder, "ai-5", app, ["send", "Pay"], ["reload"])
+    for seen in (asked, loaded):
+        parts = {part["type"]: part for part in seen["messages"][-1]["parts"]}
+        assert parts["tool-pay"]["state"] == "input-available"
+        assert parts["data-whyloop-question"]["data"]["toolCallId"] == "pay_1"
         assert seen["errors"] == []
 
 
