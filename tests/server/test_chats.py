@@ -174,6 +174,33 @@ async def test_answers_to_some_of_the_questions_are_kept_and_the_others_awaited(
     assert [part["output"] for part in parts if "output" in part] == ["paid 5", "paid 7"]
 
 
+async def test_a_reload_shows_which_questions_were_decided_elsewhere(store: Store) -> None:
+    asked = calls(call("pay", {"amount": 5}, id="pay_1"), call("pay", {"amount": 7}, id="pay_2"))
+    chat = Chatting(Lab(store, agent_with(asked, "Done.")))
+    parts = await chat.vercel(user("Pay"))
+    first, second = [part["approvalId"] for part in parts if part["type"] == "tool-approval-request"]
+    await chat.lab.post("/sessions/chat/deny", {"question_id": first, "reason": "no", "by": "ann"})
+    _, message = await chat.vercel_messages()
+    tools = [part for part in message["parts"] if part["type"] == "tool-pay"]
+    assert [(part["state"], part["input"]["amount"]) for part in tools] == [
+        ("output-denied", 5),
+        ("approval-requested", 7),
+    ]
+    _, snapshot, end = await chat.ag_ui()
+    assert [each["id"] for each in end["outcome"]["interrupts"]] == [second]
+    assert [each["content"] for each in snapshot["messages"] if each["role"] == "tool"] == [
+        "denied by ann: no"
+    ]
+    assert end["result"]["status"] == "paused"
+    # The stream of the run that follows begins with both decisions.
+    parts = await chat.vercel(answered(True, second))
+    assert [part["data"]["by"] for part in parts if part["type"] == "data-whyloop-decision"] == [
+        "ann",
+        "somebody",
+    ]
+    await chat.lab.server.close()
+
+
 class Slow:
     """A model that says a few words, waits until it is let, and says some more."""
 

@@ -87,14 +87,15 @@ class Chats:
                 return respond(await self._ask(call, last.id, text))
             reading = await read_end(self._store, call.agent_id)
             start = await find_run(self._store, reading)
-            history, run = AgUiHistory(), list[AgentEvent]()
-            async for run in self._runs(call, until=start.version):
+            is_running = reading.state.status is AgentStatus.IN_PROGRESS
+            history = AgUiHistory()
+            async for run in self._runs(call, until=start.version if is_running else reading.version):
                 history.add_run(run)
-            if reading.state.status is AgentStatus.IN_PROGRESS:
+            if is_running:
                 history.add_query(await self._first_events(call, start))
                 snapshot = history.snapshot()
                 return respond(start, lambda parts: [parts[0], snapshot, *parts[1:]])
-            return _finished(stream.at_rest(run, history.snapshot()))
+            return _finished(stream.at_rest(reading.state, history.snapshot()))
 
     # The AI SDK
 
@@ -146,8 +147,7 @@ class Chats:
             first: list[vercel.Data] = []
             begun = await find_execution(self._store, call.agent_id, reading.state.execution.id)
             async for run in self._runs(call, begun, start.version):
-                earlier = VercelStream(sdk_version=version)
-                parts = [part for event in run for part in earlier.parts(event)]
+                parts = VercelStream(sdk_version=version).all_parts(run)
                 first += [part for part in parts[bool(first) :] if not vercel.is_end(part)]
             stream = VercelStream(sdk_version=version)
             return self._respond(

@@ -14,7 +14,17 @@ from whyloop.values.execution import AgentStatus
 from whyloop.values.state import AgentState
 from whyloop.values.text import clean
 from whyloop.values.usage import Usage
-from whyloop.wire.run_stream import Call, Ending, Result, RunStream, TextKind, query_id, query_of
+from whyloop.wire.run_stream import (
+    Call,
+    Ending,
+    Result,
+    RunStream,
+    TextKind,
+    is_about_run,
+    query_id,
+    query_of,
+    shown,
+)
 
 if TYPE_CHECKING:
     from ag_ui.core import BaseEvent, Interrupt
@@ -188,16 +198,33 @@ class AgUiStream(RunStream["BaseEvent"]):
             usage=usage,
         )
 
-    def at_rest(self, run: Iterable[AgentEvent], snapshot: BaseEvent) -> list[BaseEvent]:
-        """Return the parts for a client that connects while nothing runs, given the last run.
+    def at_rest(self, state: AgentState, snapshot: BaseEvent) -> list[BaseEvent]:
+        """Return the parts for a client that connects while nothing runs.
 
-        They have the messages of the thread, and the questions that wait for a person.
+        They have the messages of the thread, how its last run ended, and the questions that are open.
         """
-        parts = [part for event in run for part in self.parts(event)]
-        ended = parts[-1] if parts else None
-        if not isinstance(ended, self._core.RunFinishedEvent):
-            ended = self._core.RunFinishedEvent(thread_id=self._thread_id, run_id=self._run_id)
-        return [self._started(), snapshot, ended]
+        for pending in state.pending_calls:
+            question_id, question = clean(pending.id), shown(pending.question)
+            if is_about_run(pending.call_id, pending.name):
+                list(self._run_waits(question_id, question))
+            else:
+                list(self._call_waits(question_id, clean(pending.call_id), question))
+        outcome = state.last_continuation_outcome
+        ending = Ending(
+            status=state.status,
+            stop_reason=state.stop_reason,
+            resolved_by=outcome.resolved_by if outcome else None,
+            reason=outcome.reason if outcome else None,
+            step_count=state.execution.step_count,
+            last_response=state.execution.last_response or None,
+        )
+        finished = self._core.RunFinishedEvent(
+            thread_id=self._thread_id,
+            run_id=self._run_id,
+            result=ending.summary(),
+            outcome=self._outcome_of(ending) if self._interrupts else None,
+        )
+        return [self._started(), snapshot, finished]
 
     def _started(self) -> BaseEvent:
         started: BaseEvent = self._core.RunStartedEvent(
@@ -248,9 +275,8 @@ class AgUiHistory:
         """Add a run: its query, its answers and the results of its tools."""
         events, stream = list(run), AgUiStream()
         self.add_query(events)
-        for event in events:
-            for part in stream.parts(event):
-                self._add(part)
+        for part in stream.all_parts(events):
+            self._add(part)
 
     def _add(self, part: Any) -> None:
         core = self._core

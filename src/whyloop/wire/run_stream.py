@@ -147,14 +147,25 @@ class RunStream(ABC, Generic[Part]):
             self._resumed = isinstance(event, AgentExecutionStarted) and event.resumed
         return [part for each in (*self._released(event), event) for part in self._parts(each)]
 
+    def all_parts(self, run: Iterable[AgentEvent]) -> list[Part]:
+        """Return the parts of a recorded run; it may be decisions alone, which no run has followed yet."""
+        parts = [part for event in run for part in self.parts(event)]
+        return parts + self._rest()
+
     def broken_off(self, words: str) -> list[Part]:
         """Return the end of a run of which no more events will come; none if it has ended by itself."""
         if self._ended:
             return []
-        held = self._released(self._held[-1]) if self._held else []
-        parts = [part for each in held for part in self._parts(each)]
+        parts = self._rest()
         ending = Ending(AgentStatus.FAILED, error_message=shown(words), usage=self._usage)
         return parts if self._ended else [*parts, *self._end(ending)]
+
+    def _rest(self) -> list[Part]:
+        """Return the parts of events that were held for the beginning of a run."""
+        if not self._held:
+            return []
+        self._resumed = isinstance(self._held[0], ApprovalDecided)
+        return [part for each in self._released(self._held[-1]) for part in self._parts(each)]
 
     def _is_ours(self, event: AgentEvent) -> bool:
         if self._execution_id is not None:
@@ -185,7 +196,7 @@ class RunStream(ABC, Generic[Part]):
                 yield from self._open_step(event.step_number, continued=False)
             case StreamChunkReceived():
                 yield from self._chunk(event)
-            case ToolCallStarted() | ApprovalRequested() if not _is_about_run(event.tool_call_id, event.tool):
+            case ToolCallStarted() | ApprovalRequested() if not is_about_run(event.tool_call_id, event.tool):
                 number, call_id, name = event.step_number, event.tool_call_id, event.tool
                 yield from self._announce(number, call_id, name, event.args, event.changed_by)
             case ApprovalDecided():
@@ -275,7 +286,7 @@ class RunStream(ABC, Generic[Part]):
             "by": shown(event.by),
             "reason": event.reason and shown(event.reason),
         }
-        if not _is_about_run(event.tool_call_id, event.tool):
+        if not is_about_run(event.tool_call_id, event.tool):
             call = event.step_number, event.tool_call_id
             about |= {"tool": clean(event.tool), "tool_call_id": self._calls.get(call, clean(call[1]))}
             if event.verdict is Verdict.DENIED:
@@ -320,7 +331,7 @@ class RunStream(ABC, Generic[Part]):
 
     def _ask(self, step: int, pending: PendingCall) -> Iterator[Part]:
         question_id, question = clean(pending.id), shown(pending.question)
-        if _is_about_run(pending.call_id, pending.name):
+        if is_about_run(pending.call_id, pending.name):
             yield from self._run_waits(question_id, question)
             return
         if (step, pending.call_id) not in self._calls:
@@ -404,7 +415,7 @@ def shown_data(value: object) -> Any:
         return shown(words_for(value, 1000))
 
 
-def _is_about_run(call_id: str, name: str) -> bool:
+def is_about_run(call_id: str, name: str) -> bool:
     """Return whether a question is about the run itself and not about a tool call."""
     return (call_id, name) == (RECOVERY.id, RECOVERY.name)
 

@@ -163,10 +163,8 @@ class VercelHistory:
         """Add a run: its query, and its answer to the message of its execution."""
         events = list(run)
         self.add_query(events)
-        stream = VercelStream(sdk_version=self._sdk_version)
-        for event in events:
-            for part in stream.parts(event):
-                self._add(part)
+        for part in VercelStream(sdk_version=self._sdk_version).all_parts(events):
+            self._add(part)
 
     def _add(self, part: Data) -> None:
         match part:
