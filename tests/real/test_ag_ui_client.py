@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,7 +53,12 @@ async def test_a_stopped_run_is_no_error(folder: Path, package: str) -> None:
 async def test_questions_are_answered_also_after_a_reload(folder: Path, package: str, reloads: bool) -> None:
     asked = calls(call("pay", {"amount": 5}, id="pay_1"), call("pay", {"amount": 7}, id="pay_2"))
     app = AgentServer(MemoryStore(), agent_with(asked, "Done."))
-    steps = [["send", "Pay"], *([["reload"]] if reloads else []), ["decide", False, True], ["reload"]]
+    steps: list[list[Any]] = [
+        ["send", "Pay"],
+        *([["reload"]] if reloads else []),
+        ["decide", False, True],
+        ["reload"],
+    ]
     *before, decided, loaded = await chat(folder, package, app, *steps)
     assert [each["questions"] for each in (*before, decided)] == [*([2] * len(before)), 0]
     for seen in (decided, loaded):

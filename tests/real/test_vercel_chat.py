@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,7 +53,12 @@ def without_ids(message: Seen) -> Seen:
 async def test_questions_are_answered_also_after_a_reload(folder: Path, version: str, reloads: bool) -> None:
     asked = calls(call("pay", {"amount": 5}, id="pay_1"), call("pay", {"amount": 7}, id="pay_2"))
     app = AgentServer(MemoryStore(), agent_with(asked, "Done."))
-    steps = [["send", "Pay"], *([["reload"]] if reloads else []), ["decide", False, True], ["reload"]]
+    steps: list[list[Any]] = [
+        ["send", "Pay"],
+        *([["reload"]] if reloads else []),
+        ["decide", False, True],
+        ["reload"],
+    ]
     *_, decided, loaded = await chat(folder, version, app, *steps)
     for seen in (decided, loaded):
         tools = [part for part in seen["messages"][-1]["parts"] if part["type"] == "tool-pay"]
