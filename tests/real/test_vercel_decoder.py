@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 
-from tests.support import scripted
+from tests.real.node_packages import install
+from tests.support import RespondingModel, scripted
 from tests.wire.random_runs import (
     HOSTILE,
     ODD_ARGUMENTS,
@@ -25,7 +25,7 @@ from tests.wire.random_runs import (
     texts_of,
 )
 from tests.wire.test_envelope_golden import fixed_events
-from whyloop import tool
+from whyloop import Agent, FinishReason, ModelRequest, ModelResponse, ReasoningDelta, ToolCall, tool
 from whyloop.events import (
     AgentEvent,
     AgentExecutionStarted,
@@ -34,15 +34,24 @@ from whyloop.events import (
     ContinuationEvaluated,
     ToolCallCompleted,
 )
-from whyloop.testing import call, calls
+from whyloop.testing import FakeClock, call, calls
+from whyloop.values.redaction import Redaction
 from whyloop.values.text import clean
-from whyloop.wire.vercel import CONTINUATION, DONE, HEADERS, VercelStream, sse
+from whyloop.wire.vercel import (
+    CONTINUATION,
+    DECISION,
+    DONE,
+    HEADERS,
+    VercelHistory,
+    VercelStream,
+    as_data,
+    sse,
+)
 
 pytestmark = pytest.mark.slow
 
 SOURCE = Path(__file__).parent / "vercel"
 FOLDER = Path(sys.prefix) / "node" / "vercel"
-INSTALLING_SECONDS = 300
 READING_SECONDS = 60
 
 Seen = dict[str, Any]
@@ -51,27 +60,13 @@ each_version = pytest.mark.parametrize("version", ["ai-6", "ai-7"])
 
 @pytest.fixture(scope="module", autouse=True)
 def sdk() -> None:
-    """The SDK, installed once inside the virtual environment; without it the tests say what is missing."""
-    for program in ("node", "npm"):
-        if shutil.which(program) is None:
-            pytest.skip(f"these tests need {program}: install Node 20")
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    shutil.copy(SOURCE / "read.mjs", FOLDER)
-    wanted, installed = (SOURCE / "package.json").read_text(encoding="utf-8"), FOLDER / "installed.json"
-    if installed.exists() and installed.read_text(encoding="utf-8") == wanted:
-        return
-    shutil.copy(SOURCE / "package.json", FOLDER)
-    command = ["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "--no-package-lock"]
-    try:
-        subprocess.run(command, cwd=FOLDER, check=True, capture_output=True, timeout=INSTALLING_SECONDS)
-    except (OSError, subprocess.SubprocessError) as error:
-        pytest.skip(f"npm could not install the AI SDK: {error}")
-    installed.write_text(wanted, encoding="utf-8")
+    """The SDK; without it the tests say what is missing."""
+    install(SOURCE)
 
 
-def streamed(run: Iterable[AgentEvent]) -> str:
+def streamed(run: Iterable[AgentEvent], stream: VercelStream | None = None) -> str:
     """A run as the body of a response."""
-    stream = VercelStream()
+    stream = stream or VercelStream()
     parts = [part for event in run for part in stream.parts(event)]
     return "".join(sse(part) for part in [*parts, *stream.broken_off("it broke off")]) + DONE
 
@@ -119,10 +114,19 @@ def check_message(runs: list[Run], seen: list[Seen]) -> None:
     assert {part["state"] for part in parts if part["type"] == "text"} <= {"done"}
 
     ends = [event for run in runs for event in run if isinstance(event, ToolCallCompleted)]
-    outputs = [(clean(event.tool), clean(event.result)) for event in ends if event.success]
-    errors = [(clean(event.tool), clean(event.error or "")) for event in ends if not event.success]
-    assert sorted(in_state(parts, "output-available", "output")) == sorted(outputs)
+    decided = [event for run in runs for event in run if isinstance(event, ApprovalDecided)]
+    denied = {(event.step_number, event.tool_call_id) for event in decided if event.verdict == "denied"}
+    outputs = [
+        (clean(event.tool), as_data(Redaction().text(event.result))) for event in ends if event.success
+    ]
+    errors = [
+        (clean(event.tool), clean(event.error or ""))
+        for event in ends
+        if not event.success and (event.step_number, event.tool_call_id) not in denied
+    ]
+    assert sorted(in_state(parts, "output-available", "output"), key=repr) == sorted(outputs, key=repr)
     assert sorted(in_state(parts, "output-error", "errorText")) == sorted(errors)
+    assert len(in_state(parts, "output-denied", "input")) == len(denied)
 
     verdicts = {
         event.step_number: (event.outcome.resolved_by, event.outcome.stop_reason)
@@ -136,7 +140,7 @@ def check_message(runs: list[Run], seen: list[Seen]) -> None:
         end = run_end(run)
         about = at_its_end["message"]["metadata"]["whyloop"]
         assert (about["status"], about["stop_reason"]) == (end.status, end.stop_reason)
-        failed = [clean(end.error_message or "")] if end.status == "failed" else []
+        failed = [Redaction().text(end.error_message or "")] if end.status == "failed" else []
         assert at_its_end["errors"] == failed
 
 
@@ -201,6 +205,27 @@ def test_any_run_is_read_as_it_went(version: str) -> None:
 
 
 @each_version
+def test_the_history_has_the_messages_that_the_sdk_makes(version: str) -> None:
+    executions = [runs for session in some_sessions() for runs in by_execution(session)]
+    messages = read(version, [[streamed(run) for run in runs] for runs in executions])
+    for runs, seen in zip(executions, messages, strict=True):
+        history = VercelHistory()
+        for run in runs:
+            history.add_run(run)
+        made = seen[-1]["message"]
+        loaded = next(each for each in history.messages if each["id"] == made["id"])
+        assert loaded["metadata"] == made["metadata"]
+        assert [essential(part) for part in loaded["parts"]] == [essential(part) for part in made["parts"]]
+
+
+def essential(part: Seen) -> Seen:
+    """A part without ids of texts, and without the metadata that one version keeps and another does not."""
+    left_out = {"providerMetadata", "callProviderMetadata", "resultProviderMetadata", "rawInput"}
+    left_out |= set() if part["type"].startswith("data-") else {"id"}
+    return {name: value for name, value in part.items() if name not in left_out}
+
+
+@each_version
 async def test_a_call_that_waits_is_asked_about_and_answered_in_its_own_place(version: str) -> None:
     @tool(needs_approval=True)
     async def pay(amount: int) -> str:
@@ -226,6 +251,58 @@ async def test_a_call_that_waits_is_asked_about_and_answered_in_its_own_place(ve
         ({"amount": 6}, '[somebody changed the arguments to {"amount":6}]\npaid 6'),
     ]
     assert (waiting["errors"], paid["errors"]) == ([], [])
+
+
+@each_version
+async def test_a_call_that_a_person_denied_keeps_its_input(version: str) -> None:
+    @tool(needs_approval=True)
+    async def pay(amount: int) -> str:
+        return f"paid {amount}"
+
+    events: Run = []
+    asked = calls(call("pay", {"amount": 5}, id="pay_1"), call("pay", {"amount": 7}, id="pay_2"))
+    agent = scripted(asked, "Done.", tools=[pay], event_handler=events.append)
+    state = await agent.run("Pay")
+    before = list(events)
+    events.clear()
+    first, second = state.pending_calls
+    decided = state.deny(first.id, "too much", by="Ann").approve(second.id)
+    await agent.resume(decided)
+    after = streamed(events, VercelStream(resumed=decided))
+    ((_, seen),) = read(version, [[streamed(before), after]])
+    found = [part for part in seen["message"]["parts"] if part["type"] == "tool-pay"]
+    assert [(part["state"], part["input"]) for part in found] == [
+        ("output-denied", {"amount": 5}),
+        ("output-available", {"amount": 7}),
+    ]
+    made = [part["data"]["reason"] for part in seen["message"]["parts"] if part["type"] == DECISION]
+    assert (made, seen["errors"]) == (["too much", None], [])
+
+
+@each_version
+async def test_results_are_data_and_reasoning_is_a_part_of_its_own(version: str) -> None:
+    @tool
+    async def look() -> dict[str, object]:
+        return {"rows": [1, 2], "next": None}
+
+    async def respond(request: ModelRequest) -> AsyncIterator[Any]:
+        if len(request.messages) > 1:
+            yield ReasoningDelta("I count ")
+            yield ReasoningDelta("them.")
+            yield ModelResponse("Two.", reasoning="I count them.")
+        else:
+            wanted = (ToolCall("look_1", "look", {}),)
+            yield ModelResponse("", wanted, FinishReason.TOOL_CALLS)
+
+    events: Run = []
+    model = RespondingModel(respond)
+    await Agent(model, [look], clock=FakeClock(), event_handler=events.append).run("Count")
+    ((seen,),) = read(version, [[streamed(events)]])
+    parts = seen["message"]["parts"]
+    assert in_state(parts, "output-available", "output") == [("look", {"rows": [1, 2], "next": None})]
+    said = [(part["type"], part["text"]) for part in parts if part["type"] in ("reasoning", "text")]
+    assert said == [("reasoning", "I count them."), ("text", "Two.")]
+    assert seen["errors"] == []
 
 
 @each_version

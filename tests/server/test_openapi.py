@@ -36,6 +36,7 @@ ROOT = Path(__file__).parents[2]
 SEED, EXAMPLES = 20260116, 25
 # Any text fits the schema of a place in a list, and only such as the server gave is taken. And of what is
 # decided, some is to be of a session in which something waits.
+# Hardly any message of another protocol that fits its schema is one that can be answered.
 # A key that came with another request, and a version that is not the session's, are valid and refused.
 SETTINGS = """
 [checks.positive_data_acceptance]
@@ -52,6 +53,14 @@ parameters = { "path.agent_id" = "waiting", "header.If-Match" = "*" }
 [[operations]]
 include-name = "POST /sessions/{agent_id}/resume"
 parameters = { "path.agent_id" = "done", "header.If-Match" = "*" }
+
+[[operations]]
+include-name = "POST /vercel"
+warnings = false
+
+[[operations]]
+include-name = ["GET /vercel/{agent_id}/messages", "GET /vercel/{agent_id}/stream"]
+parameters = { "path.agent_id" = "done" }
 
 [[operations]]
 include-name = ["DELETE /sessions/{agent_id}", "POST /sessions/{agent_id}/fork"]

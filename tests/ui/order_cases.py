@@ -307,7 +307,7 @@ UNREADABLE = [
             envelope("step.completed", 11, continuation=[]),
             envelope("status", 12, status=["stopped"]),
         ],
-        ["assistant:  [search, pay]", "tool error: ", "status tool_call: ", QUIET],
+        ["assistant:  [search, pay]", "tool error: ", QUIET],
     ),
     Case(
         "hostile text is only text",

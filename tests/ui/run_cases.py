@@ -313,6 +313,27 @@ APPROVALS = [
         ["assistant:  [pay]", "status info: pay: denied by ada: too much", QUIET],
     ),
     Case(
+        "a run that is resumed after a denial that was not sent continues at once",
+        [],
+        [
+            *[started(), asked(2), paused(3), status(6, "in_progress", "paused")],
+            *[ended(7, 1), step(7, 2), chunk(7, "Then not.")],
+        ],
+        ["assistant:  [pay]", "assistant: Then not.", QUIET],
+    ),
+    Case(
+        "a run that is resumed after an approval that was not sent continues at once",
+        [],
+        [*[started(), asked(2), paused(3)], *[status(5, "in_progress", "paused"), tool(6, "c2", "pay")]],
+        ["assistant:  [pay]", "status tool_call: Running pay", QUIET],
+    ),
+    Case(
+        "a resume of another step is held: there was a run before it",
+        [],
+        [started(), asked(2), paused(3), status(8, "in_progress", "paused", step_count=1)],
+        ["assistant:  [pay]", ASKED, "status info: Waiting for a person"],
+    ),
+    Case(
         "a decision about a question in the history leaves the session paused",
         [QUESTION, CALLING, RESULT, PENDING],
         [decided(5)],

@@ -18,7 +18,8 @@ COMPARED = ("status_type", "question_id", "question", "changed_by", "incomplete"
 def lines(messages: Messages, js: JavaScript) -> dict[str, Any]:
     """Return what is compared of each message by its id.
 
-    Questions of users come from the history alone, and the status of an execution is the live view's own.
+    Questions of users come from the history alone. The status of an execution is the live view's own, unless
+    it is about a retry.
     Envelopes have the calls of a step in the order in which they start, and results that are cut.
     """
     rendered = js.each("shouldRenderContent", [[message] for message in messages])
@@ -26,6 +27,9 @@ def lines(messages: Messages, js: JavaScript) -> dict[str, Any]:
     for message, has_text in zip(messages, rendered, strict=True):
         metadata, role = message.get("metadata", {}), message["role"]
         calls = sorted((call["id"], call["name"]) for call in metadata.get("tool_calls", ()))
+        if "retry" in metadata:
+            shown[message["id"]] = (role, message["content"], metadata["status_type"], metadata["retry"])
+            continue
         if role == "user" or message["id"].endswith(":status") or not (has_text or calls or role == "tool"):
             continue
         text = message["content"] if has_text else ""
@@ -48,6 +52,8 @@ def is_short_lived(own_id: str, line: Any) -> bool:
 
     These are a decision about the run itself, and the error of a run that was resumed and ended otherwise.
     """
+    if own_id.endswith(":status"):
+        return False
     _, _, _, status_type, *_ = line
     return status_type == "error" or (status_type == "info" and ":question:" in own_id)
 

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.support import START, MemoryJournal, echo, scripted
-from tests.ui.support import assert_valid
-from whyloop import AgentState, ErrorPolicy, tool
+from tests.ui.runs import Transport
+from tests.ui.support import JavaScript, assert_valid
+from whyloop import AgentState, Backoff, ErrorPolicy, tool
+from whyloop.broadcasting import AgentEventEnvelopeAdapter
 from whyloop.errors import ModelError
 from whyloop.testing import call, calls
 from whyloop.values.transitions import AnyTransition
@@ -86,8 +88,19 @@ async def test_a_call_that_waits_while_another_runs_is_asked_about() -> None:
 async def test_between_two_steps_the_history_is_in_the_next() -> None:
     states = await recorded(ModelError("once"), "Better.", error_policy=ErrorPolicy.retry_all())
     assert states[1].execution.step_count == 1
-    assert shown(states[1]) == [("user", "Go"), ("status", "Thinking…")]
+    assert shown(states[1]) == [("user", "Go"), ("status", "Retrying (1/5)")]
     assert canonical_messages(states[1])[-1]["metadata"]["step_number"] == 2
+
+
+async def test_a_retry_that_waits_says_until_when() -> None:
+    backoff = Backoff(base=2.0, jitter=0)
+    states = await recorded(
+        ModelError("once"), "Better.", error_policy=ErrorPolicy.retry_all(), backoff=backoff
+    )
+    status = canonical_messages(states[1])[-1]
+    assert status["metadata"]["status_type"] == "continuation"
+    assert status["metadata"]["retry"] == {"attempt": 1, "max": 5, "until": "2026-01-01T00:00:02.000Z"}
+    assert "retry" not in canonical_messages(states[-1])[-1]["metadata"]
 
 
 async def test_what_has_not_begun_or_has_ended_is_not_under_way() -> None:
@@ -134,3 +147,19 @@ async def test_an_approval_in_a_run_whose_process_died_is_shown_until_the_call_r
     approved = died.approve(died.pending_calls[0].id, by="ada", now=START)
     texts = [content for _, content in shown(approved)]
     assert texts[2:] == ["Running echo", "pay: approved by ada", ""]
+
+
+async def test_a_resume_after_a_denial_is_shown_from_its_first_envelope(js: JavaScript) -> None:
+    """Without a store nothing sends the decisions, and their numbers are missing."""
+    sent: list[dict[str, Any]] = []
+    agent = scripted(call("pay", {"amount": 5}), "Then not.", tools=[pay])
+    agent.subscribe(AgentEventEnvelopeAdapter(Transport(sent)))
+    paused = await agent.run("Pay")
+    before = len(sent)
+    denied = paused.deny(paused.pending_calls[0].id, "too much")
+    await agent.resume(denied)
+    screens = js.call("screens", [], sent)
+    waiting, resumed = screens[before - 1], screens[before]
+    assert [message["content"] for message in waiting][-1] == "Waiting for a person"
+    assert [message["content"] for message in resumed][-1] == "Thinking…"
+    assert [message["content"] for message in screens[-1]] == ["", "Then not.", ""]

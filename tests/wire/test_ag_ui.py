@@ -62,15 +62,15 @@ from whyloop.events import (
     ToolCallCompleted,
     ToolCallStarted,
 )
-from whyloop.testing import FakeClock, call, text
+from whyloop.testing import FakeClock, call, calls, text
 from whyloop.values.text import clean
-from whyloop.wire.ag_ui import CONTINUATION, AgUiStream
+from whyloop.wire.ag_ui import CONTINUATION, DECISION, AgUiStream
 
 ANY_EVENT: TypeAdapter[Any] = TypeAdapter(Event)
 
 
 def told(run: Iterable[AgentEvent], stream: AgUiStream | None = None) -> list[BaseEvent]:
-    stream = stream or AgUiStream()
+    stream = stream or AgUiStream(protocol_version=PROTOCOL_VERSION)
     return [part for event in run for part in stream.parts(event)]
 
 
@@ -118,7 +118,7 @@ def check_order(parts: list[BaseEvent]) -> None:
             case ReasoningEndEvent():
                 texts.remove(part.message_id)
             case CustomEvent():
-                assert part.name == CONTINUATION
+                assert part.name in (CONTINUATION, DECISION)
             case _:
                 pytest.fail(f"{part.type} in the middle of a run")
     assert not steps
@@ -151,7 +151,7 @@ def check_contents(run: Run, parts: list[BaseEvent]) -> None:
     results = [clean(event.result) for event in run if isinstance(event, ToolCallCompleted)]
     assert [part.content for part in parts if isinstance(part, ToolCallResultEvent)] == results
     verdicts = [event.outcome for event in run if isinstance(event, ContinuationEvaluated)]
-    customs = [part.value for part in parts if isinstance(part, CustomEvent)]
+    customs = [part.value for part in parts if isinstance(part, CustomEvent) and part.name == CONTINUATION]
     assert [(value["resolved_by"], value["stop_reason"]) for value in customs] == [
         (outcome.resolved_by, outcome.stop_reason) for outcome in verdicts
     ]
@@ -318,6 +318,72 @@ async def test_a_call_that_waits_is_an_interrupt_and_goes_on_in_the_next_run() -
     assert [part.content for part in second if isinstance(part, ToolCallResultEvent)] == ["paid 5"]
     parents = [part.parent_message_id for part in first + second if isinstance(part, ToolCallStartEvent)]
     assert parents == [f"{state.execution.id}:1"] * 2
+
+
+async def test_an_outcome_is_sent_only_to_a_client_that_declares_its_protocol() -> None:
+    @tool(needs_approval=True)
+    async def pay() -> str:
+        return "paid"
+
+    async def outcomes(*script: Any, **options: Any) -> list[str | None]:
+        events: Run = []
+        await scripted(*script, tools=[pay], event_handler=events.append, **options).run("Go")
+        ends = [told(events, AgUiStream(protocol_version=version))[-1] for version in ("1.0", None)]
+        found = [end.outcome for end in ends if isinstance(end, RunFinishedEvent)]
+        return [None if outcome is None else outcome.type for outcome in found]
+
+    assert await outcomes("Done.") == ["success", None]
+    limited = await outcomes(call("serach"), error_policy=ErrorPolicy.retry_all(), max_steps=1)
+    assert limited == ["cancelled", None]
+    # Older clients know this one, and without it they could not answer.
+    assert await outcomes(call("pay", id="pay_1")) == ["interrupt", "interrupt"]
+
+
+async def test_a_resumed_run_sends_first_what_was_decided_since_the_pause() -> None:
+    @tool(needs_approval=True)
+    async def pay(amount: int) -> str:
+        return f"paid {amount}"
+
+    events: Run = []
+    asked = calls(call("pay", {"amount": 5}, id="pay_1"), call("pay", {"amount": 7}, id="pay_2"))
+    agent = scripted(asked, "Done.", tools=[pay], event_handler=events.append)
+    state = await agent.run("Pay")
+    events.clear()
+    first, second = state.pending_calls
+    decided = state.deny(first.id, "too much", by="Ann").approve(second.id, by="Ben")
+    await agent.resume(decided)
+    parts = told(events, AgUiStream(resumed=decided))
+    check_order(parts)
+    decisions = [part.value for part in parts if isinstance(part, CustomEvent) and part.name == DECISION]
+    assert [(each["tool_call_id"], each["verdict"], each["by"], each["reason"]) for each in decisions] == [
+        ("pay_1", "denied", "Ann", "too much"),
+        ("pay_2", "approved", "Ben", None),
+    ]
+    results = [part for part in parts if isinstance(part, ToolCallResultEvent)]
+    assert [part.content for part in results] == ["denied by Ann: too much", "paid 7"]
+    assert [(part.metadata or {})["whyloop"].get("denied") for part in results] == [True, None]
+    assert [type(part) for part in parts[:2]] == [RunStartedEvent, CustomEvent]
+    assert not [part for part in parts if isinstance(part, ToolCallArgsEvent)]
+
+
+async def test_credentials_in_errors_results_and_arguments_are_removed() -> None:
+    @tool
+    async def look(api_key: str) -> str:
+        return "password=open-sesame"
+
+    @tool
+    async def fail() -> str:
+        raise RuntimeError("Authorization: Bearer abcdefghijklmnop1234")
+
+    events: Run = []
+    asked = calls(call("look", {"api_key": "sk-abcdefghijklmnop1234"}), call("fail"))
+    agent = scripted(asked, tools=[look, fail], event_handler=events.append)
+    await agent.run("Go")
+    parts = told(events)
+    sent = "".join(EventEncoder().encode(part) for part in parts)
+    assert [secret for secret in ("open-sesame", "sk-abc", "abcdefghijklmnop1234") if secret in sent] == []
+    assert isinstance(parts[-1], RunErrorEvent)
+    assert "[removed]" in parts[-1].message
 
 
 async def test_calls_that_a_provider_numbers_anew_in_each_answer_are_told_apart() -> None:

@@ -15,9 +15,9 @@ from tests.wire.random_runs import HOSTILE, ODD_ARGUMENTS, Run, Scenario, hand_m
 from tests.wire.test_envelope_golden import fixed_events
 from whyloop import AgentStatus, ErrorPolicy, PendingCall, tool
 from whyloop.events import AgentEvent, AgentStatusChanged, StreamChunkReceived
-from whyloop.testing import call, text
+from whyloop.testing import call, calls, text
 from whyloop.values.text import clean
-from whyloop.wire.vercel import CONTINUATION, DONE, HEADERS, QUESTION, VercelStream, sse
+from whyloop.wire.vercel import CONTINUATION, DECISION, DONE, HEADERS, QUESTION, VercelStream, sse
 
 Part = dict[str, Any]
 
@@ -56,7 +56,7 @@ def check_order(parts: list[Part]) -> None:
             case "tool-output-available" | "tool-output-error" | "tool-approval-request":
                 assert part["toolCallId"] in calls
             case other:
-                assert other in (CONTINUATION, "message-metadata", "error")
+                assert other in (CONTINUATION, DECISION, "tool-output-denied", "message-metadata", "error")
     assert not texts
     assert not in_step
 
@@ -157,6 +157,109 @@ async def test_every_end_has_a_word_of_the_protocol() -> None:
     stopped = await ends("Done.", stop=True)
     assert stopped[-1] == {"type": "abort", "reason": "enough"}
     assert ending(stopped)["stop_reason"] == "user_requested"
+
+
+async def paused_and_decided() -> tuple[list[Part], list[Part]]:
+    """A run that waits for two answers, and the run after a denial and an approval."""
+
+    @tool(needs_approval=True)
+    async def pay(amount: int) -> str:
+        return f"paid {amount}"
+
+    events: Run = []
+    asked = calls(call("pay", {"amount": 5}, id="pay_1"), call("pay", {"amount": 7}, id="pay_2"))
+    agent = scripted(asked, "Done.", tools=[pay], event_handler=events.append)
+    state = await agent.run("Pay")
+    before = told(events)
+    events.clear()
+    first, second = state.pending_calls
+    decided = state.deny(first.id, "too much", by="Ann").approve(second.id)
+    await agent.resume(decided)
+    return before, told(events, VercelStream(resumed=decided))
+
+
+async def test_a_denial_is_sent_as_one_and_leaves_the_input_alone() -> None:
+    _, parts = await paused_and_decided()
+    check_order(parts)
+    about_denied = [part for part in parts if part.get("toolCallId") == "pay_1"]
+    assert about_denied == [{"type": "tool-output-denied", "toolCallId": "pay_1"}]
+
+
+async def test_a_resumed_run_sends_first_what_was_decided_since_the_pause() -> None:
+    _, parts = await paused_and_decided()
+    assert parts[0]["type"] == "start"
+    decided = [part["data"] for part in parts if part["type"] == DECISION]
+    assert [(each["tool_call_id"], each["verdict"], each["by"]) for each in decided] == [
+        ("pay_1", "denied", "Ann"),
+        ("pay_2", "approved", "somebody"),
+    ]
+    assert parts[1]["type"] == DECISION
+    assert [part["input"] for part in parts if part["type"] == "tool-input-available"] == [{"amount": 7}]
+
+
+async def test_a_client_of_version_5_gets_only_parts_that_it_knows() -> None:
+    @tool(needs_approval=True)
+    async def pay() -> str:
+        return "paid"
+
+    events: Run = []
+    agent = scripted(call("pay", id="pay_1"), "Done.", tools=[pay], event_handler=events.append)
+    state = await agent.run("Pay")
+    parts = told(events, VercelStream(sdk_version=5))
+    (question,) = [part for part in parts if part["type"] == QUESTION]
+    assert question["data"] == {"question": "pay waits for approval", "toolCallId": "pay_1"}
+    assert parts[-1] == {"type": "finish"}
+    events.clear()
+    denied = state.deny(state.pending_calls[0].id)
+    await agent.resume(denied)
+    parts += told(events, VercelStream(sdk_version=5, resumed=denied))
+    assert "denied by somebody" in [part.get("errorText") for part in parts]
+    types = {part["type"] for part in parts}
+    assert not types & {"tool-approval-request", "tool-output-denied"}
+
+
+@pytest.mark.parametrize(
+    ("returned", "output"),
+    [
+        ({"rows": [1, 2.5, None]}, {"rows": [1, 2.5, None]}),
+        ([], []),
+        (1200, 1200),
+        ("plain words", "plain words"),
+        ('{"a": 1}', {"a": 1}),
+        ('{"a": 1', '{"a": 1'),
+        ({"id": 2**53}, {"id": str(2**53)}),
+        ({"a": {"__proto__": 1}}, {"a": '{"__proto__":1}'}),
+    ],
+    ids=repr,
+)
+async def test_a_result_that_is_json_is_sent_as_data(returned: Any, output: Any) -> None:
+    @tool
+    async def look() -> Any:
+        return returned
+
+    events: Run = []
+    await scripted(call("look"), "Done.", tools=[look], event_handler=events.append).run("Go")
+    sent = [part["output"] for part in told(events) if part["type"] == "tool-output-available"]
+    assert sent == [output]
+
+
+async def test_credentials_in_errors_results_and_arguments_are_removed() -> None:
+    @tool
+    async def look(api_key: str) -> dict[str, str]:
+        return {"password": "open-sesame"}
+
+    @tool
+    async def fail() -> str:
+        raise RuntimeError("Authorization: Bearer abcdefghijklmnop1234")
+
+    events: Run = []
+    asked = calls(call("look", {"api_key": "sk-abcdefghijklmnop1234"}), call("fail"))
+    await scripted(asked, tools=[look, fail], event_handler=events.append).run("Go")
+    parts = told(events)
+    sent = "".join(sse(part) for part in parts)
+    assert [secret for secret in ("open-sesame", "sk-abc", "abcdefghijklmnop1234") if secret in sent] == []
+    assert [part["output"] for part in parts if "output" in part] == [{"password": "[removed]"}]
+    assert "[removed]" in parts[-2]["errorText"]
 
 
 async def test_a_call_that_a_hook_changed_says_so() -> None:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Protocol, runtime_checkable
 import msgspec
 from msgspec import Meta, Raw, Struct
 from msgspec.structs import replace
+from starlette.responses import Response
 
 from whyloop.broadcasting.adapter import AgentEventEnvelopeAdapter
 from whyloop.broadcasting.feed import EventFeed
@@ -19,6 +20,7 @@ from whyloop.loop.agent import Agent
 from whyloop.loop.setup import Handler
 from whyloop.server import bodies
 from whyloop.server.access import Access, Label, agree
+from whyloop.server.chats import Chats
 from whyloop.server.keys import Keys, session_id_of
 from whyloop.server.operations import EventQuery, ListQuery
 from whyloop.server.pages import messages_page, trace_page
@@ -92,6 +94,7 @@ class Api:
         self._redaction = redaction
         self._keys = Keys(store)
         self._recorder = Recorder(store, events)
+        self.chats = Chats(self, store, redaction)
 
     def _view(self, reading: Reading, *, is_running: bool | None = None) -> Tagged:
         return state_view(reading, self._redaction, is_running=is_running)
@@ -285,6 +288,21 @@ class Api:
             return self._view(await read_version(self._store, call.agent_id, version), is_running=False)
 
         return await self._keys.once(call.agent_id, call.key, work, again)
+
+    # Other protocols
+
+    async def run_ag_ui(self, call: Call) -> Response:
+        return await self.chats.run_ag_ui(call)
+
+    async def run_chat(self, call: Call) -> Response:
+        return await self.chats.run_vercel(call)
+
+    async def get_chat(self, call: Call) -> bodies.ChatHistory:
+        await self.check(call)
+        return await self.chats.vercel_messages(call)
+
+    async def get_chat_stream(self, call: Call) -> Response:
+        return await self.chats.vercel_stream(call)
 
     # Channels
 

@@ -121,6 +121,7 @@ class AgentServer:
         """
         leave = self._recovery is not None
         await asyncio.gather(self._end_recovery(), self._api.runs.close(self._close_seconds, leave=leave))
+        self._api.chats.close()
         await self._api.feed.close()
 
     async def _end_recovery(self) -> None:
@@ -184,6 +185,8 @@ class AgentServer:
             cursor = await self._api.feed.cursor(call.agent_id, after)
             return event_stream(self._api.feed, call.agent_id, cursor)
         value = await getattr(self._api, operation.name)(call)
+        if isinstance(value, Response):
+            return value
         if isinstance(value, Tagged):
             return answer(value.body, operation.status, value.etag)
         return answer(value, operation.status)

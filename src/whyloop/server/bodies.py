@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
@@ -95,7 +95,58 @@ class Subscription(Struct, frozen=True):
     channel_name: str
 
 
+# What clients of other protocols send; they may send more than this.
+
+
+class AgUiMessage(Struct, frozen=True, rename="camel"):
+    """A message of an AG-UI client. Only the last one is read: the session has the others."""
+
+    id: str
+    role: str
+    content: Annotated[Any, Meta(description="Text, or a list of parts of which each is text.")] = None
+
+
+class AgUiDecision(Struct, frozen=True, rename="camel"):
+    """The answer to an interrupt."""
+
+    interrupt_id: QuestionId
+    status: Literal["resolved", "cancelled"]
+    payload: Annotated[Any, Meta(description="`approved`, and if wanted `reason` or `arguments`.")] = None
+
+
+class AgUiInput(Struct, frozen=True, rename="camel"):
+    """The `RunAgentInput` of an AG-UI client; the thread is a session."""
+
+    thread_id: SessionId
+    run_id: str
+    messages: list[AgUiMessage] = []
+    resume: list[AgUiDecision] | None = None
+    protocol_version: str | None = None
+
+
+class ChatMessage(Struct, frozen=True):
+    """A `UIMessage` of the AI SDK. Only the last one is read: the session has the others."""
+
+    id: str
+    role: str
+    parts: list[dict[str, Any]] = []
+
+
+class Chat(Struct, frozen=True):
+    """What the transport of the AI SDK sends; the chat is a session."""
+
+    id: SessionId
+    messages: Annotated[list[ChatMessage], Meta(min_length=1)]
+    trigger: str = "submit-message"
+
+
 # Responses
+
+
+class ChatHistory(Struct, frozen=True):
+    """The messages of a chat, for `useChat`."""
+
+    messages: list[Annotated[dict[str, Any], Meta(description="A `UIMessage`.")]]
 
 
 class SessionSummary(Struct, frozen=True):

@@ -42,7 +42,7 @@ def _described(operation: Operation) -> dict[str, Any]:
         "operationId": operation.name,
         "summary": operation.summary,
         "parameters": [*_in_path(operation), *_in_query(operation), *_in_header(operation)],
-        "responses": {str(operation.status): _answer(operation), **_refusals(operation)},
+        "responses": {str(operation.status): _answer(operation), **_refusals(operation), **_none(operation)},
     }
     if operation.takes is not None:
         needed = any(field.required for field in msgspec.structs.fields(operation.takes))
@@ -58,6 +58,9 @@ def _types(operation: Operation) -> tuple[str, ...]:
 
 
 def _answer(operation: Operation) -> dict[str, Any]:
+    if operation.streams is not None:
+        schema = {"description": operation.streams}
+        return {"description": "A stream.", "content": {"text/event-stream": {"schema": schema}}}
     if operation.gives is None:
         return {"description": "It is done."}
     content: dict[str, Any] = {_JSON: {"schema": _reference(operation.gives)}}
@@ -72,6 +75,13 @@ def _answer(operation: Operation) -> dict[str, Any]:
     return described
 
 
+def _none(operation: Operation) -> dict[str, Any]:
+    """Return the answer of a stream that there may not be."""
+    if operation.streams is None or operation.method != "GET":
+        return {}
+    return {"204": {"description": "There is none."}}
+
+
 def _refusals(operation: Operation) -> dict[str, Any]:
     texts = {
         "400": "The request is invalid.",
@@ -79,7 +89,7 @@ def _refusals(operation: Operation) -> dict[str, Any]:
         "421": "The server was reached under a name that is not its own.",
         "503": "The store cannot be used at the moment, or there are too many requests or streams.",
     }
-    if "{agent_id}" in operation.path:
+    if "{agent_id}" in operation.path or operation.streams is not None:
         texts["404"] = "There is no such session."
     if operation.method != "GET":
         texts |= {
@@ -91,7 +101,9 @@ def _refusals(operation: Operation) -> dict[str, Any]:
             "408": "The body took too long.",
             "413": "The body is too large.",
             "415": "The body is not JSON.",
-            "422": "The `Idempotency-Key` was used for another request.",
+            "422": "The `Idempotency-Key` was used for another request."
+            if operation.streams is None
+            else "The last message cannot be answered, or another one was sent under its id.",
         }
     if operation.is_conditional:
         texts["412"] = "The session is not at the version of `If-Match`."
@@ -120,7 +132,7 @@ def _in_header(operation: Operation) -> list[dict[str, Any]]:
     if operation.has_stream:
         text = "The id of the last event that was received; browsers send it when they connect again."
         headers.append(_header("Last-Event-ID", text, {"type": "string"}))
-    if operation.takes is not None:
+    if operation.takes is not None and operation.streams is None:
         text = (
             "A key of the client's choice. A request that is sent again under the same key is carried out "
             "once, and gets the first answer again."

@@ -79,6 +79,12 @@ class NoQuery(Struct, frozen=True):
     """An operation that takes no query."""
 
 
+class ChatQuery(Struct, frozen=True):
+    """Which version of the AI SDK the client has."""
+
+    sdk_version: Annotated[int, Meta(ge=5, le=7, description="The major version; 5 knows no approvals.")] = 6
+
+
 class Operation(Struct, frozen=True):
     """One operation; its name is that of the method of `Api` that carries it out."""
 
@@ -95,6 +101,8 @@ class Operation(Struct, frozen=True):
     writes: bool | None = None
     """Whether it changes something; by default, unless it is a GET."""
     has_stream: bool = False
+    streams: str | None = None
+    """What the server-sent events are that it answers with, if it answers with nothing else."""
     has_etag: bool = False
     """True if the answer carries the `ETag` of the session."""
     is_conditional: bool = False
@@ -238,5 +246,45 @@ OPERATIONS = (
         needs="channels",
         is_form=True,
         writes=False,
+    ),
+    Operation(
+        "run_ag_ui",
+        "POST",
+        "/ag-ui",
+        "Run an agent for an AG-UI client: with a new message, with answers to interrupts, or, without "
+        "either, connect to the thread as it is.",
+        None,
+        takes=bodies.AgUiInput,
+        needs="agent",
+        streams="An AG-UI event as JSON in the data of each event.",
+    ),
+    Operation(
+        "run_chat",
+        "POST",
+        "/vercel",
+        "Answer the last message of a chat of the AI SDK, or continue after its approvals.",
+        None,
+        takes=bodies.Chat,
+        query=ChatQuery,
+        needs="agent",
+        streams="A part of a UI message stream as JSON in the data of each event.",
+    ),
+    Operation(
+        "get_chat",
+        "GET",
+        "/vercel/{agent_id}/messages",
+        "Return the messages of a chat of the AI SDK, without an answer that is still being made.",
+        bodies.ChatHistory,
+        query=ChatQuery,
+    ),
+    Operation(
+        "get_chat_stream",
+        "GET",
+        "/vercel/{agent_id}/stream",
+        "Return the answer that is being made in a chat of the AI SDK, from its beginning on; 204 if there "
+        "is none.",
+        None,
+        query=ChatQuery,
+        streams="A part of a UI message stream as JSON in the data of each event.",
     ),
 )

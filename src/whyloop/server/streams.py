@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import ExitStack, aclosing, suppress
 from functools import lru_cache
 from typing import Any
 
@@ -24,36 +24,53 @@ BYTES_PER_WRITE = 64_000
 HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no", "x-content-type-options": "nosniff"}
 
 
+Write = Callable[[bytes], Awaitable[None]]
+
+
 def event_stream(feed: EventFeed, agent_id: str, after: Cursor | None) -> Response:
     """Return the envelopes after a cursor; each carries its own, which a browser sends to reconnect."""
-    return _EventStream(feed, agent_id, after)
+
+    async def pump(write: Write) -> None:
+        async def write_items(items: Sequence[FeedItem]) -> None:
+            for piece in _pieces(items):
+                await write(piece)
+
+        await write(RETRY)
+        await _pump(feed, agent_id, after, write_items)
+
+    return EventStream(pump)
 
 
-class _EventStream(Response):
-    """A response that continues for as long as its client listens."""
+class EventStream(Response):
+    """Server-sent events that `pump` writes until there are no more, or its client goes away.
 
-    def __init__(self, feed: EventFeed, agent_id: str, after: Cursor | None) -> None:
-        super().__init__(headers=HEADERS, media_type="text/event-stream")
+    Whatever is `held` for it is closed at its end.
+    """
+
+    def __init__(
+        self,
+        pump: Callable[[Write], Coroutine[Any, Any, None]],
+        headers: Mapping[str, str] | None = None,
+        held: ExitStack | None = None,
+    ) -> None:
+        super().__init__(headers={**HEADERS, **(headers or {})}, media_type="text/event-stream")
         del self.headers["content-length"]
-        self._feed, self._agent_id, self._after = feed, agent_id, after
+        self._pump = pump
+        self._held = held or ExitStack()
         self._is_idle = True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def write(items: Sequence[FeedItem]) -> None:
+        async def write(piece: bytes) -> None:
             self._is_idle = False
-            for piece in _pieces(items):
-                await _write(send, piece)
+            await _write(send, piece)
 
-        with suppress(OSError):  # The client may be gone.
+        with self._held, suppress(OSError):  # The client may be gone.
             await send(
                 {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
             )
             if scope["method"] != "HEAD":
-                await _write(send, RETRY)
                 await _first_of(
-                    _pump(self._feed, self._agent_id, self._after, write),
-                    self._write_while_idle(send),
-                    _gone(receive, "http.disconnect"),
+                    self._pump(write), self._write_while_idle(send), _gone(receive, "http.disconnect")
                 )
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 

@@ -153,6 +153,7 @@ export const EVENTS = {
     const step = whole(data.step_number) || run.step;
     if (wasInterrupted(data)) markIncomplete(run, step);
     else if (lacksAnswer(data) && whole(data.errors)) dropText(run, step);
+    run.dropDecided(step);
     run.note({ step_number: step + 1 });
     const verdict = verdictOf(data.continuation);
     if (!verdict) return;
@@ -160,9 +161,11 @@ export const EVENTS = {
     if (verdict.should_continue) run.say("thinking", THINKING);
   },
 
-  "agent.retry": (run, data) => {
+  "agent.retry": (run, data, timestamp) => {
     const [attempt, max] = [whole(data.attempt), whole(data.max)];
-    if (attempt && max) run.say("continuation", `Retrying (${attempt}/${max})`);
+    if (!attempt || !max) return;
+    run.say("continuation", `Retrying (${attempt}/${max})`);
+    run.note({ retry: { attempt, max, until: waitEnd(timestamp, data.wait_seconds) } });
   },
 
   "agent.continuation": (run, data) => {
@@ -199,10 +202,15 @@ function addError(run, data, timestamp, end) {
   run.put(uiMessage(errorId(run.executionId, step), "status", statusText(data), timestamp, metadata));
 }
 
-/** Return whether the status says that a model call is retried. */
+/** Return whether the status says that a failure is retried. */
 function showsRetry(run) {
-  const { continuation, status_type: type } = run.known;
-  return continuation?.should_continue === true && type === "continuation";
+  return run.known.retry !== undefined;
+}
+
+/** Return the time at which a wait ends; null if there is none. */
+function waitEnd(timestamp, seconds) {
+  const end = new Date(Date.parse(timestamp) + seconds * 1000);
+  return seconds > 0 && !Number.isNaN(end.getTime()) ? end.toISOString() : null;
 }
 
 // Text

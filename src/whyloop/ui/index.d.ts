@@ -75,6 +75,8 @@ export interface Metadata {
   question_id?: string;
   question?: string;
   args_summary?: string;
+  /** The retry that a status is about; `until` is when its wait ends, null if it does not wait. */
+  retry?: { attempt: number; max: number; until: string | null };
   /** The agent of an execution, in its status. */
   agent_id?: string;
   /** The number of the last envelope of the execution that is in the messages; 0 if it is not known. */

@@ -227,8 +227,18 @@ class Run {
   }
 
   /** Return whether a numbered envelope follows what was applied last; any does if that is not known. */
-  isNext({ seq }) {
-    return !this.known.seq || seq === this.known.seq + 1;
+  isNext(envelope) {
+    return !this.known.seq || envelope.seq === this.known.seq + 1 || this.#isResumedBy(envelope);
+  }
+
+  /**
+   * Return whether an envelope continues an execution that was paused or has ended. Between the two there are
+   * only decisions, which are not sent where a session is not in a store: they are not waited for.
+   */
+  #isResumedBy(envelope) {
+    const { continuation, step_number: step } = this.known;
+    const isNextLeg = isStart(envelope) && whole(envelope.data.step_count) === step - 1;
+    return isNextLeg && continuation?.should_continue === false;
   }
 
   apply(envelope) {
@@ -252,7 +262,7 @@ class Run {
   }
 
   say(statusType, content) {
-    this.#setStatus({ ...withMetadata(this.status, { status_type: statusType }), content });
+    this.#setStatus({ ...withMetadata(this.status, { status_type: statusType, retry: undefined }), content });
   }
 
   #setStatus(status) {
@@ -311,6 +321,13 @@ class Run {
     if (place < 0) return;
     this.#edit().splice(place, 1);
     this.#index -= 1;
+  }
+
+  /** Remove the questions about calls of a step that is closed: they were decided, and have a result. */
+  dropDecided(step) {
+    const isIt = (message, { step_number: number, question_id: id }) =>
+      isOpenCall(message) && number === step && isText(id);
+    for (let place; (place = this.#find(step, isIt)) >= 0; ) this.drop(this.messages[place].id, step);
   }
 
   /** Remove the open question about the run itself: there is one at a time. */

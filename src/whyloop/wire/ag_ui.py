@@ -3,24 +3,37 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from whyloop.errors import ConfigurationError
-from whyloop.events import AgentEvent, AgentExecutionStarted, ToolCallCompleted
+from whyloop.events import AgentEvent, AgentExecutionStarted
 from whyloop.values.execution import AgentStatus
 from whyloop.values.redaction import Redaction
+from whyloop.values.state import AgentState
 from whyloop.values.text import clean
 from whyloop.values.usage import Usage
-from whyloop.wire.run_stream import Call, Ending, RunStream, TextKind, as_json
+from whyloop.wire.run_stream import (
+    Call,
+    Ending,
+    Result,
+    RunStream,
+    TextKind,
+    is_about_run,
+    query_id,
+    query_of,
+)
 
 if TYPE_CHECKING:
     from ag_ui.core import BaseEvent, Interrupt
 
 CONTINUATION = "whyloop.continuation"
 """The name of the custom event with the outcome of every step: why the run continues or stops."""
+
+DECISION = "whyloop.decision"
+"""The name of the custom event with a person's answer to a question, in the run that follows it."""
 
 WAITS_FOR_APPROVAL = "tool_call"
 """The reason of an interrupt for a tool call that waits for a person."""
@@ -30,7 +43,7 @@ WAITS_TO_CONTINUE = "run"
 
 _LARGEST = 2**53 - 1
 _DEFAULT = Redaction()
-_DECISION = {
+_RESPONSE = {
     "type": "object",
     "properties": {
         "approved": {"type": "boolean"},
@@ -44,7 +57,9 @@ _DECISION = {
 class AgUiStream(RunStream["BaseEvent"]):
     """Turns the events of one run into AG-UI events.
 
-    A session is a thread, and a run is a run: pass the ids that the client chose.
+    A session is a thread, and a run is a run: pass the ids that the client chose, and the version of the
+    protocol that it declares. Clients before 1.0 declare none; they refuse a run whose outcome they do not
+    know, so to them a question is the only outcome that is sent.
     """
 
     def __init__(
@@ -53,9 +68,12 @@ class AgUiStream(RunStream["BaseEvent"]):
         thread_id: str | None = None,
         run_id: str | None = None,
         agent_id: str | None = None,
+        resumed: AgentState | None = None,
+        protocol_version: str | None = None,
         redaction: Redaction | None = _DEFAULT,
     ) -> None:
-        super().__init__(agent_id=agent_id, redaction=redaction)
+        super().__init__(agent_id=agent_id, resumed=resumed, redaction=redaction)
+        self._knows_outcomes = protocol_version is not None
         self._core = _package()
         self._thread_id = thread_id
         self._run_id = run_id
@@ -72,12 +90,7 @@ class AgUiStream(RunStream["BaseEvent"]):
             self._run_id = clean(event.execution_id)
             if isinstance(event, AgentExecutionStarted) and event.resumed:
                 self._run_id += f":{self._now}"  # A resumed execution is another run.
-        yield self._core.RunStartedEvent(
-            timestamp=self._now,
-            thread_id=self._thread_id,
-            run_id=self._run_id,
-            protocol_version=self._core.PROTOCOL_VERSION,
-        )
+        yield self._started()
 
     def _step_begins(self, number: int, continued: bool) -> Iterator[BaseEvent]:
         yield self._core.StepStartedEvent(timestamp=self._now, step_name=_step(number))
@@ -109,7 +122,7 @@ class AgUiStream(RunStream["BaseEvent"]):
     def _call_begins(self, call: Call) -> Iterator[BaseEvent]:
         core, now, own_id = self._core, self._now, call.stream_id
         parent = None if self._step is None else self._message_id(self._step)
-        changed = {"whyloop": {"changed_by": [clean(name) for name in call.changed_by]}}
+        changed = {"whyloop": {"changed_by": list(call.changed_by)}}
         yield core.ToolCallStartEvent(
             timestamp=now,
             tool_call_id=own_id,
@@ -122,19 +135,21 @@ class AgUiStream(RunStream["BaseEvent"]):
             yield core.ToolCallArgsEvent(timestamp=now, tool_call_id=own_id, delta=_arguments(call.arguments))
         yield core.ToolCallEndEvent(timestamp=now, tool_call_id=own_id)
 
-    def _call_ends(self, stream_id: str, event: ToolCallCompleted) -> Iterator[BaseEvent]:
+    def _call_ends(self, result: Result) -> Iterator[BaseEvent]:
         about: dict[str, Any] = {
-            "success": event.success,
-            "error": event.error and clean(event.error),
-            "duration_ms": round(event.duration_ms, 3),
+            "success": result.error is None,
+            "error": result.error,
+            "duration_ms": round(result.duration_ms, 3),
         }
-        if event.changed_by:
-            about["changed_by"] = [clean(name) for name in event.changed_by]
+        if result.denied:
+            about["denied"] = True
+        if result.changed_by:
+            about["changed_by"] = list(result.changed_by)
         yield self._core.ToolCallResultEvent(
             timestamp=self._now,
-            message_id=f"{self._message_id(event.step_number)}:{stream_id}",
-            tool_call_id=stream_id,
-            content=clean(event.result),
+            message_id=f"{self._message_id(result.step)}:{result.stream_id}",
+            tool_call_id=result.stream_id,
+            content=result.text,
             role="tool",
             metadata={"whyloop": about},
         )
@@ -154,10 +169,13 @@ class AgUiStream(RunStream["BaseEvent"]):
             reason=reason,
             message=question,
             tool_call_id=tool_call_id,
-            response_schema=_DECISION,
+            response_schema=_RESPONSE,
         )
         self._interrupts.append(interrupt)
         yield from ()
+
+    def _decided(self, decision: dict[str, Any]) -> Iterator[BaseEvent]:
+        yield self._core.CustomEvent(timestamp=self._now, name=DECISION, value=decision)
 
     def _evaluated(self, step: int, verdict: dict[str, Any]) -> Iterator[BaseEvent]:
         yield self._core.CustomEvent(timestamp=self._now, name=CONTINUATION, value=verdict)
@@ -182,12 +200,115 @@ class AgUiStream(RunStream["BaseEvent"]):
             usage=usage,
         )
 
+    def at_rest(self, state: AgentState, snapshot: BaseEvent) -> list[BaseEvent]:
+        """Return the parts for a client that connects while nothing runs.
+
+        They have the messages of the thread, how its last run ended, and the questions that are open.
+        """
+        for pending in state.pending_calls:
+            question_id, question = clean(pending.id), self._shown(pending.question)
+            if is_about_run(pending.call_id, pending.name):
+                list(self._run_waits(question_id, question))
+            else:
+                list(self._call_waits(question_id, clean(pending.call_id), question))
+        outcome = state.last_continuation_outcome
+        ending = Ending(
+            status=state.status,
+            stop_reason=state.stop_reason,
+            resolved_by=outcome.resolved_by if outcome else None,
+            reason=outcome.reason if outcome else None,
+            step_count=state.execution.step_count,
+            last_response=state.execution.last_response or None,
+        )
+        finished = self._core.RunFinishedEvent(
+            thread_id=self._thread_id,
+            run_id=self._run_id,
+            result=ending.summary(),
+            outcome=self._outcome_of(ending) if self._interrupts else None,
+        )
+        return [self._started(), snapshot, finished]
+
+    def _started(self) -> BaseEvent:
+        started: BaseEvent = self._core.RunStartedEvent(
+            timestamp=self._now,
+            thread_id=self._thread_id,
+            run_id=self._run_id,
+            protocol_version=self._core.PROTOCOL_VERSION,
+        )
+        return started
+
     def _outcome_of(self, ending: Ending) -> Any:
         if self._interrupts:
             return self._core.RunFinishedInterruptOutcome(interrupts=self._interrupts)
+        if not self._knows_outcomes:
+            return None
         if ending.status is AgentStatus.COMPLETED:
             return self._core.RunFinishedSuccessOutcome()
         return self._core.RunFinishedCancelledOutcome()
+
+
+def sse(part: BaseEvent) -> str:
+    """Return a part as a server-sent event."""
+    return f"data: {part.model_dump_json(by_alias=True)}\n\n"
+
+
+class AgUiHistory:
+    """The messages that a client makes of the streams of a session's runs, for one that has none of them."""
+
+    def __init__(self, redaction: Redaction | None = _DEFAULT) -> None:
+        self._core = _package()
+        self._redaction = redaction
+        self._messages: list[Any] = []
+        self._by_id: dict[str, Any] = {}
+        self._calls: dict[str, Any] = {}
+
+    def snapshot(self) -> BaseEvent:
+        """Return the event with all messages."""
+        snapshot: BaseEvent = self._core.MessagesSnapshotEvent(messages=self._messages)
+        return snapshot
+
+    def add_query(self, run: Iterable[AgentEvent]) -> None:
+        """Add the user's message that a run works on, if it is not a resumed one."""
+        begun = query_of(run)
+        if begun is not None and begun.query is not None:
+            own_id, text = query_id(begun.execution_id), clean(begun.query.text)
+            self._messages.append(self._core.UserMessage(id=own_id, content=text))
+
+    def add_run(self, run: Iterable[AgentEvent]) -> None:
+        """Add a run: its query, its answers and the results of its tools."""
+        events, stream = list(run), AgUiStream(redaction=self._redaction)
+        self.add_query(events)
+        for part in stream.all_parts(events):
+            self._add(part)
+
+    def _add(self, part: Any) -> None:
+        core = self._core
+        match part.type:
+            case core.EventType.TEXT_MESSAGE_CONTENT:
+                message = self._message(part.message_id, core.AssistantMessage)
+                message.content = (message.content or "") + part.delta
+            case core.EventType.REASONING_MESSAGE_CONTENT:
+                message = self._message(part.message_id, core.ReasoningMessage, content="")
+                message.content += part.delta
+            case core.EventType.TOOL_CALL_START:
+                if part.tool_call_id not in self._calls:
+                    message = self._message(part.parent_message_id, core.AssistantMessage)
+                    asked = core.FunctionCall(name=part.tool_call_name, arguments="")
+                    self._calls[part.tool_call_id] = asked
+                    call = core.ToolCall(id=part.tool_call_id, function=asked)
+                    message.tool_calls = [*(message.tool_calls or []), call]
+            case core.EventType.TOOL_CALL_ARGS:
+                self._calls[part.tool_call_id].arguments += part.delta
+            case core.EventType.TOOL_CALL_RESULT:
+                own_id, call_id = part.message_id, part.tool_call_id
+                result = core.ToolMessage(id=own_id, content=part.content, tool_call_id=call_id)
+                self._messages.append(result)
+
+    def _message(self, own_id: str, kind: Any, **fields: Any) -> Any:
+        if own_id not in self._by_id:
+            self._by_id[own_id] = kind(id=own_id, **fields)
+            self._messages.append(self._by_id[own_id])
+        return self._by_id[own_id]
 
 
 def _package() -> Any:
@@ -206,8 +327,8 @@ def _step(number: int) -> str:
 def _arguments(arguments: object) -> str:
     """Return arguments as the text that a model wrote, or could have written."""
     if isinstance(arguments, str):
-        return clean(arguments)
-    return msgspec.json.encode(as_json(arguments)).decode()
+        return arguments
+    return msgspec.json.encode(arguments).decode()
 
 
 def _usage(core: Any, usage: Usage) -> Any:

@@ -6,12 +6,11 @@ This is common to the protocols of user interfaces; each protocol is a subclass.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Generic, Literal, TypeVar
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from whyloop.events import (
     AgentEvent,
@@ -19,6 +18,7 @@ from whyloop.events import (
     AgentStatusChanged,
     AgentStepCompleted,
     AgentStepStarted,
+    ApprovalDecided,
     ApprovalRequested,
     ContinuationEvaluated,
     RetryScheduled,
@@ -28,11 +28,13 @@ from whyloop.events import (
     ToolCallStarted,
 )
 from whyloop.values import plain
-from whyloop.values.approval import PendingCall
+from whyloop.values.approval import Approval, PendingCall, Verdict
 from whyloop.values.continuation import StopReason
 from whyloop.values.execution import AgentStatus
+from whyloop.values.messages import ToolCall
 from whyloop.values.model import FinishReason
 from whyloop.values.redaction import Redaction
+from whyloop.values.state import AgentState
 from whyloop.values.summaries import words_for
 from whyloop.values.text import clean
 from whyloop.values.usage import Usage
@@ -50,17 +52,30 @@ _AT_WORK = (AgentStepStarted, StreamChunkReceived, ToolCallStarted, ApprovalRequ
 class Call(Struct, frozen=True):
     """A tool call in a stream."""
 
-    id: str
-    """The provider's id, unique within its step."""
     stream_id: str
-    """Unique within the run."""
+    """The provider's id, made unique within the run."""
     name: str
-    arguments: Mapping[str, Any] | str | None
-    """None if the call never started."""
+    arguments: Any
+    """As JSON holds them; None if the call never started."""
     changed_by: tuple[str, ...]
     """The hooks that changed the arguments."""
     known: bool
     """True for a call of a step that began before this run: an earlier stream has sent its arguments."""
+
+
+class Result(Struct, frozen=True):
+    """The end of a tool call in a stream."""
+
+    stream_id: str
+    step: int
+    text: str
+    """What the tool returned; the error if it did not succeed."""
+    error: str | None
+    denied: bool
+    """True if a person did not let the call run."""
+    duration_ms: float
+    changed_by: tuple[str, ...]
+    """The hooks that made or replaced the result."""
 
 
 class Ending(Struct, frozen=True):
@@ -95,15 +110,26 @@ class RunStream(ABC, Generic[Part]):
     execution that it receives an event of, or the first one of a session with `agent_id`. An execution that
     was paused ends when a new query supersedes it; that end is not part of the new run.
 
+    A resumed run begins with what was decided since the pause. Decisions are recorded when they are made, so
+    they are not among the events of the run: give `resumed` the state with which it is resumed, or the
+    events of the decisions before those of the run.
+
     `redaction` says what is secret: it is removed from arguments, results, errors and reasons, but not from
     the answer itself; with None, nothing is.
     """
 
-    def __init__(self, *, agent_id: str | None = None, redaction: Redaction | None = _DEFAULT) -> None:
+    def __init__(
+        self,
+        *,
+        agent_id: str | None = None,
+        resumed: AgentState | None = None,
+        redaction: Redaction | None = _DEFAULT,
+    ) -> None:
         self._agent_id = agent_id
         self._redaction = redaction
         self._execution_id: str | None = None
-        self._held: list[AgentEvent] = []  # Perhaps of an execution that is superseded.
+        # Perhaps of an execution that is superseded.
+        self._held: list[AgentEvent] = [] if resumed is None else list(_decisions(resumed))
         self._time: datetime | None = None
         self._ended = self._resumed = False
         self._step: int | None = None
@@ -111,6 +137,7 @@ class RunStream(ABC, Generic[Part]):
         self._text: tuple[TextKind, str] | None = None  # The text that is open, and its id.
         self._has_text = False  # Text was streamed in the latest step.
         self._calls: dict[tuple[int, str], str] = {}
+        self._denied: set[tuple[int, str]] = set()
         self._completed: AgentStepCompleted | None = None
         self._usage = Usage()
 
@@ -123,18 +150,31 @@ class RunStream(ABC, Generic[Part]):
         """Return the parts of an event, in order; none for an event of another run."""
         if self._ended or not self._is_ours(event):
             return []
-        if self._execution_id is None and self._may_be_superseded(event):
-            return []
+        if self._execution_id is None:
+            if self._may_be_superseded(event):
+                return []
+            self._resumed = isinstance(event, AgentExecutionStarted) and event.resumed
         return [part for each in (*self._released(event), event) for part in self._parts(each)]
+
+    def all_parts(self, run: Iterable[AgentEvent]) -> list[Part]:
+        """Return the parts of a recorded run; it may be decisions alone, which no run has followed yet."""
+        parts = [part for event in run for part in self.parts(event)]
+        return parts + self._rest()
 
     def broken_off(self, words: str) -> list[Part]:
         """Return the end of a run of which no more events will come; none if it has ended by itself."""
         if self._ended:
             return []
-        held = self._released(self._held[-1]) if self._held else []
-        parts = [part for each in held for part in self._parts(each)]
+        parts = self._rest()
         ending = Ending(AgentStatus.FAILED, error_message=self._shown(words), usage=self._usage)
         return parts if self._ended else [*parts, *self._end(ending)]
+
+    def _rest(self) -> list[Part]:
+        """Return the parts of events that were held for the beginning of a run."""
+        if not self._held:
+            return []
+        self._resumed = isinstance(self._held[0], ApprovalDecided)
+        return [part for each in self._released(self._held[-1]) for part in self._parts(each)]
 
     def _is_ours(self, event: AgentEvent) -> bool:
         if self._execution_id is not None:
@@ -159,16 +199,17 @@ class RunStream(ABC, Generic[Part]):
         self._time = event.time
         if self._execution_id is None:
             self._execution_id = event.execution_id
-            self._resumed = isinstance(event, AgentExecutionStarted) and event.resumed
             yield from self._run_begins(event)
         match event:
             case AgentStepStarted():
                 yield from self._open_step(event.step_number, continued=False)
             case StreamChunkReceived():
                 yield from self._chunk(event)
-            case ToolCallStarted() | ApprovalRequested() if not _is_about_run(event.tool_call_id, event.tool):
+            case ToolCallStarted() | ApprovalRequested() if not is_about_run(event.tool_call_id, event.tool):
                 number, call_id, name = event.step_number, event.tool_call_id, event.tool
                 yield from self._announce(number, call_id, name, event.args, event.changed_by)
+            case ApprovalDecided():
+                yield from self._decide(event)
             case ToolCallCompleted():
                 yield from self._complete(event)
             case TokenUsageReported():
@@ -240,17 +281,41 @@ class RunStream(ABC, Generic[Part]):
         if stream_id in self._calls.values() and (step, call_id) not in self._calls:
             stream_id = f"{stream_id}:{step}"
         self._calls[step, call_id] = stream_id
-        shown = arguments if self._redaction is None else self._redaction.data(arguments)
-        call = Call(call_id, stream_id, clean(name), shown, changed_by, self._continued)
-        yield from self._call_begins(call)
+        names = tuple([clean(each) for each in changed_by])
+        yield from self._call_begins(
+            Call(stream_id, clean(name), self._shown_data(arguments), names, self._continued)
+        )
+
+    def _decide(self, event: ApprovalDecided) -> Iterator[Part]:
+        about: dict[str, Any] = {
+            "question_id": clean(event.question_id),
+            "tool": None,
+            "tool_call_id": None,
+            "verdict": str(event.verdict),
+            "by": self._shown(event.by),
+            "reason": event.reason and self._shown(event.reason),
+        }
+        if not is_about_run(event.tool_call_id, event.tool):
+            call = event.step_number, event.tool_call_id
+            about |= {"tool": clean(event.tool), "tool_call_id": self._calls.get(call, clean(call[1]))}
+            if event.verdict is Verdict.DENIED:
+                self._denied.add(call)
+        yield from self._decided(about)
 
     def _complete(self, event: ToolCallCompleted) -> Iterator[Part]:
-        if (event.step_number, event.tool_call_id) not in self._calls:
-            yield from self._announce(event.step_number, event.tool_call_id, event.tool, None)
-        shown = replace(
-            event, result=self._shown(event.result), error=event.error and self._shown(event.error)
+        call = event.step_number, event.tool_call_id
+        if call not in self._calls:
+            yield from self._announce(*call, event.tool, None)
+        result = Result(
+            stream_id=self._calls[call],
+            step=event.step_number,
+            text=self._shown(event.result),
+            error=None if event.success else self._shown(event.error or event.result),
+            denied=call in self._denied,
+            duration_ms=event.duration_ms,
+            changed_by=tuple([clean(each) for each in event.changed_by]),
         )
-        yield from self._call_ends(self._calls[event.step_number, event.tool_call_id], shown)
+        yield from self._call_ends(result)
 
     # The end
 
@@ -275,7 +340,7 @@ class RunStream(ABC, Generic[Part]):
 
     def _ask(self, step: int, pending: PendingCall) -> Iterator[Part]:
         question_id, question = clean(pending.id), self._shown(pending.question)
-        if _is_about_run(pending.call_id, pending.name):
+        if is_about_run(pending.call_id, pending.name):
             yield from self._run_waits(question_id, question)
             return
         if (step, pending.call_id) not in self._calls:
@@ -295,7 +360,16 @@ class RunStream(ABC, Generic[Part]):
     # Texts
 
     def _shown(self, text: str) -> str:
+        """Return a text of a tool, a rule or a provider without secrets."""
         return self._redaction.text(clean(text)) if self._redaction else clean(text)
+
+    def _shown_data(self, value: object) -> Any:
+        """Return the value as JSON holds it, without secrets; its `repr` where JSON cannot hold it."""
+        try:
+            data = plain.encode(value)
+            return self._redaction.data(data) if self._redaction else data
+        except Exception:  # An observer breaks nothing.
+            return self._shown(words_for(value, 1000))
 
     def _verdict(self, event: ContinuationEvaluated) -> dict[str, Any]:
         outcome = event.outcome
@@ -329,13 +403,16 @@ class RunStream(ABC, Generic[Part]):
     def _call_begins(self, call: Call) -> Iterator[Part]: ...
 
     @abstractmethod
-    def _call_ends(self, stream_id: str, event: ToolCallCompleted) -> Iterator[Part]: ...
+    def _call_ends(self, result: Result) -> Iterator[Part]: ...
 
     @abstractmethod
     def _call_waits(self, question_id: str, stream_id: str, question: str) -> Iterator[Part]: ...
 
     @abstractmethod
     def _run_waits(self, question_id: str, question: str) -> Iterator[Part]: ...
+
+    @abstractmethod
+    def _decided(self, decision: dict[str, Any]) -> Iterator[Part]: ...
 
     @abstractmethod
     def _evaluated(self, step: int, verdict: dict[str, Any]) -> Iterator[Part]: ...
@@ -347,14 +424,59 @@ class RunStream(ABC, Generic[Part]):
     def _run_ends(self, ending: Ending) -> Iterator[Part]: ...
 
 
-def as_json(value: object) -> Any:
-    """Return the value as JSON holds it, or its `repr` where it cannot: an observer breaks nothing."""
-    try:
-        return plain.encode(value)
-    except Exception:
-        return words_for(value, 1000)
+def query_id(execution_id: str) -> str:
+    """Return the id of the user's message that an execution works on."""
+    return f"{clean(execution_id)}:query"
 
 
-def _is_about_run(call_id: str, name: str) -> bool:
+def query_of(run: Iterable[AgentEvent]) -> AgentExecutionStarted | None:
+    """Return the event of a run with its query; None if it has none, as after a resume."""
+    begun = (event for event in run if isinstance(event, AgentExecutionStarted))
+    return next((event for event in begun if event.query is not None), None)
+
+
+def is_about_run(call_id: str, name: str) -> bool:
     """Return whether a question is about the run itself and not about a tool call."""
     return (call_id, name) == (RECOVERY.id, RECOVERY.name)
+
+
+def _decisions(state: AgentState) -> Iterator[AgentEvent]:
+    """Yield the events of what was decided since the pause, with the results of calls that were denied."""
+    execution, step = state.execution, state.open_step
+    paused_after = execution.leg_started_at or execution.started_at
+    common: dict[str, Any] = {
+        "agent_id": state.agent_id,
+        "parent_agent_id": state.parent_agent_id,
+        "execution_id": execution.id,
+        "step_number": execution.step_count + 1 if step is None else step.number,
+    }
+
+    def decided(call: ToolCall, approvals: tuple[Approval, ...]) -> Iterator[ApprovalDecided]:
+        for made in approvals:
+            if made.at >= paused_after:
+                yield ApprovalDecided(
+                    **common,
+                    time=made.at,
+                    question_id=made.question_id,
+                    tool=call.name,
+                    tool_call_id=call.id,
+                    verdict=made.verdict,
+                    by=made.by,
+                    reason=made.reason,
+                )
+
+    yield from decided(RECOVERY, execution.approvals)
+    for asked, call in () if step is None else zip(step.tool_calls, step.calls, strict=True):
+        decisions = list(decided(asked, call.approvals))
+        yield from decisions
+        if decisions and decisions[-1].verdict is Verdict.DENIED and call.result is not None:
+            yield ToolCallCompleted(
+                **common,
+                time=decisions[-1].time,
+                tool=asked.name,
+                tool_call_id=asked.id,
+                success=False,
+                error=call.result.error,
+                duration_ms=call.duration_ms,
+                result=call.result.error or call.result.content,
+            )

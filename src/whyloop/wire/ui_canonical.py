@@ -16,6 +16,7 @@ from whyloop.values import plain
 from whyloop.values.approval import Approval, Question
 from whyloop.values.continuation import ContinuationOutcome, StopReason
 from whyloop.values.execution import AgentStatus
+from whyloop.values.failure import ErrorHandlingDecision
 from whyloop.values.messages import Message, TextPart, ToolCall
 from whyloop.values.state import AgentState
 from whyloop.values.step import OpenCall, OpenStep, Step, ToolRun, error_text
@@ -256,19 +257,23 @@ class _History:
             last[execution.id]["metadata"]["seq"] = execution.last_seq
 
     def _add_status(self, step: OpenStep | None) -> None:
-        """Add the status of the execution as a live client shows it: "Thinking…", unless calls run."""
+        """Add the status of the execution, as a live client shows it."""
         state, moment = self._state, self._state.state_info.updated_at
         number, text = state.execution.step_count + 1, _THINKING
         if step is not None:
             number, moment = step.number, max(moment, step.started_at)
             text = _THINKING if all(call.is_done or call.is_waiting for call in step.calls) else ""
-        metadata = {
+        metadata: dict[str, Any] = {
             "status_type": "thinking",
             "execution_id": state.execution.id,
             "step_number": number,
             "seq": state.execution.last_seq,
             "agent_id": state.agent_id,
         }
+        retry = _retry(state) if step is None else None
+        if retry is not None:
+            metadata |= {"status_type": "continuation", "retry": retry}
+            text = f"Retrying ({retry['attempt']}/{retry['max']})"
         self._add(f"{state.execution.id}:status", "status", text, moment, metadata)
 
     def _add(self, id: str, role: str, content: str, moment: datetime, metadata: dict[str, Any]) -> None:
@@ -330,6 +335,26 @@ def _result(text: str, error: str | None, duration_ms: float, changed_by: tuple[
 
 def _decision(approval: Approval) -> str:
     return f"{approval.verdict} by {approval.by}" + (f": {approval.reason}" if approval.reason else "")
+
+
+def _retry(state: AgentState) -> dict[str, Any] | None:
+    """Return the retry that an execution is at, with the end of its wait."""
+    outcome, execution = state.last_continuation_outcome, state.execution
+    policy = outcome.policy_evaluation if outcome is not None and outcome.should_continue else None
+    if policy is None or policy.handling is not ErrorHandlingDecision.RETRY:
+        return None
+    attempt, most, until = (
+        execution.failures.consecutive,
+        policy.context.get("max_retries"),
+        execution.wait_until,
+    )
+    if not attempt or not isinstance(most, int):
+        return None
+    return {
+        "attempt": attempt,
+        "max": most,
+        "until": None if until is None else timestamp(until),
+    }
 
 
 def _is_error(outcome: ContinuationOutcome | None) -> bool:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from itertools import takewhile
+from typing import Any, Literal
 
 import msgspec
 
-from whyloop.events import AgentEvent, ToolCallCompleted
+from whyloop.events import AgentEvent
 from whyloop.values.continuation import StopReason
 from whyloop.values.execution import AgentStatus
 from whyloop.values.model import FinishReason
+from whyloop.values.redaction import Redaction
+from whyloop.values.state import AgentState
 from whyloop.values.text import clean
-from whyloop.wire.run_stream import Call, Ending, RunStream, TextKind, as_json
+from whyloop.wire.run_stream import Call, Ending, Result, RunStream, TextKind, query_id, query_of
 
 Data = dict[str, Any]
+SdkVersion = Literal[5, 6, 7]
 
 HEADERS = {
     "content-type": "text/event-stream",
@@ -23,6 +27,8 @@ HEADERS = {
     "x-vercel-ai-ui-message-stream": "v1",
 }
 """The headers of a response whose body is such a stream."""
+
+_DEFAULT = Redaction()
 
 DONE = "data: [DONE]\n\n"
 """The last line of a stream."""
@@ -33,14 +39,32 @@ CONTINUATION = "data-whyloop-continuation"
 QUESTION = "data-whyloop-question"
 """The type of the part with a question about the run itself, which a person must answer first."""
 
+DECISION = "data-whyloop-decision"
+"""The type of the part with a person's answer to a question."""
+
+# JavaScript holds no greater number exactly.
+_LARGEST = 2**53 - 1
 _CUT_OFF = {FinishReason.LENGTH: "length", FinishReason.CONTENT_FILTER: "content-filter"}
 
 
 class VercelStream(RunStream[Data]):
     """Turns the events of one run into the parts of a UI message stream.
 
-    An execution is one message, also when it is resumed after a pause.
+    An execution is one message, also when it is resumed after a pause. `sdk_version` is the client's major
+    version: version 5 knows no approvals and refuses every part that it does not know, so there a question
+    about a call is a part of its own, as one about the run is.
     """
+
+    def __init__(
+        self,
+        *,
+        agent_id: str | None = None,
+        resumed: AgentState | None = None,
+        sdk_version: SdkVersion = 6,
+        redaction: Redaction | None = _DEFAULT,
+    ) -> None:
+        super().__init__(agent_id=agent_id, resumed=resumed, redaction=redaction)
+        self._knows_approvals = sdk_version >= 6
 
     def _run_begins(self, event: AgentEvent) -> Iterator[Data]:
         yield {"type": "start", "messageId": clean(event.execution_id)}
@@ -63,21 +87,29 @@ class VercelStream(RunStream[Data]):
         yield {"type": f"{kind}-end", "id": text_id}
 
     def _call_begins(self, call: Call) -> Iterator[Data]:
+        if call.known and call.arguments is None:
+            return  # The client has the call with its input, which would be replaced.
         about: Data = {"toolCallId": call.stream_id, "toolName": call.name}
         if not call.known:
             yield {"type": "tool-input-start", **about}
         if call.changed_by:
-            about["providerMetadata"] = {"whyloop": {"changed_by": [clean(name) for name in call.changed_by]}}
-        yield {"type": "tool-input-available", **about, "input": _harmless(as_json(call.arguments))}
+            about["providerMetadata"] = {"whyloop": {"changed_by": list(call.changed_by)}}
+        yield {"type": "tool-input-available", **about, "input": _harmless(call.arguments)}
 
-    def _call_ends(self, stream_id: str, event: ToolCallCompleted) -> Iterator[Data]:
-        if event.success:
-            yield {"type": "tool-output-available", "toolCallId": stream_id, "output": clean(event.result)}
+    def _call_ends(self, result: Result) -> Iterator[Data]:
+        about = {"toolCallId": result.stream_id}
+        if result.error is None:
+            yield {"type": "tool-output-available", **about, "output": as_data(result.text)}
+        elif result.denied and self._knows_approvals:
+            yield {"type": "tool-output-denied", **about}
         else:
-            error = clean(event.error or event.result)
-            yield {"type": "tool-output-error", "toolCallId": stream_id, "errorText": error}
+            yield {"type": "tool-output-error", **about, "errorText": result.error}
 
     def _call_waits(self, question_id: str, stream_id: str, question: str) -> Iterator[Data]:
+        if not self._knows_approvals:
+            data = {"question": question, "toolCallId": stream_id}
+            yield {"type": QUESTION, "id": question_id, "data": data}
+            return
         yield {
             "type": "tool-approval-request",
             "approvalId": question_id,
@@ -88,23 +120,113 @@ class VercelStream(RunStream[Data]):
     def _run_waits(self, question_id: str, question: str) -> Iterator[Data]:
         yield {"type": QUESTION, "id": question_id, "data": {"question": question}}
 
+    def _decided(self, decision: Data) -> Iterator[Data]:
+        yield {"type": DECISION, "id": decision["question_id"], "data": decision}
+
     def _evaluated(self, step: int, verdict: Data) -> Iterator[Data]:
         yield {"type": CONTINUATION, "id": self._message_id(step), "data": verdict}
 
     def _run_ends(self, ending: Ending) -> Iterator[Data]:
         # Clients read no further than an error, so everything else comes before it.
         yield {"type": "message-metadata", "messageMetadata": {"whyloop": ending.summary()}}
+        is_old = not self._knows_approvals
         if ending.stop_reason is StopReason.USER_REQUESTED:
-            yield {"type": "abort", "reason": clean(ending.reason or "")}
+            reason = clean(ending.reason or "")
+            yield {"type": "abort"} if is_old else {"type": "abort", "reason": reason}
             return
         if ending.status is AgentStatus.FAILED:
             yield {"type": "error", "errorText": ending.error_message or "The run failed"}
-        yield {"type": "finish", "finishReason": _finish_reason(ending)}
+        yield {"type": "finish"} if is_old else {"type": "finish", "finishReason": _finish_reason(ending)}
 
 
 def sse(part: Data) -> str:
     """Return a part as a server-sent event."""
     return f"data: {msgspec.json.encode(part).decode()}\n\n"
+
+
+def is_end(part: Data) -> bool:
+    """Return whether a part belongs to the end of a run."""
+    return part["type"] in ("message-metadata", "error", "abort", "finish")
+
+
+class VercelHistory:
+    """The messages that the SDK makes of the streams of a session's runs, for a page that is loaded again."""
+
+    def __init__(self, sdk_version: SdkVersion = 6, redaction: Redaction | None = _DEFAULT) -> None:
+        self.messages: list[Data] = []
+        self._sdk_version = sdk_version
+        self._redaction = redaction
+
+    def add_query(self, run: Iterable[AgentEvent]) -> None:
+        """Add the user's message that a run works on, if it is not a resumed one."""
+        begun = query_of(run)
+        if begun is not None and begun.query is not None:
+            parts = [{"type": "text", "text": clean(begun.query.text)}]
+            self.messages.append({"id": query_id(begun.execution_id), "role": "user", "parts": parts})
+
+    def add_run(self, run: Iterable[AgentEvent]) -> None:
+        """Add a run: its query, and its answer to the message of its execution."""
+        events = list(run)
+        self.add_query(events)
+        stream = VercelStream(sdk_version=self._sdk_version, redaction=self._redaction)
+        for part in stream.all_parts(events):
+            self._add(part)
+
+    def _add(self, part: Data) -> None:
+        match part:
+            case {"type": "start", "messageId": own_id}:
+                if not self.messages or self.messages[-1]["id"] != own_id:
+                    self.messages.append({"id": own_id, "role": "assistant", "parts": []})
+            case {"type": "start-step"}:
+                self._parts.append({"type": "step-start"})
+            case {"type": "text-start" | "reasoning-start" as name}:
+                kind = name.removesuffix("-start")
+                self._parts.append({"type": kind, "text": "", "state": "done"})
+            case {"type": "text-delta" | "reasoning-delta", "delta": text}:
+                self._parts[-1]["text"] += text
+            case {"type": "tool-input-available", "toolCallId": call_id, "toolName": name}:
+                tool = self._tool(call_id)
+                if tool is None:
+                    tool = {"type": f"tool-{name}", "toolCallId": call_id}
+                    self._parts.append(tool)
+                tool |= {"state": "input-available", "input": part["input"]}
+                if "providerMetadata" in part:
+                    tool["callProviderMetadata"] = part["providerMetadata"]
+            case {"toolCallId": str() as call_id}:
+                self._change(self._tool(call_id) or {}, part)
+            case {"type": str() as name, "id": own_id, "data": data} if name.startswith("data-"):
+                self._put_data(name, own_id, data)
+            case {"type": "message-metadata", "messageMetadata": metadata}:
+                self.messages[-1]["metadata"] = {**self.messages[-1].get("metadata", {}), **metadata}
+
+    def _change(self, tool: Data, part: Data) -> None:
+        match part["type"]:
+            case "tool-approval-request":
+                about = {"id": part["approvalId"], "descriptor": part["approvalDescriptor"]}
+                tool |= {"state": "approval-requested", "approval": about}
+            case "tool-output-available":
+                tool |= {"state": "output-available", "output": part["output"]}
+            case "tool-output-error":
+                tool |= {"state": "output-error", "errorText": part["errorText"]}
+            case "tool-output-denied":
+                tool["state"] = "output-denied"
+
+    @property
+    def _parts(self) -> list[Data]:
+        parts: list[Data] = self.messages[-1]["parts"]
+        return parts
+
+    def _tool(self, call_id: str) -> Data | None:
+        """Return the part of a call of the current step; a provider may use its id again in a later one."""
+        step = takewhile(lambda part: part["type"] != "step-start", reversed(self._parts))
+        return next((part for part in step if part.get("toolCallId") == call_id), None)
+
+    def _put_data(self, name: str, own_id: str, data: Data) -> None:
+        for part in self._parts:
+            if (part["type"], part.get("id")) == (name, own_id):
+                part["data"] = data
+                return
+        self._parts.append({"type": name, "id": own_id, "data": data})
 
 
 def _finish_reason(ending: Ending) -> str:
@@ -121,8 +243,19 @@ def _finish_reason(ending: Ending) -> str:
     return "other"
 
 
+def as_data(text: str) -> Any:
+    """Return the data that a text holds as JSON; any other text as it is."""
+    try:
+        return _harmless(msgspec.json.decode(text))
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        return text
+
+
 def _harmless(value: Any) -> Any:
-    """Return the value with objects as text whose names the SDK rejects: it would end the stream there."""
+    """Return the value with what a client cannot read as text.
+
+    The SDK rejects objects with some names, and would end the stream there. Great numbers lose digits.
+    """
     match value:
         case {"__proto__": _} | {"constructor": {"prototype": _}}:
             return msgspec.json.encode(value).decode()
@@ -130,4 +263,6 @@ def _harmless(value: Any) -> Any:
             return {name: _harmless(each) for name, each in value.items()}
         case list():
             return [_harmless(each) for each in value]
+        case int() if abs(value) > _LARGEST:
+            return str(value)
     return value

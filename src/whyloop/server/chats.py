@@ -1,0 +1,330 @@
+"""Conversations with clients of AG-UI and of the Vercel AI SDK: each is a session under the client's id.
+
+The session has the history, so of what a client sends only its last message is read, and the answers to
+questions. A run does not depend on the connection that began it: a client that comes back follows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import ExitStack, aclosing, suppress
+from functools import partial
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+from starlette.responses import Response
+
+from whyloop.errors import NotResumableError, SessionExistsError, SessionNotFoundError, StoreError
+from whyloop.events import AgentEvent
+from whyloop.server import bodies
+from whyloop.server.problems import BadRequestError, answer
+from whyloop.server.run_events import find_execution, find_run, follow_events, read_runs
+from whyloop.server.streams import EventStream, Write
+from whyloop.stores.live import Watcher, live
+from whyloop.stores.reading import Reading, read_end
+from whyloop.stores.records import RequestKey
+from whyloop.stores.store import Store
+from whyloop.values.execution import AgentStatus
+from whyloop.values.redaction import Redaction
+from whyloop.wire import ag_ui, vercel
+from whyloop.wire.ag_ui import AgUiHistory, AgUiStream
+from whyloop.wire.run_stream import RunStream, query_id
+from whyloop.wire.vercel import DONE, HEADERS, VercelHistory, VercelStream
+
+if TYPE_CHECKING:
+    from ag_ui.core import BaseEvent
+
+    from whyloop.server.api import Api, Call
+
+Part = TypeVar("Part")
+
+BROKEN_OFF = "The server cannot follow the run any more. Connect again."
+_VERCEL_HEADERS = {name: value for name, value in HEADERS.items() if name.startswith("x-vercel")}
+
+
+class Decision(Struct, frozen=True):
+    """A person's answer to a question, as a client sent it."""
+
+    question_id: str
+    is_approved: bool
+    reason: str = ""
+    arguments: dict[str, Any] | None = None
+
+
+class Chats:
+    """What the server does for clients of other protocols, with the operations that it has anyway."""
+
+    def __init__(self, api: Api, store: Store, redaction: Redaction | None) -> None:
+        self._api = api
+        self._store = store
+        self._redaction = redaction
+        self._watchers: set[Watcher] = set()
+        self._is_closed = False
+
+    def close(self) -> None:
+        """End all streams."""
+        self._is_closed = True
+        for watcher in self._watchers:
+            watcher.changed.set()
+
+    # AG-UI
+
+    async def run_ag_ui(self, call: Call) -> Response:
+        """Run a thread with a new message or with decisions; without either, connect to it."""
+        body: bodies.AgUiInput = call.body
+        stream = AgUiStream(
+            thread_id=body.thread_id,
+            run_id=body.run_id,
+            protocol_version=body.protocol_version,
+            redaction=self._redaction,
+        )
+        call = replace(call, agent_id=body.thread_id, key=None)
+        last = body.messages[-1] if body.messages and body.messages[-1].role == "user" else None
+        text = "" if last is None else _text_of(last.content)
+        await self._open(call)
+        with ExitStack() as held:
+            respond = partial(self._respond, held, await self._watch(held, call), stream, ag_ui.sse)
+            if body.resume:
+                return respond(await self._decide(call, [_ag_ui_decision(each) for each in body.resume]))
+            if last is not None and not await self._knows(call, last.id):
+                return respond(await self._ask(call, last.id, text))
+            reading = await read_end(self._store, call.agent_id)
+            start = await find_run(self._store, reading)
+            is_running = reading.state.status is AgentStatus.IN_PROGRESS
+            history = AgUiHistory(self._redaction)
+            async for run in self._runs(call, until=start.version if is_running else reading.version):
+                history.add_run(run)
+            if is_running:
+                history.add_query(await self._first_events(call, start))
+                snapshot = history.snapshot()
+                return respond(start, lambda parts: [parts[0], snapshot, *parts[1:]])
+            return _finished(stream.at_rest(reading.state, history.snapshot()))
+
+    # The AI SDK
+
+    async def run_vercel(self, call: Call) -> Response:
+        """Answer the last message of a chat, or continue it."""
+        body: bodies.Chat = call.body
+        last, version = body.messages[-1], call.query.sdk_version
+        call = replace(call, agent_id=body.id, key=None)
+        if body.trigger == "regenerate-message":
+            begin = partial(self._decide, call, [])
+        elif last.role == "user":
+            begin = partial(self._ask, call, last.id, _text_of(last.parts))
+        else:
+            begin = partial(self._decide, call, _vercel_decisions(last))
+        await self._open(call)
+        with ExitStack() as held:
+            watcher = await self._watch(held, call)
+            start = await begin()
+            return self._respond(
+                held, watcher, VercelStream(sdk_version=version, redaction=self._redaction), vercel.sse, start
+            )
+
+    async def vercel_messages(self, call: Call) -> bodies.ChatHistory:
+        """Return the messages of a chat; an answer that is being made comes as a stream."""
+        history = VercelHistory(call.query.sdk_version, self._redaction)
+        reading = await read_end(self._store, call.agent_id)
+        state, until = reading.state, reading.version
+        is_running = state.status is AgentStatus.IN_PROGRESS
+        if is_running:
+            start = await find_execution(self._store, call.agent_id, state.execution.id)
+            until = start.version
+        async for run in self._runs(call, until=until):
+            history.add_run(run)
+        if is_running:
+            history.add_query(await self._first_events(call, start))
+        return bodies.ChatHistory(history.messages)
+
+    async def vercel_stream(self, call: Call) -> Response:
+        """Return the answer that is being made, from its beginning on: clients replace what they have."""
+        try:
+            await self._api.check(call)
+        except SessionNotFoundError:  # A chat that nothing was sent to yet.
+            return answer(None, 204)
+        version = call.query.sdk_version
+        with ExitStack() as held:
+            watcher = await self._watch(held, call)
+            reading = await read_end(self._store, call.agent_id)
+            if reading.state.status is not AgentStatus.IN_PROGRESS:
+                return answer(None, 204)
+            start = await find_run(self._store, reading)
+            first: list[vercel.Data] = []
+            begun = await find_execution(self._store, call.agent_id, reading.state.execution.id)
+            async for run in self._runs(call, begun, start.version):
+                parts = VercelStream(sdk_version=version, redaction=self._redaction).all_parts(run)
+                first += [part for part in parts[bool(first) :] if not vercel.is_end(part)]
+            stream = VercelStream(sdk_version=version, redaction=self._redaction)
+            return self._respond(
+                held, watcher, stream, vercel.sse, start, lambda parts: [*first, *parts[bool(first) :]]
+            )
+
+    # Parts of both
+
+    async def _open(self, call: Call) -> None:
+        """Create the session if there is none; `SessionNotFoundError` if it is of another client."""
+        try:
+            await self._api.check(call)
+        except SessionNotFoundError:
+            new = bodies.NewSession(agent_id=call.agent_id)
+            try:
+                await self._api.create_session(replace(call, body=new))
+            except SessionExistsError:
+                await self._api.check(call)
+
+    async def _watch(self, held: ExitStack, call: Call) -> Watcher:
+        """Receive streaming text from now on: a run may begin to send it before it is followed."""
+        summary = await self._api.check(call)
+        here = live(self._store)
+        watcher = held.enter_context(here.watching(call.agent_id, summary.identity, summary.version))
+        self._watchers.add(watcher)
+        held.callback(self._watchers.discard, watcher)
+        return watcher
+
+    async def _ask(self, call: Call, message_id: str, text: str) -> Reading:
+        """Ask a question, once, and return the session before it."""
+        asked = replace(call, body=bodies.NewMessage(text), key=_key_of(message_id, text))
+        begun: bodies.SessionState = (await self._api.send_message(asked)).body
+        return await find_execution(self._store, call.agent_id, begun.execution_id)
+
+    async def _knows(self, call: Call, message_id: str) -> bool:
+        """Return whether a user's message is in the session."""
+        execution_id = (await read_end(self._store, call.agent_id)).state.execution.id
+        key = _key_of(message_id, "").key
+        return message_id == query_id(execution_id) or bool(await self._store.key(call.agent_id, key))
+
+    async def _decide(self, call: Call, decisions: Sequence[Decision]) -> Reading:
+        """Record decisions, continue, and return the session before the first of them."""
+        reading = await read_end(self._store, call.agent_id)
+        start = await find_run(self._store, reading)
+        waiting: Sequence[object] = ()
+        for each in decisions:
+            question_id = each.question_id
+            if each.is_approved:
+                approve = bodies.Approve(question_id, each.arguments)
+                decided = await self._api.approve(replace(call, body=approve))
+            else:
+                decided = await self._api.deny(replace(call, body=bodies.Deny(question_id, each.reason)))
+            waiting = decided.body.pending_calls
+        if waiting:
+            raise BadRequestError(f"{len(waiting)} questions are still open", 409, "not_decided")
+        try:
+            await self._api.resume(replace(call, body=bodies.Resume()))
+        except NotResumableError:  # A recovery may have been faster, up to the end.
+            if reading.state.status is not AgentStatus.PAUSED:
+                raise
+        return start
+
+    def _runs(
+        self, call: Call, start: Reading | None = None, until: int | None = None
+    ) -> AsyncGenerator[list[AgentEvent], None]:
+        return read_runs(self._store, call.agent_id, start, until)
+
+    async def _first_events(self, call: Call, start: Reading) -> list[AgentEvent]:
+        """Return the events of the entry after a reading."""
+        found: list[AgentEvent] = []
+        async for run in self._runs(call, start, start.version + 1):
+            found += run
+        return found
+
+    def _respond(
+        self,
+        held: ExitStack,
+        watcher: Watcher,
+        stream: RunStream[Part],
+        line: Callable[[Part], str],
+        start: Reading,
+        begin: Callable[[list[Part]], list[Part]] = list,
+    ) -> Response:
+        """Return a run from a reading on; `begin` changes the parts with which the stream begins."""
+
+        async def parts() -> AsyncGenerator[Part, None]:
+            has_begun = False
+            following = follow_events(self._store, watcher, start, lambda: self._is_closed)
+            with suppress(StoreError):  # The session was deleted, or cannot be read.
+                async with aclosing(following) as events:
+                    async for event in events:
+                        found = stream.parts(event)
+                        if found and not has_begun:
+                            has_begun, found = True, begin(found)
+                        for part in found:
+                            yield part
+                        if stream.ended:
+                            return
+            for part in stream.broken_off(BROKEN_OFF):
+                yield part
+
+        is_vercel = isinstance(stream, VercelStream)
+
+        async def pump(write: Write) -> None:
+            async with aclosing(parts()) as sent:
+                async for part in sent:
+                    await write(line(part).encode())
+            if is_vercel:
+                await write(DONE.encode())
+
+        return EventStream(pump, _VERCEL_HEADERS if is_vercel else None, held.pop_all())
+
+
+def _finished(parts: Iterable[BaseEvent]) -> Response:
+    """Return parts after which nothing comes."""
+
+    async def pump(write: Write) -> None:
+        for part in parts:
+            await write(ag_ui.sse(part).encode())
+
+    return EventStream(pump)
+
+
+def _ag_ui_decision(entry: bodies.AgUiDecision) -> Decision:
+    """Return a decision; whatever does not say that it approves is a denial."""
+    payload = entry.payload if isinstance(entry.payload, dict) else {}
+    reason, arguments = payload.get("reason"), payload.get("arguments")
+    return Decision(
+        entry.interrupt_id,
+        entry.status == "resolved" and payload.get("approved") is True,
+        reason if isinstance(reason, str) else "",
+        arguments if isinstance(arguments, dict) else None,
+    )
+
+
+def _vercel_decisions(message: bodies.ChatMessage) -> list[Decision]:
+    """Return the answers that the last message has and the server has not."""
+    found = []
+    for part in message.parts:
+        approval = part.get("approval")
+        if part.get("state") == "approval-responded" and isinstance(approval, dict):
+            reason = approval.get("reason")
+            question_id, is_approved = str(approval.get("id")), approval.get("approved") is True
+            found.append(Decision(question_id, is_approved, reason if isinstance(reason, str) else ""))
+    if not found:
+        raise _unanswerable("it is not a user's, and has no answers to questions")
+    return found
+
+
+def _text_of(content: object) -> str:
+    """Return the text of a message: a text, or parts that are all text."""
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    texts = []
+    for part in parts if isinstance(parts, list) else ():
+        if not isinstance(part, dict) or not isinstance(part.get("text"), str):
+            raise _unanswerable("it has content other than text")
+        texts.append(part["text"])
+    if not any(texts):
+        raise _unanswerable("it has no text")
+    return "".join(texts)
+
+
+def _unanswerable(why: str) -> BadRequestError:
+    return BadRequestError(f"the last message cannot be answered: {why}", 422, "unanswerable")
+
+
+def _key_of(message_id: str, text: str) -> RequestKey:
+    """Return the key under which a message is stored, so that one that is sent again is known."""
+    return RequestKey(f"message:{_digest(message_id)}", _digest(text))
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode("utf-8", "replace")).hexdigest()

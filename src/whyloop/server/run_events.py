@@ -1,0 +1,173 @@
+"""The events of a session's runs: read from its journal, and followed as they come.
+
+Any process can follow a run, from its beginning, whichever process runs it. Streaming text is not recorded:
+of an answer whose text was not received while it streamed in, the rest is sent when the answer is recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from contextlib import aclosing
+from datetime import datetime
+
+import msgspec
+from msgspec import Struct
+
+from whyloop.errors import SessionNotFoundError
+from whyloop.events import AgentEvent, AgentStatusChanged, ChunkKind
+from whyloop.stores.live import Watcher
+from whyloop.stores.reading import Reading, entries_after, start_reading, without_history
+from whyloop.stores.store import Store
+from whyloop.values.execution import AgentStatus
+from whyloop.values.state import AgentState
+from whyloop.values.transitions import Answered, ModelFailed
+from whyloop.wire.journal import JournalEntry
+from whyloop.wire.view import chunk_received, events_of, step_started
+
+
+async def find_execution(store: Store, agent_id: str, execution_id: str) -> Reading:
+    """Return the session before an execution began, or before its first entry if that is not known."""
+    found = await start_reading(store, agent_id, execution_id=execution_id, seq=0)
+    return found if found.version else await _first(store, agent_id)
+
+
+async def find_run(store: Store, reading: Reading) -> Reading:
+    """Return the session before its latest run began, or will begin, as of a reading.
+
+    What was decided since the last pause comes after that.
+    """
+    state = reading.state
+    found = await find_execution(store, state.agent_id, state.execution.id)
+    async with aclosing(entries_after(store, found, reading.version)) as entries:
+        async for entry, before, after in entries:
+            if before.state.execution.id != after.execution.id:
+                found = before
+            if _has_end(_Speech().recorded(before, entry)):
+                found = Reading(before.summary, after, before.version + 1)
+    return found
+
+
+async def read_runs(
+    store: Store, agent_id: str, start: Reading | None = None, until: int | None = None
+) -> AsyncGenerator[list[AgentEvent], None]:
+    """Yield the events of each run of a session, up to a version; the last run may be in progress."""
+    run: list[AgentEvent] = []
+    start = start or await _first(store, agent_id)
+    async with aclosing(entries_after(store, start, until)) as entries:
+        async for entry, before, _ in entries:
+            events = list(_Speech().recorded(before, entry))
+            run += events
+            if _has_end(events):
+                yield run
+                run = []
+    if run:
+        yield run
+
+
+async def follow_events(
+    store: Store, watcher: Watcher, reading: Reading, is_closed: Callable[[], bool]
+) -> AsyncGenerator[AgentEvent, None]:
+    """Yield the events after a reading, and then new ones as they come, until it is closed."""
+    speech = _Speech()
+    while not is_closed():
+        watcher.changed.clear()
+        bodies, watcher.chunks = watcher.chunks, []
+        if watcher.is_gone:
+            raise SessionNotFoundError(watcher.agent_id)
+        chunks = [_chunk_decoder.decode(body) for body in bodies]
+        # All that was recorded before these chunks were sent can be read by now.
+        async with aclosing(entries_after(store, reading)) as entries:
+            async for entry, before, after in entries:
+                for event in speech.pieces(before.state, chunks):
+                    yield event
+                for event in speech.recorded(before, entry):
+                    yield event
+                reading = Reading(before.summary, after, before.version + 1)
+        for event in speech.pieces(reading.state, chunks):
+            yield event
+        reading = without_history(reading)
+        watcher.version = reading.version
+        await watcher.changed.wait()
+
+
+async def _first(store: Store, agent_id: str) -> Reading:
+    summary = (await store.read(agent_id, limit=0)).summary
+    return Reading(summary, AgentState(agent_id=agent_id), 0)
+
+
+def _has_end(events: Iterable[AgentEvent]) -> bool:
+    return any(
+        isinstance(event, AgentStatusChanged) and event.status is not AgentStatus.IN_PROGRESS
+        for event in events
+    )
+
+
+class _Piece(Struct, frozen=True):
+    kind: ChunkKind
+    chunk: str
+    chunk_index: int
+    is_complete: bool
+
+
+class _Chunk(Struct, frozen=True):
+    """The envelope of a piece of streaming text."""
+
+    execution_id: str
+    seq: int
+    timestamp: datetime
+    data: _Piece
+
+
+_chunk_decoder = msgspec.json.Decoder(_Chunk)
+
+
+class _Speech:
+    """The events of the answers: what has streamed in, and of a recorded answer what is missing of it."""
+
+    def __init__(self) -> None:
+        self._step: tuple[str, int] | None = None
+        self._next = 0
+        self._said: dict[ChunkKind, str] = {}
+
+    def pieces(self, state: AgentState, chunks: Iterable[_Chunk]) -> Iterator[AgentEvent]:
+        """Yield those chunks that streamed in at this state, as far as none is missing before them."""
+        execution = state.execution
+        for chunk in chunks:
+            if (chunk.execution_id, chunk.seq) != (execution.id, execution.last_seq):
+                continue
+            yield from self._begin(state, chunk.timestamp)
+            if chunk.data.chunk_index != self._next:
+                continue
+            yield from self._say(state, chunk.timestamp, chunk.data.kind, chunk.data.chunk)
+
+    def recorded(self, before: Reading, entry: JournalEntry) -> Iterator[AgentEvent]:
+        """Yield the events of an entry."""
+        if not before.version:  # A session is created without an event.
+            return
+        state = before.state
+        for transition in entry.transitions:
+            if isinstance(transition, Answered | ModelFailed):
+                yield from self._begin(state, transition.started_at)
+            if isinstance(transition, Answered) and transition.message is not None:
+                message = transition.message
+                yield from self._rest(state, transition.at, "reasoning", message.reasoning)
+                yield from self._rest(state, transition.at, "text", message.text)
+                yield chunk_received(state, transition.at, "", self._next, is_complete=True)
+            yield from events_of(state, transition)
+            state = transition.apply_to(state)
+
+    def _begin(self, state: AgentState, time: datetime) -> Iterator[AgentEvent]:
+        step = state.execution.id, state.execution.step_count + 1
+        if step != self._step:
+            self._step, self._next, self._said = step, 0, {}
+            yield step_started(state, time, ())
+
+    def _rest(self, state: AgentState, time: datetime, kind: ChunkKind, text: str) -> Iterator[AgentEvent]:
+        said = self._said.get(kind, "")
+        if len(text) > len(said) and text.startswith(said):
+            yield from self._say(state, time, kind, text[len(said) :])
+
+    def _say(self, state: AgentState, time: datetime, kind: ChunkKind, text: str) -> Iterator[AgentEvent]:
+        yield chunk_received(state, time, text, self._next, kind=kind)
+        self._next += 1
+        self._said[kind] = self._said.get(kind, "") + text
