@@ -292,6 +292,37 @@ async def test_a_reload_after_an_approval_gets_the_whole_message(store: Store) -
     await chat.lab.server.close()
 
 
+async def test_a_fork_that_runs_is_loaded_with_the_history_before_it(store: Store) -> None:
+    slow = Slow()
+
+    async def respond(request: ModelRequest) -> AsyncIterator[Any]:
+        if len(request.messages) > 1:
+            async for item in slow.respond(request):
+                yield item
+        else:
+            wanted = (ToolCall("pay_1", "pay", {"amount": 7}),)
+            yield ModelResponse("", wanted, FinishReason.TOOL_CALLS)
+
+    lab = Lab(store, Agent(RespondingModel(respond), [pay]))
+    await Chatting(lab).vercel(user("Pay"))
+    await lab.post("/sessions/chat/fork", {"agent_id": "fork"})
+    fork = Chatting(lab, "fork")
+    (question,) = (await lab.get("/sessions/fork")).json["pending_calls"]
+    waiting = (await fork.vercel_messages())[-1]["parts"][-1]
+    assert (waiting["state"], waiting["approval"]["id"]) == ("approval-requested", question["id"])
+    sent = {"id": "fork", "messages": [answered(True, question["id"])]}
+    await lab.post("/vercel", sent, until=b"One, ")
+    assert [each["role"] for each in await fork.vercel_messages()] == ["user", "assistant"]
+    following = asyncio.create_task(fork.vercel_stream())
+    while not lab.server._api.chats._watchers:
+        await asyncio.sleep(0)
+    slow.go_on.set()
+    assert text_of(await following) == "One, two."
+    messages = await fork.vercel_messages()
+    assert [each["role"] for each in messages] == ["user", "assistant", "assistant"]
+    await lab.server.close()
+
+
 async def test_a_run_that_failed_is_tried_again_by_regenerating() -> None:
     chat = Chatting(Lab(MemoryStore(), agent_with(RuntimeError("it broke"), "Done.")))
     parts = await chat.vercel(user("Go"))

@@ -26,9 +26,17 @@ from whyloop.wire.view import chunk_received, events_of, step_started
 
 
 async def find_execution(store: Store, agent_id: str, execution_id: str) -> Reading:
-    """Return the session before an execution began, or before its first entry if that is not known."""
+    """Return the session before an execution began."""
     found = await start_reading(store, agent_id, execution_id=execution_id, seq=0)
-    return found if found.version else await _first(store, agent_id)
+    if found.version:
+        return found
+    # The execution that a fork or an import began with has no checkpoint of its own.
+    found = await _first(store, agent_id)
+    async with aclosing(entries_after(store, found)) as entries:
+        async for _, before, after in entries:
+            if after.execution.id == execution_id:
+                return before
+    return found
 
 
 async def find_run(store: Store, reading: Reading) -> Reading:

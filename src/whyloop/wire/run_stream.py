@@ -138,6 +138,7 @@ class RunStream(ABC, Generic[Part]):
         self._has_text = False  # Text was streamed in the latest step.
         self._calls: dict[tuple[int, str], str] = {}
         self._denied: set[tuple[int, str]] = set()
+        self._questions: list[tuple[str, tuple[int, str], str]] = []
         self._completed: AgentStepCompleted | None = None
         self._usage = Usage()
 
@@ -157,9 +158,16 @@ class RunStream(ABC, Generic[Part]):
         return [part for each in (*self._released(event), event) for part in self._parts(each)]
 
     def all_parts(self, run: Iterable[AgentEvent]) -> list[Part]:
-        """Return the parts of a recorded run; it may be decisions alone, which no run has followed yet."""
+        """Return the parts of a recorded run.
+
+        It may be decisions alone, which no run has followed yet, or the questions of a fork.
+        """
         parts = [part for event in run for part in self.parts(event)]
-        return parts + self._rest()
+        parts += self._rest()
+        if not self._ended:
+            for question_id, call, question in self._questions:
+                parts += self._call_waits(question_id, self._calls[call], question)
+        return parts
 
     def broken_off(self, words: str) -> list[Part]:
         """Return the end of a run of which no more events will come; none if it has ended by itself."""
@@ -208,6 +216,9 @@ class RunStream(ABC, Generic[Part]):
             case ToolCallStarted() | ApprovalRequested() if not is_about_run(event.tool_call_id, event.tool):
                 number, call_id, name = event.step_number, event.tool_call_id, event.tool
                 yield from self._announce(number, call_id, name, event.args, event.changed_by)
+                if isinstance(event, ApprovalRequested):
+                    question = shown(event.question)
+                    self._questions.append((clean(event.question_id), (number, call_id), question))
             case ApprovalDecided():
                 yield from self._decide(event)
             case ToolCallCompleted():
