@@ -39,14 +39,14 @@ def counting() -> AgentServer:
     async def respond(request: ModelRequest) -> AsyncIterator[ModelResponse]:
         yield ModelResponse(str(sum(message.is_user for message in request.messages)))
 
-    return AgentServer(MemoryStore(), Agent(RespondingModel(respond)))
+    return AgentServer(MemoryStore(), Agent(RespondingModel(respond)), public=True)
 
 
 class Gate:
     """A server with a model that waits, halfway through its answer, for a request to /go."""
 
     def __init__(self) -> None:
-        self._server = AgentServer(MemoryStore(), Agent(RespondingModel(self._respond)))
+        self._server = AgentServer(MemoryStore(), Agent(RespondingModel(self._respond)), public=True)
         self._go: asyncio.Event | None = None
 
     async def _respond(self, request: ModelRequest) -> AsyncIterator[Any]:

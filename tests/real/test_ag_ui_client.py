@@ -43,7 +43,7 @@ async def test_a_conversation_is_remembered_and_loaded_again(folder: Path, packa
 
 @each_version
 async def test_a_stopped_run_is_no_error(folder: Path, package: str) -> None:
-    app = AgentServer(MemoryStore(), agent_with(call("echo", {"value": "x"}), max_steps=1))
+    app = AgentServer(MemoryStore(), agent_with(call("echo", {"value": "x"}), max_steps=1), public=True)
     (seen,) = await chat(folder, package, app, ["send", "Go"])
     assert (seen["errors"], contents(seen, "tool")) == ([], ["x"])
 
@@ -52,7 +52,7 @@ async def test_a_stopped_run_is_no_error(folder: Path, package: str) -> None:
 @each_version
 async def test_questions_are_answered_also_after_a_reload(folder: Path, package: str, reloads: bool) -> None:
     asked = calls(call("pay", {"amount": 5}, id="pay_1"), call("pay", {"amount": 7}, id="pay_2"))
-    app = AgentServer(MemoryStore(), agent_with(asked, "Done."))
+    app = AgentServer(MemoryStore(), agent_with(asked, "Done."), public=True)
     steps: list[list[Any]] = [
         ["send", "Pay"],
         *([["reload"]] if reloads else []),

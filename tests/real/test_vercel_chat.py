@@ -52,7 +52,7 @@ def without_ids(message: Seen) -> Seen:
 @pytest.mark.parametrize("version", ["ai-6", "ai-7"])
 async def test_questions_are_answered_also_after_a_reload(folder: Path, version: str, reloads: bool) -> None:
     asked = calls(call("pay", {"amount": 5}, id="pay_1"), call("pay", {"amount": 7}, id="pay_2"))
-    app = AgentServer(MemoryStore(), agent_with(asked, "Done."))
+    app = AgentServer(MemoryStore(), agent_with(asked, "Done."), public=True)
     steps: list[list[Any]] = [
         ["send", "Pay"],
         *([["reload"]] if reloads else []),
@@ -72,7 +72,7 @@ async def test_questions_are_answered_also_after_a_reload(folder: Path, version:
 
 
 async def test_version_5_which_knows_no_approvals_gets_a_question_that_it_can_read(folder: Path) -> None:
-    app = AgentServer(MemoryStore(), agent_with(call("pay", {"amount": 5}, id="pay_1"), "Done."))
+    app = AgentServer(MemoryStore(), agent_with(call("pay", {"amount": 5}, id="pay_1"), "Done."), public=True)
     asked, loaded = await chat(folder, "ai-5", app, ["send", "Pay"], ["reload"])
     for seen in (asked, loaded):
         parts = {part["type"]: part for part in seen["messages"][-1]["parts"]}

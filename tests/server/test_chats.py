@@ -8,13 +8,11 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from starlette.exceptions import HTTPException
-from starlette.requests import HTTPConnection
 
 from tests.server.support import Answer, Json, Lab, agent_with, pay
 from tests.support import RespondingModel
 from whyloop import Agent, FinishReason, ModelRequest, ModelResponse, ReasoningDelta, TextDelta, ToolCall
-from whyloop.server import chats
+from whyloop.server import Access, chats
 from whyloop.stores import MemoryStore, Store
 from whyloop.testing import call, calls
 
@@ -389,12 +387,9 @@ async def test_what_cannot_be_done_is_refused_in_words(path: str, sent: Json, st
 
 
 async def test_a_stranger_is_refused_at_every_route() -> None:
-    def nobody(connection: HTTPConnection) -> Any:
-        raise HTTPException(401, "Say who you are.")
-
     store = MemoryStore()
     await Chatting(Lab(store, remembering())).vercel(user("one"))
-    lab = Lab(store, remembering(), scope=nobody)
+    lab = Lab(store, remembering(), access=lambda _: None)
     sent: list[tuple[str, str, Json | None]] = [
         ("POST", "/vercel", {"id": "chat", "messages": [user("two", "m2")]}),
         ("POST", "/ag-ui", {"threadId": "chat", "runId": "r", "messages": []}),
@@ -407,9 +402,9 @@ async def test_a_stranger_is_refused_at_every_route() -> None:
 
 async def test_a_session_of_somebody_else_is_not_found() -> None:
     store = MemoryStore()
-    chat = Chatting(Lab(store, remembering(), scope=lambda _: {"user": "ann"}))
+    chat = Chatting(Lab(store, remembering(), access=lambda _: Access("ann", {"user": "ann"})))
     await chat.vercel(user("one"))
-    other = Lab(store, remembering(), scope=lambda _: {"user": "ben"})
+    other = Lab(store, remembering(), access=lambda _: Access("ben", {"user": "ben"}))
     refused = await other.post("/vercel", {"id": "chat", "messages": [user("two", "m2")]})
     assert refused.status == 404
     refused = await other.post("/ag-ui", {"threadId": "chat", "runId": "r", "messages": []})

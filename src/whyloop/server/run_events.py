@@ -111,14 +111,14 @@ def _has_end(events: Iterable[AgentEvent]) -> bool:
 
 
 class _Piece(Struct, frozen=True):
-    kind: ChunkKind
-    chunk: str
-    chunk_index: int
-    is_complete: bool
+    kind: ChunkKind = "text"
+    chunk: str = ""
+    chunk_index: int | None = None
+    """None for the start of a step."""
 
 
 class _Chunk(Struct, frozen=True):
-    """The envelope of a piece of streaming text."""
+    """A live envelope: the start of a step, or a piece of its text."""
 
     execution_id: str
     seq: int

@@ -217,7 +217,7 @@ class RunStream(ABC, Generic[Part]):
                 number, call_id, name = event.step_number, event.tool_call_id, event.tool
                 yield from self._announce(number, call_id, name, event.args, event.changed_by)
                 if isinstance(event, ApprovalRequested):
-                    question = shown(event.question)
+                    question = self._shown(event.question)
                     self._questions.append((clean(event.question_id), (number, call_id), question))
             case ApprovalDecided():
                 yield from self._decide(event)
