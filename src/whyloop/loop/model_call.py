@@ -54,7 +54,8 @@ async def _stream(
         elif isinstance(item, ReasoningDelta):
             _send_chunk(setup, recorder, step, clean(item.text), kind="reasoning")
         else:
-            raise ResponseValidationError(f"the model yielded {item!r} instead of a ModelResponse")
+            name = type(item).__name__
+            raise ResponseValidationError(f"the model yielded {name} instead of a ModelResponse")
     if response is None:
         raise ResponseValidationError("the model's stream ended without a complete response")
     if not step.chunks and response.text and (text := readable(response).text):
