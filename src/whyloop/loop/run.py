@@ -155,6 +155,7 @@ class Run:
         if deadline is not None and deadline <= until:
             until, self._blocked = deadline + JUST_AFTER, True
         step = self._new_step()
+        step.is_wait = True
         seconds = max(0.0, (until - self.world.now()).total_seconds())
         cancelled = await self.interruptions.until_interrupted(step, self.world.sleep(seconds))
         now = self.world.now() if cancelled or step.interrupted else max(until, self.world.now())
