@@ -56,12 +56,13 @@ async def _stream(
             thought = True
             _send_chunk(setup, recorder, step, clean(item.text), kind="reasoning")
         else:
-            name = type(item).__name__
-            raise ResponseValidationError(f"the model yielded {name} instead of a ModelResponse")
+            raise ResponseValidationError(
+                f"the model yielded {type(item).__name__} instead of a ModelResponse"
+            )
     if response is None:
         raise ResponseValidationError("the model's stream ended without a complete response")
     if response.reasoning and not thought:
-        _send_chunk(setup, recorder, step, clean(response.reasoning), kind="reasoning")
+        _send_chunk(setup, recorder, step, clean(readable(response).reasoning), kind="reasoning")
     if response.text and not step.chunks:
         _send_text(setup, recorder, step, readable(response).text)
     if step.chunk_count:

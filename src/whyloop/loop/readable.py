@@ -25,6 +25,7 @@ def readable(response: ModelResponse) -> ModelResponse:
             and type(response.finish_reason) is FinishReason
             and type(response.tool_calls) is tuple
             and type(response.extras) is dict
+            and type(response.reasoning) is str
             and response.source is None
             and not response.unsupported
             and (usage.input | usage.output | usage.cached | usage.reasoning) >= 0
@@ -45,6 +46,8 @@ def readable(response: ModelResponse) -> ModelResponse:
 def _repaired(response: ModelResponse) -> ModelResponse:
     if not isinstance(response.text, str):
         raise ResponseValidationError(f"the model's text is {_type(response.text)} instead of str")
+    if not isinstance(response.reasoning, str | None):
+        raise ResponseValidationError(f"the model's reasoning is {_type(response.reasoning)} instead of str")
     if not isinstance(response.usage, Usage):
         raise ResponseValidationError(f"the model's usage is {_type(response.usage)} instead of Usage")
     word = response.finish_reason
@@ -56,6 +59,7 @@ def _repaired(response: ModelResponse) -> ModelResponse:
         response,
         # Whatever the model is: arguments are no language, and are not kept as text.
         text=without_calls(clean(response.text), calls),
+        reasoning=response.reasoning or "",
         usage=_usage(response.usage),
         tool_calls=calls,
         finish_reason=FinishReason(word) if known else FinishReason.OTHER,
