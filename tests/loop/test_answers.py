@@ -21,8 +21,11 @@ from whyloop import (
     ToolCall,
     Usage,
 )
-from whyloop.events import StreamChunkReceived
+from whyloop.errors import ModelError
+from whyloop.events import AgentStatusChanged, StreamChunkReceived
 from whyloop.testing import FakeClock, assert_continued, assert_stopped, call, capture_events, text
+from whyloop.values.model import Delta, ReasoningDelta
+from whyloop.wire.ui_canonical import canonical_messages
 
 WRITTEN = [
     '```json\n{"name": "echo", "arguments": {"value": "x"}}\n```',
@@ -143,6 +146,17 @@ async def test_an_answer_of_blanks_is_empty() -> None:
     assert "the model's reply was empty" in reason_of(state)
 
 
+@pytest.mark.parametrize("written", WRITTEN)
+async def test_people_are_never_shown_a_call_that_is_written_as_text(written: str) -> None:
+    agent, _ = answering(ModelResponse(written))
+    events = capture_events(agent)
+    state = await agent.run("go")
+    assert not [event for event in events if isinstance(event, StreamChunkReceived)]
+    assert [event.last_response for event in events if isinstance(event, AgentStatusChanged)][-1] is None
+    assert not [message for message in canonical_messages(state) if '"echo"' in message["content"]]
+    assert (state.last_response, state.messages[-1].text) == ("", written)
+
+
 # What arrives and is not supported
 
 
@@ -178,3 +192,20 @@ async def test_reasoning_that_streams_is_kept_with_the_message_and_is_no_text() 
     chunks = [event.chunk for event in events if isinstance(event, StreamChunkReceived) and event.chunk]
     assert (state.last_response, state.messages[-1].reasoning) == ("Hello.", "They greet me.")
     assert "Hello." in chunks
+
+
+async def test_a_driver_without_deltas_still_produces_a_chunk_of_each_kind() -> None:
+    agent, _ = answering(ModelResponse("Hello.", reasoning="They greet me."))
+    events = capture_events(agent)
+    await agent.run("Hi")
+    chunks = [(event.kind, event.chunk) for event in events if isinstance(event, StreamChunkReceived)]
+    assert chunks == [("reasoning", "They greet me."), ("text", "Hello."), ("text", "")]
+
+
+async def test_the_usage_of_a_call_that_failed_while_it_reasoned_is_unknown() -> None:
+    async def respond(request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
+        yield ReasoningDelta("They greet")
+        raise ModelError("the connection broke")
+
+    state = await Agent(RespondingModel(respond), clock=FakeClock()).run("Hi")
+    assert state.steps[0].usage.reported is False

@@ -137,6 +137,8 @@ def odd_call(id: Any = "c1", name: Any = "echo", arguments: Any = None) -> Model
         pytest.param(odd_response(calls=None), id="no calls"),
         pytest.param(odd_response(calls=("echo",)), id="a name for a call"),
         pytest.param(odd_response(calls=[ToolCall("c1", "echo", {})]), id="calls in a list"),
+        pytest.param(ModelResponse("x", reasoning=5), id="a number for reasoning"),  # type: ignore[arg-type]
+        pytest.param(ModelResponse("x", reasoning=None), id="no reasoning"),  # type: ignore[arg-type]
         pytest.param(odd_call(), id="no arguments"),
         pytest.param(odd_call(arguments=[1]), id="arguments in a list"),
         pytest.param(odd_call(arguments={1: 2}), id="arguments by number"),

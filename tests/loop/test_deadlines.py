@@ -314,3 +314,22 @@ async def test_a_deadline_ends_the_wait_for_a_provider() -> None:
     assert_stopped(state, reason="time_limit", by=ExecutionTimeLimit)
     assert clock.sleeps == [pytest.approx(20, abs=1e-5)]
     assert len(requests_of(agent)) == 1
+
+
+async def test_a_limit_on_work_neither_ends_a_wait_nor_is_forgotten_after_it() -> None:
+    asked = 0
+
+    async def respond(request: ModelRequest) -> AsyncIterator[ModelResponse]:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            raise RateLimitError("busy", retry_after=3 * LIMIT)
+        await asyncio.Event().wait()
+        yield ModelResponse("never said")
+
+    policy = ErrorPolicy.retry_all()
+    agent = Agent(RespondingModel(respond), cumulative_timeout=LIMIT, error_policy=policy)
+    async with asyncio.timeout(5):
+        state = await agent.run("go")
+    assert_stopped(state, reason="time_limit", by=CumulativeExecutionTimeLimit)
+    assert (asked, state.execution.backoff_seconds >= 3 * LIMIT * 0.9) == (2, True)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Sequence
 
 import pytest
 
 from tests.support import scripted
-from whyloop import Agent, Hook, ToolCall, ToolContext, tool
+from whyloop import Agent, AgentState, Hook, ToolCall, ToolContext, tool
 from whyloop.errors import ModelError
 from whyloop.testing import FakeClock, ScriptedModel, call
+from whyloop.values.transitions import AnyTransition
 
 
 @tool
@@ -55,6 +58,29 @@ async def test_a_pause_is_logged_with_the_question(caplog: pytest.LogCaptureFixt
     await scripted(call("refund", {"amount": 5}), tools=[refund]).run("Hi")
     (line,) = lines(caplog, logging.INFO)
     assert line.endswith("step 0: paused by ApprovalRequired: refund waits for approval")
+
+
+async def test_an_execution_that_another_query_ends_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    agent = scripted(call("refund", {"amount": 5}), "Hello.", tools=[refund])
+    await agent.run("Something else", state=await agent.run("Hi"))
+    paused, superseded, completed = lines(caplog, logging.INFO)
+    assert "paused by ApprovalRequired" in paused
+    assert "stopped (user_requested) by StopRequestedCheck: Another query arrived" in superseded
+    assert "completed (completed)" in completed
+
+
+async def test_an_end_is_logged_though_its_task_is_cancelled_meanwhile(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Cancelled:
+        async def append(self, new: Sequence[AnyTransition], before: AgentState, after: AgentState) -> None:
+            if after.status.has_ended:
+                raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        await scripted("Hello.").start_run("Hi", journal=Cancelled()).finish()
+    (line,) = lines(caplog, logging.INFO)
+    assert "completed (completed)" in line
 
 
 async def test_the_traceback_of_a_tool_is_an_error_without_its_arguments(

@@ -200,6 +200,24 @@ def test_language_is_no_written_call(text: str) -> None:
     assert written_call(text, ["get_weather"]) is None
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        'Models write `<tool_call>{"name": "get_weather"}</tool_call>` around a call.',
+        "Llama writes `<function=get_weather>` before the arguments.",
+        'I did this:\n{"tool": "get_weather", "input": {"city": "Oslo"}, "result": "rain"}',
+        '{"name": "get_weather", "input": "main.ts", "output": "dist"}',
+    ],
+)
+def test_a_mention_and_a_record_of_a_call_are_answers(text: str) -> None:
+    assert written_call(text, ["get_weather"]) is None
+
+
+def test_a_written_call_is_named_by_a_whole_word() -> None:
+    text = '<tool_call>{"name": "list_threads", "arguments": {}}</tool_call>'
+    assert written_call(text, ["name_it", "am", "read", "list_threads"]) == "list_threads"
+
+
 def test_a_hostile_text_is_searched_in_linear_time() -> None:
     for piece in (
         "{",

@@ -44,9 +44,9 @@ def test_what_fits_has_no_problem(value: Any) -> None:
         ({"name": 1}, "$.name is number instead of string"),
         ({"name": "x", "age": "3"}, "$.age is string instead of integer or null"),
         ({"name": "x", "age": True}, "$.age is boolean instead of integer or null"),
-        ({"name": "x", "kind": "c"}, "$.kind is none of ['a', 'b']"),
+        ({"name": "x", "kind": "c"}, "$.kind is none of its 2 values"),
         ({"name": "x", "more": 1}, "$ has 'more', which is not in the schema"),
-        ({"name": "x", "friends": [{}, {"name": "Bob"}]}, "$.friends[1].name is not 'Ann'"),
+        ({"name": "x", "friends": [{}, {"name": "Bob"}]}, "$.friends[1].name is not its one value"),
         ({"name": "x", "home": {}}, "$.home fits none of its 2 alternatives"),
     ],
 )

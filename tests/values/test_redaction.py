@@ -130,6 +130,8 @@ ORDINARY = [
     "invalid token: unexpected",
     "max_tokens=400",
     "tokens: 12,345",
+    "tokens: 1200, total_tokens=1800",
+    "TokenUsageLimit: Limit reached: 1,200 of 1,000 tokens used",
     "if token == expected:",
     "token => value",
     '{"total_tokens":12,"secret":null}',

@@ -4,15 +4,29 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import AsyncIterator
 from typing import Any, Literal
 
 import pytest
 
-from tests.support import requests_of, scripted
-from whyloop import AgentState, ErrorPolicy, SlimAgentStateSerializer, SlimSerializationConfig, tool
+from tests.support import RespondingModel, echo, requests_of, scripted
+from whyloop import (
+    Agent,
+    AgentState,
+    ErrorPolicy,
+    Hook,
+    ModelRequest,
+    ModelResponse,
+    SlimAgentStateSerializer,
+    SlimSerializationConfig,
+    ToolCall,
+    ToolContext,
+    ToolResult,
+    tool,
+)
 from whyloop.broadcasting import BroadcastConfig
 from whyloop.events import AgentEvent
-from whyloop.testing import call
+from whyloop.testing import FakeClock, call
 from whyloop.wire.envelope import envelope
 from whyloop.wire.ui_canonical import canonical_messages
 
@@ -115,3 +129,42 @@ async def test_a_failed_call_reads_the_same_live_and_stored() -> None:
     (stored,) = [message for message in canonical_messages(state) if message["role"] == "tool"]
     assert completed["data"]["error"] == stored["metadata"]["tool_error"] == stored["content"]
     assert completed["data"]["result_summary"] == stored["content"]
+
+
+class WrongBefore(Hook):
+    async def before_tool(self, call: ToolCall, context: ToolContext) -> ToolCall:
+        return call.arguments  # type: ignore[return-value]
+
+
+class WrongAfter(Hook):
+    async def after_tool(self, call: ToolCall, result: ToolResult, context: ToolContext) -> ToolResult:
+        return call  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("hook", [WrongBefore(), WrongAfter()])
+async def test_a_hook_that_answers_wrongly_shows_no_argument(
+    hook: Hook, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = await scripted(call("echo", {"value": PRIVATE}), tools=[echo], hooks=hook).run("go")
+    (failure,) = state.steps[0].failures
+    assert "a hook answered" in failure.message
+    assert PRIVATE not in state.explain() + failure.message + caplog.text
+
+
+@pytest.mark.parametrize(
+    "yielded",
+    [
+        {"name": "echo", "arguments": PRIVATE},
+        ModelResponse("", ({"name": "echo", "arguments": PRIVATE},)),  # type: ignore[arg-type]
+        ModelResponse("", (ToolCall("c1", "echo", [PRIVATE]),)),  # type: ignore[arg-type]
+        ModelResponse([PRIVATE]),  # type: ignore[arg-type]
+    ],
+)
+async def test_a_driver_that_answers_wrongly_shows_no_argument(yielded: Any) -> None:
+    async def respond(request: ModelRequest) -> AsyncIterator[ModelResponse]:
+        yield yielded
+
+    state = await Agent(RespondingModel(respond), [echo], clock=FakeClock()).run("go")
+    (failure,) = state.steps[0].failures
+    assert failure.type == "validation"
+    assert PRIVATE not in state.explain() + failure.message

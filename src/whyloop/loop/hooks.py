@@ -55,7 +55,8 @@ def expected(kind: type[T], answer: object) -> T:
     """What a hook answered, if it is what a hook may answer."""
     if isinstance(answer, kind):
         return answer
-    raise TypeError(f"a hook answered {answer!r} where a {kind.__name__} was expected")
+    # Named by its type: what it holds may be arguments, and this text is for people.
+    raise TypeError(f"a hook answered {type(answer).__name__} where a {kind.__name__} was expected")
 
 
 class Hooks:

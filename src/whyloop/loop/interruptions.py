@@ -94,6 +94,8 @@ class Interruptions:
     def watch_deadline(self) -> None:
         """Interrupt the step at its deadline. A limit on active time may move it, so look again then."""
         step, now = self._step, self._world.now()
+        if step is not None and step.is_wait:  # It ends at the deadline by itself.
+            step = None
         started, counted = (now, 0.0) if step is None else (step.taken_up_at, step.counted)
         deadline = self._setup.criteria.deadline(self._recorder.state, started, counted)
         if deadline is None:
@@ -103,5 +105,5 @@ class Interruptions:
             self._deadline = self._world.call_later(left, self.watch_deadline)
         elif step is not None:
             self._interrupt(Interruption.OUT_OF_TIME)
-        else:  # Between two steps: the next one starts with its own reading of the clock.
+        else:  # Between two steps, or in a wait: the next one starts with its own reading of the clock.
             self._deadline = self._world.call_later(LATE_LOOK_SECONDS, self.watch_deadline)

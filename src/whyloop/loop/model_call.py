@@ -16,6 +16,7 @@ from whyloop.loop.setup import Setup, send
 from whyloop.loop.step_in_progress import StepInProgress
 from whyloop.rules.answers import answer_failure
 from whyloop.rules.classify import model_failure
+from whyloop.rules.repeated import written_call
 from whyloop.values.messages import Message, MessageRole
 from whyloop.values.model import ModelRequest, ModelResponse, ReasoningDelta, TextDelta
 from whyloop.values.state import AgentState
@@ -44,7 +45,7 @@ async def _stream(
     setup: Setup, recorder: Recorder, step: StepInProgress, request: ModelRequest
 ) -> ModelResponse:
     """Read the model's stream to its end and return the complete response."""
-    response = None
+    response, thought = None, False
     async for item in setup.world.respond(request):
         if isinstance(item, ModelResponse):
             response = item
@@ -52,16 +53,27 @@ async def _stream(
             _send_chunk(setup, recorder, step, clean(item.text))
             step.chunks.append(item.text)
         elif isinstance(item, ReasoningDelta):
+            thought = True
             _send_chunk(setup, recorder, step, clean(item.text), kind="reasoning")
         else:
-            raise ResponseValidationError(f"the model yielded {item!r} instead of a ModelResponse")
+            raise ResponseValidationError(
+                f"the model yielded {type(item).__name__} instead of a ModelResponse"
+            )
     if response is None:
         raise ResponseValidationError("the model's stream ended without a complete response")
-    if not step.chunks and response.text and (text := readable(response).text):
-        _send_chunk(setup, recorder, step, text)
+    if response.reasoning and not thought:
+        _send_chunk(setup, recorder, step, clean(readable(response).reasoning), kind="reasoning")
+    if response.text and not step.chunks:
+        _send_text(setup, recorder, step, readable(response).text)
     if step.chunk_count:
         _send_chunk(setup, recorder, step, "", is_complete=True)
     return response
+
+
+def _send_text(setup: Setup, recorder: Recorder, step: StepInProgress, text: str) -> None:
+    """Send a text that did not arrive in pieces, unless it is a call: arguments are never in a chunk."""
+    if text and written_call(text, setup.tool_names) is None:
+        _send_chunk(setup, recorder, step, text)
 
 
 def _send_chunk(
@@ -126,7 +138,7 @@ def failed(setup: Setup, step: StepInProgress, error: BaseException) -> ModelFai
         setup.world.now(),
         started_at=step.taken_up_at,
         failure=model_failure(error),
-        usage=_UNKNOWN_USAGE if step.chunks else NO_USAGE,
+        usage=_UNKNOWN_USAGE if step.chunk_count else NO_USAGE,
         seconds=step.lap(setup.world.monotonic()),
         request=step.request.record,
     )

@@ -12,7 +12,7 @@ from whyloop.errors import ResponseValidationError
 from whyloop.rules.repeated import without_calls
 from whyloop.values.messages import ToolCall
 from whyloop.values.model import FinishReason, ModelResponse, ModelSource
-from whyloop.values.text import clean, shortened
+from whyloop.values.text import clean
 from whyloop.values.usage import Usage
 
 
@@ -25,6 +25,7 @@ def readable(response: ModelResponse) -> ModelResponse:
             and type(response.finish_reason) is FinishReason
             and type(response.tool_calls) is tuple
             and type(response.extras) is dict
+            and type(response.reasoning) is str
             and response.source is None
             and not response.unsupported
             and (usage.input | usage.output | usage.cached | usage.reasoning) >= 0
@@ -44,9 +45,11 @@ def readable(response: ModelResponse) -> ModelResponse:
 
 def _repaired(response: ModelResponse) -> ModelResponse:
     if not isinstance(response.text, str):
-        raise ResponseValidationError(f"the model's text is {shortened(repr(response.text), 80)}")
+        raise ResponseValidationError(f"the model's text is {_type(response.text)} instead of str")
+    if not isinstance(response.reasoning, str | None):
+        raise ResponseValidationError(f"the model's reasoning is {_type(response.reasoning)} instead of str")
     if not isinstance(response.usage, Usage):
-        raise ResponseValidationError(f"the model's usage is {shortened(repr(response.usage), 80)}")
+        raise ResponseValidationError(f"the model's usage is {_type(response.usage)} instead of Usage")
     word = response.finish_reason
     known = word in list(FinishReason)
     unsupported = tuple(clean(str(item)) for item in response.unsupported)
@@ -56,6 +59,7 @@ def _repaired(response: ModelResponse) -> ModelResponse:
         response,
         # Whatever the model is: arguments are no language, and are not kept as text.
         text=without_calls(clean(response.text), calls),
+        reasoning=response.reasoning or "",
         usage=_usage(response.usage),
         tool_calls=calls,
         finish_reason=FinishReason(word) if known else FinishReason.OTHER,
@@ -86,15 +90,18 @@ def _count(number: object) -> int:
 
 def _call(call: object) -> ToolCall:
     if not isinstance(call, ToolCall) or not isinstance(call.name, str) or not isinstance(call.id, str):
-        raise ResponseValidationError(
-            f"the model asked for {shortened(repr(call), 80)}, which is no tool call"
-        )
+        raise ResponseValidationError(f"the model asked for {_type(call)}, which is not a valid ToolCall")
     arguments = call.arguments
     if not isinstance(arguments, Mapping | str):
-        raise ResponseValidationError(f"the arguments for {call.name} are {shortened(repr(arguments), 80)}")
+        raise ResponseValidationError(f"the arguments for {call.name} are {_type(arguments)} instead of dict")
     if not isinstance(arguments, str):
         arguments = dict(arguments)
     return ToolCall(clean(call.id), clean(call.name), arguments)
+
+
+def _type(value: object) -> str:
+    """Return the name of a type: the value may hold arguments, and a failure is shown to people."""
+    return type(value).__name__
 
 
 def _are_apart(calls: Sequence[ToolCall]) -> bool:

@@ -8,6 +8,7 @@ from datetime import datetime
 from whyloop.events import AgentEvent
 from whyloop.loop.ports import Journal
 from whyloop.loop.request import RequestParts
+from whyloop.loop.run_log import log_end
 from whyloop.loop.setup import Handler, send
 from whyloop.values.state import AgentState
 from whyloop.values.transitions import AnyTransition, Noted
@@ -29,6 +30,7 @@ class Recorder:
         self._recorded = state
         self._unrecorded: list[AnyTransition] = []
         self._unsent: list[AgentEvent] = []
+        self._unlogged: list[AgentState] = []
         self._noted: RequestParts | None = None
         self._known_parts: set[str] | None = None
 
@@ -46,6 +48,10 @@ class Recorder:
             self._unsent += view(state, transition)
         self.state = transition.apply_to(state)
 
+    def log_end(self) -> None:
+        """Write how the run ended or paused to the log, after the next `record`."""
+        self._unlogged.append(self.state)
+
     async def record(self) -> None:
         """Append all new transitions as one entry, then send their events."""
         if self._unrecorded and self.journal is not None:
@@ -57,12 +63,15 @@ class Recorder:
                 self._send_events()
                 raise
             self.stop = self.stop or stop
-        if self._unsent:
+        if self._unsent or self._unlogged:
             self._send_events()
 
     def _send_events(self) -> None:
         events, self._unsent = self._unsent, []
         send(self.handlers, events)
+        ended, self._unlogged = self._unlogged, []
+        for state in ended:
+            log_end(state)
 
     def note(self, request: RequestParts, now: datetime) -> None:
         """Add the texts of a request that this session has not recorded yet, before the answer to it."""

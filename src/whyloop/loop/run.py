@@ -14,7 +14,6 @@ from whyloop.loop.nesting import running_inside
 from whyloop.loop.ports import Journal
 from whyloop.loop.readable import readable
 from whyloop.loop.recorder import Recorder
-from whyloop.loop.run_log import log_end
 from whyloop.loop.setup import Setup
 from whyloop.loop.step_in_progress import StepInProgress
 from whyloop.values.execution import AgentStatus
@@ -156,6 +155,7 @@ class Run:
         if deadline is not None and deadline <= until:
             until, self._blocked = deadline + JUST_AFTER, True
         step = self._new_step()
+        step.is_wait = True
         seconds = max(0.0, (until - self.world.now()).total_seconds())
         cancelled = await self.interruptions.until_interrupted(step, self.world.sleep(seconds))
         now = self.world.now() if cancelled or step.interrupted else max(until, self.world.now())
@@ -247,9 +247,9 @@ class Run:
         failures = recorder.state.execution.failures.consecutive
         if failures and number is not None and outcome.decision.continues and outcome.handling is _RETRY:
             recorder.add(self._planned_retry(failures))
-        await recorder.record()
         if not outcome.decision.continues:
-            log_end(recorder.state)
+            recorder.log_end()
+        await recorder.record()
         if recorder.stop is not None and outcome.pauses and recorder.state.execution.stop_request is None:
             await self.conclude(None, self.world.now())  # A stop was requested meanwhile.
 
@@ -269,7 +269,8 @@ class Run:
     def supersede(self) -> None:
         """End an execution that another query replaces; what it left open is closed as it is."""
         now, number = self.world.now(), None
-        if not self.state.status.has_ended:
+        had_ended = self.state.status.has_ended
+        if not had_ended:
             self.add(StopRequested(now, reason=SUPERSEDED))
         if self.state.open_step is not None:
             step = self._new_step()
@@ -280,6 +281,8 @@ class Run:
             self.add(StopRequested(now, reason=SUPERSEDED))
             outcome = self.setup.criteria.evaluate(self.state)
         self.add(Judged(now, outcome=outcome, step=number))
+        if not had_ended:
+            self.recorder.log_end()
 
     async def _end_cancelled(self, error: BaseException) -> None:
         """Record that the task was cancelled, unless the run has ended; leave the state with the error."""

@@ -23,6 +23,8 @@ class StepInProgress(Struct):
     interrupted: Interruption | None = None
     cut_off_by: Interruption | None = None
     """Why its work was cancelled; it may finish all the same."""
+    is_wait: bool = False
+    """True for a provider's backoff before a step: it is no work, so no deadline interrupts it."""
     interruptible: bool = True
     """True while the model answers; calls that run have a grace period."""
     chunks: list[str] = []

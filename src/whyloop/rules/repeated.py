@@ -21,11 +21,13 @@ NAME_KEYS = ("name", "tool", "tool_name", "function")
 ARGUMENT_KEYS = ("arguments", "parameters", "args", "input", "tool_input")
 OTHER_KEYS = ("type", "id", "call_id")
 _WITHOUT_ARGUMENTS = frozenset({*NAME_KEYS, *OTHER_KEYS})
+_CALL_KEYS = frozenset({*_WITHOUT_ARGUMENTS, *ARGUMENT_KEYS})
 # Tags and tokens with which models begin a call, and nothing else; what follows tells a call from a mention.
 CALL_TAG = re.compile(
     r"<(?:tool_calls?|function_calls?)>|<function(?:=(?P<name>[\w.-]+))?>|<\|python_tag\|>"
     r"|<\|tool[\w▁]*\|>|<｜tool[^｜>]*｜>|\[TOOL_CALLS\]"
 )
+_INLINE_CODE = re.compile(r"(?<!`)`\Z")
 _SIGN = re.compile(r"[{<`\[]")
 _TOOL_FENCE = re.compile(r"```tool\w*\s(?P<content>(?:(?!```).)*)", re.DOTALL)
 _END = re.compile(r"\s*\Z")
@@ -48,10 +50,14 @@ def _tagged_call(text: str, tools: Collection[str]) -> str | None:
     names = "|".join(map(re.escape, sorted(tools, key=len, reverse=True)))
     begins = re.compile(rf"\s*(?:(?P<name>{names})\b|[{{\[]\s*[{{\"]|<\w|<｜)")
     for tag in CALL_TAG.finditer(text):
+        if _INLINE_CODE.search(text, max(0, tag.start() - 3), tag.start()):
+            continue  # A mention.
         if tag["name"]:
             return str(tag["name"])
         if found := begins.match(text, tag.end()):
-            named = re.compile(names).search(text, found.start(), found.start() + _LONGEST_OPENING)
+            named = re.compile(rf"\b(?:{names})\b").search(
+                text, found.start(), found.start() + _LONGEST_OPENING
+            )
             return named[0] if named else "a tool"
     return None
 
@@ -99,6 +105,8 @@ def _named_tool(said: Any, tools: Collection[str], *, whole: bool) -> str | None
     name = next((said[key] for key in NAME_KEYS if isinstance(said.get(key), str)), None)
     if name not in tools:
         return None
+    if not said.keys() <= _CALL_KEYS:
+        return None  # A record of a call, with its result for example.
     given = next((said[key] for key in ARGUMENT_KEYS if key in said), None)
     complete = isinstance(given, dict | str) or (whole and said.keys() <= _WITHOUT_ARGUMENTS)
     return name if complete else None

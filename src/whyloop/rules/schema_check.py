@@ -22,7 +22,7 @@ _TYPES: dict[str, Callable[[Any], bool]] = {
 
 
 def problem_with(value: Any, schema: Schema) -> str | None:
-    """The first thing that does not fit, in words that name the path; None if all does."""
+    """Return the first thing that does not fit, by its path and without the schema; None if all does."""
     return next(_problems(value, schema, schema, "$"), None)
 
 
@@ -38,9 +38,9 @@ def _problems(value: Any, schema: Any, root: Schema, path: str) -> Iterator[str]
     if kinds and not any(_TYPES.get(kind, bool)(value) for kind in kinds):
         yield f"{path} is {_name(value)} instead of {' or '.join(kinds)}"
     if "enum" in schema and value not in schema["enum"]:
-        yield f"{path} is none of {schema['enum']!r}"
+        yield f"{path} is none of its {len(schema['enum'])} values"
     if "const" in schema and value != schema["const"]:
-        yield f"{path} is not {schema['const']!r}"
+        yield f"{path} is not its one value"
     for word in ("anyOf", "oneOf"):
         choices = schema.get(word) or []
         if choices and all(next(_problems(value, one, root, path), None) for one in choices):

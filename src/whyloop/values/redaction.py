@@ -248,8 +248,9 @@ _SHORTEST = 8  # A shorter text has no room for a name and a secret, nor for a f
 _MOST_NAMED = 20_000
 
 
-# Not a token but a number of tokens, as in what a provider reports: completion_tokens_details.
-_COUNTED = re.compile(r"s?[-_ ]?(?:details|counts?|usage|limits?)(?![a-z0-9])", re.IGNORECASE)
+# Not a token but a number of tokens, as in completion_tokens_details and TokenUsageLimit.
+_COUNTED = re.compile(r"s?(?:[-_ ]?(?:details|counts?|usage|limits?))+(?![a-z0-9])", re.IGNORECASE)
+_COUNT = re.compile(r"\d[\d.,]*+(?![^\s;)])")
 
 
 class _Rules:
@@ -469,7 +470,7 @@ def _is_random(value: str) -> bool:
 
 def _is_harmless(value: str, name: str) -> bool:
     value = value.strip().rstrip(",")
-    return value in _HARMLESS or (name == "token" and value.replace(".", "").replace(",", "").isdigit())
+    return value in _HARMLESS or (name == "token" and _COUNT.match(value) is not None)
 
 
 def _replacement(given: re.Match[str]) -> str:

@@ -454,7 +454,8 @@ class Closed(Transition, frozen=True, tag="closed", kw_only=True):
         response, tally = execution.last_response, execution.failures
         if opened.message is not None:
             messages.append(opened.message)
-            response = opened.message.text or response
+            if opened.failure is None:  # A wrong answer is for the model to correct.
+                response = opened.message.text or response
             for asked, call in zip(opened.message.tool_calls, opened.calls, strict=True):
                 result = call.result
                 if result is None:

@@ -168,7 +168,8 @@ class _History:
     def _step(self, step: Step) -> None:
         said = self._state.messages_of(step)
         if said:
-            self._assistant(step.execution_id, step.number, said[0], step.started_at)
+            is_wrong = any(failure.readable for failure in step.failures)
+            self._assistant(step.execution_id, step.number, said[0], step.started_at, is_wrong=is_wrong)
         ids = _Ids(step.execution_id, step.number)
         for message, run in zip(said[1:], step.tool_calls, strict=False):
             result = _result(message.text, run.error, run.duration_ms, run.changed_by)
@@ -188,9 +189,13 @@ class _History:
             else:
                 self._unfinished(ids, asked, call, step.started_at)
 
-    def _assistant(self, execution_id: str, step: int, message: Message, moment: datetime) -> None:
+    def _assistant(
+        self, execution_id: str, step: int, message: Message, moment: datetime, *, is_wrong: bool = False
+    ) -> None:
+        """Add an answer. A wrong one has no text: it may be a call, and the status after it says why."""
         metadata = {"execution_id": execution_id, "step_number": step, **_contents(message)}
-        self._add(f"{execution_id}:{step}:assistant", "assistant", message.text, moment, metadata)
+        text = "" if is_wrong else message.text
+        self._add(f"{execution_id}:{step}:assistant", "assistant", text, moment, metadata)
 
     def _tool(self, ids: _Ids, call: ToolRun | ToolCall, result: Mapping[str, Any], moment: datetime) -> None:
         """Add a result. Of a call that did not succeed people read the error: the text is for the model."""
