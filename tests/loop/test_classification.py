@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -93,6 +94,29 @@ async def test_what_a_model_raises_is_classified(error: Exception, kind: str) ->
     assert str(error) in failure.message
     assert str(error) in state.explain()
     assert [m.role.value for m in state.messages] == ["user"]
+
+
+class StatusError(Exception):
+    """As HTTP clients and the SDKs of providers raise it."""
+
+    def __init__(self, status: int, *, nested: bool = False) -> None:
+        super().__init__(f"HTTP {status}")
+        if nested:
+            self.response = SimpleNamespace(status_code=status)
+        else:
+            self.status_code = status
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize(
+    ("status", "kind", "retryable"),
+    [(401, "model", False), (404, "model", False), (429, "rate_limit", True), (503, "model", True)],
+)
+async def test_an_error_of_another_library_is_classified_by_its_status(
+    status: int, kind: str, retryable: bool, nested: bool
+) -> None:
+    failure = failure_of(await scripted(StatusError(status, nested=nested)).run("go"))
+    assert (failure.type, failure.retryable, failure.details["status"]) == (kind, retryable, status)
 
 
 async def test_a_stream_without_a_complete_response_is_a_validation_error() -> None:

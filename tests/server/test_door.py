@@ -84,7 +84,7 @@ async def test_a_client_that_may_only_read_gets_a_403_on_every_route_that_writes
     sent = {"socket_id": "1.2", "channel_name": "private-agent.a"} if operation.is_form else None
     answer = await lab.client.call(operation.method, filled(operation), send=sent)
     if operation.name == "authorize_channel" or operation.method == "GET":
-        assert answer.status == 200
+        assert answer.status in (200, 204)
     else:
         assert (answer.status, answer.error) == (403, "read_only")
     assert await lab.store.read("a") == before

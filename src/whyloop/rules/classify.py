@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from math import isfinite
+from operator import attrgetter
 
 from whyloop.errors import (
     ConfigurationError,
@@ -12,6 +13,7 @@ from whyloop.errors import (
     RequestTimeoutError,
     ResponseValidationError,
     ToolExecutionError,
+    is_retryable,
 )
 from whyloop.values.failure import ErrorType, Failure
 from whyloop.values.messages import ToolCall
@@ -40,6 +42,7 @@ def provider_error_type(status: int | None, text: str) -> ErrorType:
 
 def model_failure(error: BaseException) -> Failure:
     """Return the failure that a failed model call is to the policy."""
+    status = _http_status(error)
     match error:
         case RateLimitError():
             kind = ErrorType.RATE_LIMIT
@@ -51,18 +54,35 @@ def model_failure(error: BaseException) -> Failure:
             kind = ErrorType.MODEL
         case ModelError():
             kind = provider_error_type(error.status, str(error))
+        case _ if status is not None:
+            kind = provider_error_type(status, words_of(error))
         case _:
             kind = ErrorType.UNKNOWN
-    # An agent or a model that is set up wrongly stays so.
-    retryable = not isinstance(error, ConfigurationError)
     details: dict[str, object] = {"exception": type(error).__name__}
-    retry_after = None
+    # An agent or a model that is set up wrongly stays so.
+    retryable, retry_after = not isinstance(error, ConfigurationError), None
+    if status is not None and not isinstance(error, ModelError):
+        retryable = is_retryable(status, words_of(error))
+        details["status"] = status
     if isinstance(error, ModelError):
         retry_after, retryable = _seconds(error.retry_after), error.retryable is not False
         details |= {
             key: value for key in ("status", "request_id") if (value := getattr(error, key)) is not None
         }
     return Failure(kind, words_of(error), retry_after=retry_after, details=details, retryable=retryable)
+
+
+def _http_status(error: BaseException) -> int | None:
+    """Return the status that an error of another library carries: HTTP clients and SDKs name it alike."""
+    for path in ("status_code", "status", "response.status_code", "response.status"):
+        try:
+            status = attrgetter(path)(error)
+        except Exception:  # It has none, or cannot say.
+            continue
+        else:
+            if isinstance(status, int) and not isinstance(status, bool) and 400 <= status < 600:
+                return status
+    return None
 
 
 def _seconds(value: object) -> float | None:
