@@ -77,5 +77,5 @@ def _is_listed(before: AgentState, after: AgentState) -> bool:
     return (
         after.status is not before.status
         or after.execution.id != before.execution.id
-        or len(after.pending_calls) != len(before.pending_calls)
+        or after.question_count != before.question_count
     )

@@ -7,6 +7,7 @@ import os
 import socket
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 
 import msgspec
 
@@ -245,10 +246,10 @@ class Session:
 
     def _send_live(self, event: AgentEvent) -> None:
         """Pass what is never recorded on to those who follow the session, in any process."""
-        if isinstance(event, AgentStepStarted | StreamChunkReceived):
-            body = msgspec.json.encode(envelope(event, _LIVE)).decode()
-            is_text = isinstance(event, StreamChunkReceived)
-            live(self.store).send_chunk(event.agent_id, body, is_text=is_text)
+        kind = type(event)
+        if kind is AgentStepStarted or kind is StreamChunkReceived:
+            is_text = kind is StreamChunkReceived
+            live(self.store).send_chunk(event.agent_id, partial(_encoded, event), is_text=is_text)
 
     async def _acquire(self) -> Lease:
         """Return the lease; a cancellation meanwhile leaves none behind, which nobody could use."""
@@ -282,6 +283,10 @@ class Session:
 
 
 _LIVE = BroadcastConfig.standard()
+
+
+def _encoded(event: AgentEvent) -> str:
+    return msgspec.json.encode(envelope(event, _LIVE)).decode()
 
 
 async def _create(

@@ -69,7 +69,7 @@ class Live:
         for watcher in self._watchers.get(agent_id, ()):
             watcher.changed.set()
 
-    def send_chunk(self, agent_id: str, body: str, *, is_text: bool = True) -> None:
+    def send_chunk(self, agent_id: str, body: str | Callable[[], str], *, is_text: bool = True) -> None:
         """Give an envelope to the followers of this process now, and to those of others soon."""
         chunk = Chunk(agent_id, body)
         self._deliver((chunk,))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from hashlib import sha256
 from typing import Any, Protocol
@@ -127,12 +127,34 @@ class Stored(Struct, frozen=True, gc=False):
     entries: tuple[str, ...]
 
 
-class Chunk(Struct, frozen=True, gc=False):
-    """A piece of streaming text on its way to followers in other processes; never stored for good."""
+class Chunk:
+    """A live envelope on its way to followers in other processes; never stored for good.
 
-    agent_id: str
-    body: str
-    """The envelope as JSON."""
+    It is encoded when its body is first asked for: most sessions have no followers.
+    """
+
+    __slots__ = ("_body", "agent_id")
+
+    def __init__(self, agent_id: str, body: str | Callable[[], str]) -> None:
+        self.agent_id = agent_id
+        self._body = body
+
+    @property
+    def body(self) -> str:
+        """The envelope as JSON."""
+        if not isinstance(self._body, str):
+            self._body = self._body()
+        return self._body
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Chunk):
+            return NotImplemented
+        return (self.agent_id, self.body) == (other.agent_id, other.body)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Chunk({self.agent_id!r}, {self.body!r})"
 
 
 class SessionFilter(Struct, frozen=True, gc=False):

@@ -66,7 +66,7 @@ def summary_of(state: AgentState) -> Summary:
         agent=state.agent,
         resolved_by=outcome.resolved_by if outcome else None,
         reason=shortened(outcome.reason, LONGEST_REASON) if outcome and outcome.reason else None,
-        pending=len(state.pending_calls),
+        pending=state.question_count,
         cost=None if usage.cost is None else str(usage.cost),
     )
 

@@ -97,6 +97,14 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
         return (*pending, PendingCall(question.id, "", "recovery", {}, question.text))
 
     @property
+    def question_count(self) -> int:
+        """The number of `pending_calls`."""
+        calls = self.open_step.calls if self.open_step is not None else ()
+        return len([call for call in calls if call.question is not None]) + (
+            self.execution.question is not None
+        )
+
+    @property
     def stop_reason(self) -> StopReason | None:
         """Why the run ended; None while it has not."""
         outcome = self.last_continuation_outcome
