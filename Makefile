@@ -21,7 +21,7 @@ test: $(VENV)/.dev ## Format, lint, strict types and every test
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest $(PYTEST)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(PYTEST)
 
 check: $(VENV)/.dev ## The fast gate: format, lint, strict types, unit tests
 	$(BIN)/ruff format --check .

@@ -294,7 +294,8 @@ async def test_a_server_that_is_down_is_an_error_within_the_timeout(
             with pytest.raises(StoreUnavailableError, match="gave no connection within 1 s"):
                 await store.append("a", journal("second"), after=1, lease=lease)
             assert time.monotonic() - begun < 1.5
-            with pytest.raises(StoreUnavailableError, match="refused"):
+            # A socket that is being closed still takes a connection, and ends it at once.
+            with pytest.raises(StoreUnavailableError, match="refused|closed the connection"):
                 await PostgresStore(postgres.address(), timeout=1).read("a")
         finally:
             postgres.start()

@@ -82,7 +82,9 @@ export const EVENTS = {
     const isReasoning = data.kind === "reasoning";
     const piece = textOrNull(data.chunk) ?? "";
     if (piece || index > next) {
-      run.put(withPiece(index > next ? withGap(message, isReasoning) : message, piece, isReasoning));
+      // Reasoning comes before the text, as a rule: what is missing after the text began is text.
+      const whole = index > next ? withGap(message, isReasoning && message.content === "") : message;
+      run.put(withPiece(whole, piece, isReasoning));
       if (!isReasoning) run.say("thinking", "");
     }
     if (data.is_complete === true) endText(run, true);
@@ -152,7 +154,7 @@ export const EVENTS = {
   "agent.step.completed": (run, data) => {
     const step = whole(data.step_number) || run.step;
     if (wasInterrupted(data)) markIncomplete(run, step);
-    else if (lacksAnswer(data) && whole(data.errors)) dropText(run, step);
+    else if (whole(data.errors) && (lacksAnswer(data) || !hasText(run, step))) dropText(run, step);
     run.dropDecided(step);
     run.note({ step_number: step + 1 });
     const verdict = verdictOf(data.continuation);
@@ -245,9 +247,17 @@ export function wasInterrupted(data) {
   return lacksAnswer(data) && data.errors === 0;
 }
 
+/** Keep the text of an answer that was interrupted; of one that had none yet, nothing is in the history. */
 function markIncomplete(run, step) {
   const message = run.get(assistantId(run.executionId, step), step);
-  if (message) run.put(withMetadata(message, { incomplete: true }));
+  if (hasText(run, step)) run.put(withMetadata(message, { incomplete: true }));
+  else if (message) dropText(run, step);
+}
+
+/** Return whether any text of the answer was received; a mark for missing text is none. */
+function hasText(run, step) {
+  const { content = "" } = run.get(assistantId(run.executionId, step), step) ?? {};
+  return content.replaceAll(GAP, "") !== "";
 }
 
 /** Remove the text of an answer that broke off: the history has nothing of it. */
