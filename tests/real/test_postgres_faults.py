@@ -295,7 +295,7 @@ async def test_a_server_that_is_down_is_an_error_within_the_timeout(
                 await store.append("a", journal("second"), after=1, lease=lease)
             assert time.monotonic() - begun < 1.5
             # A socket that is being closed still takes a connection, and ends it at once.
-            with pytest.raises(StoreUnavailableError, match="refused|closed the connection"):
+            with pytest.raises(StoreUnavailableError, match=r"refused|closed the connection"):
                 await PostgresStore(postgres.address(), timeout=1).read("a")
         finally:
             postgres.start()
