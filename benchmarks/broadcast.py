@@ -24,7 +24,7 @@ from benchmarks.subscribers import ENVELOPES, SUBSCRIBERS, measure
 from benchmarks.work import lookup, make_agent, script
 from whyloop import Agent, ModelRequest, ModelResponse, Session
 from whyloop.broadcasting import AgentEventEnvelopeAdapter, BroadcastConfig, Delivery, EventFeed
-from whyloop.broadcasting.adapter import Envelope
+from whyloop.broadcasting.transports import Envelope
 from whyloop.events import AgentEvent
 from whyloop.stores import MemoryStore, SqliteStore, Store
 from whyloop.testing import ScriptedModel

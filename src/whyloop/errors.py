@@ -37,8 +37,7 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
+    from collections.abc import Sequence
 
     from whyloop.values.approval import PendingCall
     from whyloop.values.state import AgentState
@@ -164,10 +163,9 @@ class StoreUnavailableError(StoreError):
 
 
 class BroadcastError(WhyloopError):
-    """Envelopes could not be sent; `retry` says whether it may go well another time.
+    """Envelopes could not be sent; `retry` says whether a later attempt may succeed.
 
-    The first `sent` of them did arrive and are not sent again; where it was not the first ones, `unsent`
-    are those that are left.
+    The first `sent` of them did arrive and are not sent again.
     """
 
     def __init__(
@@ -178,12 +176,10 @@ class BroadcastError(WhyloopError):
         sent: int = 0,
         status: int | None = None,
         retry_after: float | None = None,
-        unsent: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
         super().__init__(message)
         self.retry = retry
         self.sent = sent
-        self.unsent = unsent
         self.status = status
         self.retry_after = retry_after
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from whyloop.broadcasting.adapter import Envelope
+from whyloop.broadcasting.transports import Envelope
 from whyloop.wire.envelope import NUMBERED
 
 NAMES = {"status": "agent.status", "chunk": "agent.stream.chunk", "step": "agent.step.started"}

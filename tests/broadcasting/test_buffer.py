@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tests.broadcasting.support import NAMES, envelope, seqs
-from whyloop.broadcasting.adapter import Envelope
-from whyloop.broadcasting.buffer import CHUNK, ENDING, ENDINGS_TO_CAPACITY, OTHER, Buffer, worth
+from whyloop.broadcasting.delivery import CHUNKS, ENDING, ENDINGS_TO_CAPACITY, OTHERS, Buffer, worth
+from whyloop.broadcasting.transports import Envelope
 
 
 def filled(capacity: int, *kinds: str) -> tuple[Buffer, list[Envelope]]:
@@ -59,14 +59,14 @@ def test_statuses_alone_do_not_fill_the_memory() -> None:
 @pytest.mark.parametrize(
     ("kind", "data", "expected"),
     [
-        ("chunk", {}, CHUNK),
+        ("chunk", {}, CHUNKS),
         ("status", {}, ENDING),
-        ("step", {"stop_reason": "completed"}, OTHER),
+        ("step", {"stop_reason": "completed"}, OTHERS),
         ("agent.step.completed", {"continuation": {"stop_reason": "error"}}, ENDING),
-        ("agent.step.completed", {"continuation": {"stop_reason": None}}, OTHER),
-        ("agent.step.completed", {}, OTHER),
+        ("agent.step.completed", {"continuation": {"stop_reason": None}}, OTHERS),
+        ("agent.step.completed", {}, OTHERS),
         ("agent.continuation", {"stop_reason": "budget"}, ENDING),
-        ("agent.continuation", {"stop_reason": None}, OTHER),
+        ("agent.continuation", {"stop_reason": None}, OTHERS),
     ],
 )
 def test_whatever_says_why_a_run_stopped_is_worth_as_much_as_a_status(
@@ -76,7 +76,7 @@ def test_whatever_says_why_a_run_stopped_is_worth_as_much_as_a_status(
 
 
 def test_an_envelope_of_any_shape_is_worth_something() -> None:
-    assert worth({"event": "agent.step.completed", "data": None}) == worth({}) == OTHER
+    assert worth({"event": "agent.step.completed", "data": None}) == worth({}) == OTHERS
 
 
 def test_what_was_taken_can_be_given_back_to_its_place() -> None:

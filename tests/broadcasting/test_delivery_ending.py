@@ -16,8 +16,8 @@ from tests.broadcasting.test_delivery import delivery
 from whyloop.broadcasting import (
     BroadcastError,
 )
-from whyloop.broadcasting.adapter import Envelope
 from whyloop.broadcasting.delivery import _Worker
+from whyloop.broadcasting.transports import Envelope
 
 
 async def test_what_is_left_when_the_time_is_up_is_counted() -> None:
@@ -177,7 +177,7 @@ def test_it_can_be_closed_from_another_event_loop() -> None:
 def test_an_event_loop_that_is_stuck_elsewhere_does_not_hold_up_closing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("whyloop.broadcasting.delivery._STUBBORN_SECONDS", 0)
+    monkeypatch.setattr("whyloop.broadcasting.delivery._SECONDS_TO_CANCEL", 0)
     sending = delivery(hang, batch=1)
     stuck, done = threading.Event(), threading.Event()
 
@@ -230,7 +230,7 @@ async def test_what_is_told_while_it_is_closed_arrives_or_is_counted(monkeypatch
 async def test_a_target_that_cannot_be_cancelled_does_not_hold_up_closing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("whyloop.broadcasting.delivery._STUBBORN_SECONDS", 0)
+    monkeypatch.setattr("whyloop.broadcasting.delivery._SECONDS_TO_CANCEL", 0)
     let_go = asyncio.Event()
 
     async def stubborn(batch: Sequence[Envelope]) -> None:

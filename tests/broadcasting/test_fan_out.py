@@ -9,7 +9,7 @@ import pytest
 from tests.broadcasting.support import envelope, numbers
 from tests.support import scripted
 from whyloop.broadcasting import AgentEventEnvelopeAdapter, CanBroadcastAgentEvents, FanOut
-from whyloop.broadcasting.adapter import Envelope
+from whyloop.broadcasting.transports import Envelope
 
 
 class Heard:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 
 from tests.broadcasting.support import envelope
-from whyloop.broadcasting.pusher_wire import (
+from tests.wire.test_envelope_schema import problems
+from whyloop.broadcasting.pusher import (
     MAX_EVENTS,
     App,
     Channels,
@@ -112,7 +114,7 @@ def test_a_session_id_that_is_no_name_has_no_channel(session_id: str) -> None:
     "pattern", ["", "private-agent", "{session_id}", "private-a b{session_id}", "private-é{session_id}"]
 )
 def test_a_pattern_that_makes_no_channels_is_refused(pattern: str) -> None:
-    with pytest.raises(ConfigurationError, match="no pattern"):
+    with pytest.raises(ConfigurationError, match="invalid channel pattern"):
         Channels(pattern)
 
 
@@ -144,6 +146,74 @@ def test_every_request_is_small_enough_and_nothing_is_left_out(sizes: list[int],
         assert len(json.loads(body_of(part))["batch"]) == len(part)
 
 
+# Envelopes that are too large
+
+
+def fitted(told: dict[str, Any], limit: int) -> dict[str, Any]:
+    """Return the envelope as it arrives in a request of at most this many bytes."""
+    body = body_of([item(told, CHANNELS, limit)])
+    assert len(body) <= limit
+    (event,) = json.loads(body)["batch"]
+    received: dict[str, Any] = json.loads(event["data"])
+    return received
+
+
+def status(**texts: str) -> dict[str, Any]:
+    told = envelope("status", status="completed", previous_status="in_progress", stop_reason="completed")
+    told["data"] |= {"resolved_by": "ToolCallPresenceCheck", "reason": "No tool calls", "step_count": 2}
+    told["data"] |= {"error_message": None, "last_response": None, **texts}
+    return told
+
+
+def test_only_long_texts_are_cut() -> None:
+    before = status(last_response="x" * 5000, error_message="why " * 20)
+    received = fitted(before, 2000)
+    data = received["data"]
+    assert data["trimmed"] is True
+    assert data["trimmed_fields"] == ["last_response"]
+    assert data["error_message"] == "why " * 20
+    assert data["last_response"].endswith("x…")
+    assert 500 < len(data["last_response"]) < 2000
+    assert problems(received) == []
+    assert before == status(last_response="x" * 5000, error_message="why " * 20)
+
+
+def test_texts_inside_arguments_are_cut_too() -> None:
+    args = {"query": "q" * 3000, "deep": [{"text": "t" * 9000}], "limit": 3}
+    started = envelope("agent.tool.started", tool="search", tool_call_id="call_1", args=args)
+    received = fitted(started, 1500)
+    assert received["data"]["trimmed_fields"] == ["args"]
+    assert received["data"]["args"]["limit"] == 3
+    assert received["data"]["tool_call_id"] == "call_1"
+    assert problems(received) == []
+
+
+def test_a_question_keeps_its_id() -> None:
+    asked = envelope("agent.approval.requested", question_id="q" * 32, tool="pay", tool_call_id="call_1")
+    asked["data"] |= {"question": "May it? " * 500, "args_summary": ""}
+    received = fitted(asked, 700)
+    assert received["data"]["question_id"] == "q" * 32
+    assert received["data"]["trimmed_fields"] == ["question"]
+    assert problems(received) == []
+
+
+def test_very_many_small_parts_are_left_out() -> None:
+    tools = [f"tool_{number}" for number in range(5000)]
+    received = fitted(envelope("step", step_number=1, message_count=2, available_tools=tools), 1000)
+    assert received["data"]["available_tools"] == []
+    assert received["data"]["trimmed_fields"] == ["available_tools"]
+    assert problems(received) == []
+
+
+def test_a_very_long_name_of_an_argument_is_left_out() -> None:
+    started = envelope("agent.tool.started", tool="t", tool_call_id="c", args={"k" * 10_000: 1})
+    assert fitted(started, 1000)["data"]["args"] == {}
+
+
+def test_an_envelope_that_is_too_large_outside_of_its_data_is_given_up() -> None:
+    assert "too large" in item({**status(), "agent_id": "x" * 5000}, CHANNELS, 1000).problem
+
+
 # What the two servers say; both were asked.
 
 
@@ -171,9 +241,9 @@ def test_this_is_how_a_server_says_yes(body: bytes) -> None:
         (422, b'{"message": "The data field must be a string."}', 422, False, "must be a string"),
         (200, b'{"error": "odd"}', 500, True, "odd"),
         (200, b'{"code": 500}', 500, True, "HTTP 500"),
-        (200, b"<html>Please sign in</html>", 200, True, "no answer of a Pusher server"),
+        (200, b"<html>Please sign in</html>", 200, True, "not an answer of a Pusher server"),
         (200, b"", 200, True, "no explanation"),
-        (200, b"[]", 200, True, "no answer of a Pusher server"),
+        (200, b"[]", 200, True, "not an answer of a Pusher server"),
         (301, b"", 301, False, "HTTP 301"),
         (429, b"", 429, True, "HTTP 429"),
         (500, b"\xff\xfe", 500, True, "HTTP 500"),

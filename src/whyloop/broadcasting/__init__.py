@@ -6,16 +6,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from whyloop.broadcasting.adapter import (
-        AgentEventEnvelopeAdapter as AgentEventEnvelopeAdapter,
-        CanBroadcastAgentEvents as CanBroadcastAgentEvents,
-    )
     from whyloop.broadcasting.console import AgentConsoleLogger as AgentConsoleLogger
     from whyloop.broadcasting.delivery import Delivery as Delivery
-    from whyloop.broadcasting.fan_out import FanOut as FanOut
     from whyloop.broadcasting.feed import EventFeed as EventFeed
     from whyloop.broadcasting.pusher import PusherBroadcaster as PusherBroadcaster
-    from whyloop.broadcasting.queues import QueueBroadcaster as QueueBroadcaster
+    from whyloop.broadcasting.transports import (
+        AgentEventEnvelopeAdapter as AgentEventEnvelopeAdapter,
+        CanBroadcastAgentEvents as CanBroadcastAgentEvents,
+        FanOut as FanOut,
+        QueueBroadcaster as QueueBroadcaster,
+    )
     from whyloop.errors import BroadcastError as BroadcastError
     from whyloop.wire.ag_ui import AgUiStream as AgUiStream
     from whyloop.wire.broadcast_config import BroadcastConfig as BroadcastConfig
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 _HOMES = {
     "AgUiStream": "whyloop.wire.ag_ui",
     "AgentConsoleLogger": "whyloop.broadcasting.console",
-    "AgentEventEnvelopeAdapter": "whyloop.broadcasting.adapter",
+    "AgentEventEnvelopeAdapter": "whyloop.broadcasting.transports",
     "BroadcastConfig": "whyloop.wire.broadcast_config",
     "BroadcastError": "whyloop.errors",
-    "CanBroadcastAgentEvents": "whyloop.broadcasting.adapter",
+    "CanBroadcastAgentEvents": "whyloop.broadcasting.transports",
     "Delivery": "whyloop.broadcasting.delivery",
     "EventFeed": "whyloop.broadcasting.feed",
-    "FanOut": "whyloop.broadcasting.fan_out",
+    "FanOut": "whyloop.broadcasting.transports",
     "PusherBroadcaster": "whyloop.broadcasting.pusher",
-    "QueueBroadcaster": "whyloop.broadcasting.queues",
+    "QueueBroadcaster": "whyloop.broadcasting.transports",
     "envelope_schema": "whyloop.wire.envelope_schema",
     "ui_message_schema": "whyloop.wire.envelope_schema",
     "VercelStream": "whyloop.wire.vercel",

@@ -12,9 +12,8 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct
 
+from whyloop.broadcasting.transports import CHUNK
 from whyloop.stores.reading import Reading
-
-TEXT = "agent.stream.chunk"
 
 
 class Cursor(Struct, frozen=True):
@@ -121,7 +120,7 @@ def live_items(bodies: Sequence[str], *, with_text: bool) -> list[FeedItem]:
     return [
         FeedItem(each.execution_id, each.seq, False, body)
         for each, body in found
-        if with_text or each.event != TEXT
+        if with_text or each.event != CHUNK
     ]
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
-from whyloop.broadcasting.adapter import Envelope
+from whyloop.broadcasting.transports import Envelope
 from whyloop.values.text import counted
 
 WIDTH = 160

@@ -1,20 +1,20 @@
-"""Between a run and a network: a run never waits, and what could not be sent is counted."""
+"""Sending envelopes in the background: a run never waits, and what could not be sent is counted."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import Context
+from itertools import chain, count, islice
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
-from whyloop.broadcasting.adapter import Envelope
-from whyloop.broadcasting.buffer import ENDING, Buffer, Waiting, worth
+from whyloop.broadcasting.transports import CHUNK, DEFAULT_CAPACITY, Envelope
 from whyloop.errors import BroadcastError, ConfigurationError
 from whyloop.logger import Logger
 from whyloop.rules.backoff import Backoff
@@ -24,17 +24,20 @@ _log = Logger()
 Send = Callable[[Sequence[Envelope]], Awaitable[object]]
 
 BACKOFF = Backoff(base=0.5, cap=30.0)
-ABOUT_THE_CONTENT = (400, 413, 422)  # Statuses of HTTP: it was refused for what is in it.
-_STUBBORN_SECONDS = 1.0
-_MOST_WARNINGS = 20  # Until the target is well again.
+ABOUT_THE_CONTENT = (400, 413, 422)
+"""The HTTP statuses of a request that was refused for its content."""
+ENDINGS_TO_CAPACITY = 10
+"""Endings are kept beyond the capacity, but a dead target must not fill the memory with them."""
+_SECONDS_TO_CANCEL = 1.0
+_MOST_WARNINGS = 20  # Until the target works again.
 
 
 class Delivery:
     """A transport that keeps envelopes in memory and sends them in the background, in order.
 
-    `send` gets up to `batch` of them at a time. What it raises is tried again after a while, `retries`
-    times; then the batch is dropped, but for what says how a run ended, which waits for better times.
-    It has to see to its own time limit. Use it with `async with`, or `close` it: that sends what is left.
+    `send` gets up to `batch` of them at a time, and needs a time limit of its own. If it raises, the batch
+    is sent again after a while, `retries` times, and then dropped, except for endings: they wait until the
+    target works again. Use it with `async with`, or `close` it: that sends the rest.
 
     `capacity` counts envelopes, not bytes, and up to ten times as many endings are kept.
     """
@@ -43,7 +46,7 @@ class Delivery:
         self,
         send: Send,
         *,
-        capacity: int = 1000,
+        capacity: int = DEFAULT_CAPACITY,
         batch: int = 10,
         retries: int = 5,
         backoff: Backoff = BACKOFF,
@@ -59,10 +62,10 @@ class Delivery:
         self._backoff = backoff
         self._sleep = sleep
         self._buffer = Buffer(capacity)
-        # Taken again by one thread: a sender whose event loop is gone gives back when it is cleared away.
+        # Reentrant: a worker whose event loop is gone gives its batch back when it is garbage collected.
         self._lock = threading.RLock()
         self._dropped: Counter[str] = Counter()
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         self._failures = 0
         self._closed = False
         self._ended = False
@@ -70,12 +73,12 @@ class Delivery:
 
     @property
     def dropped(self) -> Mapping[str, int]:
-        """How many envelopes of each event were never sent."""
+        """The number of envelopes of each event that were never sent."""
         return dict(self._dropped)
 
     @property
     def waiting(self) -> int:
-        """How many envelopes are still to be sent, without those on their way."""
+        """The number of envelopes that are still to be sent, without those on their way."""
         return len(self._buffer)
 
     def broadcast(self, event: Envelope) -> None:
@@ -86,32 +89,32 @@ class Delivery:
         """Take envelopes; they are sent when there is time. From any thread."""
         with self._lock:
             closed = self._closed
-            worker = None if closed else self._here()
+            worker = None if closed else self._live_worker()
             added = () if worker is None else [self._buffer.add(event) for event in events]
         if worker is None:
             why = "the delivery is closed" if closed else "no event loop is running that could send them"
-            self.give_up_on(events, why)
+            self.drop(events, why)
             return
-        gone = [old for old in added if old is not None]
-        if gone:
-            self.give_up_on(gone, "the target is too slow")
+        dropped = [old for old in added if old is not None]
+        if dropped:
+            self.drop(dropped, "the target is too slow")
         worker.wake()
 
-    def give_up_on(self, events: Iterable[Envelope], why: str) -> None:
-        """Count envelopes as dropped, and say so in the log once for each reason."""
+    def drop(self, events: Iterable[Envelope], why: str) -> None:
+        """Count envelopes as dropped, and log each reason once."""
         with self._lock:
             self._dropped.update(str(event.get("event", "")) for event in events)
-            is_new = why not in self._told and len(self._told) < _MOST_WARNINGS
+            is_new = why not in self._logged and len(self._logged) < _MOST_WARNINGS
             if is_new:
-                self._told.add(why)
+                self._logged.add(why)
         if is_new:
             _log.warning("envelopes are dropped: %s", why)
 
     async def close(self, timeout: float = 5.0) -> None:  # noqa: ASYNC109
-        """Send what is left, for so many seconds at most; what is then left is counted as dropped."""
+        """Send the rest, for so many seconds at most; whatever is left then is counted as dropped."""
         with self._lock:
             self._closed = True
-            worker = self._here() if len(self._buffer) else self._worker
+            worker = self._live_worker() if len(self._buffer) else self._worker
         if worker is not None and worker.is_alive():
             await worker.finish(timeout)
         with self._lock:
@@ -119,7 +122,7 @@ class Delivery:
             self._worker = None
             left = [waiting.envelope for waiting in self._buffer.take(len(self._buffer))]
         if left:
-            self.give_up_on(left, "the delivery was closed before they were sent")
+            self.drop(left, "the delivery was closed before they were sent")
 
     async def __aenter__(self) -> Self:
         return self
@@ -129,10 +132,10 @@ class Delivery:
     ) -> None:
         await self.close()
 
-    def _here(self) -> _Worker | None:
-        """Whoever sends: on its own event loop for as long as that runs, then on the one that runs here.
+    def _live_worker(self) -> _Worker | None:
+        """Return the worker while its event loop runs, else a new one on the loop that runs here.
 
-        To be asked by whoever holds the lock.
+        The caller holds the lock.
         """
         worker = self._worker
         if worker is not None and worker.is_alive():
@@ -147,45 +150,34 @@ class Delivery:
         return self._worker
 
     async def _work(self) -> bool:
-        """Send one batch; False if there is nothing to send."""
+        """Send one batch; return False if there is nothing to send."""
         with self._lock:
             batch = self._buffer.take(self._batch)
         if not batch:
             return False
         try:
-            failed = await self._tried(batch)
+            failed = await self._send_with_retries(batch)
         except BaseException:
             self._give_back(batch)
             raise
-        if failed is not None and self._give_up(batch, failed) and not failed.retry:
+        if failed is not None and self._drop_batch(batch, failed) and not failed.retry:
             await self._pause(failed)
         return True
 
-    async def _tried(self, batch: list[Waiting]) -> BroadcastError | None:
-        """Send a batch, again and again if need be; why what is left of it cannot be sent."""
+    async def _send_with_retries(self, batch: list[Waiting]) -> BroadcastError | None:
+        """Remove from a batch what could be sent; return why the rest cannot be sent."""
         failed = None
         for _ in range(self._retries + 1):
             failed = await self._attempt(batch)
-            batch[:] = _left(batch, failed)
-            if _is_told_to_end():  # Whatever `send` made of it.
+            del batch[: len(batch) if failed is None else failed.sent]
+            if _is_cancelled():  # Even if `send` has swallowed it.
                 raise asyncio.CancelledError
-            if failed is None or not failed.retry:
+            if failed is None or not batch:
+                return None
+            if not failed.retry:
                 return failed
             await self._pause(failed)
         return failed
-
-    async def _pause(self, failed: BroadcastError) -> None:
-        self._failures += 1
-        await self._sleep(self._backoff.delay(self._failures, random.random(), failed.retry_after))
-
-    def _give_up(self, batch: list[Waiting], failed: BroadcastError) -> bool:
-        """Drop a batch, but for endings that may arrive another time; whether there are any."""
-        may_arrive = failed.retry or failed.status not in ABOUT_THE_CONTENT
-        kept = [each for each in batch if may_arrive and worth(each.envelope) == ENDING]
-        places = {each.place for each in kept}
-        self._give_back(kept)
-        self.give_up_on([each.envelope for each in batch if each.place not in places], _words_of(failed))
-        return bool(kept)
 
     async def _attempt(self, batch: list[Waiting]) -> BroadcastError | None:
         try:
@@ -195,32 +187,121 @@ class Delivery:
         except asyncio.CancelledError:
             return BroadcastError("sending was cancelled")
         except (Exception, SystemExit) as error:
-            return BroadcastError(f"{type(error).__name__}: {_words_of(error)}")
+            return BroadcastError(f"{type(error).__name__}: {_message_of(error)}")
         if self._failures:
             self._failures = 0
-            self._told.clear()  # The next time it goes wrong is another time.
+            self._logged.clear()  # The next outage is logged again.
         return None
+
+    async def _pause(self, failed: BroadcastError) -> None:
+        self._failures += 1
+        await self._sleep(self._backoff.delay(self._failures, random.random(), failed.retry_after))
+
+    def _drop_batch(self, batch: list[Waiting], failed: BroadcastError) -> bool:
+        """Drop a batch, except for endings that may arrive later; return whether there are any."""
+        may_arrive = failed.retry or failed.status not in ABOUT_THE_CONTENT
+        kept = [each for each in batch if may_arrive and worth(each.envelope) == ENDING]
+        self._give_back(kept)
+        places = {each.place for each in kept}
+        self.drop([each.envelope for each in batch if each.place not in places], _message_of(failed))
+        return bool(kept)
 
     def _give_back(self, batch: list[Waiting]) -> None:
         with self._lock:
-            # Nobody looks into the buffer any more once the delivery has ended.
-            ended = self._ended
-            gone = [each.envelope for each in batch] if ended else list(self._buffer.give_back(batch))
-        if gone:
-            self.give_up_on(gone, "the delivery is closed" if ended else "the target is too slow")
+            ended = self._ended  # Then the buffer is read no more.
+            dropped = [each.envelope for each in batch] if ended else self._buffer.give_back(batch)
+        if dropped:
+            self.drop(dropped, "the delivery is closed" if ended else "the target is too slow")
 
 
-def _left(batch: list[Waiting], failed: BroadcastError | None) -> list[Waiting]:
-    """What is still to be sent of a batch."""
-    if failed is None:
-        return []
-    if failed.unsent is None:
-        return batch[failed.sent :]
-    unsent = {id(envelope) for envelope in failed.unsent}
-    return [each for each in batch if id(each.envelope) in unsent]
+# Waiting envelopes
+
+CHUNKS, OTHERS, ENDING = range(3)
+"""The classes of envelopes, in the order in which a full buffer drops them."""
 
 
-def _is_told_to_end() -> bool:
+def worth(envelope: Envelope) -> int:
+    """Return the class of an envelope; an ending is a status, or has the stop reason of a run."""
+    data = envelope.get("data")
+    match envelope.get("event"):
+        case event if event == CHUNK:
+            return CHUNKS
+        case "agent.status":
+            return ENDING
+        case "agent.continuation":
+            return ENDING if _has_stop_reason(data) else OTHERS
+        case "agent.step.completed":
+            verdict = data.get("continuation") if isinstance(data, Mapping) else None
+            return ENDING if _has_stop_reason(verdict) else OTHERS
+    return OTHERS
+
+
+def _has_stop_reason(verdict: object) -> bool:
+    return isinstance(verdict, Mapping) and bool(verdict.get("stop_reason"))
+
+
+class Waiting(NamedTuple):
+    """An envelope and its number in the order of arrival."""
+
+    place: int
+    envelope: Envelope
+
+
+class Buffer:
+    """Envelopes in the order of arrival, at most `capacity` of them.
+
+    A full buffer drops the oldest chunk, or else the oldest other envelope. Endings stay, up to ten times
+    the capacity. Each class has a line of its own, so that dropping from a full buffer takes no search.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._places = count()
+        self._size = 0
+        self._lines: tuple[deque[Waiting], ...] = (deque(), deque(), deque())
+
+    def __len__(self) -> int:
+        return self._size
+
+    def add(self, envelope: Envelope) -> Envelope | None:
+        """Add an envelope; return the one that was dropped for it, if any."""
+        self._lines[worth(envelope)].append(Waiting(next(self._places), envelope))
+        self._size += 1
+        return self._drop_surplus() if self._size > self._capacity else None
+
+    def take(self, most: int) -> list[Waiting]:
+        """Remove and return the oldest envelopes."""
+        oldest = sorted(chain.from_iterable(islice(line, most) for line in self._lines))[:most]
+        for line in self._lines:
+            while line and oldest and line[0].place <= oldest[-1].place:
+                line.popleft()
+        self._size -= len(oldest)
+        return oldest
+
+    def give_back(self, taken: Iterable[Waiting]) -> list[Envelope]:
+        """Put envelopes back where they were; return those that were dropped for them."""
+        for waiting in sorted(taken, reverse=True, key=lambda waiting: waiting.place):
+            self._lines[worth(waiting.envelope)].appendleft(waiting)
+            self._size += 1
+        return list(iter(self._drop_surplus, None))
+
+    def _drop_surplus(self) -> Envelope | None:
+        if self._size <= self._capacity:
+            return None
+        chunks, others, endings = self._lines
+        line = chunks or others
+        if not line and len(endings) > self._capacity * ENDINGS_TO_CAPACITY:
+            line = endings
+        if not line:
+            return None
+        self._size -= 1
+        return line.popleft().envelope
+
+
+# The task that sends
+
+
+def _is_cancelled() -> bool:
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
@@ -235,14 +316,14 @@ class _Worker:
         self._woken = asyncio.Event()
         self._idle = asyncio.Event()
         self._finishing: asyncio.Task[None] | None = None
-        # A context of its own: what is sent has nothing to do with the run that happened to be first.
+        # A context of its own: sending is no part of the run whose envelope happened to be first.
         self._task = loop.create_task(self._run(), name="whyloop delivery", context=Context())
 
     def is_alive(self) -> bool:
         return self.loop.is_running() and not self._task.done()
 
     def end(self) -> None:
-        """Work no more, should the event loop ever run again."""
+        """Stop working, should the event loop ever run again."""
         if not self.loop.is_closed():
             self._task.cancel()
 
@@ -255,15 +336,15 @@ class _Worker:
                 self.loop.call_soon_threadsafe(self._woken.set)
 
     async def finish(self, seconds: float) -> None:
-        """Work until there is nothing left to do or the time is up, then end. From any thread."""
+        """Work until nothing is left or the time is up, then end. From any thread."""
         if self._thread == threading.get_ident():
             await self._finish(seconds)
             return
         done = Future[None]()
         with suppress(RuntimeError):  # The loop has just been closed.
             self.loop.call_soon_threadsafe(self._finish_for, done, seconds)
-            # That loop may be busy, or may never come to it.
-            await asyncio.wait([asyncio.wrap_future(done)], timeout=seconds + _STUBBORN_SECONDS)
+            # That loop may be busy, or stuck.
+            await asyncio.wait([asyncio.wrap_future(done)], timeout=seconds + _SECONDS_TO_CANCEL)
 
     def _finish_for(self, done: Future[None], seconds: float) -> None:
         self._finishing = self.loop.create_task(self._finish(seconds))
@@ -275,8 +356,8 @@ class _Worker:
             async with asyncio.timeout(seconds):
                 await self._idle.wait()
         self._task.cancel()
-        # Whoever does not even let itself be cancelled is left behind.
-        await asyncio.wait([self._task], timeout=_STUBBORN_SECONDS)
+        # A `send` that cannot be cancelled is left behind.
+        await asyncio.wait([self._task], timeout=_SECONDS_TO_CANCEL)
 
     async def _run(self) -> None:
         while True:
@@ -287,9 +368,9 @@ class _Worker:
             self._idle.set()
 
 
-def _words_of(error: BaseException) -> str:
-    """Return the message of an exception, even of one that cannot say it."""
+def _message_of(error: BaseException) -> str:
+    """Return the message of an exception, even of one whose `str` fails."""
     try:
         return str(error)
     except Exception:
-        return "it has no words for what happened"
+        return "an error without a message"

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import hmac
+import re
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import SplitResult, quote, urlsplit
 
-from whyloop.broadcasting.adapter import Envelope
+import msgspec
+from msgspec import Struct
+
 from whyloop.broadcasting.delivery import ABOUT_THE_CONTENT, Delivery
-from whyloop.broadcasting.pusher_wire import (
-    App,
-    Channels,
-    Item,
-    body_of,
-    channel_data,
-    is_socket_id,
-    item,
-    refusal,
-    requests,
-)
+from whyloop.broadcasting.transports import Envelope
 from whyloop.errors import BroadcastError, ConfigurationError
+from whyloop.logger import log_line
+from whyloop.values.redaction import REMOVED
 from whyloop.values.text import shortened
 
 try:
@@ -33,16 +30,17 @@ except ImportError as error:
         f"sending to a Pusher server needs an HTTP client: pip install 'whyloop[pusher]' ({error})"
     ) from None
 
+MAX_EVENTS = 10  # In one request, by the protocol.
+MAX_CHANNEL = 164
 MAX_ANSWER_BYTES = 10_000
-_TOO_LARGE = 413
 _HEADERS = {"content-type": "application/json", "accept": "application/json", "user-agent": "whyloop"}
 
 
 class PusherBroadcaster:
-    """A transport to a Pusher server: each session has a channel of its own, and only who may hears it.
+    """A transport to a Pusher server, with a private channel for each session.
 
-    Envelopes are sent in the background, several in a request, each request no larger than the
-    server takes. One that is too large alone has its longest texts cut, and says so.
+    Envelopes are sent in the background, several in a request, and no request is larger than
+    `max_request_bytes`. One that is too large alone has its long texts cut, and says so.
     """
 
     def __init__(
@@ -78,7 +76,7 @@ class PusherBroadcaster:
 
     @property
     def dropped(self) -> Mapping[str, int]:
-        """How many envelopes of each event never arrived."""
+        """The number of envelopes of each event that never arrived."""
         return self._delivery.dropped
 
     def broadcast(self, event: Envelope) -> None:
@@ -90,21 +88,22 @@ class PusherBroadcaster:
         self._delivery.broadcast_batch(events)
 
     def session_of(self, channel_name: str) -> str:
-        """The session that a channel is for, so that you can ask whether this user may watch it."""
+        """Return the session of a channel, so that you can check whether this user may watch it."""
         session_id = self._channels.session_of(_field("channel_name", channel_name))
         if session_id is None:
-            raise BroadcastError(f"{shortened(channel_name, 80)!r} is none of our channels", retry=False)
+            problem = f"invalid channel {shortened(channel_name, 80)!r}: not a channel of a session"
+            raise BroadcastError(problem, retry=False)
         return session_id
 
     def authorize(
         self, socket_id: str, channel_name: str, *, user: Mapping[str, Any] | None = None
     ) -> dict[str, str]:
-        """What your authorisation endpoint answers to a subscriber; whether it may watch is yours to ask.
+        """Return the answer of your authorisation endpoint to a subscriber that may watch a session.
 
-        A presence channel needs a `user` with a `user_id`, and all of it is shown to the others there.
+        A presence channel needs a `user` with a `user_id`, and shows all of it to its other subscribers.
         """
         if not is_socket_id(_field("socket_id", socket_id)):
-            raise BroadcastError(f"{shortened(socket_id, 40)!r} is no socket id", retry=False)
+            raise BroadcastError(f"invalid socket id {shortened(socket_id, 40)!r}", retry=False)
         self.session_of(channel_name)
         if not channel_name.startswith("presence-"):
             return self._app.authorization(socket_id, channel_name)
@@ -113,7 +112,7 @@ class PusherBroadcaster:
         return self._app.authorization(socket_id, channel_name, channel_data(user))
 
     async def close(self, timeout: float = 5.0) -> None:  # noqa: ASYNC109
-        """Send what is left, for so many seconds at most, and close the connection."""
+        """Send the rest, for so many seconds at most, and close the connection."""
         await self._delivery.close(timeout)
         if self._connection is not None and self._connection.is_here():
             await self._connection.close()
@@ -129,33 +128,32 @@ class PusherBroadcaster:
 
     async def _send(self, envelopes: Sequence[Envelope]) -> None:
         items = [item(envelope, self._channels, self._limit) for envelope in envelopes]
-        parts = deque(requests(items, self._limit))
-        sent = 0
+        parts, sent = deque(requests(items, self._limit)), 0
         while parts:
             part = parts.popleft()
             try:
                 await self._post(part)
             except asyncio.CancelledError:
-                # Said in a way that lets the delivery know what has arrived.
+                # The delivery has to know how many have arrived.
                 raise BroadcastError("sending was cancelled", sent=sent) from None
             except BroadcastError as error:
                 if error.status not in ABOUT_THE_CONTENT:
                     error.sent = sent
                     raise
-                parts.extendleft(reversed(self._other_parts(part, error)))
+                parts.extendleft(reversed(self._smaller_parts(part, error)))
             else:
                 sent += len(part)
                 for each in part:
                     if each.problem:
-                        self._delivery.give_up_on([each.envelope], each.problem)
+                        self._delivery.drop([each.envelope], each.problem)
 
-    def _other_parts(self, part: list[Item], error: BroadcastError) -> list[list[Item]]:
-        """What to send instead of a request that was refused for what is in it."""
+    def _smaller_parts(self, part: list[Item], error: BroadcastError) -> list[list[Item]]:
+        """Return the requests to send instead of one that was refused for its content."""
         if len(part) > 1:
             middle = len(part) // 2
             return [part[:middle], part[middle:]]
         (refused,) = part
-        if error.status == _TOO_LARGE:
+        if error.status == 413:
             return [[item(refused.envelope, self._channels, len(refused.body) // 2)]]
         return [[Item(refused.envelope, problem=str(error))]]
 
@@ -178,10 +176,10 @@ class PusherBroadcaster:
         except TimeoutError:
             failed = BroadcastError(f"{self._base} gave no answer within {self._timeout.total:g} s")
         except (aiohttp.ClientError, OSError) as error:
-            words = getattr(error, "strerror", None) or type(error).__name__
-            failed = BroadcastError(f"{self._base} could not be reached: {words}")
+            reason = getattr(error, "strerror", None) or type(error).__name__
+            failed = BroadcastError(f"{self._base} could not be reached: {reason}")
         if failed is not None:
-            # Raised out here, so that it drags along nothing of the request.
+            # Raised out here, so that it holds nothing of the request.
             raise failed
 
     async def _session(self) -> aiohttp.ClientSession:
@@ -198,14 +196,14 @@ def _address(base_url: str) -> SplitResult:
         is_address = False
     if not is_address or set("@?#") & set(base_url):
         # Not shown: there may be a password in it.
-        raise ConfigurationError("base_url is no address of a server, such as http://127.0.0.1:8080")
+        raise ConfigurationError("invalid base_url: use the address of a server, as http://127.0.0.1:8080")
     return parts
 
 
 def _field(name: str, value: object) -> str:
-    """A field of the form that a subscriber sent; it may have sent none."""
+    """Return a field of the form that a subscriber sent, which may lack it."""
     if not isinstance(value, str):
-        raise BroadcastError(f"the form of a subscriber has a {name}, and this one has none", retry=False)
+        raise BroadcastError(f"the form of a subscriber has no {name}", retry=False)
     return value
 
 
@@ -236,7 +234,7 @@ async def _opened() -> AsyncGenerator[aiohttp.ClientSession, None]:
 
 
 async def _beginning(response: aiohttp.ClientResponse) -> bytes:
-    """As much of an answer as a Pusher server ever says."""
+    """Return as much of an answer as a Pusher server ever sends."""
     answer = b""
     async for piece in response.content.iter_any():
         answer += piece
@@ -246,5 +244,207 @@ async def _beginning(response: aiohttp.ClientResponse) -> bytes:
 
 
 def _retry_after(response: aiohttp.ClientResponse) -> float | None:
-    told = response.headers.get("retry-after", "")
-    return float(told) if told.isascii() and told.isdigit() else None
+    seconds = response.headers.get("retry-after", "")
+    return float(seconds) if seconds.isascii() and seconds.isdigit() else None
+
+
+# The Pusher HTTP API without the HTTP: signatures, channels, bodies, and the meaning of an answer
+
+_FRAME = len('{"batch":[]}')
+_SOCKET_ID = re.compile(r"\d{1,20}\.\d{1,20}")
+_ID = r"[A-Za-z0-9_=@,.;-]+"
+_PLACE = "{session_id}"
+
+
+class App(Struct, frozen=True):
+    """An application of a Pusher server, and the secret that signs its requests."""
+
+    id: str
+    key: str
+    secret: str
+
+    def __repr__(self) -> str:
+        return f"App(id={self.id!r}, key={self.key!r})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [("id", self.id), ("key", self.key)]
+
+    def sign(self, text: str) -> str:
+        """Return the signature of a text: HMAC SHA-256, in hexadecimal."""
+        return hmac.new(self.secret.encode(), text.encode(), hashlib.sha256).hexdigest()
+
+    def query(self, method: str, path: str, body: bytes, now: int) -> dict[str, str]:
+        """Return the parameters that sign a request."""
+        fields = {"auth_key": self.key, "auth_timestamp": str(now), "auth_version": "1.0"}
+        if body:  # Reverb refuses a hash of nothing.
+            fields["body_md5"] = hashlib.md5(body, usedforsecurity=False).hexdigest()
+        written = "&".join(f"{name}={value}" for name, value in fields.items())
+        return {**fields, "auth_signature": self.sign(f"{method}\n{path}\n{written}")}
+
+    def authorization(self, socket_id: str, channel: str, channel_data: str | None = None) -> dict[str, str]:
+        """Return what a subscriber shows to the server to be let into a channel."""
+        text = f"{socket_id}:{channel}"
+        if channel_data is None:
+            return {"auth": f"{self.key}:{self.sign(text)}"}
+        auth = f"{self.key}:{self.sign(f'{text}:{channel_data}')}"
+        return {"auth": auth, "channel_data": channel_data}
+
+
+class Channels(Struct, frozen=True):
+    """The channels of sessions, by a pattern such as `private-agent.{session_id}`."""
+
+    pattern: str
+
+    def __post_init__(self) -> None:
+        before, place, after = self.pattern.partition(_PLACE)
+        if not place or not re.fullmatch(_ID, before) or not re.fullmatch(f"({_ID})?", after):
+            raise ConfigurationError(
+                f"invalid channel pattern {self.pattern!r}: use a prefix, {_PLACE} once, and otherwise "
+                "letters, digits and any of _-=@,.;"
+            )
+        if not before.startswith(("private-", "presence-")):
+            raise ConfigurationError(
+                f"{self.pattern!r} would let anybody watch: start it with private- or presence-"
+            )
+
+    def of(self, session_id: str) -> str | None:
+        """Return the channel of a session; None if its id cannot be part of a name."""
+        name = self.pattern.replace(_PLACE, session_id)
+        return name if re.fullmatch(_ID, session_id) and len(name) <= MAX_CHANNEL else None
+
+    def session_of(self, channel: str) -> str | None:
+        """Return the session of a channel; None if the channel does not fit the pattern."""
+        before, _, after = self.pattern.partition(_PLACE)
+        match = re.fullmatch(f"{re.escape(before)}({_ID}){re.escape(after)}", channel)
+        return match[1] if match and len(channel) <= MAX_CHANNEL else None
+
+
+def is_socket_id(text: str) -> bool:
+    """Return whether a Pusher server may have given this id to a connection."""
+    return text.isascii() and _SOCKET_ID.fullmatch(text) is not None
+
+
+def channel_data(user: Mapping[str, Any]) -> str:
+    """Return what the other subscribers of a presence channel see of a user."""
+    if not isinstance(user.get("user_id"), str | int):
+        raise ConfigurationError("a user of a presence channel has a user_id, a text or a number")
+    return msgspec.json.encode(user).decode()
+
+
+class Item(Struct, frozen=True):
+    """An envelope as one event of a request, encoded; or why it cannot be sent."""
+
+    envelope: Envelope
+    body: bytes = b""
+    problem: str = ""
+
+
+def item(envelope: Envelope, channels: Channels, limit: int) -> Item:
+    """Return an envelope as an event whose request is no longer than the limit."""
+    channel = channels.of(str(envelope["session_id"]))
+    if channel is None:
+        return Item(envelope, problem="a session id cannot be part of a channel's name")
+    try:
+        for smaller in _smaller(envelope):
+            data = msgspec.json.encode(smaller).decode()
+            body = msgspec.json.encode({"channel": channel, "name": smaller["event"], "data": data})
+            if len(body) + _FRAME <= limit:
+                return Item(envelope, body)
+    except (TypeError, ValueError, RecursionError) as error:
+        return Item(envelope, problem=f"an envelope cannot be written as JSON: {shortened(str(error), 100)}")
+    return Item(envelope, problem="an envelope is too large, and there is nothing in it to cut")
+
+
+def requests(items: Sequence[Item], limit: int) -> Iterator[list[Item]]:
+    """Yield the events in order, as many in a request as it holds."""
+    part: list[Item] = []
+    size = _FRAME
+    for each in items:
+        if part and (len(part) == MAX_EVENTS or size + len(each.body) + 1 > limit):
+            yield part
+            part, size = [], _FRAME
+        part.append(each)
+        size += len(each.body) + 1
+    if part:
+        yield part
+
+
+def body_of(items: Sequence[Item]) -> bytes:
+    """Return the body of a request with the events that can be sent."""
+    return b'{"batch":[' + b",".join(each.body for each in items if each.body) + b"]}"
+
+
+# Envelopes that are too large
+
+_LENGTHS = (8_000, 4_000, 2_000, 1_000, 500, 250, 125, 60, 30, 15)
+# These stay as they are: a result is found by the id of its call, a decision by that of its question.
+_KEPT = ("tool_call_id", "question_id")
+
+
+def _smaller(envelope: Envelope) -> Iterator[Envelope]:
+    """Yield the envelope, and then with ever shorter texts in its data, at last without its lists.
+
+    In the data of one that was cut `trimmed` is true, and `trimmed_fields` has the names of the fields.
+    """
+    yield envelope
+    data = envelope["data"]
+    for length in _LENGTHS:
+        data = {name: _cut(value, length) for name, value in data.items()}
+        yield _trimmed(envelope, data)
+    yield _trimmed(envelope, {k: type(v)() if isinstance(v, dict | list) else v for k, v in data.items()})
+
+
+def _trimmed(envelope: Envelope, data: Mapping[str, Any]) -> Envelope:
+    whole = envelope["data"]
+    cut = {name: value for name, value in data.items() if name not in _KEPT and value != whole[name]}
+    return {**envelope, "data": {**whole, **cut, "trimmed": True, "trimmed_fields": list(cut)}}
+
+
+def _cut(value: Any, longest: int) -> Any:
+    """Return the value with every text in it no longer than this."""
+    match value:
+        case str() if len(value) > longest:
+            return value[: longest - 1] + "…"
+        case dict():
+            return {name: _cut(each, longest) for name, each in value.items()}
+        case list():
+            return [_cut(each, longest) for each in value]
+    return value
+
+
+# Answers
+
+_EXPLANATIONS = {
+    401: "the key or the secret is wrong, or the clocks differ by minutes; ",
+    404: "there is no such app, or the address is wrong; ",
+    413: "the request is too large; ",
+    422: "the server refuses the shape of the request; ",
+}
+
+
+def refusal(app: App, status: int, body: bytes, retry_after: float | None = None) -> BroadcastError | None:
+    """Return why a server refused a request; None if it took it. A 200 alone does not say so."""
+    try:
+        document = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        document = None
+    text, code = body.decode("utf-8", "replace"), status
+    if isinstance(document, dict):
+        text = str(document.get("error") or document.get("message") or text)
+        given = document.get("code")
+        if 200 <= status < 300:
+            if not document.get("error") and not isinstance(given, int):
+                return None
+            code = given if isinstance(given, int) else 500
+    elif 200 <= status < 300:
+        return BroadcastError(f"not an answer of a Pusher server: {_shown(app, text)}", status=status)
+    return BroadcastError(
+        f"HTTP {code}: {_EXPLANATIONS.get(code, '')}{_shown(app, text)}",
+        retry=code >= 500 or code in (408, 425, 429),
+        status=code,
+        retry_after=retry_after,
+    )
+
+
+def _shown(app: App, text: str) -> str:
+    return log_line(text.replace(app.secret, REMOVED), 200) or "no explanation was given"

@@ -13,8 +13,8 @@ from msgspec import Meta, Raw, Struct
 from msgspec.structs import replace
 from starlette.responses import Response
 
-from whyloop.broadcasting.adapter import AgentEventEnvelopeAdapter
 from whyloop.broadcasting.feed import EventFeed
+from whyloop.broadcasting.transports import AgentEventEnvelopeAdapter
 from whyloop.errors import BroadcastError, ConfigurationError, SessionNotFoundError, SessionRunningError
 from whyloop.loop.agent import Agent
 from whyloop.loop.setup import Handler

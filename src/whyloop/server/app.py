@@ -20,9 +20,8 @@ try:
 except ImportError as error:
     raise ConfigurationError(f'the server needs Starlette: pip install "whyloop[server]" ({error})') from None
 
-from whyloop.broadcasting.adapter import AgentEventEnvelopeAdapter, CanBroadcastAgentEvents
-from whyloop.broadcasting.fan_out import FanOut
 from whyloop.broadcasting.feed import EventFeed
+from whyloop.broadcasting.transports import AgentEventEnvelopeAdapter, CanBroadcastAgentEvents, FanOut
 from whyloop.logger import Logger
 from whyloop.loop.agent import Agent
 from whyloop.server.access import Access, CheckAccess, Door, Limits

@@ -8,7 +8,7 @@ from contextlib import aclosing
 
 from msgspec.structs import replace
 
-from whyloop.broadcasting.adapter import AgentEventEnvelopeAdapter
+from whyloop.broadcasting.transports import AgentEventEnvelopeAdapter
 from whyloop.errors import ConflictError, SessionRunningError
 from whyloop.rules.continuation.stopped import stop_transitions
 from whyloop.server.requests import Precondition
