@@ -120,16 +120,6 @@ async def test_the_smallest_configuration_leaves_it_out_and_says_what_is_waited_
     await goes_on_by_asking_again(state, document)
 
 
-async def test_a_size_can_cost_it() -> None:
-    state = await waiting(to="B" * 150)
-    size = len(json.dumps(slim(state)))
-    assert "open_step" in slim(state, max_bytes=size)
-    document = slim(state, max_bytes=size - 700)
-    assert "open_step" not in document
-    assert document["truncated"]["open_step"] == 1
-    await goes_on_by_asking_again(state, document)
-
-
 async def goes_on_by_asking_again(state: AgentState, document: dict[str, Any]) -> None:
     restored = read(document)
     assert (restored.status, restored.open_step) == (AgentStatus.PAUSED, None)

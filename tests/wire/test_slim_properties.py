@@ -37,7 +37,6 @@ configs = st.builds(
     include_tool_args=st.booleans(),
     include_metadata=st.booleans(),
     include_all_steps=st.booleans(),
-    max_bytes=st.none() | st.integers(1000, 6000),
     redaction=st.just(Redaction(patterns=(SECRET,))),
 )
 queries = st.lists(words.map(lambda word: word * 5), min_size=1, max_size=3)
@@ -69,7 +68,7 @@ def check_truncation(state: AgentState, config: SlimSerializationConfig, documen
         first = next((m for m in shown if m["role"] != "system"), None)
         assert first is None or first["role"] == "user"
     cut = [message for message in read(document).messages if message not in state.messages]
-    if config.include_tool_args and not truncated.get("args"):
+    if config.include_tool_args:
         assert truncated["contents"] == len(cut)
         assert all("…" in json.dumps(repr(message), ensure_ascii=False) for message in cut)
     if config.max_content_length is not None:
@@ -102,12 +101,7 @@ def test_any_run_can_be_written_within_its_limits_read_and_run(
     async def check() -> None:
         state = await conversation(script, policy, asked, *[Message.system("be brief")] * instructions)
         serializer = SlimAgentStateSerializer(config)
-        try:
-            document = serializer.serialize(state)
-        except ConfigurationError:
-            assert config.max_bytes is not None
-            return
-        assert config.max_bytes is None or len(json.dumps(document)) <= config.max_bytes
+        document = serializer.serialize(state)
         check_truncation(state, config, document)
         restored = read(document)
         assert_complete_history(restored.messages)

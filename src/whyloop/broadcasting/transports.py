@@ -93,8 +93,8 @@ class FanOut:
 class QueueBroadcaster:
     """A transport that puts envelopes into a queue of yours and never waits for it.
 
-    The queue holds as many as its `maxsize` says, or `capacity` if that is less. A full queue takes no more
-    chunks; any other envelope replaces the oldest one. Use an `asyncio.Queue` on its own event loop only.
+    The queue holds as many as its `maxsize` and `capacity` allow. A full queue takes no more chunks; any
+    other envelope replaces the oldest one. Use an `asyncio.Queue` on its own event loop only.
     """
 
     def __init__(self, queue: AnyQueue, capacity: int | None = None) -> None:

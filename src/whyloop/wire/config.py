@@ -11,9 +11,8 @@ from whyloop.values.redaction import Redaction
 class SlimSerializationConfig(Struct, frozen=True):
     """What goes into a slim snapshot, and how much of it.
 
-    `max_messages` and `max_content_length` (in characters) are None for no limit. `max_bytes` bounds
-    the whole snapshot as JSON, however it is spaced or escaped, indentation aside. `redaction` says what is
-    secret, and is removed; with None, nothing is.
+    `max_messages` and `max_content_length` (in characters) are None for no limit. `redaction` says
+    what is secret, and is removed; with None, nothing is.
     """
 
     max_messages: int | None = 50
@@ -21,7 +20,6 @@ class SlimSerializationConfig(Struct, frozen=True):
     include_tool_args: bool = True
     include_metadata: bool = True
     include_all_steps: bool = False
-    max_bytes: int | None = None
     redaction: Redaction | None = Redaction()
 
     @classmethod
@@ -40,7 +38,7 @@ class SlimSerializationConfig(Struct, frozen=True):
         return cls(None, None, include_all_steps=True)
 
     def __post_init__(self) -> None:
-        for field in ("max_messages", "max_content_length", "max_bytes"):
+        for field in ("max_messages", "max_content_length"):
             limit = getattr(self, field)
             if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
                 raise _impossible(field, f"is a whole number greater than zero or None, not {limit!r}")

@@ -7,7 +7,6 @@ from typing import Any, Protocol, runtime_checkable
 
 from whyloop.values.state import AgentState
 from whyloop.wire.config import SlimSerializationConfig
-from whyloop.wire.fit import fitted
 from whyloop.wire.slim_read import read_slim
 from whyloop.wire.slim_write import SlimWriter
 
@@ -31,9 +30,8 @@ class SlimAgentStateSerializer:
         self.config = config or SlimSerializationConfig()
 
     def serialize(self, state: AgentState) -> dict[str, Any]:
-        """The slim snapshot of a state."""
-        writer = SlimWriter(state, self.config)
-        return fitted(writer.document, self.config, len(state.messages))
+        """Return the slim snapshot of a state."""
+        return SlimWriter(state, self.config).document()
 
     def deserialize(self, data: Mapping[str, Any]) -> AgentState:
         """The state in a slim snapshot, ready for the next query or to be resumed."""

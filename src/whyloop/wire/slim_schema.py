@@ -19,9 +19,8 @@ what a state needs beyond the rest to continue exactly as it would have:
   be changed is left out, since it goes by its hash;
 - `open_step`: a step whose tool calls do not all have their results, in the form of the full snapshot. It is
   present only if the calls that are still to run are there word by word;
-- `truncated`: `details` (steps, outcomes, questions, stop requests and request texts that were cut),
-  `open_step` if there is one that could not be kept, and what a limit on the size cost: `steps`, `args` and
-  entries of `metadata` that were asked for and are left out.
+- `truncated`: `details` (steps, outcomes, questions, stop requests and request texts that were cut), and
+  `open_step` if there is one that could not be kept.
 """
 
 from __future__ import annotations
@@ -151,9 +150,6 @@ class Truncated(Struct, frozen=True, omit_defaults=True):
     messages: Count
     contents: Count
     details: Count = 0
-    steps: Count = 0
-    args: Count = 0
-    metadata: Count = 0
     open_step: Count = 0
 
 

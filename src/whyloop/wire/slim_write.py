@@ -32,49 +32,50 @@ from whyloop.wire.trim import (
 
 
 class SlimWriter:
-    """A state without its secrets, to be written in the requested detail or in less.
+    """A state without its secrets, to be written in the requested detail.
 
     The secrets are removed once and first, so that no cut leaves half of one behind.
     """
 
-    def __init__(self, state: AgentState, asked: SlimSerializationConfig) -> None:
-        hide = asked.redaction.data if asked.redaction else plain_data
-        hide_text = partial(_beginning, asked) if asked.redaction and asked.max_content_length else hide
-        self._asked = asked
+    def __init__(self, state: AgentState, config: SlimSerializationConfig) -> None:
+        hide = config.redaction.data if config.redaction else plain_data
+        hide_text = partial(_beginning, config) if config.redaction and config.max_content_length else hide
+        self._config = config
         self._state = state
         self._messages = {
             index: _without_secrets(state.messages[index], hide, hide_text)
-            for index in kept_indices(state.messages, asked.max_messages)
+            for index in kept_indices(state.messages, config.max_messages)
         }
         self._errors = {index: hide(error) for index, error in _tool_errors(state) if index in self._messages}
         step, outcome = state.current_step, state.last_continuation_outcome
         self._current = step and changed_step(step, hide)
-        self._steps = [changed_step(step, hide) for step in state.steps] if asked.include_all_steps else []
+        self._steps = [changed_step(step, hide) for step in state.steps] if config.include_all_steps else []
         self._outcome = outcome and changed_outcome(outcome, hide)
         self._open_step = state.open_step and _open_without_secrets(state.open_step, hide)
         self._execution = changed_execution(state.execution, hide)
-        parts = state.request_parts if asked.include_all_steps else ()
+        parts = state.request_parts if config.include_all_steps else ()
         self._parts = [part for part in parts if hide(part.text) == part.text]
-        self._metadata: dict[str, Any] = hide(state.metadata) if asked.include_metadata else {}
+        self._metadata: dict[str, Any] = hide(state.metadata) if config.include_metadata else {}
 
-    def document(self, config: SlimSerializationConfig) -> dict[str, Any]:
-        """Return the snapshot under this configuration, which allows no more than the requested one."""
-        state, shorten = self._state, partial(cut, most=config.max_content_length)
-        kept = kept_indices(state.messages, config.max_messages)
-        whole = [self._messages[index] for index in kept]
+    def document(self) -> dict[str, Any]:
+        """Return the snapshot."""
+        config, state = self._config, self._state
+        shorten = partial(cut, most=config.max_content_length)
+        kept = list(self._messages)
+        whole = list(self._messages.values())
         if not config.include_tool_args:
             whole = [self._without_arguments(index) for index in kept]
         messages = [changed_message(message, shorten, LEFT_OUT) for message in whole]
         notes = Notes(config, state.execution.id, kept, trimmed=len(kept) < len(state.messages))
         current = self._current and changed_step(self._current, shorten)
-        steps = [changed_step(step, shorten) for step in self._steps] if config.include_all_steps else []
+        steps = [changed_step(step, shorten) for step in self._steps]
         outcome = self._outcome and changed_outcome(self._outcome, shorten)
         execution = changed_execution(self._execution, shorten)
         parts = [part for part in self._parts if shorten(part.text) == part.text]
         open_step = self._open_step and changed_open_step(self._open_step, shorten, LEFT_OUT)
         if not config.include_tool_args:
-            open_step = None  # No call is ever run without the arguments that it was asked for with.
-        before: list[object] = [self._current, *self._steps[: len(steps)], self._outcome, self._execution]
+            open_step = None  # No call is ever run without its arguments.
+        before: list[object] = [self._current, *self._steps, self._outcome, self._execution]
         after: list[object] = [current, *steps, outcome, execution]
         if open_step is not None:
             before.append(self._open_step)
@@ -90,23 +91,18 @@ class SlimWriter:
             current_step=notes.step(_judged_apart(current, outcome)) if current else None,
             steps=tuple([notes.step(step) for step in steps]),
             last_continuation=notes.continuation(outcome) if outcome else None,
-            metadata=self._metadata if config.include_metadata else {},
+            metadata=self._metadata,
             truncated=Truncated(
                 messages=len(state.messages) - len(kept),
                 contents=_differences(whole, messages),
-                details=_differences(before, after) + self._left_out(config, len(parts)),
-                steps=len(self._steps) - len(steps),
-                args=sum(len(message.tool_calls) for message in messages)
-                if self._asked.include_tool_args and not config.include_tool_args
-                else 0,
-                metadata=0 if config.include_metadata else len(self._metadata),
+                details=_differences(before, after) + self._count_left_out(len(parts)),
                 open_step=int(state.open_step is not None and open_step is None),
             ),
             state_info=_state_info(state.state_info),
             open_step=open_step and notes.open_step(open_step),
             identity=state.identity,
             agent=state.agent,
-            request_parts=tuple(parts) if config.include_all_steps else (),
+            request_parts=tuple(parts),
         )
         document: dict[str, Any] = plain.encode(slim)
         return document
@@ -116,9 +112,9 @@ class SlimWriter:
         message, error = self._messages[index], self._errors.get(index)
         return message if error is None else replace(message, content=f"Error: {error}")
 
-    def _left_out(self, config: SlimSerializationConfig, kept: int) -> int:
+    def _count_left_out(self, kept: int) -> int:
         """Return the number of request texts that are left out though they were asked for."""
-        return len(self._state.request_parts) - kept if config.include_all_steps else 0
+        return len(self._state.request_parts) - kept if self._config.include_all_steps else 0
 
 
 def _tool_errors(state: AgentState) -> Iterator[tuple[int, str]]:
