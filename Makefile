@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PYTEST ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-local test check soak format bench bench-models bench-stores bench-broadcast bench-peers picture clean
+.PHONY: help demo demo-local test check soak format bench bench-models bench-stores bench-broadcast bench-peers house picture clean
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ bench-peers: requirements.txt benchmarks/peers.txt ## Measure beside other frame
 	.venv-peers/bin/python -m pip install -qq --disable-pip-version-check -r requirements.txt -r benchmarks/peers.txt
 	PYTHONPATH=src .venv-peers/bin/python -m benchmarks.loop
 	PYTHONPATH=src .venv-peers/bin/python -m benchmarks.models
+
+house: $(VENV)/.dev ## Measure how easy the code is to find one's way in
+	$(BIN)/python -m benchmarks.house
 
 picture: $(VENV)/.runtime ## Draw the picture in the README anew
 	$(BIN)/whyloop demo steps-limit --fast --svg docs/images/steps-limit.svg
