@@ -66,11 +66,12 @@ class Load(NamedTuple):
 
 
 async def run_load(store: Store, sessions: int, seconds: float) -> Load:
-    """Run so many sessions at once for so many seconds, then read back what was recorded of each."""
+    """Run so many sessions of one agent for so many seconds, then read back what was recorded of each."""
+    started = time.monotonic()
+    agent = Agent(BusyModel(started + seconds), [lookup], max_steps=10**6, timeout=None)
     lags: list[float] = []
     beating = asyncio.create_task(beat(lags))
-    started = time.monotonic()
-    states = await asyncio.gather(*[_run(store, started + seconds) for _ in range(sessions)])
+    states = await asyncio.gather(*[_run(store, agent) for _ in range(sessions)])
     took = time.monotonic() - started
     beating.cancel()
     problems: list[str] = []
@@ -87,8 +88,7 @@ async def run_load(store: Store, sessions: int, seconds: float) -> Load:
     return Load(sum(steps for _, steps, _ in states), took, max(lags, default=0.0), typical, problems)
 
 
-async def _run(store: Store, until: float) -> tuple[str, int, int]:
-    agent = Agent(BusyModel(until), [lookup], max_steps=10**6, timeout=None, cumulative_timeout=None)
+async def _run(store: Store, agent: Agent) -> tuple[str, int, int]:
     session = await Session.open(store, agent)
     state = await session.send("go")
     return session.agent_id, state.step_count, state.execution.last_seq

@@ -222,10 +222,10 @@ class Session:
         key: RequestKey | None = None,
     ) -> AgentState:
         """Run the agent, recording to this session's journal for as long as this process holds its lease."""
-        await turns().take()
         lease = await self._acquire()
         self._journal = journal = None
         try:
+            await turns().take()
             await self.refresh()
             here = live(self.store)
             self._journal = journal = SessionJournal(self.store, lease, self._reading, here, key)
