@@ -44,7 +44,7 @@ class RunningTurns:
 
 
 class ReadingTurns:
-    """Share one event loop: after a millisecond of work, the rest of those that are ready wait for two rounds.
+    """Share one event loop: after a millisecond of work, the other tasks that are ready wait for two rounds.
 
     A task that sleeps until now is ready in the first round only after them.
     """
