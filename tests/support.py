@@ -29,7 +29,7 @@ from whyloop import (
     Verdict,
     tool,
 )
-from whyloop.loop.ports import Model
+from whyloop.loop.world import Model
 from whyloop.testing import FakeClock, Reply, ScriptedModel
 from whyloop.values.decisions import decide
 from whyloop.values.model import Delta

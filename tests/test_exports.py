@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import whyloop
+from whyloop import api
 
 WHYLOOP = """
 Agent AgentBuilder AgentErrorContextResolver AgentState AgentStatus Approval ApprovalRequired
@@ -90,32 +91,11 @@ def test_the_tree_of_errors_is_drawn_with_every_class_in_it() -> None:
         assert getattr(errors, name).__doc__
 
 
-def source() -> ast.Module:
-    return ast.parse(Path(whyloop.__file__).read_text(encoding="utf-8"))
-
-
-def imported_for_types() -> dict[str, str]:
-    """The names under TYPE_CHECKING, each with the module that it comes from."""
-    found: dict[str, str] = {}
-    for node in source().body:
-        if isinstance(node, ast.If):
-            for statement in node.body:
-                assert isinstance(statement, ast.ImportFrom)
-                assert statement.module is not None
-                for alias in statement.names:
-                    assert alias.asname == alias.name, f"{alias.name} is not exported to type checkers"
-                    found[alias.name] = statement.module
-    return found
-
-
-def test_what_type_checkers_see_is_what_is_loaded_when_asked_for() -> None:
-    assert imported_for_types() == whyloop._HOME_OF
-    assert sorted(whyloop._HOME_OF) == whyloop.__all__
-
-
-def test_every_name_is_loaded_from_its_home() -> None:
-    for name, home in whyloop._HOME_OF.items():
-        assert getattr(whyloop, name) is getattr(importlib.import_module(home), name)
+def test_every_public_name_is_exported_to_type_checkers() -> None:
+    tree = ast.parse(Path(api.__file__).read_text(encoding="utf-8"))
+    aliases = [alias for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names]
+    assert all(alias.asname == alias.name for alias in aliases)
+    assert sorted(alias.name for alias in aliases) == whyloop.__all__
 
 
 def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:

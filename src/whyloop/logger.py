@@ -8,6 +8,8 @@ import traceback
 from typing import Any
 
 from whyloop.values.redaction import Redaction
+from whyloop.values.state import AgentState
+from whyloop.values.step import error_text
 from whyloop.values.text import shortened
 
 _REDACTION = Redaction()
@@ -64,3 +66,23 @@ def _str(value: object) -> str:
         return str(value)
     except Exception:  # An error that cannot say what happened is still reported.
         return f"<{type(value).__name__}>"
+
+
+_log = Logger("whyloop.runs")
+# Without a handler Python would write errors to stderr; a program that wants them sets logging up.
+_log.logger.addHandler(logging.NullHandler())
+
+
+def log_end(state: AgentState) -> None:
+    """Write one line with the rule that ended or paused the run, and its reason."""
+    outcome = state.last_continuation_outcome
+    if outcome is None or not _log.isEnabledFor(logging.INFO):
+        return
+    status = f"{state.status} ({outcome.stop_reason})" if outcome.stop_reason else str(state.status)
+    where, by = (state.agent_id[:8], state.execution.step_count), outcome.resolved_by
+    _log.info("Agent [%s] step %d: %s by %s: %s", *where, status, by, error_text(outcome, state.current_step))
+
+
+def log_tool_error(tool: str, error: BaseException) -> None:
+    """Write the traceback of what a tool raised. It shows lines of code, and no values."""
+    _log.error("Tool %s failed", tool, exc_info=error)

@@ -28,8 +28,8 @@ from whyloop import (
     Verdict,
 )
 from whyloop.events import AgentEvent, AgentStepStarted, StreamChunkReceived
-from whyloop.loop.ports import Timer
 from whyloop.loop.run import Run
+from whyloop.loop.world import Timer
 from whyloop.testing import FakeClock
 from whyloop.values.approval import PendingCall
 from whyloop.values.transitions import AnyTransition

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from tests.real.postgres import PostgresServer
 from whyloop.errors import ConfigurationError, SessionRunningError, SnapshotError, StoreError
-from whyloop.loop.ports import Clock
+from whyloop.loop.world import Clock
 from whyloop.stores.records import Checkpoint, Entry, RequestKey, SessionFilter, Summary
 from whyloop.testing.store_conformance import CHECKS, Check
 from whyloop.values.state import AgentStatus

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from whyloop.loop.ports import Clock
+from whyloop.loop.world import Clock
 from whyloop.stores import MemoryStore, SqliteStore, Store
 from whyloop.testing.store_conformance import CHECKS, Check, OpenStore
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from whyloop.errors import WhyloopError
-from whyloop.loop.ports import Clock
+from whyloop.loop.world import Clock
 from whyloop.stores import MemoryStore, Store
 from whyloop.testing.store_checks import chunks
 from whyloop.testing.store_conformance import CHECKS, Check

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from whyloop.loop.ports import Clock
+from whyloop.loop.world import Clock
 from whyloop.testing import FakeClock
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from copy import deepcopy
 from datetime import datetime
 from typing import Any
@@ -13,12 +14,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from whyloop.errors import NestingError, ScriptError, ToolTimeoutError
+from whyloop.logger import log_tool_error
 from whyloop.loop.hooks import Block, expected
-from whyloop.loop.nesting import running_inside
 from whyloop.loop.recorder import Recorder
-from whyloop.loop.run_log import log_tool_error
-from whyloop.loop.setup import Setup
-from whyloop.loop.step_in_progress import StepInProgress
+from whyloop.loop.setup import Setup, StepInProgress
 from whyloop.loop.tool import Tool, ToolContext
 from whyloop.loop.tool_result import encoded
 from whyloop.rules.classify import raised_by_tool, tool_failure, words_of
@@ -338,3 +337,21 @@ def _json(value: Any) -> str:
         return msgspec.json.encode(value, enc_hook=plain.describe).decode()
     except (TypeError, ValueError, RecursionError):
         return clean(repr(value))
+
+
+MAX_DEPTH = 8
+
+# The sessions that are taking a step around this code, outermost first. A thread that runs a plain
+# tool gets a copy.
+running_inside: ContextVar[tuple[str, ...]] = ContextVar("whyloop_running_inside", default=())
+
+
+def parent_of_new_session() -> str | None:
+    """The session whose tool is starting another one, if one is; refused where that goes too deep."""
+    outer = running_inside.get()
+    if len(outer) >= MAX_DEPTH:
+        raise NestingError(
+            f"{len(outer)} agents are running inside each other's tools, and no more may start: "
+            "a tool is probably calling the agent it belongs to"
+        )
+    return outer[-1] if outer else None

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from inspect import iscoroutinefunction
 from typing import TypeVar
 
 from msgspec import Struct
 
 from whyloop.errors import ConfigurationError
-from whyloop.loop.step_in_progress import StepInProgress
 from whyloop.loop.tool import ToolContext
 from whyloop.values.messages import ToolCall
 from whyloop.values.model import ModelRequest, ModelResponse
@@ -86,29 +85,3 @@ def _name(hook: Hook) -> str:
 
 def _overrides(hook: Hook, method: str) -> bool:
     return getattr(type(hook), method) is not getattr(Hook, method)
-
-
-async def ask_with_hooks(
-    hooks: Hooks,
-    request: ModelRequest,
-    ask: Callable[[ModelRequest], Awaitable[ModelResponse]],
-    step: StepInProgress,
-) -> ModelResponse:
-    """Return the model's response with the hooks around the call; every change is noted with its hook."""
-    sent, response = request, None
-    changed_by: tuple[str, ...] = ()
-    for name, before_model in hooks.before_model:
-        answer = await before_model(sent)
-        if isinstance(answer, ModelResponse):
-            response, step.response_changed_by = answer, (name,)
-            break
-        if expected(ModelRequest, answer) is not sent:
-            sent, changed_by = answer, (*changed_by, name)
-            step.request = step.request.changed(request, sent, changed_by)
-    if response is None:
-        response = await ask(sent)
-    for name, after_model in hooks.after_model:
-        answer = expected(ModelResponse, await after_model(sent, response))
-        if answer is not response:
-            response, step.response_changed_by = answer, (*step.response_changed_by, name)
-    return response

@@ -8,10 +8,9 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from whyloop.loop.ports import Timer
 from whyloop.loop.recorder import Recorder
-from whyloop.loop.setup import Setup
-from whyloop.loop.step_in_progress import StepInProgress
+from whyloop.loop.setup import Setup, StepInProgress
+from whyloop.loop.world import Timer
 from whyloop.values.step import Interruption
 
 # Timers and clocks differ by microseconds, and a limit must see that its time is up.

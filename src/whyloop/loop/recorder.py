@@ -6,10 +6,9 @@ import asyncio
 from datetime import datetime
 
 from whyloop.events import AgentEvent
-from whyloop.loop.ports import Journal
-from whyloop.loop.request import RequestParts
-from whyloop.loop.run_log import log_end
-from whyloop.loop.setup import Handler, send
+from whyloop.logger import log_end
+from whyloop.loop.setup import Handler, RequestParts, send
+from whyloop.loop.world import Journal
 from whyloop.values.state import AgentState
 from whyloop.values.transitions import AnyTransition, Noted
 from whyloop.wire.view import VIEWS

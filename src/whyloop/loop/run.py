@@ -7,15 +7,12 @@ from collections.abc import AsyncIterator
 from datetime import datetime
 
 from whyloop.errors import NestingError, ScriptError, leave_state
-from whyloop.loop.calls import CallPlan, plan_calls, reopen, run_calls, unfinished_calls
+from whyloop.loop.calls import CallPlan, plan_calls, reopen, run_calls, running_inside, unfinished_calls
 from whyloop.loop.interruptions import JUST_AFTER, Interruptions
-from whyloop.loop.model_call import answered, ask_model, failed, partly_answered
-from whyloop.loop.nesting import running_inside
-from whyloop.loop.ports import Journal
-from whyloop.loop.readable import readable
+from whyloop.loop.model_call import answered, ask_model, failed, partly_answered, readable
 from whyloop.loop.recorder import Recorder
-from whyloop.loop.setup import Setup
-from whyloop.loop.step_in_progress import StepInProgress
+from whyloop.loop.setup import Setup, StepInProgress
+from whyloop.loop.world import Journal
 from whyloop.values.execution import AgentStatus
 from whyloop.values.failure import ErrorHandlingDecision
 from whyloop.values.state import AgentState

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from whyloop.loop.ports import Model
+from whyloop.loop.world import Model
 from whyloop.values.model import Delta, ModelRequest, ModelResponse
 
 

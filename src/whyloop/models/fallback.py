@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterable
 from msgspec.structs import replace
 
 from whyloop.errors import ConfigurationError, ScriptError
-from whyloop.loop.ports import Model
+from whyloop.loop.world import Model
 from whyloop.models.asking import asked, name_of, secrets_of
 from whyloop.models.load import load
 from whyloop.rules.classify import model_failure

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from whyloop import errors
 from whyloop.errors import ConfigurationError, ModelError, ScriptError, SnapshotError
-from whyloop.loop.ports import Model
+from whyloop.loop.world import Model
 from whyloop.models.asking import asked, name_of, secrets_of
 from whyloop.models.comparing import as_json, described, difference, last_words
 from whyloop.models.secrets import cleaned, without_secrets

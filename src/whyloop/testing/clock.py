@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 
-from whyloop.loop.ports import Timeout, Timer
+from whyloop.loop.world import Timeout, Timer
 
 # What waits on this clock and could still come back by itself is given this long, in real time,
 # before a timeout that has passed cuts it off. Nothing that returns ever waits for it.

@@ -9,9 +9,8 @@ from datetime import datetime, timedelta
 from itertools import count
 from typing import Any
 
-from whyloop.loop.ports import Model
 from whyloop.loop.tool import Tool, ToolContext
-from whyloop.loop.world import LocalWorld
+from whyloop.loop.world import LocalWorld, Model
 from whyloop.testing import FakeClock
 from whyloop.values.model import ModelRequest, ModelResponse, TextDelta
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from whyloop.loop.ports import Clock
+from whyloop.loop.world import Clock
 from whyloop.stores.records import Entry, Page, SessionFilter, Stored, Summary
 from whyloop.stores.store import Store
 from whyloop.testing.clock import FakeClock

@@ -1,0 +1,107 @@
+"""Every public name of whyloop, listed once: `from whyloop import …` finds them here."""
+
+from whyloop.errors import interrupted_state as interrupted_state
+from whyloop.loop.agent import Agent as Agent, AgentBuilder as AgentBuilder
+from whyloop.loop.hooks import (
+    Block as Block,
+    Hook as Hook,
+)
+from whyloop.loop.tool import (
+    Tool as Tool,
+    ToolContext as ToolContext,
+    tool as tool,
+)
+from whyloop.rules.backoff import Backoff as Backoff
+from whyloop.rules.continuation.approval import ApprovalRequired as ApprovalRequired
+from whyloop.rules.continuation.checks import (
+    FinishReasonCheck as FinishReasonCheck,
+    StopRequestedCheck as StopRequestedCheck,
+    ToolCallPresenceCheck as ToolCallPresenceCheck,
+)
+from whyloop.rules.continuation.criteria import ContinuationCriteria as ContinuationCriteria
+from whyloop.rules.continuation.criterion import (
+    CanDecideToContinue as CanDecideToContinue,
+    CanExplainContinuation as CanExplainContinuation,
+)
+from whyloop.rules.continuation.error_policy_criterion import ErrorPolicyCriterion as ErrorPolicyCriterion
+from whyloop.rules.continuation.limits import (
+    StepsLimit as StepsLimit,
+    TokenUsageLimit as TokenUsageLimit,
+)
+from whyloop.rules.continuation.time_limits import (
+    CumulativeExecutionTimeLimit as CumulativeExecutionTimeLimit,
+    ExecutionTimeLimit as ExecutionTimeLimit,
+)
+from whyloop.rules.error_context import (
+    AgentErrorContextResolver as AgentErrorContextResolver,
+    CanResolveErrorContext as CanResolveErrorContext,
+)
+from whyloop.rules.error_policy import ErrorPolicy as ErrorPolicy
+from whyloop.sessions.recovery import (
+    Recovery as Recovery,
+    recover as recover,
+)
+from whyloop.sessions.session import Session as Session
+from whyloop.values.approval import (
+    Approval as Approval,
+    PendingCall as PendingCall,
+    Verdict as Verdict,
+)
+from whyloop.values.budget import Budget as Budget
+from whyloop.values.continuation import (
+    ContinuationDecision as ContinuationDecision,
+    ContinuationEvaluation as ContinuationEvaluation,
+    ContinuationOutcome as ContinuationOutcome,
+    StopReason as StopReason,
+)
+from whyloop.values.execution import (
+    Execution as Execution,
+    StateInfo as StateInfo,
+)
+from whyloop.values.explanation import (
+    CallExplanation as CallExplanation,
+    Explanation as Explanation,
+    RepeatedCall as RepeatedCall,
+    StepExplanation as StepExplanation,
+)
+from whyloop.values.failure import (
+    ErrorContext as ErrorContext,
+    ErrorHandlingDecision as ErrorHandlingDecision,
+    ErrorType as ErrorType,
+    Failure as Failure,
+)
+from whyloop.values.messages import (
+    FilePart as FilePart,
+    ImagePart as ImagePart,
+    Message as Message,
+    MessageRole as MessageRole,
+    TextPart as TextPart,
+    ToolCall as ToolCall,
+)
+from whyloop.values.model import (
+    FinishReason as FinishReason,
+    ModelRequest as ModelRequest,
+    ModelResponse as ModelResponse,
+    ModelSource as ModelSource,
+    ReasoningDelta as ReasoningDelta,
+    TextDelta as TextDelta,
+    ToolSpec as ToolSpec,
+)
+from whyloop.values.next_action import NextAction as NextAction
+from whyloop.values.redaction import Redaction as Redaction
+from whyloop.values.state import (
+    AgentState as AgentState,
+    AgentStatus as AgentStatus,
+)
+from whyloop.values.step import (
+    Interruption as Interruption,
+    Step as Step,
+    ToolRun as ToolRun,
+)
+from whyloop.values.tool_result import ToolResult as ToolResult
+from whyloop.values.usage import Usage as Usage
+from whyloop.wire.config import SlimSerializationConfig as SlimSerializationConfig
+from whyloop.wire.slim import (
+    CanSerializeAgentState as CanSerializeAgentState,
+    SlimAgentStateSerializer as SlimAgentStateSerializer,
+)
