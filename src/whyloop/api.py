@@ -11,32 +11,30 @@ from whyloop.loop.tool import (
     ToolContext as ToolContext,
     tool as tool,
 )
-from whyloop.rules.backoff import Backoff as Backoff
-from whyloop.rules.continuation.approval import ApprovalRequired as ApprovalRequired
-from whyloop.rules.continuation.checks import (
+from whyloop.rules.checks import (
+    ApprovalRequired as ApprovalRequired,
     FinishReasonCheck as FinishReasonCheck,
     StopRequestedCheck as StopRequestedCheck,
     ToolCallPresenceCheck as ToolCallPresenceCheck,
 )
-from whyloop.rules.continuation.criteria import ContinuationCriteria as ContinuationCriteria
-from whyloop.rules.continuation.criterion import (
+from whyloop.rules.criteria import ContinuationCriteria as ContinuationCriteria
+from whyloop.rules.criterion import (
     CanDecideToContinue as CanDecideToContinue,
     CanExplainContinuation as CanExplainContinuation,
 )
-from whyloop.rules.continuation.error_policy_criterion import ErrorPolicyCriterion as ErrorPolicyCriterion
-from whyloop.rules.continuation.limits import (
+from whyloop.rules.error_policy import (
+    AgentErrorContextResolver as AgentErrorContextResolver,
+    Backoff as Backoff,
+    CanResolveErrorContext as CanResolveErrorContext,
+    ErrorPolicy as ErrorPolicy,
+    ErrorPolicyCriterion as ErrorPolicyCriterion,
+)
+from whyloop.rules.limits import (
+    CumulativeExecutionTimeLimit as CumulativeExecutionTimeLimit,
+    ExecutionTimeLimit as ExecutionTimeLimit,
     StepsLimit as StepsLimit,
     TokenUsageLimit as TokenUsageLimit,
 )
-from whyloop.rules.continuation.time_limits import (
-    CumulativeExecutionTimeLimit as CumulativeExecutionTimeLimit,
-    ExecutionTimeLimit as ExecutionTimeLimit,
-)
-from whyloop.rules.error_context import (
-    AgentErrorContextResolver as AgentErrorContextResolver,
-    CanResolveErrorContext as CanResolveErrorContext,
-)
-from whyloop.rules.error_policy import ErrorPolicy as ErrorPolicy
 from whyloop.sessions.recovery import (
     Recovery as Recovery,
     recover as recover,

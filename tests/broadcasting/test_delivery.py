@@ -21,7 +21,7 @@ from whyloop.broadcasting import (
 )
 from whyloop.broadcasting.transports import Envelope
 from whyloop.errors import ConfigurationError
-from whyloop.rules.backoff import Backoff
+from whyloop.rules.error_policy import Backoff
 from whyloop.testing import call
 
 USER: contextvars.ContextVar[str] = contextvars.ContextVar("user")

@@ -15,8 +15,8 @@ import msgspec
 import pytest
 
 from whyloop.models.sse import EventParser
-from whyloop.models.visible import VisibleText
 from whyloop.models.wire import StreamReader, WireFormat
+from whyloop.rules.written_calls import VisibleText
 from whyloop.values.messages import Message, MessageRole
 from whyloop.values.model import Delta, ModelResponse, ReasoningDelta, TextDelta, ToolSpec
 

@@ -16,7 +16,7 @@ from whyloop import (
     ContinuationOutcome,
     StopReason,
 )
-from whyloop.rules.continuation.resolve import resolve
+from whyloop.rules.criteria import resolve
 
 FORBID = ContinuationDecision.FORBID_CONTINUATION
 REQUEST = ContinuationDecision.REQUEST_CONTINUATION

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from whyloop.rules.schema_check import problem_with
+from whyloop.rules.tool_schema import problem_with
 
 PERSON = {
     "type": "object",

@@ -17,7 +17,7 @@ from typing import NamedTuple, Self
 from whyloop.broadcasting.transports import CHUNK, DEFAULT_CAPACITY, Envelope
 from whyloop.errors import BroadcastError, ConfigurationError
 from whyloop.logger import Logger
-from whyloop.rules.backoff import Backoff
+from whyloop.rules.error_policy import Backoff
 
 _log = Logger()
 

@@ -16,7 +16,7 @@ from whyloop.errors import ConfigurationError
 from whyloop.loop.agent import Agent
 from whyloop.loop.tool import Tool
 from whyloop.models.load import load
-from whyloop.rules.classify import words_of
+from whyloop.rules.classification import error_text
 from whyloop.rules.error_policy import ErrorPolicy
 from whyloop.values.text import shortened
 
@@ -122,7 +122,7 @@ def _find(option: str, path: str) -> object:
     try:
         return value()
     except Exception as error:
-        reason = shortened(words_of(error), 200)
+        reason = shortened(error_text(error), 200)
         raise ConfigurationError(f"{option}: {wanted}() failed: {reason}") from None
 
 
@@ -163,7 +163,7 @@ def _import(option: str, name: str) -> ModuleType:
             raise ConfigurationError(f"{option}: there is no module {error.name!r}") from None
         raise ConfigurationError(f"{option}: {name} cannot be imported: {error}") from None
     except Exception as error:
-        reason = shortened(words_of(error), 200)
+        reason = shortened(error_text(error), 200)
         raise ConfigurationError(f"{option}: {name} cannot be imported: {reason}") from None
 
 

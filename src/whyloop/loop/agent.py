@@ -28,9 +28,8 @@ from whyloop.loop.setup import (
 )
 from whyloop.loop.tool import Tool
 from whyloop.loop.world import Clock, Journal, LocalWorld, Model, SystemClock, World
-from whyloop.rules.backoff import Backoff
-from whyloop.rules.continuation.criterion import CriterionLike
-from whyloop.rules.error_policy import ErrorPolicy
+from whyloop.rules.criterion import CriterionLike
+from whyloop.rules.error_policy import Backoff, ErrorPolicy
 from whyloop.values import plain
 from whyloop.values.approval import Question
 from whyloop.values.budget import Budget

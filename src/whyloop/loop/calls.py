@@ -20,7 +20,7 @@ from whyloop.loop.recorder import Recorder
 from whyloop.loop.setup import Setup, StepInProgress
 from whyloop.loop.tool import Tool, ToolContext
 from whyloop.loop.tool_result import encoded
-from whyloop.rules.classify import raised_by_tool, tool_failure, words_of
+from whyloop.rules.classification import error_text, raised_by_tool, tool_failure
 from whyloop.rules.tool_schema import Problem
 from whyloop.values import plain
 from whyloop.values.approval import Question
@@ -269,7 +269,7 @@ async def run_tool(setup: Setup, call: ToolCall, context: ToolContext) -> ToolRe
     except ToolTimeoutError as error:
         retryable = error.retryable is not False
         failure = tool_failure(
-            ErrorType.TIMEOUT, call, words_of(error), retryable=retryable, seconds=tool.timeout
+            ErrorType.TIMEOUT, call, error_text(error), retryable=retryable, seconds=tool.timeout
         )
         return _failed(failure)
     except (KeyboardInterrupt, ScriptError):
@@ -304,7 +304,7 @@ def _raised(call: ToolCall, error: BaseException) -> ToolResult:
 
 def _hook_failed(call: ToolCall, error: Exception) -> ToolResult:
     log_tool_error(call.name, error)
-    text = f"a hook around {call.name} failed: {words_of(error)}"
+    text = f"a hook around {call.name} failed: {error_text(error)}"
     return _failed(tool_failure(ErrorType.UNKNOWN, call, text))
 
 
@@ -323,7 +323,7 @@ def _not_an_object(tool: Tool, call: ToolCall, sent: str) -> ToolResult:
 
 def _invalid(tool: Tool, call: ToolCall, arguments: Mapping[str, Any], error: Exception) -> ToolResult:
     """Return a result that tells the model what to correct; people are not shown what was sent."""
-    problems = tool.arguments.problems(arguments) or [Problem("they do not fit", words_of(error))]
+    problems = tool.arguments.problems(arguments) or [Problem("they do not fit", error_text(error))]
     text = f"invalid arguments for {tool.name}"
     for_people = f"{text}: {'; '.join(problem.for_people for problem in problems)}"
     lines = [f"- {p.for_model}" + (f". Schema: {p.schema}" if p.schema else "") for p in problems]

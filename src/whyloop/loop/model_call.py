@@ -16,9 +16,8 @@ from whyloop.loop.calls import CallPlan
 from whyloop.loop.hooks import Hooks, expected
 from whyloop.loop.recorder import Recorder
 from whyloop.loop.setup import Setup, StepInProgress, send
-from whyloop.rules.answers import answer_failure
-from whyloop.rules.classify import model_failure
-from whyloop.rules.repeated import without_calls, written_call
+from whyloop.rules.classification import answer_failure, model_failure
+from whyloop.rules.written_calls import without_calls, written_call
 from whyloop.values.messages import Message, MessageRole, ToolCall
 from whyloop.values.model import (
     FinishReason,

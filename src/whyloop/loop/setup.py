@@ -18,16 +18,22 @@ from whyloop.events import AgentEvent
 from whyloop.loop.hooks import Hooks
 from whyloop.loop.tool import Tool, as_tool
 from whyloop.loop.world import Clock, World
-from whyloop.rules.backoff import Backoff
-from whyloop.rules.continuation.approval import ApprovalRequired
-from whyloop.rules.continuation.checks import FinishReasonCheck, StopRequestedCheck, ToolCallPresenceCheck
-from whyloop.rules.continuation.contradictions import refuse_contradictions
-from whyloop.rules.continuation.criteria import ContinuationCriteria
-from whyloop.rules.continuation.criterion import CriterionLike, as_criterion
-from whyloop.rules.continuation.error_policy_criterion import ErrorPolicyCriterion
-from whyloop.rules.continuation.limits import Limit, StepsLimit, TokenUsageLimit
-from whyloop.rules.continuation.time_limits import CumulativeExecutionTimeLimit, ExecutionTimeLimit
-from whyloop.rules.error_policy import ErrorPolicy
+from whyloop.rules.checks import (
+    ApprovalRequired,
+    FinishReasonCheck,
+    StopRequestedCheck,
+    ToolCallPresenceCheck,
+)
+from whyloop.rules.criteria import ContinuationCriteria, refuse_contradictions
+from whyloop.rules.criterion import CriterionLike, as_criterion
+from whyloop.rules.error_policy import Backoff, ErrorPolicy, ErrorPolicyCriterion
+from whyloop.rules.limits import (
+    CumulativeExecutionTimeLimit,
+    ExecutionTimeLimit,
+    Limit,
+    StepsLimit,
+    TokenUsageLimit,
+)
 from whyloop.values import plain
 from whyloop.values.log import Log
 from whyloop.values.messages import Message

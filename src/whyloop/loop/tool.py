@@ -14,8 +14,7 @@ from msgspec import Struct
 
 from whyloop.errors import ToolDefinitionError
 from whyloop.loop.threads import in_thread
-from whyloop.rules.docstring import docstring_of
-from whyloop.rules.tool_schema import Arguments, hints_of, signature_of
+from whyloop.rules.tool_schema import Arguments, docstring_of, hints_of, signature_of
 from whyloop.values.model import ToolSpec
 
 P = ParamSpec("P")

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from whyloop.errors import ToolExecutionError
-from whyloop.rules.classify import words_of
+from whyloop.rules.classification import error_text
 from whyloop.values.text import clean
 
 
@@ -24,7 +24,9 @@ def _json(value: object) -> str:
         return msgspec.json.encode(value, enc_hook=_plain).decode()
     except Exception as error:
         kind = type(value).__name__
-        raise ToolExecutionError(f"it returned a {kind} that cannot be encoded: {words_of(error)}") from error
+        raise ToolExecutionError(
+            f"it returned a {kind} that cannot be encoded: {error_text(error)}"
+        ) from error
 
 
 def _plain(value: Any) -> Any:

@@ -8,9 +8,8 @@ from typing import Any
 from whyloop.errors import ResponseValidationError
 from whyloop.models.sse import EventParser, ServerEvent
 from whyloop.models.tidy import refuse_misfit, tidied
-from whyloop.models.visible import VisibleText
 from whyloop.models.wire import WireFormat
-from whyloop.rules.repeated import written_call
+from whyloop.rules.written_calls import VisibleText, written_call
 from whyloop.values.model import Delta, ModelResponse, ReasoningDelta, TextDelta, ToolSpec
 from whyloop.values.text import shortened
 

@@ -13,7 +13,7 @@ import msgspec
 
 from whyloop.errors import ModelError, RateLimitError, RequestTimeoutError, is_retryable
 from whyloop.models.secrets import without_secrets
-from whyloop.rules.classify import provider_error_type
+from whyloop.rules.classification import provider_error_type
 from whyloop.values.failure import ErrorType
 from whyloop.values.text import shortened
 

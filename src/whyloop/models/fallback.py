@@ -10,7 +10,7 @@ from whyloop.errors import ConfigurationError, ScriptError
 from whyloop.loop.world import Model
 from whyloop.models.asking import asked, name_of, secrets_of
 from whyloop.models.load import load
-from whyloop.rules.classify import model_failure
+from whyloop.rules.classification import model_failure
 from whyloop.values.failure import ErrorType, Failure
 from whyloop.values.model import Delta, ModelRequest, ModelResponse, ModelSource
 from whyloop.values.text import shortened

@@ -24,7 +24,7 @@ from whyloop.models.proxy import proxy_for, proxy_secrets
 from whyloop.models.secrets import header_secrets, without_cut_secrets, without_secrets
 from whyloop.models.sessions import Slots, close_here, session_here
 from whyloop.models.wire import Settings, WireFormat
-from whyloop.rules.classify import words_of
+from whyloop.rules.classification import error_text
 from whyloop.values.model import Delta, ModelRequest, ModelResponse
 from whyloop.values.text import shortened
 
@@ -168,7 +168,9 @@ class HttpModel:
             case aiohttp.ClientError() | OSError() if answered:
                 told = ResponseValidationError(f"{self.name}: the response was cut off: {_words(error)}")
             case _ if answered:
-                told = ResponseValidationError(f"{self.name}: the response cannot be read: {words_of(error)}")
+                told = ResponseValidationError(
+                    f"{self.name}: the response cannot be read: {error_text(error)}"
+                )
             case aiohttp.ClientConnectorError():
                 told = ModelError(f"{self.name} could not be reached: {_words(error)}")
             case aiohttp.ClientError() | OSError():

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from whyloop.errors import ModelError, ResponseValidationError
 from whyloop.models.parts import new_call_id
-from whyloop.rules.schema_check import problem_with
+from whyloop.rules.tool_schema import problem_with
 from whyloop.values.messages import ToolCall
 from whyloop.values.model import FinishReason, ModelResponse, ModelSource
 from whyloop.values.text import shortened

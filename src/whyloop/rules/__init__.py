@@ -1,1 +1,1 @@
-"""Pure functions of values: when to go on, what to do about failures, what a tool's schema is."""
+"""Pure functions of values: when to continue, how to handle failures, the schema of a tool."""

@@ -1,24 +1,35 @@
-"""What to do about each kind of error."""
+"""What to do about each kind of error: the policy, the criterion that applies it, the wait of a retry."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from math import isfinite
+from typing import Any, Protocol, runtime_checkable
 
 from msgspec import Struct
 from msgspec.structs import force_setattr, replace
 
 from whyloop.errors import ConfigurationError
+from whyloop.rules.criterion import Criterion
 from whyloop.values import plain
+from whyloop.values.continuation import ContinuationDecision, ContinuationEvaluation, StopReason
 from whyloop.values.failure import ErrorContext, ErrorHandlingDecision, ErrorType
+from whyloop.values.state import AgentState
+from whyloop.values.text import counted, shortened
 
 _STOP = ErrorHandlingDecision.STOP
 _RETRY = ErrorHandlingDecision.RETRY
 _IGNORE = ErrorHandlingDecision.IGNORE
 
+_CRITERION = "ErrorPolicyCriterion"
+_ALLOW = ContinuationDecision.ALLOW_CONTINUATION
+_FORBID = ContinuationDecision.FORBID_CONTINUATION
+_REQUEST = ContinuationDecision.REQUEST_CONTINUATION
+_NO_ERROR = ErrorContext.none()
+
 
 class ErrorPolicy(Struct, frozen=True):
-    """One decision a kind of error, and how many retries in a row are worth it.
+    """One decision for each kind of error, and how many retries in a row are worth it.
 
     `max_retries=3` means three retries: the fourth failure in a row stops the run.
     """
@@ -69,7 +80,7 @@ class ErrorPolicy(Struct, frozen=True):
 
     @classmethod
     def ignore_tool_errors(cls) -> ErrorPolicy:
-        """Go on whatever the tools do, as long as the model answers."""
+        """Continue after any failure of a tool, as long as the model answers."""
         return cls(
             on_tool_error=_IGNORE,
             on_validation_error=_IGNORE,
@@ -92,14 +103,14 @@ class ErrorPolicy(Struct, frozen=True):
     def with_handling(
         self, error_type: ErrorType | str, decision: ErrorHandlingDecision | str
     ) -> ErrorPolicy:
-        """The same policy with another decision for one kind of error."""
+        """Return the policy with another decision for one kind of error."""
         if error_type not in list(ErrorType):
             known = ", ".join(ErrorType)
-            raise ConfigurationError(f"{error_type!r} is no kind of error: choose from {known}")
+            raise ConfigurationError(f"{error_type!r} is not a kind of error: choose from {known}")
         return replace(self, **{f"on_{error_type}_error": decision})
 
     def handling_of(self, error_type: ErrorType) -> ErrorHandlingDecision:
-        """What the policy says about this kind of error while retries last."""
+        """Return the decision about this kind of error while retries last."""
         decision: ErrorHandlingDecision = getattr(self, f"on_{error_type}_error")
         return decision
 
@@ -109,10 +120,159 @@ class ErrorPolicy(Struct, frozen=True):
         return not self.max_retries and any(self.handling_of(kind) is _RETRY for kind in ErrorType)
 
     def evaluate(self, context: ErrorContext) -> ErrorHandlingDecision:
-        """What to do about the failure at hand."""
+        """Return the decision about this failure."""
         if not context.is_failure:
             return _IGNORE
         handling = self.handling_of(context.type)
         if handling is _RETRY and (context.consecutive_failures > self.max_retries or not context.retryable):
             return _STOP
         return handling
+
+
+@runtime_checkable
+class CanResolveErrorContext(Protocol):
+    """Returns what an error policy needs to know about a state."""
+
+    def resolve(self, state: AgentState) -> ErrorContext: ...
+
+
+class AgentErrorContextResolver:
+    """Returns the failure of the latest step, with the counts that the state keeps.
+
+    Of several failed calls the first in call order decides; `metadata["failures"]` lists them all.
+    """
+
+    def resolve(self, state: AgentState) -> ErrorContext:
+        tally = state.execution.failures
+        if not tally.total:
+            return _NO_ERROR
+        step = state.current_step if state.open_step is None else None
+        if not tally.consecutive or step is None or not step.failures:
+            return ErrorContext(ErrorType.UNKNOWN, 0, tally.total)
+        first = step.failures[0]
+        return ErrorContext(
+            type=first.type,
+            consecutive_failures=tally.consecutive,
+            total_failures=tally.total,
+            message=first.message,
+            tool_name=first.tool_name,
+            metadata={
+                "failures": [
+                    {"type": f.type.value, "tool_name": f.tool_name, "message": f.message, **f.details}
+                    for f in step.failures
+                ]
+            },
+            retryable=first.retryable,
+        )
+
+
+class ErrorPolicyCriterion(Criterion):
+    """Forbids when the policy says stop; requests another attempt when a model call is to be retried."""
+
+    acts = "handling"
+
+    def __init__(
+        self,
+        policy: ErrorPolicy | None = None,
+        resolver: CanResolveErrorContext | None = None,
+    ) -> None:
+        self.policy = policy or ErrorPolicy()
+        self.resolver = resolver or AgentErrorContextResolver()
+        self._no_errors = self._nothing_wrong(_NO_ERROR)
+
+    def explain(self, state: AgentState) -> ContinuationEvaluation:
+        context = self.resolver.resolve(state)
+        if not context.is_failure:
+            return self._nothing_wrong(context) if context.total_failures else self._no_errors
+        step = state.current_step
+        # The results of tool calls request the next step themselves; after a failed model call nothing does.
+        with_calls = bool(step.tool_calls) if step else context.type is ErrorType.TOOL
+        readable = bool(step and step.failures and step.failures[0].readable)
+        retry = _ALLOW if with_calls or context.tool_name else _REQUEST
+        return self._judge(context, retry, readable=readable)
+
+    def _judge(
+        self, context: ErrorContext, to_retry: ContinuationDecision, *, readable: bool
+    ) -> ContinuationEvaluation:
+        handling, wanted = self.policy.evaluate(context), self.policy.handling_of(context.type)
+        if handling is ErrorHandlingDecision.IGNORE and readable:
+            handling = ErrorHandlingDecision.STOP  # A wrong answer cannot be passed off as a right one.
+        label, failures = ErrorType(context.type).label, context.consecutive_failures
+        most = self.policy.max_retries
+        match handling:
+            case ErrorHandlingDecision.RETRY:
+                feedback = context.message if readable else None
+                text = f"{label}, retrying ({failures}/{most})"
+                return self._evaluation(to_retry, text, context, handling, feedback=feedback)
+            case ErrorHandlingDecision.IGNORE:
+                return self._evaluation(_ALLOW, f"{label} ignored by policy", context, handling)
+            case ErrorHandlingDecision.STOP:
+                message = shortened(context.message or "no details", 200)
+                reason = StopReason.ERROR_FORBADE
+                if wanted is ErrorHandlingDecision.RETRY and not context.retryable:
+                    text = f"{label}, not retried: {message}"
+                elif wanted is ErrorHandlingDecision.RETRY:
+                    text = f"{label} after {counted(failures, 'consecutive failure')} (max: {most})"
+                    reason = StopReason.RETRY_LIMIT_REACHED
+                else:
+                    text = f"{label}, stopped by policy: {message}"
+                return self._evaluation(_FORBID, text, context, handling, reason)
+
+    def _nothing_wrong(self, context: ErrorContext) -> ContinuationEvaluation:
+        return self._evaluation(_ALLOW, "No errors present", context, None)
+
+    def _evaluation(
+        self,
+        decision: ContinuationDecision,
+        reason: str,
+        context: ErrorContext,
+        handling: ErrorHandlingDecision | None,
+        stop_reason: StopReason | None = None,
+        feedback: str | None = None,
+    ) -> ContinuationEvaluation:
+        numbers: dict[str, object] = {
+            **context.metadata,
+            "error_type": str(context.type),
+            "consecutive_failures": context.consecutive_failures,
+            "total_failures": context.total_failures,
+            "max_retries": self.policy.max_retries,
+            "handling": (handling or ErrorHandlingDecision.IGNORE).value,
+            "tool_name": context.tool_name,
+        }
+        if context.message is not None:
+            numbers["message"] = context.message
+        return ContinuationEvaluation(
+            _CRITERION, decision, reason, numbers, stop_reason, handling=handling, feedback=feedback
+        )
+
+
+class Backoff(Struct, frozen=True):
+    """How long to wait before a failed model call is made again: exponentially longer, with jitter.
+
+    A provider's own wish (`Retry-After`) comes first.
+    """
+
+    base: float = 1.0
+    """Seconds to wait after the first failure."""
+    factor: float = 2.0
+    """How many times longer each wait is than the one before it."""
+    cap: float = 60.0
+    """The longest wait in seconds, whatever the provider asks for."""
+    jitter: float = 0.5
+    """The share of a wait, from 0 to 1, that chance may take off."""
+
+    def __post_init__(self) -> None:
+        if not (
+            0 < self.base <= self.cap and isfinite(self.cap) and self.factor >= 1 and 0 <= self.jitter <= 1
+        ):
+            raise ConfigurationError(
+                f"{self!r}: base is above zero and at most cap, factor is 1 or more, jitter is from 0 to 1"
+            )
+
+    def delay(self, failures: int, randomness: float, retry_after: float | None = None) -> float:
+        """Return the seconds to wait after this many failures in a row; `randomness` is from 0 to 1."""
+        if retry_after is not None and retry_after >= 0:
+            return min(retry_after, self.cap)
+        exponent = min(max(0, failures - 1), 64)  # Beyond that every delay is the cap anyway.
+        full = min(self.cap, self.base * self.factor**exponent)
+        return full * (1 - self.jitter * randomness)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from whyloop.broadcasting.transports import AgentEventEnvelopeAdapter
 from whyloop.errors import ConflictError, SessionRunningError
-from whyloop.rules.continuation.stopped import stop_transitions
+from whyloop.rules.criteria import stop_transitions
 from whyloop.server.requests import Precondition
 from whyloop.stores.live import live
 from whyloop.stores.reading import Reading, entries_after, read_session, read_version, release

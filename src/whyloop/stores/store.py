@@ -21,7 +21,7 @@ from typing import Self, TypeVar
 
 from whyloop.errors import ConfigurationError, ConflictError, SessionExistsError, SessionRunningError
 from whyloop.logger import Logger
-from whyloop.rules.continuation.stopped import stop_transitions
+from whyloop.rules.criteria import stop_transitions
 from whyloop.stores.copies import HEADER, export_session, fork_session, imported
 from whyloop.stores.reading import Reading, read_session
 from whyloop.stores.records import (

@@ -9,7 +9,7 @@ from whyloop.errors import ModelError, ResponseValidationError
 from whyloop.models.failures import stream_error
 from whyloop.models.openai_responses.items import NAME, Item, kept_items, kind_of, texts_of
 from whyloop.models.parts import arguments_of, count, json_of, new_call_id, usage
-from whyloop.rules.repeated import without_calls
+from whyloop.rules.written_calls import without_calls
 from whyloop.values.messages import ToolCall
 from whyloop.values.model import FinishReason, ModelResponse, ModelSource
 from whyloop.values.usage import Usage

@@ -7,8 +7,7 @@ import time
 
 import pytest
 
-from whyloop.models.visible import VisibleText
-from whyloop.rules.repeated import without_calls, written_call
+from whyloop.rules.written_calls import VisibleText, without_calls, written_call
 from whyloop.values.messages import ToolCall
 from whyloop.values.model import ToolSpec
 

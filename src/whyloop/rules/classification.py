@@ -1,8 +1,9 @@
-"""From an exception to a failure that a policy can act on."""
+"""From an exception, or a response that is not an answer, to a failure that a policy can act on."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from math import isfinite
 from operator import attrgetter
 
@@ -15,11 +16,15 @@ from whyloop.errors import (
     ToolExecutionError,
     is_retryable,
 )
+from whyloop.rules.written_calls import written_call
 from whyloop.values.failure import ErrorType, Failure
 from whyloop.values.messages import ToolCall
-from whyloop.values.text import clean
+from whyloop.values.model import FinishReason, ModelResponse
+from whyloop.values.text import clean, shortened
 
-MAX_WORDS = 10_000
+MAX_ERROR_LENGTH = 10_000
+EMPTY_REPLY = "the model's reply was empty: no text and no tool calls"
+_MAX_NAME_LENGTH = 64
 
 _BUSY = frozenset({429, 529})
 _UNAVAILABLE = 503
@@ -41,7 +46,7 @@ def provider_error_type(status: int | None, text: str) -> ErrorType:
 
 
 def model_failure(error: BaseException) -> Failure:
-    """Return the failure that a failed model call is to the policy."""
+    """Return the failure for the exception of a model call."""
     status = _http_status(error)
     match error:
         case RateLimitError():
@@ -55,21 +60,21 @@ def model_failure(error: BaseException) -> Failure:
         case ModelError():
             kind = provider_error_type(error.status, str(error))
         case _ if status is not None:
-            kind = provider_error_type(status, words_of(error))
+            kind = provider_error_type(status, error_text(error))
         case _:
             kind = ErrorType.UNKNOWN
     details: dict[str, object] = {"exception": type(error).__name__}
     # An agent or a model that is set up wrongly stays so.
     retryable, retry_after = not isinstance(error, ConfigurationError), None
     if status is not None and not isinstance(error, ModelError):
-        retryable = is_retryable(status, words_of(error))
+        retryable = is_retryable(status, error_text(error))
         details["status"] = status
     if isinstance(error, ModelError):
         retry_after, retryable = _seconds(error.retry_after), error.retryable is not False
         details |= {
             key: value for key in ("status", "request_id") if (value := getattr(error, key)) is not None
         }
-    return Failure(kind, words_of(error), retry_after=retry_after, details=details, retryable=retryable)
+    return Failure(kind, error_text(error), retry_after=retry_after, details=details, retryable=retryable)
 
 
 def _http_status(error: BaseException) -> int | None:
@@ -86,7 +91,7 @@ def _http_status(error: BaseException) -> int | None:
 
 
 def _seconds(value: object) -> float | None:
-    """How long a provider asks to wait, if that is a length of time."""
+    """Return how long a provider asks to wait, if that is a length of time."""
     try:
         seconds = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
@@ -97,25 +102,52 @@ def _seconds(value: object) -> float | None:
 def tool_failure(
     kind: ErrorType, call: ToolCall, message: str, *, retryable: bool = True, **details: object
 ) -> Failure:
-    """Return the failure that a failed tool call is to the policy."""
+    """Return the failure of a tool call."""
     return Failure(kind, clean(message), call.name, call.id, details=details, retryable=retryable)
 
 
 def raised_by_tool(call: ToolCall, error: BaseException) -> Failure:
-    """What a tool's exception is to the policy: out of time if it says so itself, else a failed tool."""
+    """Return the failure for a tool's exception: a timeout if it is one, else a failed tool."""
     kind = ErrorType.TIMEOUT if isinstance(error, TimeoutError) else ErrorType.TOOL
     retryable = not isinstance(error, ToolExecutionError) or error.retryable is not False
-    return tool_failure(kind, call, words_of(error), retryable=retryable, exception=type(error).__name__)
+    return tool_failure(kind, call, error_text(error), retryable=retryable, exception=type(error).__name__)
 
 
-def words_of(error: BaseException) -> str:
-    """The words of an exception; its name goes first unless it was made to be read."""
+def error_text(error: BaseException) -> str:
+    """Return the message of an exception, after its name unless it was written to be read."""
     try:
-        words = str(error).strip()
+        message = str(error).strip()
     except Exception:
-        words = "(its message could not be read)"
-    if len(words) > MAX_WORDS:
-        words = f"{words[:MAX_WORDS]} [cut here: {len(words):,} characters in all]"
-    if isinstance(error, ModelError | ToolExecutionError) and words:
-        return clean(words)
-    return clean(f"{type(error).__name__}: {words}" if words else type(error).__name__)
+        message = "(its message could not be read)"
+    if len(message) > MAX_ERROR_LENGTH:
+        message = f"{message[:MAX_ERROR_LENGTH]} [cut here: {len(message):,} characters in all]"
+    if isinstance(error, ModelError | ToolExecutionError) and message:
+        return clean(message)
+    return clean(f"{type(error).__name__}: {message}" if message else type(error).__name__)
+
+
+def answer_failure(response: ModelResponse, tools: Collection[str], *, after_results: bool) -> Failure | None:
+    """Return what is wrong with a response; None if it is an answer, asks for tools or continues.
+
+    `tools` are the names of those that were offered. A response that is `readable` and wrong stays in the
+    history, so that the model can correct itself. An empty one is an answer only after tool results.
+    """
+    if response.unsupported:
+        arrived = ", ".join(shortened(item, 200) for item in response.unsupported)
+        problem = f"the model answered with {arrived}, which whyloop does not support"
+        return model_failure(ResponseValidationError(problem, retryable=False))
+    if (
+        response.tool_calls
+        or response.finish_reason.truncates
+        or response.finish_reason is FinishReason.PAUSE_TURN
+    ):
+        return None
+    if not response.text.strip():
+        return None if after_results else model_failure(ResponseValidationError(EMPTY_REPLY))
+    if (name := written_call(response.text, tools)) is not None:
+        problem = (
+            f"the answer has a call of {shortened(name, _MAX_NAME_LENGTH)} written as text, "
+            "so it was not run: call the tool itself, and write no call as text"
+        )
+        return Failure(ErrorType.VALIDATION, problem, readable=True)
+    return None

@@ -1,4 +1,14 @@
-"""What a criterion is, and how anything that decides is asked for its reasons."""
+"""What a criterion is, and how to write one.
+
+A criterion looks at the state after a step and gives one decision. It is any of these:
+
+- a function of the state that returns True to allow continuing, False to forbid it, a `ContinuationDecision`
+  or a `ContinuationEvaluation`;
+- an object with `explain(state)`, which returns a `ContinuationEvaluation`: the decision with its reason;
+- an object with `decide(state)`, which returns a `ContinuationDecision`.
+
+Criteria are pure: they read the state and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +22,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 from msgspec.structs import replace
 
 from whyloop.errors import ConfigurationError
-from whyloop.rules.classify import words_of
+from whyloop.rules.classification import error_text
 from whyloop.values import plain
 from whyloop.values.continuation import ContinuationDecision, ContinuationEvaluation as Evaluation, StopReason
 from whyloop.values.state import AgentState
@@ -20,18 +30,26 @@ from whyloop.values.text import clean, shortened
 
 Answer = Evaluation | ContinuationDecision | bool
 
+_ALLOW = ContinuationDecision.ALLOW_CONTINUATION
+_FORBID = ContinuationDecision.FORBID_CONTINUATION
+
 
 @runtime_checkable
 class CanDecideToContinue(Protocol):
+    """A criterion that decides."""
+
     def decide(self, state: AgentState) -> ContinuationDecision: ...
 
 
 @runtime_checkable
 class CanExplainContinuation(Protocol):
+    """A criterion that decides and says why."""
+
     def explain(self, state: AgentState) -> Evaluation: ...
 
 
-CriterionLike = CanDecideToContinue | CanExplainContinuation | Callable[[AgentState], Answer]
+CriterionObject = CanDecideToContinue | CanExplainContinuation
+CriterionLike = CriterionObject | Callable[[AgentState], Answer]
 
 
 class Criterion(ABC):
@@ -42,13 +60,13 @@ class Criterion(ABC):
 
     @abstractmethod
     def explain(self, state: AgentState) -> Evaluation:
-        """The decision about this state, with its reason and its numbers."""
+        """Return the decision about this state, with its reason and its numbers."""
 
     def decide(self, state: AgentState) -> ContinuationDecision:
         return self.explain(state).decision
 
     def deadline(self, state: AgentState, started_at: datetime, counted: float) -> datetime | None:
-        """Return when a step that runs on would make this criterion forbid continuing; None is never.
+        """Return when a step that is still running would make this criterion forbid; None is never.
 
         `counted` are the active seconds since the start of the step that the state has counted already.
         """
@@ -56,10 +74,10 @@ class Criterion(ABC):
 
 
 class FunctionCriterion(Criterion):
-    """A criterion made from a function that returns an evaluation, a decision, or whether to go on."""
+    """A criterion made from a function that returns an evaluation, a decision, or whether to continue."""
 
     def __init__(self, function: Callable[[AgentState], Answer], name: str | None = None) -> None:
-        self.name = name or _name_of_function(function)
+        self.name = name or _function_name(function)
         self._function = function
 
     def named(self, name: str) -> FunctionCriterion:
@@ -69,7 +87,7 @@ class FunctionCriterion(Criterion):
     def explain(self, state: AgentState) -> Evaluation:
         answer: Answer | str = self._function(state)
         if isinstance(answer, Evaluation):
-            return _checked(answer)
+            return _validated(answer)
         if isinstance(answer, bool):
             answer = _ALLOW if answer else _FORBID
         if not isinstance(answer, str):
@@ -80,18 +98,23 @@ class FunctionCriterion(Criterion):
         return Evaluation.from_decision(self.name, ContinuationDecision(answer))
 
 
-_ALLOW = ContinuationDecision.ALLOW_CONTINUATION
-_FORBID = ContinuationDecision.FORBID_CONTINUATION
+def _function_name(function: Callable[[AgentState], Answer]) -> str:
+    """Return the function's name; a lambda is named after the line where it was written."""
+    name = str(getattr(function, "__name__", type(function).__name__))
+    code = getattr(function, "__code__", None)
+    if name != "<lambda>" or code is None:
+        return name
+    return f"lambda ({PurePath(code.co_filename).name}:{code.co_firstlineno})"
 
 
-def as_criterion(candidate: CriterionLike) -> CanDecideToContinue | CanExplainContinuation:
-    """The candidate itself, or a criterion around it if it is a plain function."""
+def as_criterion(candidate: CriterionLike) -> CriterionObject:
+    """Return the candidate itself, or a criterion around it if it is a function."""
     if isinstance(candidate, type):
         raise ConfigurationError(
             f"{candidate.__name__} is a class: pass an instance, {candidate.__name__}(…)"
         )
-    for asked_for in ("explain", "decide", "__call__"):
-        if iscoroutinefunction(getattr(candidate, asked_for, None)) or iscoroutinefunction(candidate):
+    for method in ("explain", "decide", "__call__"):
+        if iscoroutinefunction(getattr(candidate, method, None)) or iscoroutinefunction(candidate):
             raise ConfigurationError(
                 f"{candidate!r} is async, and a criterion answers at once from the state: "
                 "put what it needs to know into a tool's result or the session's metadata"
@@ -101,25 +124,20 @@ def as_criterion(candidate: CriterionLike) -> CanDecideToContinue | CanExplainCo
     if callable(candidate):
         return FunctionCriterion(candidate)
     raise ConfigurationError(
-        f"{candidate!r} is no criterion: it has no explain(state) and no decide(state), nor is it a function"
+        f"{candidate!r} is not a criterion: "
+        "pass a function, or an object with explain(state) or decide(state)"
     )
 
 
-def _name_of_function(function: Callable[[AgentState], Answer]) -> str:
-    """Return the function's name; a lambda goes by the place where it was written."""
-    name = str(getattr(function, "__name__", type(function).__name__))
-    code = getattr(function, "__code__", None)
-    if name != "<lambda>" or code is None:
-        return name
-    return f"lambda ({PurePath(code.co_filename).name}:{code.co_firstlineno})"
+def name_of(criterion: object) -> str:
+    """Return the name of a criterion in evaluations: its class, or its function."""
+    return criterion.name if isinstance(criterion, FunctionCriterion) else type(criterion).__name__
 
 
-def told_apart(
-    criteria: Iterable[CanDecideToContinue | CanExplainContinuation],
-) -> tuple[CanDecideToContinue | CanExplainContinuation, ...]:
-    """Return the criteria with functions of the same name numbered: "lambda (app.py:7) 2"."""
+def with_distinct_names(criteria: Iterable[CriterionObject]) -> tuple[CriterionObject, ...]:
+    """Return the criteria, functions of the same name numbered: "lambda (app.py:7) 2"."""
     taken: set[str] = set()
-    apart: list[CanDecideToContinue | CanExplainContinuation] = []
+    distinct: list[CriterionObject] = []
     for criterion in criteria:
         own = name = name_of(criterion)
         number = 1
@@ -128,35 +146,32 @@ def told_apart(
             name = f"{own} {number}"
         taken.add(name)
         if isinstance(criterion, FunctionCriterion) and name != own:
-            apart.append(criterion.named(name))
+            distinct.append(criterion.named(name))
         else:
-            apart.append(criterion)
-    return tuple(apart)
+            distinct.append(criterion)
+    return tuple(distinct)
 
 
-def name_of(criterion: object) -> str:
-    return criterion.name if isinstance(criterion, FunctionCriterion) else type(criterion).__name__
-
-
-def asked(criterion: CanDecideToContinue | CanExplainContinuation) -> Callable[[AgentState], Evaluation]:
-    """The function that gets an evaluation out of the criterion: `explain` if it has one, else `decide`."""
+def explain_function(criterion: CriterionObject) -> Callable[[AgentState], Evaluation]:
+    """Return the function that evaluates a criterion: `explain` if it has one, else `decide`."""
     if isinstance(criterion, CanExplainContinuation):
         explain = criterion.explain
         ours = type(criterion).__module__.startswith("whyloop.")
         acts = criterion.acts if isinstance(criterion, Criterion) else None
-        return explain if ours else lambda state: _checked(explain(state), acts)
+        return explain if ours else lambda state: _validated(explain(state), acts)
     name, decide = name_of(criterion), criterion.decide
     return lambda state: Evaluation.from_decision(name, ContinuationDecision(decide(state)))
 
 
-def _checked(answer: object, acts: str | None = None) -> Evaluation:
-    """What somebody else's criterion answered, if that is an evaluation."""
+def _validated(answer: object, acts: str | None = None) -> Evaluation:
+    """Return the evaluation of a criterion that a user wrote, in exactly the form that is stored."""
     if not isinstance(answer, Evaluation):
         raise TypeError(f"it answered {shortened(repr(answer), 80)} instead of a ContinuationEvaluation")
     for field, kind in (("criterion", str), ("reason", str), ("context", Mapping)):
-        if not isinstance(getattr(answer, field), kind):
-            said = shortened(repr(getattr(answer, field)), 80)
-            raise TypeError(f"its {field} is {said} instead of a {kind.__name__.lower()}")
+        value = getattr(answer, field)
+        if not isinstance(value, kind):
+            given = shortened(repr(value), 80)
+            raise TypeError(f"its {field} is {given} instead of a {kind.__name__.lower()}")
     if (answer.handling is not None and acts != "handling") or (answer.pauses and acts != "pauses"):
         raise TypeError("handling is set by the error policy alone, and pauses by ApprovalRequired")
     if not isinstance(answer.feedback, str | None) or not isinstance(answer.exhausted, bool):
@@ -173,7 +188,7 @@ def _checked(answer: object, acts: str | None = None) -> Evaluation:
     )
 
 
-def could_not_be_evaluated(name: str, error: BaseException) -> Evaluation:
-    """The evaluation of a criterion that raised."""
-    reason = f"{name} could not be evaluated: {words_of(error)}"
+def failed_evaluation(name: str, error: BaseException) -> Evaluation:
+    """Return the evaluation of a criterion that raised."""
+    reason = f"{name} could not be evaluated: {error_text(error)}"
     return Evaluation(name, _FORBID, reason, stop_reason=StopReason.ERROR_FORBADE)

@@ -1,11 +1,11 @@
-"""Criteria that look at what happened rather than at how much: finish reasons, requests, tool calls."""
+"""Criteria that look at what happened rather than at how much: finish reasons, requests, calls, questions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from whyloop.errors import ConfigurationError
-from whyloop.rules.continuation.criterion import Criterion
+from whyloop.rules.criterion import Criterion
 from whyloop.values.continuation import ContinuationDecision, ContinuationEvaluation, StopReason
 from whyloop.values.model import FinishReason
 from whyloop.values.state import AgentState
@@ -26,33 +26,33 @@ class FinishReasonCheck(Criterion):
         known = [member.value for member in FinishReason]
         for reason in flat:
             if reason not in known:
-                raise ConfigurationError(f"{reason!r} is no finish reason: choose from {', '.join(known)}")
+                raise ConfigurationError(f"{reason!r} is not a finish reason: choose from {', '.join(known)}")
         self.reasons = tuple(FinishReason(reason) for reason in flat)
-        # The answers are few and the same at every step, so they are made once; the commonest go first.
+        # The evaluations are few and the same at every step, so they are made once; the commonest first.
         likely = (FinishReason.TOOL_CALLS, FinishReason.STOP, *FinishReason, None)
-        self._answers = [(reason, self._answer(reason)) for reason in dict.fromkeys(likely)]
+        self._evaluations = [(reason, self._evaluate(reason)) for reason in dict.fromkeys(likely)]
 
     def explain(self, state: AgentState) -> ContinuationEvaluation:
         step = state.open_step or state.current_step
         given = step.finish_reason if step else None
-        for reason, answer in self._answers:
+        for reason, evaluation in self._evaluations:
             if reason is given:
-                return answer
-        return self._answer(given)
+                return evaluation
+        return self._evaluate(given)
 
-    def _answer(self, reason: FinishReason | None) -> ContinuationEvaluation:
+    def _evaluate(self, reason: FinishReason | None) -> ContinuationEvaluation:
         forbidden = reason in self.reasons
         if reason is None:
-            words = "The model gave no finish reason"
+            text = "The model gave no finish reason"
         else:
-            words = f'The model finished with "{reason}"' + (", which ends the run" if forbidden else "")
+            text = f'The model finished with "{reason}"' + (", which ends the run" if forbidden else "")
             if reason.truncates:
-                words = f"{words}: the answer was truncated"
+                text = f"{text}: the answer was truncated"
         context = {"finish_reason": reason and str(reason), "terminal": [str(r) for r in self.reasons]}
         if not forbidden:
-            return ContinuationEvaluation("FinishReasonCheck", _ALLOW, words, context)
+            return ContinuationEvaluation("FinishReasonCheck", _ALLOW, text, context)
         stop_reason = StopReason.FINISH_REASON_RECEIVED
-        return ContinuationEvaluation("FinishReasonCheck", _FORBID, words, context, stop_reason)
+        return ContinuationEvaluation("FinishReasonCheck", _FORBID, text, context, stop_reason)
 
 
 class StopRequestedCheck(Criterion):
@@ -74,18 +74,18 @@ class ToolCallPresenceCheck(Criterion):
     """
 
     @staticmethod
-    def _said(
+    def _evaluation(
         decision: ContinuationDecision, reason: str, calls: int = 0, stop_reason: StopReason | None = None
     ) -> ContinuationEvaluation:
         context = {"tool_calls": calls}
         return ContinuationEvaluation("ToolCallPresenceCheck", decision, reason, context, stop_reason)
 
-    _PAUSED = _said(_REQUEST, "The provider paused its turn and continues it when asked again")
-    _NO_STEP = _said(_REQUEST, "No step has been taken yet")
-    _ANSWERED = _said(_STOP, "The model answered and asked for no tools")
-    _EMPTY = _said(_STOP, "The model's reply was empty: no text and no tool calls")
-    _NO_ANSWER = _said(_STOP, "There is no answer: the model call failed", 0, StopReason.ERROR_FORBADE)
-    _ONE = _said(_REQUEST, "The results of 1 tool call await the model", 1)
+    _PAUSED = _evaluation(_REQUEST, "The provider paused its turn and continues it when asked again")
+    _NO_STEP = _evaluation(_REQUEST, "No step has been taken yet")
+    _ANSWERED = _evaluation(_STOP, "The model answered and asked for no tools")
+    _EMPTY = _evaluation(_STOP, "The model's reply was empty: no text and no tool calls")
+    _NO_ANSWER = _evaluation(_STOP, "There is no answer: the model call failed", 0, StopReason.ERROR_FORBADE)
+    _ONE = _evaluation(_REQUEST, "The results of 1 tool call await the model", 1)
 
     def explain(self, state: AgentState) -> ContinuationEvaluation:
         step = state.open_step or state.current_step
@@ -94,7 +94,7 @@ class ToolCallPresenceCheck(Criterion):
         if calls := len(step.tool_calls):
             if calls == 1:
                 return self._ONE
-            return self._said(
+            return self._evaluation(
                 _REQUEST, f"The results of {counted(calls, 'tool call')} await the model", calls
             )
         if isinstance(step, OpenStep):
@@ -102,9 +102,36 @@ class ToolCallPresenceCheck(Criterion):
         else:
             message = state.messages[step.first_message] if step.message_count else None
         if step.interrupted is not None:
-            return self._said(_STOP, f"The model asked for no tools: {step.interrupted.text}")
+            return self._evaluation(_STOP, f"The model asked for no tools: {step.interrupted.text}")
         if message is None:
             return self._NO_ANSWER
         if step.finish_reason is FinishReason.PAUSE_TURN:
             return self._PAUSED
         return self._ANSWERED if message.content else self._EMPTY
+
+
+class ApprovalRequired(Criterion):
+    """Forbids while a tool call waits for a person: the execution pauses. Every agent has it."""
+
+    acts = "pauses"
+
+    _NOTHING_PENDING = ContinuationEvaluation("ApprovalRequired", _ALLOW, "No tool call waits for a person")
+
+    def explain(self, state: AgentState) -> ContinuationEvaluation:
+        if state.open_step is None and state.execution.question is None:
+            return self._NOTHING_PENDING
+        pending = state.pending_calls
+        if not pending:
+            return self._NOTHING_PENDING
+        if len(pending) == 1:
+            reason = pending[0].question
+        else:
+            names = ", ".join(call.name for call in pending)
+            reason = f"{counted(len(pending), 'tool call')} wait for a person: {names}"
+        context = {
+            "pending": [
+                {"id": call.id, "call_id": call.call_id, "name": call.name, "question": call.question}
+                for call in pending
+            ]
+        }
+        return ContinuationEvaluation("ApprovalRequired", _FORBID, reason, context, pauses=True)

@@ -1,1 +1,0 @@
-"""The criteria that decide after every step, and how their decisions are resolved."""

@@ -1,0 +1,223 @@
+"""All criteria of an agent together, and the one table of precedence that makes their decisions one."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from operator import attrgetter
+
+from whyloop.errors import ConfigurationError
+from whyloop.rules.checks import (
+    ApprovalRequired,
+    FinishReasonCheck,
+    StopRequestedCheck,
+    ToolCallPresenceCheck,
+)
+from whyloop.rules.criterion import (
+    Answer,
+    Criterion,
+    CriterionLike,
+    FunctionCriterion,
+    as_criterion,
+    explain_function,
+    failed_evaluation,
+    name_of,
+    with_distinct_names,
+)
+from whyloop.rules.error_policy import ErrorPolicyCriterion
+from whyloop.rules.limits import CumulativeExecutionTimeLimit, ExecutionTimeLimit, Limit
+from whyloop.values.continuation import (
+    ContinuationDecision,
+    ContinuationEvaluation,
+    ContinuationOutcome,
+    StopReason,
+)
+from whyloop.values.state import AgentState
+from whyloop.values.transitions import AnyTransition, Judged, StopRequested
+
+_FORBID = ContinuationDecision.FORBID_CONTINUATION
+_REQUEST = ContinuationDecision.REQUEST_CONTINUATION
+_STOP = ContinuationDecision.ALLOW_STOP
+_ALLOW = ContinuationDecision.ALLOW_CONTINUATION
+_decision_of = attrgetter("decision")
+_NO_CRITERIA = ContinuationOutcome(_STOP, "ContinuationCriteria", StopReason.COMPLETED)
+
+
+class ContinuationCriteria:
+    """An ordered set of criteria; every one of them is evaluated after every step."""
+
+    def __init__(self, *criteria: CriterionLike) -> None:
+        self.criteria = with_distinct_names(as_criterion(criterion) for criterion in criteria)
+        self._explain = [explain_function(criterion) for criterion in self.criteria]
+        self._limits = tuple(criterion for criterion in self.criteria if isinstance(criterion, Limit))
+        self._timed = tuple(
+            criterion
+            for criterion in self.criteria
+            if isinstance(criterion, Criterion) and type(criterion).deadline is not Criterion.deadline
+        )
+
+    def evaluate(self, state: AgentState) -> ContinuationOutcome:
+        """Return the evaluations of all criteria, and the outcome."""
+        try:
+            evaluations = [explain(state) for explain in self._explain]
+        except (Exception, SystemExit):
+            evaluations = self._evaluate_each(state)
+        step = state.open_step or state.current_step
+        return resolve(tuple(evaluations), step is not None and step.interrupted is not None)
+
+    def _evaluate_each(self, state: AgentState) -> list[ContinuationEvaluation]:
+        """Evaluate the criteria one by one, since one of them raises; they are pure, so this is safe."""
+        evaluations: list[ContinuationEvaluation] = []
+        for criterion, explain in zip(self.criteria, self._explain, strict=True):
+            try:
+                evaluations.append(explain(state))
+            except (Exception, SystemExit) as error:
+                evaluations.append(failed_evaluation(name_of(criterion), error))
+        return evaluations
+
+    def can_continue(self, state: AgentState) -> bool:
+        return self.evaluate(state).should_continue
+
+    def decide(self, state: AgentState) -> ContinuationDecision:
+        return self.evaluate(state).decision
+
+    def deadline(self, state: AgentState, started_at: datetime, counted: float = 0.0) -> datetime | None:
+        """Return when a limit on time would forbid continuing after the step that started then."""
+        earliest = None
+        for limit in self._timed:
+            deadline = limit.deadline(state, started_at, counted)
+            if deadline is not None and (earliest is None or deadline < earliest):
+                earliest = deadline
+        return earliest
+
+    def exhausted(self, state: AgentState) -> bool:
+        """Return whether a limit forbids the next step, whatever it would do."""
+        return any(limit.explain(state).exhausted for limit in self._limits)
+
+    @property
+    def max_retries(self) -> int:
+        """How often the error policy retries in a row; 0 if there is no policy."""
+        policies = [c.policy for c in self.criteria if isinstance(c, ErrorPolicyCriterion)]
+        return policies[0].max_retries if policies else 0
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.criteria
+
+    def with_criteria(self, *more: CriterionLike) -> ContinuationCriteria:
+        return ContinuationCriteria(*self.criteria, *more)
+
+    @staticmethod
+    def when(function: Callable[[AgentState], Answer], *, name: str | None = None) -> FunctionCriterion:
+        """Make a criterion from a function; it returns True to continue, a decision or an evaluation."""
+        return FunctionCriterion(function, name)
+
+
+def resolve(
+    evaluations: tuple[ContinuationEvaluation, ...], interrupted: bool = False
+) -> ContinuationOutcome:
+    """Return the outcome of a step: the strongest decision wins, whatever the order of the criteria.
+
+    The order of precedence is forbid, request, stop, allow; the first criterion with the winning decision
+    is named. Two refinements: a run with nothing left to do ends naturally although a limit is exhausted,
+    unless the step was interrupted; and if only questions to a person forbid, the run pauses.
+    """
+    decisions = tuple(map(_decision_of, evaluations))
+    if _REQUEST in decisions and _FORBID not in decisions:  # Nearly every step.
+        resolved_by = evaluations[decisions.index(_REQUEST)].criterion
+        return ContinuationOutcome(_REQUEST, resolved_by, None, evaluations)
+    forbids = [evaluation for evaluation in evaluations if evaluation.decision is _FORBID]
+    ends_naturally = (
+        _STOP in decisions
+        and _REQUEST not in decisions
+        and not interrupted
+        and all(evaluation.exhausted for evaluation in forbids)
+    )
+    if forbids and not ends_naturally:
+        # Any other forbid beats a pause.
+        forbid = next((evaluation for evaluation in forbids if not evaluation.pauses), forbids[0])
+        reason = None if forbid.pauses else forbid.stop_reason or StopReason.GUARD_FORBADE
+        return ContinuationOutcome(_FORBID, forbid.criterion, reason, evaluations)
+    if _STOP in decisions:
+        stop = evaluations[decisions.index(_STOP)]
+        reason = stop.stop_reason or StopReason.COMPLETED
+        return ContinuationOutcome(_STOP, stop.criterion, reason, evaluations)
+    if _ALLOW in decisions:
+        resolved_by = evaluations[decisions.index(_ALLOW)].criterion
+        return ContinuationOutcome(_ALLOW, resolved_by, None, evaluations)
+    return _NO_CRITERIA
+
+
+def stop_transitions(
+    state: AgentState, reason: str, now: datetime, key: str | None = None
+) -> list[AnyTransition]:
+    """Return the transitions that stop an execution which no runner has, without its agent.
+
+    Every other criterion keeps its latest evaluation.
+    """
+    request = StopRequested(now, reason=reason, key=key)
+    forbids = StopRequestedCheck().explain(request.apply_to(state))
+    last = state.last_continuation_outcome or (state.current_step.outcome if state.current_step else None)
+    earlier = last.evaluations if last is not None else ()
+    evaluations = [forbids if e.criterion == forbids.criterion else e for e in earlier]
+    if forbids not in evaluations:
+        evaluations.insert(0, forbids)
+    return [request, Judged(now, outcome=resolve(tuple(evaluations)))]
+
+
+def refuse_contradictions(criteria: Sequence[object]) -> None:
+    """Raise a `ConfigurationError` for the first two criteria that cannot both mean what they say."""
+    _refuse_twins(criteria)
+    _refuse_hidden_finish_reasons(criteria)
+    _refuse_hidden_limits([criterion for criterion in criteria if isinstance(criterion, Limit)])
+    _refuse_two_time_limits(criteria)
+    _refuse_retries_of_zero(criteria)
+
+
+def _refuse_twins(criteria: Sequence[object]) -> None:
+    for kind in (ErrorPolicyCriterion, StopRequestedCheck, ApprovalRequired, ToolCallPresenceCheck):
+        if sum(type(criterion) is kind for criterion in criteria) > 1:
+            raise ConfigurationError(f"{kind.__name__} is there twice, and the two can contradict: keep one")
+
+
+def _refuse_hidden_finish_reasons(criteria: Sequence[object]) -> None:
+    checks = [criterion for criterion in criteria if type(criterion) is FinishReasonCheck]
+    for hidden, other in itertools.permutations(checks, 2):
+        if set(hidden.reasons) <= set(other.reasons):
+            reasons = ", ".join(hidden.reasons)
+            raise ConfigurationError(
+                f"FinishReasonCheck({reasons}) can never matter, because another one has all of its reasons"
+            )
+
+
+def _refuse_hidden_limits(limits: Sequence[Limit]) -> None:
+    """A session has used at least what its execution has, so the lower limit always decides first."""
+    for hidden, other in itertools.permutations(limits, 2):
+        if hidden is other or type(hidden) is not type(other):
+            continue
+        reaches_further = other.scope in (hidden.scope, "session")
+        if reaches_further and other.limit <= hidden.limit:
+            raise ConfigurationError(
+                f"{hidden!r} can never matter, because {other!r} always decides first: remove one"
+            )
+
+
+def _refuse_two_time_limits(criteria: Sequence[object]) -> None:
+    by_wall = [c for c in criteria if type(c) is ExecutionTimeLimit and c.scope == "execution"]
+    by_work = [c for c in criteria if type(c) is CumulativeExecutionTimeLimit and c.scope == "execution"]
+    if by_wall and by_work:
+        raise ConfigurationError(
+            f"{by_wall[0]!r} and {by_work[0]!r} exclude each other: "
+            "the wall clock runs on through the pauses that cumulative time leaves out. "
+            "Choose timeout (wall clock) or cumulative_timeout (work only)"
+        )
+
+
+def _refuse_retries_of_zero(criteria: Sequence[object]) -> None:
+    for criterion in criteria:
+        if isinstance(criterion, ErrorPolicyCriterion) and criterion.policy.retries_nothing:
+            raise ConfigurationError(
+                "the error policy retries with max_retries=0, which never retries: "
+                "use with_max_retries(n), or stop instead of retry"
+            )

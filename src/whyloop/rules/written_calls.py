@@ -1,0 +1,384 @@
+"""Tool calls that a model writes as text: found, taken out of an answer, and held back while it streams."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from whyloop.values.messages import ToolCall
+from whyloop.values.model import ToolSpec
+
+_DECODER = json.JSONDecoder()
+_DOCUMENT = re.compile(r"[{\[]")
+# Before and after a call that is written out: fences, tags, special tokens.
+_OPENING = re.compile(
+    r"(?:```\w*\s*|<(?:tool_calls?|function_calls?|function(?:=[\w.-]+)?)>\s*"
+    r"|<\|[\w▁-]+\|>\s*|<｜[^｜>]*｜>\s*|\[TOOL_CALLS\]\s*)+$"
+)
+_CLOSING = re.compile(r"(?:\s*(?:```|</[\w]+>|<\|[\w▁-]+\|>|<｜[^｜>]*｜>))+")
+# The keys of a call that is written as JSON.
+_NAME_KEYS = ("name", "tool", "tool_name", "function")
+_ARGUMENT_KEYS = ("arguments", "parameters", "args", "input", "tool_input")
+_OTHER_KEYS = ("type", "id", "call_id")
+_WITHOUT_ARGUMENTS = frozenset({*_NAME_KEYS, *_OTHER_KEYS})
+_CALL_KEYS = frozenset({*_WITHOUT_ARGUMENTS, *_ARGUMENT_KEYS})
+# Tags and tokens with which models begin a call, and nothing else; what follows tells a call from a mention.
+_CALL_TAG = re.compile(
+    r"<(?:tool_calls?|function_calls?)>|<function(?:=(?P<name>[\w.-]+))?>|<\|python_tag\|>"
+    r"|<\|tool[\w▁]*\|>|<｜tool[^｜>]*｜>|\[TOOL_CALLS\]"
+)
+_INLINE_CODE = re.compile(r"(?<!`)`\Z")
+_SIGN = re.compile(r"[{<`\[]")
+_TOOL_FENCE = re.compile(r"```tool\w*\s(?P<content>(?:(?!```).)*)", re.DOTALL)
+_END = re.compile(r"\s*\Z")
+_LONGEST_OPENING = 200
+_MOST_ATTEMPTS = 100  # To read JSON where there is none: more would make long texts slow.
+
+
+def written_call(text: str, tools: Collection[str]) -> str | None:
+    """Return the tool that a text calls, where a model wrote the call instead of making it.
+
+    A tag or a token of a call counts anywhere. JSON that names an offered tool, fenced or bare, counts if the
+    text begins or ends with it: in the middle of an answer it is an example.
+    """
+    if not tools or not _SIGN.search(text):
+        return None
+    return _tagged_call(text, tools) or _fenced_call(text, tools) or _document_call(text, tools)
+
+
+def _tagged_call(text: str, tools: Collection[str]) -> str | None:
+    names = "|".join(map(re.escape, sorted(tools, key=len, reverse=True)))
+    begins = re.compile(rf"\s*(?:(?P<name>{names})\b|[{{\[]\s*[{{\"]|<\w|<｜)")
+    for tag in _CALL_TAG.finditer(text):
+        if _INLINE_CODE.search(text, max(0, tag.start() - 3), tag.start()):
+            continue  # A mention.
+        if tag["name"]:
+            return str(tag["name"])
+        if found := begins.match(text, tag.end()):
+            named = re.compile(rf"\b(?:{names})\b").search(
+                text, found.start(), found.start() + _LONGEST_OPENING
+            )
+            return named[0] if named else "a tool"
+    return None
+
+
+def _fenced_call(text: str, tools: Collection[str]) -> str | None:
+    for fence in _TOOL_FENCE.finditer(text):
+        for name in tools:
+            if re.search(rf"\b{re.escape(name)}\b", fence["content"]):
+                return name
+    return None
+
+
+def _document_call(text: str, tools: Collection[str]) -> str | None:
+    for start, end, document in _documents(text):
+        closing = _CLOSING.match(text, end)
+        first = start < _LONGEST_OPENING and not _OPENING.sub("", text[:start]).strip()
+        last = _END.match(text, closing.end() if closing else end) is not None
+        if (first or last) and (name := _named_tool(document, tools, whole=first and last)):
+            return name
+    return None
+
+
+def _documents(text: str) -> Iterator[tuple[int, int, Any]]:
+    """Yield where the JSON documents in a text begin and end, and each document."""
+    position = attempts = 0
+    while attempts < _MOST_ATTEMPTS and (found := _DOCUMENT.search(text, position)):
+        try:
+            document, position = _DECODER.raw_decode(text, found.start())
+        except (ValueError, RecursionError):
+            attempts, position = attempts + 1, found.start() + 1
+        else:
+            yield found.start(), position, document
+
+
+def _calls_in(document: Any) -> list[Any]:
+    """Return the entries of a document that may be calls: in a list, in `tool_calls`, in `function`."""
+    if isinstance(document, list):
+        return [call for entry in document for call in _calls_in(entry)]
+    if isinstance(document, dict):
+        inner = document.get("tool_calls") if len(document) == 1 else None
+        if isinstance(inner, list | dict):
+            return _calls_in(inner)
+        if isinstance(document.get("function"), dict):
+            return _calls_in(document["function"])
+    return [document]
+
+
+def _first_of(entry: Mapping[str, Any], keys: Sequence[str]) -> Any:
+    return next((entry[key] for key in keys if key in entry), None)
+
+
+def _named_tool(document: Any, tools: Collection[str], *, whole: bool) -> str | None:
+    """Return the offered tool that a document calls; one without arguments must be all there is."""
+    names = [_called_tool(entry, tools, whole=whole) for entry in _calls_in(document)]
+    return names[0] if names and all(names) else None
+
+
+def _called_tool(entry: Any, tools: Collection[str], *, whole: bool) -> str | None:
+    if not isinstance(entry, dict):
+        return None
+    name = _name_in(entry)
+    if name not in tools or not entry.keys() <= _CALL_KEYS:
+        return None  # Or the record of a call, with its result for example.
+    given = _first_of(entry, _ARGUMENT_KEYS)
+    complete = isinstance(given, dict | str) or (whole and entry.keys() <= _WITHOUT_ARGUMENTS)
+    return name if complete else None
+
+
+def _name_in(entry: Mapping[str, Any]) -> str | None:
+    return next((entry[key] for key in _NAME_KEYS if isinstance(entry.get(key), str)), None)
+
+
+def without_calls(text: str, calls: Sequence[ToolCall]) -> str:
+    """Return the text without repetitions of the tool calls: arguments are never shown as language."""
+    if not calls or not _DOCUMENT.search(text):
+        return text
+    kept: list[str] = []
+    done = 0
+    for start, end in _repeats(text, calls):
+        kept.append(_OPENING.sub("", text[done:start]))
+        closing = _CLOSING.match(text, end)
+        done = closing.end() if closing else end
+    return "".join([*kept, text[done:]]).strip() if done else text
+
+
+def _repeats(text: str, calls: Sequence[ToolCall]) -> Iterator[tuple[int, int]]:
+    """Yield the start and end of every document in the text that repeats one of the calls, or several."""
+    position = 0
+    while found := _DOCUMENT.search(text, position):
+        start = found.start()
+        try:
+            document, end = _DECODER.raw_decode(text, start)
+        except (ValueError, RecursionError):
+            if _is_cut_off(text[start:], calls):
+                yield start, len(text)
+                return
+            position = start + 1
+            continue
+        whole = not text[:start].strip() and not text[end:].strip()
+        if _is_repeated(document, calls, whole=whole):
+            yield start, end
+        position = end
+
+
+def _is_repeated(document: Any, calls: Sequence[ToolCall], *, whole: bool) -> bool:
+    entries = _calls_in(document)
+    return bool(entries) and all(_repeats_one(entry, calls, whole=whole) for entry in entries)
+
+
+def _repeats_one(entry: Any, calls: Sequence[ToolCall], *, whole: bool) -> bool:
+    if not isinstance(entry, dict):
+        return False
+    name, given = _name_in(entry), _first_of(entry, _ARGUMENT_KEYS)
+    if isinstance(given, str):
+        given = ToolCall.parse_arguments(given)
+    # An empty object is in many texts, so it must be all there is.
+    return any(
+        (entry == call.arguments and (entry or whole))
+        or (name == call.name and (given is None or given == call.arguments))
+        for call in calls
+    )
+
+
+def _is_cut_off(text: str, calls: Sequence[ToolCall]) -> bool:
+    """Return whether the text is the beginning of a call's arguments, cut off while they were repeated."""
+    begun = _squeezed(text)
+    written = [_squeezed(json.dumps(call.arguments, ensure_ascii=False)) for call in calls]
+    return len(begun) > 2 and any(arguments.startswith(begun) for arguments in written)
+
+
+def _squeezed(text: str) -> str:
+    return re.sub(r"\s+", "", text)
+
+
+# Text that streams in, held back while it may still be a call
+
+# How hosts and models begin a call that they write out; fences and JSON are read further.
+_TAGS = ("<tool_call", "<function", "<|python_tag|>", "<|tool", "<｜tool", "[TOOL_CALLS]")
+_PART_OF_TAG = re.compile(r"<[\w|｜▁=.-]{0,80}")
+_FENCE = re.compile(r"```(\w*)[ \t]*(?:\r?\n)?")
+_CANDIDATE = re.compile(r"[{\[<`]")
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*(?P<end>"|\Z|\\\Z)|[{}\[\],]', re.DOTALL)
+_COLON = re.compile(r"\s*(?P<sign>\S?)")
+
+_ENVELOPE = frozenset({*_NAME_KEYS, *_ARGUMENT_KEYS, *_OTHER_KEYS, "tool_calls"})
+_LONGEST_KEY = 64
+
+# A text is judged with every piece up to this length, then whenever it has grown by a quarter, and held back
+# to the end once all that took too long: so the time for a long answer is linear.
+_WINDOW = 2000
+_MOST_READ = 3_000_000
+
+OfferedTools = Mapping[str, frozenset[str] | None]
+"""The tools of a request, each with the arguments that it takes; None if it takes any."""
+
+
+class VisibleText:
+    """Decides which part of a streamed answer can be shown already.
+
+    Text that may be a call up to its end stays hidden; the complete answer has it, if it is language.
+    """
+
+    def __init__(self, tools: Sequence[ToolSpec]) -> None:
+        self._tools = {spec.name: _arguments_of(spec) for spec in tools}
+        self._held: list[str] = []
+        self._length = 0
+        self._judge_at = 0
+        self._read = 0
+        self._closed = False
+
+    def add(self, piece: str) -> str:
+        """Take a piece; return what may be shown now."""
+        if self._closed:
+            return ""
+        self._held.append(piece)
+        self._length += len(piece)
+        if self._length < self._judge_at:
+            return ""
+        text = "".join(self._held)
+        shown = self._find_call(text)
+        self._held, self._length = [text[shown:]], len(text) - shown
+        self._judge_at = self._length * 5 // 4 if self._length > _WINDOW else 0
+        return text[:shown]
+
+    def _find_call(self, text: str) -> int:
+        """Return where text begins that may be a call."""
+        start = 0
+        while found := _CANDIDATE.search(text, start):
+            start = found.start()
+            verdict = _may_be_call(text[start : start + _WINDOW], self._tools)
+            if verdict is None and len(text) - start > _WINDOW:
+                self._read += len(text) - start
+                verdict = _may_be_call(text[start:], self._tools) if self._read < _MOST_READ else True
+            if verdict is not False:
+                self._closed = verdict is True
+                return start
+            start += 1
+        return len(text)
+
+
+def _may_be_call(text: str, tools: OfferedTools) -> bool | None:
+    """Return whether a text begins with a tool call: True if all of it may be one, None if undecided."""
+    if text[0] == "`":
+        return _judge_fence(text, tools)
+    verdict = _judge_tag(text, tools)
+    if verdict is False and text[0] in "{[":
+        return _judge_json(text, tools)
+    return verdict
+
+
+def _judge_tag(text: str, tools: OfferedTools) -> bool | None:
+    if any(tag.startswith(text) for tag in _TAGS):
+        return None
+    if not text.startswith(_TAGS):
+        return False
+    tag = _CALL_TAG.match(text)
+    if tag is None:
+        return None if _PART_OF_TAG.fullmatch(text) else False
+    if tag["name"]:
+        return True
+    rest = text[tag.end() :].lstrip()
+    if rest[:1] in ("{", "[", "<") or rest.startswith(tuple(tools)):
+        return True
+    if rest[:1] == "`":
+        return _judge_fence(rest, tools)
+    return None if any(name.startswith(rest) for name in tools) else False
+
+
+def _judge_fence(text: str, tools: OfferedTools) -> bool | None:
+    fence = _FENCE.match(text)
+    if fence is None:
+        return None if "```".startswith(text) else False
+    label, rest = fence[1], text[fence.end() :].lstrip()
+    if label.startswith("tool"):
+        return True
+    if not rest:
+        return None
+    return _may_be_call(rest, tools) if rest[0] in "{[<" else False
+
+
+def _judge_json(text: str, tools: OfferedTools) -> bool | None:
+    """Judge a document by the keys of its object, or of the objects in its list."""
+    first = _COLON.match(text, 1)
+    expected = '"}' if text[0] == "{" else "{"
+    if first is not None and first["sign"] and first["sign"] not in expected:
+        return False
+    level, depth = (1 if text[0] == "{" else 2), 0
+    judged, at_key = _Object(tools), False
+    for token in _TOKEN.finditer(text):
+        sign = token[0][0]
+        if sign in "{[":
+            depth += 1
+            if depth == level and sign == "{":
+                judged, at_key = _Object(tools), True
+        elif sign in "}]":
+            depth -= 1
+            if depth == level - 1 and not judged.is_call:
+                return _judge_empty(text, token.end()) if judged.is_empty else False
+            if depth == 0:
+                return True
+        elif depth == level:
+            if sign == ",":
+                at_key = True
+                continue
+            if token["end"] != '"':
+                return None if len(token[0]) < _LONGEST_KEY or not at_key else False
+            colon = _COLON.match(text, token.end())
+            if at_key and colon is not None and colon["sign"] not in ("", ":"):
+                return False
+            if not judged.takes(_text_of(token[0]), is_key=at_key):
+                return False
+            at_key = False
+    return None
+
+
+class _Object:
+    """An object that may be the arguments of some tools, or a call with a name."""
+
+    def __init__(self, tools: OfferedTools) -> None:
+        self._tools = tools
+        self._takers = list(tools)
+        self._enveloped, self._named = True, False
+        self._key = ""
+        self.is_empty = True
+
+    @property
+    def is_call(self) -> bool:
+        """Whether it may be a call; an empty object is one only where it is all there is."""
+        return not self.is_empty and bool(self._takers or (self._enveloped and self._named))
+
+    def takes(self, text: str, *, is_key: bool) -> bool:
+        """Take the next key, or a text as the value of the latest; return whether it may still be a call."""
+        if not is_key:
+            if self._enveloped and self._key in _NAME_KEYS:
+                self._enveloped = self._named = text in self._tools
+        else:
+            self._key, self.is_empty = text, False
+            self._takers = [
+                name for name in self._takers if (known := self._tools[name]) is None or text in known
+            ]
+            self._enveloped = self._enveloped and text in _ENVELOPE
+            self._named = self._named or text in ("tool_calls", "function")
+        return bool(self._takers or self._enveloped)
+
+
+def _judge_empty(text: str, end: int) -> bool | None:
+    return False if text[end:].strip() else None
+
+
+def _text_of(token: str) -> str:
+    try:
+        return str(msgspec.json.decode(token))
+    except (msgspec.DecodeError, UnicodeError):
+        return token[1:-1]
+
+
+def _arguments_of(spec: ToolSpec) -> frozenset[str] | None:
+    properties = spec.parameters.get("properties")
+    more = spec.parameters.get("additionalProperties", False)
+    return frozenset(properties) if isinstance(properties, Mapping) and more is False else None
