@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from tests.models.recorded import message_of, streamed
-from whyloop.models.anthropic.client import AnthropicMessages
-from whyloop.models.wire import Settings
+from whyloop.models.anthropic import AnthropicMessages
+from whyloop.models.provider import Settings
 from whyloop.values.model import ModelRequest, ModelResponse
 
 Block = dict[str, Any]

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from whyloop.models.sse import EventParser
-from whyloop.models.wire import StreamReader, WireFormat
+from whyloop.models.provider import ProviderApi, StreamReader
+from whyloop.models.response_body import EventParser
 from whyloop.rules.written_calls import VisibleText
 from whyloop.values.messages import Message, MessageRole
 from whyloop.values.model import Delta, ModelResponse, ReasoningDelta, TextDelta, ToolSpec
@@ -77,7 +77,7 @@ def earlier(path: Path) -> Iterator[Recording]:
             yield load(before)
 
 
-def answer(wire: WireFormat, recording: Recording) -> ModelResponse:
+def answer(wire: ProviderApi, recording: Recording) -> ModelResponse:
     """What a wire format makes of a recorded body."""
     if recording.is_stream:
         return streamed(wire.reader(), [recording.body])[0]

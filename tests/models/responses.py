@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from tests.models.recorded import message_of
-from whyloop.models.openai_responses.client import OpenAIResponses
-from whyloop.models.wire import Settings
+from whyloop.models.openai_responses import OpenAIResponses
+from whyloop.models.provider import Settings
 from whyloop.values.messages import Message
 from whyloop.values.model import ModelRequest, ModelResponse
 

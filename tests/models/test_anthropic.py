@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given, strategies as st
 
-from whyloop.models.anthropic.client import AnthropicMessages
-from whyloop.models.anthropic.request import encode, encode_message
-from whyloop.models.fragments import Fragments
-from whyloop.models.wire import Settings
+from whyloop.models.anthropic import AnthropicMessages, encode_message
+from whyloop.models.provider import Settings
 from whyloop.values.log import Log
 from whyloop.values.messages import Message, MessageRole, TextPart, ToolCall
 from whyloop.values.model import ModelRequest
@@ -170,18 +169,19 @@ class TestAssistant:
         ]
 
 
-def test_what_was_encoded_is_not_encoded_again() -> None:
+def test_an_encoded_message_is_not_encoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
     encoded: list[Message] = []
 
-    def noted(message: Message) -> bytes:
+    def noted(message: Message, variant: object) -> bytes:
         encoded.append(message)
-        return encode_message(message)
+        return encode_message(message, variant)
 
-    fragments = Fragments(noted)
+    monkeypatch.setattr("whyloop.models.anthropic.encode_message", noted)
+    api = AnthropicMessages()
     history = Log([Message.system("Be."), Message.user("Hi"), called("a"), result("a")])
 
-    encode(ModelRequest(history), Settings(model="m"), fragments)
+    api.encode(ModelRequest(history), Settings(model="m"))
     later = history.appended(Message.assistant("Found."))
-    encode(ModelRequest(later), Settings(model="m"), fragments)
+    api.encode(ModelRequest(later), Settings(model="m"))
 
     assert encoded == [*history[1:], later[-1]]

@@ -20,8 +20,8 @@ from tests.models.anthropic_traffic import (
 )
 from tests.models.recorded import deltas_of, message_of
 from whyloop.errors import ModelError, RateLimitError, ResponseValidationError
-from whyloop.models.anthropic.client import AnthropicMessages
-from whyloop.models.wire import Settings
+from whyloop.models.anthropic import AnthropicMessages
+from whyloop.models.provider import Settings
 from whyloop.values.messages import Message, ToolCall
 from whyloop.values.model import FinishReason, ModelRequest, ReasoningDelta, TextDelta
 from whyloop.values.usage import Usage

@@ -10,9 +10,8 @@ import pytest
 
 from tests.models.anthropic_traffic import decoded, events, read
 from tests.models.recorded import message_of
-from whyloop.models.anthropic.client import AnthropicMessages
-from whyloop.models.anthropic.request import DEFAULT_MAX_TOKENS
-from whyloop.models.wire import Settings
+from whyloop.models.anthropic import DEFAULT_MAX_TOKENS, AnthropicMessages
+from whyloop.models.provider import Settings
 from whyloop.values.messages import FilePart, ImagePart, Message, MessageRole, TextPart
 from whyloop.values.model import ModelRequest, ToolSpec
 

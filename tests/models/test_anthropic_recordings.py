@@ -24,9 +24,9 @@ from tests.models.recorded import (
     streamed,
 )
 from whyloop.errors import ModelError, RateLimitError, RequestTimeoutError, ResponseValidationError
-from whyloop.models.anthropic.client import AnthropicMessages
+from whyloop.models.anthropic import AnthropicMessages
 from whyloop.models.failures import http_error
-from whyloop.models.wire import Settings
+from whyloop.models.provider import Settings
 from whyloop.values.messages import FilePart, ImagePart, Message, Part, TextPart
 from whyloop.values.model import ModelRequest
 

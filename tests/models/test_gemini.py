@@ -8,11 +8,8 @@ from typing import Any
 
 import pytest
 
-from whyloop.models.fragments import Fragments
-from whyloop.models.gemini.client import GeminiContent
-from whyloop.models.gemini.request import encode, encode_message
-from whyloop.models.parts import new_call_id
-from whyloop.models.wire import Settings
+from whyloop.models.gemini import GeminiContent, encode_message
+from whyloop.models.provider import Settings, new_call_id
 from whyloop.values.messages import FilePart, ImagePart, Message, MessageRole, Part, TextPart, ToolCall
 from whyloop.values.model import ModelRequest, ToolSpec
 
@@ -236,17 +233,18 @@ def test_extra_is_merged_at_every_depth() -> None:
     assert [list(tool) for tool in body["tools"]] == [["functionDeclarations"], ["googleSearch"]]
 
 
-def test_what_was_encoded_is_not_encoded_again() -> None:
+def test_an_encoded_message_is_not_encoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Message] = []
 
-    def encode_and_note(message: Message) -> bytes:
+    def encode_and_note(message: Message, signed: object) -> bytes:
         seen.append(message)
-        return encode_message(message)
+        return encode_message(message, signed)
 
-    fragments, messages = Fragments(encode_and_note), [Message.user("One."), Message.assistant("Two.")]
+    monkeypatch.setattr("whyloop.models.gemini.encode_message", encode_and_note)
+    api, messages = GeminiContent(), [Message.user("One."), Message.assistant("Two.")]
     for _ in range(2):
-        encode(ModelRequest(messages), Settings(model="m"), fragments)
-    encode(ModelRequest([*messages, Message.user("Three.")]), Settings(model="m"), fragments)
+        api.encode(ModelRequest(messages), Settings(model="m"))
+    api.encode(ModelRequest([*messages, Message.user("Three.")]), Settings(model="m"))
     assert [message.text for message in seen] == ["One.", "Two.", "Three."]
 
 

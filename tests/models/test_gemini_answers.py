@@ -9,8 +9,7 @@ import pytest
 
 from tests.models.recorded import deltas_of, message_of, streamed
 from whyloop.errors import ModelError, RateLimitError, ResponseValidationError
-from whyloop.models.gemini.client import GeminiContent
-from whyloop.models.gemini.request import message_parts
+from whyloop.models.gemini import GeminiContent, message_parts
 from whyloop.values.messages import Message, MessageRole, ToolCall
 from whyloop.values.model import FinishReason, ModelResponse, ReasoningDelta, TextDelta
 from whyloop.values.usage import Usage
@@ -209,9 +208,9 @@ def test_an_unreadable_response_says_so(document: Any, take: Any) -> None:
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b'{"candidates": [', b"\xff"])
 def test_a_body_that_is_no_json(body: bytes) -> None:
-    with pytest.raises(ResponseValidationError, match="no JSON"):
+    with pytest.raises(ResponseValidationError, match="not JSON"):
         GeminiContent().decode(body)
-    with pytest.raises(ResponseValidationError, match="no JSON"):
+    with pytest.raises(ResponseValidationError, match="not JSON"):
         list(GeminiContent().reader().read("", body))
 
 

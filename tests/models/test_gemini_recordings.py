@@ -19,8 +19,8 @@ from tests.models.recorded import (
     recordings,
     streamed,
 )
-from whyloop.models.gemini.client import GeminiContent
-from whyloop.models.wire import Settings
+from whyloop.models.gemini import GeminiContent
+from whyloop.models.provider import Settings
 from whyloop.values.messages import Message
 from whyloop.values.model import FinishReason, ModelRequest
 from whyloop.values.usage import Usage

@@ -11,13 +11,10 @@ import pytest
 
 from tests.models.recorded import streamed
 from whyloop.errors import ConfigurationError, ModelError, ResponseValidationError
-from whyloop.models.answer import Answer
-from whyloop.models.fragments import LARGEST_BYTES, Fragments
-from whyloop.models.openai_chat.client import OpenAIChat
-from whyloop.models.openai_chat.request import message_document
-from whyloop.models.parts import own_bytes
+from whyloop.models.openai_chat import OpenAIChat, message_document
 from whyloop.models.presets import PRESETS
-from whyloop.models.wire import Settings
+from whyloop.models.provider import EncodedMessages, Settings, media_of
+from whyloop.models.response_body import ResponseBody
 from whyloop.values.messages import FilePart, ImagePart, Message, MessageRole, ToolCall
 from whyloop.values.model import ModelRequest, ModelResponse, ReasoningDelta, TextDelta, ToolSpec
 from whyloop.values.usage import Usage
@@ -25,7 +22,7 @@ from whyloop.values.usage import Usage
 
 def answered(document: dict[str, Any]) -> ModelResponse:
     """What the client makes of a complete body."""
-    answer = Answer(OpenAIChat(), "application/json")
+    answer = ResponseBody(OpenAIChat(), "application/json")
     answer.feed(json.dumps(document).encode())
     complete = answer.finish()[-1]
     assert isinstance(complete, ModelResponse)
@@ -97,7 +94,7 @@ def test_a_character_that_is_cut_in_two_is_put_together() -> None:
 def test_text_streams_as_it_comes_where_no_tools_were_offered() -> None:
     pieces = ['{"city"', ': "Oslo"}']
     body = chunks(*[{"content": piece} for piece in pieces], word="stop")
-    answer = Answer(OpenAIChat(), "text/event-stream")
+    answer = ResponseBody(OpenAIChat(), "text/event-stream")
     assert ["".join(delta.text for delta in answer.feed(event)) for event in body] == [*pieces, ""]
 
 
@@ -167,11 +164,11 @@ def test_a_riff_file_is_what_it_says_it_is() -> None:
     def riff(kind: bytes) -> str:
         return base64.b64encode(b"RIFF\x24\x00\x00\x00" + kind + b"fmt ").decode()
 
-    assert own_bytes(FilePart(data=riff(b"WEBP")))[0] == "image/webp"
-    assert own_bytes(FilePart(data=riff(b"WAVE")))[0] == "audio/wav"
-    assert own_bytes(FilePart(data=riff(b"WAVE"), media_type="audio/x-wav"))[0] == "audio/wav"
-    assert own_bytes(FilePart(data=riff(b"AVI ")))[0] == "video/x-msvideo"
-    assert own_bytes(FilePart(data=riff(b"sfbk"), media_type="audio/sf2"))[0] == "audio/sf2"
+    assert media_of(FilePart(data=riff(b"WEBP")))[0] == "image/webp"
+    assert media_of(FilePart(data=riff(b"WAVE")))[0] == "audio/wav"
+    assert media_of(FilePart(data=riff(b"WAVE"), media_type="audio/x-wav"))[0] == "audio/wav"
+    assert media_of(FilePart(data=riff(b"AVI ")))[0] == "video/x-msvideo"
+    assert media_of(FilePart(data=riff(b"sfbk"), media_type="audio/sf2"))[0] == "audio/sf2"
 
 
 def test_what_one_host_wants_back_does_not_go_to_one_that_refuses_it() -> None:
@@ -199,14 +196,14 @@ def test_an_image_without_a_type_is_recognised_by_its_bytes() -> None:
     assert part["image_url"]["url"] == "data:image/png;base64,iVBORw0KGgo="
 
 
-def test_fragments_are_bounded_by_their_size_and_keep_nothing_huge() -> None:
+def test_encoded_messages_are_bounded_by_their_size_and_keep_nothing_huge() -> None:
     encoded: list[str] = []
 
-    def encode(message: Message) -> bytes:
+    def encode(message: Message, _: object) -> bytes:
         encoded.append(message.text[:1])
         return message.text.encode()
 
-    fragments = Fragments(encode, most=25)
+    fragments = EncodedMessages(encode, most=25)
     first, second, third = (Message.user(letter * 10) for letter in "abc")
     fragments.of([first, second])
     fragments.of([first, second, third])
@@ -214,14 +211,14 @@ def test_fragments_are_bounded_by_their_size_and_keep_nothing_huge() -> None:
     assert encoded == ["a", "b", "c"]
     fragments.of([first])
     assert encoded == ["a", "b", "c", "a"]
-    huge = Message.user("x" * (LARGEST_BYTES + 1))
+    huge = Message.user("x" * (EncodedMessages.LARGEST_BYTES + 1))
     fragments.of([huge])
     fragments.of([huge])
     assert encoded[-2:] == ["x", "x"]
 
 
-def test_fragments_can_be_shared_by_threads() -> None:
-    fragments = Fragments(lambda message: message.text.encode(), most=500)
+def test_encoded_messages_can_be_shared_by_threads() -> None:
+    fragments = EncodedMessages(lambda message, _: message.text.encode(), most=500)
     problems: list[BaseException] = []
 
     def use() -> None:
@@ -245,10 +242,10 @@ SCHEMA = {"type": "object", "properties": {"x": {"type": "integer"}}, "required"
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [('{"x": "no"}', "x is string"), ("{}", "lacks 'x'"), ("no", "no JSON"), ("", "no JSON")],
+    [('{"x": "no"}', "x is string"), ("{}", "lacks 'x'"), ("no", "not JSON"), ("", "not JSON")],
 )
 def test_structured_output_that_misses_its_schema_is_a_validation_error(text: str, words: str) -> None:
-    answer = Answer(OpenAIChat(), "application/json", schema=SCHEMA)
+    answer = ResponseBody(OpenAIChat(), "application/json", schema=SCHEMA)
     answer.feed(json.dumps(choice({"content": text})).encode())
     with pytest.raises(ResponseValidationError, match=words):
         answer.finish()
@@ -263,7 +260,7 @@ def test_structured_output_that_misses_its_schema_is_a_validation_error(text: st
     ],
 )
 def test_only_a_finished_answer_is_held_to_its_schema(message: dict[str, Any], word: str) -> None:
-    answer = Answer(OpenAIChat(), "application/json", schema=SCHEMA)
+    answer = ResponseBody(OpenAIChat(), "application/json", schema=SCHEMA)
     answer.feed(json.dumps(choice(message, word)).encode())
     assert isinstance(answer.finish()[-1], ModelResponse)
 
@@ -276,7 +273,7 @@ def test_arguments_that_were_no_json_go_back_as_an_empty_object() -> None:
 OFFERED = (ToolSpec("f", "", {"type": "object", "properties": {"city": {"type": "string"}}}),)
 
 
-def pieces(answer: Answer, body: list[bytes]) -> tuple[str, str, ModelResponse]:
+def pieces(answer: ResponseBody, body: list[bytes]) -> tuple[str, str, ModelResponse]:
     """The text and the reasoning that an answer shows, and the complete response."""
     items = [delta for chunk in body for delta in answer.feed(chunk)] + answer.finish()
     response = items[-1]
@@ -289,22 +286,22 @@ def pieces(answer: Answer, body: list[bytes]) -> tuple[str, str, ModelResponse]:
 @pytest.mark.parametrize("words", ['{"city": "Oslo"}', '{"temperature": 3}', "<tool_call> is a tag"])
 def test_text_that_was_held_back_is_shown_in_the_end_if_it_is_language(words: str) -> None:
     body = chunks(*[{"content": piece} for piece in words], word="stop")
-    text, _, response = pieces(Answer(OpenAIChat(), "text/event-stream", tools=OFFERED), body)
+    text, _, response = pieces(ResponseBody(OpenAIChat(), "text/event-stream", tools=OFFERED), body)
     assert text == response.text == words
 
 
 def test_a_written_call_is_not_shown_in_the_end_either() -> None:
     words = 'One moment. {"name": "f", "arguments": {"city": "Oslo"}}'
     body = chunks(*[{"content": piece} for piece in words], word="stop")
-    text, _, response = pieces(Answer(OpenAIChat(), "text/event-stream", tools=OFFERED), body)
+    text, _, response = pieces(ResponseBody(OpenAIChat(), "text/event-stream", tools=OFFERED), body)
     assert (text, response.text) == ("One moment. ", words)
 
 
 def test_reasoning_that_did_not_stream_comes_in_one_piece() -> None:
-    answer = Answer(OpenAIChat(), "application/json")
+    answer = ResponseBody(OpenAIChat(), "application/json")
     body = json.dumps(choice({"content": "Hi", "reasoning_content": "Hm."})).encode()
     assert pieces(answer, [body])[:2] == ("Hi", "Hm.")
-    streams = Answer(OpenAIChat(), "text/event-stream")
+    streams = ResponseBody(OpenAIChat(), "text/event-stream")
     body_chunks = chunks(
         {"reasoning_content": "H"}, {"reasoning_content": "m."}, {"content": "Hi"}, word="stop"
     )

@@ -30,9 +30,8 @@ from tests.support import echo
 from whyloop import Agent, Message, ModelRequest, ModelResponse, TextDelta
 from whyloop.errors import ConfigurationError, ModelError, RequestTimeoutError
 from whyloop.events import StreamChunkReceived
-from whyloop.models import load, sessions
-from whyloop.models.http import HttpModel
-from whyloop.models.proxy import proxy_for
+from whyloop.models import http, load
+from whyloop.models.http import HttpModel, proxy_for
 from whyloop.testing import capture_events
 from whyloop.values.model import Delta
 
@@ -173,7 +172,7 @@ def test_event_loops_may_come_and_go() -> None:
         asyncio.run(two())
         asyncio.run(two())
     assert server.connections == 5  # One a loop.
-    assert len(sessions._kept) == 1  # The places of the loops before are given up.
+    assert len(http._sessions) == 1  # The places of the loops before are given up.
 
 
 @pytest.mark.filterwarnings("error")

@@ -212,8 +212,8 @@ BAD_ANSWERS: dict[str, tuple[Behaviour, str, str]] = {
         "it broke",
     ),
     "an error in a 200": (say(whole({"error": {"message": "nope"}})), "model", "nope"),
-    "rubbish": (say(chunked(b"data: {rubbish}\n\n")), "validation", "no JSON"),
-    "no object": (say(chunked(b"data: 7\n\n")), "validation", "no object"),
+    "rubbish": (say(chunked(b"data: {rubbish}\n\n")), "validation", "not JSON"),
+    "no object": (say(chunked(b"data: 7\n\n")), "validation", "not an object"),
     "broken UTF-8": (say(chunked(chat_events("é").replace(b"\xa9", b"("))), "validation", "cannot be read"),
     "broken UTF-8 in a document": (say(whole(b'{"choices": ["\xff"]}')), "validation", "cannot be read"),
     "broken gzip": (say(chunked(b"no gzip at all", content_encoding="gzip")), "validation", "cut off"),
@@ -490,7 +490,7 @@ async def test_a_host_that_speaks_no_tls() -> None:
 
 
 async def test_an_answer_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("whyloop.models.answer.MAX_RESPONSE_BYTES", 10_000)
+    monkeypatch.setattr("whyloop.models.response_body.MAX_RESPONSE_BYTES", 10_000)
     for endless in (
         b"x" * 50_000,
         b"data: " + b"x" * 50_000,
@@ -502,7 +502,7 @@ async def test_an_answer_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyP
 
 
 async def test_a_compressed_flood_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("whyloop.models.answer.MAX_RESPONSE_BYTES", 100_000)
+    monkeypatch.setattr("whyloop.models.response_body.MAX_RESPONSE_BYTES", 100_000)
     flood = gzip.compress(b"data: " + b"x" * 20_000_000)
     state = await run_on(say(chunked(flood, content_encoding="gzip")))
     assert_failed(state, "validation", "longer than 100,000 bytes")

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from whyloop.models.openai_chat.client import OpenAIChat
-from whyloop.models.openai_chat.request import message_document
-from whyloop.models.wire import Settings
+from whyloop.models.openai_chat import OpenAIChat, message_document
+from whyloop.models.provider import Settings
 from whyloop.values.messages import FilePart, ImagePart, Message, MessageRole, Part, TextPart, ToolCall
 from whyloop.values.model import ModelRequest, ToolSpec
 

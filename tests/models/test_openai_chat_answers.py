@@ -9,8 +9,7 @@ import pytest
 
 from tests.models.recorded import message_of
 from whyloop.errors import ModelError, RateLimitError, ResponseValidationError
-from whyloop.models.openai_chat.client import OpenAIChat
-from whyloop.models.openai_chat.request import message_document
+from whyloop.models.openai_chat import OpenAIChat, message_document
 from whyloop.values.messages import ToolCall
 from whyloop.values.model import FinishReason, ModelResponse
 from whyloop.values.usage import Usage
@@ -204,7 +203,7 @@ def test_an_unreadable_response_says_so(document: Any) -> None:
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b'{"choices": [', b"\xff"])
 def test_a_body_that_is_no_json(body: bytes) -> None:
-    with pytest.raises(ResponseValidationError, match="no JSON"):
+    with pytest.raises(ResponseValidationError, match="not JSON"):
         OpenAIChat().decode(body)
 
 

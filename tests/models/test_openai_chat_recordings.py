@@ -22,9 +22,8 @@ from tests.models.recorded import (
 )
 from whyloop.errors import ModelError, RateLimitError, ResponseValidationError
 from whyloop.models.failures import http_error
-from whyloop.models.openai_chat.client import OpenAIChat
-from whyloop.models.openai_chat.request import message_document
-from whyloop.models.wire import Settings
+from whyloop.models.openai_chat import OpenAIChat, message_document
+from whyloop.models.provider import Settings
 from whyloop.values.messages import Message, ToolCall
 from whyloop.values.model import FinishReason, ModelRequest
 from whyloop.values.usage import Usage

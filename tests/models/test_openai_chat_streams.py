@@ -9,8 +9,7 @@ import pytest
 
 from tests.models.recorded import deltas_of, message_of, streamed
 from whyloop.errors import ModelError, RateLimitError, ResponseValidationError
-from whyloop.models.openai_chat.client import OpenAIChat
-from whyloop.models.openai_chat.request import message_document
+from whyloop.models.openai_chat import OpenAIChat, message_document
 from whyloop.values.model import FinishReason, ModelResponse, ReasoningDelta, TextDelta
 
 DONE = "[DONE]"

@@ -6,8 +6,8 @@ import pytest
 
 from tests.models.recorded import message_of
 from tests.models.responses import body
-from whyloop.models.openai_responses.client import OpenAIResponses
-from whyloop.models.wire import Settings
+from whyloop.models.openai_responses import OpenAIResponses
+from whyloop.models.provider import Settings
 from whyloop.values.messages import FilePart, ImagePart, Message, Part, TextPart, ToolCall
 from whyloop.values.model import ModelRequest, ModelResponse, ToolSpec
 
@@ -143,5 +143,5 @@ class TestRequest:
     def test_what_was_encoded_is_not_encoded_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
         wire, message, settings = OpenAIResponses(), Message.user("Hi"), Settings(model="gpt-5")
         first = wire.encode(ModelRequest([message]), settings)
-        monkeypatch.setattr("whyloop.models.openai_responses.request.message_items", None)
+        monkeypatch.setattr("whyloop.models.openai_responses.message_items", None)
         assert wire.encode(ModelRequest([message]), settings) == first

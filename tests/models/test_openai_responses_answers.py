@@ -9,7 +9,7 @@ import pytest
 from tests.models.recorded import message_of
 from tests.models.responses import SEARCH, THOUGHT, Json, body, called, decoded, said, sent_back
 from whyloop.errors import ModelError, RateLimitError, ResponseValidationError
-from whyloop.models.openai_responses.client import OpenAIResponses
+from whyloop.models.openai_responses import OpenAIResponses
 from whyloop.values.messages import ToolCall
 from whyloop.values.model import FinishReason, ModelResponse
 from whyloop.values.usage import Usage

@@ -23,8 +23,8 @@ from tests.models.recorded import (
 )
 from whyloop.errors import ModelError, ResponseValidationError
 from whyloop.models.failures import http_error
-from whyloop.models.openai_responses.client import OpenAIResponses
-from whyloop.models.wire import Settings
+from whyloop.models.openai_responses import OpenAIResponses
+from whyloop.models.provider import Settings
 from whyloop.values.messages import FilePart, ImagePart, Message, MessageRole, Part, TextPart
 from whyloop.values.model import FinishReason, ModelRequest, ModelResponse
 from whyloop.values.usage import Usage

@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 from tests.models.recorded import comparable, deltas_of, streamed
 from tests.models.responses import Json, called, document, said
 from whyloop.errors import ModelError, RateLimitError, ResponseValidationError
-from whyloop.models.openai_responses.client import OpenAIResponses
+from whyloop.models.openai_responses import OpenAIResponses
 from whyloop.values.messages import ToolCall
 from whyloop.values.model import FinishReason, ModelResponse, ReasoningDelta
 from whyloop.values.usage import Usage

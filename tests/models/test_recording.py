@@ -293,20 +293,20 @@ async def test_other_tools_or_instructions(path: Path) -> None:
 
 async def test_a_conversation_that_is_longer(path: Path) -> None:
     state = await recorded(path, ["Hello."])
-    with pytest.raises(ScriptError, match=r"it goes on after the recorded one, up to .*And now"):
+    with pytest.raises(ScriptError, match=r"it continues after the recorded one, up to .*And now"):
         await agent_on(ReplayModel(path)).run("And now?", state=state)
 
 
 async def test_a_conversation_that_is_shorter(path: Path) -> None:
     state = await agent_on(ScriptedModel(["Hello."])).run("Hi")
     await agent_on(RecordingModel(ScriptedModel(["Bye."]), path)).run("Bye", state=state)
-    assert "it ends before the recorded one, which goes on up to" in await replayed(path)
+    assert "it ends before the recorded one, which continues up to" in await replayed(path)
 
 
 async def test_a_request_too_many_and_one_too_few(path: Path) -> None:
     await recorded(path, ["Hello."])
     replay = ReplayModel(path)
-    with pytest.raises(ScriptError, match=r"run.jsonl has 1 exchange left that nobody asked for"):
+    with pytest.raises(ScriptError, match=r"run.jsonl has 1 exchange left that no request asked for"):
         replay.assert_finished()
     await agent_on(replay).run("Hi")
     with pytest.raises(ScriptError, match=r"run.jsonl has 1 exchange, and one more is asked for: .*Hi"):
@@ -321,7 +321,7 @@ def test_a_broken_file_names_the_line(path: Path) -> None:
     good = path.read_bytes()
     for rubbish in (b"{rubbish}", b'{"messages": 7}', b'{"messages": [], "chunks": ["\xff"]}'):
         path.write_bytes(good + rubbish + b"\n")
-        with pytest.raises(SnapshotError, match=r"run.jsonl is no recording: .* \(at line 3\)"):
+        with pytest.raises(SnapshotError, match=r"run.jsonl is not a recording: .* \(at line 3\)"):
             ReplayModel(path)
 
 

@@ -238,7 +238,7 @@ def test_with_criteria_adds_at_the_end_and_leaves_the_first_alone() -> None:
 
 @pytest.mark.parametrize("candidate", [42, None, "StepsLimit", object()])
 def test_what_is_no_criterion_is_refused(candidate: Any) -> None:
-    with pytest.raises(ConfigurationError, match="no criterion"):
+    with pytest.raises(ConfigurationError, match="not a criterion"):
         ContinuationCriteria(candidate)
 
 

@@ -1,4 +1,4 @@
-"""From what a provider answers when it does not answer to an error that a policy can act on."""
+"""From the error that a provider reports to an exception that a policy can act on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from whyloop.rules.classification import provider_error_type
 from whyloop.values.failure import ErrorType
 from whyloop.values.text import shortened
 
-# The statuses that providers have for errors which, inside a stream, come without one.
+# The statuses of errors that come without one inside a stream.
 _STATUS_OF_TYPE = {
     "invalid_request_error": 400,
     "authentication_error": 401,
@@ -29,22 +29,22 @@ _STATUS_OF_TYPE = {
 _KINDS = {ErrorType.RATE_LIMIT: RateLimitError, ErrorType.TIMEOUT: RequestTimeoutError}
 _DELAY = re.compile(r"^(\d+(?:\.\d+)?)s$")
 _REQUEST_IDS = ("x-request-id", "request-id", "x-goog-request-id", "cf-ray")
-_MOST = 100_000  # No words are longer than this before they are shortened.
+_MAX_LENGTH = 100_000  # Of a message before it is shortened.
 
 
 def http_error(
     status: int, headers: Mapping[str, str], body: bytes, secrets: Iterable[str] = ()
 ) -> ModelError:
-    """The error for a response that is not a success; header names are in lower case."""
+    """Return the error for a response that is not a success; header names are in lower case."""
     document = _decoded(body)
-    # Secrets go before anything is cut: half a key is not found any more, and is still half a key.
-    told = shortened(without_secrets(_words(document), secrets), 500)
+    # Secrets are removed before anything is cut: half a key would not be found, and is still half a key.
+    message = shortened(without_secrets(_message(document), secrets), 500)
     page = shortened(without_secrets(body.decode("utf-8", "replace"), secrets), 300)
     request_id, retry_after = request_id_in(headers), retry_after_seconds(headers)
     retry_after = _retry_info(document) if retry_after is None else retry_after
-    text = f"{told} {_type_in(document)}"
+    text = f"{message} {_type_in(document)}"
     return _kind(status, text)(
-        f"HTTP {status}: {told or page or 'no explanation was given'}",
+        f"HTTP {status}: {message or page or 'no explanation was given'}",
         status=status,
         request_id=_request_id(document) if request_id is None else request_id,
         retry_after=retry_after,
@@ -53,16 +53,16 @@ def http_error(
 
 
 def stream_error(document: Any) -> ModelError:
-    """The error for a failure that is told inside a stream that began well.
+    """Return the error for a failure that is reported inside a stream that began well.
 
-    Its words are whole: whoever knows the secrets takes them out and then shortens what is left.
+    Its message is complete: the client removes the secrets and then shortens it.
     """
-    words = _words(document) or str(document)[:_MOST]
+    message = _message(document) or str(document)[:_MAX_LENGTH]
     status, kind, retry_after = _status_in(document), _type_in(document), _retry_info(document)
     implied = next((code for name, code in _STATUS_OF_TYPE.items() if name in kind), None)
-    text = f"{words} {kind}"
+    text = f"{message} {kind}"
     return _kind(status or implied, text)(
-        words,
+        message,
         status=status,
         request_id=_request_id(document),
         retry_after=retry_after,
@@ -71,12 +71,12 @@ def stream_error(document: Any) -> ModelError:
 
 
 def request_id_in(headers: Mapping[str, str]) -> str | None:
-    """What the provider calls this request; header names are in lower case."""
+    """Return the provider's id of this request; header names are in lower case."""
     return next((headers[name] for name in _REQUEST_IDS if name in headers), None)
 
 
 def retry_after_seconds(headers: Mapping[str, str]) -> float | None:
-    """How long the provider asks to wait: in milliseconds, in seconds, or until a date."""
+    """Return how long the provider asks to wait: in milliseconds, in seconds, or until a date."""
     milliseconds = _number(headers.get("retry-after-ms"))
     if milliseconds is not None:
         return milliseconds / 1000
@@ -120,7 +120,7 @@ def _decoded(body: bytes) -> Any:
 
 
 def _error_in(document: Any) -> Any:
-    """The error object, wherever this provider puts it."""
+    """Return the error object, wherever this provider puts it."""
     if isinstance(document, list):
         document = document[0] if document else None
     if not isinstance(document, dict):
@@ -129,18 +129,20 @@ def _error_in(document: Any) -> Any:
     return document.get("error") or (inner.get("error") if isinstance(inner, dict) else None) or document
 
 
-def _words(document: Any) -> str:
+def _message(document: Any) -> str:
     error = _error_in(document)
     if isinstance(error, str):
-        return error[:_MOST]
+        return error[:_MAX_LENGTH]
     if not isinstance(error, dict):
         return ""
-    words = error.get("message") or error.get("detail") or error.get("msg")
-    if isinstance(words, list | dict):
-        words = msgspec.json.encode(words).decode()
-    raw = error.get("metadata", {}).get("raw") if isinstance(error.get("metadata"), dict) else None
-    both = f"{words}: {raw}" if words and isinstance(raw, str) else words
-    return str(both)[:_MOST] if both else ""
+    message = error.get("message") or error.get("detail") or error.get("msg")
+    if isinstance(message, list | dict):
+        message = msgspec.json.encode(message).decode()
+    metadata = error.get("metadata")
+    raw = metadata.get("raw") if isinstance(metadata, dict) else None
+    if message and isinstance(raw, str):
+        message = f"{message}: {raw}"
+    return str(message)[:_MAX_LENGTH] if message else ""
 
 
 def _type_in(document: Any) -> str:
@@ -159,13 +161,13 @@ def _status_in(document: Any) -> int | None:
 
 
 def _request_id(document: Any) -> str | None:
-    """What the provider calls this request, where it says so beside the error."""
-    told = document.get("request_id") if isinstance(document, dict) else None
-    return told if isinstance(told, str) else None
+    """Return the provider's id of this request, where it is beside the error."""
+    request_id = document.get("request_id") if isinstance(document, dict) else None
+    return request_id if isinstance(request_id, str) else None
 
 
 def _retry_info(document: Any) -> float | None:
-    """Google's way of asking for patience, among the details of its error."""
+    """Return the wait that Google asks for among the details of its error."""
     error = _error_in(document)
     details = error.get("details") if isinstance(error, dict) else None
     for detail in details if isinstance(details, list) else ():

@@ -1,4 +1,4 @@
-"""A model that has others to fall back on."""
+"""A model that falls back on others."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from whyloop.errors import ConfigurationError, ScriptError
 from whyloop.loop.world import Model
-from whyloop.models.asking import asked, name_of, secrets_of
 from whyloop.models.load import load
+from whyloop.models.wrapper import answer_of, name_of, secrets_of
 from whyloop.rules.classification import model_failure
 from whyloop.values.failure import ErrorType, Failure
 from whyloop.values.model import Delta, ModelRequest, ModelResponse, ModelSource
@@ -37,7 +37,7 @@ class FallbackModel:
         notes: list[str] = []
         for model, following in zip(self.models, [*self.models[1:], None], strict=True):
             try:
-                async with asked(model, request) as answer:
+                async with answer_of(model, request) as answer:
                     async for item in answer:
                         yield _noted(item, notes) if isinstance(item, ModelResponse) else item
                 return
@@ -46,7 +46,7 @@ class FallbackModel:
             except Exception as error:
                 failure = model_failure(error)
                 if following is None or failure.type not in self.on:
-                    _tell_all(error, notes)
+                    _add_notes(error, notes)
                     raise
                 notes.append(_switch(model, failure, following))
 
@@ -59,12 +59,12 @@ def _error_types(kinds: Iterable[ErrorType | str]) -> frozenset[ErrorType]:
 
 
 def _switch(model: Model, failure: Failure, following: Model) -> str:
-    words = f"{failure.type}: {shortened(failure.message, 120)}"
-    return f"{name_of(model)} failed ({words}), {name_of(following)} was asked"
+    problem = f"{failure.type}: {shortened(failure.message, 120)}"
+    return f"{name_of(model)} failed ({problem}), {name_of(following)} was asked"
 
 
-def _tell_all(error: Exception, notes: list[str]) -> None:
-    """Let the last error tell of those before it, which nobody would hear of otherwise."""
+def _add_notes(error: Exception, notes: list[str]) -> None:
+    """Add the earlier failures to the message of the last error."""
     if notes:
         error.args = (f"{error} (before that: {'; '.join(notes)})", *error.args[1:])
 

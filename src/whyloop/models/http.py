@@ -1,12 +1,15 @@
-"""The one client behind every provider."""
+"""The one HTTP client behind every provider: requests, connections, proxies, and errors by their kind."""
 
 from __future__ import annotations
 
 import asyncio
 import io
 import os
-from collections.abc import AsyncIterator, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies_environment, proxy_bypass
 
 import aiohttp
 
@@ -18,37 +21,35 @@ from whyloop.errors import (
     ResponseValidationError,
     WhyloopError,
 )
-from whyloop.models.answer import Answer
 from whyloop.models.failures import http_error, request_id_in, retry_after_seconds
-from whyloop.models.proxy import proxy_for, proxy_secrets
+from whyloop.models.provider import ProviderApi, Settings
+from whyloop.models.response_body import ResponseBody
 from whyloop.models.secrets import header_secrets, without_cut_secrets, without_secrets
-from whyloop.models.sessions import Slots, close_here, session_here
-from whyloop.models.wire import Settings, WireFormat
 from whyloop.rules.classification import error_text
 from whyloop.values.model import Delta, ModelRequest, ModelResponse
 from whyloop.values.text import shortened
 
 DEFAULT_TIMEOUT = 120.0
 MAX_ERROR_BYTES = 100_000
+MAX_ERROR_LENGTH = 600
 # A request with pictures in it is sent a piece at a time, so that the event loop has time for others.
 LARGE_BYTES = 500_000
 
-# An error is known by its status: its words are not worth a long wait.
+# An error is known by its status: its message is not worth a long wait.
 ERROR_BODY_SECONDS = 5.0
 # Nor is the end of a response whose answer is complete; it only lets the connection be used again.
 ENDING_SECONDS = 0.2
-MAX_WORDS = 600  # Of an error, as much as anyone wants to read.
 
 
 class HttpModel:
-    """A model behind an address: asks, streams, and turns whatever goes wrong into a classified error.
+    """A model behind an address: asks, streams, and turns every failure into a classified error.
 
     It never retries by itself: that is for the error policy to decide, where it can be seen.
     """
 
     def __init__(
         self,
-        wire: WireFormat,
+        api: ProviderApi,
         settings: Settings,
         *,
         base_url: str,
@@ -59,18 +60,16 @@ class HttpModel:
         timeout: float = DEFAULT_TIMEOUT,
         max_concurrency: int | None = None,
     ) -> None:
-        if not base_url.startswith(("http://", "https://")):
-            raise ConfigurationError(f"{base_url!r} is no address: it starts with http:// or https://")
         if not isinstance(timeout, int | float) or isinstance(timeout, bool) or not timeout > 0:
             raise ConfigurationError(f"timeout is a number of seconds greater than zero, not {timeout!r}")
         if max_concurrency is not None and (type(max_concurrency) is not int or max_concurrency < 1):
             raise ConfigurationError(
                 f"max_concurrency is a whole number of at least 1, not {max_concurrency!r}"
             )
-        self.wire = wire
+        self.api = api
         self.settings = settings
-        self.name = name or f"{wire.name}:{settings.model}"
-        path = wire.path(settings)
+        self.name = name or f"{api.name}:{settings.model}"
+        path = api.path(settings)
         base = base_url.rstrip("/")
         # Some write the version into the address, others leave it to the path.
         self.url = (base.removesuffix("/v1") if path.startswith("/v1/") else base) + path
@@ -78,27 +77,28 @@ class HttpModel:
             "content-type": "application/json",
             "accept": "text/event-stream" if settings.stream else "application/json",
             "user-agent": f"whyloop/{__version__}",
-            **wire.headers(api_key),
+            **api.headers(api_key),
             **_checked(headers or {}),
         }
         self._proxy = proxy_for(self.url)
-        known = (secret, api_key, *header_secrets(self._headers), *proxy_secrets(self._proxy))
+        password = urlsplit(self._proxy).password if self._proxy else None
+        known = (secret, api_key, password, *header_secrets(self._headers))
         self.secrets = tuple({value for value in known if value})
         self._timeout = timeout
         self._limit = aiohttp.ClientTimeout(total=timeout)
-        self._slots = Slots(max_concurrency)
+        self._slots = _Slots(max_concurrency)
 
     def __repr__(self) -> str:
         return f"<model {self.name} at {self.url}>"
 
     async def respond(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
         """Ask; pieces of text and reasoning come first, the complete response last."""
-        body = self.wire.encode(request, self.settings)
-        session = await session_here()
+        body = self.api.encode(request, self.settings)
+        session = await _open_session()
         answered, failed = False, None
         headers: dict[str, str] = {}
         ending: list[Delta | ModelResponse] = []
-        async with self._slots.here():
+        async with self._slots.take():
             try:
                 async with session.post(
                     self.url,
@@ -112,8 +112,8 @@ class HttpModel:
                     if not 200 <= response.status < 300:
                         raise await self._refusal(response, headers)
                     answered = True
-                    answer = Answer(
-                        self.wire,
+                    answer = ResponseBody(
+                        self.api,
                         headers.get("content-type", ""),
                         tools=request.tools,
                         schema=self.settings.response_format,
@@ -122,7 +122,7 @@ class HttpModel:
                         for delta in answer.feed(chunk):
                             yield delta
                         if answer.ended:
-                            await _let_end(response)
+                            await _wait_for_end(response)
                             break
                     ending = answer.finish()
             except Exception as error:
@@ -130,7 +130,7 @@ class HttpModel:
         if failed is not None:
             # Raised out here, so that it drags along nothing of the request and its headers.
             raise failed
-        # Handed over when all is given back: whoever has the response may come for no more.
+        # Handed over after the connection: a caller that has the response may read no further.
         for item in ending:
             yield item
 
@@ -139,51 +139,57 @@ class HttpModel:
 
         Only a loop that is closed by hand needs it: `asyncio.run` and `run_sync` clean up themselves.
         """
-        await close_here()
+        await _close_session()
 
     async def _refusal(self, response: aiohttp.ClientResponse, headers: Mapping[str, str]) -> ModelError:
-        """The error that a response without success amounts to."""
+        """Return the error for a response that is not a success."""
         if 300 <= response.status < 400 and "location" in headers:
-            where = shortened(without_secrets(headers["location"], self.secrets), 200)
-            # The key is for the host that was named, not for whoever that host points to.
-            words = f"HTTP {response.status}: the address has moved to {where}; no redirect is followed"
-            return ModelError(words, status=response.status)
+            target = shortened(without_secrets(headers["location"], self.secrets), 200)
+            # The key is for the host that the user named, and for no other.
+            return ModelError(
+                f"HTTP {response.status}: the address has moved to {target}; no redirect is followed",
+                status=response.status,
+            )
         return http_error(response.status, headers, await _error_body(response), self.secrets)
 
     def _classified(self, error: Exception, headers: Mapping[str, str], *, answered: bool) -> Exception:
-        """The error that a policy can act on, with every secret taken out of its words."""
+        """Return the error that a policy can act on, without any secret in its text."""
         match error:
             case WhyloopError():
-                told: WhyloopError = error
+                classified: WhyloopError = error
             case TimeoutError():
-                told = RequestTimeoutError(f"{self.name} gave no complete answer within {self._timeout:g} s")
+                classified = RequestTimeoutError(
+                    f"{self.name} gave no complete answer within {self._timeout:g} s"
+                )
             case aiohttp.ClientHttpProxyError():
-                told = ModelError(
+                classified = ModelError(
                     f"{self.name}: the proxy answered HTTP {error.status}: {error.message}",
                     status=error.status,
                 )
             case aiohttp.ClientResponseError():
-                # What the client could not make out; its status is the client's own invention.
-                told = ResponseValidationError(f"{self.name}: the response cannot be read: {error.message}")
+                # Its status is the client's own invention.
+                problem = f"the response cannot be read: {error.message}"
+                classified = ResponseValidationError(f"{self.name}: {problem}")
             case aiohttp.ClientError() | OSError() if answered:
-                told = ResponseValidationError(f"{self.name}: the response was cut off: {_words(error)}")
+                problem = f"the response was cut off: {_connection_problem(error)}"
+                classified = ResponseValidationError(f"{self.name}: {problem}")
             case _ if answered:
-                told = ResponseValidationError(
-                    f"{self.name}: the response cannot be read: {error_text(error)}"
-                )
+                problem = f"the response cannot be read: {error_text(error)}"
+                classified = ResponseValidationError(f"{self.name}: {problem}")
             case aiohttp.ClientConnectorError():
-                told = ModelError(f"{self.name} could not be reached: {_words(error)}")
+                classified = ModelError(f"{self.name} could not be reached: {_connection_problem(error)}")
             case aiohttp.ClientError() | OSError():
-                told = ModelError(f"{self.name}: the connection was lost before an answer: {_words(error)}")
+                problem = f"the connection was lost before an answer: {_connection_problem(error)}"
+                classified = ModelError(f"{self.name}: {problem}")
             case _:
                 return error
-        if isinstance(told, ModelError):
-            self._complete(told, headers)
-        told.args = (self._shown(str(told)), *told.args[1:])
-        return told.with_traceback(None)
+        if isinstance(classified, ModelError):
+            self._add_headers(classified, headers)
+        classified.args = (self._shown(str(classified)), *classified.args[1:])
+        return classified.with_traceback(None)
 
-    def _complete(self, error: ModelError, headers: Mapping[str, str]) -> None:
-        """Fill in what only the headers tell, also of an error inside a response that began well."""
+    def _add_headers(self, error: ModelError, headers: Mapping[str, str]) -> None:
+        """Add the request id and the wait that only the headers name, also for an error inside a stream."""
         if error.request_id is None:
             error.request_id = request_id_in(headers)
         if error.request_id is not None:
@@ -191,14 +197,14 @@ class HttpModel:
         if error.retry_after is None and not isinstance(error, ResponseValidationError):
             error.retry_after = retry_after_seconds(headers)
 
-    def _shown(self, words: str) -> str:
-        """The words without secrets, and only then shortened."""
-        without = without_cut_secrets(without_secrets(words, self.secrets), self.secrets)
-        return shortened(without, MAX_WORDS)
+    def _shown(self, text: str) -> str:
+        """Return the text without secrets, and only then shortened."""
+        without = without_cut_secrets(without_secrets(text, self.secrets), self.secrets)
+        return shortened(without, MAX_ERROR_LENGTH)
 
 
 async def _error_body(response: aiohttp.ClientResponse) -> bytes:
-    """As much of an error's words as there is, and no more than anyone wants to read."""
+    """Return the body of an error, up to a limit in bytes and in time."""
     body = b""
     with suppress(TimeoutError, aiohttp.ClientError, OSError):
         async with asyncio.timeout(ERROR_BODY_SECONDS):
@@ -209,31 +215,99 @@ async def _error_body(response: aiohttp.ClientResponse) -> bytes:
     return body[:MAX_ERROR_BYTES].decode("utf-8", "replace").encode()  # Some proxies still speak Latin-1.
 
 
-async def _let_end(response: aiohttp.ClientResponse) -> None:
+async def _wait_for_end(response: aiohttp.ClientResponse) -> None:
     """Give the response a moment to end, so that its connection can be used again."""
     with suppress(TimeoutError, aiohttp.ClientError, OSError):
         async with asyncio.timeout(ENDING_SECONDS):
             await response.content.readany()
 
 
-def _words(error: Exception) -> str:
-    """What went wrong with a connection, without the client's own way of putting it."""
+def _connection_problem(error: Exception) -> str:
+    """Return what went wrong with a connection, without the client's own phrases."""
     match error:
         case aiohttp.ClientConnectorError(os_error=cause):
-            words = cause.strerror or str(cause)
-            if cause.errno and words.startswith("Connect call failed"):
-                words = os.strerror(cause.errno)
-            return f"{error.host}:{error.port}: {words}"
+            problem = cause.strerror or str(cause)
+            if cause.errno and problem.startswith("Connect call failed"):
+                problem = os.strerror(cause.errno)
+            return f"{error.host}:{error.port}: {problem}"
         case aiohttp.ClientPayloadError() if "not completed" in str(error):
             return "the connection ended before the response did"
     return str(error) or type(error).__name__
 
 
 def _checked(headers: Mapping[str, str]) -> dict[str, str]:
-    """The headers that can be sent, in lower case, so that one that is given takes the place of ours."""
+    """Return headers that can be sent, in lower case, so that a given one replaces ours."""
     for name, value in headers.items():
         if not isinstance(name, str) or not isinstance(value, str):
             raise ConfigurationError(f"header {name!r}: names and values are text")
         if not name.isascii() or not (name + value).isprintable() or not name.strip():
             raise ConfigurationError(f"header {name!r} has characters in it that cannot be sent")
     return {name.lower(): value for name, value in headers.items()}
+
+
+def proxy_for(url: str) -> str | None:
+    """Return the proxy for an address by HTTPS_PROXY, HTTP_PROXY and NO_PROXY; none for this machine."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if host in ("localhost", "::1") or host.startswith("127.") or proxy_bypass(host):
+        return None
+    proxy = getproxies_environment().get(parts.scheme)
+    return f"http://{proxy}" if proxy and "://" not in proxy else proxy
+
+
+# Connections
+
+_Loop = asyncio.AbstractEventLoop
+_Keeper = AsyncGenerator[aiohttp.ClientSession, None]
+
+# All models share the session of an event loop: whatever distinguishes two models is in the request. A model
+# may be forgotten while its loop still runs, but a session has to be closed before its loop ends.
+_sessions: dict[_Loop, tuple[aiohttp.ClientSession, _Keeper]] = {}
+
+
+async def _open_session() -> aiohttp.ClientSession:
+    """Return the session of the running event loop; it is closed when the loop shuts down."""
+    loop = asyncio.get_running_loop()
+    kept = _sessions.get(loop)
+    if kept is None or kept[0].closed:
+        for other, (session, _) in list(_sessions.items()):
+            if session.closed or other.is_closed():
+                _sessions.pop(other, None)
+        # An event loop closes its generators when it shuts down, and with this one the session.
+        keeper = _keep_session()
+        kept = _sessions[loop] = (await anext(keeper), keeper)
+    return kept[0]
+
+
+async def _close_session() -> None:
+    """Close the session of the running event loop, if it has one; the next request opens another."""
+    kept = _sessions.pop(asyncio.get_running_loop(), None)
+    if kept is not None:
+        await kept[1].aclose()
+
+
+async def _keep_session() -> _Keeper:
+    # The slots limit the number of requests; cookies would tie one user's requests to another's.
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session:
+        yield session
+
+
+class _Slots:
+    """A limit on the requests under way on one event loop; None is no limit."""
+
+    def __init__(self, most: int | None) -> None:
+        self._most = most
+        self._semaphores: dict[_Loop, asyncio.Semaphore] = {}
+
+    def take(self) -> AbstractAsyncContextManager[Any]:
+        """Return a slot of the running event loop, to be waited for and given back."""
+        if self._most is None:
+            return nullcontext()
+        loop = asyncio.get_running_loop()
+        if loop not in self._semaphores:
+            gone = [other for other in self._semaphores if other.is_closed()]
+            for other in gone:
+                del self._semaphores[other]
+            self._semaphores[loop] = asyncio.Semaphore(self._most)
+        return self._semaphores[loop]

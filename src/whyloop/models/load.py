@@ -3,35 +3,18 @@
 from __future__ import annotations
 
 import importlib
-import os
-import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from math import isfinite
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from whyloop.errors import ConfigurationError
-from whyloop.models.presets import PRESETS, QUIRKS, Preset
-from whyloop.models.wire import Settings, ToolChoice, WireFormat
+from whyloop.models.presets import QUIRKS, address_of, find_preset, key_of
+from whyloop.models.provider import ProviderApi, Settings, ToolChoice
 from whyloop.values.text import shortened
 
 if TYPE_CHECKING:
     from whyloop.models.http import HttpModel
-
-# Other names under which people keep the same key.
-_ALSO = {"GEMINI_API_KEY": "GOOGLE_API_KEY", "HF_TOKEN": "HUGGINGFACE_API_KEY"}
-
-# How the models of each maker are called.
-_MODELS = {
-    "openai": re.compile(r"gpt-|o\d|chatgpt|codex", re.IGNORECASE),
-    "anthropic": re.compile(r"claude", re.IGNORECASE),
-    "gemini": re.compile(r"gemini", re.IGNORECASE),
-    "mistral": re.compile(r"(?:mi|co|ma|mini|dev|pix)\w*str[ai]l", re.IGNORECASE),
-    "deepseek": re.compile(r"deepseek", re.IGNORECASE),
-    "xai": re.compile(r"grok", re.IGNORECASE),
-    "ollama": re.compile(r"llama|qwen|gemma|phi|smollm", re.IGNORECASE),
-}
 
 _OWN_OPTIONS = frozenset(
     {
@@ -39,7 +22,7 @@ _OWN_OPTIONS = frozenset(
         *("tool_choice", "parallel_tool_calls", "response_format", "stream", "quirks"),
     }
 )
-# What people pass through to their providers most; only there to tell a misspelt one.
+# Common options of providers, to recognise a misspelt one.
 _PROVIDER_OPTIONS = frozenset(
     {
         *("top_p", "top_k", "seed", "stop", "stop_sequences", "frequency_penalty", "presence_penalty"),
@@ -53,11 +36,11 @@ _PROVIDER_OPTIONS = frozenset(
     }
 )
 
-_WIRES = {
-    "openai-chat": ("whyloop.models.openai_chat.client", "OpenAIChat"),
-    "openai-responses": ("whyloop.models.openai_responses.client", "OpenAIResponses"),
-    "anthropic": ("whyloop.models.anthropic.client", "AnthropicMessages"),
-    "gemini": ("whyloop.models.gemini.client", "GeminiContent"),
+_APIS = {
+    "openai-chat": ("whyloop.models.openai_chat", "OpenAIChat"),
+    "openai-responses": ("whyloop.models.openai_responses", "OpenAIResponses"),
+    "anthropic": ("whyloop.models.anthropic", "AnthropicMessages"),
+    "gemini": ("whyloop.models.gemini", "GeminiContent"),
 }
 
 
@@ -78,7 +61,7 @@ def load(
     quirks: Iterable[str] = (),
     **extra: Any,
 ) -> HttpModel:
-    """The model that a name stands for; whatever is missing is told here, before the first request.
+    """Return the model that a name stands for; a missing key or option is an error here, not later.
 
     `quirks` adds habits of a host that has no preset of its own; `whyloop.models.presets` lists them.
     Keywords that whyloop does not know go into every request as they are, `tools` beside those of the agent.
@@ -86,9 +69,9 @@ def load(
     quirks = frozenset([quirks] if isinstance(quirks, str) else quirks)
     _check_options(temperature, max_tokens, tool_choice)
     _check_names(extra, quirks)
-    provider, preset, model = _named(name)
-    address = _address(provider, preset, base_url)
-    key = _key(provider, preset, api_key, own_address=base_url is not None)
+    provider, preset, model = find_preset(name)
+    address = address_of(provider, preset, base_url)
+    key = key_of(provider, preset, api_key, own_address=base_url is not None)
     settings = Settings(
         model=model,
         stream=stream,
@@ -105,7 +88,7 @@ def load(
     if preset.key_header and key:
         headers = {preset.key_header: key, **(headers or {})}
     return _http_model()(
-        _wire(preset.wire),
+        _provider_api(preset.api),
         settings,
         base_url=address,
         name=name,
@@ -133,42 +116,18 @@ def _check_options(temperature: object, max_tokens: object, tool_choice: object)
 
 
 def _schema(given: object) -> Mapping[str, Any] | None:
-    """The JSON schema that an answer has to fit, also out of the wrapping that OpenAI has for it."""
+    """Return the JSON schema that an answer has to fit, also out of the wrapping that OpenAI has for it."""
     if given is None:
         return None
     if isinstance(given, Mapping) and given.get("type") == "json_schema":
         inner = given.get("json_schema", given)  # The responses API has it without the inner wrapping.
         given = inner.get("schema") if isinstance(inner, Mapping) else None
-    # These are words of an API, and no types that a schema knows.
+    # These are types of an API, and not of a schema.
     if not isinstance(given, Mapping) or given.get("type") in ("json_object", "json_schema", "text"):
         raise ConfigurationError(
             f"response_format is the JSON schema that the answer has to fit, not {shortened(repr(given), 80)}"
         )
     return given
-
-
-def _named(name: str) -> tuple[str, Preset, str]:
-    if not isinstance(name, str):
-        raise ConfigurationError(f"a model is named by text such as openai:gpt-5, not by {name!r}")
-    provider, colon, model = name.partition(":")
-    preset = PRESETS.get(provider)
-    if preset is None:
-        suggested = _suggestion(provider, model if colon else None)
-        hint = f"did you mean {suggested!r}?" if suggested else "write provider:model."
-        problem = f"unknown provider {provider!r}" if colon else f"no provider in {name!r}"
-        raise ConfigurationError(f"{problem}: {hint} The providers are {', '.join(PRESETS)}")
-    if not model.strip():
-        raise ConfigurationError(f"{name!r} names no model: write provider:model, such as openai:gpt-5")
-    return provider, preset, model
-
-
-def _suggestion(provider: str, model: str | None) -> str | None:
-    """Return the name that was probably meant: by the maker of a model, or by a provider spelt like this."""
-    if model is None:
-        maker = next((maker for maker, models in _MODELS.items() if models.match(provider)), None)
-        return f"{maker}:{provider}" if maker else None
-    alike = get_close_matches(provider.lower(), PRESETS, 1, 0.6)
-    return f"{alike[0]}:{model}" if alike else None
 
 
 def _check_names(extra: Mapping[str, Any], quirks: Iterable[str]) -> None:
@@ -182,56 +141,9 @@ def _check_names(extra: Mapping[str, Any], quirks: Iterable[str]) -> None:
             raise ConfigurationError(f"unknown quirk {quirk!r}: choose from {', '.join(sorted(QUIRKS))}")
 
 
-def _address(provider: str, preset: Preset, given: str | None) -> str:
-    variable = preset.address_variable
-    if given is not None and not isinstance(given, str):
-        raise ConfigurationError(f"base_url is the text of an address, not {given!r}")
-    # One that is given and empty is refused: what was meant for another host must not go to this one.
-    address = given
-    if address is None:
-        address = os.environ.get(variable) if variable else preset.base_url
-        if not address:
-            raise ConfigurationError(
-                f"{provider} has its own address for everyone: set {variable} or pass base_url=…"
-            )
-    path = _path_of(address)
-    return address.rstrip("/") + "/openai/v1" if variable and not path.strip("/") else address
-
-
-def _path_of(address: str) -> str:
-    """The path of an address that a request can be sent to; any other is refused."""
-    try:
-        parts = urlsplit(address)
-        host, _ = parts.hostname, parts.port
-    except ValueError as error:
-        raise ConfigurationError(f"{address!r} is no address: {error}") from None
-    if parts.scheme not in ("http", "https") or not host or not address.isprintable() or " " in address:
-        raise ConfigurationError(f"{address!r} is no address: write http://… or https://… with a host")
-    if "@" in parts.netloc:
-        raise ConfigurationError(
-            f"the address of {host} has a name or a password in it: use api_key=… or headers=…"
-        )
-    if parts.query or parts.fragment:
-        raise ConfigurationError(f"the address of {host} goes on after its path: leave out ?… and #…")
-    return parts.path
-
-
-def _key(provider: str, preset: Preset, given: str | None, *, own_address: bool) -> str | None:
-    names = (preset.key, _ALSO.get(preset.key)) if preset.key else ()
-    kept = next((found for name in names if name and (found := os.environ.get(name))), "")
-    key = (given or kept).strip()
-    # Somebody else's address may need no key, unless every address of this provider is somebody's own.
-    needed = preset.key and (preset.address_variable or not own_address)
-    if needed and not key:
-        raise ConfigurationError(f"there is no key for {provider}: set {preset.key} or pass api_key=…")
-    if not key.isascii() or not key.isprintable() or " " in key:
-        raise ConfigurationError(f"the key for {provider} has characters in it that no key has")
-    return key or None
-
-
-def _wire(name: str) -> WireFormat:
-    module, wire = _WIRES[name]
-    made: WireFormat = getattr(importlib.import_module(module), wire)()
+def _provider_api(name: str) -> ProviderApi:
+    module, api = _APIS[name]
+    made: ProviderApi = getattr(importlib.import_module(module), api)()
     return made
 
 

@@ -1,36 +1,48 @@
-"""The hosts that people use, each only an address, a key and its known habits."""
+"""The hosts that people use: their address, the variable with the key, and their known habits."""
 
 from __future__ import annotations
 
+import os
+import re
+from difflib import get_close_matches
+from urllib.parse import urlsplit
+
 from msgspec import Struct
+
+from whyloop.errors import ConfigurationError
 
 
 class Preset(Struct, frozen=True):
-    """A host: which wire format it speaks, where it is, which variable holds its key.
+    """A host and how to reach it."""
 
-    A host without a key variable runs on your own machine and needs no key. `address_variable`
-    names the variable with the address of a host that has a different one for everyone.
-    """
-
-    wire: str
+    api: str
+    """The API that it speaks."""
     base_url: str | None
+    """Its address; None if every account has its own."""
     key: str | None = None
+    """The variable with the key; a host without one runs on your own machine and needs no key."""
     quirks: frozenset[str] = frozenset()
+    """Its known habits, of `QUIRKS`."""
     address_variable: str | None = None
+    """The variable with the address, where every account has its own."""
     key_header: str | None = None
+    """The header for the key, where it is not that of the API."""
 
 
-# Quirks: `max_tokens` (not max_completion_tokens), `no_stream_options`, `tool_choice_any` (any, not
-# required), `no_keep_alive` (a connection serves one request), `no_encrypted_reasoning` (reasoning
-# items are neither kept nor returned), `no_store` (does not know the field), `no_developer` (knows only
-# system messages), `no_extras` (refuses fields of other hosts), `short_ids` (nine letters and digits),
-# `reasoning_back` (wants `reasoning_content` with every assistant message).
-QUIRKS = frozenset(
-    {
-        *("max_tokens", "no_stream_options", "tool_choice_any", "no_keep_alive", "no_encrypted_reasoning"),
-        *("no_store", "no_developer", "no_extras", "short_ids", "reasoning_back"),
-    }
-)
+QUIRKS = {
+    "max_tokens": "knows max_tokens and not max_completion_tokens",
+    "no_stream_options": "does not know stream_options",
+    "tool_choice_any": 'has "any" instead of "required" as a tool choice',
+    "no_keep_alive": "serves one request for each connection",
+    "no_encrypted_reasoning": "neither keeps nor returns reasoning items",
+    "no_store": "does not know the field store",
+    "no_developer": "knows system messages and no developer messages",
+    "no_extras": "refuses fields of other hosts",
+    "short_ids": "wants ids of nine letters and digits for tool calls",
+    "reasoning_back": "wants reasoning_content with every message of the assistant",
+}
+"""The known habits of hosts that differ from others with the same API."""
+
 _OLD = frozenset({"max_tokens", "no_developer"})
 
 PRESETS = {
@@ -78,3 +90,92 @@ PRESETS = {
         key_header="api-key",
     ),
 }
+
+# Other variables in which people keep the same key.
+_ALSO = {"GEMINI_API_KEY": "GOOGLE_API_KEY", "HF_TOKEN": "HUGGINGFACE_API_KEY"}
+
+# The names of the models of each maker.
+_MODELS = {
+    "openai": re.compile(r"gpt-|o\d|chatgpt|codex", re.IGNORECASE),
+    "anthropic": re.compile(r"claude", re.IGNORECASE),
+    "gemini": re.compile(r"gemini", re.IGNORECASE),
+    "mistral": re.compile(r"(?:mi|co|ma|mini|dev|pix)\w*str[ai]l", re.IGNORECASE),
+    "deepseek": re.compile(r"deepseek", re.IGNORECASE),
+    "xai": re.compile(r"grok", re.IGNORECASE),
+    "ollama": re.compile(r"llama|qwen|gemma|phi|smollm", re.IGNORECASE),
+}
+
+
+def find_preset(name: str) -> tuple[str, Preset, str]:
+    """Return the provider, its preset and the model that a name like "openai:gpt-5" stands for."""
+    if not isinstance(name, str):
+        raise ConfigurationError(f"a model is named by text such as openai:gpt-5, not by {name!r}")
+    provider, colon, model = name.partition(":")
+    preset = PRESETS.get(provider)
+    if preset is None:
+        suggested = _suggestion(provider, model if colon else None)
+        hint = f"did you mean {suggested!r}?" if suggested else "write provider:model."
+        problem = f"unknown provider {provider!r}" if colon else f"no provider in {name!r}"
+        raise ConfigurationError(f"{problem}: {hint} The providers are {', '.join(PRESETS)}")
+    if not model.strip():
+        raise ConfigurationError(f"{name!r} names no model: write provider:model, such as openai:gpt-5")
+    return provider, preset, model
+
+
+def _suggestion(provider: str, model: str | None) -> str | None:
+    """Return the name that was probably meant: by the maker of a model, or by a provider spelt like this."""
+    if model is None:
+        maker = next((maker for maker, models in _MODELS.items() if models.match(provider)), None)
+        return f"{maker}:{provider}" if maker else None
+    alike = get_close_matches(provider.lower(), PRESETS, 1, 0.6)
+    return f"{alike[0]}:{model}" if alike else None
+
+
+def address_of(provider: str, preset: Preset, given: str | None) -> str:
+    """Return the address of a host: the given one, or that of the preset or its variable."""
+    variable = preset.address_variable
+    if given is not None and not isinstance(given, str):
+        raise ConfigurationError(f"base_url is the text of an address, not {given!r}")
+    # An empty address is refused: a request for another host must not be sent to this one.
+    address = given
+    if address is None:
+        address = os.environ.get(variable) if variable else preset.base_url
+        if not address:
+            raise ConfigurationError(
+                f"there is no address for {provider}, where every account has its own: "
+                f"set {variable} or pass base_url=…"
+            )
+    path = _path_of(address)
+    return address.rstrip("/") + "/openai/v1" if variable and not path.strip("/") else address
+
+
+def _path_of(address: str) -> str:
+    """Return the path of an address; raise a `ConfigurationError` if no request can be sent to it."""
+    try:
+        parts = urlsplit(address)
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        raise ConfigurationError(f"invalid address {address!r}: {error}") from None
+    if parts.scheme not in ("http", "https") or not host or not address.isprintable() or " " in address:
+        raise ConfigurationError(f"invalid address {address!r}: write http://… or https://… with a host")
+    if "@" in parts.netloc:
+        raise ConfigurationError(
+            f"the address of {host} has a name or a password in it: use api_key=… or headers=…"
+        )
+    if parts.query or parts.fragment:
+        raise ConfigurationError(f"the address of {host} has more than a path: leave out ?… and #…")
+    return parts.path
+
+
+def key_of(provider: str, preset: Preset, given: str | None, *, own_address: bool) -> str | None:
+    """Return the key for a host: the given one, or that of a variable; None if the host needs none."""
+    names = (preset.key, _ALSO.get(preset.key)) if preset.key else ()
+    kept = next((found for name in names if name and (found := os.environ.get(name))), "")
+    key = (given or kept).strip()
+    # Another address may need no key, unless every account of this provider has its own address.
+    needed = preset.key and (preset.address_variable or not own_address)
+    if needed and not key:
+        raise ConfigurationError(f"there is no key for {provider}: set {preset.key} or pass api_key=…")
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise ConfigurationError(f"the key for {provider} has characters that are not allowed in a key")
+    return key or None

@@ -1,11 +1,12 @@
-"""Record what a model said, and play it back without a network.
+"""Record the answers of a model, and replay them without a network.
 
-A recording is a file of JSON lines, one exchange a line: the request, the pieces of the answer as
-they came, and the answer or the error that ended it. Secrets are taken out as it is written.
+A recording is a file of JSON lines, one exchange a line: the request, the pieces of the answer as they came,
+and the answer or the error that ended it. Secrets are removed before it is written.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 
@@ -15,16 +16,19 @@ from msgspec import Struct
 from whyloop import errors
 from whyloop.errors import ConfigurationError, ModelError, ScriptError, SnapshotError
 from whyloop.loop.world import Model
-from whyloop.models.asking import asked, name_of, secrets_of
-from whyloop.models.comparing import as_json, described, difference, last_words
 from whyloop.models.secrets import cleaned, without_secrets
+from whyloop.models.wrapper import answer_of, name_of, secrets_of
 from whyloop.values.messages import Message
 from whyloop.values.model import Delta, ModelRequest, ModelResponse, ReasoningDelta, TextDelta
-from whyloop.values.text import counted
+from whyloop.values.redaction import REMOVED
+from whyloop.values.text import counted, shortened
+
+NamedTexts = list[tuple[str, str]]
+"""A request part by part: the name of each part, and its text."""
 
 
 class RecordedError(Struct, frozen=True, omit_defaults=True):
-    """An error that a model raised, enough of it to raise it again."""
+    """An error that a model raised, with what is needed to raise it again."""
 
     kind: str
     message: str
@@ -35,7 +39,7 @@ class RecordedError(Struct, frozen=True, omit_defaults=True):
 
 
 class Exchange(Struct, frozen=True, omit_defaults=True):
-    """One request and what came of it."""
+    """One request, and the answer or the error that it led to."""
 
     messages: list[Message]
     tools: list[str] = []
@@ -47,9 +51,9 @@ class Exchange(Struct, frozen=True, omit_defaults=True):
 
 
 class RecordingModel:
-    """Passes everything through to another model and keeps it in a file, which it begins anew.
+    """Passes everything through to another model and records it in a file, which it overwrites.
 
-    Keys of the model, the `secrets` that you name, and whatever looks like a credential are left out.
+    Keys of the model, the `secrets` that you name, and everything that looks like a credential are left out.
     """
 
     def __init__(self, inner: Model, path: str | Path, *, secrets: Iterable[str] = ()) -> None:
@@ -65,7 +69,7 @@ class RecordingModel:
         thoughts: list[str] = []
         response: ModelResponse | None = None
         try:
-            async with asked(self.inner, request) as answer:
+            async with answer_of(self.inner, request) as answer:
                 async for item in answer:
                     if isinstance(item, TextDelta):
                         chunks.append(item.text)
@@ -73,18 +77,18 @@ class RecordingModel:
                         thoughts.append(item.text)
                     else:
                         response = item
-                        self._keep(request, chunks, thoughts, response)
+                        self._record(request, chunks, thoughts, response)
                     yield item
             if response is None:
-                self._keep(request, chunks, thoughts)
+                self._record(request, chunks, thoughts)
         except ScriptError:
             raise
         except Exception as error:
             if response is None:
-                self._keep(request, chunks, thoughts, error=_recorded(error))
+                self._record(request, chunks, thoughts, error=_recorded(error))
             raise
 
-    def _keep(
+    def _record(
         self,
         request: ModelRequest,
         chunks: list[str],
@@ -101,13 +105,13 @@ class RecordingModel:
             response,
             error,
         )
-        # Text by text, and not as JSON: there, the n of a line's end would stand right before a key.
+        # Text by text, and not as JSON: there, the n of an escaped line end is right before a key.
         document = cleaned(msgspec.json.decode(msgspec.json.encode(exchange)), self.secrets)
         with self.path.open("a", encoding="utf-8") as file:
-            file.write(as_json(document) + "\n")
+            file.write(_as_json(document) + "\n")
 
     def _safe(self, chunks: list[str]) -> list[str]:
-        """The pieces as they came, or in one if a secret could be put together from them."""
+        """Return the pieces as they came, or in one if a secret could be put together from them."""
         whole = "".join(chunks)
         safe = without_secrets(whole, self.secrets)
         return chunks if safe == whole else [safe]
@@ -116,8 +120,8 @@ class RecordingModel:
 class ReplayModel:
     """Answers from a recording; a request that is not in it is a `ScriptError` that shows the difference.
 
-    Each exchange is used once. Equal requests get their answers in the order in which they were
-    recorded; sessions that ran side by side may be replayed in any order.
+    Each exchange is used once. Equal requests get their answers in the order in which they were recorded;
+    sessions that ran at the same time may be replayed in any order.
     """
 
     def __init__(self, path: str | Path, *, secrets: Iterable[str] = ()) -> None:
@@ -139,27 +143,27 @@ class ReplayModel:
             yield exchange.response
 
     def assert_finished(self) -> None:
-        """Fail if the recording has an exchange that nobody asked for."""
+        """Fail if the recording has an exchange that was not used."""
         if self._left:
             left = counted(len(self._left), "exchange")
-            raise ScriptError(f"{self.path.name} has {left} left that nobody asked for")
+            raise ScriptError(f"{self.path.name} has {left} left that no request asked for")
 
     def _exchange_for(self, request: ModelRequest) -> Exchange:
         tools = [spec.name for spec in request.tools]
         ours = [
             (part, without_secrets(text, self._secrets))
-            for part, text in described(request.messages, tools, request.instructions)
+            for part, text in _named_texts(request.messages, tools, request.instructions)
         ]
         if not self._left:
             size = counted(self._total, "exchange")
-            raise ScriptError(f"{self.path.name} has {size}, and one more is asked for: {last_words(ours)}")
+            raise ScriptError(f"{self.path.name} has {size}, and one more is asked for: {_ending(ours)}")
         differences: list[str] = []
         for index, exchange in enumerate(self._left):
-            theirs = described(exchange.messages, exchange.tools, exchange.instructions)
-            words = difference(ours, theirs)
-            if words is None:
+            theirs = _named_texts(exchange.messages, exchange.tools, exchange.instructions)
+            different = _difference(ours, theirs)
+            if different is None:
                 return self._left.pop(index)
-            differences.append(words)
+            differences.append(different)
         number = self._total - len(self._left) + 1
         raise ScriptError(f"request {number} is not in {self.path.name}: {differences[0]}")
 
@@ -176,7 +180,7 @@ def _read(path: Path) -> list[Exchange]:
         try:
             exchanges.append(msgspec.json.decode(line, type=Exchange))
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-            raise SnapshotError(f"{path.name} is no recording: {error}", f"line {number}") from None
+            raise SnapshotError(f"{path.name} is not a recording: {error}", f"line {number}") from None
     return exchanges
 
 
@@ -184,7 +188,7 @@ def _recorded(error: Exception) -> RecordedError:
     if not isinstance(error, ModelError):
         kind = TimeoutError if isinstance(error, TimeoutError) else type(error)
         return RecordedError(kind.__name__, str(error))
-    # A driver may have errors of its own; what counts is which of ours they are.
+    # A model may raise a subclass of its own; the nearest class of ours can be raised again.
     name = next(kind.__name__ for kind in type(error).__mro__ if hasattr(errors, kind.__name__))
     return RecordedError(name, str(error), error.status, error.request_id, error.retry_after, error.retryable)
 
@@ -203,3 +207,48 @@ def _raised(recorded: RecordedError) -> Exception:
         return TimeoutError(recorded.message)
     unknown: type[Exception] = type(recorded.kind, (Exception,), {})  # Of the same name, for the trace.
     return unknown(recorded.message)
+
+
+def _named_texts(messages: Iterable[Message], tools: list[str], instructions: str | None) -> NamedTexts:
+    """Return the parts of a request, in the order in which they are compared."""
+    texts = [(f"message {number}", _as_json(message)) for number, message in enumerate(messages, 1)]
+    return [("instructions", _as_json(instructions)), ("tools", _as_json(tools)), *texts]
+
+
+def _difference(ours: NamedTexts, theirs: NamedTexts) -> str | None:
+    """Return the first difference of two requests for a person; None if they are the same."""
+    for (part, text), (_, recorded) in zip(ours, theirs, strict=False):
+        if not _same(text, recorded):
+            now, then = _around_difference(text, recorded)
+            return f"{part} is {now}, and was {then} when it was recorded"
+    if len(ours) > len(theirs):
+        return f"it continues after the recorded one, up to {_ending(ours)}"
+    if len(ours) < len(theirs):
+        return f"it ends before the recorded one, which continues up to {_ending(theirs)}"
+    return None
+
+
+def _ending(parts: NamedTexts) -> str:
+    """Return the last part of a request, shortened."""
+    return shortened(parts[-1][1], 200)
+
+
+def _as_json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _same(text: str, recorded: str) -> bool:
+    """Return whether two texts are equal, apart from a secret that was removed."""
+    if REMOVED not in recorded:
+        return text == recorded
+    pattern = ".+?".join(map(re.escape, recorded.split(REMOVED)))
+    return re.fullmatch(pattern, text, re.DOTALL) is not None
+
+
+def _around_difference(ours: str, theirs: str) -> tuple[str, str]:
+    """Return both texts from a little before the first difference."""
+    pairs = enumerate(zip(ours, theirs, strict=False))
+    first = next((index for index, (a, b) in pairs if a != b), min(len(ours), len(theirs)))
+    start = max(0, first - 40)
+    dots = "…" if start else ""
+    return dots + shortened(ours[start:], 160), dots + shortened(theirs[start:], 160)

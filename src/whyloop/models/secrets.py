@@ -1,4 +1,4 @@
-"""Taking keys and tokens out of text before it is kept."""
+"""Removing keys and tokens from text before it is kept or shown."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import msgspec
 
 from whyloop.values.redaction import REMOVED, Redaction
 
-_TELLING_HEADER = re.compile(r"authorization|api-?key|token|secret|cookie", re.IGNORECASE)
+_SECRET_HEADER = re.compile(r"authorization|api-?key|token|secret|cookie", re.IGNORECASE)
 _REDACTION = Redaction()
-_SHORTEST = 8  # Less than this is found in ordinary text, and gives nothing away.
-_TELLING = 4  # The beginning of a secret, as long as this, is more than chance.
+_SHORTEST = 8  # A shorter value is found in ordinary text, and gives nothing away.
+_SHORTEST_START = 4  # The beginning of a secret, as long as this, is more than chance.
 
 
 def without_secrets(text: str, known: Iterable[str] = ()) -> str:
-    """The text with known secrets, and whatever looks like one, taken out; JSON stays JSON."""
+    """Return the text without known secrets and without everything that looks like one; JSON stays JSON."""
     return _REDACTION.text(_without_known(text, known))
 
 
 def without_cut_secrets(text: str, known: Iterable[str]) -> str:
-    """The text with what is left of a known secret taken out, where the text was shortened amid it."""
+    """Return the text without the beginning of a known secret where the text was shortened inside it."""
     for secret in known:
-        for size in range(len(secret) - 1, _TELLING - 1, -1):
+        for size in range(len(secret) - 1, _SHORTEST_START - 1, -1):
             for dots in ("…", "..."):
                 text = text.replace(secret[:size] + dots, REMOVED + dots)
     return text
@@ -36,8 +36,8 @@ def cleaned(value: Any, known: Iterable[str] = ()) -> Any:
 
 
 def header_secrets(headers: Mapping[str, str]) -> list[str]:
-    """What of these headers is nobody's business."""
-    values = [value for name, value in headers.items() if _TELLING_HEADER.search(name)]
+    """Return the values of headers that are secret by their name."""
+    values = [value for name, value in headers.items() if _SECRET_HEADER.search(name)]
     return [secret for value in values if len(secret := value.removeprefix("Bearer ")) >= _SHORTEST]
 
 

@@ -1,4 +1,4 @@
-"""What a model that asks another one needs to know about it."""
+"""What a model that wraps another one needs to know about it."""
 
 from __future__ import annotations
 
@@ -11,23 +11,25 @@ from whyloop.values.model import Delta, ModelRequest, ModelResponse
 
 
 @asynccontextmanager
-async def asked(model: Model, request: ModelRequest) -> AsyncIterator[AsyncIterator[Delta | ModelResponse]]:
-    """The model's answer; whoever leaves before its end leaves no connection behind."""
+async def answer_of(
+    model: Model, request: ModelRequest
+) -> AsyncIterator[AsyncIterator[Delta | ModelResponse]]:
+    """Ask a model; its connection is closed also if its answer is not read to the end."""
     answer = model.respond(request)
     try:
         yield answer
     finally:
-        # Most models are generators, but a model is anything that can be iterated over.
+        # Most models are generators, but a model may return any asynchronous iterator.
         close: Any = getattr(answer, "aclose", None)
         if close is not None:
             await close()
 
 
 def name_of(model: object) -> str:
-    """The name of a model for a person."""
+    """Return the name of a model for a person."""
     return str(getattr(model, "name", type(model).__name__))
 
 
 def secrets_of(model: object) -> tuple[str, ...]:
-    """What must never be kept of a model's traffic."""
+    """Return the secrets of a model, which must never be kept with its traffic."""
     return tuple(getattr(model, "secrets", ()))

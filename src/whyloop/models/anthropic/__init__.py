@@ -1,1 +1,0 @@
-"""Anthropic's messages, and the hosts that speak the same language."""

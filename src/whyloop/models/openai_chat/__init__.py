@@ -1,1 +1,0 @@
-"""OpenAI's chat completions, and everything that calls itself compatible with them."""

@@ -1,1 +1,0 @@
-"""OpenAI's responses, and the servers that speak them too."""
