@@ -16,8 +16,7 @@ from tests.cli.shop import WHYLOOP
 from whyloop import __version__
 from whyloop.cli import main
 from whyloop.cli.commands import COMMANDS, Command, Opens
-from whyloop.cli.demo.scenario import play
-from whyloop.cli.demo.scenarios import SCENARIOS
+from whyloop.cli.demo.scenarios import SCENARIOS, play
 
 
 def run(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:

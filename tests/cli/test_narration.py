@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from whyloop import ContinuationDecision, ContinuationEvaluation
-from whyloop.cli.formats import arguments_summary
-from whyloop.cli.narration import duration, headroom_of
+from whyloop.cli.formats import arguments_summary, long_span_text, span_text
+from whyloop.cli.narration import headroom_of
 
 
 def test_a_summary_has_the_first_three_arguments_and_says_that_there_are_more() -> None:
@@ -26,18 +26,33 @@ def test_arguments_that_are_no_object_are_shown_as_they_came() -> None:
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [
-        (0.0, "0 ms"),
+        (0.0, "0 s"),
         (0.42, "420 ms"),
         (1.5, "1.5 s"),
-        (119.0, "119.0 s"),
-        (150.0, "2 minutes"),
-        (7_300.0, "2 hours"),
-        (90_000.0, "1 day"),
-        (3 * 86_400.0, "3 days"),
+        (119.0, "119 s"),
+        (150.0, "2 min"),
+        (7_300.0, "2 h"),
+        (90_000.0, "25 h"),
+        (3 * 86_400.0, "3 d"),
     ],
 )
-def test_a_duration_comes_in_the_unit_that_suits_it(seconds: float, words: str) -> None:
-    assert duration(seconds) == words
+def test_a_span_of_time_comes_in_the_unit_that_suits_it(seconds: float, words: str) -> None:
+    assert span_text(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (12.0, "12 s"),
+        (150.0, "2.5 minutes"),
+        (3_600.0, "1 hour"),
+        (7_300.0, "2 hours"),
+        (36 * 3_600.0, "1.5 days"),
+        (90 * 86_400.0, "90 days"),
+    ],
+)
+def test_in_a_sentence_the_unit_is_written_out(seconds: float, words: str) -> None:
+    assert long_span_text(seconds) == words
 
 
 def test_headroom_is_what_the_rules_report_and_nothing_else() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from whyloop.cli.demo.partners import PartnerDesk
+from whyloop.cli.demo.assistant import PartnerDesk
 from whyloop.errors import ToolExecutionError
 
 

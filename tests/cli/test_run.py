@@ -35,8 +35,8 @@ from tests.models.faulty_server import (
 )
 from whyloop import StopReason
 from whyloop.cli import main
-from whyloop.cli.command_lines import MODEL_VARIABLE, STORE_VARIABLE
-from whyloop.cli.exit_codes import CANNOT_WRITE, EXIT_CODES
+from whyloop.cli.commands import MODEL_VARIABLE, STORE_VARIABLE
+from whyloop.cli.output import CANNOT_WRITE, EXIT_CODES
 
 MODEL = "openai:gpt-test"
 
@@ -114,7 +114,7 @@ def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
 def test_the_answer_is_alone_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, FaultyServer(say(chunked(chat_events("Grüße", " 🙂") + DONE))))
     assert (code, out) == (0, "Grüße 🙂\n")
-    assert "  stop, ToolCallPresenceCheck: The model answered and asked for no tools (" in err
+    assert "  stop (completed), ToolCallPresenceCheck: The model answered and asked for no tools (" in err
     assert "\nCompleted after 1 step. ToolCallPresenceCheck decided" in err
 
 

@@ -8,8 +8,7 @@ import pytest
 
 from whyloop import AgentState, AgentStatus, StopReason
 from whyloop.cli.demo import trace
-from whyloop.cli.demo.scenario import Scenario, play
-from whyloop.cli.demo.scenarios import SCENARIOS
+from whyloop.cli.demo.scenarios import SCENARIOS, Scenario, play
 from whyloop.events import AgentEvent, ApprovalDecided, ApprovalRequested, ToolCallStarted
 from whyloop.testing import CapturedEvents, assert_continued
 from whyloop.values.step import Interruption
@@ -141,7 +140,7 @@ def test_calls_of_one_step_take_their_time_side_by_side() -> None:
 
 def test_a_run_that_is_paced_goes_exactly_like_a_fast_one(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("MODEL_PAUSE", "WORD_PAUSE", "TOOL_PAUSE", "BACKOFF_PAUSE"):
-        monkeypatch.setattr(f"whyloop.cli.demo.world.{name}", 1e-6)
+        monkeypatch.setattr(f"whyloop.cli.demo.assistant.{name}", 1e-6)
     for scenario in SCENARIOS.values():
         assert _told(scenario, paced=True) == _told(scenario, paced=False)
 

@@ -17,7 +17,7 @@ import pytest
 
 from tests.cli.shop import HERE, WHYLOOP, environment, greeting, in_store, refused
 from whyloop import Session
-from whyloop.cli import serve
+from whyloop.cli import services
 from whyloop.stores import Store
 
 pytestmark = pytest.mark.usefixtures("in_the_shop")
@@ -125,7 +125,7 @@ def test_the_address_of_this_machine_in_its_network_needs_a_token(
 ) -> None:
     monkeypatch.delenv("WHYLOOP_TOKEN", raising=False)
     listening = LanSocket()
-    monkeypatch.setattr(serve, "_listen", lambda *_: listening)
+    monkeypatch.setattr(services, "_listen", lambda *_: listening)
     in_store(no_sessions)
     words = refused(capsys, "serve", "--host", "laptop.lan", code=2)
     assert words.startswith("'laptop.lan' can be reached from other machines, so clients need a token")
@@ -224,15 +224,15 @@ def connected(monkeypatch: pytest.MonkeyPatch, others: int = 0) -> tuple[Protoco
     connections: set[object] = {object() for _ in range(others)}
     timers = Timers()
     monkeypatch.setattr(auto, "AutoHTTPProtocol", lambda: Protocol(connections))
-    monkeypatch.setattr("whyloop.cli.serve.asyncio.get_running_loop", lambda: timers)
-    protocol: Protocol = serve._limited()
+    monkeypatch.setattr("whyloop.cli.services.asyncio.get_running_loop", lambda: timers)
+    protocol: Protocol = services._limited()
     timers.pass_time()
     return protocol, timers
 
 
 def test_a_connection_too_many_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert connected(monkeypatch, serve.MOST_CONNECTIONS - 1)[0].transport.ended is None
-    assert connected(monkeypatch, serve.MOST_CONNECTIONS)[0].transport.ended == "aborted"
+    assert connected(monkeypatch, services.MOST_CONNECTIONS - 1)[0].transport.ended is None
+    assert connected(monkeypatch, services.MOST_CONNECTIONS)[0].transport.ended == "aborted"
 
 
 def test_a_connection_that_sends_no_request_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,7 +270,7 @@ def test_a_websocket_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_real_connection_that_stays_silent_is_closed() -> None:
     in_store(no_sessions)
-    code = "from whyloop.cli import main, serve; serve.SECONDS_FOR_HEADERS = 0.2; main()"
+    code = "from whyloop.cli import main, services; services.SECONDS_FOR_HEADERS = 0.2; main()"
     command = [sys.executable, "-c", code, "serve", "--port", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as process:
         assert process.stderr is not None

@@ -14,8 +14,7 @@ import pytest
 
 from tests.cli.shop import WHYLOOP, asked, in_store, kept, loaded, paying, question_of, run, run_by
 from whyloop import Agent, Session, tool
-from whyloop.cli.command_lines import command_line
-from whyloop.cli.formats import exact_arguments
+from whyloop.cli.formats import command_line, exact_arguments
 from whyloop.stores import Store
 from whyloop.testing import ScriptedModel, call, calls
 

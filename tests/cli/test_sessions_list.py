@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.shop import NOW, asked, greeting, kept, loaded, paying, refused, run, run_by
 from whyloop import StopReason
-from whyloop.cli import command_lines, formats, main
+from whyloop.cli import commands, formats, main
 from whyloop.stores import open as stores_open
 
 pytestmark = pytest.mark.usefixtures("in_the_shop")
@@ -216,7 +216,7 @@ def test_the_store_may_be_in_a_variable(
 
 
 def test_the_usual_store_is_the_library_s() -> None:
-    named = command_lines.STORE_VARIABLE, command_lines.DEFAULT_STORE
+    named = commands.STORE_VARIABLE, commands.DEFAULT_STORE
     assert named == (stores_open.VARIABLE, stores_open.DEFAULT_PATH)
 
 

@@ -268,7 +268,7 @@ def test_old_sessions_are_pruned(
 
 def test_the_summary_names_the_conditions(capsys: Capsys, old_sessions: None) -> None:
     out = run(capsys, "prune", "--older-than", "36h", "--status", "failed", "--status", "stopped", "--yes")[1]
-    assert out == "Deleted 2 sessions: failed or stopped, not changed for 36 hours.\n"
+    assert out == "Deleted 2 sessions: failed or stopped, not changed for 1.5 days.\n"
 
 
 def test_a_dry_run_prints_the_ids_and_deletes_nothing(capsys: Capsys, old_sessions: None) -> None:

@@ -42,6 +42,7 @@ from whyloop import (
     ToolResult,
 )
 from whyloop.cli import formats
+from whyloop.cli.commands import parse_span
 from whyloop.stores import Store
 from whyloop.testing import ScriptedModel, call
 from whyloop.values.log import Log
@@ -109,7 +110,7 @@ def test_its_head_says_how_it_stands(capsys: Capsys, monkeypatch: pytest.MonkeyP
 def test_who_waits_sees_for_how_long(capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     agent_id = asked(paying())
     state = in_store(lambda store: store.load(agent_id))
-    later = state.state_info.updated_at + formats.parse_span("5h")
+    later = state.state_info.updated_at + parse_span("5h")
     monkeypatch.setattr(formats, "utc_now", lambda: later)
     assert " · waiting 5 h · backoff 0 s · age 5 h" in run(capsys, "show", agent_id)[1]
 

@@ -12,10 +12,8 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from whyloop.cli.demo import PlainView
-from whyloop.cli.demo.live_view import LiveView
-from whyloop.cli.demo.picture import svg
-from whyloop.cli.demo.scenario import Query, Scenario, play
-from whyloop.cli.demo.scenarios import SCENARIOS
+from whyloop.cli.demo.scenarios import SCENARIOS, Query, Scenario, play
+from whyloop.cli.drawing import LiveView, svg
 from whyloop.errors import RateLimitError
 from whyloop.testing import call, text
 
@@ -74,7 +72,9 @@ def test_each_step_shows_its_tool_its_result_its_cost_and_its_decision() -> None
     shown = drawn(SCENARIOS["steps-limit"])
     assert re.search(r"✓  search_entities  query: 'baltic', kind: 'partner' +420 ms", shown)
     assert re.search(r"→  continue  ToolCallPresenceCheck: The results of 1 .* 440 tokens · 1\.4 s", shown)
-    assert re.search(r"■  stop  StepsLimit: Limit reached: 3 of 3 steps used +626 tokens · 1\.4 s", shown)
+    assert re.search(
+        r"■  stop \(steps_limit\)  StepsLimit: Limit reached: 3 of 3 steps used +626 tokens · 1\.4 s", shown
+    )
     assert "steps   ━━━━━━━━━━━━━━━━━━━━  3 of 3" in shown
     assert "tokens  ━━━━────────────────  1,598 of 8,000" in shown
 
@@ -86,7 +86,7 @@ def test_a_retry_is_told_even_though_another_rule_decides() -> None:
 def test_a_failed_model_call_and_the_wait_after_it_are_told() -> None:
     for shown in (drawn(SCENARIOS["rate-limit"]), plain(SCENARIOS["rate-limit"])):
         assert re.search(r"the model call failed:?\s+429: too many requests", shown)
-        assert "waited 20.0 s before the next attempt" in shown
+        assert "waited 20 s before the next attempt" in shown
 
 
 def test_an_answer_that_was_cut_off_is_shown() -> None:

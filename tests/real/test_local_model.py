@@ -11,7 +11,7 @@ import pytest
 
 from tests.support import assert_complete_history, assert_readable
 from whyloop import Agent, AgentState, AgentStatus, FinishReason, Message, StopReason, ToolCall, tool
-from whyloop.cli.demo.local_model import play_local
+from whyloop.cli.demo.scenarios import play_local
 from whyloop.events import AgentStepCompleted, StreamChunkReceived
 from whyloop.models.http import HttpModel
 from whyloop.models.local import LocalServer

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import argparse
 import io
-import os
 import sys
 
 from whyloop import __version__
 from whyloop.cli.commands import COMMANDS
-from whyloop.cli.exit_codes import BROKEN_PIPE, INTERRUPTED
-from whyloop.cli.terminal import log_runs_to_stderr
+from whyloop.cli.output import BROKEN_PIPE, INTERRUPTED, discard_stdout
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -24,15 +22,12 @@ def main(argv: list[str] | None = None) -> int:
             sys.stdout.write(parser.format_help())
             code = 0
         else:
-            if args.command.logs_runs:
-                log_runs_to_stderr()
             code = args.command.run(args)
         sys.stdout.flush()
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The interpreter flushes stdout once more as it ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_stdout()
         return BROKEN_PIPE
     return int(code)
 

@@ -11,7 +11,7 @@ from operator import attrgetter
 from types import ModuleType
 from typing import Any
 
-from whyloop.cli.command_lines import MODEL_VARIABLE
+from whyloop.cli.commands import MODEL_VARIABLE
 from whyloop.errors import ConfigurationError
 from whyloop.loop.agent import Agent
 from whyloop.loop.tool import Tool

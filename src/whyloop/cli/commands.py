@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable
+from datetime import timedelta
 from enum import Enum, auto
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from whyloop.cli.command_lines import DEFAULT_STORE, MODEL_VARIABLE, STORE_VARIABLE, TOKEN_VARIABLE
-from whyloop.cli.exit_codes import exit_codes_help
+from whyloop.cli.output import exit_codes_help, log_runs_to_stderr
 
-if TYPE_CHECKING:
-    from datetime import timedelta
-
-    Parser = argparse.ArgumentParser
-
-HOST, PORT = "127.0.0.1", 8000
+STORE_VARIABLE = "WHYLOOP_STORE"
+MODEL_VARIABLE = "WHYLOOP_MODEL"
+TOKEN_VARIABLE = "WHYLOOP_TOKEN"
+DEFAULT_STORE = "whyloop.db"
 DEFAULT_SCENARIO = "natural-end"
+HOST, PORT = "127.0.0.1", 8000
+LONGEST_DAYS = 36_500
+_SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,9})?) ?(s|min|m|h|d|w)", re.ASCII)
+_UNITS = {"s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+
+
+def parse_span(text: str) -> timedelta:
+    """Return the span of time that a command line names: "90s", "30m", "12h", "7d", "2w"."""
+    match = _SPAN.fullmatch(text.strip().lower())
+    if match is None:
+        raise argparse.ArgumentTypeError(f"invalid span of time {text!r}: use 30m, 12h or 7d")
+    seconds = float(match[1]) * _UNITS[match[2]]
+    if seconds > LONGEST_DAYS * 86_400:
+        raise argparse.ArgumentTypeError(f"invalid span of time {text!r}: use at most a hundred years")
+    return timedelta(seconds=seconds)
 
 
 class Opens(Enum):
@@ -31,6 +45,13 @@ class Opens(Enum):
     """The same; it is created if it does not exist."""
 
 
+class Option(NamedTuple):
+    """An option or a positional argument, as argparse takes it."""
+
+    name: str
+    settings: dict[str, Any]
+
+
 class Command(NamedTuple):
     """One command of `whyloop`."""
 
@@ -40,25 +61,34 @@ class Command(NamedTuple):
     opens: Opens
     summary: str
     """What it does, for the list of commands."""
-    add_options: Callable[[Parser], None]
+    options: tuple[Option | tuple[Option, ...], ...]
+    """Its options; of those in a tuple of their own, only one may be given."""
     details: str = ""
     """More about it, for its help."""
-    epilog: str = ""
+    has_exit_codes: bool = False
+    """True if its exit code says how a run ended."""
     logs_runs: bool = False
     """True if it writes how each run ended to stderr."""
 
-    def add_to(self, commands: argparse._SubParsersAction[Parser]) -> None:
+    def add_to(self, commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         """Add the command to a parser."""
         sentence = f"{self.summary[0].upper()}{self.summary[1:]}."
+        raw = argparse.RawDescriptionHelpFormatter
         parser = commands.add_parser(
             self.name,
             help=self.summary,
             description=f"{sentence} {self.details}".strip(),
-            epilog=self.epilog or None,
-            formatter_class=argparse.RawDescriptionHelpFormatter if self.epilog else argparse.HelpFormatter,
+            epilog=exit_codes_help() if self.has_exit_codes else None,
+            formatter_class=raw if self.has_exit_codes else argparse.HelpFormatter,
         )
         parser.set_defaults(command=self)
-        self.add_options(parser)
+        for entry in self.options:
+            if isinstance(entry, Option):
+                parser.add_argument(entry.name, **entry.settings)
+            else:
+                group = parser.add_mutually_exclusive_group()
+                for option in entry:
+                    group.add_argument(option.name, **option.settings)
 
     def load(self) -> Callable[..., Any]:
         """Import the function that runs the command."""
@@ -68,266 +98,68 @@ class Command(NamedTuple):
 
     def run(self, args: argparse.Namespace) -> int:
         """Run the command and return its exit code."""
+        if self.logs_runs:
+            log_runs_to_stderr()
         function = self.load()
-        if self.opens is Opens.NONE:
+        if self.name == "demo":  # It has event loops of its own.
             return int(function(args))
-        from whyloop.cli.store_access import run_with_store
+        from whyloop.cli.store_access import run_command, run_with_store
 
-        create = self.opens is Opens.ANY
-        return run_with_store(self.name, args.store, lambda store: function(store, args), create=create)
+        if self.opens is Opens.NONE:
+            return run_command(self.name, function(args))
+        return run_command(self.name, run_with_store(function, args, create=self.opens is Opens.ANY))
+
+
+def _option(spec: str, text: str, **settings: Any) -> Option:
+    """Return an option by its name, the placeholder of its value, and its help: "--step N", "the step"."""
+    name, _, placeholder = spec.partition(" ")
+    return Option(name, {"help": text, "metavar": placeholder or None, **settings})
+
+
+def _flag(name: str, text: str) -> Option:
+    return Option(name, {"help": text, "action": "store_true"})
 
 
 # Options that several commands have
 
-
-def _store(parser: Parser) -> None:
-    parser.add_argument(
-        "--store",
-        metavar="ADDRESS",
-        help=f"a file, or the address of a database (default: ${STORE_VARIABLE}, else {DEFAULT_STORE})",
-    )
-
-
-def _session(parser: Parser) -> None:
-    parser.add_argument("id", metavar="SESSION", help="the session: its id, or the beginning of it")
-    _store(parser)
-
-
-def _json(parser: argparse._ActionsContainer, text: str = "print JSON") -> None:
-    parser.add_argument("--json", action="store_true", help=text)
-
-
-def _agent(parser: Parser) -> None:
-    parser.add_argument(
-        "--agent", metavar="PATH", help="an agent of your code, package.module:name, instead of a model"
-    )
-    parser.add_argument(
-        "--model", metavar="NAME", help=f"such as openai:gpt-5 or ollama:qwen3 (default: ${MODEL_VARIABLE})"
-    )
-    parser.add_argument(
-        "--tools",
-        metavar="PATH",
+_STORE = _option(
+    "--store ADDRESS",
+    f"a file, or the address of a database (default: ${STORE_VARIABLE}, else {DEFAULT_STORE})",
+)
+_SESSION = _option("id SESSION", "the session: its id, or the beginning of it")
+_JSON = _flag("--json", "print JSON")
+_YES = _flag("--yes", "do not ask")
+_AGENT = (
+    _option("--agent PATH", "an agent of your code, package.module:name, instead of a model"),
+    _option("--model NAME", f"such as openai:gpt-5 or ollama:qwen3 (default: ${MODEL_VARIABLE})"),
+    _option(
+        "--tools PATH",
+        "tools or functions, package.module:name; a module alone names all its tools",
         nargs="+",
         action="extend",
         default=[],
-        help="tools or functions, package.module:name; a module alone names all its tools",
-    )
-    parser.add_argument("--instructions", metavar="TEXT", help="the instructions for the model")
-    parser.add_argument("--base-url", metavar="URL", help="another address of the model")
-    parser.add_argument("--max-steps", metavar="N", type=int, help="stop after N steps (default: 20)")
-    parser.add_argument("--max-tokens", metavar="N", type=int, help="stop after N tokens")
-    parser.add_argument(
-        "--timeout", metavar="SECONDS", type=float, help="stop after this time (default: 300)"
-    )
-    parser.add_argument(
-        "--retry", action="store_true", help="try again when a tool fails or the provider is busy"
-    )
-
-
-def _output(parser: Parser) -> None:
-    _json(parser, "print the trace as JSON instead of the answer")
-    parser.add_argument("--quiet", action="store_true", help="print only the answer, unless the run fails")
-
-
-def _span(text: str) -> timedelta:
-    from whyloop.cli.formats import parse_span
-
-    return parse_span(text)
-
-
-# The options of each command
-
-
-def _demo(parser: Parser) -> None:
-    parser.add_argument(
-        "scenario", nargs="?", metavar="SCENARIO", help=f'its name, or "all" (default: {DEFAULT_SCENARIO})'
-    )
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--list", action="store_true", help="list the scenarios")
-    _json(form, "print the trace as JSON")
-    form.add_argument("--svg", metavar="FILE", help="draw the run as a picture")
-    parser.add_argument("--fast", action="store_true", help="do not pause between events")
-    parser.add_argument(
-        "--model", choices=["local"], help="a small real model on this machine, offline, without a script"
-    )
-
-
-def _run(parser: Parser) -> None:
-    # Not required here: --tools takes the words after it, and the question may be among them.
-    parser.add_argument("question", metavar="QUESTION", nargs="?", help="the question; - reads it from stdin")
-    _agent(parser)
-    parser.add_argument(
-        "--store",
-        metavar="ADDRESS",
-        help=f"record the run as a session, in a file or a database (default: ${STORE_VARIABLE})",
-    )
-    parser.add_argument(
-        "--session", metavar="SESSION", help=f"ask in this session of the store (or of {DEFAULT_STORE})"
-    )
-    _output(parser)
-
-
-def _resume(parser: Parser) -> None:
-    _session(parser)
-    _agent(parser)
-    parser.add_argument("--grant-steps", metavar="N", type=int, help="allow N more steps")
-    parser.add_argument("--grant-tokens", metavar="N", type=int, help="allow N more tokens")
-    parser.add_argument("--grant-seconds", metavar="S", type=float, help="allow S more seconds")
-    _output(parser)
-
-
-def _serve(parser: Parser) -> None:
-    _store(parser)
-    _agent(parser)
-    parser.add_argument("--host", default=HOST, help=f"the address to listen on (default: {HOST})")
-    parser.add_argument("--port", default=PORT, type=int, help=f"the port; 0 chooses one (default: {PORT})")
-    parser.add_argument(
-        "--token",
-        help=f"a secret that clients send as Authorization: Bearer TOKEN (default: ${TOKEN_VARIABLE}); "
-        "required if other machines can reach the address",
-    )
-    parser.add_argument(
-        "--origin",
-        metavar="URL",
-        action="append",
-        help="an address under which the server is reached, or of a site whose pages may use it, such as "
-        "https://app.example.com; may be given several times",
-    )
-
-
-def _worker(parser: Parser) -> None:
-    _store(parser)
-    parser.add_argument(
-        "--agents",
-        metavar="PATH",
-        required=True,
-        help="package.module:name of an agent, of a dict of agents by name, or of a function that makes them",
-    )
-    parser.add_argument(
-        "--at-once", metavar="N", type=int, default=20, help="run at most N sessions at once (default: 20)"
-    )
-
-
-def _sessions(parser: Parser) -> None:
-    _store(parser)
-    parser.add_argument("--status", metavar="S", help="only those with this status, such as paused")
-    parser.add_argument("--stop-reason", metavar="R", help="only those with this one, such as steps_limit")
-    parser.add_argument("--rule", metavar="NAME", help="only those that this rule decided, as StepsLimit")
-    parser.add_argument("--agent", metavar="NAME", help="only those of the agent with this name")
-    parser.add_argument(
-        "--older-than", metavar="SPAN", type=_span, help="only those that began before, such as 7d or 12h"
-    )
-    parser.add_argument("--newer-than", metavar="SPAN", type=_span, help="only those that began since")
-    parser.add_argument(
-        "--metadata",
-        metavar="KEY=VALUE",
-        nargs="+",
-        action="extend",
-        default=[],
-        help="only those with this entry; the value is JSON or else text",
-    )
-    parser.add_argument("--limit", metavar="N", type=int, help="list N sessions (default: 50)")
-    pages = parser.add_mutually_exclusive_group()
-    pages.add_argument("--after", metavar="CURSOR", help="the page after this cursor")
-    pages.add_argument("--all", action="store_true", help="every page")
-    _json(parser)
-
-
-def _show(parser: Parser) -> None:
-    _session(parser)
-    parser.add_argument("--full", action="store_true", help="do not shorten texts, arguments and results")
-    _json(parser)
-
-
-def _watch(parser: Parser) -> None:
-    _session(parser)
-    _json(parser, "print each envelope as JSON, one per line")
-    parser.add_argument(
-        "--after", metavar="CURSOR", help="start after this: a number, EXECUTION:NUMBER, or latest"
-    )
-    parser.add_argument("--so-far", action="store_true", help="end with the latest recorded event")
-
-
-def _why(parser: Parser) -> None:
-    _session(parser)
-    parser.add_argument(
-        "--step", metavar="N", type=int, help="explain step N of the session, counted from its first"
-    )
-    form = parser.add_mutually_exclusive_group()
-    _json(form)
-    form.add_argument("--markdown", action="store_true", help="print Markdown, to paste into a ticket")
-
-
-def _question(parser: Parser) -> None:
-    _session(parser)
-    parser.add_argument(
-        "question",
-        metavar="QUESTION",
+    ),
+    _option("--instructions TEXT", "the instructions for the model"),
+    _option("--base-url URL", "another address of the model"),
+    _option("--max-steps N", "stop after N steps (default: 20)", type=int),
+    _option("--max-tokens N", "stop after N tokens", type=int),
+    _option("--timeout SECONDS", "stop after this time (default: 300)", type=float),
+    _flag("--retry", "try again when a tool fails or the provider is busy"),
+)
+_OUTPUT = (
+    _flag("--json", "print the trace as JSON instead of the answer"),
+    _flag("--quiet", "print only the answer, unless the run fails"),
+)
+_QUESTION = (
+    _SESSION,
+    _STORE,
+    _option(
+        "question QUESTION",
+        "the question: its id, or the beginning of it (default: the only open one)",
         nargs="?",
-        help="the question: its id, or the beginning of it (default: the only open one)",
-    )
-    parser.add_argument("--by", metavar="NAME", help="the person who decides (default: your login name)")
-
-
-def _approve(parser: Parser) -> None:
-    _question(parser)
-    parser.add_argument("--args", metavar="JSON", help="run the call with these arguments instead")
-
-
-def _deny(parser: Parser) -> None:
-    _question(parser)
-    parser.add_argument("reason", metavar="REASON", nargs="?", help="the reason; the model receives it")
-
-
-def _stop(parser: Parser) -> None:
-    _session(parser)
-    parser.add_argument("reason", metavar="REASON", nargs="?", help="the reason, for the trace")
-
-
-def _fork(parser: Parser) -> None:
-    _session(parser)
-    parser.add_argument(
-        "--step", metavar="N", type=int, help="after step N of the session (default: its last)"
-    )
-
-
-def _export(parser: Parser) -> None:
-    parser.add_argument("ids", metavar="SESSION", nargs="*", help="the sessions (default: all of them)")
-    _store(parser)
-    parser.add_argument("--output", metavar="FILE", help="the file to write (default: stdout)")
-
-
-def _import(parser: Parser) -> None:
-    parser.add_argument("file", metavar="FILE", help="the file; - reads from stdin")
-    _store(parser)
-    parser.add_argument("--skip-existing", action="store_true", help="skip sessions that exist already")
-
-
-def _delete(parser: Parser) -> None:
-    parser.add_argument("ids", metavar="SESSION", nargs="+", help="the sessions")
-    _store(parser)
-    parser.add_argument("--yes", action="store_true", help="do not ask")
-
-
-def _prune(parser: Parser) -> None:
-    parser.add_argument(
-        "--older-than",
-        metavar="SPAN",
-        type=_span,
-        required=True,
-        help="those whose last change is at least this long ago, such as 90d, 12h or 30m",
-    )
-    parser.add_argument(
-        "--status",
-        metavar="S",
-        action="append",
-        help="those with this status: completed, stopped or failed; may be repeated (default: completed)",
-    )
-    _store(parser)
-    parser.add_argument("--dry-run", action="store_true", help="print their ids, and delete nothing")
-    parser.add_argument("--yes", action="store_true", help="do not ask")
-
-
+    ),
+    _option("--by NAME", "the person who decides (default: your login name)"),
+)
 _TO_STDOUT = "The answer goes to stdout, everything else to stderr."
 
 COMMANDS = (
@@ -336,23 +168,60 @@ COMMANDS = (
         "demo:show_demo",
         Opens.NONE,
         "watch an agent run on a scripted model, and read why it ended",
-        _demo,
+        (
+            _option("scenario SCENARIO", f'its name, or "all" (default: {DEFAULT_SCENARIO})', nargs="?"),
+            (
+                _flag("--list", "list the scenarios"),
+                _flag("--json", "print the trace as JSON"),
+                _option("--svg FILE", "draw the run as a picture"),
+            ),
+            _flag("--fast", "do not pause between events"),
+            _option(
+                "--model", "a small real model on this machine, offline, without a script", choices=["local"]
+            ),
+        ),
     ),
     Command(
         "run",
         "runs:run",
         Opens.NONE,
         "ask a real model, with tools, and read why the run ended",
-        _run,
+        (
+            # Not required here: --tools takes the words after it, and the question may be among them.
+            _option("question QUESTION", "the question; - reads it from stdin", nargs="?"),
+            *_AGENT,
+            _option(
+                "--store ADDRESS",
+                f"record the run as a session, in a file or a database (default: ${STORE_VARIABLE})",
+            ),
+            _option("--session SESSION", f"ask in this session of the store (or of {DEFAULT_STORE})"),
+            *_OUTPUT,
+        ),
         _TO_STDOUT,
-        exit_codes_help(),
+        has_exit_codes=True,
     ),
     Command(
         "serve",
-        "serve:serve",
+        "services:serve",
         Opens.ANY,
         "serve the sessions of a store over HTTP, and run them for clients",
-        _serve,
+        (
+            _STORE,
+            *_AGENT,
+            _option("--host", f"the address to listen on (default: {HOST})", default=HOST),
+            _option("--port", f"the port; 0 chooses one (default: {PORT})", default=PORT, type=int),
+            _option(
+                "--token",
+                f"a secret that clients send as Authorization: Bearer TOKEN (default: ${TOKEN_VARIABLE}"
+                "); required if other machines can reach the address",
+            ),
+            _option(
+                "--origin URL",
+                "an address under which the server is reached, or of a site whose pages may use it, "
+                "such as https://app.example.com; may be given several times",
+                action="append",
+            ),
+        ),
         "There are a JSON API, server-sent events and WebSocket. With an agent or a model, clients can ask "
         "questions, and sessions whose runner died continue by themselves; without one, clients can read "
         "and decide. On an address that other machines can reach, clients need a token. For users of your "
@@ -361,74 +230,189 @@ COMMANDS = (
     ),
     Command(
         "worker",
-        "worker:work",
+        "services:work",
         Opens.ANY,
         "continue sessions whose runner died, or whose questions are all decided",
-        _worker,
+        (
+            _STORE,
+            _option(
+                "--agents PATH",
+                "package.module:name of an agent, of a dict of agents by name, or of a function that "
+                "makes them",
+                required=True,
+            ),
+            _option("--at-once N", "run at most N sessions at once (default: 20)", type=int, default=20),
+        ),
         "It looks for them once a second, until SIGTERM or Ctrl-C; then each run ends after its step, and "
         "another worker continues it. A second signal ends it at once, as a crash would.",
     ),
-    Command("sessions", "sessions:list_sessions", Opens.EXISTING, "list sessions, newest first", _sessions),
+    Command(
+        "sessions",
+        "sessions:list_sessions",
+        Opens.EXISTING,
+        "list sessions, newest first",
+        (
+            _STORE,
+            _option("--status S", "only those with this status, such as paused"),
+            _option("--stop-reason R", "only those with this one, such as steps_limit"),
+            _option("--rule NAME", "only those that this rule decided, as StepsLimit"),
+            _option("--agent NAME", "only those of the agent with this name"),
+            _option("--older-than SPAN", "only those that began before, such as 7d or 12h", type=parse_span),
+            _option("--newer-than SPAN", "only those that began since", type=parse_span),
+            _option(
+                "--metadata KEY=VALUE",
+                "only those with this entry; the value is JSON or else text",
+                nargs="+",
+                action="extend",
+                default=[],
+            ),
+            _option("--limit N", "list N sessions (default: 50)", type=int),
+            (
+                _option("--after CURSOR", "the page after this cursor"),
+                _flag("--all", "every page"),
+            ),
+            _JSON,
+        ),
+    ),
     Command(
         "show",
-        "show:show",
+        "sessions:show",
         Opens.EXISTING,
         "show a session: its messages, tool calls, decisions and open questions",
-        _show,
+        (_SESSION, _STORE, _flag("--full", "do not shorten texts, arguments and results"), _JSON),
     ),
     Command(
         "watch",
-        "watch:watch",
+        "sessions:watch",
         Opens.EXISTING,
         "follow the events of a session, whichever process runs it",
-        _watch,
+        (
+            _SESSION,
+            _STORE,
+            _flag("--json", "print each envelope as JSON, one per line"),
+            _option("--after CURSOR", "start after this: a number, EXECUTION:NUMBER, or latest"),
+            _flag("--so-far", "end with the latest recorded event"),
+        ),
         "It prints the events so far and then new ones as they come, streaming text included, until Ctrl-C.",
     ),
-    Command("why", "why:why", Opens.EXISTING, "explain why a session ended, or continued after a step", _why),
+    Command(
+        "why",
+        "sessions:why",
+        Opens.EXISTING,
+        "explain why a session ended, or continued after a step",
+        (
+            _SESSION,
+            _STORE,
+            _option("--step N", "explain step N of the session, counted from its first", type=int),
+            (_JSON, _flag("--markdown", "print Markdown, to paste into a ticket")),
+        ),
+    ),
     Command(
         "approve",
         "decisions:approve",
         Opens.EXISTING,
         "let a tool call run that waits for a person",
-        _approve,
+        (*_QUESTION, _option("--args JSON", "run the call with these arguments instead")),
     ),
     Command(
         "deny",
         "decisions:deny",
         Opens.EXISTING,
         "do not let a tool call run that waits for a person, and tell the model why",
-        _deny,
+        (
+            *_QUESTION,
+            _option("reason REASON", "the reason; the model receives it", nargs="?"),
+        ),
     ),
     Command(
         "resume",
         "runs:resume",
         Opens.NONE,
         "continue a session that was paused, stopped, failed or cut off",
-        _resume,
+        (
+            _SESSION,
+            _STORE,
+            *_AGENT,
+            _option("--grant-steps N", "allow N more steps", type=int),
+            _option("--grant-tokens N", "allow N more tokens", type=int),
+            _option("--grant-seconds S", "allow S more seconds", type=float),
+            *_OUTPUT,
+        ),
         _TO_STDOUT,
-        exit_codes_help(),
+        has_exit_codes=True,
     ),
-    Command("stop", "decisions:stop", Opens.EXISTING, "stop a session's run, wherever it runs", _stop),
+    Command(
+        "stop",
+        "decisions:stop",
+        Opens.EXISTING,
+        "stop a session's run, wherever it runs",
+        (
+            _SESSION,
+            _STORE,
+            _option("reason REASON", "the reason, for the trace", nargs="?"),
+        ),
+    ),
     Command(
         "fork",
-        "copies:fork",
+        "storage:fork",
         Opens.EXISTING,
         "create a session with the history of another one, and print its id",
-        _fork,
+        (
+            _SESSION,
+            _STORE,
+            _option("--step N", "after step N of the session (default: its last)", type=int),
+        ),
     ),
     Command(
-        "export", "copies:export", Opens.EXISTING, "write sessions as the lines of a JSON lines file", _export
+        "export",
+        "storage:export",
+        Opens.EXISTING,
+        "write sessions as the lines of a JSON lines file",
+        (
+            _option("ids SESSION", "the sessions (default: all of them)", nargs="*"),
+            _STORE,
+            _option("--output FILE", "the file to write (default: stdout)"),
+        ),
     ),
     Command(
-        "import", "copies:import_", Opens.NONE, "store the sessions of a file that export wrote", _import
+        "import",
+        "storage:import_",
+        Opens.NONE,
+        "store the sessions of a file that export wrote",
+        (
+            _option("file FILE", "the file; - reads from stdin"),
+            _STORE,
+            _flag("--skip-existing", "skip sessions that exist already"),
+        ),
     ),
-    Command("delete", "removal:delete", Opens.EXISTING, "delete sessions for good", _delete),
+    Command(
+        "delete",
+        "storage:delete",
+        Opens.EXISTING,
+        "delete sessions for good",
+        (_option("ids SESSION", "the sessions", nargs="+"), _STORE, _YES),
+    ),
     Command(
         "prune",
-        "removal:prune",
+        "storage:prune",
         Opens.EXISTING,
         "delete sessions that ended long ago",
-        _prune,
+        (
+            _option(
+                "--older-than SPAN",
+                "those whose last change is at least this long ago, such as 90d, 12h or 30m",
+                type=parse_span,
+                required=True,
+            ),
+            _option(
+                "--status S",
+                "those with this status: completed, stopped or failed; may be repeated (default: completed)",
+                action="append",
+            ),
+            _STORE,
+            _flag("--dry-run", "print their ids, and delete nothing"),
+            _YES,
+        ),
         "Sessions that run or are paused are never deleted.",
     ),
 )

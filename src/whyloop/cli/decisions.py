@@ -9,12 +9,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from whyloop.cli.command_lines import AN_AGENT, command_line, short, unique_length
-from whyloop.cli.exit_codes import USAGE_ERROR, CommandError
-from whyloop.cli.formats import exact_arguments
+from whyloop.cli.formats import AN_AGENT, command_line, exact_arguments, short, unique_length
+from whyloop.cli.output import USAGE_ERROR, CommandError, write_lines
 from whyloop.cli.renderer import approval_text, next_commands, pending_text
 from whyloop.cli.store_access import find_session, load_session
-from whyloop.cli.terminal import write_lines
 from whyloop.errors import ConfigurationError
 from whyloop.stores.store import Store
 from whyloop.values.approval import Approval, Verdict

@@ -1,39 +1,31 @@
-"""Times and tool arguments as people read and write them."""
+"""Times, ids, tool arguments and command lines, as people read and copy them."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import re
-from collections.abc import Mapping
+import os
+import shlex
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from whyloop.cli.commands import DEFAULT_STORE, STORE_VARIABLE
 from whyloop.values.text import counted, shortened
 from whyloop.values.times import utc_now
 
-LONGEST_DAYS = 36_500
+AN_AGENT = ("--agent", "package.module:name")
+SHORT_ID = 8
 MOST_CHARACTERS = 4_000
 ARGUMENTS_SHOWN = 3
 ARGUMENT_LENGTH = 30
-_UNITS = {"s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400, "w": 604_800}
-_SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,9})?) ?(s|min|m|h|d|w)", re.ASCII)
+_LONG_UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"))
+_HEXADECIMAL = frozenset("0123456789abcdef")
 
 Arguments = Mapping[str, Any] | str
 
 
 # Times
-
-
-def parse_span(text: str) -> timedelta:
-    """Return the span of time that a command line names: "90s", "30m", "12h", "7d", "2w"."""
-    match = _SPAN.fullmatch(text.strip().lower())
-    if match is None:
-        raise argparse.ArgumentTypeError(f"invalid span of time {text!r}: use 30m, 12h or 7d")
-    seconds = float(match[1]) * _UNITS[match[2]]
-    if seconds > LONGEST_DAYS * 86_400:
-        raise argparse.ArgumentTypeError(f"invalid span of time {text!r}: use at most a hundred years")
-    return timedelta(seconds=seconds)
 
 
 def before_now(span: timedelta) -> datetime:
@@ -64,6 +56,54 @@ def span_text(seconds: float) -> str:
     return f"{seconds // 86_400:,.0f} d"
 
 
+def long_span_text(seconds: float) -> str:
+    """Return a span of time for a sentence: "90 days", "1.5 hours", "12 s"."""
+    for size, noun in _LONG_UNITS:
+        if seconds >= size:
+            number = round(seconds / size, 1)
+            return f"{number:,g} {noun}{'' if number == 1 else 's'}"
+    return span_text(seconds)
+
+
+# Ids and commands
+
+
+def short(identifier: str, length: int = SHORT_ID) -> str:
+    """Return the first characters of an id that whyloop made, and any other id whole."""
+    made = len(identifier) == 32 and _HEXADECIMAL.issuperset(identifier)
+    return identifier[:length] if made else identifier
+
+
+def unique_length(identifiers: Iterable[str], least: int = SHORT_ID) -> int:
+    """Return how many characters distinguish these ids."""
+    distinct = set(identifiers)
+    length = least
+    while len({identifier[:length] for identifier in distinct}) < len(distinct):
+        length += 1
+    return length
+
+
+def command_line(args: argparse.Namespace, name: str, *words: str, options: tuple[str, ...] = ()) -> str:
+    """Return a command for the store that was named, safe to paste whatever is in it."""
+    store = _store_option(args.store)
+    line = ["whyloop", name, *words, *options, *store]
+    if any(word.startswith("-") for word in words):  # An id may look like an option.
+        line = ["whyloop", name, *options, *store, "--", *words]
+    return "".join(char if char.isprintable() else "?" for char in shlex.join(line))
+
+
+def without_password(address: str) -> str:
+    """Return the path of a file; any other address may hold a password, and is not shown."""
+    return "ADDRESS" if "://" in address or not {"@", "="}.isdisjoint(address) else address
+
+
+def _store_option(address: str | None) -> tuple[str, ...]:
+    """Return the option that names this store again; nothing for the default one."""
+    if not address or (address == DEFAULT_STORE and not os.environ.get(STORE_VARIABLE)):
+        return ()
+    return ("--store", without_password(address))
+
+
 # Tool arguments
 
 
@@ -74,11 +114,8 @@ def exact_arguments(arguments: Arguments, *, full: bool = False) -> list[str]:
         text = json.dumps(arguments, ensure_ascii=False)
     hidden = 0 if full else max(0, len(text) - MOST_CHARACTERS)
     lines = [escaped(line) for line in text[: len(text) - hidden].split("\n")]
-    return (
-        [*lines, f"… and {counted(hidden, 'character')} more: whyloop show --full has them"]
-        if hidden
-        else lines
-    )
+    more = f"… and {counted(hidden, 'character')} more: whyloop show --full has them"
+    return [*lines, more] if hidden else lines
 
 
 def escaped(text: str) -> str:

@@ -1,13 +1,13 @@
-"""Lines that say what happens in a run; a view decides how a line looks."""
+"""Narrate a run: its events as lines, and how much of each limit is used."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import datetime
-from enum import Enum, auto
 from typing import NamedTuple
 
-from whyloop.cli.formats import arguments_summary
+from whyloop.cli.formats import arguments_summary, long_span_text, span_text
+from whyloop.cli.renderer import Kind, Line, changes_note, decision_line, failed_model_call, joined_notes
 from whyloop.events import (
     AgentEvent,
     AgentExecutionStarted,
@@ -22,13 +22,12 @@ from whyloop.events import (
     ToolCallCompleted,
     ToolCallStarted,
 )
-from whyloop.values.continuation import ContinuationEvaluation, ContinuationOutcome, StopReason
+from whyloop.values.continuation import ContinuationEvaluation, ContinuationOutcome
 from whyloop.values.execution import AgentStatus
 from whyloop.values.failure import ErrorHandlingDecision
-from whyloop.values.text import counted, printable, shortened
+from whyloop.values.text import printable, shortened
 
 REASON_LENGTH = 120
-_LONG_UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"))
 _LIMITS = {
     "StepsLimit": ("steps", ""),
     "TokenUsageLimit": ("tokens", ""),
@@ -38,64 +37,6 @@ _LIMITS = {
 
 # Time that passes between two events of one step is work; anything longer between steps is a wait.
 NOTICEABLE_SECONDS = 0.05
-
-
-class Kind(Enum):
-    """What a line is about."""
-
-    QUERY = auto()
-    WAITED = auto()
-    STEP = auto()
-    ANSWER = auto()
-    DONE = auto()
-    FAILED = auto()
-    PROBLEM = auto()
-    OPEN = auto()
-    DECIDED = auto()
-    RESULT = auto()
-    ERROR = auto()
-    POLICY = auto()
-    CONTINUE = auto()
-    COMPLETE = auto()
-    STOP = auto()
-
-
-class Line(NamedTuple):
-    """One thing that happened."""
-
-    kind: Kind
-    text: str
-    head: str = ""
-    """The word that matters most, such as the name of a tool."""
-    measure: str = ""
-    """How long it took, or what it used."""
-    note: str = ""
-    """An addition, such as the hooks that changed a call."""
-
-    def plain(self) -> str:
-        """Return the line as text, for pipes and files."""
-        measure = f" ({self.measure})" if self.measure else ""
-        note = f", {self.note}" if self.note else ""
-        text = self.text.replace("\n", "\n    ")
-        match self.kind:
-            case Kind.QUERY:
-                return f"\nuser: {text}"
-            case Kind.STEP:
-                return f"\n{text}"
-            case Kind.WAITED:
-                return f"\n({text})"
-            case Kind.ANSWER:
-                cut_off = f" ({self.note})" if self.note else ""
-                return f"  {self.head or 'assistant'}: {text}{cut_off}"
-            case Kind.DONE:
-                return f"  {self.head}({text}) ok{note}{measure}"
-            case Kind.FAILED:
-                return f"  {self.head}({text}) failed{note}{measure}"
-            case Kind.PROBLEM:
-                return f"  {self.head}: {text}{note}" if text else f"  {self.head}{note}"
-            case Kind.RESULT | Kind.ERROR:
-                return f"    {text}"
-        return f"  {self.head}, {text}{note}{measure}"
 
 
 class Headroom(NamedTuple):
@@ -180,10 +121,11 @@ class Narrator:
         step = Line(Kind.STEP, f"step {event.step_number}")
         if waited <= NOTICEABLE_SECONDS:
             return [step]
-        return [Line(Kind.WAITED, f"waited {duration(waited)} before the next attempt"), step]
+        return [Line(Kind.WAITED, f"waited {long_span_text(waited)} before the next attempt"), step]
 
     def _chunk(self, event: StreamChunkReceived) -> list[Line]:
         self._text += event.chunk
+        self.activity = "" if event.is_complete else printable(self._text)
         if not event.is_complete:
             return []
         text, self._text = self._text, ""
@@ -193,7 +135,7 @@ class Narrator:
         tool, started = shortened(event.tool), event.tool_call_id in self._calls
         arguments, changed = self._calls.get(event.tool_call_id, ("", ""))
         note = joined_notes(changed, changes_note(event.changed_by, "result changed by"))
-        took = duration(event.duration_ms / 1000) if event.duration_ms or event.success else ""
+        took = span_text(event.duration_ms / 1000) if event.duration_ms or event.success else ""
         if event.success:
             done = Line(Kind.DONE, arguments, tool, took, note)
             return [done, Line(Kind.RESULT, shortened(event.result))]
@@ -210,35 +152,25 @@ class Narrator:
         return [Line(Kind.OPEN, "waits for a person", call, note=changes_note(event.changed_by))]
 
     def _decision(self, event: AgentStepCompleted) -> list[Line]:
-        outcome, deciding = event.outcome, event.outcome.resolving_evaluation
+        outcome = event.outcome
         retried = outcome.handling is ErrorHandlingDecision.RETRY
         self.activity = "waiting to try again" if retried else "continuing"
         self._end_shown = not outcome.should_continue
-        text = _evaluation_text(deciding) if deciding else shortened(outcome.resolved_by)
-        tokens = [counted(event.usage.total, "token")] if event.usage.total else []
-        measure = " · ".join([*tokens, duration(event.duration_ms / 1000)])
-        match outcome.stop_reason:
-            case None:
-                decision = Line(Kind.CONTINUE, text, "continue", measure)
-            case StopReason.COMPLETED:
-                decision = Line(Kind.COMPLETE, text, "stop", measure)
-            case _:
-                decision = Line(Kind.STOP, text, "stop", measure)
         before = [*self._cut_off_answer(), *self._failed_model_call(event)]
         self._step_started = False
-        return [*before, *_policy(outcome), decision]
+        return [*before, *_policy(outcome), decision_line(outcome, event.usage, event.duration_ms)]
 
     def _status(self, event: AgentStatusChanged) -> list[Line]:
         """Return a line about a pause, or about an end that no step led to."""
         shown, self._end_shown = self._end_shown, False
         if event.status is AgentStatus.IN_PROGRESS or shown:
             return []
-        head = "pause" if event.status is AgentStatus.PAUSED else "stop"
+        head = "pause" if event.status is AgentStatus.PAUSED else f"stop ({event.stop_reason})"
         text = shortened(f"{event.resolved_by}: {event.reason}", REASON_LENGTH)
         return [Line(Kind.STOP, text, head)]
 
     def _cut_off_answer(self) -> list[Line]:
-        """Return the text of an answer that did not come to its end."""
+        """Return the text of an answer that was cut off."""
         text, self._text = self._text, ""
         return [Line(Kind.ANSWER, printable(text.rstrip()), note="cut off")] if text else []
 
@@ -247,31 +179,11 @@ class Narrator:
             return []
         policy = event.outcome.policy_evaluation
         message = str(policy.context.get("message", "")) if policy else ""
-        return [Line(Kind.PROBLEM, shortened(message), "the model call failed")]
-
-
-def changes_note(changed_by: Sequence[str], verb: str = "changed by") -> str:
-    """Return which hooks changed something: "changed by cap_amount"."""
-    return f"{verb} {', '.join(shortened(name, 64) for name in changed_by)}" if changed_by else ""
-
-
-def joined_notes(*notes: str) -> str:
-    """Return the notes that are not empty as one."""
-    return ", ".join(filter(None, notes))
-
-
-def duration(seconds: float) -> str:
-    """Return a span of time in the unit that suits it."""
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 120:
-        return f"{seconds:.1f} s"
-    size, noun = next(unit for unit in _LONG_UNITS if seconds >= unit[0])
-    return counted(int(seconds // size), noun)
+        return [failed_model_call(message)]
 
 
 def _pause(seconds: float) -> list[Line]:
-    return [Line(Kind.WAITED, f"{duration(seconds)} later")] if seconds > NOTICEABLE_SECONDS else []
+    return [Line(Kind.WAITED, f"{long_span_text(seconds)} later")] if seconds > NOTICEABLE_SECONDS else []
 
 
 def _approval(event: ApprovalDecided) -> Line:
@@ -285,11 +197,8 @@ def _policy(outcome: ContinuationOutcome) -> list[Line]:
     policy, handling = outcome.policy_evaluation, outcome.handling
     if policy is None or handling is None or policy is outcome.resolving_evaluation:
         return []
-    return [Line(Kind.POLICY, _evaluation_text(policy), str(handling))]
-
-
-def _evaluation_text(evaluation: ContinuationEvaluation) -> str:
-    return shortened(f"{evaluation.criterion}: {evaluation.reason}", REASON_LENGTH)
+    text = shortened(f"{policy.criterion}: {policy.reason}", REASON_LENGTH)
+    return [Line(Kind.POLICY, text, str(handling))]
 
 
 def _headroom(evaluation: ContinuationEvaluation) -> Headroom | None:

@@ -1,24 +1,298 @@
-"""Explanations as plain lines or on a terminal, and the commands that let a run continue."""
+"""Sessions, steps and explanations as lines, for pipes and terminals, and the commands to continue with."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from enum import Enum
+from typing import NamedTuple
 
 from msgspec.structs import asdict
 
-from whyloop.cli.command_lines import AN_AGENT, command_line, short, unique_length
-from whyloop.cli.formats import arguments_summary, exact_arguments
-from whyloop.cli.terminal import is_terminal, terminal, write_lines
+from whyloop.cli.formats import (
+    AN_AGENT,
+    Arguments,
+    arguments_summary,
+    command_line,
+    exact_arguments,
+    short,
+    span_text,
+    unique_length,
+)
+from whyloop.cli.output import is_terminal, terminal, write_lines
 from whyloop.values.approval import Approval, PendingCall
 from whyloop.values.budget import Budget
-from whyloop.values.explanation import REASON_LENGTH, Explanation
+from whyloop.values.continuation import ContinuationOutcome, StopReason
+from whyloop.values.explanation import REASON_LENGTH, Explanation, interruption_text
 from whyloop.values.explanation_text import evaluation_lines, evaluations_title, section, step_lines
+from whyloop.values.messages import FilePart, ImagePart, Message, ToolCall
 from whyloop.values.next_action import ActionKind, NextAction, next_actions_of
 from whyloop.values.state import AgentState
-from whyloop.values.text import counted, shortened
+from whyloop.values.step import OpenCall, OpenStep, Step, ToolRun
+from whyloop.values.text import counted, printable, shortened
+from whyloop.values.usage import Usage
 
-QUESTION_LENGTH = 600
+LONGEST_QUESTION = 600
+LONGEST_RESULT = 200
+LONGEST_TEXT = 2_000
+LABEL_WIDTH = 9
+NOTHING = "-"
+GAP = "  "
+
+
+class Look(NamedTuple):
+    """How a line looks: on a terminal a sign and styles, in a pipe a text."""
+
+    sign: str
+    sign_style: str
+    head_style: str
+    text_style: str
+    plain: str
+    """The line as text, with `text`, `head`, `note` and `measure` to be filled in."""
+
+
+class Kind(Enum):
+    """What a line is about."""
+
+    QUERY = Look("❯", "bold magenta", "", "bold", "\nuser: {text}")
+    WAITED = Look("…", "yellow", "", "yellow", "\n({text})")
+    STEP = Look("", "", "", "", "\n{text}")
+    ANSWER = Look("◆", "blue", "", "", "  {head}: {text}{note}")
+    DONE = Look("✓", "green", "bold", "", "  {head}({text}) ok{note}{measure}")
+    FAILED = Look("✗", "red", "bold red", "", "  {head}({text}) failed{note}{measure}")
+    PROBLEM = Look("✗", "red", "bold red", "", "  {head}: {text}{note}")
+    OPEN = Look("?", "yellow", "bold", "yellow", "  {head}, {text}{note}{measure}")
+    DECIDED = Look("✓", "magenta", "bold", "", "  {head}, {text}{note}{measure}")
+    RESULT = Look("", "", "", "dim", "    {text}")
+    ERROR = Look("", "", "", "", "    {text}")
+    POLICY = Look("↻", "yellow", "bold yellow", "dim", "  {head}, {text}{note}{measure}")
+    CONTINUE = Look("→", "cyan", "bold cyan", "dim", "  {head}, {text}{note}{measure}")
+    COMPLETE = Look("■", "green", "bold green", "", "  {head}, {text}{note}{measure}")
+    STOP = Look("■", "yellow", "bold yellow", "", "  {head}, {text}{note}{measure}")
+
+
+class Line(NamedTuple):
+    """One thing that happened in a run."""
+
+    kind: Kind
+    text: str
+    head: str = ""
+    """The word that matters most, such as the name of a tool."""
+    measure: str = ""
+    """How long it took, or what it used."""
+    note: str = ""
+    """An addition, such as the hooks that changed a call."""
+
+    def plain(self) -> str:
+        """Return the line as text, for pipes and files."""
+        note = f", {self.note}" if self.note else ""
+        if self.kind is Kind.ANSWER and self.note:
+            note = f" ({self.note})"
+        return self.kind.value.plain.format(
+            text=self.text.replace("\n", "\n    "),
+            head=self.head or "assistant",
+            note=note,
+            measure=f" ({self.measure})" if self.measure else "",
+        )
+
+
+class SessionRow(NamedTuple):
+    """A session as a list shows it."""
+
+    id: str
+    status: str
+    stop_reason: str
+    steps: str
+    age: str
+    runner: str
+    title: str
+    rule: str
+    reason: str
+
+
+# Pieces that recorded and running sessions share
+
+
+def decision_line(outcome: ContinuationOutcome, usage: Usage | None = None, ms: float = 0.0) -> Line:
+    """Return whether the run continued, the rule that decided, and what the step used."""
+    deciding, rule = outcome.resolving_evaluation, outcome.resolved_by
+    text = shortened(f"{rule}: {deciding.reason}" if deciding else rule, LONGEST_RESULT)
+    tokens = [counted(usage.total, "token")] if usage and usage.total else []
+    measure = " · ".join([*tokens, span_text(ms / 1000)]) if usage else ""
+    if outcome.should_continue:
+        return Line(Kind.CONTINUE, text, "continue", measure)
+    if outcome.pauses:
+        return Line(Kind.STOP, text, "pause", measure)
+    kind = Kind.COMPLETE if outcome.stop_reason is StopReason.COMPLETED else Kind.STOP
+    return Line(kind, text, f"stop ({outcome.stop_reason})", measure)
+
+
+def failed_model_call(message: str) -> Line:
+    """Return why a model call failed."""
+    text = shortened(message, LONGEST_RESULT) or "no reason given"
+    return Line(Kind.PROBLEM, text, "the model call failed")
+
+
+def changes_note(changed_by: Sequence[str], verb: str = "changed by") -> str:
+    """Return which hooks changed something: "changed by cap_amount"."""
+    return f"{verb} {', '.join(shortened(name, 64) for name in changed_by)}" if changed_by else ""
+
+
+def joined_notes(*notes: str) -> str:
+    """Return the notes that are not empty as one."""
+    return ", ".join(filter(None, notes))
+
+
+def approval_text(approval: Approval) -> str:
+    """Return a person's decision: "edited by ada, 2026-03-01 12:00 UTC"."""
+    reason = f": {shortened(approval.reason, REASON_LENGTH)}" if approval.reason else ""
+    arguments = f": {' '.join(exact_arguments(approval.arguments))}" if approval.arguments is not None else ""
+    when = f"{approval.at:%Y-%m-%d %H:%M} UTC"
+    return f"{approval.verdict} by {shortened(approval.by)}, {when}{reason}{arguments}"
+
+
+# A recorded session
+
+
+def conversation(state: AgentState, *, full: bool = False) -> Iterator[Line]:
+    """Yield everything in the order in which it happened; long texts are cut unless `full`."""
+    shown = 0
+    for number, step in enumerate(state.steps, 1):
+        yield from _messages(state.messages[shown : step.first_message], full)
+        yield Line(Kind.STEP, f"step {number}")
+        yield from _step(state, step, full)
+        shown = step.first_message + step.message_count
+    yield from _messages(state.messages[shown:], full)
+    if state.open_step is not None:
+        yield Line(Kind.STEP, f"step {state.step_count + 1}, not finished")
+        yield from _open_step(state.open_step, full)
+    for approval in state.execution.approvals:
+        yield Line(Kind.ERROR, f"the run {approval_text(approval)}")
+    outcome = state.last_continuation_outcome
+    if outcome is not None and (outcome.pauses or state.open_step is not None):
+        yield decision_line(outcome)
+
+
+def _messages(messages: Sequence[Message], full: bool) -> Iterator[Line]:
+    for message in messages:
+        if message.is_user:
+            yield Line(Kind.QUERY, _text(message, full))
+        elif message.is_tool:
+            yield Line(Kind.RESULT, _result(message.text, full))
+        else:
+            yield _answer(message, full)
+
+
+def _answer(message: Message, full: bool, note: str = "") -> Line:
+    head = message.role.value if message.is_system else ""
+    if message.source:  # Feedback of rules.
+        head = f"feedback of {', '.join(shortened(name, 64) for name in message.source)}"
+    note = joined_notes("cut off" if message.incomplete else "", note)
+    return Line(Kind.ANSWER, _text(message, full), head, note=note)
+
+
+def _step(state: AgentState, step: Step, full: bool) -> Iterator[Line]:
+    messages = state.messages_of(step)
+    if step.model_failure is not None:
+        yield failed_model_call(step.model_failure.message)
+    note = changes_note(step.response_changed_by)
+    answer = next((message for message in messages if message.is_assistant), None)
+    if answer is not None and answer.content:
+        yield _answer(answer, full, note)
+    elif note:
+        yield Line(Kind.ERROR, f"response {note}")
+    asked = {call.id: call for message in messages for call in message.tool_calls}
+    results = {message.tool_call_id: message.text for message in messages if message.is_tool}
+    for run in step.tool_calls:
+        yield from _run(run, asked.get(run.id), results.get(run.id, ""), full)
+    if interrupted := interruption_text(step):
+        yield Line(Kind.ERROR, interrupted)
+    if step.outcome is not None:
+        yield decision_line(step.outcome, step.usage, step.duration_ms)
+
+
+def _run(run: ToolRun, asked: ToolCall | None, result: str, full: bool) -> Iterator[Line]:
+    arguments = _arguments(asked.arguments if asked else {}, full)
+    note = joined_notes(_changes(asked), changes_note(run.changed_by, "result changed by"))
+    kind = Kind.DONE if run.success else Kind.FAILED
+    yield Line(kind, arguments, shortened(run.name), span_text(run.duration_ms / 1000), note)
+    yield from _history(asked, run.approvals, full)
+    if run.success:
+        yield Line(Kind.ERROR if full else Kind.RESULT, _result(result, full))
+    else:
+        yield Line(Kind.ERROR, _result(run.error or result, full))
+
+
+def _open_step(step: OpenStep, full: bool) -> Iterator[Line]:
+    if step.failure is not None:
+        yield failed_model_call(step.failure.message)
+    if step.message is not None and step.message.content:
+        yield _answer(step.message, full, changes_note(step.response_changed_by))
+    for index, call in enumerate(step.calls):
+        asked, result = step.call_to_run(index), call.result
+        if result is not None:
+            done = ToolRun(
+                asked.id,
+                asked.name,
+                result.error is None,
+                result.error,
+                call.duration_ms,
+                call.approvals,
+                changed_by=result.changed_by,
+            )
+            yield from _run(done, asked, result.content, full)
+        else:
+            head = f"{shortened(asked.name)}({_arguments(asked.arguments, full)})"
+            yield Line(Kind.OPEN, _progress(call), head, note=_changes(asked))
+            yield from _history(asked, call.approvals, full)
+
+
+def _progress(call: OpenCall) -> str:
+    if call.question is not None:
+        return "may have run, and waits for a person" if call.question.uncertain else "waits for a person"
+    if call.approved:
+        return "is approved, and runs when the session continues"
+    return "was started, and has no result yet" if call.started else "has not started"
+
+
+def _changes(call: ToolCall | None) -> str:
+    return changes_note([change.by for change in call.changes]) if call is not None else ""
+
+
+def _history(call: ToolCall | None, approvals: Sequence[Approval], full: bool) -> Iterator[Line]:
+    """Yield the call as it was before each hook that changed it, and the decisions of people about it."""
+    for change in call.changes if call is not None else ():
+        name = shortened(change.name or (call.name if call else ""))
+        before = f"{name}({_arguments(change.before, full)})"
+        yield Line(Kind.ERROR, f"before {shortened(change.by, 64)}: {before}")
+    for approval in approvals:
+        yield Line(Kind.ERROR, approval_text(approval))
+
+
+def _arguments(arguments: Arguments, full: bool) -> str:
+    return "\n".join(exact_arguments(arguments, full=True)) if full else arguments_summary(arguments)
+
+
+def _result(text: str, full: bool) -> str:
+    return printable(text) if full else shortened(text, LONGEST_RESULT)
+
+
+def _text(message: Message, full: bool) -> str:
+    parts = () if isinstance(message.content, str) else message.content
+    others = [_attachment(part) for part in parts if isinstance(part, ImagePart | FilePart)]
+    text = printable(message.text)
+    if not full and len(text) > LONGEST_TEXT:
+        text = f"{text[:LONGEST_TEXT]}… ({counted(len(text) - LONGEST_TEXT, 'character')} more: --full)"
+    return "\n".join([*([text] if text else []), *others])
+
+
+def _attachment(part: ImagePart | FilePart) -> str:
+    kind = "image" if isinstance(part, ImagePart) else "file"
+    name = part.name if isinstance(part, FilePart) else None
+    return f"[{kind}: {shortened(name or part.url or part.media_type or 'unnamed')}]"
+
+
+# Explanations
 
 
 def show_explanation(explanation: Explanation, notes: Sequence[str] = ()) -> None:
@@ -42,12 +316,17 @@ def explanation_lines(explanation: Explanation) -> list[str]:
     ]
 
 
-def approval_text(approval: Approval) -> str:
-    """Return a person's decision: "edited by ada, 2026-03-01 12:00 UTC"."""
-    reason = f": {shortened(approval.reason, REASON_LENGTH)}" if approval.reason else ""
-    arguments = f": {' '.join(exact_arguments(approval.arguments))}" if approval.arguments is not None else ""
-    when = f"{approval.at:%Y-%m-%d %H:%M} UTC"
-    return f"{approval.verdict} by {shortened(approval.by)}, {when}{reason}{arguments}"
+def _approval_lines(explanation: Explanation) -> list[str]:
+    calls = [call for step in explanation.steps for call in step.calls]
+    decided = [(call.name, approval) for call in calls for approval in call.approvals]
+    decided += [("the run", approval) for approval in explanation.approvals]
+    return [
+        f"{about} (question {shortened(short(approval.question_id))}) {approval_text(approval)}"
+        for about, approval in decided
+    ]
+
+
+# What can be done now
 
 
 def pending_text(call: PendingCall) -> str:
@@ -78,6 +357,27 @@ def next_commands(
     return lines + [_action_line(args, action, session, agent) for action in actions]
 
 
+def _question_lines(
+    args: argparse.Namespace, calls: tuple[PendingCall, ...], session: str, full: bool
+) -> list[str]:
+    if not calls:
+        return []
+    waits = "waits" if len(calls) == 1 else "wait"
+    lines = [f"{counted(len(calls), 'question')} {waits} for a person"]
+    length = unique_length(call.id for call in calls)
+    for call in calls:
+        question = short(call.id, length)
+        arguments = exact_arguments(call.arguments, full=full) if call.call_id else []
+        lines += [
+            "",
+            f"  {shortened(question)}  {shortened(call.question, LONGEST_QUESTION)}",
+            *(f"    {line}" for line in arguments),
+            f"    {command_line(args, 'approve', session, question)}",
+            f"    {command_line(args, 'deny', session, question, 'why not')}",
+        ]
+    return lines
+
+
 def _action_line(args: argparse.Namespace, action: NextAction, session: str, agent: tuple[str, ...]) -> str:
     text = action.text[0].upper() + action.text[1:]
     match action.kind:
@@ -92,38 +392,3 @@ def _action_line(args: argparse.Namespace, action: NextAction, session: str, age
 def _grant_options(grant: Budget | None) -> list[str]:
     granted = asdict(grant) if grant else {}
     return [word for name, more in granted.items() if more for word in (f"--grant-{name}", f"{more:g}")]
-
-
-def _question_lines(
-    args: argparse.Namespace, calls: tuple[PendingCall, ...], session: str, full: bool
-) -> list[str]:
-    if not calls:
-        return []
-    waits = "waits" if len(calls) == 1 else "wait"
-    lines = [f"{counted(len(calls), 'question')} {waits} for a person"]
-    length = unique_length(call.id for call in calls)
-    for call in calls:
-        question = short(call.id, length)
-        arguments = exact_arguments(call.arguments, full=full) if call.call_id else []
-        lines += [
-            "",
-            f"  {shortened(question)}  {shortened(call.question, QUESTION_LENGTH)}",
-            *(f"    {line}" for line in arguments),
-            f"    {command_line(args, 'approve', session, question)}",
-            f"    {command_line(args, 'deny', session, question, 'why not')}",
-        ]
-    return lines
-
-
-def _approval_lines(explanation: Explanation) -> list[str]:
-    about_calls = [
-        (call.name, approval)
-        for step in explanation.steps
-        for call in step.calls
-        for approval in call.approvals
-    ]
-    decided = [*about_calls, *[("the run", approval) for approval in explanation.approvals]]
-    return [
-        f"{about} (question {shortened(short(approval.question_id))}) {approval_text(approval)}"
-        for about, approval in decided
-    ]

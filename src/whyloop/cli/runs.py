@@ -12,12 +12,12 @@ from contextlib import suppress
 from typing import Any
 
 from whyloop.cli.agents import agent_of, agent_options
-from whyloop.cli.command_lines import STORE_VARIABLE, command_line, short
-from whyloop.cli.exit_codes import CommandError, exit_code
-from whyloop.cli.narration import Kind, Narrator
-from whyloop.cli.renderer import explanation_lines, next_commands
-from whyloop.cli.store_access import find_session, open_named_store, run_command
-from whyloop.cli.terminal import CannotWrite, write, write_error, write_json
+from whyloop.cli.commands import STORE_VARIABLE
+from whyloop.cli.formats import command_line, short
+from whyloop.cli.narration import Narrator
+from whyloop.cli.output import CannotWrite, CommandError, exit_code, write, write_error, write_json
+from whyloop.cli.renderer import Kind, explanation_lines, next_commands
+from whyloop.cli.store_access import find_session, open_named_store
 from whyloop.errors import ConfigurationError, NotResumableError
 from whyloop.events import AgentEvent, AgentStepCompleted, StreamChunkReceived
 from whyloop.loop.agent import Agent
@@ -33,23 +33,11 @@ _NOT_SHOWN = (Kind.QUERY, Kind.STEP, Kind.ANSWER, Kind.RESULT)
 Work = Coroutine[Any, Any, AgentState]
 
 
-def run(args: argparse.Namespace) -> int:
+async def run(args: argparse.Namespace) -> int:
     """Ask a question and return the exit code."""
-
-    def ask() -> Coroutine[Any, Any, int]:
-        _find_question(args)
-        agent = agent_of(args)
-        return _ask(agent, _question(args), args)
-
-    return run_command("run", ask)
-
-
-def resume(args: argparse.Namespace) -> int:
-    """Continue a session and return the exit code."""
-    return run_command("resume", lambda: _resume(agent_of(args), _grant(args), args))
-
-
-async def _ask(agent: Agent, question: str, args: argparse.Namespace) -> int:
+    _find_question(args)
+    agent = agent_of(args)
+    question = _question(args)
     if args.session is None and not args.store and not os.environ.get(STORE_VARIABLE):
         return exit_code(await _show_run(agent, args, agent.run(question), _unrecorded))
 
@@ -61,7 +49,10 @@ async def _ask(agent: Agent, question: str, args: argparse.Namespace) -> int:
     return exit_code(await _run_session(agent, args, args.session, send))
 
 
-async def _resume(agent: Agent, grant: Budget | None, args: argparse.Namespace) -> int:
+async def resume(args: argparse.Namespace) -> int:
+    """Continue a session and return the exit code."""
+    agent, grant = agent_of(args), _grant(args)
+
     async def work(session: Session) -> AgentState:
         try:
             return await session.resume(grant=grant)

@@ -1,46 +1,57 @@
-"""`whyloop sessions`: the sessions of a store, newest first."""
+"""`whyloop sessions`, `show`, `why` and `watch`: the sessions of a store, read from the shell."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
+from io import StringIO
 from typing import Any
 
 import msgspec
 
-from whyloop.cli.command_lines import short, unique_length
-from whyloop.cli.formats import age, before_now
-from whyloop.cli.terminal import STATUS_STYLES, is_terminal, terminal, write_error, write_json, write_lines
+from whyloop.broadcasting.console import AgentConsoleLogger
+from whyloop.broadcasting.feed import Cursor, EventFeed, FeedItem
+from whyloop.cli.formats import age, before_now, seconds_since, short, span_text, unique_length
+from whyloop.cli.output import is_terminal, terminal, write, write_error, write_json, write_lines
+from whyloop.cli.renderer import (
+    GAP,
+    LABEL_WIDTH,
+    NOTHING,
+    SessionRow,
+    conversation,
+    next_commands,
+    show_explanation,
+)
+from whyloop.cli.store_access import find_session, load_session
 from whyloop.errors import ConfigurationError
 from whyloop.stores.records import Page, Summary
 from whyloop.stores.store import PAGE, Store
-from whyloop.values.text import clean, shortened
+from whyloop.values.explanation import Explanation, explanation_of_step
+from whyloop.values.state import AgentState, AgentStatus
+from whyloop.values.text import clean, counted, shortened
+from whyloop.wire.document import document, step_document
 
 PAGE_OF_ALL = 1000
-NOTHING = "-"
 LONGEST_ID = 64
-LONGEST_RUNNER = 16
 LONGEST_REASON = 200
-LEAST_TITLE = 12
-GAP = "  "
-
-# A terminal shows these columns, and the rule with its reason below each row.
-ID, STATUS, STOP_REASON, STEPS, AGE, RUNNER, TITLE, RULE, REASON = range(9)
-HEADS = ("ID", "STATUS", "STOP REASON", "STEPS", "AGE", "RUNNER", "TITLE", "RULE", "REASON")
-NUMBERS = (STEPS, AGE)
+_WAITS = (AgentStatus.PAUSED, AgentStatus.STOPPED, AgentStatus.FAILED)
 
 PlainValue = str | int | float | bool | None
-Row = tuple[str, ...]
+
+
+# sessions
 
 
 async def list_sessions(store: Store, args: argparse.Namespace) -> int:
     """Print the sessions that meet every condition."""
     page = await _find(store, args)
     if args.json:
-        write_json({"sessions": [_document(summary) for summary in page.sessions], "next": page.next})
+        write_json({"sessions": [_summary(summary) for summary in page.sessions], "next": page.next})
         return 0
     if page.sessions:
-        _show(page.sessions)
+        _show_rows(page.sessions)
     else:
         write_error(
             "No session meets the conditions." if _is_filtered(args) else "There are no sessions yet."
@@ -51,7 +62,7 @@ async def list_sessions(store: Store, args: argparse.Namespace) -> int:
 
 
 async def _find(store: Store, args: argparse.Namespace) -> Page:
-    metadata = _parse_metadata(args.metadata)
+    metadata = dict(_entry(clean(word)) for word in args.metadata)
     limit = args.limit if args.limit is not None else PAGE_OF_ALL if args.all else PAGE
     sessions: list[Summary] = []
     cursor = args.after
@@ -73,22 +84,8 @@ async def _find(store: Store, args: argparse.Namespace) -> Page:
             return Page(tuple(sessions), cursor)
 
 
-def _is_filtered(args: argparse.Namespace) -> bool:
-    conditions = (args.status, args.stop_reason, args.rule, args.agent, args.older_than, args.newer_than)
-    return any((*conditions, args.metadata, args.after))
-
-
-def _document(summary: Summary) -> dict[str, Any]:
-    """Return every field of a summary as plain data."""
-    return {name: msgspec.to_builtins(getattr(summary, name)) for name in summary.__struct_fields__}
-
-
-def _parse_metadata(words: Iterable[str]) -> dict[str, PlainValue]:
-    """Return the entries that "key=value" words name; a value is JSON or else text."""
-    return dict(_entry(clean(word)) for word in words)
-
-
 def _entry(word: str) -> tuple[str, PlainValue]:
+    """Return the entry of metadata that "key=value" names; the value is JSON or else text."""
     key, equals, value = word.partition("=")
     if not key or not equals:
         raise ConfigurationError(f"--metadata {shortened(word, 80)}: write key=value")
@@ -103,26 +100,35 @@ def _entry(word: str) -> tuple[str, PlainValue]:
     return key, parsed
 
 
-# The table
+def _is_filtered(args: argparse.Namespace) -> bool:
+    conditions = (args.status, args.stop_reason, args.rule, args.agent, args.older_than, args.newer_than)
+    return any((*conditions, args.metadata, args.after))
 
 
-def _show(sessions: Sequence[Summary]) -> None:
+def _summary(summary: Summary) -> dict[str, Any]:
+    """Return every field of a summary as plain data."""
+    return {name: msgspec.to_builtins(getattr(summary, name)) for name in summary.__struct_fields__}
+
+
+def _show_rows(sessions: Sequence[Summary]) -> None:
     length = unique_length(summary.agent_id for summary in sessions)
     rows = [_row(summary, length) for summary in sessions]
     if is_terminal():
-        _draw(rows)
+        from whyloop.cli.drawing import draw_sessions
+
+        draw_sessions(terminal(), rows)
         return
-    widths = [max(map(len, column)) for column in zip(HEADS, *rows, strict=True)]
-    write_lines(
-        [
-            GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-            for row in (HEADS, *rows)
-        ]
-    )
+    heads = tuple(name.replace("_", " ").upper() for name in SessionRow._fields)
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    write_lines([_aligned(row, widths) for row in (heads, *rows)])
 
 
-def _row(summary: Summary, length: int) -> Row:
-    return (
+def _aligned(cells: Iterable[str], widths: Iterable[int]) -> str:
+    return GAP.join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
+
+
+def _row(summary: Summary, length: int) -> SessionRow:
+    return SessionRow(
         shortened(short(summary.agent_id, length), LONGEST_ID),
         summary.status.value,
         summary.stop_reason or NOTHING,
@@ -135,41 +141,134 @@ def _row(summary: Summary, length: int) -> Row:
     )
 
 
-def _draw(rows: Sequence[Row]) -> None:
-    from rich.text import Text
-
-    console = terminal()
-    lines = [Text() for _ in (HEADS, *rows)]
-    for index in range(RULE):
-        if index == RUNNER and all(row[RUNNER] == NOTHING for row in rows):
-            continue
-        column = [
-            Text(HEADS[index].lower(), style="dim"),
-            *(Text(row[index], style=_style(index, row)) for row in rows),
-        ]
-        width = max(text.cell_len for text in column)
-        if index == RUNNER:
-            width = min(width, LONGEST_RUNNER)
-        if index == TITLE:  # The others are shown whole, to be copied and compared.
-            width = min(width, max(LEAST_TITLE, console.width - lines[0].cell_len))
-        for line, text in zip(lines, column, strict=True):
-            text.truncate(width, overflow="ellipsis")
-            pad = " " * (width - text.cell_len)
-            line.append_text(
-                Text.assemble(pad, text, GAP) if index in NUMBERS else Text.assemble(text, pad, GAP)
-            )
-    indent = " " * (max(len(row[ID]) for row in rows) + len(GAP))
-    for number, line in enumerate(lines):
-        line.rstrip()
-        console.print(line, soft_wrap=True)
-        if number and rows[number - 1][RULE] != NOTHING:
-            row = rows[number - 1]
-            reason = Text(f"{indent}{row[RULE]}: {row[REASON]}", style="dim")
-            reason.truncate(console.width, overflow="ellipsis")
-            console.print(reason, soft_wrap=True)
+# show
 
 
-def _style(index: int, row: Row) -> str:
-    if row[index] == NOTHING or (index == STOP_REASON and row[STOP_REASON] == row[STATUS]):
-        return "dim"
-    return {ID: "bold", STATUS: STATUS_STYLES[row[STATUS]], RUNNER: "cyan"}.get(index, "")
+async def show(store: Store, args: argparse.Namespace) -> int:
+    """Print a session from its first message to the last, and what can be done now."""
+    summary, state = await load_session(store, args.id)
+    if args.json:
+        write_json(_document(state, summary))
+        return 0
+    notes = next_commands(args, state, args.id, runner=summary.runner, full=args.full)
+    heading, lines = _heading(state, summary), conversation(state, full=args.full)
+    if is_terminal():
+        from whyloop.cli.drawing import draw_conversation
+
+        draw_conversation(terminal(), heading, lines, notes)
+    else:
+        texts = [f"{label:<{LABEL_WIDTH}}  {text}" for label, text in heading]
+        write_lines([*texts, *(line.plain() for line in lines), *(["", *notes] if notes else [])])
+    return 0
+
+
+def _document(state: AgentState, summary: Summary) -> dict[str, Any]:
+    """Return a session as plain data: its steps and decisions, and all messages."""
+    return {
+        **document(state),
+        "agent": state.agent,
+        "identity": state.identity,
+        "parent_agent_id": state.parent_agent_id,
+        "metadata": state.metadata,
+        "runner": summary.runner,
+        "version": summary.version,
+        "messages": msgspec.to_builtins(list(state.messages)),
+    }
+
+
+def _heading(state: AgentState, summary: Summary) -> list[tuple[str, str]]:
+    """Return the facts about a session, each with its label."""
+    reason = f" ({state.stop_reason})" if state.stop_reason not in (None, "completed") else ""
+    runner = f", run by {shortened(summary.runner)}" if summary.runner else ""
+    tokens = f", {counted(state.usage.total, 'token')}" if state.usage.total else ""
+    entries = {
+        "session": shortened(state.agent_id),
+        "agent": shortened(state.agent),
+        "status": f"{state.status}{reason}{runner}, {age(state.state_info.updated_at)} ago",
+        "steps": f"{state.step_count}{tokens}",
+        "clocks": _clocks(state),
+        "child of": shortened(state.parent_agent_id) if state.parent_agent_id else "",
+        "metadata": shortened(json.dumps(state.metadata, ensure_ascii=False), 300) if state.metadata else "",
+    }
+    return [(label, text) for label, text in entries.items() if text]
+
+
+def _clocks(state: AgentState) -> str:
+    execution = state.execution
+    waiting = execution.waiting_seconds
+    if state.status in _WAITS and execution.updated_at is not None:
+        waiting += seconds_since(execution.updated_at)  # This wait is recorded when it ends.
+    clocks = {
+        "active": span_text(execution.active_seconds),
+        "waiting": span_text(waiting),
+        "backoff": span_text(execution.backoff_seconds),
+        "age": age(state.state_info.started_at),
+    }
+    return " · ".join(f"{name} {text}" for name, text in clocks.items())
+
+
+# why
+
+
+async def why(store: Store, args: argparse.Namespace) -> int:
+    """Explain why a session ended, or continued after one of its steps."""
+    summary, state = await load_session(store, args.id)
+    explanation = state.explanation if args.step is None else explanation_of_step(state, args.step)
+    if args.json:
+        write_json(_explained(state, explanation, args.step))
+    elif args.markdown:
+        write_lines([explanation.to_markdown()])
+    elif args.step is not None:
+        show_explanation(explanation)
+    else:
+        show_explanation(explanation, next_commands(args, state, args.id, runner=summary.runner))
+    return 0
+
+
+def _explained(state: AgentState, explanation: Explanation, step: int | None) -> dict[str, Any]:
+    if step is not None:
+        return {
+            "agent_id": state.agent_id,
+            "step": step,
+            **step_document(state, state.steps[step - 1]),
+            "explanation": explanation.to_dict(),
+        }
+    wanted = ("agent_id", "status", "stop_reason", "resolved_by", "reason", "pending_calls")
+    outcome = state.last_continuation_outcome
+    return {
+        **{key: value for key, value in document(state, ()).items() if key in wanted},
+        "outcome": outcome.to_dict() if outcome else None,
+        "explanation": explanation.to_dict(),
+    }
+
+
+# watch
+
+
+async def watch(store: Store, args: argparse.Namespace) -> int:
+    """Print the events of a session: those so far, and then new ones as they come."""
+    agent_id = (await find_session(store, args.id)).agent_id
+    async with EventFeed(store) as feed:
+        cursor = await feed.cursor(agent_id, args.after)
+        events = _recorded(feed, agent_id, cursor) if args.so_far else feed.follow(agent_id, cursor)
+        async with aclosing(events) as batches:
+            async for items in batches:
+                lines = StringIO()
+                AgentConsoleLogger(lines, json=args.json).broadcast_batch(
+                    [msgspec.json.decode(item.body) for item in items]
+                )
+                write(lines.getvalue())
+    return 0
+
+
+async def _recorded(
+    feed: EventFeed, agent_id: str, cursor: Cursor | None
+) -> AsyncGenerator[Sequence[FeedItem], None]:
+    """Yield the events that are recorded now, page by page."""
+    while True:
+        page = await feed.page(agent_id, cursor)
+        if page.items:
+            yield page.items
+        if not page.has_more:
+            return
+        cursor = page.cursor

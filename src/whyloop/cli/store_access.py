@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from argparse import Namespace
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from whyloop.cli.command_lines import DEFAULT_STORE, STORE_VARIABLE, short, unique_length, without_password
-from whyloop.cli.exit_codes import CANNOT_WRITE, FAILED, USAGE_ERROR, CommandError
-from whyloop.cli.terminal import CannotWrite, write_error
+from whyloop.cli.commands import DEFAULT_STORE, STORE_VARIABLE
+from whyloop.cli.formats import short, unique_length, without_password
+from whyloop.cli.output import CANNOT_WRITE, FAILED, USAGE_ERROR, CannotWrite, CommandError, report
 from whyloop.errors import ConfigurationError, SessionNotFoundError, WhyloopError
 from whyloop.stores.open import open_store
 from whyloop.stores.reading import read_session
@@ -25,43 +26,34 @@ PAGE = 1000
 MOST_CANDIDATES = 8
 
 
-def run_with_store(
-    name: str, address: str | None, work: Callable[[Store], Awaitable[int]], *, create: bool = False
+async def run_with_store(
+    function: Callable[[Store, Namespace], Awaitable[int]], args: Namespace, *, create: bool
 ) -> int:
-    """Run some work with the store that was named, and return the exit code."""
-
-    async def run() -> int:
-        async with open_named_store(address, create=create) as store:
-            return await work(store)
-
-    return run_command(name, run)
+    """Run the function of a command with the store that was named."""
+    async with open_named_store(args.store, create=create) as store:
+        return await function(store, args)
 
 
-def run_command(name: str, work: Callable[[], Coroutine[Any, Any, int]]) -> int:
-    """Run some work to its end and return the exit code; errors become lines on stderr."""
+def run_command(name: str, work: Coroutine[Any, Any, int]) -> int:
+    """Run a command to its end and return the exit code; errors become lines on stderr."""
     if sys.stdout is None:
+        work.close()
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  (the interpreter flushes it at the end)
-        return _report(name, "the answer cannot be written: stdout is closed", CANNOT_WRITE)
+        return report(name, "the answer cannot be written: stdout is closed", CANNOT_WRITE)
     try:
-        return asyncio.run(work())
+        return asyncio.run(work)
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
     except BrokenPipeError:
         raise
     except CommandError as error:
-        write_error(f"whyloop {name}: {error}")
-        return error.code
+        return report(name, str(error), error.code)
     except ConfigurationError as error:
-        return _report(name, str(error), USAGE_ERROR)
+        return report(name, shortened(str(error), LONGEST_ERROR), USAGE_ERROR)
     except CannotWrite as error:
-        return _report(name, f"the answer cannot be written: {error}", CANNOT_WRITE)
+        return report(name, f"the answer cannot be written: {error}", CANNOT_WRITE)
     except WhyloopError as error:
-        return _report(name, str(error), FAILED)
-
-
-def _report(name: str, text: str, code: int) -> int:
-    write_error(f"whyloop {name}: {shortened(text, LONGEST_ERROR)}")
-    return code
+        return report(name, shortened(str(error), LONGEST_ERROR), FAILED)
 
 
 def open_named_store(address: str | None, *, create: bool = False) -> Store:

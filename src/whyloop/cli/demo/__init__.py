@@ -1,18 +1,17 @@
-"""`whyloop demo`: an assistant for partner programs that runs on scripts, in thirteen endings."""
+"""`whyloop demo`: an assistant for partner programs that runs on scripts, each with another ending."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from whyloop.cli.commands import DEFAULT_SCENARIO
-from whyloop.cli.demo.scenario import Scenario, play
-from whyloop.cli.demo.scenarios import SCENARIOS
-from whyloop.cli.exit_codes import FAILED, USAGE_ERROR
+from whyloop.cli.demo.scenarios import LOCAL, SCENARIOS, Scenario, play, play_local
 from whyloop.cli.narration import Narrator
-from whyloop.cli.terminal import is_terminal, terminal, write_error
+from whyloop.cli.output import FAILED, USAGE_ERROR, is_terminal, report, terminal
 from whyloop.errors import WhyloopError
 from whyloop.events import AgentEvent, AgentStepCompleted
 from whyloop.values.state import AgentState
@@ -20,32 +19,35 @@ from whyloop.wire.document import document
 
 HINT = f"This is one of {len(SCENARIOS)} endings. See the others: whyloop demo --list"
 
+Play = Callable[[Callable[[AgentEvent], object]], AgentState]
+"""A run whose events a view receives."""
+
 
 def show_demo(args: argparse.Namespace) -> int:
     """Show one scenario or all of them, and return the exit code."""
+    name = args.scenario or DEFAULT_SCENARIO
+    if args.model and (args.scenario or args.list or args.json or args.svg):
+        return _refuse("a real model has no script: leave out SCENARIO, --list, --json and --svg")
+    if name == "all" and args.svg:
+        return _refuse("--svg draws one scenario: name one instead of all")
+    if name != "all" and name not in SCENARIOS:
+        return _refuse(f"there is no scenario {name!r}: use {', '.join(SCENARIOS)} or all")
+    chosen = list(SCENARIOS.values()) if name == "all" else [SCENARIOS[name]]
     if args.list:
         _print(_listing())
-        return 0
-    if args.model:
-        if args.scenario or args.json or args.svg:
-            return _fail("a real model has no script: leave out SCENARIO, --json and --svg", USAGE_ERROR)
+    elif args.model:
         return _show_local()
-    name = args.scenario or DEFAULT_SCENARIO
-    if name == "all" and args.svg:
-        return _fail("--svg draws one scenario: name one instead of all", USAGE_ERROR)
-    if name != "all" and name not in SCENARIOS:
-        return _fail(f"there is no scenario {name!r}: use {', '.join(SCENARIOS)} or all", USAGE_ERROR)
-    chosen = list(SCENARIOS.values()) if name == "all" else [SCENARIOS[name]]
-    if args.json:
+    elif args.json:
         documents = [trace(scenario, play(scenario)) for scenario in chosen]
         _print(json.dumps(documents if name == "all" else documents[0], indent=2))
-        return 0
-    if args.svg:
+    elif args.svg:
         return _draw(chosen[0], args.svg)
-    if name == "all":
+    elif name == "all":
         _show_all(chosen)
     else:
-        _show(chosen[0], paced=not args.fast, hint=HINT if args.scenario is None else "")
+        paced = is_terminal() and not args.fast
+        hint = HINT if args.scenario is None else ""
+        _show(chosen[0], lambda view: play(chosen[0], view, paced=paced), live=paced, hint=hint)
     return 0
 
 
@@ -85,19 +87,17 @@ class PlainView:
         return "\n".join([*self._lines, "", state.explain()])
 
 
-def _show(scenario: Scenario, *, paced: bool, hint: str) -> None:
-    """Show one scenario step by step: live on a terminal, in plain lines in a pipe."""
+def _show(scenario: Scenario, run: Play, *, live: bool = True, hint: str = "") -> None:
+    """Show one run step by step: live on a terminal, in plain lines in a pipe."""
     if not is_terminal():
         plain = PlainView(scenario, hint)
-        _print(plain.text(play(scenario, plain)))
+        _print(plain.text(run(plain)))
         return
-    from whyloop.cli.demo.live_view import WIDEST, LiveView
+    from whyloop.cli.drawing import DEMO_WIDTH, LiveView
 
-    with LiveView(terminal(WIDEST), live=paced) as live:
-        live.open(scenario)
-        live.close(play(scenario, live, paced=paced))
-        if hint:
-            live.hint(hint)
+    with LiveView(terminal(DEMO_WIDTH), live=live) as view:
+        view.open(scenario)
+        view.close(run(view), hint)
 
 
 def _show_all(scenarios: list[Scenario]) -> None:
@@ -106,43 +106,39 @@ def _show_all(scenarios: list[Scenario]) -> None:
         for scenario in scenarios:
             _print(f"{scenario.name}: {scenario.title}\n  {play(scenario).explanation.headline}\n")
         return
-    from whyloop.cli.demo.live_view import WIDEST, show_in_short
+    from whyloop.cli.drawing import DEMO_WIDTH, show_in_short
 
-    console = terminal(WIDEST)
+    console = terminal(DEMO_WIDTH)
     for scenario in scenarios:
         show_in_short(console, scenario, play(scenario))
 
 
 def _show_local() -> int:
     """Show the assistant on a real model."""
-    from whyloop.cli.demo.local_model import LOCAL, play_local
     from whyloop.models.local import LocalServer
 
     try:
-        if not is_terminal():
-            plain = PlainView(LOCAL)
-            with LocalServer() as server:
-                _print(plain.text(play_local(server, plain)))
-            return 0
-        from whyloop.cli.demo.live_view import WIDEST, StreamingView, start_server
+        if is_terminal():
+            from whyloop.cli.drawing import start_server
 
-        console = terminal(WIDEST)
-        with start_server(console) as server, StreamingView(console, live=True) as live:
-            live.open(LOCAL)
-            live.close(play_local(server, live))
+            server = start_server(terminal())
+        else:
+            server = LocalServer()
+        with server:
+            _show(LOCAL, lambda view: play_local(server, view))
     except WhyloopError as error:
-        return _fail(str(error), FAILED)
+        return report("demo", str(error), FAILED)
     return 0
 
 
 def _draw(scenario: Scenario, path: str) -> int:
-    from whyloop.cli.demo.picture import svg
+    from whyloop.cli.drawing import svg
 
     try:
         with open(path, "w", encoding="utf-8") as file:
             file.write(svg(scenario))
     except OSError as error:
-        return _fail(f"cannot write {path}: {error.strerror}", FAILED)
+        return report("demo", f"cannot write {path}: {error.strerror}", FAILED)
     _print(f"Wrote {path}")
     return 0
 
@@ -157,6 +153,5 @@ def _print(text: str) -> None:
     sys.stdout.write(f"{text}\n")
 
 
-def _fail(text: str, code: int) -> int:
-    write_error(f"whyloop demo: {text}")
-    return code
+def _refuse(text: str) -> int:
+    return report("demo", text, USAGE_ERROR)

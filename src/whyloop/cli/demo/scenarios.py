@@ -1,17 +1,137 @@
-"""The scenarios of the demo, each with another ending."""
+"""The scenarios of the demo, each with another ending, and how they are played."""
 
 from __future__ import annotations
 
-from whyloop.cli.demo.partners import DeletionBudget
-from whyloop.cli.demo.scenario import Approval, Ending, Query, Scenario
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from whyloop.cli.demo.assistant import INSTRUCTIONS, DeletionBudget, DemoWorld, PartnerDesk
 from whyloop.errors import RateLimitError
 from whyloop.events import AgentEvent, StreamChunkReceived
 from whyloop.loop.agent import Agent
 from whyloop.rules.error_policy import ErrorPolicy
-from whyloop.testing import Reply, call, calls, text
+from whyloop.testing import FakeClock, Reply, ScriptedModel, call, calls, text
+from whyloop.values.approval import Verdict
 from whyloop.values.continuation import StopReason
-from whyloop.values.state import AgentStatus
+from whyloop.values.decisions import decide
+from whyloop.values.log import Log
+from whyloop.values.messages import Message, ToolCall
+from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.usage import Usage
+from whyloop.wire.view import events_of
+
+if TYPE_CHECKING:
+    from whyloop.models.local import LocalServer
+
+START = datetime(2026, 1, 16, 10, 5, tzinfo=UTC)
+
+Handler = Callable[[AgentEvent], object]
+
+
+class Query(NamedTuple):
+    """A user's query, and how many seconds after the last answer it comes."""
+
+    text: str
+    after: float = 0.0
+
+
+class Approval(NamedTuple):
+    """The person who approves every question, and how many seconds after it was asked."""
+
+    by: str
+    after: float
+
+
+class Ending(NamedTuple):
+    """How a scenario ends, and the rule that decides it."""
+
+    status: AgentStatus
+    stop_reason: StopReason
+    resolved_by: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scenario:
+    """One run of the assistant: its settings, the queries, the model's replies, and how it ends."""
+
+    name: str
+    title: str
+    shows: str
+    queries: tuple[Query, ...]
+    script: tuple[Reply | Exception, ...]
+    ending: Ending
+    options: Mapping[str, Any] = field(default_factory=dict)
+    outages: int = 0
+    """How many searches fail."""
+    tool_seconds: Mapping[str, float] = field(default_factory=dict)
+    needs_approval: tuple[str, ...] = ()
+    """The tools that ask a person before they run."""
+    approval: Approval | None = None
+    react: Callable[[Agent, AgentEvent], None] | None = None
+    """What a person does when an event arrives."""
+
+    @property
+    def settings(self) -> str:
+        """The options of the agent beyond its model and tools, as code."""
+        return ", ".join(f"{key}={_code(value)}" for key, value in self.options.items())
+
+
+def play(scenario: Scenario, handler: Handler | None = None, *, paced: bool = False) -> AgentState:
+    """Run a scenario to its end; the handler receives every event."""
+    return asyncio.run(_play(scenario, handler, paced))
+
+
+async def _play(scenario: Scenario, handler: Handler | None, paced: bool) -> AgentState:
+    desk, clock, model = PartnerDesk(scenario.outages), FakeClock(START), ScriptedModel(scenario.script)
+    agent = Agent(
+        model,
+        desk.tools(scenario.needs_approval),
+        instructions=INSTRUCTIONS,
+        world=DemoWorld(model, clock, tool_seconds=scenario.tool_seconds, paced=paced),
+        event_handler=handler,
+        **scenario.options,
+    )
+    react = scenario.react
+    if react is not None:
+        agent.subscribe(lambda event: react(agent, event))
+    state: AgentState | None = None
+    for query in scenario.queries:
+        clock.advance(query.after)
+        if state is not None:
+            state = AgentState.from_dict(state.to_dict())  # As if another process continued it.
+        state = await agent.run(query.text, state=state)
+        if scenario.approval is not None and state.pending_calls:
+            clock.advance(scenario.approval.after)
+            state = await agent.resume(_approve(state, scenario.approval.by, clock.now(), handler))
+    model.assert_finished()
+    assert state is not None
+    return state
+
+
+def _approve(state: AgentState, by: str, now: datetime, handler: Handler | None) -> AgentState:
+    """Approve every question, and show the events as a client that follows the session sees them."""
+    for pending in state.pending_calls:
+        for transition in decide(state, pending.id, Verdict.APPROVED, by, now):
+            if handler is not None:
+                for event in events_of(state, transition):
+                    handler(event)
+            state = transition.apply_to(state)
+    return state
+
+
+def _code(value: object) -> str:
+    """Return a value as code; a policy by the name of its preset."""
+    if isinstance(value, ErrorPolicy):
+        for preset in (ErrorPolicy.retry_tool_errors, ErrorPolicy.retry_all):
+            if preset(value.max_retries) == value:
+                return f"{preset.__qualname__}({value.max_retries})"
+    return repr(value)
+
+
+# The scripted scenarios
 
 _HOUR = 60 * 60.0
 _DAY = 24 * _HOUR
@@ -233,3 +353,40 @@ _ALL = (
 )
 
 SCENARIOS = {scenario.name: scenario for scenario in _ALL}
+
+
+# A real model
+
+# Enough for an answer; a longer one is truncated, and the explanation says so.
+ANSWER_TOKENS = 60
+
+# Without a script it usually ends like this, but a small model may do something else.
+LOCAL = Scenario(
+    name="--model local",
+    title="A real model, on this machine",
+    shows="SmolLM2 with 135 million parameters. Nothing is scripted, so it may fail, and you will see why.",
+    queries=(Query("Who is Aurora Data?"),),
+    script=(),
+    ending=Ending(AgentStatus.COMPLETED, StopReason.COMPLETED, "ToolCallPresenceCheck"),
+    options={"max_steps": 4, "timeout": 60, "error_policy": ErrorPolicy.retry_tool_errors(2)},
+)
+
+# Such a small model needs an example.
+_EXAMPLE = (
+    Message.user("Who is Polar Retail?"),
+    Message.assistant("", [ToolCall("call_0", "search_entities", {"query": "Polar Retail"})]),
+    Message.tool(
+        '[{"id":"par-3","kind":"partner","name":"Polar Retail"}]',
+        tool_call_id="call_0",
+        tool_name="search_entities",
+    ),
+    Message.assistant("Polar Retail is a partner, its id is par-3."),
+)
+
+
+def play_local(server: LocalServer, handler: Handler | None = None) -> AgentState:
+    """Ask the model on that server; the handler receives every event."""
+    model = server.model(temperature=0.0, max_tokens=ANSWER_TOKENS)
+    agent = Agent(model, PartnerDesk().tools(), event_handler=handler, **LOCAL.options)
+    earlier = AgentState(messages=Log(_EXAMPLE))
+    return asyncio.run(agent.run(LOCAL.queries[0].text, state=earlier))

@@ -1,4 +1,4 @@
-"""`whyloop fork`, `export` and `import`: copies of sessions."""
+"""`whyloop fork`, `export`, `import`, `delete` and `prune`: sessions copied, moved and removed."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import sys
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import contextmanager
 
-from whyloop.cli.exit_codes import USAGE_ERROR, CommandError
-from whyloop.cli.formats import escaped
-from whyloop.cli.store_access import find_session, open_named_store, run_command
-from whyloop.cli.terminal import write, write_lines
-from whyloop.errors import SessionExistsError
+from whyloop.cli.formats import escaped, long_span_text
+from whyloop.cli.output import FAILED, USAGE_ERROR, CommandError, write, write_error, write_lines
+from whyloop.cli.store_access import find_session, open_named_store
+from whyloop.errors import ConfigurationError, SessionExistsError
+from whyloop.stores.pruning import prune as prune_store
 from whyloop.stores.store import Store
+from whyloop.values.state import AgentStatus
 from whyloop.values.text import counted, shortened
 
 
@@ -36,12 +37,8 @@ async def export(store: Store, args: argparse.Namespace) -> int:
     return 0
 
 
-def import_(args: argparse.Namespace) -> int:
+async def import_(args: argparse.Namespace) -> int:
     """Store the sessions of a file that export wrote."""
-    return run_command("import", lambda: _import(args))
-
-
-async def _import(args: argparse.Namespace) -> int:
     # Without a file to read, no store is created.
     with _lines_of(args.file) as lines:
         async with open_named_store(args.store, create=True) as store:
@@ -115,3 +112,69 @@ def _stdin() -> Iterable[str]:
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(encoding="utf-8", errors="strict")
     return sys.stdin
+
+
+# Removing
+
+
+async def delete(store: Store, args: argparse.Namespace) -> int:
+    """Delete the sessions that were named."""
+    # All of them are looked up first: if one does not exist, none is deleted.
+    summaries = [await find_session(store, typed) for typed in args.ids]
+    wanted = {summary.agent_id: summary for summary in summaries}
+    if not args.yes:
+        _check_terminal()
+        for summary in wanted.values():
+            steps = counted(summary.step_count, "step")
+            about = f"{shortened(summary.agent_id)}  {summary.status}, {steps}"
+            write_error(f"  {about}  {shortened(summary.title)}")
+        if not _is_confirmed(len(wanted)):
+            return FAILED
+    for agent_id, summary in wanted.items():
+        await store.delete(agent_id)
+        write_lines([f"Deleted {shortened(agent_id)}  {shortened(summary.title)}".rstrip()])
+    return 0
+
+
+async def prune(store: Store, args: argparse.Namespace) -> int:
+    """Delete the sessions that ended long ago."""
+    statuses: list[str] = list(dict.fromkeys(args.status or [AgentStatus.COMPLETED.value]))
+    about = f"{' or '.join(statuses)}, not changed for {long_span_text(args.older_than.total_seconds())}"
+    found: list[str] = []
+    async for batch in prune_store(store, args.older_than, statuses=statuses, dry_run=True):
+        found += batch
+    if args.dry_run:
+        if found:
+            write_lines([shortened(agent_id, 500) for agent_id in found])
+        write_error(f"{counted(len(found), 'session')} would be deleted: {about}.")
+        return 0
+    if found and not args.yes:
+        _check_terminal()
+        write_error(f"{counted(len(found), 'session')}: {about}.")
+        if not _is_confirmed(len(found)):
+            return FAILED
+    deleted, progress = 0, sys.stderr is not None and sys.stderr.isatty()
+    async for batch in prune_store(store, args.older_than, statuses=statuses):
+        deleted += len(batch)
+        if progress:
+            sys.stderr.write(f"\r{deleted:,} of {max(deleted, len(found)):,}")
+            sys.stderr.flush()
+    if progress and deleted:
+        sys.stderr.write("\n")
+    write_lines([f"Deleted {counted(deleted, 'session')}: {about}."])
+    return 0
+
+
+def _check_terminal() -> None:
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise ConfigurationError("nothing can be asked without a terminal: confirm with --yes")
+
+
+def _is_confirmed(count: int) -> bool:
+    """Ask the person at the terminal."""
+    sys.stderr.write(f"Delete {counted(count, 'session')} for good? [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() in ("y", "yes"):
+        return True
+    write_error("Nothing was deleted.")
+    return False

@@ -1,29 +1,44 @@
-"""`whyloop serve`: the sessions of a store over HTTP, and runs of them for clients."""
+"""`whyloop serve` and `whyloop worker`: commands that run sessions until a signal."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import os
+import signal
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from hmac import compare_digest
 from ipaddress import IPv6Address, ip_address
 from typing import TYPE_CHECKING, Any
 
-from whyloop.cli.agents import agent_of, agent_options
-from whyloop.cli.command_lines import MODEL_VARIABLE, TOKEN_VARIABLE
-from whyloop.cli.exit_codes import USAGE_ERROR, CommandError
-from whyloop.cli.terminal import write_error
+from whyloop.cli.agents import agent_of, agent_options, find_agents
+from whyloop.cli.commands import MODEL_VARIABLE, TOKEN_VARIABLE
+from whyloop.cli.formats import short
+from whyloop.cli.output import USAGE_ERROR, CommandError, write_error
 from whyloop.errors import ConfigurationError
+from whyloop.events import (
+    AgentEvent,
+    AgentExecutionFailed,
+    AgentExecutionFinished,
+    AgentStatusChanged,
+    AgentStepCompleted,
+)
 from whyloop.loop.agent import Agent
+from whyloop.sessions.recovery import Recovery
 from whyloop.stores.store import Store
+from whyloop.values.continuation import StopReason
+from whyloop.values.execution import AgentStatus
+from whyloop.values.text import shortened
 
 if TYPE_CHECKING:
     from starlette.requests import HTTPConnection
 
     from whyloop.server.access import Access
 
+REASON_LENGTH = 300
+_AFTER_THE_END = (AgentExecutionFailed, AgentExecutionFinished)
 SECONDS_TO_END = 5  # For requests that are being answered.
 SHORTEST_TOKEN = 16
 MOST_CONNECTIONS = 2000
@@ -157,3 +172,77 @@ def _limited(**options: Any) -> Any:
 
     loop.call_later(0, check_number)  # It is connected by then.
     return protocol
+
+
+# Workers
+
+
+async def work(store: Store, args: argparse.Namespace) -> int:
+    """Continue sessions until a signal."""
+    if args.at_once < 1:
+        raise ConfigurationError(f"invalid --at-once {args.at_once}: use a number from 1 on")
+    agents = find_agents(args.agents)
+    progress = WorkerProgress(write_error)
+    stopping = asyncio.Event()
+    _on_signals(stopping)
+    write_error(f"Looking for sessions of {', '.join(shortened(name, 64) for name in agents)}.")
+    async with Recovery(store, agents, handlers=[progress], at_once=args.at_once):
+        await stopping.wait()
+        write_error("Stopping: each run ends after its step.")
+    progress.finish()
+    return 0
+
+
+class WorkerProgress:
+    """Write a line when a session continues, and one when it ends, pauses or is left."""
+
+    def __init__(self, write_line: Callable[[str], object]) -> None:
+        self._write_line = write_line
+        self._steps: dict[str, int] = {}
+
+    def __call__(self, event: AgentEvent) -> None:
+        agent_id = event.agent_id
+        if isinstance(event, _AFTER_THE_END):
+            return
+        if agent_id not in self._steps:
+            self._steps[agent_id] = 0
+            self._write_line(f"{_name(agent_id)}  continues")
+        if isinstance(event, AgentStepCompleted):
+            self._steps[agent_id] = event.step_number
+        if isinstance(event, AgentStatusChanged) and event.status is not AgentStatus.IN_PROGRESS:
+            del self._steps[agent_id]
+            self._write_line(f"{_name(agent_id)}  {_end_text(event)}")
+
+    def finish(self) -> None:
+        """Write a line about each session that was left in progress."""
+        for agent_id, step in self._steps.items():
+            self._write_line(f"{_name(agent_id)}  left after step {step}: another worker continues it")
+        self._steps.clear()
+
+
+def _end_text(event: AgentStatusChanged) -> str:
+    """Return how a run ended: "stopped (steps_limit) by StepsLimit: Limit reached: 3 of 3 steps used"."""
+    reason = f" ({event.stop_reason})" if event.stop_reason not in (None, StopReason.COMPLETED) else ""
+    by = f" by {shortened(event.resolved_by, 64)}" if event.resolved_by else ""
+    why = f": {shortened(event.reason, REASON_LENGTH)}" if event.reason else ""
+    return f"{event.status}{reason}{by}{why}"
+
+
+def _name(agent_id: str) -> str:
+    return shortened(short(agent_id), 64)
+
+
+def _on_signals(stopping: asyncio.Event) -> None:
+    """Set the event at SIGTERM and Ctrl-C; the next signal ends the process as a crash would."""
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        stopping.set()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)
+
+    # Where there are no such handlers, Ctrl-C ends the program as it ends any other.
+    with suppress(NotImplementedError, RuntimeError, ValueError):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop)
