@@ -62,6 +62,7 @@ _FIRST_GENERATION = ("claude-3-haiku", "claude-3-sonnet", "claude-3-opus", "clau
 _THOUGHTS = ("thinking", "redacted_thinking")
 _UNFIT = re.compile(r"[^a-zA-Z0-9_-]")
 _TEXTUAL = re.compile(r"text/|application/(.*\+)?(json|xml|yaml|x-yaml|toml|javascript|sql|csv)$")
+_ASSISTANT, _TOOL = MessageRole.ASSISTANT, MessageRole.TOOL
 _OPENING = {True: b'{"role":"assistant","content":[', False: b'{"role":"user","content":['}
 
 
@@ -112,12 +113,12 @@ def _turns(messages: Sequence[Message], encoded: Sequence[bytes]) -> list[bytes]
         if not blocks:
             continue
         role = message.role
-        side = role == MessageRole.ASSISTANT
+        side = role == _ASSISTANT
         if side is not speaker:
             speaker, results = side, 0
             turns.append([_OPENING[side]])
         # The results of tools come first in a turn, or the API refuses it.
-        if role == MessageRole.TOOL:
+        if role == _TOOL:
             results += 1
             turns[-1].insert(results, blocks)
         else:

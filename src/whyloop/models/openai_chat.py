@@ -316,9 +316,8 @@ class ChatStream(StreamReader):
         self._calls = _PartialCalls()
         self._finish_reason: str | None = None
 
-    def read(self, event: str, data: bytes) -> Iterable[Delta]:
-        self.ended = self.ended or data == b"[DONE]"
-        return super().read(event, data)
+    def take_done(self) -> None:
+        self.ended = True
 
     def take(self, kind: str, document: dict[str, Any]) -> Iterable[Delta]:
         for key in ("id", "model", "usage", "x_groq"):
@@ -344,6 +343,10 @@ class ChatStream(StreamReader):
             raise stream_error(choice)
         self._finish_reason = choice.get("finish_reason") or self._finish_reason
         delta = choice.get("delta") or choice.get("message") or {}
+        if len(delta) == 1 and type(text := delta.get("content")) is str:
+            # Nearly every chunk is only text: it takes 5 µs instead of 6.
+            self._text.append(text)
+            return (TextDelta(text),) if text else ()
         self._take_extras(delta)
         for piece in delta.get("tool_calls") or ():
             if "custom" in piece:

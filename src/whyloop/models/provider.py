@@ -98,6 +98,7 @@ class StreamReader(ABC):
     def read(self, event: str, data: bytes) -> Iterable[Delta]:
         """Take one server-sent event; return the pieces of text and reasoning in it."""
         if data == b"[DONE]":
+            self.take_done()
             return ()
         document = json_document(data, "an event of the stream")
         if not isinstance(document, dict):
@@ -117,6 +118,9 @@ class StreamReader(ABC):
         if response is None:
             raise ResponseValidationError("the stream ended before the answer was complete")
         return response
+
+    def take_done(self) -> None:
+        """Take the marker with which some hosts end a stream; others send it although they have an event."""
 
     @abstractmethod
     def take(self, kind: str, document: dict[str, Any]) -> Iterable[Delta]:
