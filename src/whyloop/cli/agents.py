@@ -15,7 +15,7 @@ from whyloop.cli.commands import MODEL_VARIABLE
 from whyloop.errors import ConfigurationError
 from whyloop.loop.agent import Agent
 from whyloop.loop.tool import Tool
-from whyloop.models.load import load
+from whyloop.models.presets import load
 from whyloop.rules.classification import error_text
 from whyloop.rules.error_policy import ErrorPolicy
 from whyloop.values.text import shortened

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from whyloop.errors import ConfigurationError, ScriptError
 from whyloop.loop.world import Model
-from whyloop.models.load import load
+from whyloop.models.presets import load
 from whyloop.models.wrapper import answer_of, name_of, secrets_of
 from whyloop.rules.classification import model_failure
 from whyloop.values.failure import ErrorType, Failure

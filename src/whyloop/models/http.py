@@ -55,7 +55,6 @@ class HttpModel:
         base_url: str,
         name: str | None = None,
         api_key: str | None = None,
-        secret: str | None = None,
         headers: Mapping[str, str] | None = None,
         timeout: float = DEFAULT_TIMEOUT,
         max_concurrency: int | None = None,
@@ -82,7 +81,7 @@ class HttpModel:
         }
         self._proxy = proxy_for(self.url)
         password = urlsplit(self._proxy).password if self._proxy else None
-        known = (secret, api_key, password, *header_secrets(self._headers))
+        known = (api_key, password, *header_secrets(self._headers))
         self.secrets = tuple({value for value in known if value})
         self._timeout = timeout
         self._limit = aiohttp.ClientTimeout(total=timeout)

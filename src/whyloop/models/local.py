@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from whyloop.errors import ConfigurationError, ModelError
-from whyloop.models.load import load
+from whyloop.models.presets import load
 
 if TYPE_CHECKING:
     from whyloop.models.http import HttpModel

@@ -306,6 +306,8 @@ def _reasoning(message: Mapping[str, Any]) -> str:
 class ChatStream(StreamReader):
     """Reads the chunks of one completion; arguments of tools are collected and never shown."""
 
+    ends_with_done = True
+
     def __init__(self) -> None:
         super().__init__()
         self._document: dict[str, Any] = {}
@@ -315,9 +317,6 @@ class ChatStream(StreamReader):
         self._details: dict[Any, dict[str, Any]] = {}
         self._calls = _PartialCalls()
         self._finish_reason: str | None = None
-
-    def take_done(self) -> None:
-        self.ended = True
 
     def take(self, kind: str, document: dict[str, Any]) -> Iterable[Delta]:
         for key in ("id", "model", "usage", "x_groq"):

@@ -1,15 +1,27 @@
-"""The hosts that people use: their address, the variable with the key, and their known habits."""
+"""From a name like "anthropic:claude-sonnet-4-5" to a model: the hosts that people use, and `load`.
+
+A host is a `Preset`: its address, the variable with its key, and its known habits (`QUIRKS`).
+"""
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from math import isfinite
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from msgspec import Struct
 
 from whyloop.errors import ConfigurationError
+from whyloop.models.provider import ProviderApi, Settings, ToolChoice
+from whyloop.values.text import shortened
+
+if TYPE_CHECKING:
+    from whyloop.models.http import HttpModel
 
 
 class Preset(Struct, frozen=True):
@@ -93,7 +105,6 @@ PRESETS = {
 
 # Other variables in which people keep the same key.
 _ALSO = {"GEMINI_API_KEY": "GOOGLE_API_KEY", "HF_TOKEN": "HUGGINGFACE_API_KEY"}
-
 # The names of the models of each maker.
 _MODELS = {
     "openai": re.compile(r"gpt-|o\d|chatgpt|codex", re.IGNORECASE),
@@ -105,9 +116,142 @@ _MODELS = {
     "ollama": re.compile(r"llama|qwen|gemma|phi|smollm", re.IGNORECASE),
 }
 
+# Imported when a model is loaded that needs them.
+_APIS = {
+    "openai-chat": ("whyloop.models.openai_chat", "OpenAIChat"),
+    "openai-responses": ("whyloop.models.openai_responses", "OpenAIResponses"),
+    "anthropic": ("whyloop.models.anthropic", "AnthropicMessages"),
+    "gemini": ("whyloop.models.gemini", "GeminiContent"),
+}
 
-def find_preset(name: str) -> tuple[str, Preset, str]:
-    """Return the provider, its preset and the model that a name like "openai:gpt-5" stands for."""
+# Common options of providers, to recognise a misspelt one.
+_PROVIDER_OPTIONS = (
+    *("top_p", "top_k", "seed", "stop", "stop_sequences", "frequency_penalty", "presence_penalty"),
+    *("logprobs", "top_logprobs", "logit_bias", "max_completion_tokens", "max_output_tokens", "user"),
+    *("reasoning", "reasoning_effort", "thinking", "verbosity", "modalities", "prediction", "store"),
+    *("metadata", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"),
+    *("stream_options", "tools", "text", "include", "truncation", "previous_response_id", "conversation"),
+    *("container", "output_config", "mcp_servers", "context_management", "cache_control", "betas"),
+    *("generationConfig", "safetySettings", "systemInstruction", "toolConfig", "cachedContent"),
+    *("provider", "models", "transforms", "plugins", "extra_body", "repetition_penalty", "min_p"),
+)
+
+
+def load(
+    name: str,
+    *,
+    base_url: str | None = None,
+    api_key: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    timeout: float = 120.0,
+    max_concurrency: int | None = None,
+    temperature: float | None = None,
+    max_tokens: int | None = None,
+    tool_choice: ToolChoice | None = None,
+    parallel_tool_calls: bool | None = None,
+    response_format: Mapping[str, Any] | None = None,
+    stream: bool = True,
+    quirks: Iterable[str] = (),
+    **extra: Any,
+) -> HttpModel:
+    """Return the model with a name like "openai:gpt-5"; a missing key is an error here, not later.
+
+    `quirks` adds habits of a host that has no preset of its own; `whyloop.models.presets` lists them.
+    Keywords that whyloop does not know go into every request as they are, `tools` beside those of the agent.
+    """
+    quirks = frozenset([quirks] if isinstance(quirks, str) else quirks)
+    _check_options(temperature, max_tokens, tool_choice)
+    _check_names(extra, quirks)
+    provider, preset, model = _find_preset(name)
+    address = _address(provider, preset, base_url)
+    key = _key(provider, preset, api_key, own_address=base_url is not None)
+    settings = Settings(
+        model=model,
+        stream=stream,
+        temperature=temperature,
+        max_tokens=max_tokens,
+        tool_choice=tool_choice,
+        parallel_tool_calls=parallel_tool_calls,
+        response_format=_schema(response_format),
+        extra=extra,
+        quirks=preset.quirks | quirks,
+    )
+    if "no_keep_alive" in settings.quirks:
+        headers = {"connection": "close", **(headers or {})}
+    if preset.key_header and key:
+        headers = {preset.key_header: key, **(headers or {})}
+    return _http_model()(
+        _provider_api(preset.api),
+        settings,
+        base_url=address,
+        name=name,
+        api_key=None if preset.key_header else key,
+        headers=headers,
+        timeout=timeout,
+        max_concurrency=max_concurrency,
+    )
+
+
+def _check_options(temperature: object, max_tokens: object, tool_choice: object) -> None:
+    if temperature is not None and (
+        not isinstance(temperature, int | float) or isinstance(temperature, bool) or not isfinite(temperature)
+    ):
+        raise ConfigurationError(f"temperature is a number, not {temperature!r}")
+    if max_tokens is not None and (
+        not isinstance(max_tokens, int) or isinstance(max_tokens, bool) or max_tokens < 1
+    ):
+        raise ConfigurationError(f"max_tokens is a whole number greater than zero, not {max_tokens!r}")
+    if tool_choice is not None and (not isinstance(tool_choice, str) or not tool_choice):
+        raise ConfigurationError(
+            f"tool_choice is auto, none, required or the name of a tool, not {tool_choice!r}"
+        )
+
+
+def _schema(given: object) -> Mapping[str, Any] | None:
+    """Return the JSON schema that an answer has to fit, also out of the wrapping that OpenAI has for it."""
+    if given is None:
+        return None
+    if isinstance(given, Mapping) and given.get("type") == "json_schema":
+        inner = given.get("json_schema", given)  # The responses API has it without the inner wrapping.
+        given = inner.get("schema") if isinstance(inner, Mapping) else None
+    # These are types of an API, and not of a schema.
+    if not isinstance(given, Mapping) or given.get("type") in ("json_object", "json_schema", "text"):
+        raise ConfigurationError(
+            f"response_format is the JSON schema that the answer has to fit, not {shortened(repr(given), 80)}"
+        )
+    return given
+
+
+def _check_names(extra: Mapping[str, Any], quirks: Iterable[str]) -> None:
+    """Refuse an option that is spelt almost like a known one: it would be sent, and change nothing."""
+    known = [*(load.__kwdefaults__ or ()), *_PROVIDER_OPTIONS]
+    for name in extra:
+        alike = get_close_matches(name, known, 1, 0.85)
+        if alike and alike[0] != name:
+            raise ConfigurationError(f"unknown option {name!r}: did you mean {alike[0]!r}?")
+    for quirk in quirks:
+        if quirk not in QUIRKS:
+            raise ConfigurationError(f"unknown quirk {quirk!r}: choose from {', '.join(sorted(QUIRKS))}")
+
+
+def _provider_api(name: str) -> ProviderApi:
+    module, api = _APIS[name]
+    made: ProviderApi = getattr(importlib.import_module(module), api)()
+    return made
+
+
+def _http_model() -> type[HttpModel]:
+    try:
+        from whyloop.models.http import HttpModel
+    except ImportError as error:
+        raise ConfigurationError(
+            f"talking to a real model needs an HTTP client: pip install 'whyloop[models]' ({error})"
+        ) from None
+    return HttpModel
+
+
+def _find_preset(name: str) -> tuple[str, Preset, str]:
+    """Return the provider, its preset and the model in a name like "openai:gpt-5"."""
     if not isinstance(name, str):
         raise ConfigurationError(f"a model is named by text such as openai:gpt-5, not by {name!r}")
     provider, colon, model = name.partition(":")
@@ -131,7 +275,7 @@ def _suggestion(provider: str, model: str | None) -> str | None:
     return f"{alike[0]}:{model}" if alike else None
 
 
-def address_of(provider: str, preset: Preset, given: str | None) -> str:
+def _address(provider: str, preset: Preset, given: str | None) -> str:
     """Return the address of a host: the given one, or that of the preset or its variable."""
     variable = preset.address_variable
     if given is not None and not isinstance(given, str):
@@ -167,7 +311,7 @@ def _path_of(address: str) -> str:
     return parts.path
 
 
-def key_of(provider: str, preset: Preset, given: str | None, *, own_address: bool) -> str | None:
+def _key(provider: str, preset: Preset, given: str | None, *, own_address: bool) -> str | None:
     """Return the key for a host: the given one, or that of a variable; None if the host needs none."""
     names = (preset.key, _ALSO.get(preset.key)) if preset.key else ()
     kept = next((found for name in names if name and (found := os.environ.get(name))), "")

@@ -91,6 +91,9 @@ class ProviderApi(ABC):
 class StreamReader(ABC):
     """Puts a streamed response together, event by event."""
 
+    ends_with_done: ClassVar[bool] = False
+    """Whether "[DONE]" is the end of a stream of this API; some hosts send it with any API."""
+
     def __init__(self) -> None:
         self.ended = False
         """True after the last event; some hosts leave the connection open after it."""
@@ -98,7 +101,7 @@ class StreamReader(ABC):
     def read(self, event: str, data: bytes) -> Iterable[Delta]:
         """Take one server-sent event; return the pieces of text and reasoning in it."""
         if data == b"[DONE]":
-            self.take_done()
+            self.ended = self.ended or self.ends_with_done
             return ()
         document = json_document(data, "an event of the stream")
         if not isinstance(document, dict):
@@ -118,9 +121,6 @@ class StreamReader(ABC):
         if response is None:
             raise ResponseValidationError("the stream ended before the answer was complete")
         return response
-
-    def take_done(self) -> None:
-        """Take the marker with which some hosts end a stream; others send it although they have an event."""
 
     @abstractmethod
     def take(self, kind: str, document: dict[str, Any]) -> Iterable[Delta]:
