@@ -33,7 +33,8 @@ from whyloop.loop.world import Model
 from whyloop.testing import FakeClock, Reply, ScriptedModel
 from whyloop.values.decisions import decide
 from whyloop.values.model import Delta
-from whyloop.values.transitions import Answered, AnyTransition, CallFinished, Closed, Queried
+from whyloop.values.step_transitions import Answered, AnyTransition, CallFinished, Closed
+from whyloop.values.transitions import Queried
 from whyloop.wire.journal import encode_entry, state_of, transitions_of
 
 START = datetime(2026, 1, 16, 10, tzinfo=UTC)

@@ -45,16 +45,12 @@ from whyloop.values.approval import (
     PendingCall as PendingCall,
     Verdict as Verdict,
 )
-from whyloop.values.budget import Budget as Budget
 from whyloop.values.continuation import (
+    Budget as Budget,
     ContinuationDecision as ContinuationDecision,
     ContinuationEvaluation as ContinuationEvaluation,
     ContinuationOutcome as ContinuationOutcome,
     StopReason as StopReason,
-)
-from whyloop.values.execution import (
-    Execution as Execution,
-    StateInfo as StateInfo,
 )
 from whyloop.values.explanation import (
     CallExplanation as CallExplanation,
@@ -75,6 +71,7 @@ from whyloop.values.messages import (
     MessageRole as MessageRole,
     TextPart as TextPart,
     ToolCall as ToolCall,
+    ToolResult as ToolResult,
 )
 from whyloop.values.model import (
     FinishReason as FinishReason,
@@ -84,22 +81,23 @@ from whyloop.values.model import (
     ReasoningDelta as ReasoningDelta,
     TextDelta as TextDelta,
     ToolSpec as ToolSpec,
+    Usage as Usage,
 )
 from whyloop.values.next_action import NextAction as NextAction
 from whyloop.values.redaction import Redaction as Redaction
 from whyloop.values.state import (
     AgentState as AgentState,
     AgentStatus as AgentStatus,
+    Execution as Execution,
+    StateInfo as StateInfo,
 )
 from whyloop.values.step import (
     Interruption as Interruption,
     Step as Step,
     ToolRun as ToolRun,
 )
-from whyloop.values.tool_result import ToolResult as ToolResult
-from whyloop.values.usage import Usage as Usage
-from whyloop.wire.config import SlimSerializationConfig as SlimSerializationConfig
 from whyloop.wire.slim import (
     CanSerializeAgentState as CanSerializeAgentState,
     SlimAgentStateSerializer as SlimAgentStateSerializer,
 )
+from whyloop.wire.slim_document import SlimSerializationConfig as SlimSerializationConfig

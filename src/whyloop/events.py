@@ -15,12 +15,11 @@ from msgspec import Struct
 
 from whyloop.values.approval import PendingCall, Verdict
 from whyloop.values.continuation import ContinuationDecision, ContinuationOutcome, StopReason
-from whyloop.values.execution import AgentStatus
 from whyloop.values.failure import ErrorType
 from whyloop.values.messages import Message
-from whyloop.values.model import FinishReason
+from whyloop.values.model import FinishReason, Usage
+from whyloop.values.state import AgentStatus
 from whyloop.values.text import shortened
-from whyloop.values.usage import Usage
 
 __all__ = [
     "AgentEvent",

@@ -32,7 +32,7 @@ from whyloop.loop.run import Run
 from whyloop.loop.world import Timer
 from whyloop.testing import FakeClock
 from whyloop.values.approval import PendingCall
-from whyloop.values.transitions import AnyTransition
+from whyloop.values.step_transitions import AnyTransition
 
 LIVE_ONLY = (AgentStepStarted, StreamChunkReceived)
 TIMEOUT = 300.0

@@ -103,10 +103,10 @@ async def test_nothing_else_is_asked_for_time_or_chance(monkeypatch: pytest.Monk
         def now(cls, tz: Any = None) -> Any:
             forbidden()
 
-    import whyloop.values.times
+    import whyloop.values.scalars
 
     with monkeypatch.context() as patch:
-        patch.setattr(whyloop.values.times, "datetime", NoClock)
+        patch.setattr(whyloop.values.scalars, "datetime", NoClock)
         patch.setattr("os.urandom", forbidden)
         patch.setattr(time, "time", forbidden)
         patch.setattr(random, "random", forbidden)

@@ -25,7 +25,7 @@ from whyloop import (
 from whyloop.events import AgentStepStarted, StreamChunkReceived
 from whyloop.loop.run import Run
 from whyloop.testing import FakeClock, Reply, call, calls, capture_events
-from whyloop.values.transitions import AnyTransition
+from whyloop.values.step_transitions import AnyTransition
 from whyloop.wire.journal import decode_entries
 from whyloop.wire.view import read_back
 

@@ -14,7 +14,8 @@ from whyloop.errors import ApprovalError, RateLimitError
 from whyloop.events import AgentExecutionStarted, AgentStatusChanged, ApprovalRequested
 from whyloop.loop.agent import MAX_RECOVERIES
 from whyloop.testing import FakeClock, assert_stopped, call, capture_events
-from whyloop.values.transitions import AnyTransition, Begun, Waited
+from whyloop.values.step_transitions import AnyTransition
+from whyloop.values.transitions import Begun, Waited
 
 
 class DeadError(Exception):

@@ -12,7 +12,7 @@ from tests.support import scripted
 from whyloop import Agent, AgentState, Hook, ToolCall, ToolContext, tool
 from whyloop.errors import ModelError
 from whyloop.testing import FakeClock, ScriptedModel, call
-from whyloop.values.transitions import AnyTransition
+from whyloop.values.step_transitions import AnyTransition
 
 
 @tool

@@ -23,18 +23,16 @@ from whyloop.events import (
     ToolCallCompleted,
     ToolCallStarted,
 )
-from whyloop.values.transitions import (
+from whyloop.values.step_transitions import (
     Answered,
     CallFinished,
     Closed,
     Judged,
     Left,
     ModelFailed,
-    Queried,
     Reopened,
-    Resumed,
-    apply,
 )
+from whyloop.values.transitions import Queried, Resumed, apply
 from whyloop.wire.journal import decode_entries
 from whyloop.wire.view import events_of, read_back
 

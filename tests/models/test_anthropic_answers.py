@@ -23,8 +23,7 @@ from whyloop.errors import ModelError, RateLimitError, ResponseValidationError
 from whyloop.models.anthropic import AnthropicMessages
 from whyloop.models.provider import Settings
 from whyloop.values.messages import Message, ToolCall
-from whyloop.values.model import FinishReason, ModelRequest, ReasoningDelta, TextDelta
-from whyloop.values.usage import Usage
+from whyloop.values.model import FinishReason, ModelRequest, ReasoningDelta, TextDelta, Usage
 
 
 class TestAnswer:

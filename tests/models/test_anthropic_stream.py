@@ -22,7 +22,7 @@ from tests.models.anthropic_traffic import (
 from tests.models.recorded import streamed
 from whyloop.errors import ModelError, RateLimitError, RequestTimeoutError, ResponseValidationError
 from whyloop.models.anthropic import AnthropicMessages
-from whyloop.values.usage import Usage
+from whyloop.values.model import Usage
 
 
 class TestStream:

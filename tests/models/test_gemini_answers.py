@@ -11,8 +11,7 @@ from tests.models.recorded import deltas_of, message_of, streamed
 from whyloop.errors import ModelError, RateLimitError, ResponseValidationError
 from whyloop.models.gemini import GeminiContent, message_parts
 from whyloop.values.messages import Message, MessageRole, ToolCall
-from whyloop.values.model import FinishReason, ModelResponse, ReasoningDelta, TextDelta
-from whyloop.values.usage import Usage
+from whyloop.values.model import FinishReason, ModelResponse, ReasoningDelta, TextDelta, Usage
 
 
 def candidate(*parts: dict[str, Any], word: str | None = "STOP", **more: Any) -> dict[str, Any]:

@@ -22,8 +22,7 @@ from tests.models.recorded import (
 from whyloop.models.gemini import GeminiContent
 from whyloop.models.provider import Settings
 from whyloop.values.messages import Message
-from whyloop.values.model import FinishReason, ModelRequest
-from whyloop.values.usage import Usage
+from whyloop.values.model import FinishReason, ModelRequest, Usage
 
 pytestmark = pytest.mark.parametrize("path", recordings("gemini"))
 

@@ -16,8 +16,7 @@ from whyloop.models.presets import PRESETS
 from whyloop.models.provider import EncodedMessages, Settings, media_of
 from whyloop.models.response_body import ResponseBody
 from whyloop.values.messages import FilePart, ImagePart, Message, MessageRole, ToolCall
-from whyloop.values.model import ModelRequest, ModelResponse, ReasoningDelta, TextDelta, ToolSpec
-from whyloop.values.usage import Usage
+from whyloop.values.model import ModelRequest, ModelResponse, ReasoningDelta, TextDelta, ToolSpec, Usage
 
 
 def answered(document: dict[str, Any]) -> ModelResponse:

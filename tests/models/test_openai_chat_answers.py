@@ -11,8 +11,7 @@ from tests.models.recorded import message_of
 from whyloop.errors import ModelError, RateLimitError, ResponseValidationError
 from whyloop.models.openai_chat import OpenAIChat, message_document
 from whyloop.values.messages import ToolCall
-from whyloop.values.model import FinishReason, ModelResponse
-from whyloop.values.usage import Usage
+from whyloop.values.model import FinishReason, ModelResponse, Usage
 
 
 def decoded(message: Any, word: Any = "stop", **more: Any) -> ModelResponse:

@@ -25,8 +25,7 @@ from whyloop.models.failures import http_error
 from whyloop.models.openai_chat import OpenAIChat, message_document
 from whyloop.models.provider import Settings
 from whyloop.values.messages import Message, ToolCall
-from whyloop.values.model import FinishReason, ModelRequest
-from whyloop.values.usage import Usage
+from whyloop.values.model import FinishReason, ModelRequest, Usage
 
 pytestmark = pytest.mark.parametrize("path", recordings("openai_chat"))
 

@@ -11,8 +11,7 @@ from tests.models.responses import SEARCH, THOUGHT, Json, body, called, decoded,
 from whyloop.errors import ModelError, RateLimitError, ResponseValidationError
 from whyloop.models.openai_responses import OpenAIResponses
 from whyloop.values.messages import ToolCall
-from whyloop.values.model import FinishReason, ModelResponse
-from whyloop.values.usage import Usage
+from whyloop.values.model import FinishReason, ModelResponse, Usage
 
 
 class TestResponse:

@@ -26,8 +26,7 @@ from whyloop.models.failures import http_error
 from whyloop.models.openai_responses import OpenAIResponses
 from whyloop.models.provider import Settings
 from whyloop.values.messages import FilePart, ImagePart, Message, MessageRole, Part, TextPart
-from whyloop.values.model import FinishReason, ModelRequest, ModelResponse
-from whyloop.values.usage import Usage
+from whyloop.values.model import FinishReason, ModelRequest, ModelResponse, Usage
 
 pytestmark = pytest.mark.parametrize("path", recordings("openai_responses"))
 

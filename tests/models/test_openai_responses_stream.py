@@ -14,8 +14,7 @@ from tests.models.responses import Json, called, document, said
 from whyloop.errors import ModelError, RateLimitError, ResponseValidationError
 from whyloop.models.openai_responses import OpenAIResponses
 from whyloop.values.messages import ToolCall
-from whyloop.values.model import FinishReason, ModelResponse, ReasoningDelta
-from whyloop.values.usage import Usage
+from whyloop.values.model import FinishReason, ModelResponse, ReasoningDelta, Usage
 
 
 def event(kind: str, **fields: Any) -> Json:

@@ -14,18 +14,9 @@ from whyloop.stores.reading import read_end
 from whyloop.stores.records import Entry
 from whyloop.stores.writing import entries_of, summary_of
 from whyloop.values.state import AgentState
-from whyloop.values.transitions import (
-    Answered,
-    AnyTransition,
-    Begun,
-    Closed,
-    Created,
-    Judged,
-    Queried,
-    Resumed,
-)
-from whyloop.wire.broadcast_config import BroadcastConfig
-from whyloop.wire.envelope import envelope
+from whyloop.values.step_transitions import Answered, AnyTransition, Closed, Judged
+from whyloop.values.transitions import Begun, Created, Queried, Resumed
+from whyloop.wire.envelope import BroadcastConfig, envelope
 from whyloop.wire.journal import encode_entry
 from whyloop.wire.view import chunk_received
 

@@ -20,7 +20,7 @@ from whyloop import Agent
 from whyloop.errors import SessionExistsError
 from whyloop.server import AgentServer
 from whyloop.stores import MemoryStore, Store
-from whyloop.wire.broadcast_config import BroadcastConfig
+from whyloop.wire.envelope import BroadcastConfig
 
 
 class _Uvicorn(uvicorn.Server):

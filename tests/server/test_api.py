@@ -13,7 +13,7 @@ from tests.server.support import Json, Lab, agent_with, path_of
 from tests.support import START, empty_session
 from whyloop.stores import MemoryStore, Store
 from whyloop.testing import call
-from whyloop.values.execution import StateInfo
+from whyloop.values.state import StateInfo
 
 ODD_IDS = [
     "a/b",

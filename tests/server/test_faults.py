@@ -18,8 +18,8 @@ from whyloop.errors import ConfigurationError, StoreUnavailableError
 from whyloop.server import Access
 from whyloop.stores import Entry, MemoryStore, SqliteStore, Store, Summary
 from whyloop.testing import call
+from whyloop.values.scalars import utc_now
 from whyloop.values.state import AgentStatus
-from whyloop.values.times import utc_now
 
 ADDRESS = "postgresql://whyloop:hunter2@db.internal:5432/sessions"
 each_operation = pytest.mark.parametrize(("method", "path", "sent"), EVERY)

@@ -10,7 +10,7 @@ from tests.support import scripted
 from whyloop import ErrorPolicy, tool
 from whyloop.testing import call, calls
 from whyloop.values.text import clean
-from whyloop.wire.broadcast_config import BroadcastConfig
+from whyloop.wire.envelope import BroadcastConfig
 
 HOSTILE = {
     "a script": "<script>alert(1)</script><img src=x onerror=alert(1)>",

@@ -15,7 +15,7 @@ from tests.server.streams_support import Stage, stage
 from tests.support import echo, scripted
 from whyloop.stores import SqliteStore
 from whyloop.testing import call
-from whyloop.wire.broadcast_config import BroadcastConfig
+from whyloop.wire.envelope import BroadcastConfig
 
 # Smaller ones than these make the kernel crawl.
 SMALL: dict[str, Any] = {"send_buffer": 65_536, "receive_buffer": 65_536}

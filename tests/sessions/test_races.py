@@ -14,7 +14,7 @@ from whyloop import Agent, Session, tool
 from whyloop.errors import LeaseLostError, StoreUnavailableError
 from whyloop.stores import Entry, Lease, MemoryStore, Stored
 from whyloop.testing import FakeClock, Reply, call, calls
-from whyloop.values.transitions import CallFinished
+from whyloop.values.step_transitions import CallFinished
 from whyloop.wire.journal import decode_entries
 
 

@@ -34,7 +34,7 @@ from whyloop.events import AgentEvent
 from whyloop.loop.run import Run
 from whyloop.testing import FakeClock
 from whyloop.values.decisions import decide
-from whyloop.values.transitions import AnyTransition
+from whyloop.values.step_transitions import AnyTransition
 from whyloop.wire.envelope import NUMBERED, envelopes_of
 from whyloop.wire.ui import canonical_messages
 

@@ -12,7 +12,7 @@ from whyloop import AgentState, Backoff, ErrorPolicy, tool
 from whyloop.broadcasting import AgentEventEnvelopeAdapter
 from whyloop.errors import ModelError
 from whyloop.testing import call, calls
-from whyloop.values.transitions import AnyTransition
+from whyloop.values.step_transitions import AnyTransition
 from whyloop.wire.ui import canonical_messages
 
 

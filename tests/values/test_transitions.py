@@ -13,26 +13,27 @@ from whyloop import AgentState, AgentStatus, Budget, Message, ToolCall, ToolCont
 from whyloop.errors import ApprovalError
 from whyloop.events import ApprovalRequested
 from whyloop.testing import call, calls
-from whyloop.values import transitions
 from whyloop.values.approval import Question, Verdict
 from whyloop.values.decisions import decide, fork_questions
 from whyloop.values.failure import ErrorType, Failure
 from whyloop.values.step import Interruption
-from whyloop.values.transitions import (
+from whyloop.values.step_transitions import (
     Answered,
     AnyTransition,
-    Begun,
     CallFinished,
     Closed,
-    Created,
     Decided,
-    Forked,
     Judged,
     Left,
     ModelFailed,
+    Reopened,
+)
+from whyloop.values.transitions import (
+    Begun,
+    Created,
+    Forked,
     Queried,
     Recovered,
-    Reopened,
     Restored,
     Resumed,
     RetryPlanned,
@@ -65,8 +66,7 @@ def answered(*calls: ToolCall, started: tuple[int, ...] = (), **more: object) ->
 
 
 def test_every_transition_has_a_tag_of_its_own_and_is_in_the_union() -> None:
-    kinds = [kind for kind in vars(transitions).values() if isinstance(kind, type)]
-    concrete = [kind for kind in kinds if issubclass(kind, Transition) and kind is not Transition]
+    concrete = Transition.__subclasses__()
     assert set(concrete) == set(AnyTransition.__args__)
     tags = [kind.__struct_config__.tag for kind in concrete]
     assert len(tags) == len(set(tags))

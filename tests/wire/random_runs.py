@@ -44,8 +44,8 @@ from whyloop.events import (
 from whyloop.loop.run import Run as LoopRun
 from whyloop.testing import FakeClock
 from whyloop.values.decisions import decide
+from whyloop.values.step_transitions import AnyTransition
 from whyloop.values.text import clean
-from whyloop.values.transitions import AnyTransition
 from whyloop.wire.view import read_back
 
 Run = list[AgentEvent]

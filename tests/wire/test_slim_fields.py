@@ -38,9 +38,8 @@ from whyloop import (
 from whyloop.values.approval import Question
 from whyloop.values.failure import FailureTally
 from whyloop.values.log import Log
-from whyloop.values.messages import CallChange
+from whyloop.values.messages import CallChange, ToolResult
 from whyloop.values.step import Interruption, OpenCall, OpenStep, RequestPart, RequestRecord
-from whyloop.values.tool_result import ToolResult
 
 
 def make_state() -> tuple[AgentState, list[Any]]:

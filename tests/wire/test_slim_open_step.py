@@ -28,7 +28,8 @@ from whyloop.errors import SnapshotError
 from whyloop.testing import call, calls
 from whyloop.values.approval import Question
 from whyloop.values.messages import CallChange
-from whyloop.values.transitions import ModelFailed, Recovered
+from whyloop.values.step_transitions import ModelFailed
+from whyloop.values.transitions import Recovered
 
 TOKEN = "sk-proj-abcdefghijklmnop1234"
 ARGUMENTS = {"amount": 500, "to": "Bob"}

@@ -13,7 +13,8 @@ from whyloop import AgentState, ErrorPolicy, FinishReason, ToolCall
 from whyloop.broadcasting import AgentEventEnvelopeAdapter, BroadcastConfig
 from whyloop.events import AgentStepStarted, StreamChunkReceived
 from whyloop.values.log import Log
-from whyloop.values.transitions import Answered, ModelFailed, Queried
+from whyloop.values.step_transitions import Answered, ModelFailed
+from whyloop.values.transitions import Queried
 from whyloop.wire.envelope import NUMBERED, envelopes_of
 from whyloop.wire.journal import JournalEntry, decode_entries, decode_head, encode_head
 

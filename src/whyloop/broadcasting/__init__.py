@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     )
     from whyloop.errors import BroadcastError as BroadcastError
     from whyloop.wire.ag_ui import AgUiStream as AgUiStream
-    from whyloop.wire.broadcast_config import BroadcastConfig as BroadcastConfig
-    from whyloop.wire.envelope_schema import (
+    from whyloop.wire.envelope import (
+        BroadcastConfig as BroadcastConfig,
         envelope_schema as envelope_schema,
         ui_message_schema as ui_message_schema,
     )
@@ -29,7 +29,7 @@ _HOMES = {
     "AgUiStream": "whyloop.wire.ag_ui",
     "AgentConsoleLogger": "whyloop.broadcasting.console",
     "AgentEventEnvelopeAdapter": "whyloop.broadcasting.transports",
-    "BroadcastConfig": "whyloop.wire.broadcast_config",
+    "BroadcastConfig": "whyloop.wire.envelope",
     "BroadcastError": "whyloop.errors",
     "CanBroadcastAgentEvents": "whyloop.broadcasting.transports",
     "Delivery": "whyloop.broadcasting.delivery",
@@ -37,8 +37,8 @@ _HOMES = {
     "FanOut": "whyloop.broadcasting.transports",
     "PusherBroadcaster": "whyloop.broadcasting.pusher",
     "QueueBroadcaster": "whyloop.broadcasting.transports",
-    "envelope_schema": "whyloop.wire.envelope_schema",
-    "ui_message_schema": "whyloop.wire.envelope_schema",
+    "envelope_schema": "whyloop.wire.envelope",
+    "ui_message_schema": "whyloop.wire.envelope",
     "VercelStream": "whyloop.wire.vercel",
 }
 

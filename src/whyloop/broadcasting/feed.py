@@ -21,12 +21,10 @@ from whyloop.stores.live import Watcher, live
 from whyloop.stores.reading import Reading, portions_after, read_end, start_reading, without_history
 from whyloop.stores.store import Store
 from whyloop.stores.turns import reading_turns
-from whyloop.values.execution import Execution
-from whyloop.values.state import AgentState
+from whyloop.values.state import AgentState, Execution
 from whyloop.values.text import clean, shortened
 from whyloop.values.transitions import Forked, Queried
-from whyloop.wire.broadcast_config import BroadcastConfig
-from whyloop.wire.envelope import NUMBERED, envelope
+from whyloop.wire.envelope import NUMBERED, BroadcastConfig, envelope
 from whyloop.wire.journal import JournalEntry, fold
 from whyloop.wire.view import INCONSISTENT, events_of
 

@@ -13,8 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 from whyloop.errors import ConfigurationError
 from whyloop.events import AgentEvent
 from whyloop.logger import Logger
-from whyloop.wire.broadcast_config import BroadcastConfig
-from whyloop.wire.envelope import envelope
+from whyloop.wire.envelope import BroadcastConfig, envelope
 
 _log = Logger()
 

@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from whyloop.cli.commands import DEFAULT_STORE, STORE_VARIABLE
+from whyloop.values.scalars import utc_now
 from whyloop.values.text import counted, shortened
-from whyloop.values.times import utc_now
 
 AN_AGENT = ("--agent", "package.module:name")
 SHORT_ID = 8

@@ -23,8 +23,8 @@ from whyloop.events import (
     ToolCallStarted,
 )
 from whyloop.values.continuation import ContinuationEvaluation, ContinuationOutcome
-from whyloop.values.execution import AgentStatus
 from whyloop.values.failure import ErrorHandlingDecision
+from whyloop.values.state import AgentStatus
 from whyloop.values.text import printable, shortened
 
 REASON_LENGTH = 120

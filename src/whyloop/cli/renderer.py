@@ -21,16 +21,15 @@ from whyloop.cli.formats import (
 )
 from whyloop.cli.output import is_terminal, terminal, write_lines
 from whyloop.values.approval import Approval, PendingCall
-from whyloop.values.budget import Budget
-from whyloop.values.continuation import ContinuationOutcome, StopReason
+from whyloop.values.continuation import Budget, ContinuationOutcome, StopReason
 from whyloop.values.explanation import REASON_LENGTH, Explanation, interruption_text
 from whyloop.values.explanation_text import evaluation_lines, evaluations_title, section, step_lines
 from whyloop.values.messages import FilePart, ImagePart, Message, ToolCall
+from whyloop.values.model import Usage
 from whyloop.values.next_action import ActionKind, NextAction, next_actions_of
 from whyloop.values.state import AgentState
 from whyloop.values.step import OpenCall, OpenStep, Step, ToolRun
 from whyloop.values.text import counted, printable, shortened
-from whyloop.values.usage import Usage
 
 LONGEST_QUESTION = 600
 LONGEST_RESULT = 200

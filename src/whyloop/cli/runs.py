@@ -22,7 +22,7 @@ from whyloop.errors import ConfigurationError, NotResumableError
 from whyloop.events import AgentEvent, AgentStepCompleted, StreamChunkReceived
 from whyloop.loop.agent import Agent
 from whyloop.sessions.session import Session
-from whyloop.values.budget import Budget
+from whyloop.values.continuation import Budget
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.text import printable
 from whyloop.wire.document import document

@@ -29,7 +29,7 @@ from whyloop.loop.agent import Agent
 from whyloop.sessions.recovery import Recovery
 from whyloop.stores.store import Store
 from whyloop.values.continuation import StopReason
-from whyloop.values.execution import AgentStatus
+from whyloop.values.state import AgentStatus
 from whyloop.values.text import shortened
 
 if TYPE_CHECKING:

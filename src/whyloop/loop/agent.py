@@ -32,10 +32,9 @@ from whyloop.rules.criterion import CriterionLike
 from whyloop.rules.error_policy import Backoff, ErrorPolicy
 from whyloop.values import plain
 from whyloop.values.approval import Question
-from whyloop.values.budget import Budget
-from whyloop.values.execution import AgentStatus
+from whyloop.values.continuation import Budget
 from whyloop.values.messages import Message, Part
-from whyloop.values.state import AgentState
+from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.text import clean, shortened
 from whyloop.values.transitions import Created, Queried, Recovered, Resumed
 

@@ -26,13 +26,12 @@ from whyloop.values import plain
 from whyloop.values.approval import Question
 from whyloop.values.decisions import uncertain_question
 from whyloop.values.failure import ErrorType, Failure
-from whyloop.values.messages import CallChange, ToolCall
+from whyloop.values.messages import CallChange, ToolCall, ToolResult
 from whyloop.values.model import ModelResponse
 from whyloop.values.state import SOMEBODY, AgentState
 from whyloop.values.step import Interruption, OpenStep
+from whyloop.values.step_transitions import CallFinished, Reopened
 from whyloop.values.text import clean
-from whyloop.values.tool_result import ToolResult
-from whyloop.values.transitions import CallFinished, Reopened
 
 # Which calls run
 

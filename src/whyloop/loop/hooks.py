@@ -10,9 +10,8 @@ from msgspec import Struct
 
 from whyloop.errors import ConfigurationError
 from whyloop.loop.tool import ToolContext
-from whyloop.values.messages import ToolCall
+from whyloop.values.messages import ToolCall, ToolResult
 from whyloop.values.model import ModelRequest, ModelResponse
-from whyloop.values.tool_result import ToolResult
 
 T = TypeVar("T")
 

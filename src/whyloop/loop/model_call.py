@@ -20,18 +20,19 @@ from whyloop.rules.classification import answer_failure, model_failure
 from whyloop.rules.written_calls import without_calls, written_call
 from whyloop.values.messages import Message, MessageRole, ToolCall
 from whyloop.values.model import (
+    NO_USAGE,
     FinishReason,
     ModelRequest,
     ModelResponse,
     ModelSource,
     ReasoningDelta,
     TextDelta,
+    Usage,
 )
 from whyloop.values.state import AgentState
 from whyloop.values.step import Interruption
+from whyloop.values.step_transitions import Answered, ModelFailed
 from whyloop.values.text import clean
-from whyloop.values.transitions import Answered, ModelFailed
-from whyloop.values.usage import NO_USAGE, Usage
 from whyloop.wire.view import chunk_received, step_started
 
 _ASSISTANT = MessageRole.ASSISTANT

@@ -10,7 +10,8 @@ from whyloop.logger import log_end
 from whyloop.loop.setup import Handler, RequestParts, send
 from whyloop.loop.world import Journal
 from whyloop.values.state import AgentState
-from whyloop.values.transitions import AnyTransition, Noted
+from whyloop.values.step_transitions import AnyTransition
+from whyloop.values.transitions import Noted
 from whyloop.wire.view import VIEWS
 
 

@@ -13,20 +13,11 @@ from whyloop.loop.model_call import answered, ask_model, failed, partly_answered
 from whyloop.loop.recorder import Recorder
 from whyloop.loop.setup import Setup, StepInProgress
 from whyloop.loop.world import Journal
-from whyloop.values.execution import AgentStatus
 from whyloop.values.failure import ErrorHandlingDecision
-from whyloop.values.state import AgentState
+from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.step import Interruption, OpenStep
-from whyloop.values.transitions import (
-    Begun,
-    CallFinished,
-    Closed,
-    Judged,
-    Left,
-    RetryPlanned,
-    StopRequested,
-    Waited,
-)
+from whyloop.values.step_transitions import CallFinished, Closed, Judged, Left
+from whyloop.values.transitions import Begun, RetryPlanned, StopRequested, Waited
 
 CANCELLED = "The task that ran it was cancelled"
 SUPERSEDED = "Another query arrived before this one had ended"

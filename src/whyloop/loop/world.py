@@ -13,10 +13,10 @@ from typing import Any, Protocol, runtime_checkable
 
 from whyloop.errors import ToolTimeoutError
 from whyloop.loop.tool import Tool, ToolContext
-from whyloop.values.ids import new_id
 from whyloop.values.model import Delta, ModelRequest, ModelResponse
+from whyloop.values.scalars import new_id
 from whyloop.values.state import AgentState
-from whyloop.values.transitions import AnyTransition
+from whyloop.values.step_transitions import AnyTransition
 
 
 class SystemClock:

@@ -39,8 +39,8 @@ from whyloop.values.model import (
     ModelSource,
     ReasoningDelta,
     TextDelta,
+    Usage,
 )
-from whyloop.values.usage import Usage
 
 NAME = "anthropic"
 API_VERSION = "2023-06-01"

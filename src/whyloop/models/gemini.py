@@ -39,8 +39,8 @@ from whyloop.values.model import (
     ModelSource,
     ReasoningDelta,
     TextDelta,
+    Usage,
 )
-from whyloop.values.usage import Usage
 
 NAME = "gemini"
 

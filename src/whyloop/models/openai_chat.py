@@ -35,9 +35,9 @@ from whyloop.values.model import (
     ModelSource,
     ReasoningDelta,
     TextDelta,
+    Usage,
 )
 from whyloop.values.text import shortened
-from whyloop.values.usage import Usage
 
 NAME = "openai-chat"
 

@@ -16,8 +16,7 @@ from whyloop.models.failures import stream_error
 from whyloop.models.provider import arguments_text, new_call, parsed, token_count, usage_of
 from whyloop.rules.written_calls import without_calls
 from whyloop.values.messages import Message, ToolCall
-from whyloop.values.model import FinishReason, ModelResponse, ModelSource
-from whyloop.values.usage import Usage
+from whyloop.values.model import FinishReason, ModelResponse, ModelSource, Usage
 
 NAME = "openai-responses"
 

@@ -21,8 +21,7 @@ from msgspec import Struct
 from whyloop.errors import ResponseValidationError
 from whyloop.models.failures import stream_error
 from whyloop.values.messages import FilePart, ImagePart, Message, ToolCall
-from whyloop.values.model import Delta, ModelRequest, ModelResponse
-from whyloop.values.usage import Usage
+from whyloop.values.model import Delta, ModelRequest, ModelResponse, Usage
 
 ToolChoice = Literal["auto", "none", "required"] | str
 """`auto`, `none`, `required`, or the name of the one tool that must be called."""

@@ -34,7 +34,8 @@ from whyloop.values.continuation import (
     StopReason,
 )
 from whyloop.values.state import AgentState
-from whyloop.values.transitions import AnyTransition, Judged, StopRequested
+from whyloop.values.step_transitions import AnyTransition, Judged
+from whyloop.values.transitions import StopRequested
 
 _FORBID = ContinuationDecision.FORBID_CONTINUATION
 _REQUEST = ContinuationDecision.REQUEST_CONTINUATION

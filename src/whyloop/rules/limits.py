@@ -9,8 +9,7 @@ from typing import ClassVar, Literal
 
 from whyloop.errors import ConfigurationError
 from whyloop.rules.criterion import Criterion
-from whyloop.values.budget import Budget
-from whyloop.values.continuation import ContinuationDecision, ContinuationEvaluation, StopReason
+from whyloop.values.continuation import Budget, ContinuationDecision, ContinuationEvaluation, StopReason
 from whyloop.values.state import AgentState
 
 Scope = Literal["execution", "session"]

@@ -34,13 +34,13 @@ from whyloop.stores.records import Entry, RequestKey, Summary, checked_id
 from whyloop.stores.store import Store
 from whyloop.stores.writing import summary_of
 from whyloop.values.approval import Verdict
-from whyloop.values.budget import Budget
+from whyloop.values.continuation import Budget
 from whyloop.values.decisions import decide
-from whyloop.values.ids import new_id
 from whyloop.values.redaction import Redaction
+from whyloop.values.scalars import new_id
 from whyloop.values.state import SOMEBODY, AgentState, AgentStatus
+from whyloop.values.step_transitions import AnyTransition
 from whyloop.values.text import shortened
-from whyloop.values.transitions import AnyTransition
 from whyloop.wire.journal import encode_entry
 
 ChooseAgent = Callable[[Summary], Agent | Awaitable[Agent]]

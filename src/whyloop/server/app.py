@@ -36,7 +36,7 @@ from whyloop.server.views import Tagged
 from whyloop.sessions.recovery import Recovery
 from whyloop.stores.records import Summary
 from whyloop.stores.store import Store
-from whyloop.wire.broadcast_config import BroadcastConfig
+from whyloop.wire.envelope import BroadcastConfig
 
 _log = Logger()
 

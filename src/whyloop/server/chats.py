@@ -26,8 +26,8 @@ from whyloop.stores.live import Watcher, live
 from whyloop.stores.reading import Reading, read_end
 from whyloop.stores.records import RequestKey
 from whyloop.stores.store import Store
-from whyloop.values.execution import AgentStatus
 from whyloop.values.redaction import Redaction
+from whyloop.values.state import AgentStatus
 from whyloop.wire import ag_ui, vercel
 from whyloop.wire.ag_ui import AgUiHistory, AgUiStream
 from whyloop.wire.run_stream import RunStream, query_id

@@ -17,8 +17,8 @@ from whyloop.stores.reading import Reading, entries_after, read_session, read_ve
 from whyloop.stores.records import RequestKey
 from whyloop.stores.store import Store
 from whyloop.values.state import AgentState, AgentStatus
+from whyloop.values.step_transitions import AnyTransition
 from whyloop.values.text import clean
-from whyloop.values.transitions import AnyTransition
 from whyloop.wire.view import read_back
 
 # A runner that has paused a session gives its lease back within a moment.

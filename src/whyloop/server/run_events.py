@@ -18,9 +18,8 @@ from whyloop.events import AgentEvent, AgentStatusChanged, ChunkKind
 from whyloop.stores.live import Watcher
 from whyloop.stores.reading import Reading, entries_after, start_reading, without_history
 from whyloop.stores.store import Store
-from whyloop.values.execution import AgentStatus
-from whyloop.values.state import AgentState
-from whyloop.values.transitions import Answered, ModelFailed
+from whyloop.values.state import AgentState, AgentStatus
+from whyloop.values.step_transitions import Answered, ModelFailed
 from whyloop.wire.journal import JournalEntry
 from whyloop.wire.view import chunk_received, events_of, step_started
 

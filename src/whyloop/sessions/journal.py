@@ -12,7 +12,7 @@ from whyloop.stores.store import Store
 from whyloop.stores.turns import turns
 from whyloop.stores.writing import entries_of, summary_of
 from whyloop.values.state import AgentState
-from whyloop.values.transitions import AnyTransition
+from whyloop.values.step_transitions import AnyTransition
 
 
 class SessionJournal:

@@ -24,13 +24,12 @@ from whyloop.stores.records import Entry, Lease, RequestKey, checked_id
 from whyloop.stores.store import Store
 from whyloop.stores.turns import turns
 from whyloop.stores.writing import summary_of
-from whyloop.values.budget import Budget
-from whyloop.values.ids import new_id
+from whyloop.values.continuation import Budget
 from whyloop.values.messages import Message
+from whyloop.values.scalars import new_id
 from whyloop.values.state import SOMEBODY, AgentState, AgentStatus
 from whyloop.values.text import shortened
-from whyloop.wire.broadcast_config import BroadcastConfig
-from whyloop.wire.envelope import envelope
+from whyloop.wire.envelope import BroadcastConfig, envelope
 from whyloop.wire.journal import encode_entry
 
 LEASE_SECONDS = 30.0

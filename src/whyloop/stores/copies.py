@@ -14,10 +14,9 @@ from whyloop.stores.reading import Reading, entries_after, texts_after
 from whyloop.stores.records import Entry, checked_id
 from whyloop.stores.writing import entries_of
 from whyloop.values.decisions import fork_questions
-from whyloop.values.ids import new_id
+from whyloop.values.scalars import new_id, utc_now
 from whyloop.values.state import AgentState
 from whyloop.values.text import counted
-from whyloop.values.times import utc_now
 from whyloop.values.transitions import Forked
 from whyloop.wire.journal import decode_entries, encode_entry, fold, state_of
 

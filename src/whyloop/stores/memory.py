@@ -41,8 +41,8 @@ from whyloop.stores.records import (
 )
 from whyloop.stores.store import UNATTENDED, ChunkReceiver, Deliver, Store
 from whyloop.values.plain import jsonable
+from whyloop.values.scalars import utc_now
 from whyloop.values.state import AgentStatus
-from whyloop.values.times import utc_now
 
 
 class MemoryStore(Store):

@@ -12,9 +12,9 @@ from msgspec import Struct
 
 from whyloop.errors import ConfigurationError
 from whyloop.values.continuation import StopReason
+from whyloop.values.scalars import Count, Moment
 from whyloop.values.state import AgentStatus
 from whyloop.values.text import clean, shortened
-from whyloop.values.times import Count, Moment
 
 LONGEST_LABEL = 200
 LONGEST_TITLE = 80

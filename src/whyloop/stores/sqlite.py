@@ -52,8 +52,8 @@ from whyloop.stores.sqlite_file import (
 )
 from whyloop.stores.sqlite_schema import LONGEST_JOURNAL, HeldLease, SessionRow, stamp
 from whyloop.stores.store import UNATTENDED, ChunkReceiver, Deliver, Store
+from whyloop.values.scalars import utc_now
 from whyloop.values.state import AgentStatus
-from whyloop.values.times import utc_now
 
 T = TypeVar("T")
 

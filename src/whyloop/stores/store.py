@@ -41,11 +41,11 @@ from whyloop.stores.writing import entries_of, summary_of
 from whyloop.values.approval import Verdict
 from whyloop.values.continuation import StopReason
 from whyloop.values.decisions import decide
-from whyloop.values.ids import new_id
+from whyloop.values.scalars import new_id, utc_now
 from whyloop.values.state import SOMEBODY, AgentState, AgentStatus
+from whyloop.values.step_transitions import AnyTransition
 from whyloop.values.text import clean
-from whyloop.values.times import utc_now
-from whyloop.values.transitions import AnyTransition, Restored
+from whyloop.values.transitions import Restored
 from whyloop.wire.journal import encode_entry
 
 _log = Logger()

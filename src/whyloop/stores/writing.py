@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from whyloop.stores.records import LONGEST_TITLE, Checkpoint, Entry, Summary
 from whyloop.values.state import AgentState
+from whyloop.values.step_transitions import Answered, AnyTransition, ModelFailed
 from whyloop.values.text import shortened
-from whyloop.values.transitions import Answered, AnyTransition, ModelFailed, Queried
+from whyloop.values.transitions import Queried
 from whyloop.wire.journal import STEPS_PER_CHECKPOINT, encode_entry, encode_head
 
 LONGEST_REASON = 300

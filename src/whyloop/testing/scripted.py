@@ -11,9 +11,17 @@ from msgspec import Struct
 
 from whyloop.errors import ScriptError
 from whyloop.values.messages import ToolCall
-from whyloop.values.model import Delta, FinishReason, ModelRequest, ModelResponse, ReasoningDelta, TextDelta
+from whyloop.values.model import (
+    NO_USAGE,
+    Delta,
+    FinishReason,
+    ModelRequest,
+    ModelResponse,
+    ReasoningDelta,
+    TextDelta,
+    Usage,
+)
 from whyloop.values.text import shortened
-from whyloop.values.usage import NO_USAGE, Usage
 
 _NOTHING = object()
 

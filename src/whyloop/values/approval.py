@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from whyloop.values.times import Moment
+from whyloop.values.scalars import Moment
 
 
 class Verdict(StrEnum):

@@ -9,11 +9,12 @@ from typing import Any
 from whyloop.errors import ApprovalError, ConfigurationError
 from whyloop.values import plain
 from whyloop.values.approval import Approval, Question, Verdict
+from whyloop.values.messages import ToolResult
 from whyloop.values.state import SOMEBODY, AgentState
 from whyloop.values.step import OpenCall
+from whyloop.values.step_transitions import AnyTransition, CallFinished, Decided, find_question
 from whyloop.values.text import clean, shortened
-from whyloop.values.tool_result import ToolResult
-from whyloop.values.transitions import AnyTransition, CallFinished, Decided, StopRequested, find_question
+from whyloop.values.transitions import StopRequested
 
 
 def decide(

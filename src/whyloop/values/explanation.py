@@ -18,11 +18,10 @@ from whyloop.values.continuation import (
     ContinuationOutcome,
     StopReason,
 )
-from whyloop.values.execution import AgentStatus
 from whyloop.values.messages import Message, ToolCall
 from whyloop.values.next_action import NAME_LENGTH, NextAction, next_actions_of
 from whyloop.values.redaction import Redaction
-from whyloop.values.state import AgentState
+from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.step import OpenCall, OpenStep, Step, ToolRun, error_text
 from whyloop.values.summaries import args_summary
 from whyloop.values.text import counted, shortened

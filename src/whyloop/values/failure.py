@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from whyloop.values import plain
-from whyloop.values.times import Count, Seconds
+from whyloop.values.scalars import Count, Seconds
 
 
 class ErrorType(StrEnum):

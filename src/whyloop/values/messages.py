@@ -1,4 +1,4 @@
-"""What is said in a session: messages, their parts, and the tool calls they carry."""
+"""Messages, the tool calls in them, and the results of those calls."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from whyloop.errors import ConfigurationError
+from whyloop.values.failure import Failure
 from whyloop.values.plain import MAX_DEPTH, is_too_deep
 from whyloop.values.redaction import REMOVED
 from whyloop.values.text import clean, shortened
@@ -197,3 +198,16 @@ class Message(Struct, frozen=True, gc=False, omit_defaults=True):
 
     def has_role(self, *roles: MessageRole | str) -> bool:
         return self.role in roles
+
+
+class ToolResult(Struct, frozen=True, gc=False, omit_defaults=True):
+    """The content of a tool message, and how the call went.
+
+    `error` says why the call did not succeed; where a policy is to act on it there is a `failure` too.
+    `changed_by` names the hooks that made or replaced the result.
+    """
+
+    content: str
+    error: str | None = None
+    failure: Failure | None = None
+    changed_by: tuple[str, ...] = ()

@@ -11,16 +11,15 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from whyloop.values.approval import PendingCall
-from whyloop.values.budget import Budget
 from whyloop.values.continuation import (
+    Budget,
     ContinuationDecision,
     ContinuationEvaluation,
     StopReason,
 )
-from whyloop.values.execution import AgentStatus
 from whyloop.values.failure import ErrorType, Failure
 from whyloop.values.model import FinishReason
-from whyloop.values.state import AgentState
+from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.text import shortened
 
 NAME_LENGTH = 64

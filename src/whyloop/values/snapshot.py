@@ -13,12 +13,11 @@ from msgspec import Struct
 from whyloop.errors import SnapshotError
 from whyloop.values import plain
 from whyloop.values.continuation import ContinuationOutcome
-from whyloop.values.execution import AgentStatus, Execution, StateInfo
 from whyloop.values.log import Log
 from whyloop.values.messages import Message
-from whyloop.values.state import AgentState
+from whyloop.values.model import Usage
+from whyloop.values.state import AgentState, AgentStatus, Execution, StateInfo
 from whyloop.values.step import OpenCall, OpenStep, RequestPart, Step
-from whyloop.values.usage import Usage
 
 VERSION = 1
 

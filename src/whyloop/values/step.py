@@ -12,12 +12,10 @@ from msgspec.structs import replace
 from whyloop.values.approval import Approval, PendingCall, Question
 from whyloop.values.continuation import ContinuationOutcome, StopReason
 from whyloop.values.failure import Failure
-from whyloop.values.messages import Message, ToolCall
-from whyloop.values.model import FinishReason, ModelSource
+from whyloop.values.messages import Message, ToolCall, ToolResult
+from whyloop.values.model import NO_USAGE, FinishReason, ModelSource, Usage
+from whyloop.values.scalars import Count, Moment, Seconds
 from whyloop.values.text import shortened
-from whyloop.values.times import Count, Moment, Seconds
-from whyloop.values.tool_result import ToolResult
-from whyloop.values.usage import NO_USAGE, Usage
 
 FAILURE_LENGTH = 200
 

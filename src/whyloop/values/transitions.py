@@ -7,36 +7,24 @@ order: `reduce(apply, transitions, AgentState(agent_id=…))`. Nothing else chan
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
-from operator import attrgetter
+from datetime import timedelta
 from typing import Any, ClassVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from whyloop.values.approval import Approval, Question, Verdict
-from whyloop.values.budget import Budget
+from whyloop.values.approval import Question
 from whyloop.values.continuation import (
-    ContinuationDecision,
-    ContinuationEvaluation,
-    ContinuationOutcome,
-    StopReason,
+    Budget,
 )
-from whyloop.values.execution import AgentStatus, Execution, StateInfo
-from whyloop.values.failure import ErrorHandlingDecision, ErrorType, Failure, FailureTally
+from whyloop.values.failure import ErrorType
 from whyloop.values.log import Log
-from whyloop.values.messages import Message, MessageRole
-from whyloop.values.model import FinishReason, ModelSource
-from whyloop.values.state import AgentState
-from whyloop.values.step import Interruption, OpenCall, OpenStep, RequestPart, RequestRecord, Step, ToolRun
-from whyloop.values.times import Count, Moment, Seconds
-from whyloop.values.tool_result import ToolResult
-from whyloop.values.usage import NO_USAGE, Usage
+from whyloop.values.messages import Message
+from whyloop.values.scalars import Count, Moment, Seconds
+from whyloop.values.state import AgentState, AgentStatus, Execution, StateInfo
+from whyloop.values.step import RequestPart
 
-_TOOL, _DEVELOPER = MessageRole.TOOL, MessageRole.DEVELOPER
 _IN_PROGRESS, _PENDING, _PAUSED = AgentStatus.IN_PROGRESS, AgentStatus.PENDING, AgentStatus.PAUSED
-_IGNORE = ErrorHandlingDecision.IGNORE
-_feedback_of = attrgetter("feedback")
 
 
 class Transition(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="is"):
@@ -250,350 +238,6 @@ class StopRequested(Transition, frozen=True, tag="stop_requested", kw_only=True)
         )
 
 
-class Waited(Transition, frozen=True, tag="waited", kw_only=True):
-    """The wait before a retry ended after this many seconds."""
-
-    seconds: Seconds
-
-    def apply_to(self, state: AgentState) -> AgentState:
-        execution = state.execution
-        total = execution.backoff_seconds + self.seconds
-        return replace(
-            state,
-            execution=replace(execution, updated_at=self.at, backoff_seconds=total, wait_until=None),
-        )
-
-
-# The step
-
-
-class Noted(Transition, frozen=True, tag="noted", kw_only=True):
-    """A text that requests refer to by its hash was used for the first time in this session."""
-
-    part: RequestPart
-
-    def apply_to(self, state: AgentState) -> AgentState:
-        return replace(state, request_parts=state.request_parts.appended(self.part))
-
-
-class Answered(Transition, frozen=True, tag="answered", kw_only=True):
-    """The model answered. This opens the step and is recorded before any call runs.
-
-    `started` are the calls that start now, `questions` those that wait for a person, both by index.
-    """
-
-    started_at: Moment
-    message: Message | None = None
-    finish_reason: FinishReason | None = None
-    usage: Usage = NO_USAGE
-    source: ModelSource | None = None
-    seconds: Seconds = 0.0
-    started: tuple[int, ...] = ()
-    questions: Mapping[int, Question] = {}
-    failure: Failure | None = None
-    interrupted: Interruption | None = None
-    request: RequestRecord | None = None
-    response_changed_by: tuple[str, ...] = ()
-
-    @property
-    def numbered(self) -> int:  # type: ignore[override]
-        return len(self.started) + len(self.questions)
-
-    def apply_to(self, state: AgentState) -> AgentState:
-        calls = []
-        if self.message is not None:
-            for index in range(len(self.message.tool_calls)):
-                if index in self.started:
-                    calls.append(OpenCall(started=True, started_at=self.at))
-                else:
-                    calls.append(OpenCall(question=self.questions.get(index)))
-        step = OpenStep(
-            number=state.execution.step_count + 1,
-            started_at=self.started_at,
-            message=self.message,
-            calls=tuple(calls),
-            finish_reason=self.finish_reason,
-            usage=self.usage,
-            source=self.source,
-            seconds=self.seconds,
-            failure=self.failure,
-            interrupted=self.interrupted,
-            request=self.request,
-            response_changed_by=self.response_changed_by,
-            answered_at=self.at,
-        )
-        return _spent(state, self.at, self.seconds, step, self.usage, self.numbered)
-
-
-class ModelFailed(Transition, frozen=True, tag="model_failed", kw_only=True):
-    """The model call failed. This opens a step that holds nothing but the failure."""
-
-    started_at: Moment
-    failure: Failure
-    usage: Usage = NO_USAGE
-    seconds: Seconds = 0.0
-    request: RequestRecord | None = None
-
-    def apply_to(self, state: AgentState) -> AgentState:
-        step = OpenStep(
-            number=state.execution.step_count + 1,
-            started_at=self.started_at,
-            usage=self.usage,
-            seconds=self.seconds,
-            failure=self.failure,
-            request=self.request,
-            answered_at=self.at,
-        )
-        return _spent(state, self.at, self.seconds, step, self.usage)
-
-
-class Reopened(Transition, frozen=True, tag="reopened", kw_only=True):
-    """A step that was left open continues: these calls start now, and about those a person is asked."""
-
-    started: tuple[int, ...] = ()
-    questions: Mapping[int, Question] = {}
-
-    @property
-    def numbered(self) -> int:  # type: ignore[override]
-        return len(self.started) + len(self.questions)
-
-    def apply_to(self, state: AgentState) -> AgentState:
-        step = _open(state)
-        for index in self.started:
-            call = step.calls[index]
-            step = step.with_call(
-                index, replace(call, started=True, approved=False, question=None, started_at=self.at)
-            )
-        for index, question in self.questions.items():
-            step = step.with_call(index, replace(step.calls[index], question=question, approved=False))
-        return _numbered(replace(state, open_step=step), self.numbered)
-
-
-class CallFinished(Transition, frozen=True, tag="call_finished", kw_only=True):
-    """A call has its result, whatever it is: done, failed, denied, not run, or unknown."""
-
-    numbered: ClassVar[int] = 1
-    index: Count
-    result: ToolResult
-    seconds: Seconds = 0.0
-
-    def apply_to(self, state: AgentState) -> AgentState:
-        step = _open(state)
-        call = step.calls[self.index]
-        call = replace(
-            call, result=self.result, question=None, approved=False, duration_ms=self.seconds * 1000
-        )
-        execution = state.execution
-        return replace(
-            state,
-            open_step=step.with_call(self.index, call),
-            execution=replace(execution, last_seq=execution.last_seq + 1),
-        )
-
-
-class Decided(Transition, frozen=True, tag="decided", kw_only=True):
-    """A person answered a question. A denial is followed by the result of the call."""
-
-    numbered: ClassVar[int] = 1
-    question_id: str
-    verdict: Verdict
-    by: str
-    reason: str | None = None
-    arguments: Mapping[str, Any] | None = None
-    key: str | None = None
-
-    def apply_to(self, state: AgentState) -> AgentState:
-        state = _numbered(
-            replace(state, state_info=replace(state.state_info, updated_at=self.at)), self.numbered
-        )
-        execution = state.execution
-        question = execution.question
-        if question is not None and question.id == self.question_id:
-            approvals = (*execution.approvals, self._approval(question.text))
-            execution = replace(execution, question=None, recoveries=0, approvals=approvals)
-            return replace(state, execution=execution)
-        step = _open(state)
-        index, call = find_question(step, self.question_id)
-        approval = self._approval(call.question.text if call.question else "")
-        call = replace(
-            call,
-            question=None,
-            approved=self.verdict is not Verdict.DENIED,
-            approvals=(*call.approvals, approval),
-            arguments=call.arguments if self.arguments is None else self.arguments,
-        )
-        return replace(state, open_step=step.with_call(index, call))
-
-    def _approval(self, question: str) -> Approval:
-        return Approval(
-            self.verdict, self.by, self.at, question, self.reason, self.arguments, self.question_id
-        )
-
-
-class Left(Transition, frozen=True, tag="left", kw_only=True):
-    """The step stays open: a call waits for a person, or was running when the task was cancelled."""
-
-    seconds: Seconds = 0.0
-
-    def apply_to(self, state: AgentState) -> AgentState:
-        step = _open(state)
-        return _spent(state, self.at, self.seconds, replace(step, seconds=step.seconds + self.seconds))
-
-
-class Closed(Transition, frozen=True, tag="closed", kw_only=True):
-    """The step is done: its messages join the history, and every counter moves."""
-
-    seconds: Seconds = 0.0
-    interrupted: Interruption | None = None
-
-    def apply_to(self, state: AgentState) -> AgentState:
-        opened, execution, history = _open(state), state.execution, state.messages
-        messages: list[Message] = []
-        runs: list[ToolRun] = []
-        failures = [] if opened.failure is None else [opened.failure]
-        response, tally = execution.last_response, execution.failures
-        if opened.message is not None:
-            messages.append(opened.message)
-            if opened.failure is None:  # A wrong answer is for the model to correct.
-                response = opened.message.text or response
-            for asked, call in zip(opened.message.tool_calls, opened.calls, strict=True):
-                result = call.result
-                if result is None:
-                    raise ValueError(f"call {asked.id!r} has no result, so the step cannot be closed")
-                messages.append(Message(_TOOL, result.content, (), asked.id, asked.name))
-                runs.append(
-                    ToolRun(
-                        asked.id,
-                        asked.name,
-                        result.error is None,
-                        result.error,
-                        call.duration_ms,
-                        call.approvals,
-                        call.started_at,
-                        result.changed_by,
-                    )
-                )
-                if result.failure is not None:
-                    failures.append(result.failure)
-        if failures or tally.consecutive:
-            tally = _tally(state, failed=bool(failures))
-        step = Step(
-            opened.number,
-            execution.id,
-            opened.started_at,
-            self.at,
-            history.length,
-            len(messages),
-            tuple(runs),
-            opened.finish_reason,
-            opened.usage,
-            (opened.seconds + self.seconds) * 1000,
-            tuple(failures),
-            opened.interrupted or self.interrupted,
-            opened.source,
-            None,
-            opened.request,
-            opened.response_changed_by,
-            opened.answered_at,
-        )
-        info = state.state_info
-        return replace(
-            state,
-            messages=history.extended(messages),
-            steps=state.steps.appended(step),
-            open_step=None,
-            state_info=StateInfo(info.started_at, self.at, info.cumulative_execution_seconds + self.seconds),
-            execution=replace(
-                execution,
-                updated_at=self.at,
-                step_count=execution.step_count + 1,
-                failures=tally,
-                active_seconds=execution.active_seconds + self.seconds,
-                recoveries=0,
-                last_response=response,
-                has_tool_results=execution.has_tool_results or bool(runs),
-            ),
-        )
-
-
-class Judged(Transition, frozen=True, tag="judged", kw_only=True):
-    """Every criterion was evaluated. `step` is the step that this settles, None between steps and at a pause.
-
-    If the run continues, all feedback of the criteria becomes one message to the model.
-    """
-
-    outcome: ContinuationOutcome
-    step: Count | None = None
-
-    @property
-    def numbered(self) -> int:  # type: ignore[override]
-        return (self.step is not None) + (not self.outcome.decision.continues)
-
-    def apply_to(self, state: AgentState) -> AgentState:
-        outcome, steps, messages, execution = self.outcome, state.steps, state.messages, state.execution
-        if state.open_step is None and execution.step_count and steps.last is not None:
-            # The outcome of the last step says why it all ended, also where that was decided after it.
-            steps = steps.with_last(replace(steps.last, outcome=outcome))
-        if outcome.decision.continues:
-            status = _IN_PROGRESS
-            if (feedback := _feedback(outcome)) is not None:
-                messages = messages.appended(feedback)
-        else:
-            status = AgentStatus.after(outcome)
-        return replace(
-            state,
-            status=status,
-            steps=steps,
-            messages=messages,
-            last_continuation_outcome=outcome,
-            execution=replace(execution, last_seq=execution.last_seq + self.numbered),
-        )
-
-
-class JudgedAlike(Transition, frozen=True, tag="judged_alike", kw_only=True):
-    """The stored form of `Judged`: None stands for an evaluation that is the same as in the outcome before.
-
-    Most rules say the same after every step: this halves what is stored of a step, and the time to read it.
-    """
-
-    decision: ContinuationDecision
-    resolved_by: str
-    stop_reason: StopReason | None = None
-    evaluations: tuple[ContinuationEvaluation | None, ...] = ()
-    step: Count | None = None
-
-    @property
-    def numbered(self) -> int:  # type: ignore[override]
-        return (self.step is not None) + (not self.decision.continues)
-
-    @classmethod
-    def of(cls, judged: Judged, before: ContinuationOutcome) -> JudgedAlike:
-        """Return what differs from the outcome before."""
-        outcome = judged.outcome
-        pairs = zip(outcome.evaluations, before.evaluations, strict=True)
-        return cls(
-            judged.at,
-            decision=outcome.decision,
-            resolved_by=outcome.resolved_by,
-            stop_reason=outcome.stop_reason,
-            evaluations=tuple([None if new is old else new for new, old in pairs]),
-            step=judged.step,
-        )
-
-    def judged(self, before: ContinuationOutcome | None) -> Judged:
-        """Return the whole, given the outcome before."""
-        earlier = before.evaluations if before is not None else ()
-        if len(earlier) != len(self.evaluations):
-            raise ValueError("there is no such outcome before it")
-        pairs = zip(self.evaluations, earlier, strict=True)
-        evaluations = tuple([old if new is None else new for new, old in pairs])
-        outcome = ContinuationOutcome(self.decision, self.resolved_by, self.stop_reason, evaluations)
-        return Judged(self.at, outcome=outcome, step=self.step)
-
-    def apply_to(self, state: AgentState) -> AgentState:
-        return self.judged(state.last_continuation_outcome).apply_to(state)
-
-
 class RetryPlanned(Transition, frozen=True, tag="retry_planned", kw_only=True):
     """A failure is retried. A failed model call is repeated after this many seconds.
 
@@ -612,92 +256,24 @@ class RetryPlanned(Transition, frozen=True, tag="retry_planned", kw_only=True):
         return replace(state, execution=replace(execution, wait_until=until, last_seq=execution.last_seq + 1))
 
 
-AnyTransition = (
-    Created
-    | Restored
-    | Forked
-    | Queried
-    | Resumed
-    | Begun
-    | Recovered
-    | StopRequested
-    | Waited
-    | Noted
-    | Answered
-    | ModelFailed
-    | Reopened
-    | CallFinished
-    | Decided
-    | Left
-    | Closed
-    | Judged
-    | JudgedAlike
-    | RetryPlanned
-)
+class Waited(Transition, frozen=True, tag="waited", kw_only=True):
+    """The wait before a retry ended after this many seconds."""
+
+    seconds: Seconds
+
+    def apply_to(self, state: AgentState) -> AgentState:
+        execution = state.execution
+        total = execution.backoff_seconds + self.seconds
+        return replace(
+            state,
+            execution=replace(execution, updated_at=self.at, backoff_seconds=total, wait_until=None),
+        )
 
 
-def find_question(step: OpenStep, question_id: str) -> tuple[int, OpenCall]:
-    """Return the call that waits for the answer to this question, with its index."""
-    for index, call in enumerate(step.calls):
-        if call.question is not None and call.question.id == question_id:
-            return index, call
-    raise LookupError(f"no call waits for an answer to question {question_id!r}")
+class Noted(Transition, frozen=True, tag="noted", kw_only=True):
+    """A text that requests refer to by its hash was used for the first time in this session."""
 
+    part: RequestPart
 
-def _open(state: AgentState) -> OpenStep:
-    if state.open_step is None:
-        raise ValueError("there is no open step")
-    return state.open_step
-
-
-def _numbered(state: AgentState, count: int) -> AgentState:
-    execution = state.execution
-    return replace(state, execution=replace(execution, last_seq=execution.last_seq + count))
-
-
-def _spent(
-    state: AgentState,
-    at: datetime,
-    seconds: float,
-    step: OpenStep,
-    usage: Usage = NO_USAGE,
-    numbered: int = 0,
-) -> AgentState:
-    """Return the state with its open step as given, and the time and tokens of a transition counted."""
-    execution, info = state.execution, state.state_info
-    total = spent = state.usage + usage
-    if execution.usage is not state.usage:  # Not the first query of the session.
-        spent = execution.usage + usage
-    return replace(
-        state,
-        open_step=step,
-        usage=total,
-        state_info=StateInfo(info.started_at, at, info.cumulative_execution_seconds + seconds),
-        execution=replace(
-            execution,
-            updated_at=at,
-            usage=spent,
-            active_seconds=execution.active_seconds + seconds,
-            last_seq=execution.last_seq + numbered,
-        ),
-    )
-
-
-def _tally(state: AgentState, *, failed: bool) -> FailureTally:
-    """Return the failure counts after a step.
-
-    An ignored failure is forgotten here and not when it is judged: judging again must see it.
-    """
-    failures = state.execution.failures
-    previous = state.current_step
-    outcome = previous.outcome if previous is not None else None
-    return failures.after_step(failed=failed, forgiven=outcome is not None and outcome.handling is _IGNORE)
-
-
-def _feedback(outcome: ContinuationOutcome) -> Message | None:
-    """Return all feedback of a step as one message to the model; None if there is none."""
-    if not any(map(_feedback_of, outcome.evaluations)):  # A generator costs three times as much.
-        return None
-    given = [evaluation for evaluation in outcome.evaluations if evaluation.feedback]
-    text = "\n\n".join([evaluation.feedback for evaluation in given if evaluation.feedback])
-    return Message(_DEVELOPER, text, source=tuple([evaluation.criterion for evaluation in given]))
+    def apply_to(self, state: AgentState) -> AgentState:
+        return replace(state, request_parts=state.request_parts.appended(self.part))

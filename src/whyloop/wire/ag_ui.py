@@ -10,11 +10,10 @@ import msgspec
 
 from whyloop.errors import ConfigurationError
 from whyloop.events import AgentEvent, AgentExecutionStarted
-from whyloop.values.execution import AgentStatus
+from whyloop.values.model import Usage
 from whyloop.values.redaction import Redaction
-from whyloop.values.state import AgentState
+from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.text import clean
-from whyloop.values.usage import Usage
 from whyloop.wire.run_stream import (
     Call,
     Ending,

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
+from importlib.resources import files
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
+from whyloop.errors import ConfigurationError
 from whyloop.events import (
     AgentEvent,
     AgentStatusChanged,
@@ -23,13 +26,53 @@ from whyloop.events import (
 )
 from whyloop.values import plain
 from whyloop.values.continuation import ContinuationOutcome
+from whyloop.values.model import Usage
+from whyloop.values.redaction import Redaction
 from whyloop.values.state import AgentState
+from whyloop.values.step_transitions import AnyTransition
 from whyloop.values.summaries import args_summary, result_summary, words_for
 from whyloop.values.text import clean
-from whyloop.values.transitions import AnyTransition
-from whyloop.values.usage import Usage
-from whyloop.wire.broadcast_config import BroadcastConfig
 from whyloop.wire.view import RECOVERY, read_back
+
+
+class BroadcastConfig(Struct, frozen=True, gc=False):
+    """Which events become envelopes, and how much of a tool call they show.
+
+    Numbered envelopes are always sent. Without `include_tool_args` the arguments are summarized: the first
+    three, each value cut at `max_argument_length`. Results are always summarized, cut at
+    `max_result_length`. `redaction` says what is secret: it is removed from arguments, results, errors and
+    reasons, but not from the answer itself; with None, nothing is.
+    """
+
+    include_stream_chunks: bool = True
+    include_continuation: bool = False
+    include_tool_args: bool = False
+    max_argument_length: int = 30
+    max_result_length: int = 100
+    redaction: Redaction | None = Redaction()
+    include_other_events: bool = False
+
+    def __post_init__(self) -> None:
+        if self.max_argument_length < 0 or self.max_result_length < 0:
+            raise ConfigurationError(f"{self!r}: a length is zero or more")
+        if self.redaction is not None and not isinstance(self.redaction, Redaction):
+            raise ConfigurationError(f"BroadcastConfig: redaction is a Redaction or None: {self.redaction!r}")
+
+    @classmethod
+    def minimal(cls) -> BroadcastConfig:
+        """Send statuses, steps, tools, approvals and retries."""
+        return cls(include_stream_chunks=False)
+
+    @classmethod
+    def standard(cls) -> BroadcastConfig:
+        """Send the text of the answer and the reasoning too, as they stream."""
+        return cls()
+
+    @classmethod
+    def debug(cls) -> BroadcastConfig:
+        """Send the evaluation of every rule, full arguments and all other events too."""
+        return cls(include_continuation=True, include_tool_args=True, include_other_events=True)
+
 
 VERSION = 1
 _WITH_MICROSECONDS = len("2026-01-16T10:05:01.123456Z")
@@ -292,3 +335,19 @@ NUMBERED = frozenset(
     }
 )
 """The names of the envelopes with a `seq` of their own; every preset sends them, and the journal has them."""
+
+
+def envelope_schema() -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of every envelope that a run sends."""
+    return _schema("envelope")
+
+
+def ui_message_schema() -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of every message that a UI shows."""
+    return _schema("ui_message")
+
+
+def _schema(name: str) -> dict[str, Any]:
+    file = files("whyloop.wire") / "schemas" / f"{name}.schema.json"
+    schema: dict[str, Any] = msgspec.json.decode(file.read_bytes())
+    return schema

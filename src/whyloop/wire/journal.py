@@ -20,7 +20,8 @@ from whyloop.values import plain
 from whyloop.values.continuation import ContinuationOutcome
 from whyloop.values.snapshot import Head, check_open_step, head_of, state_from_head
 from whyloop.values.state import AgentState
-from whyloop.values.transitions import AnyTransition, Created, Judged, JudgedAlike, Queried, Restored, Resumed
+from whyloop.values.step_transitions import AnyTransition, Judged, JudgedAlike
+from whyloop.values.transitions import Created, Queried, Restored, Resumed
 from whyloop.wire.view import INCONSISTENT
 
 VERSION = 1

@@ -30,14 +30,12 @@ from whyloop.events import (
 from whyloop.values import plain
 from whyloop.values.approval import Approval, PendingCall, Verdict
 from whyloop.values.continuation import StopReason
-from whyloop.values.execution import AgentStatus
 from whyloop.values.messages import ToolCall
-from whyloop.values.model import FinishReason
+from whyloop.values.model import FinishReason, Usage
 from whyloop.values.redaction import Redaction
-from whyloop.values.state import AgentState
+from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.summaries import words_for
 from whyloop.values.text import clean
-from whyloop.values.usage import Usage
 from whyloop.wire.view import RECOVERY
 
 _DEFAULT = Redaction()

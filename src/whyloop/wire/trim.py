@@ -9,12 +9,11 @@ from msgspec.structs import replace
 
 from whyloop.values.approval import Approval, Question
 from whyloop.values.continuation import ContinuationOutcome
-from whyloop.values.execution import Execution
 from whyloop.values.failure import Failure
-from whyloop.values.messages import Content, Message, Part, TextPart, ToolCall
+from whyloop.values.messages import Content, Message, Part, TextPart, ToolCall, ToolResult
 from whyloop.values.model import ModelSource
+from whyloop.values.state import Execution
 from whyloop.values.step import OpenCall, OpenStep, Step, ToolRun
-from whyloop.values.tool_result import ToolResult
 
 ELLIPSIS = "…"
 LEFT_OUT = f"[left out]{ELLIPSIS}"

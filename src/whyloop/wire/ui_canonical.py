@@ -15,10 +15,9 @@ from typing import Any
 from whyloop.values import plain
 from whyloop.values.approval import Approval, Question
 from whyloop.values.continuation import ContinuationOutcome, StopReason
-from whyloop.values.execution import AgentStatus
 from whyloop.values.failure import ErrorHandlingDecision
 from whyloop.values.messages import Message, TextPart, ToolCall
-from whyloop.values.state import AgentState
+from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.step import OpenCall, OpenStep, Step, ToolRun, error_text
 from whyloop.values.summaries import args_summary
 from whyloop.wire.envelope import timestamp

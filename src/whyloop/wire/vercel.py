@@ -10,10 +10,9 @@ import msgspec
 
 from whyloop.events import AgentEvent
 from whyloop.values.continuation import StopReason
-from whyloop.values.execution import AgentStatus
 from whyloop.values.model import FinishReason
 from whyloop.values.redaction import Redaction
-from whyloop.values.state import AgentState
+from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.text import clean
 from whyloop.wire.run_stream import Call, Ending, Result, RunStream, TextKind, query_id, query_of
 

@@ -29,25 +29,20 @@ from whyloop.events import (
     ToolCallStarted,
 )
 from whyloop.values.approval import Question
-from whyloop.values.execution import AgentStatus
 from whyloop.values.messages import ToolCall
-from whyloop.values.state import AgentState
+from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.step import error_text
-from whyloop.values.transitions import (
+from whyloop.values.step_transitions import (
     Answered,
     AnyTransition,
-    Begun,
     CallFinished,
     Decided,
-    Forked,
     Judged,
     JudgedAlike,
-    Recovered,
     Reopened,
-    RetryPlanned,
-    Transition,
     find_question,
 )
+from whyloop.values.transitions import Begun, Forked, Recovered, RetryPlanned, Transition
 
 Events = list[AgentEvent]
 

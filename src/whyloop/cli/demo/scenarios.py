@@ -19,8 +19,8 @@ from whyloop.values.continuation import StopReason
 from whyloop.values.decisions import decide
 from whyloop.values.log import Log
 from whyloop.values.messages import Message, ToolCall
+from whyloop.values.model import Usage
 from whyloop.values.state import AgentState, AgentStatus
-from whyloop.values.usage import Usage
 from whyloop.wire.view import events_of
 
 if TYPE_CHECKING:

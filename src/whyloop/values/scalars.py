@@ -1,5 +1,6 @@
-"""Types of time and of counting that a snapshot is checked against."""
+"""Times, counts and identifiers."""
 
+import os
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -17,3 +18,8 @@ NEVER = datetime(1, 1, 1, tzinfo=UTC)
 def utc_now() -> datetime:
     """The time for values that are made by hand; the loop always passes the time of its clock."""
     return datetime.now(UTC)
+
+
+def new_id() -> str:
+    """A random identifier: 32 hexadecimal digits."""
+    return os.urandom(16).hex()
