@@ -34,7 +34,6 @@ def _call(call: Json) -> str:
 
 
 THINKS = "status thinking: Thinking…"
-QUIET = "status thinking: "
 WHO = "user: Who?"
 LOOKS = "assistant: Let me look. [search]"
 FOUND = 'tool: ["a","b"]'

@@ -30,16 +30,23 @@ def main() -> None:
     with javascript() as js:
         vectors: dict[str, list[Json]] = {"reduce": []}
         for case in REDUCE:
-            expected = js.call("reduced", case.messages, case.envelopes)
+            expected = view_of(js.call("reduced", case.messages, case.envelopes))
             known = {"name": case.name, "messages": case.messages, "envelopes": case.envelopes}
             vectors["reduce"].append({**known, "expected": expected})
         for function, cases in DISPLAY.items():
+            name_there = "reconciled" if function == "reconcile" else camel_case(function)
             vectors[function] = [
-                {"name": name, "arguments": given, "expected": js.call(camel_case(function), *given)}
+                {"name": name, "arguments": given, "expected": view_of(js.call(name_there, *given))}
                 for name, given in cases
             ]
     for function, found in vectors.items():
         (FOLDER / f"{function}.json").write_text(written(found), encoding="utf-8")
+
+
+def view_of(answer: Any) -> Any:
+    """Return a result without the number that a view has in the process."""
+    is_view = isinstance(answer, dict) and "view" in answer
+    return {"messages": answer["messages"], "runs": answer["runs"]} if is_view else answer
 
 
 def written(vectors: list[Any]) -> str:

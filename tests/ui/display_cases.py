@@ -10,7 +10,6 @@ from tests.ui.envelopes import (
     CONTINUES,
     ERROR,
     LOST,
-    OVER,
     PAUSE,
     PENDING,
     QUESTION,
@@ -21,7 +20,6 @@ from tests.ui.envelopes import (
     loaded,
     message,
     of_step,
-    tool,
     verdict,
 )
 from whyloop import StopReason
@@ -131,23 +129,9 @@ DISPLAY: dict[str, list[tuple[str, list[Any]]]] = {
         ("a history", [[QUESTION, COMPLETED]]),
         ("an execution under way", [[QUESTION, RUNNING]]),
         ("one that a history knows to be under way", [[QUESTION, loaded(3)]]),
-        ("one that is over since another has begun", [[QUESTION, OVER]]),
         ("a question with the number of its history", [[message("q", "status", **of_step(1), seq=3)]]),
-        (
-            "one that has ended",
-            [[{**RUNNING, "metadata": {**RUNNING["metadata"], "continuation": verdict("guard", "Mine")}}]],
-        ),
-        (
-            "one that has more steps to go",
-            [[{**RUNNING, "metadata": {**RUNNING["metadata"], "continuation": CONTINUES}}]],
-        ),
-    ],
-    "missing": [
-        ("nothing", [[QUESTION, RUNNING]]),
-        (
-            "some",
-            [[{**RUNNING, "metadata": {**RUNNING["metadata"], "held": [tool(7), tool(9)]}}]],
-        ),
+        ("one that waits for a person", [[QUESTION, CALLING, RESULT, PENDING]]),
+        ("one that has not begun", [[QUESTION]]),
     ],
     "group": [
         ("nothing", [[]]),

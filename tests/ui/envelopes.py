@@ -196,8 +196,6 @@ def loaded(seq: int, step_number: int = 1, content: str = "Thinking…") -> Json
     return message("e1:status", "status", content, **of_step(step_number), **known)
 
 
-OVER = message("e1:status", "status", **of_step(1), status_type="info", agent_id="a1")
-
 A_RUN = [
     started(1),
     step(1, 1),

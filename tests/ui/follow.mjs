@@ -4,7 +4,7 @@ import { pathToFileURL } from "node:url";
 
 const module = pathToFileURL(process.argv[2]);
 const { followSession } = await import(module);
-const { isRunning } = await import(new URL("index.js", module));
+const { isRunning, viewOf } = await import(new URL("index.js", module));
 const { NUMBERED } = await import(new URL("events.js", module));
 const settled = () => new Promise(setImmediate);
 
@@ -85,7 +85,7 @@ async function follow({ seed, happens }) {
     filled += 1;
     return { events: some, next: some.length ? placeOf(some.at(-1)) : after, has_more: some.length < events.length };
   }
-  const view = followSession("/agents/sessions/1", () => {}, {
+  const session = followSession("/agents/sessions/1", () => {}, {
     EventSource,
     fetch: (address, { signal }) =>
       new Promise((resolve, reject) => {
@@ -145,18 +145,18 @@ async function follow({ seed, happens }) {
     if (roll(40)) continue;
     await calm();
     looks += 1;
-    const seen = questions(view.messages);
+    const seen = questions(session.view.messages);
     unseen.push(...asked.filter((question) => !seen.includes(question)));
     // A beginning and an end are stored before they are sent: until then a client cannot know.
     const last = sent.findLast(({ event }) => event === "agent.status");
-    const runs = isRunning(stored);
+    const runs = isRunning(viewOf(stored));
     const isSent = stored.at(-1)?.metadata?.execution_id === last?.execution_id;
     if (!isSent || runs === isEnding(last)) continue;
     known += 1;
-    if (isRunning(view.messages) !== runs) misled.push(last);
+    if (isRunning(session.view) !== runs) misled.push(last);
   }
   await calm();
-  return { last: view.messages, unseen, misled, looks, known, filled };
+  return { last: session.view.messages, unseen, misled, looks, known, filled };
 }
 
 for await (const text of createInterface({ input: process.stdin })) {

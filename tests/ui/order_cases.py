@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.ui.case import FOUND, LOOKS, QUIET, THINKS, WHO, Case
+from tests.ui.case import FOUND, LOOKS, THINKS, WHO, Case
 from tests.ui.envelopes import (
     A_RUN,
     ASKED_NEXT,
@@ -39,7 +39,7 @@ NUMBERS = [
         [],
         [started(), tool(2), done(3), tool(2)],
         [
-            *["assistant:  [search]", FOUND, QUIET],
+            *["assistant:  [search]", FOUND],
         ],
     ),
     Case(
@@ -47,7 +47,7 @@ NUMBERS = [
         [],
         [*A_RUN, started()],
         [
-            *[LOOKS, FOUND, "assistant: Two.", "status info: "],
+            *[LOOKS, FOUND, "assistant: Two."],
         ],
     ),
     Case(
@@ -70,7 +70,7 @@ NUMBERS = [
         "other envelopes neither fill a gap nor make one",
         [],
         [started(), step(1, 1), chunk(1, "a"), chunk(1, "b", 1, complete=True), tool(2)],
-        ["assistant: ab [search]", "status tool_call: Running search", QUIET],
+        ["assistant: ab [search]", "status tool_call: Running search"],
     ),
     Case(
         "a missing envelope is awaited no longer when too many are held",
@@ -79,21 +79,20 @@ NUMBERS = [
         [
             "assistant:  [t3, t4, t5, t6, t7, t8, t9, t10, t11]",
             *(f"status tool_call: Running t{seq}" for seq in range(3, 12)),
-            QUIET,
         ],
     ),
     Case(
         "a missing envelope is awaited no longer at the end",
         [],
         [started(), done(3), completed(5)],
-        ["assistant:  [search]", FOUND, "status info: "],
+        ["assistant:  [search]", FOUND],
     ),
     Case(
         "a client that joins late begins where it joins",
         [],
         [tool(40), done(41)],
         [
-            *["assistant:  [search]", FOUND, QUIET],
+            *["assistant:  [search]", FOUND],
         ],
     ),
     Case(
@@ -101,20 +100,20 @@ NUMBERS = [
         [],
         [tool(40), done(42)],
         [
-            *["assistant:  [search]", "status tool_call: Running search", QUIET],
+            *["assistant:  [search]", "status tool_call: Running search"],
         ],
     ),
     Case(
         "a client that joins within a text begins with a mark",
         [],
         [chunk(40, "rest of it", 7), chunk(40, "!", 8), tool(41)],
-        ["assistant: …rest of it!… [search]", "status tool_call: Running search", QUIET],
+        ["assistant: …rest of it!… [search]", "status tool_call: Running search"],
     ),
     Case(
         "the history says which envelope is next",
         [QUESTION, loaded(4, 2)],
         [started(1), tool(2), ended(4, 1), chunk(4, "Next.")],
-        [WHO, "assistant: Next.", QUIET],
+        [WHO, "assistant: Next."],
     ),
     Case(
         "an envelope after a gap in a loaded run is held", [QUESTION, loaded(4, 2)], [tool(6)], [WHO, THINKS]
@@ -123,7 +122,7 @@ NUMBERS = [
         "a history that does not say its number accepts the first envelope",
         [QUESTION, loaded(0)],
         [tool(30), done(31)],
-        [WHO, "assistant:  [search]", FOUND, QUIET],
+        [WHO, "assistant:  [search]", FOUND],
     ),
     Case(
         "a run that was loaded while a tool runs continues with its result",
@@ -135,7 +134,7 @@ NUMBERS = [
         "a run that was loaded continues in its step, though attempts before left nothing",
         [QUESTION, loaded(9, 4)],
         [chunk(9, "At last.")],
-        [WHO, "assistant: At last.", QUIET],
+        [WHO, "assistant: At last."],
     ),
     Case(
         "a run that was loaded ends",
@@ -147,7 +146,7 @@ NUMBERS = [
         "messages of a run that was loaded stand before those sent meanwhile",
         [QUESTION, loaded(1), NEXT_QUESTION],
         [chunk(1, "a")],
-        [WHO, "assistant: a", QUIET, "user: And?"],
+        [WHO, "assistant: a", "user: And?"],
     ),
     Case(
         "late envelopes are ignored when the end is in the history",
@@ -173,13 +172,13 @@ NUMBERS = [
         "a question of the client's own ends nothing",
         [QUESTION, CALLING, RESULT, AT_WORK, NEXT_QUESTION],
         [done(5, "c2", "pay")],
-        [WHO, "assistant: I look. [search, pay]", "tool: ok", FOUND, QUIET, "user: And?"],
+        [WHO, "assistant: I look. [search, pay]", "tool: ok", FOUND, "user: And?"],
     ),
     Case(
         "an execution that continues after a gap is held",
         [QUESTION, STOPPED],
         [tool(5)],
-        [WHO, "assistant: Half.", "status info: "],
+        [WHO, "assistant: Half."],
     ),
     Case(
         "a run after a history with an error of the client's own",
@@ -191,7 +190,7 @@ NUMBERS = [
             "tool: ok",
             "status error: The connection was lost",
             FOUND,
-            QUIET,
+            "status thinking: ",
         ],
     ),
 ]
@@ -207,7 +206,7 @@ OTHER_RUNS = [
         "a run whose end was missed is over when the next begins",
         [QUESTION],
         [*HALF, *of_next(started())],
-        [WHO, "assistant: Half an ans", "status info: ", THINKS],
+        [WHO, "assistant: Half an ans", THINKS],
     ),
     Case(
         "a run that was loaded is over when the next begins",
@@ -215,38 +214,38 @@ OTHER_RUNS = [
         of_next(started()),
         [
             *[WHO, "assistant: I look. [search, pay]", "tool: ok", "status tool_call: Running pay"],
-            *["status info: ", "user: And?", THINKS],
+            *["user: And?", THINKS],
         ],
     ),
     Case(
         "held envelopes of a run that is over are dropped",
         [],
         [*HALF, done(3), *of_next(started())],
-        ["assistant: Half an ans", "status info: ", THINKS],
+        ["assistant: Half an ans", THINKS],
     ),
     Case(
         "envelopes of a run that is over are ignored",
         [],
         [*HALF, *of_next(started()), chunk(1, "wer", 1), *later(10, tool(2), started(3))],
-        ["assistant: Half an ans", "status info: ", THINKS],
+        ["assistant: Half an ans", THINKS],
     ),
     Case(
         "a run whose beginning was missed leaves others as they are",
         [],
         [*HALF, *of_next(chunk(9, "Next", 3))],
-        ["assistant: Half an ans", QUIET, "assistant: …Next", QUIET],
+        ["assistant: Half an ans", "assistant: …Next"],
     ),
     Case(
         "a beginning that arrives late leaves the next run as it is",
         [],
         [*of_next(*HALF), started()],
-        ["assistant: Half an ans", QUIET, THINKS],
+        ["assistant: Half an ans", THINKS],
     ),
     Case(
         "an agent within a tool leaves the run around it",
         [],
         [started(), tool(2), *({**each, "agent_id": "a2"} for each in of_next(started()))],
-        ["assistant:  [search]", "status tool_call: Running search", QUIET, THINKS],
+        ["assistant:  [search]", "status tool_call: Running search", THINKS],
     ),
     Case(
         "an agent within a tool may write between the messages of the run around it",
@@ -255,13 +254,13 @@ OTHER_RUNS = [
             *[started(), tool(2), *({**each, "agent_id": "a2"} for each in of_next(started(), tool(2)))],
             *[done(3), *({**each, "agent_id": "a2"} for each in of_next(done(3)))],
         ],
-        ["assistant:  [search]", FOUND, QUIET, "assistant:  [search]", FOUND, QUIET],
+        ["assistant:  [search]", FOUND, "assistant:  [search]", FOUND],
     ),
     Case(
         "runs without an agent id are of one session",
         [],
         [{**started(), "agent_id": None}, *({**each, "agent_id": 7} for each in of_next(started()))],
-        ["status info: ", THINKS],
+        [THINKS],
     ),
 ]
 
@@ -307,7 +306,7 @@ UNREADABLE = [
             envelope("step.completed", 11, continuation=[]),
             envelope("status", 12, status=["stopped"]),
         ],
-        ["assistant:  [search, pay]", "tool error: ", QUIET],
+        ["assistant:  [search, pay]", "tool error: "],
     ),
     Case(
         "hostile text is only text",
@@ -318,27 +317,27 @@ UNREADABLE = [
             tool(2, HOSTILE, HOSTILE, args={"__proto__": {"polluted": True}, HOSTILE: HOSTILE}),
             done(3, HOSTILE, HOSTILE, error=HOSTILE),
         ],
-        [f"assistant: {HOSTILE} [{HOSTILE}]", f"tool error: {HOSTILE}", QUIET],
+        [f"assistant: {HOSTILE} [{HOSTILE}]", f"tool error: {HOSTILE}"],
     ),
     Case(
         "halves of a character are kept until they meet",
         [],
         [started(), chunk(1, "\ud83d"), chunk(1, "\udc4b", 1)],
-        ["assistant: 👋", QUIET],
+        ["assistant: 👋"],
     ),
     Case(
         "a lone half breaks nothing",
         [],
         [started(), chunk(1, "a\udc4bz\ud83d")],
         [
-            *["assistant: a\udc4bz\ud83d", QUIET],
+            *["assistant: a\udc4bz\ud83d"],
         ],
     ),
     Case(
         "names of properties are only text",
         [],
         [{**each, "execution_id": "__proto__"} for each in (started(), tool(2, "constructor", "toString"))],
-        ["assistant:  [toString]", "status tool_call: Running toString", QUIET],
+        ["assistant:  [toString]", "status tool_call: Running toString"],
     ),
 ]
 

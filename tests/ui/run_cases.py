@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.ui.case import ASKED, FOUND, LOOKS, QUIET, THINKS, WHO, Case
+from tests.ui.case import ASKED, FOUND, LOOKS, THINKS, WHO, Case
 from tests.ui.envelopes import (
     A_RUN,
     ASKS,
@@ -35,59 +35,59 @@ from tests.ui.envelopes import (
 RUNS = [
     Case("an execution that begins is thinking", [QUESTION], A_RUN[:1], [WHO, THINKS]),
     Case("a step that begins is thinking", [], A_RUN[:2], [THINKS]),
-    Case("a chunk begins an assistant message", [QUESTION], A_RUN[:3], [WHO, "assistant: Let me ", QUIET]),
-    Case("chunks extend it", [], A_RUN[:4], ["assistant: Let me look.", QUIET]),
-    Case("the last chunk ends the text", [], A_RUN[:5], ["assistant: Let me look.", QUIET]),
+    Case("a chunk begins an assistant message", [QUESTION], A_RUN[:3], [WHO, "assistant: Let me "]),
+    Case("chunks extend it", [], A_RUN[:4], ["assistant: Let me look."]),
+    Case("the last chunk ends the text", [], A_RUN[:5], ["assistant: Let me look."]),
     Case(
         "a tool that starts is a status, and a call of the assistant message",
         [],
         A_RUN[:6],
-        [LOOKS, "status tool_call: Running search", QUIET],
+        [LOOKS, "status tool_call: Running search"],
     ),
-    Case("a tool that is completed is the tool message of that call", [], A_RUN[:7], [LOOKS, FOUND, QUIET]),
+    Case("a tool that is completed is the tool message of that call", [], A_RUN[:7], [LOOKS, FOUND]),
     Case("after a step the next one is thinking", [], A_RUN[:8], [LOOKS, FOUND, THINKS]),
-    Case("a whole run", [QUESTION], A_RUN, [WHO, LOOKS, FOUND, "assistant: Two.", "status info: "]),
+    Case("a whole run", [QUESTION], A_RUN, [WHO, LOOKS, FOUND, "assistant: Two."]),
     Case(
         "a tool call without text has an assistant message without text",
         [],
         [started(), tool(2)],
-        ["assistant:  [search]", "status tool_call: Running search", QUIET],
+        ["assistant:  [search]", "status tool_call: Running search"],
     ),
     Case(
         "arguments in full are passed on, with a summary",
         [],
         [started(), tool(2, args={"query": "x", "deep": [{"a": None}]})],
-        ["assistant:  [search]", "status tool_call: Running search", QUIET],
+        ["assistant:  [search]", "status tool_call: Running search"],
     ),
     Case(
         "arguments that are not an object are passed on as text",
         [],
         [started(), tool(2, args='{"query": ')],
-        ["assistant:  [search]", "status tool_call: Running search", QUIET],
+        ["assistant:  [search]", "status tool_call: Running search"],
     ),
     Case(
         "a tool that failed has its error",
         [],
         [started(), tool(2), done(3, error="no network")],
-        ["assistant:  [search]", "tool error: no network", QUIET],
+        ["assistant:  [search]", "tool error: no network"],
     ),
     Case(
         "the hooks that changed a call and its result are shown",
         [],
         [started(), tool(2, args_summary="", changed_by=["Limiter"]), done(3, changed_by=["Hider"])],
-        ["assistant:  [search changed by Limiter]", f"{FOUND} (changed by Hider)", QUIET],
+        ["assistant:  [search changed by Limiter]", f"{FOUND} (changed by Hider)"],
     ),
     Case(
         "hooks that are not names are not shown",
         [],
         [started(), tool(2, changed_by=[7]), done(3, changed_by="Hider")],
-        ["assistant:  [search]", FOUND, QUIET],
+        ["assistant:  [search]", FOUND],
     ),
     Case(
         "several calls end in any order",
         [],
         [started(), tool(2), tool(3, "c2", "pay"), done(4, "c2", "pay"), done(5)],
-        ["assistant:  [search, pay]", FOUND, FOUND, QUIET],
+        ["assistant:  [search, pay]", FOUND, FOUND],
     ),
     Case(
         "a tool that is completed without a start is shown all the same",
@@ -99,19 +99,19 @@ RUNS = [
         "a call id that occurs again in another step is another call",
         [],
         [started(), tool(2), done(3), ended(4, 1), tool(5), done(6, error="gone")],
-        ["assistant:  [search]", FOUND, "assistant:  [search]", "tool error: gone", QUIET],
+        ["assistant:  [search]", FOUND, "assistant:  [search]", "tool error: gone"],
     ),
     Case(
         "a call that has its result does not start again",
         [],
         [started(), tool(2), done(3), tool(4)],
-        ["assistant:  [search]", FOUND, QUIET],
+        ["assistant:  [search]", FOUND],
     ),
     Case(
         "a call that starts again after a crash is there once",
         [],
         [started(), tool(2), *later(1, tool(3)), done(4)],
-        ["assistant:  [search]", FOUND, QUIET],
+        ["assistant:  [search]", FOUND],
     ),
 ]
 
@@ -138,13 +138,13 @@ RETRIES = [
         "a retry that answers is a retry no longer",
         [],
         [started(), failed_call(2, 1), retry(3), step(3, 2), chunk(3, "Now")],
-        ["assistant: Now", QUIET],
+        ["assistant: Now"],
     ),
     Case(
         "a retry that calls a tool is a retry no longer",
         [],
         [started(), failed_call(2, 1), retry(3), tool(4)],
-        ["assistant:  [search]", "status tool_call: Running search", QUIET],
+        ["assistant:  [search]", "status tool_call: Running search"],
     ),
     *(
         Case(
@@ -159,7 +159,7 @@ RETRIES = [
         "text that was interrupted stays, and is incomplete",
         [],
         [*HALF, ended(2, 1, verdict("user_requested", "Rule"), has_tool_calls=False, finish_reason=None)],
-        ["assistant: Half an ans (incomplete)", QUIET],
+        ["assistant: Half an ans (incomplete)"],
     ),
     Case(
         "an answer that was interrupted before its first word leaves nothing",
@@ -220,19 +220,19 @@ ENDS = [
                 3, "failed", stop_reason="error", step_count=1, error_message="It broke", reason="It broke"
             ),
         ],
-        ["status error: It broke", "status info: "],
+        ["status error: It broke"],
     ),
     Case(
         "a failure without a message shows its stop reason",
         [],
         [started(), status(2, "failed", stop_reason="retry_limit", step_count=1, error_message="")],
-        ["status error: Agent stopped: retry_limit", "status info: "],
+        ["status error: Agent stopped: retry_limit"],
     ),
     Case(
         "an execution that was stopped continues in its next step",
         [QUESTION, STOPPED],
         [status(4, "in_progress", "stopped", step_count=1), step(4, 2), chunk(4, "The rest.")],
-        [WHO, "assistant: Half.", "assistant: The rest.", QUIET],
+        [WHO, "assistant: Half.", "assistant: The rest."],
     ),
     Case(
         "an execution that stops and continues in another process is numbered on",
@@ -242,7 +242,7 @@ ENDS = [
             stopped(2),
             *later(9, status(3, "in_progress", "stopped", step_count=1), chunk(3, "Rest.")),
         ],
-        ["assistant: Rest.", QUIET],
+        ["assistant: Rest."],
     ),
     Case(
         "an unknown status changes nothing but the number", [], [started(), status(2, "dreaming")], [THINKS]
@@ -254,7 +254,7 @@ APPROVALS = [
         "a question shows which call waits",
         [],
         ASKS[:3],
-        ["assistant:  [search, pay]", "status tool_call: Running search", ASKED, QUIET],
+        ["assistant:  [search, pay]", "status tool_call: Running search", ASKED],
     ),
     Case(
         "a pause waits for a person",
@@ -271,7 +271,7 @@ APPROVALS = [
         "a question with arguments in full has a summary of them",
         [],
         [started(), asked(2, args={"amount": 7, "to": "bo"})],
-        ["assistant:  [pay]", ASKED, QUIET],
+        ["assistant:  [pay]", ASKED],
     ),
     Case(
         "a decision replaces the question until the call completes",
@@ -286,13 +286,13 @@ APPROVALS = [
             *[started(), asked(2), paused(3), decided(4), status(5, "in_progress", "paused")],
             *[tool(6, "c2", "pay"), done(7, "c2", "pay")],
         ],
-        ["assistant:  [pay]", FOUND, QUIET],
+        ["assistant:  [pay]", FOUND],
     ),
     Case(
         "an approved call that starts is running",
         [],
         [*[started(), asked(2), paused(3), decided(4, "edited")], *[started(5), tool(6, "c2", "pay")]],
-        ["assistant:  [pay]", "status tool_call: Running pay", QUIET],
+        ["assistant:  [pay]", "status tool_call: Running pay"],
     ),
     Case(
         "a denial has its reason, and the call its result",
@@ -310,7 +310,7 @@ APPROVALS = [
         "a denial shows its reason",
         [],
         [started(), asked(2), decided(3, "denied", reason="too much")],
-        ["assistant:  [pay]", "status info: pay: denied by ada: too much", QUIET],
+        ["assistant:  [pay]", "status info: pay: denied by ada: too much"],
     ),
     Case(
         "a run that is resumed after a denial that was not sent continues at once",
@@ -319,13 +319,13 @@ APPROVALS = [
             *[started(), asked(2), paused(3), status(6, "in_progress", "paused")],
             *[ended(7, 1), step(7, 2), chunk(7, "Then not.")],
         ],
-        ["assistant:  [pay]", "assistant: Then not.", QUIET],
+        ["assistant:  [pay]", "assistant: Then not."],
     ),
     Case(
         "a run that is resumed after an approval that was not sent continues at once",
         [],
         [*[started(), asked(2), paused(3)], *[status(5, "in_progress", "paused"), tool(6, "c2", "pay")]],
-        ["assistant:  [pay]", "status tool_call: Running pay", QUIET],
+        ["assistant:  [pay]", "status tool_call: Running pay"],
     ),
     Case(
         "a resume of another step is held: there was a run before it",
@@ -339,26 +339,26 @@ APPROVALS = [
         [decided(5)],
         [
             *[WHO, "assistant: I look. [search, pay]", "tool: ok"],
-            *["status info: pay: approved by ada", "status info: "],
+            *["status info: pay: approved by ada"],
         ],
     ),
     Case(
         "a denial of a question in the history has its result at once",
         [QUESTION, CALLING, RESULT, PENDING],
         [decided(5, "denied"), done(6, "c2", "pay", "denied by ada")],
-        [WHO, "assistant: I look. [search, pay]", "tool: ok", "tool error: denied by ada", "status info: "],
+        [WHO, "assistant: I look. [search, pay]", "tool: ok", "tool error: denied by ada"],
     ),
     Case(
         "a call that waited in the history runs and completes",
         [QUESTION, CALLING, RESULT, PENDING],
         [decided(5), status(6, "in_progress", "paused"), tool(7, "c2", "pay"), done(8, "c2", "pay")],
-        [WHO, "assistant: I look. [search, pay]", "tool: ok", FOUND, QUIET],
+        [WHO, "assistant: I look. [search, pay]", "tool: ok", FOUND],
     ),
     Case(
         "a call that waited continues before what was sent meanwhile",
         [QUESTION, CALLING, RESULT, PENDING, NEXT_QUESTION],
         [decided(5), done(6, "c2", "pay")],
-        [WHO, "assistant: I look. [search, pay]", "tool: ok", FOUND, "status info: ", "user: And?"],
+        [WHO, "assistant: I look. [search, pay]", "tool: ok", FOUND, "user: And?"],
     ),
     Case(
         "a call whose process died is asked about",
@@ -372,7 +372,7 @@ APPROVALS = [
         [decided(5)],
         [
             *[WHO, "assistant: I look. [search, pay]", "status info: pay: approved by ada"],
-            *[ASKED, "status info: "],
+            *[ASKED],
         ],
     ),
     Case(

@@ -12,10 +12,10 @@ test("the history comes first, then the envelopes after it", async () => {
   assert.equal(world.requests[0].address, "/agents/sessions/a%201/messages");
   assert.equal(world.sources[0].address, "/agents/sessions/a%201/events?after=12%20%26%20more");
   world.receive(started(1), chunk("Hel"), chunk("lo", 1));
-  assert.deepEqual(world.texts, ["Who?", "Hello", ""]);
+  assert.deepEqual(world.texts, ["Who?", "Hello"]);
   assert.deepEqual(
     world.seen.map((messages) => messages.map(({ content }) => content)),
-    [["Who?"], ["Who?", "Thinking…"], ["Who?", "Hel", ""], ["Who?", "Hello", ""]],
+    [["Who?"], ["Who?", "Thinking…"], ["Who?", "Hel"], ["Who?", "Hello"]],
   );
 });
 
@@ -36,7 +36,7 @@ test("headers and cookies are sent as the options say", async () => {
 test("a chunk that is missing is marked", async () => {
   const world = await connected();
   world.receive(started(1), chunk("a"), chunk("b", 7));
-  assert.deepEqual(world.texts, ["a…b", ""]);
+  assert.deepEqual(world.texts, ["a…b"]);
 });
 
 test("an envelope that arrives twice changes nothing, and nothing is drawn", async () => {
@@ -66,7 +66,7 @@ test("a question of another client is shown when its run has begun", async () =>
   await world.history([question("One?"), answer("First."), asked]);
   assert.deepEqual(world.texts, ["One?", "First.", "Two?", "Thinking…"]);
   world.receive(chunk("Sec", 0, "e2"));
-  assert.deepEqual(world.texts, ["One?", "First.", "Two?", "Sec", ""]);
+  assert.deepEqual(world.texts, ["One?", "First.", "Two?", "Sec"]);
   assert.equal(world.requests.length, 2, "the history is loaded when a run begins and when it ends");
 });
 
@@ -75,16 +75,16 @@ test("text that arrived before its question stands after it", async () => {
   world.receive(started(1), chunk("Fir"), chunk("st", 1));
   const asked = { ...question("One?"), metadata: { execution_id: "e1" } };
   await world.history([asked]);
-  assert.deepEqual(world.texts, ["One?", "First", ""]);
+  assert.deepEqual(world.texts, ["One?", "First"]);
 });
 
 test("the user's question is shown once when its run has begun", async () => {
   const world = await connected();
-  world.view.add({ content: "One?" });
+  world.session.add({ content: "One?" });
   world.receive(started(1), chunk("Fir"));
   await world.history([question("One?")]);
-  assert.deepEqual(world.texts, ["One?", "Fir", ""]);
-  assert.equal(world.view.messages[0].id, "a1:0");
+  assert.deepEqual(world.texts, ["One?", "Fir"]);
+  assert.equal(world.session.view.messages[0].id, "a1:0");
 });
 
 test("a beginning that arrives twice loads the history once", async () => {
@@ -98,32 +98,32 @@ test("a history that fails to load when a run begins is requested again", async 
   world.receive(started(1), chunk("Fir"));
   await world.lose();
   world.receive(chunk("st", 1));
-  assert.deepEqual(world.texts, ["First", ""]);
+  assert.deepEqual(world.texts, ["First"]);
   world.wait();
   await world.history([question("One?")]);
-  assert.deepEqual(world.texts, ["One?", "First", ""]);
+  assert.deepEqual(world.texts, ["One?", "First"]);
 });
 
 test("envelopes that arrive while the history is loading are not lost", async () => {
   const world = await connected([question("One?")]);
   world.receive(started(1), chunk("First"), ended(2));
-  world.view.add({ content: "Two?" });
+  world.session.add({ content: "Two?" });
   world.receive(started(1, "e2"), chunk("Sec", 0, "e2"));
   await world.history([question("One?"), answer("First.")]);
-  assert.deepEqual(world.texts, ["One?", "First.", "Two?", "Sec", ""]);
+  assert.deepEqual(world.texts, ["One?", "First.", "Two?", "Sec"]);
   world.receive(chunk("ond", 1, "e2"));
-  assert.deepEqual(world.texts, ["One?", "First.", "Two?", "Second", ""]);
+  assert.deepEqual(world.texts, ["One?", "First.", "Two?", "Second"]);
   world.receive(ended(2, "completed", "e2"));
   const stored = [question("One?"), answer("First."), question("Two?", 2), answer("Second.", "e2")];
   await world.history(stored);
-  assert.deepEqual(world.view.messages, stored);
+  assert.deepEqual(world.session.view.messages, stored);
 });
 
 test("a call that waits for a person is shown by the history", async () => {
   const world = await connected([question("Pay?")]);
   world.receive(started(1), called(2), ended(3, "paused"));
   await world.history(PENDING);
-  assert.deepEqual(world.view.messages, PENDING);
+  assert.deepEqual(world.session.view.messages, PENDING);
 });
 
 test("a run that continues while the history of its pause is loading continues", async () => {
@@ -138,10 +138,10 @@ test("a history within a run removes neither streamed text nor questions", async
   const asked = { ...question("One?"), metadata: { execution_id: "e1" } };
   const world = await connected([asked]);
   world.receive(started(1), chunk("Fir"));
-  world.view.add({ content: "Two?" });
-  world.view.refresh();
+  world.session.add({ content: "Two?" });
+  world.session.refresh();
   await world.history([asked]);
-  assert.deepEqual(world.texts.sort(), ["", "Fir", "One?", "Two?"]);
+  assert.deepEqual(world.texts.sort(), ["Fir", "One?", "Two?"]);
 });
 
 test("a history that was requested before the latest end is ignored", async () => {
@@ -153,7 +153,7 @@ test("a history that was requested before the latest end is ignored", async () =
     [true, true, true, true, false],
   );
   await world.history([answer("First.")], null, 2);
-  assert.deepEqual(world.texts, ["First…", "", "Second…", ""]);
+  assert.deepEqual(world.texts, ["First…", "Second…"]);
   await world.history([answer("First."), answer("Second.", "e2")]);
   assert.deepEqual(world.texts, ["First.", "Second."]);
 });
@@ -161,7 +161,7 @@ test("a history that was requested before the latest end is ignored", async () =
 test("a history that is ahead of the envelopes is not changed by them", async () => {
   const world = await connected([question("One?")]);
   world.receive(started(1), chunk("Fir"));
-  world.view.refresh();
+  world.session.refresh();
   await world.history([question("One?"), answer("First.")]);
   world.receive(chunk("st.", 1), ended(2));
   assert.deepEqual(world.texts, ["One?", "First."]);
@@ -173,14 +173,14 @@ test("a history that cannot be loaded is requested again, and nothing is lost me
   world.receive(started(1), chunk("First"), ended(2));
   await world.refuse(503);
   assert.deepEqual(world.errors, ["The history could not be loaded: the server answered 503"]);
-  assert.deepEqual(world.texts, ["One?", "First…", ""]);
-  world.view.add({ content: "Two?" });
+  assert.deepEqual(world.texts, ["One?", "First…"]);
+  world.session.add({ content: "Two?" });
   world.wait();
   world.receive(started(1, "e2"), chunk("Sec", 0, "e2"));
   await world.lose();
   world.wait();
   await world.history([question("One?"), answer("First.")]);
-  assert.deepEqual(world.texts, ["One?", "First.", "Two?", "Sec", ""]);
+  assert.deepEqual(world.texts, ["One?", "First.", "Two?", "Sec"]);
   assert.equal(world.requests.length, 6);
   world.cut(2);
   assert.ok(world.timers.at(-1).wait <= 1000, "a success resets the wait");
@@ -198,24 +198,24 @@ test("a request that was made meanwhile ends the wait for the next one", async (
 
 test("what the user sends is shown at once, and replaced by the stored message", async () => {
   const world = await connected();
-  world.view.add({ content: "Who?" });
-  world.view.add({ role: "status", content: "Not sent", metadata: { status_type: "error" } });
-  const [sent, error] = world.view.messages;
+  world.session.add({ content: "Who?" });
+  world.session.add({ role: "status", content: "Not sent", metadata: { status_type: "error" } });
+  const [sent, error] = world.session.view.messages;
   assert.equal(sent.role, "user");
   assert.match(sent.timestamp, /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/);
   assert.notEqual(sent.id, error.id);
-  const refreshed = world.view.refresh();
+  const refreshed = world.session.refresh();
   await world.history([question("Who?")]);
   await refreshed;
   assert.deepEqual(world.texts, ["Who?", "Not sent"]);
-  assert.equal(world.view.messages[0].id, "a1:0");
+  assert.equal(world.session.view.messages[0].id, "a1:0");
 });
 
 test("a message that could not be sent is removed, once", async () => {
   const world = await connected([question("One?")]);
-  const remove = world.view.add({ content: "Two?" });
-  world.view.add({ role: "status", content: "Not sent", metadata: { status_type: "error" } });
-  world.view.refresh();
+  const remove = world.session.add({ content: "Two?" });
+  world.session.add({ role: "status", content: "Not sent", metadata: { status_type: "error" } });
+  world.session.refresh();
   await world.history([question("One?")]);
   remove();
   assert.deepEqual(world.texts, ["One?", "Not sent"]);
@@ -226,7 +226,7 @@ test("a message that could not be sent is removed, once", async () => {
 
 test("a message that was stored meanwhile is not removed", async () => {
   const world = await connected();
-  const remove = world.view.add({ content: "Who?" });
+  const remove = world.session.add({ content: "Who?" });
   world.receive(started(1));
   await world.history([question("Who?")]);
   remove();
@@ -235,7 +235,7 @@ test("a message that was stored meanwhile is not removed", async () => {
 
 test("a message that was added while the first history is loading is not lost", async () => {
   const world = new World();
-  world.view.add({ content: "Two?" });
+  world.session.add({ content: "Two?" });
   await world.history([]);
   assert.deepEqual(world.texts, ["Two?"]);
 });
@@ -244,12 +244,12 @@ test("hostile content is data", async () => {
   const world = await connected([question(HOSTILE)]);
   world.receive(started(1), chunk(HOSTILE));
   world.receive(null, 7, [], "text", { v: 1 }, { ...started(2), data: null }, { ...started(2), event: "toString" });
-  assert.deepEqual(world.texts, [HOSTILE, HOSTILE, ""]);
+  assert.deepEqual(world.texts, [HOSTILE, HOSTILE]);
   world.sources[0].onmessage({ data: "{not json" });
   world.sources[0].onmessage({ data: '{"__proto__": {"polluted": true}}' });
   assert.equal({}.polluted, undefined);
   assert.equal(world.errors.length, 1);
   assert.match(world.errors[0], /^An envelope could not be read/);
   world.receive(chunk("!", 1));
-  assert.deepEqual(world.texts, [HOSTILE, `${HOSTILE}!`, ""]);
+  assert.deepEqual(world.texts, [HOSTILE, `${HOSTILE}!`]);
 });

@@ -39,7 +39,7 @@ test("a connection that the browser opens again is left to it", async () => {
   world.cut(0);
   assert.deepEqual([world.requests.length, world.timers.length, world.errors.length], [2, 0, 0]);
   world.receive(ended(2));
-  assert.deepEqual(world.texts, ["a…", ""]);
+  assert.deepEqual(world.texts, ["a…"]);
 });
 
 test("a connection that is closed is replaced after a while, beginning with the history", async () => {
@@ -47,17 +47,17 @@ test("a connection that is closed is replaced after a while, beginning with the 
   world.receive(started(1), chunk("Half"));
   world.cut(2);
   assert.deepEqual(world.errors, ["The connection was closed"]);
-  assert.deepEqual(world.texts, ["Who?", "Half", ""], "the messages stay until then");
+  assert.deepEqual(world.texts, ["Who?", "Half"], "the messages stay until then");
   assert.equal(world.requests.length, 2);
   world.wait();
   await world.history([question("Who?"), inProgress("e1", "Thinking…", 7)], "e1:7");
   assert.deepEqual(world.texts, ["Who?", "Thinking…"], "the history is ahead of the text");
   assert.equal(world.sources[1].address, "/agents/sessions/a%201/events?after=e1%3A7");
   world.receive(chunk("rest", 6, "e1", 7));
-  assert.deepEqual(world.texts, ["Who?", "…rest", ""]);
+  assert.deepEqual(world.texts, ["Who?", "…rest"]);
   world.sources[0].onmessage({ data: JSON.stringify(chunk("!", 7, "e1", 7)) });
   world.sources[0].onerror({});
-  assert.deepEqual(world.texts, ["Who?", "…rest", ""], "the old connection is ignored");
+  assert.deepEqual(world.texts, ["Who?", "…rest"], "the old connection is ignored");
 });
 
 test("a connection that is closed each time is tried less and less often", async () => {
@@ -87,28 +87,28 @@ test("after close nothing is received, requested or shown", async () => {
   const world = await connected();
   world.receive(started(1), ended(2));
   const seen = world.seen.length;
-  world.view.close();
+  world.session.close();
   assert.equal(world.sources[0].readyState, 2);
   assert.equal(world.requests[2].init.signal.aborted, true);
   await world.history([answer("First.")]);
   world.receive(started(1, "e2"));
   world.cut(2);
-  await world.view.refresh();
-  world.view.close();
+  await world.session.refresh();
+  world.session.close();
   assert.deepEqual([world.seen.length, world.requests.length, world.timers.length], [seen, 3, 0]);
 });
 
 test("after close nothing is tried again", async () => {
   const world = new World();
   await world.lose();
-  world.view.close();
+  world.session.close();
   world.wait();
   assert.equal(world.requests.length, 1);
 });
 
 test("the error handler may close the view", async () => {
   let world;
-  const onError = () => world.view.close();
+  const onError = () => world.session.close();
   world = new World({ onError });
   await world.lose();
   world.wait();

@@ -2,8 +2,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { isRunning, missing } from "../../src/whyloop/ui/index.js";
-import { CALL, PENDING, connected } from "./world.mjs";
+import { isRunning } from "../../src/whyloop/ui/index.js";
+import { CALL, PENDING, connected, gaps } from "./world.mjs";
 import { answer, called, chunk, ended, envelope, inProgress, question, returned, started } from "./world.mjs";
 
 const LOADED = [question("Pay?"), inProgress()];
@@ -18,8 +18,8 @@ test("the envelopes after the last one are requested when one is missing", async
   assert.equal(world.requests[1].init.headers.accept, "application/json");
   assert.deepEqual(world.texts, ["Pay?", "Thinking…"], "it waits for the missing one");
   await world.page([called(2), returned(3)], "e1:3");
-  assert.deepEqual(world.texts, ["Pay?", "", "paid", ""]);
-  assert.deepEqual(missing(world.view.messages), []);
+  assert.deepEqual(world.texts, ["Pay?", "", "paid"]);
+  assert.deepEqual(gaps(world), []);
   assert.equal(world.requests.length, 2);
 });
 
@@ -35,7 +35,7 @@ test("chunks neither make a gap nor fill one", async () => {
   const world = await connected(LOADED, "e1:1");
   world.receive(chunk("a"), chunk("c", 2), chunk("late", 0, "e1", 7));
   assert.equal(world.requests.length, 1);
-  assert.deepEqual(world.texts, ["Pay?", "a…c", ""]);
+  assert.deepEqual(world.texts, ["Pay?", "a…c"]);
 });
 
 test("all pages are requested", async () => {
@@ -61,7 +61,7 @@ test("if envelopes are still missing the history is loaded", async () => {
   await world.page([completed(4)], "e1:4");
   assert.equal(world.requests[2].address, "/agents/sessions/a%201/messages");
   await world.history([question("Pay?"), inProgress("e1", "Thinking…", 4)]);
-  assert.deepEqual(missing(world.view.messages), []);
+  assert.deepEqual(gaps(world), []);
   assert.deepEqual(world.texts, ["Pay?", "Thinking…"]);
 });
 
@@ -74,14 +74,14 @@ test("a request for envelopes that fails is followed by the history after a whil
   assert.equal(world.requests[2].address, "/agents/sessions/a%201/messages");
   await world.history([question("Pay?"), inProgress("e1", "Thinking…", 3)]);
   world.receive(completed(4));
-  assert.deepEqual(missing(world.view.messages), []);
+  assert.deepEqual(gaps(world), []);
 });
 
 test("after close the missing envelopes are not applied", async () => {
   const world = await connected(LOADED, "e1:1");
   world.receive(returned(3));
   const seen = world.seen.length;
-  world.view.close();
+  world.session.close();
   await world.page([called(2)], "e1:2", true);
   assert.deepEqual([world.seen.length, world.requests.length, world.errors.length], [seen, 2, 0]);
 });
@@ -89,7 +89,7 @@ test("after close the missing envelopes are not applied", async () => {
 test("after close a request that fails is not tried again", async () => {
   const world = await connected(LOADED, "e1:1");
   world.receive(returned(3));
-  world.view.close();
+  world.session.close();
   await world.lose();
   assert.deepEqual([world.timers.length, world.errors.length], [0, 0]);
 });
@@ -97,7 +97,7 @@ test("after close a request that fails is not tried again", async () => {
 test("the end of a run does not wait for missing envelopes", async () => {
   const world = await connected(LOADED, "e1:1");
   world.receive(ended(5));
-  assert.ok(!isRunning(world.view.messages));
+  assert.ok(!isRunning(world.session.view));
   await world.history([question("Pay?"), answer("Paid.")]);
   assert.deepEqual(world.texts, ["Pay?", "Paid."]);
 });
@@ -109,34 +109,34 @@ const decided = (seq, verdict, reason = null) =>
 test("a question is shown with its id before the run pauses", async () => {
   const world = await connected(LOADED, "e1:1");
   world.receive(envelope("approval.requested", 2, ASKED));
-  assert.deepEqual(world.texts, ["Pay?", "", "pay?", ""]);
-  assert.equal(world.view.messages[2].metadata.question_id, "q1");
+  assert.deepEqual(world.texts, ["Pay?", "", "pay?"]);
+  assert.equal(world.session.view.messages[2].metadata.question_id, "q1");
 });
 
 test("a decision of another client is shown at once, and the session stays paused", async () => {
   const world = await connected(PENDING, "e1:3");
   world.receive(decided(4, "approved"));
-  assert.deepEqual(world.texts, ["Pay?", "", "pay: approved by ada", ""]);
-  assert.equal(world.view.messages[2].metadata.question_id, undefined);
-  assert.ok(!isRunning(world.view.messages));
+  assert.deepEqual(world.texts, ["Pay?", "", "pay: approved by ada"]);
+  assert.equal(world.session.view.messages[2].metadata.question_id, undefined);
+  assert.ok(!isRunning(world.session.view));
   world.receive(started(5));
-  assert.ok(isRunning(world.view.messages));
+  assert.ok(isRunning(world.session.view));
 });
 
 test("a denial is shown with the result of its call", async () => {
   const world = await connected(PENDING, "e1:3");
   const result = { ...CALL, success: false, error: "denied by ada: no" };
   world.receive(decided(4, "denied", "no"), envelope("tool.completed", 5, result));
-  assert.deepEqual(world.texts, ["Pay?", "", "denied by ada: no", ""]);
-  assert.equal(world.view.messages[2].metadata.tool_error, "denied by ada: no");
-  assert.ok(!isRunning(world.view.messages));
+  assert.deepEqual(world.texts, ["Pay?", "", "denied by ada: no"]);
+  assert.equal(world.session.view.messages[2].metadata.tool_error, "denied by ada: no");
+  assert.ok(!isRunning(world.session.view));
 });
 
 test("a history that has a decision is not changed by its envelope", async () => {
   const world = await connected(PENDING, "e1:3");
   const [asked, call, pending] = PENDING;
   const metadata = { ...pending.metadata, status_type: "info", seq: 4, question_id: undefined };
-  world.view.refresh();
+  world.session.refresh();
   await world.history([asked, call, { ...pending, content: "pay: approved by bo", metadata }]);
   world.receive(decided(4, "approved"));
   assert.deepEqual(world.texts, ["Pay?", "", "pay: approved by bo"]);
@@ -145,9 +145,9 @@ test("a history that has a decision is not changed by its envelope", async () =>
 test("envelopes are kept only until a history that is requested later has them", async () => {
   const world = await connected(LOADED, "e1:1");
   world.receive(chunk("Let me"), called(2), returned(3), completed(4), chunk("The end", 0, "e1", 4));
-  assert.deepEqual(world.texts, ["Pay?", "Let me…", "paid", "The end", ""]);
-  world.view.refresh();
+  assert.deepEqual(world.texts, ["Pay?", "Let me…", "paid", "The end"]);
+  world.session.refresh();
   // This server does not say which envelopes it has, so all that were kept are applied again.
   await world.history([question("Pay?"), inProgress("e1", "", 0)]);
-  assert.deepEqual(world.texts, ["Pay?", "The end", ""]);
+  assert.deepEqual(world.texts, ["Pay?", "The end"]);
 });

@@ -19,6 +19,7 @@ import whyloop
 HERE = Path(__file__).parent
 GUIDE = HERE.parent.parent / "docs/chat-ui.md"
 PACKAGE = Path(whyloop.__file__).parent / "ui"
+README = PACKAGE / "README.md"
 SCHEMA = Path(whyloop.__file__).parent / "wire/schemas/ui_message.schema.json"
 NODE = shutil.which("node")
 

@@ -29,16 +29,28 @@ PRESETS = {
 }
 
 Messages = list[dict[str, Any]]
+View = dict[str, Any]
 legs_of = lru_cache(maxsize=4_000)(random_legs)
 presets = pytest.mark.parametrize("config", PRESETS.values(), ids=PRESETS)
 
 
-def sent(leg: Leg, number: int) -> Messages:
-    """Return the question as the client shows it before there is an answer."""
-    if leg.query is None:
-        return []
+def asked(js: JavaScript, view: View | Messages, leg: Leg, number: int) -> View:
+    """Return the view with the question of a leg, as the client shows it before there is an answer."""
     at = "2026-01-16T09:00:00.000Z"
-    return [{"id": f"local-{number}", "role": "user", "content": leg.query, "timestamp": at}]
+    question = {"id": f"local-{number}", "role": "user", "content": leg.query, "timestamp": at}
+    shown: View = js.call("added", view, [] if leg.query is None else [question])
+    return shown
+
+
+def is_running(view: View) -> bool:
+    return any(run["status"] == "in_progress" for run in view["runs"])
+
+
+def run_of(view: View, execution_id: str) -> dict[str, Any]:
+    """Return what is known of a run."""
+    runs: list[dict[str, Any]] = [run for run in view["runs"] if run["execution_id"] == execution_id]
+    (run,) = runs
+    return run
 
 
 def disturbed(dice: random.Random, envelopes: Messages) -> Messages:
@@ -70,29 +82,25 @@ def with_reasoning_chunks(envelopes: Messages) -> Messages:
     return changed
 
 
-def reached(messages: Messages, leg: Leg) -> int:
-    """Return the number of the last envelope of a leg that was applied."""
-    own_id = f"{leg.envelopes[-1]['execution_id']}:status"
-    return next(message["metadata"]["seq"] for message in messages if message["id"] == own_id)  # type: ignore[no-any-return]
-
-
 @presets
 @pytest.mark.parametrize("envelopes_of", [lambda leg: leg.envelopes, recorded], ids=["live", "recorded"])
 def test_the_streamed_messages_become_the_stored_ones(
     config: BroadcastConfig, envelopes_of: Any, js: JavaScript
 ) -> None:
     for seed in range(RUNS):
-        at_each_end: Messages = []
-        only_once: Messages = []
+        views: dict[str, Any] = {"reconciled": [], "streamed": []}
         for number, leg in enumerate(legs_of(seed, config)):
-            for messages in (at_each_end, only_once):
-                given = [*messages, *sent(leg, number)], envelopes_of(leg), leg.canonical
-                shown = js.call("client", *given)
-                assert not shown["running"], seed
-                assert not shown["missing"], seed
-                assert reached(shown["streamed"], leg) == leg.envelopes[-1]["seq"], seed
-                assert shown["reconciled"] == as_json(leg.canonical), seed
-                messages[:] = shown["reconciled"] if messages is at_each_end else shown["streamed"]
+            last = leg.envelopes[-1]
+            for kept, view in views.items():
+                shown = js.call("client", asked(js, view, leg, number), envelopes_of(leg), leg.canonical)
+                run = run_of(shown["streamed"], last["execution_id"])
+                assert not is_running(shown["streamed"]), seed
+                assert not is_running(shown["reconciled"]), seed
+                assert (run["seq"], run["gap"], run["held"]) == (last["seq"], None, []), seed
+                assert run["status"] == leg.state.status, seed
+                assert shown["reconciled"]["messages"] == as_json(leg.canonical), seed
+                assert run_of(shown["reconciled"], leg.state.execution.id)["status"] == leg.state.status, seed
+                views[kept] = shown[kept]
 
 
 @presets
@@ -101,9 +109,10 @@ def test_ids_and_texts_are_the_same_before_the_history_arrives(
 ) -> None:
     compared = 0
     for seed in range(RUNS // 4):
-        streamed: Messages = []
+        view: Any = []
         for number, leg in enumerate(legs_of(seed, config)):
-            streamed = js.call("reduced", [*streamed, *sent(leg, number)], leg.envelopes)
+            view = js.call("reduced", asked(js, view, leg, number), leg.envelopes)
+            streamed = view["messages"]
             stored = {message["id"]: message for message in leg.canonical}
             rendered = js.each("shouldRenderContent", [[message] for message in streamed])
             ephemeral = js.each("isEphemeral", [[message] for message in streamed])
@@ -132,14 +141,13 @@ def test_a_bad_connection_changes_nothing_once_the_history_has_arrived(
 ) -> None:
     for seed in range(RUNS):
         dice = random.Random(seed)
-        messages: Messages = []
+        view: Any = []
         for number, leg in enumerate(legs_of(seed, config)):
             received = disturbed(dice, leg.envelopes)
-            messages = js.call("client", [*messages, *sent(leg, number)], received, leg.canonical)[
-                "reconciled"
-            ]
-            assert messages == as_json(leg.canonical), seed
-            assert js.call("reduced", messages, received) == messages, "late envelopes change nothing"
+            view = js.call("client", asked(js, view, leg, number), received, leg.canonical)["reconciled"]
+            assert view["messages"] == as_json(leg.canonical), seed
+            again = js.call("reduced", view, received)
+            assert again["messages"] == view["messages"], "late envelopes change nothing"
 
 
 @presets
@@ -149,7 +157,7 @@ def test_a_gap_is_filled_by_the_envelopes_after_the_last_one(config: BroadcastCo
         dice = random.Random(seed)
         history: Messages = []
         for number, leg in enumerate(legs_of(seed, config)):
-            history, start = leg.canonical, [*history, *sent(leg, number)]
+            history, start = leg.canonical, asked(js, history, leg, number)
             own_id = leg.state.execution.id
             envelopes = [each for each in recorded(leg) if each["execution_id"] == own_id]
             if len(envelopes) < 4:
@@ -158,12 +166,13 @@ def test_a_gap_is_filled_by_the_envelopes_after_the_last_one(config: BroadcastCo
             if envelopes[lost + 1]["event"] == "agent.status":
                 continue  # A pause or an end is shown at once.
             before = js.call("reduced", start, [*envelopes[:lost], envelopes[lost + 1]])
-            (gap,) = js.call("missing", before)
             seq = envelopes[lost]["seq"]
-            assert gap == {"execution_id": own_id, "first": seq, "last": seq}
+            assert run_of(before, own_id)["gap"] == {"first": seq, "last": seq}
             # A server sends all of them from there on, also those that are held.
-            after = [each for each in envelopes if each["seq"] >= gap["first"]]
-            assert js.call("reduced", before, after) == js.call("reduced", start, envelopes), seed
+            after = [each for each in envelopes if each["seq"] >= seq]
+            filled_up, whole = js.call("reduced", before, after), js.call("reduced", start, envelopes)
+            assert filled_up["messages"] == whole["messages"], seed
+            assert filled_up["runs"] == whole["runs"], seed
             filled += 1
     assert filled > RUNS // 4
 
@@ -174,8 +183,9 @@ def test_a_text_of_which_chunks_are_missing_has_a_mark_where_they_were(js: JavaS
         dice = random.Random(seed)
         for leg in legs_of(seed, PRESETS["standard"]):
             kept = [each for each in leg.envelopes if is_numbered(each) or dice.random() < 0.7]
-            complete = {each["id"]: each["content"] for each in js.call("reduced", [], leg.envelopes)}
-            for message in js.call("reduced", [], kept):
+            everything = js.call("reduced", [], leg.envelopes)["messages"]
+            complete = {each["id"]: each["content"] for each in everything}
+            for message in js.call("reduced", [], kept)["messages"]:
                 if message["role"] != "assistant" or not message["content"]:
                     continue
                 text = complete[message["id"]]
@@ -199,15 +209,16 @@ def test_chunks_that_arrive_twice_or_late_add_nothing(js: JavaScript) -> None:
                 chunks = [each for each in received if each["event"] == "agent.stream.chunk"]
                 if chunks and dice.random() < 0.3:
                     received.append(dice.choice(chunks))
-            assert js.call("reduced", [], received) == js.call("reduced", [], leg.envelopes), seed
+            shown, once = js.call("reduced", [], received), js.call("reduced", [], leg.envelopes)
+            assert (shown["messages"], shown["runs"]) == (once["messages"], once["runs"]), seed
 
 
 def test_chunks_of_reasoning_are_shown_beside_the_text(js: JavaScript) -> None:
     reasoned = 0
     for seed in range(RUNS // 2):
         for leg in legs_of(seed, PRESETS["standard"]):
-            shown = js.call("reduced", [], with_reasoning_chunks(leg.envelopes))
-            as_it_was = js.call("reduced", [], leg.envelopes)
+            shown = js.call("reduced", [], with_reasoning_chunks(leg.envelopes))["messages"]
+            as_it_was = js.call("reduced", [], leg.envelopes)["messages"]
             for message, before in zip(shown, as_it_was, strict=True):
                 reasoning = message["metadata"].pop("reasoning", None)
                 own = before["metadata"].pop("reasoning", "")
@@ -222,15 +233,16 @@ def test_chunks_of_reasoning_are_shown_beside_the_text(js: JavaScript) -> None:
 def test_every_message_fits_the_schema(config: BroadcastConfig, js: JavaScript) -> None:
     for seed in range(RUNS // 10):
         dice = random.Random(seed)
-        messages: Messages = []
+        view: Any = []
         for number, leg in enumerate(legs_of(seed, config)):
             for stored in [leg.canonical, *(stored for _, stored in leg.meanwhile)]:
                 assert_valid(stored)
-            for screen in js.call("screens", [*messages, *sent(leg, number)], disturbed(dice, leg.envelopes)):
-                assert_valid(screen[-6:])
-                messages = screen
-            assert_valid(messages)
-            messages = js.call("reconcile", messages, leg.canonical)
+            view = asked(js, view, leg, number)
+            for screen in js.call("screens", view, disturbed(dice, leg.envelopes)):
+                assert_valid(screen["messages"][-6:])
+                view = screen
+            assert_valid(view["messages"])
+            view = js.call("reconciled", view, leg.canonical)
 
 
 def test_the_random_runs_have_everything_in_them(js: JavaScript) -> None:
@@ -242,9 +254,14 @@ def test_the_random_runs_have_everything_in_them(js: JavaScript) -> None:
     assert reasons >= {"finish_reason", "user_requested"}
     events = {envelope["event"] for leg in legs for envelope in leg.envelopes}
     assert events == NUMBERED | UNNUMBERED
-    shown = [m for s in js.each("reduced", [[[], leg.envelopes[:-3]] for leg in legs]) for m in s]
+    views = js.each("reduced", [[[], leg.envelopes[:-3]] for leg in legs])
+    shown = [message for view in views for message in view["messages"]]
+    runs = [run for view in views for run in view["runs"]]
     assert any(message["content"] == "Retrying (2/3)" for message in shown)
     assert any("question_id" in message["metadata"] for message in shown)
+    assert any(run["retry"] for run in runs)
+    assert any(call["question_id"] for run in runs for call in run["calls"])
+    assert any(run["evaluations"] for run in runs)
     stored = [message.get("metadata", {}) for leg in legs for message in leg.canonical]
     for entry in ("question_id", "reasoning", "incomplete", "changed_by"):
         assert any(entry in metadata for metadata in stored), entry

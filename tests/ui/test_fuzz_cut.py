@@ -6,12 +6,23 @@ import random
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from tests.ui.runs import Leg, random_legs
 from tests.ui.support import JavaScript, as_json, assert_valid
-from tests.ui.test_fuzz import RUNS, Messages, disturbed, legs_of, presets, recorded, sent
+from tests.ui.test_fuzz import (
+    RUNS,
+    Messages,
+    View,
+    asked,
+    disturbed,
+    is_running,
+    legs_of,
+    presets,
+    recorded,
+)
 from whyloop.broadcasting import BroadcastConfig
 
 pytestmark = pytest.mark.slow
@@ -27,6 +38,11 @@ def cuts(leg: Leg) -> Iterator[tuple[int, Messages]]:
             yield place, stored
 
 
+def running(view: View) -> list[str]:
+    """Return the runs that are in progress."""
+    return [run["execution_id"] for run in view["runs"] if run["status"] == "in_progress"]
+
+
 @presets
 def test_a_page_that_is_loaded_anywhere_shows_that_a_run_is_in_progress(
     config: BroadcastConfig, js: JavaScript
@@ -35,9 +51,9 @@ def test_a_page_that_is_loaded_anywhere_shows_that_a_run_is_in_progress(
     for seed in range(RUNS):
         for leg in legs_of(seed, config):
             running = js.each("isRunning", [[stored] for _, stored in leg.meanwhile])
-            for is_running, (_, stored) in zip(running, leg.meanwhile, strict=True):
-                assert is_running == stored[-1]["id"].endswith(":status"), seed
-                loaded += is_running
+            for runs, (_, stored) in zip(running, leg.meanwhile, strict=True):
+                assert runs == stored[-1]["id"].endswith(":status"), seed
+                loaded += runs
             assert not running[-1], seed
     assert loaded > RUNS
 
@@ -55,10 +71,10 @@ def test_a_client_continues_from_the_history_of_any_moment(config: BroadcastConf
                 [[stored, left, leg.canonical] for (_, stored), left in zip(places, rest, strict=True)],
             )
             for was_running, left, client in zip(loaded, rest, clients, strict=True):
-                ids = {message["id"] for message in client["streamed"]}
-                assert len(ids) == len(client["streamed"]), seed
-                assert client["running"] == (was_running and not left), seed
-                assert client["reconciled"] == as_json(leg.canonical), seed
+                streamed = client["streamed"]["messages"]
+                assert len({message["id"] for message in streamed}) == len(streamed), seed
+                assert is_running(client["streamed"]) == (was_running and not left), seed
+                assert client["reconciled"]["messages"] == as_json(leg.canonical), seed
                 joined += bool(left)
     assert joined > RUNS
 
@@ -75,30 +91,27 @@ def test_a_history_that_is_ahead_of_the_envelopes_is_right_in_the_end(
                 for place in range(max(0, count - 4), count)
             ]
             for client in js.each("client", given):
-                assert not client["running"], seed
-                assert not client["missing"], seed
-                assert client["reconciled"] == as_json(leg.canonical), seed
+                assert not is_running(client["streamed"]), seed
+                assert not any(run["gap"] for run in client["streamed"]["runs"]), seed
+                assert client["reconciled"]["messages"] == as_json(leg.canonical), seed
 
 
 @presets
 def test_only_the_latest_run_is_in_progress_whichever_died(config: BroadcastConfig, js: JavaScript) -> None:
     deaths = 0
     for seed in range(RUNS):
-        streamed: Messages = []
+        view: Any = []
         for number, leg in enumerate(dying_legs_of(seed, config, True)):
-            streamed = [*streamed, *sent(leg, number)]
+            streamed = asked(js, view, leg, number)
             screens = js.call("screens", streamed, recorded(leg))
-            assert all(len(ids) < 2 for ids in js.each("running", [[each] for each in screens])), seed
+            assert all(len(running(screen)) < 2 for screen in screens), seed
             streamed = screens[-1] if screens else streamed
-            assert js.call("isRunning", streamed) == leg.died, seed
-            assert js.call("isRunning", leg.canonical) == leg.died, seed
-            if leg.died:
-                own_id = f"{leg.state.execution.id}:status"
-                assert js.call("running", streamed) == js.call("running", leg.canonical) == [own_id], seed
-            reconciled = js.call("reconcile", streamed, leg.canonical)
-            assert reconciled == as_json(leg.canonical), seed
+            reconciled = js.call("reconciled", streamed, leg.canonical)
+            expected = [leg.state.execution.id] if leg.died else []
+            assert running(streamed) == running(reconciled) == expected, seed
+            assert reconciled["messages"] == as_json(leg.canonical), seed
             deaths += leg.died
-            streamed = reconciled if seed % 2 else streamed
+            view = reconciled if seed % 2 else streamed
     assert deaths > RUNS // 2
 
 
@@ -108,10 +121,10 @@ def test_a_bad_connection_and_runs_that_die_change_nothing_once_the_history_has_
 ) -> None:
     for seed in range(RUNS):
         dice = random.Random(seed)
-        messages: Messages = []
+        view: Any = []
         for number, leg in enumerate(dying_legs_of(seed, config, True)):
-            given = [*messages, *sent(leg, number)], disturbed(dice, leg.envelopes), leg.canonical
+            given = asked(js, view, leg, number), disturbed(dice, leg.envelopes), leg.canonical
             client = js.call("client", *given)
-            assert_valid(client["streamed"][-4:])
-            messages = client["reconciled"]
-            assert messages == as_json(leg.canonical), seed
+            assert_valid(client["streamed"]["messages"][-4:])
+            view = client["reconciled"]
+            assert view["messages"] == as_json(leg.canonical), seed

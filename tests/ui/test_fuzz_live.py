@@ -8,7 +8,7 @@ import pytest
 
 from tests.ui.runs import Leg, is_numbered
 from tests.ui.support import JavaScript
-from tests.ui.test_fuzz import PRESETS, RUNS, Messages, legs_of, sent
+from tests.ui.test_fuzz import PRESETS, RUNS, Messages, asked, legs_of
 
 pytestmark = pytest.mark.slow
 
@@ -64,11 +64,11 @@ def test_the_live_view_shows_what_the_history_shows(deaths: bool, js: JavaScript
     for seed in range(RUNS):
         history: Messages = []
         for number, leg in enumerate(legs_of(seed, PRESETS["standard"], deaths)):
-            start = [*history, *sent(leg, number)]
+            start = asked(js, history, leg, number)
             screens = [start, *js.call("screens", start, leg.envelopes)]
             for place, stored in recorded_moments(leg):
                 expected = lines(stored, js)
-                shown = lines(screens[place], js)
+                shown = lines(screens[place]["messages"], js)
                 for own_id in [each for each in shown if each not in expected]:
                     if is_short_lived(own_id, shown[own_id]):
                         del shown[own_id]

@@ -13,10 +13,10 @@ import pytest
 import whyloop
 from tests.ui.support import NODE, PACKAGE, SCHEMA, needs_node
 from tests.ui.test_vectors import EVENTS
+from whyloop.broadcasting import envelope_schema
 
 MODULES = {path.name: path.read_text(encoding="utf-8") for path in sorted(PACKAGE.glob("*.js"))}
-TYPES = (PACKAGE / "index.d.ts").read_text(encoding="utf-8")
-SESSION_TYPES = (PACKAGE / "session.d.ts").read_text(encoding="utf-8")
+TYPES = {path.name: path.read_text(encoding="utf-8") for path in sorted(PACKAGE.glob("*.d.ts"))}
 PACKED = json.loads((PACKAGE / "package.json").read_text(encoding="utf-8"))
 
 exported = {
@@ -32,32 +32,41 @@ def functions(source: str) -> set[str]:
 
 
 def test_every_function_has_its_types() -> None:
-    assert functions(TYPES) == exported
-    assert exported <= functions(MODULES["live.js"]) | functions(MODULES["display.js"])
-    assert functions(MODULES["session.js"]) == functions(SESSION_TYPES) == {"followSession"}
+    assert functions(TYPES["index.d.ts"]) == exported
+    assert exported <= {name for module in MODULES.values() for name in functions(module)}
+    assert functions(MODULES["session.js"]) == functions(TYPES["session.d.ts"]) == {"followSession"}
+    assert functions(MODULES["react.js"]) == functions(TYPES["react.d.ts"]) == {"useSession"}
+
+
+def fields(interface: str, types: str) -> set[str]:
+    """Return the fields of an interface, and of those that it extends."""
+    block = re.search(rf"interface {interface}\b([^{{]*)\{{(.*?)^\}}", types, re.S | re.M)
+    assert block is not None, interface
+    inherited = [fields(name, types) for name in re.findall(r"\w+", block[1].removeprefix(" extends"))]
+    return set(re.findall(r"^  (?:readonly )?(\w+)\??:", block[2], re.M)).union(*inherited)
 
 
 def test_every_event_has_its_type() -> None:
-    (typed,) = re.findall(r"interface EnvelopeData \{(.*?)^\}", TYPES, re.DOTALL | re.MULTILINE)
-    events = set(re.findall(r'^  "(agent\.[\w.]+)":', typed, re.MULTILINE))
-    assert events == EVENTS
+    typed = dict(re.findall(r'EnvelopeOf<"(agent\.[\w.]+)", (\w+)>', TYPES["envelope.d.ts"]))
+    assert set(typed) == EVENTS
+    for event, interface in typed.items():
+        described = set(envelope_schema()["$defs"][event]["properties"])
+        assert fields(interface, TYPES["envelope.d.ts"]) == described, event
     handled = re.findall(r'^  "(agent\.[\w.]+)": \(', MODULES["events.js"], re.MULTILINE)
     assert set(handled) == EVENTS - {"agent.event"}
 
 
 def test_every_option_of_a_live_view_has_its_type() -> None:
-    (typed,) = re.findall(r"interface FollowOptions \{(.*?)^\}", SESSION_TYPES, re.DOTALL | re.MULTILINE)
     taken = ",".join(re.findall(r"const \{(.*)\} = options;", MODULES["session.js"])).split(",")
     named = {part.partition("=")[0].strip() for part in taken}
-    assert named == set(re.findall(r"^  (\w+)\?:", typed, re.MULTILINE))
+    assert named == fields("FollowOptions", TYPES["session.d.ts"])
 
 
 def test_every_field_of_the_schema_has_its_type() -> None:
     schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
     for name, definition in schema["$defs"].items():
-        block = re.search(rf"interface {name.title().replace('_', '')} \{{(.*?)^\}}", TYPES, re.S | re.M)
-        assert block is not None, name
-        assert set(re.findall(r"^  (\w+)\??:", block[1], re.MULTILINE)) == set(definition["properties"])
+        types = TYPES["envelope.d.ts" if name == "continuation" else "index.d.ts"]
+        assert fields(name.title().replace("_", ""), types) == set(definition["properties"])
 
 
 def test_text_is_never_made_into_markup_or_code() -> None:
@@ -70,17 +79,20 @@ def _code(source: str) -> str:
 
 
 def test_nothing_else_is_needed() -> None:
-    for source in MODULES.values():
+    for name, source in MODULES.items():
         assert "require(" not in _code(source)
         imported = re.findall(r'^(?:import|export|\}) .*from "(.*)";', _code(source), re.MULTILINE)
-        assert {name.removeprefix("./") for name in imported} <= set(MODULES)
-    assert not {"dependencies", "peerDependencies", "scripts"} & set(PACKED)
-    assert PACKED["type"] == "module"
+        allowed = {*MODULES, "react"} if name == "react.js" else set(MODULES)
+        assert {found.removeprefix("./") for found in imported} <= allowed
+    assert not {"dependencies", "scripts"} & set(PACKED)
+    assert PACKED["peerDependenciesMeta"] == {name: {"optional": True} for name in PACKED["peerDependencies"]}
+    assert (PACKED["type"], PACKED["sideEffects"]) == ("module", False)
 
 
-def test_its_files_are_there_and_its_version_is_that_of_whyloop() -> None:
-    assert set(PACKED["files"]) == {path.name for path in PACKAGE.iterdir()} - {"package.json"}
+def test_its_version_and_license_are_those_of_whyloop() -> None:
     assert PACKED["version"] == whyloop.__version__
+    root = Path(__file__).parents[2]
+    assert (PACKAGE / "LICENSE").read_text(encoding="utf-8") == (root / "LICENSE").read_text(encoding="utf-8")
 
 
 @needs_node
@@ -105,4 +117,7 @@ def test_it_can_be_packed(tmp_path: Path) -> None:
         command, cwd=tmp_path, capture_output=True, encoding="utf-8", check=True, timeout=60
     )
     (packed,) = json.loads(done.stdout)
-    assert {file["path"] for file in packed["files"]} == {*PACKED["files"], "package.json"}
+    assert {file["path"] for file in packed["files"]} == {path.name for path in PACKAGE.iterdir()}
+    entries = [entry for entry in PACKED["exports"].values() if isinstance(entry, dict)]
+    named = {path.removeprefix("./") for entry in entries for path in entry.values()}
+    assert named <= {path.name for path in PACKAGE.iterdir()}

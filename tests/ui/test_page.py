@@ -15,8 +15,8 @@ import pytest
 from tests.real.browser import open_page
 from tests.server.streams_support import Serving, serving
 from tests.support import scripted
-from tests.ui.envelopes import STOPPED, asked, chunk, started
-from tests.ui.support import GUIDE
+from tests.ui.envelopes import QUESTION, STOPPED, asked, chunk, started
+from tests.ui.support import GUIDE, README
 from whyloop import Agent, ErrorPolicy, tool
 from whyloop.errors import ModelError
 from whyloop.testing import call, calls
@@ -231,7 +231,8 @@ async def test_a_decision_is_shown_to_everybody_and_one_that_is_too_late_is_refu
         stored = await (await late.page.request.get(f"{url}/messages")).json()
         question = stored["messages"][-1]["metadata"]["question_id"]
         await late.page.request.post(f"{url}/deny", data={"question_id": question, "reason": "too much"})
-        denied = [*paid(["pre.error: denied by somebody: too much"], [])[:4], "button.: Why?"]
+        result = paid(["pre.error: denied by somebody: too much"], [])[:4]
+        denied = [*result, "section.status: Waiting for a person", "button.: Why?"]
         await stage.window.shows(*denied)
         await late.page.click("text=approve")
         await late.says("section.error", f"question '{question}' was denied by somebody already")
@@ -294,10 +295,10 @@ class FakeSession:
 
     async def open(self, stage: Stage) -> None:
         await stage.window.page.unroute_all()
-        await stage.window.page.route("**/agents/sessions/s1/**", self._answer)
+        await stage.window.page.route("**/agents/sessions/s1/**", self.answer)
         await stage.window.page.goto(f"{stage.server.address}/?session=s1")
 
-    async def _answer(self, route: Any) -> None:
+    async def answer(self, route: Any) -> None:
         path = route.request.url.rpartition("/")[2].partition("?")[0]
         if path == "events":
             await route.fulfill(body=self._stream, content_type="text/event-stream")
@@ -341,3 +342,17 @@ async def test_reasoning_is_folded_and_never_text() -> None:
         await stage.window.page.click("summary")
         assert await block.inner_text() == "Reasoning\nI <b>think</b>."
         assert await stage.window.page.evaluate(MARKUP) == 0
+
+
+async def test_the_page_in_the_readme_shows_a_session_without_a_build_step() -> None:
+    (html,) = re.findall(r"```html\n(.*?)```", README.read_text("utf-8"), re.DOTALL)
+    Path("chat.html").write_text(html, encoding="utf-8")
+    session = FakeSession(started(1), chunk(1, "<b>Me</b>."))
+    session.stored = [QUESTION]
+    async with serving(Site().app) as server, open_page() as page:
+        await page.route("**/agents/sessions/42/**", session.answer)
+        await page.goto(server.address)
+        lines = page.locator("#chat li")
+        await lines.nth(1).wait_for()
+        assert await lines.all_inner_texts() == ["user: Who?", "assistant: <b>Me</b>."]
+        assert await page.evaluate(MARKUP) == 0

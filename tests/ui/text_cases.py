@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.ui.case import FOUND, QUIET, THINKS, WHO, Case
+from tests.ui.case import FOUND, THINKS, WHO, Case
 from tests.ui.envelopes import (
     AT_WORK,
     CALLING,
@@ -32,7 +32,7 @@ TEXT_CASES = [
         [],
         [started(), chunk(1, "a"), chunk(1, "a")],
         [
-            *["assistant: a", QUIET],
+            *["assistant: a"],
         ],
     ),
     Case(
@@ -40,20 +40,20 @@ TEXT_CASES = [
         [],
         [started(), chunk(1, "b", 1), chunk(1, "a")],
         [
-            *["assistant: …b", QUIET],
+            *["assistant: …b"],
         ],
     ),
     Case(
         "a chunk that is missing is marked once, and so is the next",
         [],
         [started(), chunk(1, "a"), chunk(1, "b", 3), chunk(1, "c", 4), chunk(1, "d", 6)],
-        ["assistant: a…bc…d", QUIET],
+        ["assistant: a…bc…d"],
     ),
     Case(
         "chunks without text between two gaps are one gap",
         [],
         [started(), chunk(1, "a"), chunk(1, "", 2), chunk(1, "b", 4)],
-        ["assistant: a…b", QUIET],
+        ["assistant: a…b"],
     ),
     Case(
         "a text whose last chunk is missing is marked by the next numbered envelope",
@@ -66,7 +66,7 @@ TEXT_CASES = [
         [],
         [started(), chunk(1, "", 4, complete=True)],
         [
-            *["assistant: …", QUIET],
+            *["assistant: …"],
         ],
     ),
     Case(
@@ -74,7 +74,7 @@ TEXT_CASES = [
         [],
         [started(), chunk(1, ""), chunk(1, "All.", 1)],
         [
-            *["assistant: All.", QUIET],
+            *["assistant: All."],
         ],
     ),
     Case(
@@ -82,7 +82,7 @@ TEXT_CASES = [
         [],
         [started(), chunk(1, "", complete=True), tool(2)],
         [
-            *["assistant:  [search]", "status tool_call: Running search", QUIET],
+            *["assistant:  [search]", "status tool_call: Running search"],
         ],
     ),
     Case(
@@ -90,7 +90,7 @@ TEXT_CASES = [
         [],
         [started(), chunk(1, "a", "7"), chunk(1, "b", 1)],
         [
-            *["assistant: ab", QUIET],
+            *["assistant: ab"],
         ],
     ),
     Case(
@@ -111,26 +111,26 @@ TEXT_CASES = [
         "a step that begins again after a crash has its text anew",
         [],
         [*HALF, *later(1, step(1, 1), chunk(1, "All of it."))],
-        ["assistant: All of it.", QUIET],
+        ["assistant: All of it."],
     ),
     Case(
         "a text that begins again after a crash is recognised without the start of its step",
         [],
         [*HALF, chunk(1, "wer", 1), *later(1, chunk(1, "All of it."), chunk(1, "!", 1))],
-        ["assistant: All of it.!", QUIET],
+        ["assistant: All of it.!"],
     ),
     Case(
         "a text that was complete before a crash begins again too",
         [],
         [started(), chunk(1, "One", complete=True), *later(1, step(1, 1), chunk(1, "Uno"))],
-        ["assistant: Uno", QUIET],
+        ["assistant: Uno"],
     ),
     Case(
         "the start of a step that arrives twice changes nothing",
         [],
         [*HALF, step(1, 1)],
         [
-            *["assistant: Half an ans", QUIET],
+            *["assistant: Half an ans"],
         ],
     ),
     Case("a run that is resumed has the text of its step anew", [], [*HALF, *later(1, started(2))], [THINKS]),
@@ -143,7 +143,7 @@ TEXT_CASES = [
             chunk(1, "so.", 1, kind="reasoning"),
             chunk(1, "Yes.", 2),
         ],
-        ["assistant: Yes. (Hm, so.)", QUIET],
+        ["assistant: Yes. (Hm, so.)"],
     ),
     Case(
         "while there is only reasoning the status is thinking",
@@ -155,7 +155,7 @@ TEXT_CASES = [
         "a gap in reasoning is marked there",
         [],
         [started(), chunk(1, "Hm", kind="reasoning"), chunk(1, "so", 2, kind="reasoning"), tool(2)],
-        ["assistant:  [search] (Hm…so…)", "status tool_call: Running search", QUIET],
+        ["assistant:  [search] (Hm…so…)", "status tool_call: Running search"],
     ),
     Case(
         "reasoning of a failed model call goes too",

@@ -20,7 +20,7 @@ const JSON_TEXT = new RegExp(
 
 /**
  * Return the text to show for the data of an `agent.status`, or for a message's `continuation`.
- * @type {typeof import("./index.d.ts").statusText}
+ * @type {typeof import("./index.js").statusText}
  */
 export function statusText(status) {
   const { status: name, stop_reason: reason, error_message: error, should_continue: continues } = status;
@@ -33,7 +33,7 @@ export function statusText(status) {
 
 /**
  * Return the first three arguments, such as `query: 'dbplus', types: ["program"]`, each value cut short.
- * @type {typeof import("./index.d.ts").argsSummary}
+ * @type {typeof import("./index.js").argsSummary}
  */
 export function argsSummary(args, longest = 30) {
   if (isText(args)) return cut(args, longest);
@@ -79,7 +79,7 @@ function wellFormed(text) {
 /**
  * Return whether the text of a message is shown as text: never that of a tool, which is shown under its
  * call; beside tool calls only language.
- * @type {typeof import("./index.d.ts").shouldRenderContent}
+ * @type {typeof import("./index.js").shouldRenderContent}
  */
 export function shouldRenderContent(message) {
   if (message.role === "tool" || isBlank(message.content)) return false;
@@ -94,7 +94,7 @@ function isBlank(text) {
 
 /**
  * Return whether a message is a status that the history replaces; an error stays.
- * @type {typeof import("./index.d.ts").isEphemeral}
+ * @type {typeof import("./index.js").isEphemeral}
  */
 export function isEphemeral(message) {
   return message.role === "status" && metadataOf(message).status_type !== "error";
@@ -102,7 +102,7 @@ export function isEphemeral(message) {
 
 /**
  * Return what to draw, top to bottom: `{message, calls}`, each of the calls `{call, result}`.
- * @type {typeof import("./index.d.ts").group}
+ * @type {typeof import("./index.js").group}
  */
 export function group(messages) {
   const drawn = [];

@@ -1,7 +1,8 @@
 /**
- * What each event changes in the messages of a run.
+ * What each event changes in a view.
  *
- * @typedef {import("./index.d.ts").Metadata} Metadata
+ * @typedef {import("./index.js").Metadata} Metadata
+ * @typedef {import("./draft.js").Draft} Draft
  */
 
 import { THINKING, argsSummary, statusText } from "./display.js";
@@ -19,7 +20,7 @@ import {
   withMetadata,
 } from "./message.js";
 
-/** Stands for text that was not received. */
+/** The mark for text that was not received. */
 const GAP = "…";
 export const ENDED = ["completed", "stopped", "failed"];
 
@@ -33,148 +34,156 @@ export const NUMBERED = new Set([
   "agent.retry",
 ]);
 
+/** @type {Record<string, (draft: Draft, data: any) => void>} */
 export const EVENTS = {
-  "agent.status": (run, data, timestamp) => {
+  "agent.status": (draft, data) => {
     const { status } = data;
     if (status === "in_progress") {
-      const step = (whole(data.step_count) ?? 0) + 1;
-      run.note({ step_number: step, continuation: undefined, reason: undefined, evaluations: undefined });
-      run.say("thinking", THINKING);
-      run.endOthers();
+      enterStep(draft, (whole(data.step_count) ?? 0) + 1);
+      draft.note({ status, continuation: null, reason: null, evaluations: null });
+      draft.say("thinking", THINKING);
+      draft.endOthers();
     } else if (ENDED.includes(status) || status === "paused") {
-      const end = {
-        continuation: {
-          should_continue: false,
-          stop_reason: textOrNull(data.stop_reason),
-          resolved_by: textOrNull(data.resolved_by),
-        },
-        reason: textOrNull(data.reason) ?? undefined,
+      const { stop_reason, resolved_by } = data;
+      const continuation = {
+        should_continue: false,
+        stop_reason: textOrNull(stop_reason),
+        resolved_by: textOrNull(resolved_by),
       };
-      run.note(end);
-      if (status === "failed") addError(run, data, timestamp, end);
-      else run.say(status === "stopped" ? "continuation" : "info", statusText(data));
+      const reason = textOrNull(data.reason);
+      draft.note({ status, continuation, reason });
+      const why = reason === null ? { continuation } : { continuation, reason };
+      if (status === "failed") addError(draft, data, why);
+      else draft.say(status === "stopped" ? "continuation" : "info", statusText(data), why);
     }
   },
 
-  "agent.step.started": (run, data, timestamp) => {
-    const step = whole(data.step_number) || run.step;
-    if (run.known.chunks !== undefined) {
-      if (timestamp <= run.updatedAt) return; // Received before.
-      dropText(run); // The process ended within the step, and another one takes it again.
-      run.note({ chunks: undefined });
+  "agent.step.started": (draft, data) => {
+    const step = whole(data.step_number) || draft.run.step_number;
+    if (draft.run.chunks !== null) {
+      if (draft.timestamp <= draft.run.updated_at) return; // Received before.
+      dropText(draft); // The process ended within the step, and another one takes it again.
+      draft.note({ chunks: null });
     }
-    run.note({ step_number: step });
-    if (!showsRetry(run)) run.say("thinking", THINKING);
+    enterStep(draft, step);
+    if (draft.run.retry === null) draft.say("thinking", THINKING);
   },
 
-  "agent.stream.chunk": (run, data, timestamp) => {
-    let { chunks: next = 0 } = run.known;
+  "agent.stream.chunk": (draft, data) => {
+    let next = draft.run.chunks ?? 0;
     const index = whole(data.chunk_index) ?? next;
     if (index < next) {
-      if (timestamp <= run.updatedAt) return; // Received before.
-      dropText(run); // As above, and the start of the step was not received.
+      if (draft.timestamp <= draft.run.updated_at) return; // Received before.
+      dropText(draft); // As above, and the start of the step was not received.
       next = 0;
     }
-    const id = assistantId(run.executionId, run.step);
-    const message = run.get(id) ?? uiMessage(id, "assistant", "", timestamp, { ...ofStep(run), streaming: true });
+    const id = assistantId(draft.run.execution_id, draft.run.step_number);
+    const message =
+      draft.get(id) ?? uiMessage(id, "assistant", "", draft.timestamp, { ...ofStep(draft), streaming: true });
     if (!metadataOf(message).streaming) return; // The history has it.
-    run.note({ chunks: index + 1 });
+    draft.note({ chunks: index + 1 });
     const isReasoning = data.kind === "reasoning";
     const piece = textOrNull(data.chunk) ?? "";
     if (piece || index > next) {
-      // Reasoning comes before the text, as a rule: what is missing after the text began is text.
+      // Reasoning comes before the text, as a rule: a chunk that is missing after the text began is text.
       const whole = index > next ? withGap(message, isReasoning && message.content === "") : message;
-      run.put(withPiece(whole, piece, isReasoning));
-      if (!isReasoning) run.say("thinking", "");
+      draft.put(withPiece(whole, piece, isReasoning));
+      if (!isReasoning) draft.say("thinking", "");
     }
-    if (data.is_complete === true) endText(run, true);
+    if (data.is_complete === true) endText(draft, true);
   },
 
-  "agent.tool.started": (run, data, timestamp) => {
+  "agent.tool.started": (draft, data) => {
     const { tool, tool_call_id: callId } = data;
     if (!isText(tool) || !isText(callId)) return;
-    const { id, step } = placeOfCall(run, callId);
-    if (run.get(id, step)?.role === "tool") return;
+    const id = messageOfCall(draft, callId);
+    if (draft.get(id)?.role === "tool") return;
     const call = callOf(data);
-    addCall(run, step, call, timestamp);
-    const metadata = { ...ofCall(run, step, data), status_type: "tool_call", tool_calls: [call] };
-    run.put(uiMessage(id, "status", `Running ${tool}`, timestamp, metadata));
-    run.say("thinking", "");
+    addCall(draft, call);
+    openCall(draft, id, data, null);
+    const metadata = { ...ofCall(draft, data), status_type: "tool_call", tool_calls: [call] };
+    draft.put(uiMessage(id, "status", `Running ${tool}`, draft.timestamp, metadata));
+    draft.say("thinking", "");
   },
 
-  "agent.tool.completed": (run, data, timestamp) => {
+  "agent.tool.completed": (draft, data) => {
     const { tool, tool_call_id: callId } = data;
     if (!isText(tool) || !isText(callId)) return;
-    const { id, step } = placeOfCall(run, callId);
-    addCall(run, step, { id: callId, name: tool }, timestamp);
+    const id = messageOfCall(draft, callId);
+    addCall(draft, { id: callId, name: tool });
+    closeCall(draft, id);
     const summary = textOrNull(data.result_summary) ?? "";
     const text = data.success === true ? summary : textOrNull(data.error) || summary;
     const result = data.success === true ? { tool_result: text } : { tool_error: text };
     /** @type {Metadata} */
-    const metadata = { ...ofCall(run, step, data), ...result, ...changesOf(data.changed_by) };
+    const metadata = { ...ofCall(draft, data), ...result, ...changesOf(data.changed_by) };
     if (typeof data.duration_ms === "number") metadata.tool_duration_ms = data.duration_ms;
-    run.put(uiMessage(id, "tool", text, timestamp, metadata));
+    draft.put(uiMessage(id, "tool", text, draft.timestamp, metadata));
   },
 
-  "agent.approval.requested": (run, data, timestamp) => {
+  "agent.approval.requested": (draft, data) => {
     const { tool, tool_call_id: callId, question_id: question } = data;
     if (!isText(question)) return;
     const content = textOrNull(data.question) ?? "";
     const asked = { status_type: "tool_call", question_id: question, question: content };
     if (!isText(tool) || !isText(callId) || !callId) {
-      run.dropQuestion();
-      const metadata = { ...ofStep(run), ...asked };
-      run.put(uiMessage(questionId(run.executionId, question), "status", content, timestamp, metadata));
+      dropQuestion(draft);
+      draft.note({ question_id: question });
+      const id = questionId(draft.run.execution_id, question);
+      draft.put(uiMessage(id, "status", content, draft.timestamp, { ...ofStep(draft), ...asked }));
       return;
     }
-    const { id, step } = placeOfCall(run, callId);
+    const id = messageOfCall(draft, callId);
     const call = callOf(data);
-    addCall(run, step, call, timestamp);
+    addCall(draft, call);
+    openCall(draft, id, data, question);
     const summary = call.args_summary === undefined ? {} : { args_summary: call.args_summary };
-    const metadata = { ...ofCall(run, step, data), ...asked, ...summary, tool_calls: [call] };
-    run.put(uiMessage(id, "status", content, timestamp, metadata));
-    run.say("thinking", "");
+    const metadata = { ...ofCall(draft, data), ...asked, ...summary, tool_calls: [call] };
+    draft.put(uiMessage(id, "status", content, draft.timestamp, metadata));
+    draft.say("thinking", "");
   },
 
-  "agent.approval.decided": (run, data, timestamp) => {
+  "agent.approval.decided": (draft, data) => {
     const { tool, tool_call_id: callId, question_id: question } = data;
     if (!isText(question)) return;
     const content = decisionText(data);
     if (!isText(tool) || !isText(callId) || !callId) {
-      const metadata = { ...ofStep(run), status_type: "info" };
-      run.put(uiMessage(questionId(run.executionId, question), "status", content, timestamp, metadata));
+      draft.note({ question_id: null });
+      const id = questionId(draft.run.execution_id, question);
+      draft.put(uiMessage(id, "status", content, draft.timestamp, { ...ofStep(draft), status_type: "info" }));
       return;
     }
-    const { id, step } = placeOfCall(run, callId, question);
-    if (run.get(id, step)?.role === "tool") return;
-    addCall(run, step, { id: callId, name: tool }, timestamp);
-    run.put(uiMessage(id, "status", content, timestamp, { ...ofCall(run, step, data), status_type: "info" }));
+    const id = messageOfCall(draft, callId, question);
+    if (draft.get(id)?.role === "tool") return;
+    addCall(draft, { id: callId, name: tool });
+    openCall(draft, id, data, null);
+    draft.put(uiMessage(id, "status", content, draft.timestamp, { ...ofCall(draft, data), status_type: "info" }));
   },
 
-  "agent.step.completed": (run, data) => {
-    const step = whole(data.step_number) || run.step;
-    if (wasInterrupted(data)) markIncomplete(run, step);
-    else if (whole(data.errors) && (lacksAnswer(data) || !hasText(run, step))) dropText(run, step);
-    run.dropDecided(step);
-    run.note({ step_number: step + 1 });
+  "agent.step.completed": (draft, data) => {
+    const step = whole(data.step_number) || draft.run.step_number;
+    if (wasInterrupted(data)) markIncomplete(draft, step);
+    else if (whole(data.errors) && (lacksAnswer(data) || !hasText(draft, step))) dropText(draft, step);
+    // The questions about its calls were decided, and have a result.
+    for (const call of draft.run.calls) if (call.question_id !== null) draft.drop(call.message_id);
+    enterStep(draft, step + 1);
     const verdict = verdictOf(data.continuation);
     if (!verdict) return;
-    run.note({ continuation: verdict });
-    if (verdict.should_continue) run.say("thinking", THINKING);
+    draft.note({ continuation: verdict });
+    if (!verdict.should_continue) return;
+    draft.note({ status: "in_progress" });
+    draft.say("thinking", THINKING);
   },
 
-  "agent.retry": (run, data, timestamp) => {
+  "agent.retry": (draft, data) => {
     const [attempt, max] = [whole(data.attempt), whole(data.max)];
     if (!attempt || !max) return;
-    run.say("continuation", `Retrying (${attempt}/${max})`);
-    run.note({ retry: { attempt, max, until: waitEnd(timestamp, data.wait_seconds) } });
+    const retry = { attempt, max, until: waitEnd(draft.timestamp, data.wait_seconds) };
+    draft.say("continuation", `Retrying (${attempt}/${max})`, { retry });
   },
 
-  "agent.continuation": (run, data) => {
-    const verdict = verdictOf(data);
-    if (!verdict) return;
-    const evaluations = Array.isArray(data.evaluations) ? data.evaluations : undefined;
-    run.note({ continuation: verdict, evaluations });
+  "agent.continuation": (draft, data) => {
+    if (Array.isArray(data.evaluations)) draft.note({ evaluations: data.evaluations });
   },
 };
 
@@ -187,26 +196,26 @@ function verdictOf(value) {
   };
 }
 
-function ofStep(run, step = run.step) {
-  return { execution_id: run.executionId, step_number: step };
+function ofStep(draft, step = draft.run.step_number) {
+  return { execution_id: draft.run.execution_id, step_number: step };
 }
 
-function ofCall(run, step, { tool, tool_call_id: callId }) {
-  return { ...ofStep(run, step), tool_call_id: callId, tool_name: tool };
+function ofCall(draft, { tool, tool_call_id: callId }) {
+  return { ...ofStep(draft), tool_call_id: callId, tool_name: tool };
+}
+
+/** Note the step that the run is in. The calls of another step have their results, or will have none. */
+function enterStep(draft, step) {
+  if (step !== draft.run.step_number) draft.note({ step_number: step, calls: [] });
 }
 
 /** Show an error that stays until the history has it. */
-function addError(run, data, timestamp, end) {
-  run.say("info", "");
+function addError(draft, data, why) {
+  draft.say("info", "");
   const step = whole(data.step_count) ?? 0;
-  const metadata = { ...ofStep(run, step), status_type: "error", continuation: end.continuation };
-  if (end.reason !== undefined) metadata.reason = end.reason;
-  run.put(uiMessage(errorId(run.executionId, step), "status", statusText(data), timestamp, metadata));
-}
-
-/** Return whether the status says that a failure is retried. */
-function showsRetry(run) {
-  return run.known.retry !== undefined;
+  const metadata = { ...ofStep(draft, step), status_type: "error", ...why };
+  const id = errorId(draft.run.execution_id, step);
+  draft.put(uiMessage(id, "status", statusText(data), draft.timestamp, metadata));
 }
 
 /** Return the time at which a wait ends; null if there is none. */
@@ -230,11 +239,11 @@ function withGap(message, isReasoning) {
 }
 
 /** End the text of the step. Unless its last chunk was received, the end of the text is missing. */
-export function endText(run, isComplete = false) {
-  const message = run.get(assistantId(run.executionId, run.step));
+export function endText(draft, isComplete = false) {
+  const message = draft.get(assistantId(draft.run.execution_id, draft.run.step_number));
   if (!message || !metadataOf(message).streaming) return;
   const text = isComplete ? message : withGap(message, message.content === "");
-  run.put(withMetadata(text, { streaming: undefined }));
+  draft.put(withMetadata(text, { streaming: undefined }));
 }
 
 /** Return whether a step ended without a complete answer: the model call failed, or was interrupted. */
@@ -248,35 +257,57 @@ export function wasInterrupted(data) {
 }
 
 /** Keep the text of an answer that was interrupted; of one that had none yet, nothing is in the history. */
-function markIncomplete(run, step) {
-  const message = run.get(assistantId(run.executionId, step), step);
-  if (hasText(run, step)) run.put(withMetadata(message, { incomplete: true }));
-  else if (message) dropText(run, step);
+function markIncomplete(draft, step) {
+  const message = draft.get(assistantId(draft.run.execution_id, step));
+  if (hasText(draft, step)) draft.put(withMetadata(message, { incomplete: true }));
+  else if (message) dropText(draft, step);
 }
 
 /** Return whether any text of the answer was received; a mark for missing text is none. */
-function hasText(run, step) {
-  const { content = "" } = run.get(assistantId(run.executionId, step), step) ?? {};
+function hasText(draft, step) {
+  const { content = "" } = draft.get(assistantId(draft.run.execution_id, step)) ?? {};
   return content.replaceAll(GAP, "") !== "";
 }
 
 /** Remove the text of an answer that broke off: the history has nothing of it. */
-export function dropText(run, step = run.step) {
-  const id = assistantId(run.executionId, step);
-  const message = run.get(id, step);
-  if (message && !metadataOf(message).tool_calls?.length) run.drop(id, step);
+export function dropText(draft, step = draft.run.step_number) {
+  const id = assistantId(draft.run.execution_id, step);
+  const message = draft.get(id);
+  if (message && !metadataOf(message).tool_calls?.length) draft.drop(id);
 }
 
 // Calls
 
-/** Return the id and the step of the message of a call: of one without a result, else in this step. */
-function placeOfCall(run, callId, question) {
-  const open = (question && run.openCall("question_id", question)) || run.openCall("tool_call_id", callId);
-  if (!open) return { id: toolId(run.executionId, run.step, callId), step: run.step };
-  return { id: open.id, step: whole(metadataOf(open).step_number) || run.step };
+/** Return the id of the message of a call: of one without a result, else of a new one in this step. */
+function messageOfCall(draft, callId, question) {
+  const { calls, execution_id: executionId, step_number: step } = draft.run;
+  const open =
+    (question && calls.findLast((call) => call.question_id === question)) ||
+    calls.findLast((call) => call.tool_call_id === callId);
+  return open ? open.message_id : toolId(executionId, step, callId);
+}
+
+/** Note that a call has no result yet, and the question that it waits for. */
+function openCall(draft, messageId, { tool, tool_call_id }, question) {
+  const call = { message_id: messageId, tool_call_id, tool_name: tool, question_id: question };
+  const { calls } = draft.run;
+  const isKnown = calls.some((known) => known.message_id === messageId);
+  const open = isKnown ? calls.map((known) => (known.message_id === messageId ? call : known)) : [...calls, call];
+  draft.note({ calls: open });
+}
+
+function closeCall(draft, messageId) {
+  draft.note({ calls: draft.run.calls.filter((call) => call.message_id !== messageId) });
+}
+
+/** Remove the open question about the run itself: there is one at a time. */
+function dropQuestion(draft) {
+  const { execution_id: executionId, question_id: question } = draft.run;
+  if (question !== null) draft.drop(questionId(executionId, question));
 }
 
 function callOf({ tool, tool_call_id: callId, args, args_summary: summary, changed_by: hooks }) {
+  /** @type {import("./index.js").ToolCall} */
   const call = { id: callId, name: tool };
   if (isObject(args) || isText(args)) Object.assign(call, { args, args_summary: argsSummary(args) });
   if (isText(summary)) call.args_summary = summary;
@@ -288,13 +319,13 @@ function changesOf(hooks) {
   return Array.isArray(hooks) && hooks.length && hooks.every(isText) ? { changed_by: hooks } : {};
 }
 
-/** Add a call to the assistant message of its step, which may have no text at all. */
-function addCall(run, step, call, timestamp) {
-  const id = assistantId(run.executionId, step);
-  const message = run.get(id, step) ?? uiMessage(id, "assistant", "", timestamp, ofStep(run, step));
+/** Add a call to the assistant message of the step, which may have no text at all. */
+function addCall(draft, call) {
+  const id = assistantId(draft.run.execution_id, draft.run.step_number);
+  const message = draft.get(id) ?? uiMessage(id, "assistant", "", draft.timestamp, ofStep(draft));
   const calls = metadataOf(message).tool_calls ?? [];
   if (calls.some((known) => known.id === call.id)) return;
-  run.put(withMetadata(message, { tool_calls: [...calls, call] }));
+  draft.put(withMetadata(message, { tool_calls: [...calls, call] }));
 }
 
 function decisionText({ tool, verdict, by, reason }) {

@@ -1,67 +1,51 @@
 /** From the envelopes and the history of a whyloop session to what a chat UI shows. */
 
+import type { Continuation, Envelope, Evaluation, Status } from "./envelope.js";
+
+export type * from "./envelope.js";
+
+// Messages
+
 export type Role = "user" | "assistant" | "tool" | "status";
 export type StatusType = "thinking" | "tool_call" | "tool_result" | "error" | "info" | "continuation";
-export type StopReason =
-  | "completed"
-  | "steps_limit"
-  | "token_limit"
-  | "time_limit"
-  | "retry_limit"
-  | "error"
-  | "finish_reason"
-  | "guard"
-  | "user_requested";
 
-export interface ToolCall {
+/** A message, from the history of a session or made of envelopes. */
+export interface UiMessage {
+  /** The same from the history and from envelopes, for every message of a step. */
   id: string;
-  name: string;
-  /** The arguments as an object, or the model's text where that is not a JSON object. */
-  args?: Record<string, unknown> | string;
-  args_summary?: string;
-  /** The hooks that changed the arguments. */
-  changed_by?: string[];
-}
-
-export interface Continuation {
-  should_continue: boolean;
-  /** Null while the run continues, and while it waits for a person. */
-  stop_reason: StopReason | (string & {}) | null;
-  resolved_by: string | null;
-}
-
-export interface Evaluation {
-  criterion: string;
-  decision: "forbid" | "request" | "stop" | "allow";
-  reason: string;
-  stop_reason?: StopReason | (string & {}) | null;
-  context: Record<string, unknown>;
-}
-
-export interface Attachment {
-  type: "image" | "file";
-  url?: string;
-  media_type?: string;
-  name?: string;
+  role: Role;
+  /** The text. It is data: show it as text, or as Markdown without markup, never as HTML. */
+  content: string;
+  /** UTC with milliseconds: 2026-01-16T10:05:01.123Z */
+  timestamp: string;
+  /** Everything else; absent if there is nothing else. */
+  metadata?: Metadata;
 }
 
 export interface Metadata {
+  /** The run that the message belongs to. */
   execution_id?: string;
+  /** The step of the run, counted from 1. */
   step_number?: number;
+  /** The calls of an assistant message, or the one that a status is about. */
   tool_calls?: ToolCall[];
+  /** The call that a tool message or a status belongs to. */
   tool_call_id?: string;
   tool_name?: string;
+  /** The result of a call that succeeded; from an envelope only its beginning. */
   tool_result?: string;
+  /** Why a call did not succeed. */
   tool_error?: string;
   tool_duration_ms?: number;
   /** The hooks that made or replaced the result of a call. */
   changed_by?: string[];
+  /** What a status is about. */
   status_type?: StatusType;
+  /** How the run ended or paused, in its last message. */
   continuation?: Continuation;
   /** The reason of the deciding rule, beside a `continuation` that does not continue. */
   reason?: string;
-  /** The evaluation of every rule, if envelopes of the debug preset carry them. */
-  evaluations?: Evaluation[];
+  /** The images and files of a question. */
   attachments?: Attachment[];
   /** The model's reasoning, for people; never part of `content`. */
   reasoning?: string;
@@ -71,114 +55,131 @@ export interface Metadata {
   source?: string[];
   /** True while text is still being added. */
   streaming?: boolean;
-  /** The question to decide by, while a person's decision is awaited; absent once it is decided. */
+  /** The id of the question, while a person's decision is awaited; absent once it is decided. */
   question_id?: string;
+  /** The text of the question. */
   question?: string;
+  /** The arguments of the call that a question is about. */
   args_summary?: string;
-  /** The retry that a status is about; `until` is when its wait ends, null if it does not wait. */
-  retry?: { attempt: number; max: number; until: string | null };
-  /** The agent of an execution, in its status. */
+  /** The retry that a status is about. */
+  retry?: Retry;
+  /** In a history: the agent of the run in progress. */
   agent_id?: string;
-  /** The number of the last envelope of the execution that is in the messages; 0 if it is not known. */
+  /** In a history: the number of the last envelope that is in it; 0 if it is not known. */
   seq?: number;
-  /** The envelopes that arrived before an earlier one, in the status of an execution. */
-  held?: Envelope[];
-  /** The index that the next chunk of the step has, in the status of an execution. */
-  chunks?: number;
 }
 
-export interface UiMessage {
+export interface ToolCall {
+  /** The provider's id of the call. */
   id: string;
-  role: Role;
-  content: string;
-  /** UTC with milliseconds: 2026-01-16T10:05:01.123Z */
-  timestamp: string;
-  metadata?: Metadata;
-}
-
-export type Status = "pending" | "in_progress" | "paused" | "completed" | "stopped" | "failed";
-
-/** Arguments of a call: a summary, or all of them where the preset says so; and the hooks that changed them. */
-export interface Arguments {
-  args_summary?: string;
+  /** The name of the tool. */
+  name: string;
+  /** The arguments as an object, or the model's text where that is not a JSON object. */
   args?: Record<string, unknown> | string;
+  /** The first three arguments, each value cut short. */
+  args_summary?: string;
+  /** The hooks that changed the arguments. */
   changed_by?: string[];
 }
 
-/** The `data` of each event. */
-export interface EnvelopeData {
-  "agent.status": {
-    status: Status;
-    previous_status: Status;
-    stop_reason: StopReason | null;
-    resolved_by: string | null;
-    reason: string | null;
-    step_count: number;
-    error_message: string | null;
-    last_response: string | null;
-  };
-  "agent.step.started": { step_number: number; message_count: number; available_tools: string[] };
-  "agent.step.completed": {
-    step_number: number;
-    has_tool_calls: boolean;
-    errors: number;
-    finish_reason: string | null;
-    usage: { input: number; output: number; total: number; cost: string | null };
-    duration_ms: number;
-    continuation: Continuation;
-  };
-  "agent.tool.started": { tool: string; tool_call_id: string } & Arguments;
-  "agent.tool.completed": {
-    tool: string;
-    tool_call_id: string;
-    success: boolean;
-    error: string | null;
-    duration_ms: number;
-    result_summary: string;
-    /** The hooks that made or replaced the result. */
-    changed_by?: string[];
-  };
-  "agent.stream.chunk": {
-    kind: "text" | "reasoning";
-    chunk: string;
-    chunk_index: number;
-    is_complete: boolean;
-  };
-  /** A question about a tool call, or about the run itself: then without `tool` and `tool_call_id`. */
-  "agent.approval.requested": {
-    question_id: string;
-    tool: string | null;
-    tool_call_id: string | null;
-    question: string;
-  } & Arguments;
-  "agent.approval.decided": {
-    question_id: string;
-    tool: string | null;
-    tool_call_id: string | null;
-    verdict: "approved" | "denied" | "edited";
-    by: string;
-    reason: string | null;
-  };
-  "agent.retry": { attempt: number; max: number; wait_seconds: number; error_type: string };
-  "agent.continuation": { step_number: number; evaluations: Evaluation[] } & Continuation;
-  /** Any other event, in the debug preset. */
-  "agent.event": { name: string; fields: Record<string, unknown> };
+/** An image or a file. Its bytes stay in the store. */
+export interface Attachment {
+  type: "image" | "file";
+  url?: string;
+  media_type?: string;
+  name?: string;
 }
 
-/** What happened in a session; `event` says which `data` it has. */
-export type Envelope = { [Event in keyof EnvelopeData]: EnvelopeOf<Event> }[keyof EnvelopeData];
-
-export interface EnvelopeOf<Event extends keyof EnvelopeData> {
-  v: 1;
-  event: Event;
-  /** Increases by one over numbered envelopes; all others carry the number of the last numbered one. */
-  seq: number;
-  timestamp: string;
-  agent_id: string;
-  session_id: string;
-  execution_id: string;
-  data: EnvelopeData[Event];
+export interface Retry {
+  /** The number of this retry, counted from 1. */
+  attempt: number;
+  /** The number of retries that the policy allows. */
+  max: number;
+  /** When its wait ends; null if it does not wait. */
+  until: string | null;
 }
+
+// The view
+
+/**
+ * The view of a session. It never changes: each function that takes a view returns a new one, or the same
+ * one if nothing changed. Message objects and lists that are the same in both views are shared.
+ */
+export interface View {
+  /** All messages, oldest first: `finished` and `live`. They are joined when they are first read. */
+  readonly messages: readonly UiMessage[];
+  /** The last run of the history and those since, in the order in which they were seen. */
+  readonly runs: readonly Run[];
+  /** The messages that no envelope changes any more. The same list for hundreds of envelopes. */
+  readonly finished: readonly UiMessage[];
+  /** The few messages after them, which change. A call and its result are in the same list. */
+  readonly live: readonly UiMessage[];
+}
+
+/** What is known of a run: the work on one question. */
+export interface Run {
+  readonly execution_id: string;
+  /** The agent of the run; null if it is not known. Agents within a tool have ids of their own. */
+  readonly agent_id: string | null;
+  /** `pending` before its first envelope; `lost` if another run began and its own end was not received. */
+  readonly status: Status | "lost";
+  /** The number of the last numbered envelope that was applied; 0 if it is not known. */
+  readonly seq: number;
+  /** The step in progress, or the next one. */
+  readonly step_number: number;
+  /** The index of the next chunk of the step; null if none has arrived since the last numbered envelope. */
+  readonly chunks: number | null;
+  /** The calls of the step that have no result yet. */
+  readonly calls: readonly OpenCall[];
+  /** The open question about the run itself, by its id. */
+  readonly question_id: string | null;
+  /** The retry that the run waits for, or is at. */
+  readonly retry: Retry | null;
+  /** The last outcome of the rules. */
+  readonly continuation: Continuation | null;
+  /** The reason of the deciding rule, if the run has ended or paused. */
+  readonly reason: string | null;
+  /** The last evaluation of every rule, if envelopes of the debug preset carry it. */
+  readonly evaluations: readonly Evaluation[] | null;
+  /** The numbers of the envelopes that have not arrived while later ones have. */
+  readonly gap: { readonly first: number; readonly last: number } | null;
+  /** Those later ones, in order. They are applied when the gap is filled. */
+  readonly held: readonly Envelope[];
+  /** The time of the last envelope that was applied, or of the last message in the history. */
+  readonly updated_at: string;
+}
+
+export interface OpenCall {
+  /** The status that shows the call, and becomes the message of its result. */
+  readonly message_id: string;
+  readonly tool_call_id: string;
+  readonly tool_name: string;
+  /** The question that a person has to decide first; null if there is none. */
+  readonly question_id: string | null;
+}
+
+/** Return the view of a stored history; without one, an empty view. */
+export function viewOf(history?: readonly UiMessage[]): View;
+
+/** Return the view after an envelope; the same view if it changes nothing. */
+export function reduce(view: View, envelope: Envelope): View;
+
+/**
+ * Return the view of a stored history in place of what was streamed. Errors of the client's own stay, and so
+ * do questions at the end that are not stored yet.
+ */
+export function reconcile(view: View, history: readonly UiMessage[]): View;
+
+/** Return the view with a message of the client's own at its end. */
+export function addMessage(view: View, message: UiMessage): View;
+
+/** Return the view without a message that was added; the same view if it is not there any more. */
+export function removeMessage(view: View, message: UiMessage): View;
+
+/** Return whether a run is in progress, as far as the history and the envelopes say. */
+export function isRunning(view: View): boolean;
+
+// How to draw messages
 
 /** A message, and each of its tool calls with its result: a tool message, or the status of an open call. */
 export interface Drawn {
@@ -186,24 +187,14 @@ export interface Drawn {
   calls: { call: ToolCall; result: UiMessage | null }[];
 }
 
-/** The numbers of envelopes that have not arrived while later ones have. */
-export interface Gap {
-  execution_id: string;
-  first: number;
-  last: number;
-}
-
-/** Return the messages after an envelope, in a new list; the same list if it changes nothing. */
-export function reduce(messages: readonly UiMessage[], envelope: Envelope): readonly UiMessage[];
-
-/** Return the stored history in place of what was streamed. */
-export function reconcile(streamed: readonly UiMessage[], canonical: readonly UiMessage[]): UiMessage[];
+/** Return what to draw, top to bottom, results under their calls. */
+export function group(messages: readonly UiMessage[]): Drawn[];
 
 /** Return whether the text of a message is shown as text. */
 export function shouldRenderContent(message: UiMessage): boolean;
 
-/** Return what to draw, top to bottom, results under their calls. */
-export function group(messages: readonly UiMessage[]): Drawn[];
+/** Return whether a message is a status that the history replaces; an error stays. */
+export function isEphemeral(message: UiMessage): boolean;
 
 /** Return the first three arguments, each value cut short. */
 export function argsSummary(args: Record<string, unknown> | string, longest?: number): string;
@@ -215,12 +206,3 @@ export function statusText(status: {
   error_message?: unknown;
   should_continue?: unknown;
 }): string;
-
-/** Return whether a message is a status that the history replaces; an error stays. */
-export function isEphemeral(message: UiMessage): boolean;
-
-/** Return whether an execution is in progress, as far as the history and the envelopes say. */
-export function isRunning(messages: readonly UiMessage[]): boolean;
-
-/** Return the gaps: numbered envelopes that have not arrived while later ones have. */
-export function missing(messages: readonly UiMessage[]): Gap[];

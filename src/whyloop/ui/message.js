@@ -1,6 +1,6 @@
 /** The parts of a message, their ids, and checks of unknown values; shared by the other modules. */
 
-// Ids that the server and a client derive alike, so that a stored message replaces a streamed one.
+// The server and a client derive the same ids, so that a stored message replaces a streamed one.
 export const assistantId = (executionId, step) => `${executionId}:${step}:assistant`;
 export const toolId = (executionId, step, callId) => `${executionId}:${step}:tool:${callId}`;
 export const errorId = (executionId, step) => `${executionId}:${step}:error`;
@@ -22,11 +22,9 @@ export function metadataOf(message) {
   return isObject(message.metadata) ? message.metadata : {};
 }
 
-/** Return the last position of a message with this id, -1 if there is none. */
-export function position(messages, id) {
-  let index = messages.length - 1;
-  while (index >= 0 && messages[index].id !== id) index -= 1;
-  return index;
+/** Return whether a message is the status of a tool call that has no result yet. */
+export function isOpenCall(message) {
+  return message.role === "status" && isText(metadataOf(message).tool_call_id);
 }
 
 export function isObject(value) {

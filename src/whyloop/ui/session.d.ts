@@ -1,6 +1,6 @@
 /** The live view of one session: its history, the envelopes after it, the history again at each start and end. */
 
-import type { UiMessage } from "./index.js";
+import type { UiMessage, View } from "./index.js";
 
 /** The part of an `EventSource` that is used. */
 export interface Source {
@@ -16,7 +16,7 @@ export interface FollowOptions {
   headers?: Record<string, string>;
   /** True to send cookies to a server of another origin. */
   withCredentials?: boolean;
-  /** Called with each error. The view tries again by itself, so there is nothing to do but to show it. */
+  /** Called with each error. The session is requested again without your help: show the error, or ignore it. */
   onError?: (error: Error) => void;
   /** The platform's by default. */
   fetch?: typeof globalThis.fetch;
@@ -29,30 +29,30 @@ export interface FollowOptions {
 }
 
 export interface FollowedSession {
-  /** The messages to show now. */
-  readonly messages: readonly UiMessage[];
+  /** The latest view. */
+  readonly view: View;
   /**
-   * Show at once what the user has sent, or an error of your own. Without a role it is the user's.
+   * Show at once a message that the user has sent, or an error of your own. Without a role it is the user's.
    * Return a function that removes it again, for a message that could not be sent.
    */
   add(message: Partial<UiMessage>): () => void;
   /** Request the history again. */
   refresh(): Promise<void>;
-  /** Close the connection; nothing more is shown. */
+  /** Close the connection. `onChange` is not called any more. */
   close(): void;
 }
 
 /**
- * Show the session at this address and keep it up to date; `onMessages` is called after each change.
+ * Follow the session at this address; `onChange` is called with each new view of it.
  *
  * `GET {url}/messages` returns `{"messages": [...], "after": "..."}`. `GET {url}/events?after=...` sends the
- * envelopes after that place, as server-sent events or, with `accept: application/json`, as
- * `{"events": [...], "next": "...", "has_more": false}`; a place is `{execution_id}:{seq}`.
+ * envelopes after that cursor, as server-sent events or, with `accept: application/json`, as
+ * `{"events": [...], "next": "...", "has_more": false}`; a cursor is `{execution_id}:{seq}`.
  *
  * Throws a TypeError if the platform has no `fetch` or no `EventSource` and none is passed.
  */
 export function followSession(
   url: string,
-  onMessages: (messages: readonly UiMessage[]) => void,
+  onChange: (view: View) => void,
   options?: FollowOptions,
 ): FollowedSession;

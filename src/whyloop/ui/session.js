@@ -2,12 +2,13 @@
  * The live view of one session on a whyloop server: its history, the envelopes after it, and the history
  * again when a run begins, which brings the question, and when it ends.
  *
- * @typedef {import("./index.d.ts").UiMessage} UiMessage
- * @typedef {import("./index.d.ts").Envelope} Envelope
+ * @typedef {import("./view.js").View} View
+ * @typedef {import("./index.js").Envelope} Envelope
  */
 
 import { NUMBERED } from "./events.js";
-import { missing, reconcile, reduce } from "./live.js";
+import { reduce } from "./reduce.js";
+import { addMessage, reconcile, removeMessage, viewOf } from "./view.js";
 
 const ENDINGS = ["completed", "stopped", "failed", "paused"];
 const BEGINNING = "in_progress";
@@ -16,20 +17,20 @@ const FIRST_WAIT = 1_000;
 const LONGEST_WAIT = 30_000;
 
 /**
- * Show a session and keep it up to date; `onMessages` is called after each change.
- * @type {typeof import("./session.d.ts").followSession}
+ * Follow a session; `onChange` is called with each new view of it.
+ * @type {typeof import("./session.js").followSession}
  */
-export function followSession(url, onMessages, options = {}) {
+export function followSession(url, onChange, options = {}) {
   const { headers, withCredentials = false, onError = () => {} } = options;
   const { fetch = globalThis.fetch, setTimeout = globalThis.setTimeout } = options;
   const { EventSource = globalThis.EventSource } = options;
   for (const [name, given] of Object.entries({ fetch, EventSource })) {
     if (typeof given !== "function") {
-      throw new TypeError(`There is no ${name} here: pass one, followSession(url, onMessages, { ${name} })`);
+      throw new TypeError(`There is no ${name} here: pass one, followSession(url, onChange, { ${name} })`);
     }
   }
-  /** @type {readonly UiMessage[]} */
-  let messages = [];
+  /** @type {View} */
+  let view = viewOf();
   /** @type {Envelope[]} The envelopes that the history which arrives next may lack. */
   let unstored = [];
   let source = null;
@@ -75,12 +76,9 @@ export function followSession(url, onMessages, options = {}) {
     if (!isClosed) show(latest);
   }
 
-  /** Return the stored messages, with the envelopes applied that they lack. */
+  /** Return the view of the stored messages, with the envelopes applied that they lack. */
   function replay(stored) {
-    const runs = new Set(unstored.map((envelope) => envelope.execution_id));
-    // The streamed messages of these runs would make a question that is not stored yet look answered.
-    const others = messages.filter(({ role, metadata }) => role === "user" || !runs.has(metadata?.execution_id));
-    let latest = reconcile(others, stored);
+    let latest = reconcile(view, stored);
     unstored = unstored.filter((envelope) => {
       const before = latest;
       latest = reduce(before, envelope);
@@ -123,13 +121,13 @@ export function followSession(url, onMessages, options = {}) {
     }
     apply(envelope);
     if (isFilling || !NUMBERED.has(envelope?.event)) return;
-    const [gap] = missing(messages);
-    if (gap) fill(gap);
+    const run = view.runs.find(({ gap }) => gap);
+    if (run) fill(run);
   }
 
   function apply(envelope) {
-    const latest = reduce(messages, envelope);
-    const isNews = latest !== messages;
+    const latest = reduce(view, envelope);
+    const isNews = latest !== view;
     const status = envelope?.event === "agent.status" ? envelope.data?.status : undefined;
     const begins = isNews && status === BEGINNING;
     const ends = ENDINGS.includes(status);
@@ -144,7 +142,7 @@ export function followSession(url, onMessages, options = {}) {
   }
 
   /** Request the envelopes after the last one that was applied; if some are still missing, the history. */
-  async function fill({ execution_id: executionId, first }) {
+  async function fill({ execution_id: executionId, gap: { first } }) {
     isFilling = true;
     try {
       let after = `${encodeURIComponent(executionId)}:${first - 1}`;
@@ -156,7 +154,7 @@ export function followSession(url, onMessages, options = {}) {
         hasMore = page.has_more === true;
         after = page.next;
       }
-      if (missing(messages).some((gap) => gap.execution_id === executionId && gap.first === first)) load();
+      if (view.runs.some((run) => run.execution_id === executionId && run.gap?.first === first)) load();
     } catch (cause) {
       if (!isClosed) tryAgain(new Error(`Envelopes could not be loaded: ${cause.message}`, { cause }));
     } finally {
@@ -174,22 +172,23 @@ export function followSession(url, onMessages, options = {}) {
   }
 
   function show(latest) {
-    messages = latest;
-    onMessages(messages);
+    view = latest;
+    onChange(view);
   }
 
   load();
   return {
-    get messages() {
-      return messages;
+    get view() {
+      return view;
     },
     add(message) {
       added += 1;
       const timestamp = new Date().toISOString();
-      const own = { id: `local:${added}`, role: "user", content: "", timestamp, ...message };
-      show([...messages, own]);
+      const own = /** @type {import("./index.js").UiMessage} */ ({ id: `local:${added}`, role: "user", content: "", timestamp, ...message });
+      show(addMessage(view, own));
       return () => {
-        if (messages.includes(own)) show(messages.filter((each) => each !== own));
+        const without = removeMessage(view, own);
+        if (without !== view) show(without);
       };
     },
     refresh: load,

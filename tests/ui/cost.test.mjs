@@ -1,0 +1,84 @@
+// The cost of an envelope: `node --test tests/ui`.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { reduce, viewOf } from "../../src/whyloop/ui/index.js";
+import { answer, envelope, question } from "./platform.mjs";
+
+const LONG = 20_000;
+const ENVELOPES = 1_000;
+const ROUNDS = 15;
+const MOST = 1.5;
+
+/** The envelopes of a run that streams text and calls a tool in each step. */
+function* envelopesOf(id) {
+  let seq = 1;
+  yield envelope("status", seq, { status: "in_progress", step_count: 0 }, id);
+  for (let step = 1; ; step += 1) {
+    const call = { tool: "search", tool_call_id: `c${step}` };
+    for (let index = 0; index < 10; index += 1) {
+      const chunk = { kind: "text", chunk: "word ", chunk_index: index, is_complete: index === 9 };
+      yield envelope("stream.chunk", seq, chunk, id);
+    }
+    yield envelope("tool.started", (seq += 1), { ...call, args_summary: "query: 'dbplus'" }, id);
+    yield envelope("tool.completed", (seq += 1), { ...call, success: true, result_summary: "two" }, id);
+    const continuation = { should_continue: true, stop_reason: null, resolved_by: "ToolCallPresenceCheck" };
+    yield envelope("step.completed", (seq += 1), { step_number: step, has_tool_calls: true, continuation }, id);
+  }
+}
+
+const first = (count, values) => Array.from({ length: count }, () => values.next().value);
+
+const manyRuns = Array.from({ length: LONG / 2 }, (_, number) => [
+  { ...question("Who?", number * 2), metadata: { execution_id: `run ${number}` } },
+  answer("Me.", `run ${number}`),
+]).flat();
+const longRun = Array.from({ length: LONG }, (_, number) => ({
+  ...{ id: `new:0.${number}:assistant`, role: "assistant", content: "a", timestamp: "2026-01-16T10:00:00.000Z" },
+  metadata: { execution_id: "new", step_number: number / LONG },
+}));
+const withoutRuns = Array.from({ length: LONG }, (_, number) => question("Who?", number));
+
+const median = (numbers) => numbers.toSorted((one, other) => one - other)[Math.floor(numbers.length / 2)];
+
+/** The microseconds that each envelope costs: medians of rounds that take turns. */
+function costs(views, envelopes) {
+  const rounds = views.map(() => []);
+  for (let round = 0; round < ROUNDS + 3; round += 1) {
+    views.forEach((view, index) => {
+      const begin = performance.now();
+      envelopes.reduce(reduce, view);
+      if (round >= 3) rounds[index].push(((performance.now() - begin) * 1000) / envelopes.length);
+    });
+  }
+  return rounds.map(median);
+}
+
+for (const [name, history] of Object.entries({ "many runs": manyRuns, "one long run": longRun, questions: withoutRuns })) {
+  test(`an envelope costs as much after a history of 20,000 messages as after none: ${name}`, () => {
+    const envelopes = first(ENVELOPES, envelopesOf("new"));
+    const [empty, long] = costs([viewOf(), viewOf(history)], envelopes);
+    assert.ok(long < empty * MOST, `${long.toFixed(1)} µs after ${LONG} messages, ${empty.toFixed(1)} µs after none`);
+  });
+}
+
+test("an envelope costs as much at the end of a long run as at its beginning", () => {
+  const envelopes = envelopesOf("new");
+  let view = viewOf();
+  const blocks = Array.from({ length: 100 }, () => {
+    const block = first(ENVELOPES, envelopes);
+    const begin = performance.now();
+    view = block.reduce(reduce, view);
+    return performance.now() - begin;
+  });
+  const [early, late] = [median(blocks.slice(0, 20)), median(blocks.slice(-20))];
+  assert.ok(late < early * MOST, `${late.toFixed(1)} µs at the end, ${early.toFixed(1)} µs at the beginning`);
+  assert.ok(view.messages.length > 14_000 && view.live.length < 300, "few messages of a long run are live");
+});
+
+test("the finished messages are the same list while a run is in progress", () => {
+  const before = viewOf(manyRuns);
+  const after = first(ENVELOPES / 10, envelopesOf("new")).reduce(reduce, before);
+  assert.equal(after.finished, before.finished);
+  assert.equal(after.messages.length, before.messages.length + after.live.length - before.live.length);
+});
