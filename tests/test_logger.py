@@ -9,7 +9,7 @@ import pytest
 import whyloop
 from whyloop.errors import StoreUnavailableError
 from whyloop.logger import Logger
-from whyloop.server.problems import problem_of
+from whyloop.server.requests import problem_of
 
 KEY = "sk-proj-abcdefghijklmnop1234"
 FORGED = "a\nERROR root: all is lost\r\n\x1b[31m"

@@ -239,7 +239,7 @@ async def test_a_client_that_reloads_during_a_run_gets_all_of_it(store: Store) -
     assert [(each["role"], each["parts"][-1]["text"]) for each in messages] == [("user", "Count")]
 
     async def come_back(asking: asyncio.Task[list[Json]]) -> list[Json]:
-        while chat.lab.server._api.chats._watchers == set():
+        while chat.lab.server._api._watchers == set():
             await asyncio.sleep(0)
         await asyncio.sleep(0)
         slow.go_on.set()
@@ -276,7 +276,7 @@ async def test_a_reload_after_an_approval_gets_the_whole_message(store: Store) -
     await chat.lab.post("/vercel", sent, until=b"One, ")
     assert [each["role"] for each in await chat.vercel_messages()] == ["user"]
     following = asyncio.create_task(chat.vercel_stream())
-    while not chat.lab.server._api.chats._watchers:
+    while not chat.lab.server._api._watchers:
         await asyncio.sleep(0)
     slow.go_on.set()
     parts = await following
@@ -312,7 +312,7 @@ async def test_a_fork_that_runs_is_loaded_with_the_history_before_it(store: Stor
     await lab.post("/vercel", sent, until=b"One, ")
     assert [each["role"] for each in await fork.vercel_messages()] == ["user", "assistant"]
     following = asyncio.create_task(fork.vercel_stream())
-    while not lab.server._api.chats._watchers:
+    while not lab.server._api._watchers:
         await asyncio.sleep(0)
     slow.go_on.set()
     assert text_of(await following) == "One, two."
@@ -338,7 +338,7 @@ async def test_a_server_follows_a_run_of_another_until_it_closes(store: Store) -
     asking = asyncio.create_task(chat.vercel(user("Go")))
     await asyncio.wait_for(slow.halfway.wait(), 5)
     following = asyncio.create_task(other.ag_ui(until=b"never"))
-    while not other.lab.server._api.chats._watchers:
+    while not other.lab.server._api._watchers:
         await asyncio.sleep(0)
     await other.lab.server.close()
     parts = await asyncio.wait_for(following, 5)

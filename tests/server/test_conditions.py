@@ -11,7 +11,7 @@ from starlette.requests import HTTPConnection
 
 from tests.server.gate import Gate
 from tests.server.support import Beside, Json, Lab, agent_with, path_of
-from whyloop.server import recording
+from whyloop.server import changes
 from whyloop.server.requests import precondition_of
 from whyloop.stores import Store
 from whyloop.stores.reading import read_session
@@ -158,11 +158,11 @@ async def test_the_version_is_checked_where_the_change_is_recorded(
 
     async def reads(*arguments: Any) -> Any:
         found = await read(*arguments)
-        monkeypatch.setattr(recording, "read_session", read)
+        monkeypatch.setattr(changes, "read_session", read)
         await store.approve("a", second)
         return found
 
-    monkeypatch.setattr(recording, "read_session", reads)
+    monkeypatch.setattr(changes, "read_session", reads)
     body = {"question_id": first}
     refused = await lab.post(f"{path}/approve", body, headers=if_match(shown["etag"]))
     assert refused.status == 412

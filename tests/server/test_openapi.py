@@ -24,7 +24,7 @@ from tests.server.support import DOCUMENT, Json, Lab, agent_with, path_of, rever
 from tests.support import RespondingModel
 from whyloop import Agent, ModelRequest, ModelResponse
 from whyloop.broadcasting import envelope_schema
-from whyloop.server.api import Api
+from whyloop.server.chats import ChatApi
 from whyloop.server.openapi import VERSION, document
 from whyloop.server.operations import OPERATIONS
 from whyloop.stores import MemoryStore
@@ -107,7 +107,7 @@ def test_every_operation_is_described_and_done() -> None:
     }
     assert set(described) == {each.name for each in OPERATIONS}
     for operation in OPERATIONS:
-        assert callable(getattr(Api, operation.name))
+        assert callable(getattr(ChatApi, operation.name))
         told = described[operation.name]
         assert told["summary"].endswith(".")
         assert all("Refusal" in str(each) for status, each in told["responses"].items() if status > "3")

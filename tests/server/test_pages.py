@@ -24,8 +24,7 @@ from whyloop import (
     tool,
 )
 from whyloop.errors import ModelError
-from whyloop.server.pages import MESSAGES_PER_SLICE
-from whyloop.server.views import message_view
+from whyloop.server.views import MESSAGES_PER_SLICE, message_view
 from whyloop.stores import MemoryStore, Store
 from whyloop.testing import FakeClock, call
 from whyloop.values.redaction import redacted

@@ -11,7 +11,7 @@ from msgspec import Struct
 from starlette.requests import HTTPConnection
 
 from whyloop.errors import ConfigurationError, SessionNotFoundError
-from whyloop.server.problems import BadRequestError, calling_the_app
+from whyloop.server.requests import BadRequestError, calling_the_app
 from whyloop.stores.records import Summary, label
 from whyloop.values.text import shortened
 

@@ -11,7 +11,6 @@ from typing import Annotated, Any, Protocol, runtime_checkable
 import msgspec
 from msgspec import Meta, Raw, Struct
 from msgspec.structs import replace
-from starlette.responses import Response
 
 from whyloop.broadcasting.feed import EventFeed
 from whyloop.broadcasting.transports import AgentEventEnvelopeAdapter
@@ -20,15 +19,18 @@ from whyloop.loop.agent import Agent
 from whyloop.loop.setup import Handler
 from whyloop.server import bodies
 from whyloop.server.access import Access, Label, agree
-from whyloop.server.chats import Chats
-from whyloop.server.keys import Keys, session_id_of
+from whyloop.server.changes import Keys, Recorder, Runs, ServedSession, session_id_of
 from whyloop.server.operations import EventQuery, ListQuery
-from whyloop.server.pages import messages_page, trace_page
-from whyloop.server.problems import BadRequestError, calling_the_app
-from whyloop.server.recording import Recorder
-from whyloop.server.requests import Precondition, described, etag_of, expecting
-from whyloop.server.runs import Runs, ServedSession
-from whyloop.server.views import Tagged, state_view, summaries_view
+from whyloop.server.requests import (
+    BadRequestError,
+    Precondition,
+    calling_the_app,
+    described,
+    etag_of,
+    expecting,
+)
+from whyloop.server.views import Tagged, messages_page, state_view, summaries_view, trace_page
+from whyloop.stores.live import Watcher
 from whyloop.stores.reading import Reading, read_end, read_version, release
 from whyloop.stores.records import Entry, RequestKey, Summary, checked_id
 from whyloop.stores.store import Store
@@ -94,7 +96,15 @@ class Api:
         self._redaction = redaction
         self._keys = Keys(store)
         self._recorder = Recorder(store, events)
-        self.chats = Chats(self, store, redaction)
+        self._watchers: set[Watcher] = set()
+        self._is_closed = False
+
+    async def close(self) -> None:
+        """End all streams."""
+        self._is_closed = True
+        for watcher in self._watchers:
+            watcher.changed.set()
+        await self.feed.close()
 
     def _view(self, reading: Reading, *, is_running: bool | None = None) -> Tagged:
         return state_view(reading, self._redaction, is_running=is_running)
@@ -288,21 +298,6 @@ class Api:
             return self._view(await read_version(self._store, call.agent_id, version), is_running=False)
 
         return await self._keys.once(call.agent_id, call.key, work, again)
-
-    # Other protocols
-
-    async def run_ag_ui(self, call: Call) -> Response:
-        return await self.chats.run_ag_ui(call)
-
-    async def run_chat(self, call: Call) -> Response:
-        return await self.chats.run_vercel(call)
-
-    async def get_chat(self, call: Call) -> bodies.ChatHistory:
-        await self.check(call)
-        return await self.chats.vercel_messages(call)
-
-    async def get_chat_stream(self, call: Call) -> Response:
-        return await self.chats.vercel_stream(call)
 
     # Channels
 

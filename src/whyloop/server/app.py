@@ -8,6 +8,7 @@ from contextlib import ExitStack, asynccontextmanager
 from functools import lru_cache
 from inspect import isawaitable
 from typing import Any
+from urllib.parse import quote, unquote_to_bytes
 
 from whyloop.errors import ConfigurationError
 
@@ -25,12 +26,21 @@ from whyloop.broadcasting.transports import AgentEventEnvelopeAdapter, CanBroadc
 from whyloop.logger import Logger
 from whyloop.loop.agent import Agent
 from whyloop.server.access import Access, CheckAccess, Door, Limits
-from whyloop.server.api import Api, AuthorizesChannels, Call, ChooseAgent
+from whyloop.server.api import AuthorizesChannels, Call, ChooseAgent
+from whyloop.server.chats import ChatApi
 from whyloop.server.openapi import document
 from whyloop.server.operations import OPERATIONS, EventQuery, Operation
-from whyloop.server.problems import BadRequestError, answer, problem_of, refusal
-from whyloop.server.requests import body_of, precondition_of, query_of, read_body, request_key
-from whyloop.server.routing import match, segments_of
+from whyloop.server.requests import (
+    BadRequestError,
+    answer,
+    body_of,
+    precondition_of,
+    problem_of,
+    query_of,
+    read_body,
+    refusal,
+    request_key,
+)
 from whyloop.server.streams import event_stream, web_socket
 from whyloop.server.views import Tagged
 from whyloop.sessions.recovery import Recovery
@@ -96,7 +106,7 @@ class AgentServer:
         channels = tuple(each for each in also if isinstance(each, AuthorizesChannels))
         self._redaction = (config or BroadcastConfig()).redaction
         feed = EventFeed(store, config)
-        self._api = Api(store, _chooser(agent), feed, events, channels, self._redaction)
+        self._api = ChatApi(store, _chooser(agent), feed, events, channels, self._redaction)
         there = {None, "agent" if agent is not None else None, "channels" if channels else None}
         self._operations = tuple(each for each in OPERATIONS if each.needs in there)
         self._limits = limits or Limits()
@@ -120,8 +130,7 @@ class AgentServer:
         """
         leave = self._recovery is not None
         await asyncio.gather(self._end_recovery(), self._api.runs.close(self._close_seconds, leave=leave))
-        self._api.chats.close()
-        await self._api.feed.close()
+        await self._api.close()
 
     async def _end_recovery(self) -> None:
         if self._recovery is not None:
@@ -168,7 +177,7 @@ class AgentServer:
             await response(request.scope, request.receive, send)
 
     async def _response(self, request: Request, access: Access, held: ExitStack) -> Response:
-        segments = segments_of(request.scope)
+        segments = _segments_of(request.scope)
         if segments == ("openapi.json",):
             if request.method not in _READS:
                 raise _not_possible(request.method, ["GET"])
@@ -197,20 +206,20 @@ class AgentServer:
         if operation.takes is not None:
             read = await read_body(request, self._limits.body_seconds)
             body = body_of(request, read, operation.takes, is_form=operation.is_form)
-            key = request_key(request, segments_of(request.scope), read)
+            key = request_key(request, _segments_of(request.scope), read)
         precondition = precondition_of(request) if operation.is_conditional else None
         return Call(access, found.get("agent_id", ""), query, body, key, precondition)
 
     def _operation(self, method: str, segments: tuple[str, ...]) -> tuple[Operation, dict[str, str]]:
         allowed = []
         for operation in self._operations:
-            found = match(operation.path, segments)
+            found = _match(operation.path, segments)
             if found is not None:
                 if operation.method == method or (operation.method, method) == ("GET", "HEAD"):
                     return operation, found
                 allowed.append(operation.method)
         others = [each for each in OPERATIONS if each.needs == "agent" and each not in self._operations]
-        if any(each.method == method and match(each.path, segments) is not None for each in others):
+        if any(each.method == method and _match(each.path, segments) is not None for each in others):
             raise _not_possible(f"this server runs no agent, so {method}", allowed)
         if allowed:
             raise _not_possible(method, allowed)
@@ -222,7 +231,7 @@ class AgentServer:
             try:
                 held.enter_context(self._door.counted())
                 access = await self._door.admit(websocket, acts=True)
-                operation, found = self._operation("GET", segments_of(websocket.scope))
+                operation, found = self._operation("GET", _segments_of(websocket.scope))
                 if not operation.has_stream:
                     raise BadRequestError("there is no WebSocket here", 404, "not_found")
                 held.enter_context(self._door.counted_stream())
@@ -277,3 +286,40 @@ def _finder(agent: Agent | ChooseAgent) -> Callable[[Summary], Awaitable[Agent |
         return await found if isawaitable(found) else found
 
     return find
+
+
+# Paths
+
+Segments = tuple[str, ...]
+
+
+def _segments_of(scope: Mapping[str, Any]) -> Segments:
+    """Return the segments of a request's path below the path at which the app is mounted.
+
+    They come from the path as it was sent: a slash in the id of a session is sent as %2F.
+    """
+    raw = scope.get("raw_path")
+    path: bytes = raw or quote(scope["path"]).encode()
+    parts = [_text(part) for part in path.partition(b"?")[0].split(b"/")[1:]]
+    root = [part for part in scope.get("root_path", "").split("/") if part]
+    return tuple(parts[len(root) :] if parts[: len(root)] == root else parts)
+
+
+def _text(part: bytes) -> str:
+    return unquote_to_bytes(part).decode("utf-8", "replace")
+
+
+def _match(template: str, segments: Segments) -> dict[str, str] | None:
+    """Return the values of a template like `/sessions/{agent_id}`; None if the path does not fit it."""
+    wanted = template.split("/")[1:]
+    if len(wanted) != len(segments):
+        return None
+    found: dict[str, str] = {}
+    for want, have in zip(wanted, segments, strict=True):
+        if want.startswith("{"):
+            if not have:
+                return None
+            found[want[1:-1]] = have
+        elif want != have:
+            return None
+    return found

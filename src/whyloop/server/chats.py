@@ -19,14 +19,13 @@ from starlette.responses import Response
 from whyloop.errors import NotResumableError, SessionExistsError, SessionNotFoundError, StoreError
 from whyloop.events import AgentEvent
 from whyloop.server import bodies
-from whyloop.server.problems import BadRequestError, answer
+from whyloop.server.api import Api, Call
+from whyloop.server.requests import BadRequestError, answer
 from whyloop.server.run_events import find_execution, find_run, follow_events, read_runs
 from whyloop.server.streams import EventStream, Write
 from whyloop.stores.live import Watcher, live
 from whyloop.stores.reading import Reading, read_end
 from whyloop.stores.records import RequestKey
-from whyloop.stores.store import Store
-from whyloop.values.redaction import Redaction
 from whyloop.values.state import AgentStatus
 from whyloop.wire import ag_ui, vercel
 from whyloop.wire.ag_ui import AgUiHistory, AgUiStream
@@ -35,8 +34,6 @@ from whyloop.wire.vercel import DONE, HEADERS, VercelHistory, VercelStream
 
 if TYPE_CHECKING:
     from ag_ui.core import BaseEvent
-
-    from whyloop.server.api import Api, Call
 
 Part = TypeVar("Part")
 
@@ -53,21 +50,8 @@ class Decision(Struct, frozen=True):
     arguments: dict[str, Any] | None = None
 
 
-class Chats:
-    """What the server does for clients of other protocols, with the operations that it has anyway."""
-
-    def __init__(self, api: Api, store: Store, redaction: Redaction | None) -> None:
-        self._api = api
-        self._store = store
-        self._redaction = redaction
-        self._watchers: set[Watcher] = set()
-        self._is_closed = False
-
-    def close(self) -> None:
-        """End all streams."""
-        self._is_closed = True
-        for watcher in self._watchers:
-            watcher.changed.set()
+class ChatApi(Api):
+    """The operations, with those for clients of other protocols."""
 
     # AG-UI
 
@@ -83,18 +67,18 @@ class Chats:
         call = replace(call, agent_id=body.thread_id, key=None)
         last = body.messages[-1] if body.messages and body.messages[-1].role == "user" else None
         text = "" if last is None else _text_of(last.content)
-        await self._open(call)
+        await self._open_chat(call)
         with ExitStack() as held:
             respond = partial(self._respond, held, await self._watch(held, call), stream, ag_ui.sse)
             if body.resume:
-                return respond(await self._decide(call, [_ag_ui_decision(each) for each in body.resume]))
+                return respond(await self._decide_all(call, [_ag_ui_decision(each) for each in body.resume]))
             if last is not None and not await self._knows(call, last.id):
                 return respond(await self._ask(call, last.id, text))
             reading = await read_end(self._store, call.agent_id)
             start = await find_run(self._store, reading)
             is_running = reading.state.status is AgentStatus.IN_PROGRESS
             history = AgUiHistory(self._redaction)
-            async for run in self._runs(call, until=start.version if is_running else reading.version):
+            async for run in self._read_runs(call, until=start.version if is_running else reading.version):
                 history.add_run(run)
             if is_running:
                 history.add_query(await self._first_events(call, start))
@@ -104,18 +88,18 @@ class Chats:
 
     # The AI SDK
 
-    async def run_vercel(self, call: Call) -> Response:
+    async def run_chat(self, call: Call) -> Response:
         """Answer the last message of a chat, or continue it."""
         body: bodies.Chat = call.body
         last, version = body.messages[-1], call.query.sdk_version
         call = replace(call, agent_id=body.id, key=None)
         if body.trigger == "regenerate-message":
-            begin = partial(self._decide, call, [])
+            begin = partial(self._decide_all, call, [])
         elif last.role == "user":
             begin = partial(self._ask, call, last.id, _text_of(last.parts))
         else:
-            begin = partial(self._decide, call, _vercel_decisions(last))
-        await self._open(call)
+            begin = partial(self._decide_all, call, _vercel_decisions(last))
+        await self._open_chat(call)
         with ExitStack() as held:
             watcher = await self._watch(held, call)
             start = await begin()
@@ -123,8 +107,9 @@ class Chats:
                 held, watcher, VercelStream(sdk_version=version, redaction=self._redaction), vercel.sse, start
             )
 
-    async def vercel_messages(self, call: Call) -> bodies.ChatHistory:
+    async def get_chat(self, call: Call) -> bodies.ChatHistory:
         """Return the messages of a chat; an answer that is being made comes as a stream."""
+        await self.check(call)
         history = VercelHistory(call.query.sdk_version, self._redaction)
         reading = await read_end(self._store, call.agent_id)
         state, until = reading.state, reading.version
@@ -132,16 +117,16 @@ class Chats:
         if is_running:
             start = await find_execution(self._store, call.agent_id, state.execution.id)
             until = start.version
-        async for run in self._runs(call, until=until):
+        async for run in self._read_runs(call, until=until):
             history.add_run(run)
         if is_running:
             history.add_query(await self._first_events(call, start))
         return bodies.ChatHistory(history.messages)
 
-    async def vercel_stream(self, call: Call) -> Response:
+    async def get_chat_stream(self, call: Call) -> Response:
         """Return the answer that is being made, from its beginning on: clients replace what they have."""
         try:
-            await self._api.check(call)
+            await self.check(call)
         except SessionNotFoundError:  # A chat that nothing was sent to yet.
             return answer(None, 204)
         version = call.query.sdk_version
@@ -153,7 +138,7 @@ class Chats:
             start = await find_run(self._store, reading)
             first: list[vercel.Data] = []
             begun = await find_execution(self._store, call.agent_id, reading.state.execution.id)
-            async for run in self._runs(call, begun, start.version):
+            async for run in self._read_runs(call, begun, start.version):
                 parts = VercelStream(sdk_version=version, redaction=self._redaction).all_parts(run)
                 first += [part for part in parts[bool(first) :] if not vercel.is_end(part)]
             stream = VercelStream(sdk_version=version, redaction=self._redaction)
@@ -163,20 +148,20 @@ class Chats:
 
     # Parts of both
 
-    async def _open(self, call: Call) -> None:
+    async def _open_chat(self, call: Call) -> None:
         """Create the session if there is none; `SessionNotFoundError` if it is of another client."""
         try:
-            await self._api.check(call)
+            await self.check(call)
         except SessionNotFoundError:
             new = bodies.NewSession(agent_id=call.agent_id)
             try:
-                await self._api.create_session(replace(call, body=new))
+                await self.create_session(replace(call, body=new))
             except SessionExistsError:
-                await self._api.check(call)
+                await self.check(call)
 
     async def _watch(self, held: ExitStack, call: Call) -> Watcher:
         """Receive streaming text from now on: a run may begin to send it before it is followed."""
-        summary = await self._api.check(call)
+        summary = await self.check(call)
         here = live(self._store)
         watcher = held.enter_context(here.watching(call.agent_id, summary.identity, summary.version))
         self._watchers.add(watcher)
@@ -186,7 +171,7 @@ class Chats:
     async def _ask(self, call: Call, message_id: str, text: str) -> Reading:
         """Ask a question, once, and return the session before it."""
         asked = replace(call, body=bodies.NewMessage(text), key=_key_of(message_id, text))
-        begun: bodies.SessionState = (await self._api.send_message(asked)).body
+        begun: bodies.SessionState = (await self.send_message(asked)).body
         return await find_execution(self._store, call.agent_id, begun.execution_id)
 
     async def _knows(self, call: Call, message_id: str) -> bool:
@@ -195,7 +180,7 @@ class Chats:
         key = _key_of(message_id, "").key
         return message_id == query_id(execution_id) or bool(await self._store.key(call.agent_id, key))
 
-    async def _decide(self, call: Call, decisions: Sequence[Decision]) -> Reading:
+    async def _decide_all(self, call: Call, decisions: Sequence[Decision]) -> Reading:
         """Record decisions, continue, and return the session before the first of them."""
         reading = await read_end(self._store, call.agent_id)
         start = await find_run(self._store, reading)
@@ -204,20 +189,20 @@ class Chats:
             question_id = each.question_id
             if each.is_approved:
                 approve = bodies.Approve(question_id, each.arguments)
-                decided = await self._api.approve(replace(call, body=approve))
+                decided = await self.approve(replace(call, body=approve))
             else:
-                decided = await self._api.deny(replace(call, body=bodies.Deny(question_id, each.reason)))
+                decided = await self.deny(replace(call, body=bodies.Deny(question_id, each.reason)))
             waiting = decided.body.pending_calls
         if waiting:
             raise BadRequestError(f"{len(waiting)} questions are still open", 409, "not_decided")
         try:
-            await self._api.resume(replace(call, body=bodies.Resume()))
+            await self.resume(replace(call, body=bodies.Resume()))
         except NotResumableError:  # A recovery may have been faster, up to the end.
             if reading.state.status is not AgentStatus.PAUSED:
                 raise
         return start
 
-    def _runs(
+    def _read_runs(
         self, call: Call, start: Reading | None = None, until: int | None = None
     ) -> AsyncGenerator[list[AgentEvent], None]:
         return read_runs(self._store, call.agent_id, start, until)
@@ -225,7 +210,7 @@ class Chats:
     async def _first_events(self, call: Call, start: Reading) -> list[AgentEvent]:
         """Return the events of the entry after a reading."""
         found: list[AgentEvent] = []
-        async for run in self._runs(call, start, start.version + 1):
+        async for run in self._read_runs(call, start, start.version + 1):
             found += run
         return found
 

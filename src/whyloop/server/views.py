@@ -1,23 +1,40 @@
-"""Sessions as clients see them, without credentials."""
+"""Sessions, messages and traces as clients see them: page by page, without credentials."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import aclosing
 from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from whyloop.server.bodies import SessionState, SessionSummary
+from whyloop.broadcasting.feed import cursor_of
+from whyloop.server.bodies import History, SessionState, SessionSummary, Trace
+from whyloop.server.operations import MessageQuery, TraceQuery
 from whyloop.server.requests import etag_of
-from whyloop.stores.reading import Reading
+from whyloop.stores.reading import Reading, entries_after, release, start_reading
 from whyloop.stores.records import Summary
+from whyloop.stores.store import Store
 from whyloop.stores.turns import reading_turns
 from whyloop.stores.writing import summary_of
+from whyloop.values.explanation import explanation_of
+from whyloop.values.explanation_text import MOST_STEPS
 from whyloop.values.log import Log
+from whyloop.values.messages import Message
 from whyloop.values.redaction import Redaction, redacted
+from whyloop.values.state import AgentState
+from whyloop.values.step import Step
 from whyloop.values.summaries import args_summary
+from whyloop.wire.document import document, step_document
+from whyloop.wire.ui import canonical_messages
+
+MESSAGES_PER_SLICE = 8
+_DEFAULT = Redaction()
+
+
+# Sessions
 
 
 class Tagged(Struct, frozen=True):
@@ -25,9 +42,6 @@ class Tagged(Struct, frozen=True):
 
     body: Any
     etag: str | None
-
-
-_DEFAULT = Redaction()
 
 
 async def summaries_view(
@@ -88,6 +102,69 @@ def _summary(summary: Summary, redaction: Redaction | None, *, is_running: bool)
     )
 
 
+# Messages
+
+
+async def messages_page(
+    store: Store, end: Reading, query: MessageQuery, redaction: Redaction | None
+) -> History:
+    """Return a page of the messages that a chat shows, given the end of the session.
+
+    The messages of a step are on one page, so a page may have a few more than its limit.
+    """
+    total = len(end.state.messages)
+    last = total if query.before is None else min(query.before, total)
+    if query.after is None:
+        first = max(0, last - query.limit)
+        state = await _with_messages(store, end, first, last)
+        first = min(first, _step_around(state, first)[0])
+        more = first if first > 0 else None
+    else:
+        first, most = query.after, last
+        last = min(most, first + query.limit)
+        state = await _with_messages(store, end, first, last)
+        last = min(most, _step_around(state, last)[1])
+        more = last if last < most else None
+    after = cursor_of(end.state.execution)
+    messages = await _rendered(state, first, last, redaction)
+    release(state)
+    return History(messages, None if after is None else str(after), more is not None, more)
+
+
+async def _rendered(state: AgentState, first: int, last: int, redaction: Redaction | None) -> list[Raw]:
+    messages, turns = [], reading_turns()
+    for start in range(first, last, MESSAGES_PER_SLICE):
+        for message in canonical_messages(state, start, min(start + MESSAGES_PER_SLICE, last)):
+            messages.append(message_view(message, redaction))
+            await turns.take()
+    return messages
+
+
+async def _with_messages(store: Store, end: Reading, first: int, last: int) -> AgentState:
+    """Return the session with these messages, and a step after them if there is one."""
+    if end.state.messages.start <= first or first >= last:
+        return end.state
+    start = await start_reading(store, end.state.agent_id, message_count=first)
+
+    def is_enough(state: AgentState) -> bool:
+        step = state.steps.last
+        return step is not None and step.message_count > 0 and step.first_message >= last
+
+    return await _read_until(store, start, end, is_enough)
+
+
+def _step_around(state: AgentState, index: int) -> tuple[int, int]:
+    """Return where the step starts and ends that a message is in the middle of; else the index twice."""
+    steps = state.steps
+    for step in reversed(steps[steps.start :]):
+        first, end = step.first_message, step.first_message + step.message_count
+        if first < index < end:
+            return first, end
+        if end <= index:
+            break
+    return index, index
+
+
 def message_view(message: dict[str, Any], redaction: Redaction | None = _DEFAULT) -> Raw:
     """Return a message as JSON. Texts of people and models stay; those of tools may hold a credential."""
     shown = {**message}
@@ -106,3 +183,77 @@ def _metadata(shown: dict[str, Any]) -> dict[str, Any]:
     if "args_summary" in shown:
         shown = {**shown, "args_summary": calls[0]["args_summary"]}
     return {**shown, "tool_calls": calls}
+
+
+# Traces
+
+
+async def trace_page(store: Store, end: Reading, query: TraceQuery, redaction: Redaction | None) -> Trace:
+    """Return some steps of a session, and the explanation of where it is."""
+    state, total, turns = end.state, len(end.state.steps), reading_turns()
+    first, last = min(query.after, total), min(query.after + query.limit, total)
+    held = await _with_steps(store, end, first, last)
+    steps: list[Raw] = []
+    for index in range(first, last):
+        shown = redacted(step_document(held, held.steps[index]), redaction)
+        steps.append(Raw(msgspec.json.encode(shown)))
+        await turns.take()
+    release(held)
+    shown = redacted(document(state, ()), redaction)
+    explanation = explanation_of(await _execution(store, end))
+    await turns.take()
+    text = str(explanation)
+    await turns.take()
+    return Trace(
+        agent_id=state.agent_id,
+        status=state.status,
+        stop_reason=state.stop_reason,
+        resolved_by=shown["resolved_by"],
+        reason=shown["reason"],
+        headline=redacted(explanation.headline, redaction),
+        explanation=redacted(text, redaction),
+        next_actions=redacted(msgspec.to_builtins(list(explanation.next_actions)), redaction),
+        steps=steps,
+        step_count=total,
+        has_more=last < total,
+        next=last if last < total else None,
+        usage=shown["usage"],
+        times=shown["times"],
+    )
+
+
+async def _with_steps(store: Store, end: Reading, first: int, last: int) -> AgentState:
+    """Return the session with these steps. The outcome of a step is final once another one follows it."""
+    if end.state.steps.start <= first or first >= last:
+        return end.state
+    start = await start_reading(store, end.state.agent_id, step_count=first)
+    return await _read_until(store, start, end, lambda state: len(state.steps) > last)
+
+
+async def _execution(store: Store, end: Reading) -> AgentState:
+    """Return the session with the steps of its execution only; of a long one, with the first and last."""
+    state, total = end.state, len(end.state.steps)
+    begin, half = total - state.execution.step_count, MOST_STEPS // 2
+    stretches = [(begin, total)]
+    if total - begin > MOST_STEPS:
+        stretches = [(begin, begin + half), (total - half, total)]
+    steps: list[Step] = []
+    messages: list[Message] = []
+    for first, last in stretches:
+        held = await _with_steps(store, end, first, last)
+        for step in held.steps[first:last]:
+            steps.append(replace(step, first_message=len(messages)))
+            messages += held.messages_of(step)
+    return replace(state, steps=Log(steps), messages=Log(messages) if messages else state.messages)
+
+
+async def _read_until(
+    store: Store, start: Reading, end: Reading, is_enough: Callable[[AgentState], bool]
+) -> AgentState:
+    """Return the state at the end, with the history from a start on as far as it is needed."""
+    held = start.state
+    async with aclosing(entries_after(store, start, end.version)) as entries:
+        async for _, _, held in entries:
+            if is_enough(held):
+                break
+    return replace(end.state, messages=held.messages, steps=held.steps)
