@@ -72,7 +72,7 @@ class SnapshotError(WhyloopError, ValueError):
 
 
 class ApprovalError(WhyloopError):
-    """A decision names a question that is not open, or differs from the decision that was made.
+    """A decision names a question that is not open, or contradicts an earlier one.
 
     `pending` lists the questions that are open.
     """
@@ -149,7 +149,7 @@ class KeyUsedError(StoreError):
 
 
 class LeaseLostError(StoreError):
-    """Another runner has taken the session over, so this one may not write to it any more."""
+    """Another runner has taken the session over; this one may not write to it."""
 
     def __init__(self, agent_id: str, owner: str | None = None) -> None:
         runner = owner or "another runner"
@@ -210,7 +210,7 @@ class ModelError(WhyloopError):
 
 
 class RateLimitError(ModelError):
-    """The provider is overloaded or limits requests; `retry_after` are the seconds it asks to wait."""
+    """The provider is busy; `retry_after` are the seconds that it asks to wait."""
 
     def __init__(
         self,
@@ -231,7 +231,7 @@ class RequestTimeoutError(ModelError):
 
 
 class ResponseValidationError(ModelError):
-    """The model's response cannot be read, or does not fit the schema that was asked for."""
+    """The model's response cannot be read, or does not fit its schema."""
 
 
 class ToolExecutionError(WhyloopError):
@@ -250,7 +250,7 @@ class ToolTimeoutError(ToolExecutionError):
 
 
 class ScriptError(WhyloopError, AssertionError):
-    """A scripted model was asked for a reply that it does not have, or has one left at the end.
+    """A scripted model ran out of replies, or has one left at the end.
 
     The test is wrong, not the agent, so the loop raises this error instead of recording it.
     """
@@ -286,7 +286,7 @@ def leave_state(error: BaseException, state: AgentState) -> None:
 
 
 def interrupted_state(error: BaseException | None) -> AgentState | None:
-    """Return the state that a cancelled run left behind, from the exception that ended it.
+    """Return the state that the exception of a cancelled run carries.
 
     `asyncio.timeout` and others wrap the cancellation, so the causes of the exception are searched too.
     """

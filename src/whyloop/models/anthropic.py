@@ -101,12 +101,12 @@ class AnthropicMessages(ProviderApi):
 
 
 def encode_message(message: Message, _: object = None) -> bytes:
-    """Return the blocks of one message as JSON, with commas between them; nothing for an empty message."""
+    """Return the blocks of one message as JSON, separated by commas."""
     return b",".join([msgspec.json.encode(block) for block in _blocks(message)])
 
 
 def _turns(messages: Sequence[Message], encoded: Sequence[bytes]) -> list[bytes]:
-    """Return the messages as user and assistant take turns: neighbours of one side are one turn."""
+    """Return the messages as turns of user and assistant, which must alternate."""
     turns: list[list[bytes]] = []
     speaker, results = None, 0
     for message, blocks in zip(messages, encoded, strict=True):
@@ -127,7 +127,7 @@ def _turns(messages: Sequence[Message], encoded: Sequence[bytes]) -> list[bytes]
 
 
 def _blocks(message: Message) -> list[Block]:
-    """Return one message as content blocks; the application's messages are part of the user's turn."""
+    """Return one message as content blocks."""
     if message.is_assistant:
         return _assistant_blocks(message)
     if not message.is_tool:
@@ -255,7 +255,7 @@ def _tool_choice(settings: Settings) -> dict[str, Any]:
 
 
 def _container(messages: Sequence[Message], settings: Settings) -> dict[str, Any]:
-    """Return the latest container of this history, for code that continues with the files of earlier code.
+    """Return the latest container of this history, which has the files of earlier code.
 
     One that the caller names comes first, and one that has expired would be refused.
     """
@@ -319,7 +319,7 @@ def _text_entry(text: str, block: Mapping[str, Any]) -> Block:
 
 
 def _call_entry(call: ToolCall, block: Mapping[str, Any]) -> Block:
-    """Return the block of a tool call without the call; its caller, if that was not the model itself."""
+    """Return the block of a call without the call; with a caller other than the model."""
     caller = block.get("caller")
     direct = not isinstance(caller, dict) or caller.get("type") == "direct"
     return {"type": "tool_use", "id": call.id, **({} if direct else {"caller": caller})}
@@ -331,7 +331,7 @@ def _usual_row(text: str, calls: Sequence[ToolCall]) -> list[Block]:
 
 
 def _extras(document: Mapping[str, Any], row: list[Block]) -> dict[str, Any]:
-    """Return what is sent back: the row of blocks, and the container in which the provider's code ran."""
+    """Return what is sent back: the row of blocks, and the container of the code."""
     kept: dict[str, Any] = {"blocks": row} if row else {}
     container = document.get("container")
     if isinstance(container, dict) and isinstance(container.get("id"), str):
@@ -340,14 +340,14 @@ def _extras(document: Mapping[str, Any], row: list[Block]) -> dict[str, Any]:
 
 
 def _refusal(document: Mapping[str, Any]) -> str:
-    """Return the message for a refusal without text; one with text is a content filter's."""
+    """Return the message for a refusal without text."""
     details = document.get("stop_details")
     reason = details.get("explanation") or details.get("category") if isinstance(details, dict) else None
     return f"the model refused: {reason or 'it gave no explanation'}"
 
 
 def _usage(usage: Mapping[str, Any]) -> Usage:
-    """Return the tokens; this API counts the reads and writes of its cache beside the input."""
+    """Return the tokens; this API counts its cache beside the input."""
     read = token_count(usage.get("cache_read_input_tokens"))
     written = token_count(usage.get("cache_creation_input_tokens"))
     return Usage(
@@ -407,7 +407,7 @@ class _PartialBlock:
 
 
 class MessageStream(StreamReader):
-    """Reads the events of one message; arguments of tools are collected and never shown."""
+    """Reads the events of one message; arguments of tools are never shown."""
 
     def __init__(self) -> None:
         super().__init__()

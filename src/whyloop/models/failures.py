@@ -35,7 +35,7 @@ _MAX_LENGTH = 100_000  # Of a message before it is shortened.
 def http_error(
     status: int, headers: Mapping[str, str], body: bytes, secrets: Iterable[str] = ()
 ) -> ModelError:
-    """Return the error for a response that is not a success; header names are in lower case."""
+    """Return the error for a response with an error status; header names in lower case."""
     document = _decoded(body)
     # Secrets are removed before anything is cut: half a key would not be found, and is still half a key.
     message = shortened(without_secrets(_message(document), secrets), 500)
@@ -76,7 +76,7 @@ def request_id_in(headers: Mapping[str, str]) -> str | None:
 
 
 def retry_after_seconds(headers: Mapping[str, str]) -> float | None:
-    """Return how long the provider asks to wait: in milliseconds, in seconds, or until a date."""
+    """Return how long the provider asks to wait, in whichever unit it says so."""
     milliseconds = _number(headers.get("retry-after-ms"))
     if milliseconds is not None:
         return milliseconds / 1000

@@ -19,7 +19,7 @@ DEFAULT_ERRORS = (ErrorType.RATE_LIMIT, ErrorType.TIMEOUT, ErrorType.MODEL)
 
 
 class FallbackModel:
-    """Asks the first model, and the next one when that fails with an error of these types.
+    """Asks the first model, and the next one after an error of these types.
 
     Every switch is noted in the source of the answer, and so in the trace. Text that a failed
     model had already streamed is not part of the answer. A model may be given by its name.

@@ -120,7 +120,7 @@ class GeminiContent(ProviderApi):
 
 
 def encode_message(message: Message, signed: Any = False) -> bytes:
-    """Return one message as the beginning of a turn: its role and its parts, open for more parts.
+    """Return one message as the beginning of a turn, open for more parts.
 
     With `signed`, for a model that refuses calls without a signature, even those of other models.
     """
@@ -134,7 +134,7 @@ def encode_message(message: Message, signed: Any = False) -> bytes:
 
 
 def _turns(encoded: Sequence[bytes], leading: int) -> tuple[bytes, list[bytes]]:
-    """Return all turns as JSON, and the application's messages, which are not among them.
+    """Return all turns as JSON, and apart from them the application's messages.
 
     Turns must alternate, and all results of one round of calls belong into one.
     """
@@ -167,7 +167,7 @@ def message_parts(message: Message) -> list[dict[str, Any]]:
 
 
 def _model_parts(message: Message) -> list[dict[str, Any]]:
-    """Return the parts of an answer in the order they came in, each with the signature it came with.
+    """Return the parts of an answer in their order, each with its signature.
 
     Text and calls that the kept parts do not name (another provider's, or changed since) come last.
     """
@@ -196,7 +196,7 @@ def _function_call(call: ToolCall) -> dict[str, Any]:
 
 
 def _id(call_id: str | None) -> dict[str, str]:
-    """Return the id, unless it was made up here: calls that came without one are answered without one."""
+    """Return the id of a call, unless it was made up here for a call without one."""
     return {"id": call_id} if call_id and not _MADE_UP.fullmatch(call_id) else {}
 
 
@@ -284,7 +284,7 @@ class ContentStream(StreamReader):
 
 
 class _PartialAnswer:
-    """One answer, put together from as many documents as it comes in; a whole one is a single piece."""
+    """One answer, put together from one document or several."""
 
     def __init__(self) -> None:
         self._document: dict[str, Any] = {}
@@ -344,7 +344,7 @@ class _PartialAnswer:
 
 
 def _usage(counted: Mapping[str, Any]) -> Usage:
-    """Return the tokens; those of Google's own tools are part of the prompt, thoughts of the answer."""
+    """Return the tokens; Google's own tools count to the prompt, thoughts to the answer."""
     thoughts = token_count(counted.get("thoughtsTokenCount"))
     tools = token_count(counted.get("toolUsePromptTokenCount"))
     return usage_of(
@@ -361,7 +361,7 @@ def _is_text(part: Mapping[str, Any]) -> bool:
 
 
 def _unsupported(parts: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """Return the pictures and other files of an answer; those that Google's own code made are its work."""
+    """Return the files of an answer, unless Google's own code made them."""
     if any(part.get("executableCode") or part.get("codeExecutionResult") for part in parts):
         return ()
     files = [part.get("inlineData") or part.get("fileData") for part in parts]
@@ -369,7 +369,7 @@ def _unsupported(parts: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
 
 
 def _extras(parts: list[dict[str, Any]], text: str, calls: list[ToolCall]) -> dict[str, Any]:
-    """Return the parts as they came, unless text and calls say it all; text by length, calls by id."""
+    """Return the parts to keep: text by its length, calls by id, others as they came."""
     kept: list[dict[str, Any]] = []
     ids = iter([call.id for call in calls])
     for part in parts:

@@ -1,4 +1,4 @@
-"""The one HTTP client behind every provider: requests, connections, proxies, and errors by their kind."""
+"""The one HTTP client behind every provider: requests, connections, proxies, errors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ENDING_SECONDS = 0.2
 
 
 class HttpModel:
-    """A model behind an address: asks, streams, and turns every failure into a classified error.
+    """A model behind an address; every failure becomes a classified error.
 
     It never retries by itself: that is for the error policy to decide, where it can be seen.
     """
@@ -188,7 +188,7 @@ class HttpModel:
         return classified.with_traceback(None)
 
     def _add_headers(self, error: ModelError, headers: Mapping[str, str]) -> None:
-        """Add the request id and the wait that only the headers name, also for an error inside a stream."""
+        """Add the request id and the wait that only the headers name."""
         if error.request_id is None:
             error.request_id = request_id_in(headers)
         if error.request_id is not None:
@@ -235,7 +235,7 @@ def _connection_problem(error: Exception) -> str:
 
 
 def _checked(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return headers that can be sent, in lower case, so that a given one replaces ours."""
+    """Return headers that can be sent, in lower case, so that they replace ours."""
     for name, value in headers.items():
         if not isinstance(name, str) or not isinstance(value, str):
             raise ConfigurationError(f"header {name!r}: names and values are text")
@@ -245,7 +245,7 @@ def _checked(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def proxy_for(url: str) -> str | None:
-    """Return the proxy for an address by HTTPS_PROXY, HTTP_PROXY and NO_PROXY; none for this machine."""
+    """Return the proxy for an address by HTTPS_PROXY, HTTP_PROXY and NO_PROXY."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     if host in ("localhost", "::1") or host.startswith("127.") or proxy_bypass(host):
@@ -265,7 +265,7 @@ _sessions: dict[_Loop, tuple[aiohttp.ClientSession, _Keeper]] = {}
 
 
 async def _open_session() -> aiohttp.ClientSession:
-    """Return the session of the running event loop; it is closed when the loop shuts down."""
+    """Return the session of the running event loop, which closes with the loop."""
     loop = asyncio.get_running_loop()
     kept = _sessions.get(loop)
     if kept is None or kept[0].closed:
@@ -279,7 +279,7 @@ async def _open_session() -> aiohttp.ClientSession:
 
 
 async def _close_session() -> None:
-    """Close the session of the running event loop, if it has one; the next request opens another."""
+    """Close the session of the running event loop, if it has one."""
     kept = _sessions.pop(asyncio.get_running_loop(), None)
     if kept is not None:
         await kept[1].aclose()

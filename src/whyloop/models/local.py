@@ -1,4 +1,4 @@
-"""A small real model on this machine, offline: for demos, for tests, for trying things out.
+"""A small real model on this machine, offline: for demos and for tests.
 
 It is SmolLM2 with 135 million parameters, served by llama.cpp behind the same wire formats as the
 big ones. It is quick and not clever; one example of a tool call in the history helps it a lot.
@@ -52,7 +52,7 @@ You answer with the help of tools:
 
 
 class LocalServer:
-    """A llama.cpp server on a free port; it ends with this object, or at the latest with this process.
+    """A llama.cpp server on a free port; it ends at the latest with this process.
 
     It is a process of its own: inside ours it would block everything while it loads, and could not be closed
     while it answers.
@@ -79,7 +79,7 @@ class LocalServer:
         return f"{self.address}/v1"
 
     def model(self, provider: str = "llama.cpp", **settings: Any) -> HttpModel:
-        """Return the model behind an API that llama.cpp serves: llama.cpp, openai-responses or anthropic."""
+        """Return the model behind llama.cpp, openai-responses or anthropic."""
         address = self.address if provider == "anthropic" else self.base_url
         # llama.cpp promises to keep a connection and closes it after a stream: each request brings its own.
         return load(f"{provider}:{MODEL}", base_url=address, headers={"connection": "close"}, **settings)
@@ -101,7 +101,7 @@ class LocalServer:
         self.close()
 
     def _read_address(self) -> str:
-        """Return the address once it is being served; raise the error that the server reports."""
+        """Return the address of the server; raise the error that it reports."""
         assert self._process.stdout is not None
         too_late = Timer(STARTING_SECONDS, self._process.kill)
         too_late.start()
@@ -128,7 +128,7 @@ def _weights() -> Path:
 
 
 def _serve() -> None:
-    """Run the server: print its address, and stay until the other side closes our input."""
+    """Run the server: print its address, and stay until our input is closed."""
     try:
         server = _started()
         line = str(server.listening_address)

@@ -1,4 +1,4 @@
-"""OpenAI's chat completions, and the many hosts that call themselves compatible with them."""
+"""OpenAI's chat completions, and the many hosts that are compatible with them."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _system(content: Any) -> bytes:
 
 
 def _id(call_id: str, quirks: frozenset[str]) -> str:
-    """Return a call's id as the host wants it, the same for the call and for its result."""
+    """Return a call's id as the host wants it, for the call and for its result."""
     if "short_ids" not in quirks or re.fullmatch(r"[A-Za-z0-9]{9}", call_id):
         return call_id
     return hashlib.sha256(call_id.encode()).hexdigest()[:9]
@@ -224,7 +224,7 @@ def _response(
     calls: list[tuple[ToolCall, Signature]],
     finish_reason: str | None,
 ) -> ModelResponse:
-    """Return the response that a message, complete or put together from a stream, amounts to."""
+    """Return the response in a message, complete or put together from a stream."""
     if refusal := message.get("refusal"):
         raise ModelError(f"the model refused: {refusal}", retryable=False)
     tool_calls = tuple([call for call, _ in calls])
@@ -304,7 +304,7 @@ def _reasoning(message: Mapping[str, Any]) -> str:
 
 
 class ChatStream(StreamReader):
-    """Reads the chunks of one completion; arguments of tools are collected and never shown."""
+    """Reads the chunks of one completion; arguments of tools are never shown."""
 
     ends_with_done = True
 
@@ -380,7 +380,7 @@ class ChatStream(StreamReader):
 
 
 class _PartialCalls:
-    """The calls of a stream, distinguished by id, else by index, else by the start of a new name."""
+    """The calls of a stream, distinguished by id, by index, or by a new name."""
 
     def __init__(self) -> None:
         self._calls: list[_PartialCall] = []

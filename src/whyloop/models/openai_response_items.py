@@ -1,4 +1,4 @@
-"""The items of OpenAI's responses: read as an answer, kept with its message, and sent back as they came.
+"""The items of OpenAI's responses: how they are read, kept and sent back.
 
 A response is a list of items: messages, function calls, reasoning, the work of tools that run at the
 provider. Text and calls are kept in the message itself; of their items `extras["openai-responses"]["items"]`
@@ -114,7 +114,7 @@ def _thoughts(item: Item) -> list[str]:
 
 
 def _unsupported(output: Iterable[Item]) -> tuple[str, ...]:
-    """Return the items that the provider leaves to a client, and those that a message cannot hold."""
+    """Return the items that need a client, and those that a message cannot hold."""
     answered = {item.get("call_id") for item in output if kind_of(item).endswith("_output")}
     labels = []
     for item in output:
@@ -154,7 +154,7 @@ def _usage(counted: Mapping[str, Any]) -> Usage:
 
 
 def _kept_items(output: Iterable[Item], text: str, calls: Iterable[ToolCall], *, stored: bool) -> list[Item]:
-    """Return the items to keep with a message; none where the message gives them back by itself."""
+    """Return the items to keep with a message; none if they can be rebuilt from it."""
     waiting, kept = iter(calls), list[Item]()
     for item in output:
         kind = kind_of(item)
@@ -205,7 +205,7 @@ def _without(item: Item, names: frozenset[str] = frozenset()) -> dict[str, Any]:
 
 
 def items_of(message: Message, *, reasoning: bool = True) -> list[Item]:
-    """Return the items of an assistant's message, in the order in which the model made them."""
+    """Return the items of an assistant's message, in the order of the model."""
     extras = message.extras.get(NAME)
     kept: Sequence[Item] = extras.get("items", ()) if extras else ()
     # A message that was changed since is another message: the thoughts behind the old one would be refused.

@@ -1,4 +1,4 @@
-"""OpenAI's responses: requests and streams. `openai_response_items.py` reads and keeps their items."""
+"""OpenAI's responses: requests and streams. See also `openai_response_items.py`."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ class _PartialItem:
 
 
 class ResponsesStream(StreamReader):
-    """Reads the events of one response; only the text of messages is shown, in the order of the messages."""
+    """Reads the events of one response; the text of messages is shown in their order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -235,7 +235,7 @@ class ResponsesStream(StreamReader):
         return self._show_text()
 
     def _show_reasoning(self, name: str, pieces: list[str], piece: str) -> Iterable[Delta]:
-        """Return a piece of the thoughts or of their summaries, whichever is streamed first."""
+        """Return a piece of the thoughts, or of their summaries if these come first."""
         if not name.startswith("reasoning") or self._reasoning not in (None, name):
             return ()
         # As in the complete response, a blank line separates two parts.
@@ -278,7 +278,7 @@ class ResponsesStream(StreamReader):
         return partial
 
     def _show_text(self) -> Iterable[Delta]:
-        """Return the text that can be shown now: of messages that are done, and of the first that is not."""
+        """Return the text that can be shown now, in the order of the messages."""
         news = []
         while self._hidden:
             message = self._hidden[0]

@@ -1,4 +1,4 @@
-"""From a name like "anthropic:claude-sonnet-4-5" to a model: the hosts that people use, and `load`.
+"""From a name like "openai:gpt-5" to a model: the presets of hosts, and `load`.
 
 A host is a `Preset`: its address, the variable with its key, and its known habits (`QUIRKS`).
 """
@@ -154,7 +154,7 @@ def load(
     quirks: Iterable[str] = (),
     **extra: Any,
 ) -> HttpModel:
-    """Return the model with a name like "openai:gpt-5"; a missing key is an error here, not later.
+    """Return the model with a name like "openai:gpt-5"; refuse a missing key now.
 
     `quirks` adds habits of a host that has no preset of its own; `whyloop.models.presets` lists them.
     Keywords that whyloop does not know go into every request as they are, `tools` beside those of the agent.
@@ -208,7 +208,7 @@ def _check_options(temperature: object, max_tokens: object, tool_choice: object)
 
 
 def _schema(given: object) -> Mapping[str, Any] | None:
-    """Return the JSON schema that an answer has to fit, also out of the wrapping that OpenAI has for it."""
+    """Return the JSON schema in a response format, also out of OpenAI's wrapping."""
     if given is None:
         return None
     if isinstance(given, Mapping) and given.get("type") == "json_schema":
@@ -223,7 +223,7 @@ def _schema(given: object) -> Mapping[str, Any] | None:
 
 
 def _check_names(extra: Mapping[str, Any], quirks: Iterable[str]) -> None:
-    """Refuse an option that is spelt almost like a known one: it would be sent, and change nothing."""
+    """Refuse an option that is spelt almost like a known one, and an unknown quirk."""
     known = [*(load.__kwdefaults__ or ()), *_PROVIDER_OPTIONS]
     for name in extra:
         alike = get_close_matches(name, known, 1, 0.85)
@@ -267,7 +267,7 @@ def _find_preset(name: str) -> tuple[str, Preset, str]:
 
 
 def _suggestion(provider: str, model: str | None) -> str | None:
-    """Return the name that was probably meant: by the maker of a model, or by a provider spelt like this."""
+    """Return the name that was probably meant, if a similar one is known."""
     if model is None:
         maker = next((maker for maker, models in _MODELS.items() if models.match(provider)), None)
         return f"{maker}:{provider}" if maker else None
@@ -276,7 +276,7 @@ def _suggestion(provider: str, model: str | None) -> str | None:
 
 
 def _address(provider: str, preset: Preset, given: str | None) -> str:
-    """Return the address of a host: the given one, or that of the preset or its variable."""
+    """Return the address of a host: the given one, or that of its preset."""
     variable = preset.address_variable
     if given is not None and not isinstance(given, str):
         raise ConfigurationError(f"base_url is the text of an address, not {given!r}")
@@ -286,15 +286,14 @@ def _address(provider: str, preset: Preset, given: str | None) -> str:
         address = os.environ.get(variable) if variable else preset.base_url
         if not address:
             raise ConfigurationError(
-                f"{provider} has another address for every account: "
-                f"set {variable} or pass base_url=…"
+                f"{provider} has another address for every account: set {variable} or pass base_url=…"
             )
     path = _path_of(address)
     return address.rstrip("/") + "/openai/v1" if variable and not path.strip("/") else address
 
 
 def _path_of(address: str) -> str:
-    """Return the path of an address; raise a `ConfigurationError` if no request can be sent to it."""
+    """Return the path of an address; refuse one that no request can be sent to."""
     try:
         parts = urlsplit(address)
         host, _ = parts.hostname, parts.port
@@ -312,7 +311,7 @@ def _path_of(address: str) -> str:
 
 
 def _key(provider: str, preset: Preset, given: str | None, *, own_address: bool) -> str | None:
-    """Return the key for a host: the given one, or that of a variable; None if the host needs none."""
+    """Return the key for a host, given or in a variable; None if it needs none."""
     names = (preset.key, _ALSO.get(preset.key)) if preset.key else ()
     kept = next((found for name in names if name and (found := os.environ.get(name))), "")
     key = (given or kept).strip()

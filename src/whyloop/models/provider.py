@@ -1,4 +1,4 @@
-"""The API of a provider as the client sees it, and the helpers that all provider APIs share.
+"""The API of a provider as the client sees it, and the helpers that all share.
 
 A provider API is a `ProviderApi`: pure functions between our values and its bytes. Each has a module of its
 own; `presets.py` says which host speaks which.
@@ -54,7 +54,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 
 class ProviderApi(ABC):
-    """One provider's API. Its functions are pure, but for the messages that it keeps encoded."""
+    """One provider's API, as functions between our values and its bytes."""
 
     name: ClassVar[str]
 
@@ -71,7 +71,7 @@ class ProviderApi(ABC):
         """Return the body of a request."""
 
     def decode(self, body: bytes) -> ModelResponse:
-        """Return the response in a complete body; raise the error that it reports, if it does."""
+        """Return the response in a complete body; raise the error that it reports."""
         document = json_document(body, "the response")
         if isinstance(document, dict) and (document.get("error") or document.get("type") == "error"):
             raise stream_error(document)
@@ -114,7 +114,7 @@ class StreamReader(ABC):
             raise _misread("an event of the stream cannot be read", error) from None
 
     def finish(self) -> ModelResponse:
-        """Return the complete response; raise a `ResponseValidationError` if the stream ended before it."""
+        """Return the complete response; refuse a stream that ended before it."""
         with reading_answer():
             response = self.complete()
         if response is None:
@@ -132,7 +132,7 @@ class StreamReader(ABC):
 
 @contextmanager
 def reading_answer() -> Iterator[None]:
-    """Turn the errors of reading an answer in an unexpected form into a `ResponseValidationError`."""
+    """Turn errors of reading an unexpected answer into a `ResponseValidationError`."""
     try:
         yield
     except _MISREAD as error:
@@ -144,7 +144,7 @@ def _misread(problem: str, error: Exception) -> ResponseValidationError:
 
 
 class EncodedMessages:
-    """The JSON of each message of the histories at hand, by the identity of the message.
+    """The JSON of each message of a history, by the identity of the message.
 
     Messages are frozen and a history only grows, so a message is encoded once for each variant of an API.
     The oldest are dropped when there is too much; a very large one, a picture, is not kept at all.
@@ -187,7 +187,7 @@ class EncodedMessages:
 
 
 def merged(options: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options with the caller's: tools are added, objects merged, other values replaced."""
+    """Return the options with the caller's: tools added, objects merged, rest replaced."""
     result = dict(options)
     for key, value in extra.items():
         ours = result.get(key)
@@ -204,7 +204,7 @@ def merged(options: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, An
 
 
 def json_document(data: bytes, what: str) -> Any:
-    """Return the document in some bytes; raise a `ResponseValidationError` if it is not JSON."""
+    """Return the document in some bytes; refuse bytes that are not JSON."""
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
@@ -227,7 +227,7 @@ def new_call_id() -> str:
 
 
 def new_call(call_id: object, name: object, arguments: Any) -> ToolCall:
-    """Return a tool call; its arguments are JSON text, an object in one piece, or None."""
+    """Return a tool call; its arguments are JSON text, an object, or None."""
     if not isinstance(name, str) or not name:
         raise ResponseValidationError(f"the response has a tool call without a name: {name!r}")
     return ToolCall(
@@ -256,7 +256,7 @@ def arguments_text(call: ToolCall) -> str:
 
 
 def token_count(value: object) -> int:
-    """Return a number of tokens; 0 for a counter that cannot be read, so that no answer is lost over it."""
+    """Return a number of tokens; 0 for a counter that cannot be read."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 10**15:
         return 0
     return int(value)
@@ -265,7 +265,7 @@ def token_count(value: object) -> int:
 def usage_of(
     *, prompt: int, answer: int, cached: object = 0, reasoning: object = 0, total: object = 0
 ) -> Usage:
-    """Return the tokens; a total above its parts holds reasoning that the host counts nowhere else."""
+    """Return the tokens; a total above its parts includes reasoning."""
     thoughts, hidden = token_count(reasoning), token_count(total) - prompt - answer
     if hidden > 0:
         answer, thoughts = answer + hidden, max(thoughts, hidden)
@@ -293,7 +293,7 @@ def media_label(media_type: object) -> str:
 
 
 def media_of(part: ImagePart | FilePart) -> tuple[str, str | None]:
-    """Return the media type and the base64 of a part; no base64 if it is only an address."""
+    """Return the media type and the base64 of a part; None if it is only an address."""
     media_type, data = part.media_type, part.data
     if part.url is not None and part.url.startswith("data:"):
         head, _, data = part.url.partition(",")

@@ -51,7 +51,7 @@ class Exchange(Struct, frozen=True, omit_defaults=True):
 
 
 class RecordingModel:
-    """Passes everything through to another model and records it in a file, which it overwrites.
+    """Passes requests to another model and records its answers in a new file.
 
     Keys of the model, the `secrets` that you name, and everything that looks like a credential are left out.
     """
@@ -111,14 +111,14 @@ class RecordingModel:
             file.write(_as_json(document) + "\n")
 
     def _safe(self, chunks: list[str]) -> list[str]:
-        """Return the pieces as they came, or in one if a secret could be put together from them."""
+        """Return the pieces as they came, or as one without the secrets across them."""
         whole = "".join(chunks)
         safe = without_secrets(whole, self.secrets)
         return chunks if safe == whole else [safe]
 
 
 class ReplayModel:
-    """Answers from a recording; a request that is not in it is a `ScriptError` that shows the difference.
+    """Answers from a recording; a request that is not in it is a `ScriptError`.
 
     Each exchange is used once. Equal requests get their answers in the order in which they were recorded;
     sessions that ran at the same time may be replayed in any order.
@@ -216,7 +216,7 @@ def _named_texts(messages: Iterable[Message], tools: list[str], instructions: st
 
 
 def _difference(ours: NamedTexts, theirs: NamedTexts) -> str | None:
-    """Return the first difference of two requests for a person; None if they are the same."""
+    """Return the first difference of two requests; None if they are the same."""
     for (part, text), (_, recorded) in zip(ours, theirs, strict=False):
         if not _same(text, recorded):
             now, then = _around_difference(text, recorded)

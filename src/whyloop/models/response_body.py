@@ -1,4 +1,4 @@
-"""The body of a response, read while it arrives: server-sent events, or a document in one piece."""
+"""The body of a response, read while it arrives: server-sent events or a document."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class ResponseBody:
-    """Reads one body; by its first bytes, since hosts are not always right about its content type."""
+    """Reads one body; its first bytes decide, since content types are often wrong."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class ResponseBody:
 
 
 def _refuse_misfit(response: ModelResponse, schema: Mapping[str, Any]) -> None:
-    """Raise a `ResponseValidationError` for an answer that does not fit its schema, unless it was cut off."""
+    """Refuse an answer that does not fit its schema, unless it was cut off."""
     if response.tool_calls or response.finish_reason is not FinishReason.STOP:
         return
     try:

@@ -17,12 +17,12 @@ _SHORTEST_START = 4  # The beginning of a secret, as long as this, is more than 
 
 
 def without_secrets(text: str, known: Iterable[str] = ()) -> str:
-    """Return the text without known secrets and without everything that looks like one; JSON stays JSON."""
+    """Return the text without secrets, known or by their form; JSON stays JSON."""
     return _REDACTION.text(_without_known(text, known))
 
 
 def without_cut_secrets(text: str, known: Iterable[str]) -> str:
-    """Return the text without the beginning of a known secret where the text was shortened inside it."""
+    """Return the text without the beginnings of secrets that an ellipsis cut off."""
     for secret in known:
         for size in range(len(secret) - 1, _SHORTEST_START - 1, -1):
             for dots in ("…", "..."):

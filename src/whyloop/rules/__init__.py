@@ -1,1 +1,1 @@
-"""Pure functions of values: when to continue, how to handle failures, the schema of a tool."""
+"""Pure functions of values: when to continue, what a failure is, a tool's schema."""

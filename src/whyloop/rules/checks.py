@@ -1,4 +1,4 @@
-"""Criteria that look at what happened rather than at how much: finish reasons, requests, calls, questions."""
+"""Criteria about what happened: finish reasons, stop requests, calls, questions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STOP = ContinuationDecision.ALLOW_STOP
 
 
 class FinishReasonCheck(Criterion):
-    """Forbids when the model ended for one of these reasons: a truncated answer is not a completed one."""
+    """Forbids when the model ended for one of these reasons, such as a truncation."""
 
     def __init__(self, reasons: str | Iterable[str], *more: str) -> None:
         flat = [*([reasons] if isinstance(reasons, str) else reasons), *more]
@@ -68,7 +68,7 @@ class StopRequestedCheck(Criterion):
 
 
 class ToolCallPresenceCheck(Criterion):
-    """Drives the work: requests another step while tool results await the model, else allows the stop.
+    """Requests another step while tool results await the model, else allows stopping.
 
     A turn that a provider paused is not at its end either.
     """
@@ -111,7 +111,10 @@ class ToolCallPresenceCheck(Criterion):
 
 
 class ApprovalRequired(Criterion):
-    """Forbids while a tool call waits for a person: the execution pauses. Every agent has it."""
+    """Forbids while a tool call waits for a person: the execution pauses.
+
+    Every agent has it.
+    """
 
     acts = "pauses"
 

@@ -1,4 +1,4 @@
-"""From an exception, or a response that is not an answer, to a failure that a policy can act on."""
+"""From an exception, or a wrong response, to a failure that a policy can act on."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _TIMED_OUT = re.compile(r"time.?out|timed out|deadline", re.IGNORECASE)
 
 
 def provider_error_type(status: int | None, text: str) -> ErrorType:
-    """Return the type of a provider's error: by its status, or by its text if it has none."""
+    """Return the type of a provider's error, by its status or else by its text."""
     if status in _BUSY or (status in (None, _UNAVAILABLE) and _OVERLOAD.search(text)):
         return ErrorType.RATE_LIMIT
     if status in _LATE or (status is None and _TIMED_OUT.search(text)):
@@ -78,7 +78,7 @@ def model_failure(error: BaseException) -> Failure:
 
 
 def _http_status(error: BaseException) -> int | None:
-    """Return the status that an error of another library carries: HTTP clients and SDKs name it alike."""
+    """Return the status of another library's error, under the names that are common."""
     for path in ("status_code", "status", "response.status_code", "response.status"):
         try:
             status = attrgetter(path)(error)
@@ -107,14 +107,14 @@ def tool_failure(
 
 
 def raised_by_tool(call: ToolCall, error: BaseException) -> Failure:
-    """Return the failure for a tool's exception: a timeout if it is one, else a failed tool."""
+    """Return the failure for a tool's exception, which may be a timeout."""
     kind = ErrorType.TIMEOUT if isinstance(error, TimeoutError) else ErrorType.TOOL
     retryable = not isinstance(error, ToolExecutionError) or error.retryable is not False
     return tool_failure(kind, call, error_text(error), retryable=retryable, exception=type(error).__name__)
 
 
 def error_text(error: BaseException) -> str:
-    """Return the message of an exception, after its name unless it was written to be read."""
+    """Return the message of an exception, after its name if it is not one of ours."""
     try:
         message = str(error).strip()
     except Exception:
@@ -127,7 +127,7 @@ def error_text(error: BaseException) -> str:
 
 
 def answer_failure(response: ModelResponse, tools: Collection[str], *, after_results: bool) -> Failure | None:
-    """Return what is wrong with a response; None if it is an answer, asks for tools or continues.
+    """Return the failure of a response that is neither an answer nor a tool call.
 
     `tools` are the names of those that were offered. A response that is `readable` and wrong stays in the
     history, so that the model can correct itself. An empty one is an answer only after tool results.

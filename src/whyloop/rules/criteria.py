@@ -1,4 +1,4 @@
-"""All criteria of an agent together, and the one table of precedence that makes their decisions one."""
+"""All criteria of an agent together, and the one table of precedence."""
 
 from __future__ import annotations
 
@@ -68,7 +68,8 @@ class ContinuationCriteria:
         return resolve(tuple(evaluations), step is not None and step.interrupted is not None)
 
     def _evaluate_each(self, state: AgentState) -> list[ContinuationEvaluation]:
-        """Evaluate the criteria one by one, since one of them raises; they are pure, so this is safe."""
+        """Evaluate the criteria one by one, since one of them raises."""
+        # They are pure, so evaluating them again is safe.
         evaluations: list[ContinuationEvaluation] = []
         for criterion, explain in zip(self.criteria, self._explain, strict=True):
             try:
@@ -84,7 +85,7 @@ class ContinuationCriteria:
         return self.evaluate(state).decision
 
     def deadline(self, state: AgentState, started_at: datetime, counted: float = 0.0) -> datetime | None:
-        """Return when a limit on time would forbid continuing after the step that started then."""
+        """Return when a limit on time would forbid the next step; None is never."""
         earliest = None
         for limit in self._timed:
             deadline = limit.deadline(state, started_at, counted)
@@ -111,14 +112,14 @@ class ContinuationCriteria:
 
     @staticmethod
     def when(function: Callable[[AgentState], Answer], *, name: str | None = None) -> FunctionCriterion:
-        """Make a criterion from a function; it returns True to continue, a decision or an evaluation."""
+        """Make a criterion from a function that returns True to continue, or a decision."""
         return FunctionCriterion(function, name)
 
 
 def resolve(
     evaluations: tuple[ContinuationEvaluation, ...], interrupted: bool = False
 ) -> ContinuationOutcome:
-    """Return the outcome of a step: the strongest decision wins, whatever the order of the criteria.
+    """Return the outcome of a step: the strongest decision wins, in any order.
 
     The order of precedence is forbid, request, stop, allow; the first criterion with the winning decision
     is named. Two refinements: a run with nothing left to do ends naturally although a limit is exhausted,
@@ -153,7 +154,7 @@ def resolve(
 def stop_transitions(
     state: AgentState, reason: str, now: datetime, key: str | None = None
 ) -> list[AnyTransition]:
-    """Return the transitions that stop an execution which no runner has, without its agent.
+    """Return the transitions that stop an execution without a runner or an agent.
 
     Every other criterion keeps its latest evaluation.
     """
@@ -168,7 +169,7 @@ def stop_transitions(
 
 
 def refuse_contradictions(criteria: Sequence[object]) -> None:
-    """Raise a `ConfigurationError` for the first two criteria that cannot both mean what they say."""
+    """Refuse criteria of which one can never matter, or that contradict each other."""
     _refuse_twins(criteria)
     _refuse_hidden_finish_reasons(criteria)
     _refuse_hidden_limits([criterion for criterion in criteria if isinstance(criterion, Limit)])
@@ -193,7 +194,7 @@ def _refuse_hidden_finish_reasons(criteria: Sequence[object]) -> None:
 
 
 def _refuse_hidden_limits(limits: Sequence[Limit]) -> None:
-    """A session has used at least what its execution has, so the lower limit always decides first."""
+    """Refuse a limit that a lower one hides: a session has used more than its execution."""
     for hidden, other in itertools.permutations(limits, 2):
         if hidden is other or type(hidden) is not type(other):
             continue

@@ -53,7 +53,7 @@ CriterionLike = CriterionObject | Callable[[AgentState], Answer]
 
 
 class Criterion(ABC):
-    """The base of the criteria that ship: they explain, and decide by what they explain."""
+    """The base of the criteria that ship: they explain, and decide by that."""
 
     acts: ClassVar[str | None] = None
     """The field that an evaluation of this criterion alone may set: `handling` or `pauses`."""
@@ -66,7 +66,7 @@ class Criterion(ABC):
         return self.explain(state).decision
 
     def deadline(self, state: AgentState, started_at: datetime, counted: float) -> datetime | None:
-        """Return when a step that is still running would make this criterion forbid; None is never.
+        """Return when a running step would make this criterion forbid; None is never.
 
         `counted` are the active seconds since the start of the step that the state has counted already.
         """
@@ -74,7 +74,7 @@ class Criterion(ABC):
 
 
 class FunctionCriterion(Criterion):
-    """A criterion made from a function that returns an evaluation, a decision, or whether to continue."""
+    """A criterion made from a function: of an evaluation, a decision, or a bool."""
 
     def __init__(self, function: Callable[[AgentState], Answer], name: str | None = None) -> None:
         self.name = name or _function_name(function)
@@ -99,7 +99,7 @@ class FunctionCriterion(Criterion):
 
 
 def _function_name(function: Callable[[AgentState], Answer]) -> str:
-    """Return the function's name; a lambda is named after the line where it was written."""
+    """Return the function's name; a lambda is named after its file and line."""
     name = str(getattr(function, "__name__", type(function).__name__))
     code = getattr(function, "__code__", None)
     if name != "<lambda>" or code is None:
@@ -153,7 +153,7 @@ def with_distinct_names(criteria: Iterable[CriterionObject]) -> tuple[CriterionO
 
 
 def explain_function(criterion: CriterionObject) -> Callable[[AgentState], Evaluation]:
-    """Return the function that evaluates a criterion: `explain` if it has one, else `decide`."""
+    """Return the function that evaluates a criterion: by `explain`, else by `decide`."""
     if isinstance(criterion, CanExplainContinuation):
         explain = criterion.explain
         ours = type(criterion).__module__.startswith("whyloop.")
@@ -164,7 +164,7 @@ def explain_function(criterion: CriterionObject) -> Callable[[AgentState], Evalu
 
 
 def _validated(answer: object, acts: str | None = None) -> Evaluation:
-    """Return the evaluation of a criterion that a user wrote, in exactly the form that is stored."""
+    """Return a user's evaluation in exactly the form that is stored; refuse another."""
     if not isinstance(answer, Evaluation):
         raise TypeError(f"it answered {shortened(repr(answer), 80)} instead of a ContinuationEvaluation")
     for field, kind in (("criterion", str), ("reason", str), ("context", Mapping)):

@@ -1,4 +1,4 @@
-"""What to do about each kind of error: the policy, the criterion that applies it, the wait of a retry."""
+"""The error policy, the criterion that applies it, and the backoff of retries."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class ErrorPolicy(Struct, frozen=True):
 
     @classmethod
     def retry_tool_errors(cls, max_retries: int = 3) -> ErrorPolicy:
-        """Let the model correct its calls and wait out busy providers; stop on anything else."""
+        """Let the model correct its calls, and wait out busy providers; else stop."""
         return cls(
             on_tool_error=_RETRY,
             on_validation_error=_RETRY,
@@ -167,7 +167,7 @@ class AgentErrorContextResolver:
 
 
 class ErrorPolicyCriterion(Criterion):
-    """Forbids when the policy says stop; requests another attempt when a model call is to be retried."""
+    """Forbids when the policy says stop; requests a retry of a failed model call."""
 
     acts = "handling"
 
@@ -247,7 +247,7 @@ class ErrorPolicyCriterion(Criterion):
 
 
 class Backoff(Struct, frozen=True):
-    """How long to wait before a failed model call is made again: exponentially longer, with jitter.
+    """The wait before a failed model call is made again: exponential, with jitter.
 
     A provider's own wish (`Retry-After`) comes first.
     """
@@ -270,7 +270,7 @@ class Backoff(Struct, frozen=True):
             )
 
     def delay(self, failures: int, randomness: float, retry_after: float | None = None) -> float:
-        """Return the seconds to wait after this many failures in a row; `randomness` is from 0 to 1."""
+        """Return the seconds to wait after failures in a row; `randomness` is from 0 to 1."""
         if retry_after is not None and retry_after >= 0:
             return min(retry_after, self.cap)
         exponent = min(max(0, failures - 1), 64)  # Beyond that every delay is the cap anyway.

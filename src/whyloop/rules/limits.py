@@ -1,4 +1,4 @@
-"""Limits on steps, tokens and time: of an execution or, by name, of the whole session."""
+"""Limits on steps, tokens and time, of an execution or of the whole session."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Limit(Criterion):
         return 0 if granted is None else self.share(granted)
 
     def _compare(self, state: AgentState, used: float, text: str) -> ContinuationEvaluation:
-        """Return the evaluation for an amount used; `text` describes the amount and the limit."""
+        """Return the evaluation for an amount used, with a text about it."""
         limit = self.limit
         if self._of_session:
             text += " in this session"
@@ -123,7 +123,7 @@ class TimeLimit(Limit):
 
 
 class ExecutionTimeLimit(TimeLimit):
-    """Forbids once this many seconds have passed since the query, or since it was last resumed."""
+    """Forbids this many seconds after the query, or after it was last resumed."""
 
     def __init__(self, limit: float, *, scope: Scope = "execution") -> None:
         super().__init__(limit, scope=scope)
@@ -150,7 +150,7 @@ class ExecutionTimeLimit(TimeLimit):
 
 
 class CumulativeExecutionTimeLimit(TimeLimit):
-    """Forbids once models and tools have worked this many seconds; pauses and backoff do not count."""
+    """Forbids after this many seconds of work; pauses and backoff do not count."""
 
     def explain(self, state: AgentState) -> ContinuationEvaluation:
         used = self._active_seconds(state)

@@ -1,4 +1,4 @@
-"""JSON schemas: of a function that is a tool, of Python types, and whether a value fits one."""
+"""JSON schemas of tools and of Python types, and whether a value fits one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _STEP = re.compile(r"\.\w+|\[\]")
 
 
 class Problem(Struct, frozen=True):
-    """What is wrong with one argument, in two texts: only that for the model shows what was sent."""
+    """A problem with one argument; only the text for the model shows its value."""
 
     for_people: str
     for_model: str
@@ -36,7 +36,7 @@ class Problem(Struct, frozen=True):
 
 
 class Arguments:
-    """The arguments that a tool takes: their JSON schema, and the check of what a model sends."""
+    """The arguments of a tool: their JSON schema, and the check of those of a model."""
 
     def __init__(
         self, name: str, parameters: Mapping[str, inspect.Parameter], hints: Hints, docs: Mapping[str, str]
@@ -60,7 +60,7 @@ class Arguments:
         self._defaults = {name: parameters[name].default for name in self._optional}
 
     def parse(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments as Python values; raise a `msgspec.ValidationError` if they do not fit."""
+        """Return the arguments as Python values; raise a `ValidationError` for a misfit."""
         values = asdict(convert(arguments, self._struct, dec_hook=from_plain))
         for name in self._optional:
             if values[name] is UNSET:
@@ -68,7 +68,7 @@ class Arguments:
         return values
 
     def problems(self, arguments: Mapping[str, Any]) -> list[Problem]:
-        """Return what is wrong with arguments that do not fit, one problem for each argument."""
+        """Return the problems of arguments that do not fit, one for each argument."""
         found = [self._unknown(name) for name in arguments if name not in self._types]
         for name, kind in self._types.items():
             if name not in arguments:
@@ -105,7 +105,7 @@ class Arguments:
 
 
 def signature_of(function: Callable[..., Any], name: str) -> inspect.Signature:
-    """Return the function's signature; raise a `ToolDefinitionError` if a model could not use it."""
+    """Return the function's signature; refuse one that a model could not use."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError) as error:
@@ -127,7 +127,7 @@ def signature_of(function: Callable[..., Any], name: str) -> inspect.Signature:
 
 
 def hints_of(function: Callable[..., Any], name: str, scope: Mapping[str, Any]) -> Hints:
-    """Return the types of the parameters, `Annotated` kept; names are looked up in the scope too."""
+    """Return the types of the parameters; names are looked up in the scope too."""
     target = function
     while isinstance(target, functools.partial):
         target = target.func
@@ -152,7 +152,7 @@ def _with_defaults(schema: dict[str, Any], parameters: Mapping[str, inspect.Para
 
 
 def _message_and_path(error: Exception) -> tuple[str, str]:
-    """Return an error's message and the path into the argument, which msgspec puts at the end."""
+    """Return an error's message, and the path that msgspec puts at its end."""
     message, _, path = str(error).rpartition(" - at `$")
     if isinstance(error, msgspec.ValidationError) and message and path.endswith("`"):
         return message, re.sub(r"\[[^\]]*\]", "[]", path[:-1])
@@ -178,7 +178,7 @@ _OTHER_FIELD = re.compile(r"^:\w+[^:]*:")
 
 
 def docstring_of(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
-    """Return a docstring's text without its sections, and its description of each parameter.
+    """Return a docstring's text, and its description of each parameter.
 
     The Google, NumPy and Sphinx ways of writing are understood.
     """
@@ -195,7 +195,7 @@ def docstring_of(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
 
 
 def _pieces(lines: list[str]) -> Iterator[tuple[str, str, str]]:
-    """Yield each line as a piece of the text, as the entry of a parameter, or as more about one."""
+    """Yield each line with its kind: text, the entry of a parameter, or more of one."""
     section, numpy, current = "", False, ""
     for number, line in enumerate(lines):
         stripped, indented = line.strip(), line[:1].isspace()
@@ -240,7 +240,7 @@ _CONSTRAINTS = ("ge", "gt", "le", "lt", "multiple_of", "min_length", "max_length
 
 
 def described(annotation: Any, from_docstring: str | None) -> Any:
-    """Return a type with its description and its bounds in the form that msgspec knows.
+    """Return a type with its description and its bounds as msgspec knows them.
 
     The description of an `Annotated` comes before that of the docstring.
     """
@@ -270,12 +270,12 @@ def from_plain(kind: Any, value: Any) -> Any:
 
 
 def is_pydantic(kind: Any) -> bool:
-    """Return whether a type is a pydantic model, by its methods: whyloop does not import pydantic."""
+    """Return whether a type is a pydantic model, without importing pydantic."""
     return isinstance(kind, type) and hasattr(kind, "model_validate") and hasattr(kind, "model_json_schema")
 
 
 def schema_of(struct: type) -> dict[str, Any]:
-    """Return the struct's schema as one object, with the types that it refers to in `$defs`."""
+    """Return the struct's schema as one object, with its types in `$defs`."""
     (top,), definitions = msgspec.json.schema_components(
         (struct,), schema_hook=_custom_schema, ref_template="#/$defs/{name}"
     )
@@ -296,7 +296,7 @@ def _custom_schema(kind: Any) -> dict[str, Any]:
 
 
 def _hoisted(schema: Any, shared: dict[str, Any]) -> Any:
-    """Return a schema with its own `$defs` (pydantic nests them) moved to the root, under free names."""
+    """Return a schema with nested `$defs` (pydantic has them) moved to the root."""
     if isinstance(schema, list):
         return [_hoisted(item, shared) for item in schema]
     if not isinstance(schema, dict):
@@ -346,7 +346,7 @@ _TYPES: dict[str, Callable[[Any], bool]] = {
 
 
 def problem_with(value: Any, schema: Schema) -> str | None:
-    """Return the first thing that does not fit, by its path and without the schema; None if all does."""
+    """Return the path and problem of the first misfit; None if the value fits."""
     return next(_problems(value, schema, schema, "$"), None)
 
 

@@ -1,4 +1,4 @@
-"""Tool calls that a model writes as text: found, taken out of an answer, and held back while it streams."""
+"""Tool calls that a model writes as text: found, removed, held back in a stream."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _MOST_ATTEMPTS = 100  # To read JSON where there is none: more would make long t
 
 
 def written_call(text: str, tools: Collection[str]) -> str | None:
-    """Return the tool that a text calls, where a model wrote the call instead of making it.
+    """Return the tool that a text calls, if a model wrote the call as text.
 
     A tag or a token of a call counts anywhere. JSON that names an offered tool, fenced or bare, counts if the
     text begins or ends with it: in the middle of an answer it is an example.
@@ -97,7 +97,7 @@ def _documents(text: str) -> Iterator[tuple[int, int, Any]]:
 
 
 def _calls_in(document: Any) -> list[Any]:
-    """Return the entries of a document that may be calls: in a list, in `tool_calls`, in `function`."""
+    """Return the entries of a document that may be calls, without their wrapping."""
     if isinstance(document, list):
         return [call for entry in document for call in _calls_in(entry)]
     if isinstance(document, dict):
@@ -114,7 +114,10 @@ def _first_of(entry: Mapping[str, Any], keys: Sequence[str]) -> Any:
 
 
 def _named_tool(document: Any, tools: Collection[str], *, whole: bool) -> str | None:
-    """Return the offered tool that a document calls; one without arguments must be all there is."""
+    """Return the offered tool that a document calls.
+
+    A call without arguments counts only if it is the `whole` text.
+    """
     names = [_called_tool(entry, tools, whole=whole) for entry in _calls_in(document)]
     return names[0] if names and all(names) else None
 
@@ -135,7 +138,7 @@ def _name_in(entry: Mapping[str, Any]) -> str | None:
 
 
 def without_calls(text: str, calls: Sequence[ToolCall]) -> str:
-    """Return the text without repetitions of the tool calls: arguments are never shown as language."""
+    """Return the text without repetitions of the tool calls."""
     if not calls or not _DOCUMENT.search(text):
         return text
     kept: list[str] = []
@@ -148,7 +151,7 @@ def without_calls(text: str, calls: Sequence[ToolCall]) -> str:
 
 
 def _repeats(text: str, calls: Sequence[ToolCall]) -> Iterator[tuple[int, int]]:
-    """Yield the start and end of every document in the text that repeats one of the calls, or several."""
+    """Yield the start and end of every document in the text that repeats a call."""
     position = 0
     while found := _DOCUMENT.search(text, position):
         start = found.start()
@@ -186,7 +189,7 @@ def _repeats_one(entry: Any, calls: Sequence[ToolCall], *, whole: bool) -> bool:
 
 
 def _is_cut_off(text: str, calls: Sequence[ToolCall]) -> bool:
-    """Return whether the text is the beginning of a call's arguments, cut off while they were repeated."""
+    """Return whether the text is the beginning of a call's arguments, cut off."""
     begun = _squeezed(text)
     written = [_squeezed(json.dumps(call.arguments, ensure_ascii=False)) for call in calls]
     return len(begun) > 2 and any(arguments.startswith(begun) for arguments in written)
@@ -263,7 +266,10 @@ class VisibleText:
 
 
 def _may_be_call(text: str, tools: OfferedTools) -> bool | None:
-    """Return whether a text begins with a tool call: True if all of it may be one, None if undecided."""
+    """Return whether a text may be a call: None if more of it is needed to decide.
+
+    True is final: the text is not shown before the answer is complete.
+    """
     if text[0] == "`":
         return _judge_fence(text, tools)
     verdict = _judge_tag(text, tools)
@@ -353,7 +359,7 @@ class _Object:
         return not self.is_empty and bool(self._takers or (self._enveloped and self._named))
 
     def takes(self, text: str, *, is_key: bool) -> bool:
-        """Take the next key, or a text as the value of the latest; return whether it may still be a call."""
+        """Take a key, or the text of the latest; return whether it may still be a call."""
         if not is_key:
             if self._enveloped and self._key in _NAME_KEYS:
                 self._enveloped = self._named = text in self._tools
