@@ -25,7 +25,7 @@ from whyloop.errors import ModelError
 from whyloop.events import AgentStatusChanged, StreamChunkReceived
 from whyloop.testing import FakeClock, assert_continued, assert_stopped, call, capture_events, text
 from whyloop.values.model import Delta, ReasoningDelta
-from whyloop.wire.ui_canonical import canonical_messages
+from whyloop.wire.ui import canonical_messages
 
 WRITTEN = [
     '```json\n{"name": "echo", "arguments": {"value": "x"}}\n```',

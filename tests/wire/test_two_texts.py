@@ -28,7 +28,7 @@ from whyloop.broadcasting import BroadcastConfig
 from whyloop.events import AgentEvent
 from whyloop.testing import FakeClock, call
 from whyloop.wire.envelope import envelope
-from whyloop.wire.ui_canonical import canonical_messages
+from whyloop.wire.ui import canonical_messages
 
 PRIVATE = "hunter-of-whales"
 

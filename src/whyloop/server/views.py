@@ -28,9 +28,8 @@ from whyloop.values.state import AgentState
 from whyloop.values.step import Step
 from whyloop.values.summaries import args_summary
 from whyloop.wire.document import document, step_document
-from whyloop.wire.ui import canonical_messages
+from whyloop.wire.ui import each_message
 
-MESSAGES_PER_SLICE = 8
 _DEFAULT = Redaction()
 
 
@@ -133,10 +132,9 @@ async def messages_page(
 
 async def _rendered(state: AgentState, first: int, last: int, redaction: Redaction | None) -> list[Raw]:
     messages, turns = [], reading_turns()
-    for start in range(first, last, MESSAGES_PER_SLICE):
-        for message in canonical_messages(state, start, min(start + MESSAGES_PER_SLICE, last)):
-            messages.append(message_view(message, redaction))
-            await turns.take()
+    for message in each_message(state, first, last):
+        messages.append(message_view(message, redaction))
+        await turns.take()
     return messages
 
 
