@@ -15,7 +15,7 @@ from whyloop.server import Access, Limits
 from whyloop.server.operations import OPERATIONS, Operation
 from whyloop.stores import MemoryStore, Store
 
-TABLE = [*OPERATIONS, Operation("openapi", "GET", "/openapi.json", "Return the document.", None)]
+TABLE = [*OPERATIONS, Operation("openapi", "GET /openapi.json", "Return the document.", None)]
 
 
 def user(connection: HTTPConnection) -> Access | None:

@@ -2,58 +2,47 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
+from whyloop.broadcasting.console import AgentConsoleLogger
+from whyloop.broadcasting.delivery import Delivery
+from whyloop.broadcasting.feed import EventFeed
+from whyloop.broadcasting.transports import (
+    AgentEventEnvelopeAdapter,
+    CanBroadcastAgentEvents,
+    FanOut,
+    QueueBroadcaster,
+)
+from whyloop.errors import BroadcastError
+from whyloop.wire.ag_ui import AgUiStream
+from whyloop.wire.envelope import BroadcastConfig, envelope_schema, ui_message_schema
+from whyloop.wire.vercel import VercelStream
+
 if TYPE_CHECKING:
-    from whyloop.broadcasting.console import AgentConsoleLogger as AgentConsoleLogger
-    from whyloop.broadcasting.delivery import Delivery as Delivery
-    from whyloop.broadcasting.feed import EventFeed as EventFeed
-    from whyloop.broadcasting.pusher import PusherBroadcaster as PusherBroadcaster
-    from whyloop.broadcasting.transports import (
-        AgentEventEnvelopeAdapter as AgentEventEnvelopeAdapter,
-        CanBroadcastAgentEvents as CanBroadcastAgentEvents,
-        FanOut as FanOut,
-        QueueBroadcaster as QueueBroadcaster,
-    )
-    from whyloop.errors import BroadcastError as BroadcastError
-    from whyloop.wire.ag_ui import AgUiStream as AgUiStream
-    from whyloop.wire.envelope import (
-        BroadcastConfig as BroadcastConfig,
-        envelope_schema as envelope_schema,
-        ui_message_schema as ui_message_schema,
-    )
-    from whyloop.wire.vercel import VercelStream as VercelStream
+    from whyloop.broadcasting.pusher import PusherBroadcaster
 
-_HOMES = {
-    "AgUiStream": "whyloop.wire.ag_ui",
-    "AgentConsoleLogger": "whyloop.broadcasting.console",
-    "AgentEventEnvelopeAdapter": "whyloop.broadcasting.transports",
-    "BroadcastConfig": "whyloop.wire.envelope",
-    "BroadcastError": "whyloop.errors",
-    "CanBroadcastAgentEvents": "whyloop.broadcasting.transports",
-    "Delivery": "whyloop.broadcasting.delivery",
-    "EventFeed": "whyloop.broadcasting.feed",
-    "FanOut": "whyloop.broadcasting.transports",
-    "PusherBroadcaster": "whyloop.broadcasting.pusher",
-    "QueueBroadcaster": "whyloop.broadcasting.transports",
-    "envelope_schema": "whyloop.wire.envelope",
-    "ui_message_schema": "whyloop.wire.envelope",
-    "VercelStream": "whyloop.wire.vercel",
-}
-
-__all__ = sorted(_HOMES)  # noqa: PLE0605
+__all__ = [
+    "AgUiStream",
+    "AgentConsoleLogger",
+    "AgentEventEnvelopeAdapter",
+    "BroadcastConfig",
+    "BroadcastError",
+    "CanBroadcastAgentEvents",
+    "Delivery",
+    "EventFeed",
+    "FanOut",
+    "PusherBroadcaster",
+    "QueueBroadcaster",
+    "VercelStream",
+    "envelope_schema",
+    "ui_message_schema",
+]
 
 
 def __getattr__(name: str) -> Any:
-    """Each transport is loaded when it is asked for, so that none needs another one's driver."""
-    home = _HOMES.get(name)
-    if home is None:
+    """Load the broadcaster for Pusher when it is first used, since it needs an extra."""
+    if name != "PusherBroadcaster":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(home), name)
-    globals()[name] = value
-    return value
+    from whyloop.broadcasting.pusher import PusherBroadcaster
 
-
-def __dir__() -> list[str]:
-    return __all__
+    return PusherBroadcaster

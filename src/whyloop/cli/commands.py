@@ -267,10 +267,7 @@ COMMANDS = (
                 default=[],
             ),
             _option("--limit N", "list N sessions (default: 50)", type=int),
-            (
-                _option("--after CURSOR", "the page after this cursor"),
-                _flag("--all", "every page"),
-            ),
+            (_option("--after CURSOR", "the page after this cursor"), _flag("--all", "every page")),
             _JSON,
         ),
     ),
@@ -319,10 +316,7 @@ COMMANDS = (
         "decisions:deny",
         Opens.EXISTING,
         "do not let a tool call run that waits for a person, and tell the model why",
-        (
-            *_QUESTION,
-            _option("reason REASON", "the reason; the model receives it", nargs="?"),
-        ),
+        (*_QUESTION, _option("reason REASON", "the reason; the model receives it", nargs="?")),
     ),
     Command(
         "resume",
@@ -346,22 +340,14 @@ COMMANDS = (
         "decisions:stop",
         Opens.EXISTING,
         "stop a session's run, wherever it runs",
-        (
-            _SESSION,
-            _STORE,
-            _option("reason REASON", "the reason, for the trace", nargs="?"),
-        ),
+        (_SESSION, _STORE, _option("reason REASON", "the reason, for the trace", nargs="?")),
     ),
     Command(
         "fork",
         "storage:fork",
         Opens.EXISTING,
         "create a session with the history of another one, and print its id",
-        (
-            _SESSION,
-            _STORE,
-            _option("--step N", "after step N of the session (default: its last)", type=int),
-        ),
+        (_SESSION, _STORE, _option("--step N", "after step N of the session (default: its last)", type=int)),
     ),
     Command(
         "export",

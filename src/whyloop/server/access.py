@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Literal
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -76,29 +78,18 @@ class Door:
         self._any_origin = "*" in origins
         self._origins = frozenset([_origin(text) for text in origins if text != "*"])
         self._limits = limits
-        self._requests = self._streams = 0
+        self._counts = Counter[str]()
 
     @contextmanager
-    def counted(self) -> Iterator[None]:
+    def counted(self, kind: Literal["requests", "streams"]) -> Iterator[None]:
         """Count a connection while it lasts; raise 503 if there are too many."""
-        if self._requests >= self._limits.requests:
-            raise BadRequestError("the server has too many requests at once. Try again", 503, "busy")
-        self._requests += 1
+        if self._counts[kind] >= getattr(self._limits, kind):
+            raise BadRequestError(f"the server has too many {kind} at once. Try again", 503, "busy")
+        self._counts[kind] += 1
         try:
             yield
         finally:
-            self._requests -= 1
-
-    @contextmanager
-    def counted_stream(self) -> Iterator[None]:
-        """Count a stream while it lasts; raise 503 if there are too many."""
-        if self._streams >= self._limits.streams:
-            raise BadRequestError("the server has too many streams at once. Try again", 503, "busy")
-        self._streams += 1
-        try:
-            yield
-        finally:
-            self._streams -= 1
+            self._counts[kind] -= 1
 
     async def admit(self, connection: HTTPConnection, *, acts: bool) -> Access:
         """Return what the client may do; raise 401 for a stranger, 403 and 421 for a page of another site."""

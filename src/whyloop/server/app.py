@@ -167,7 +167,7 @@ class AgentServer:
         """Answer a request. No operation is looked for before its client was admitted."""
         with ExitStack() as held:
             try:
-                held.enter_context(self._door.counted())
+                held.enter_context(self._door.counted("requests"))
                 access = await self._door.admit(request, acts=request.method not in _READS)
                 response = await self._response(request, access, held)
             except ClientDisconnect:
@@ -187,7 +187,7 @@ class AgentServer:
             raise BadRequestError("you may read here, and change nothing", 403, "read_only")
         call = await self._call(request, access, operation, found)
         if operation.has_stream and _wants_stream(request):
-            held.enter_context(self._door.counted_stream())
+            held.enter_context(self._door.counted("streams"))
             await self._api.check(call)
             after = request.headers.get("last-event-id") or call.query.after
             cursor = await self._api.feed.cursor(call.agent_id, after)
@@ -229,12 +229,12 @@ class AgentServer:
         """Serve a WebSocket. As for requests, nothing is looked for before its client was admitted."""
         with ExitStack() as held:
             try:
-                held.enter_context(self._door.counted())
+                held.enter_context(self._door.counted("requests"))
                 access = await self._door.admit(websocket, acts=True)
                 operation, found = self._operation("GET", _segments_of(websocket.scope))
                 if not operation.has_stream:
                     raise BadRequestError("there is no WebSocket here", 404, "not_found")
-                held.enter_context(self._door.counted_stream())
+                held.enter_context(self._door.counted("streams"))
                 query: EventQuery = query_of(websocket, operation.query)
                 call = Call(access, found.get("agent_id", ""))
                 await self._api.check(call)

@@ -89,8 +89,8 @@ class Operation(Struct, frozen=True):
     """One operation; its name is that of the method of `Api` that carries it out."""
 
     name: str
-    method: str
-    path: str
+    route: str
+    """Its method and its path."""
     summary: str
     gives: type | None
     status: int = 200
@@ -109,6 +109,16 @@ class Operation(Struct, frozen=True):
     """True if it takes `If-Match`."""
 
     @property
+    def method(self) -> str:
+        """The method, such as POST."""
+        return self.route.partition(" ")[0]
+
+    @property
+    def path(self) -> str:
+        """The path, with the names of its values in braces."""
+        return self.route.partition(" ")[2]
+
+    @property
     def is_change(self) -> bool:
         """True if a client that may only read may not do it."""
         return self.method != "GET" if self.writes is None else self.writes
@@ -118,17 +128,11 @@ SESSION = "/sessions/{agent_id}"
 
 OPERATIONS = (
     Operation(
-        "list_sessions",
-        "GET",
-        "/sessions",
-        "List sessions, newest first.",
-        bodies.SessionPage,
-        query=ListQuery,
+        "list_sessions", "GET /sessions", "List sessions, newest first.", bodies.SessionPage, query=ListQuery
     ),
     Operation(
         "create_session",
-        "POST",
-        "/sessions",
+        "POST /sessions",
         "Create a session.",
         bodies.SessionState,
         status=201,
@@ -136,11 +140,10 @@ OPERATIONS = (
         needs="agent",
         has_etag=True,
     ),
-    Operation("get_session", "GET", SESSION, "Return a session.", bodies.SessionState, has_etag=True),
+    Operation("get_session", f"GET {SESSION}", "Return a session.", bodies.SessionState, has_etag=True),
     Operation(
         "delete_session",
-        "DELETE",
-        SESSION,
+        f"DELETE {SESSION}",
         "Delete a session that is not being run.",
         None,
         status=204,
@@ -148,24 +151,21 @@ OPERATIONS = (
     ),
     Operation(
         "get_messages",
-        "GET",
-        f"{SESSION}/messages",
+        f"GET {SESSION}/messages",
         "Return a page of the messages that a chat shows.",
         bodies.History,
         query=MessageQuery,
     ),
     Operation(
         "get_trace",
-        "GET",
-        f"{SESSION}/trace",
+        f"GET {SESSION}/trace",
         "Return why it continued, and why it stopped.",
         bodies.Trace,
         query=TraceQuery,
     ),
     Operation(
         "get_events",
-        "GET",
-        f"{SESSION}/events",
+        f"GET {SESSION}/events",
         "Return a page of envelopes as JSON, or all envelopes from there on as server-sent events. A "
         "WebSocket at the same path sends the same, an envelope in each message.",
         bodies.EventPage,
@@ -174,8 +174,7 @@ OPERATIONS = (
     ),
     Operation(
         "send_message",
-        "POST",
-        f"{SESSION}/messages",
+        f"POST {SESSION}/messages",
         "Ask the next question; the run continues by itself.",
         bodies.SessionState,
         status=202,
@@ -185,8 +184,7 @@ OPERATIONS = (
     ),
     Operation(
         "stop",
-        "POST",
-        f"{SESSION}/stop",
+        f"POST {SESSION}/stop",
         "End a run, wherever it runs.",
         bodies.Stopped,
         takes=bodies.Stop,
@@ -194,8 +192,7 @@ OPERATIONS = (
     ),
     Operation(
         "approve",
-        "POST",
-        f"{SESSION}/approve",
+        f"POST {SESSION}/approve",
         "Let a pending tool call run; `resume` continues.",
         bodies.SessionState,
         takes=bodies.Approve,
@@ -204,8 +201,7 @@ OPERATIONS = (
     ),
     Operation(
         "deny",
-        "POST",
-        f"{SESSION}/deny",
+        f"POST {SESSION}/deny",
         "Do not let a pending tool call run; `resume` continues.",
         bodies.SessionState,
         takes=bodies.Deny,
@@ -214,8 +210,7 @@ OPERATIONS = (
     ),
     Operation(
         "resume",
-        "POST",
-        f"{SESSION}/resume",
+        f"POST {SESSION}/resume",
         "Continue an execution that was paused, stopped, failed or cut off.",
         bodies.SessionState,
         status=202,
@@ -226,8 +221,7 @@ OPERATIONS = (
     ),
     Operation(
         "fork",
-        "POST",
-        f"{SESSION}/fork",
+        f"POST {SESSION}/fork",
         "Create a session with the history of this one, up to a step or to its end.",
         bodies.SessionState,
         status=201,
@@ -237,8 +231,7 @@ OPERATIONS = (
     ),
     Operation(
         "authorize_channel",
-        "POST",
-        "/broadcasting/auth",
+        "POST /broadcasting/auth",
         "Authorize a subscription to the private channel of a session, as clients of Pusher and Reverb ask "
         "for it.",
         bodies.Authorization,
@@ -249,8 +242,7 @@ OPERATIONS = (
     ),
     Operation(
         "run_ag_ui",
-        "POST",
-        "/ag-ui",
+        "POST /ag-ui",
         "Run an agent for an AG-UI client: with a new message, with answers to interrupts, or, without "
         "either, connect to the thread as it is.",
         None,
@@ -260,8 +252,7 @@ OPERATIONS = (
     ),
     Operation(
         "run_chat",
-        "POST",
-        "/vercel",
+        "POST /vercel",
         "Answer the last message of a chat of the AI SDK, or continue after its approvals.",
         None,
         takes=bodies.Chat,
@@ -271,16 +262,14 @@ OPERATIONS = (
     ),
     Operation(
         "get_chat",
-        "GET",
-        "/vercel/{agent_id}/messages",
+        "GET /vercel/{agent_id}/messages",
         "Return the messages of a chat of the AI SDK, without an answer that is still being made.",
         bodies.ChatHistory,
         query=ChatQuery,
     ),
     Operation(
         "get_chat_stream",
-        "GET",
-        "/vercel/{agent_id}/stream",
+        "GET /vercel/{agent_id}/stream",
         "Return the answer that is being made in a chat of the AI SDK, from its beginning on; 204 if there "
         "is none.",
         None,

@@ -15,12 +15,11 @@ from whyloop.loop.agent import Agent
 from whyloop.rules.error_policy import ErrorPolicy
 from whyloop.testing import FakeClock, Reply, ScriptedModel, call, calls, text
 from whyloop.values.approval import Verdict
-from whyloop.values.continuation import StopReason
 from whyloop.values.decisions import decide
 from whyloop.values.log import Log
 from whyloop.values.messages import Message, ToolCall
 from whyloop.values.model import Usage
-from whyloop.values.state import AgentState, AgentStatus
+from whyloop.values.state import AgentState
 from whyloop.wire.view import events_of
 
 if TYPE_CHECKING:
@@ -45,24 +44,15 @@ class Approval(NamedTuple):
     after: float
 
 
-class Ending(NamedTuple):
-    """How a scenario ends, and the rule that decides it."""
-
-    status: AgentStatus
-    stop_reason: StopReason
-    resolved_by: str
-
-
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """One run of the assistant: its settings, the queries, the model's replies, and how it ends."""
+    """One run of the assistant: its settings, the queries, and the model's replies."""
 
     name: str
     title: str
     shows: str
     queries: tuple[Query, ...]
     script: tuple[Reply | Exception, ...]
-    ending: Ending
     options: Mapping[str, Any] = field(default_factory=dict)
     outages: int = 0
     """How many searches fail."""
@@ -135,7 +125,6 @@ def _code(value: object) -> str:
 
 _HOUR = 60 * 60.0
 _DAY = 24 * _HOUR
-_COMPLETED = Ending(AgentStatus.COMPLETED, StopReason.COMPLETED, "ToolCallPresenceCheck")
 
 ENROL = "Enter Aurora Data as a lead of the Nordic Growth program."
 
@@ -175,7 +164,6 @@ _ALL = (
             _create("prg-2", "par-2", (640, 38)),
             _answer("Done: Aurora Data is now lead-4 of Nordic Growth.", (731, 22)),
         ),
-        ending=_COMPLETED,
     ),
     Scenario(
         name="last-step",
@@ -188,7 +176,6 @@ _ALL = (
             _create("prg-2", "par-2", (500, 38)),
             _answer("Done: Aurora Data is now lead-4 of Nordic Growth.", (601, 22)),
         ),
-        ending=_COMPLETED,
     ),
     Scenario(
         name="steps-limit",
@@ -201,7 +188,6 @@ _ALL = (
             _search("reseller", "partner", (498, 34), "Nothing under that name, I try another word."),
             _search("aurora", "partner", (590, 36), "Perhaps Aurora Data took it over."),
         ),
-        ending=Ending(AgentStatus.STOPPED, StopReason.STEPS_LIMIT_REACHED, "StepsLimit"),
     ),
     Scenario(
         name="token-limit",
@@ -213,7 +199,6 @@ _ALL = (
             _search("", "program", (1_120, 40), "First the programs."),
             _search("", "partner", (2_690, 180), "Now every partner, with all that is known."),
         ),
-        ending=Ending(AgentStatus.STOPPED, StopReason.TOKEN_LIMIT_REACHED, "TokenUsageLimit"),
     ),
     Scenario(
         name="time-limit",
@@ -226,7 +211,6 @@ _ALL = (
             _search("fjord", "partner", (398, 36), "I look up the partner."),
             _search("fjord", "lead", (455, 34), "And now its leads."),
         ),
-        ending=Ending(AgentStatus.STOPPED, StopReason.TIME_LIMIT_REACHED, "ExecutionTimeLimit"),
     ),
     Scenario(
         name="tool-retry",
@@ -240,7 +224,6 @@ _ALL = (
             _search("polar", "partner", (450, 36), "The registry did not answer, I try once more."),
             _answer("Polar Retail is one of our partners (par-3).", (512, 18)),
         ),
-        ending=_COMPLETED,
     ),
     Scenario(
         name="retries-exhausted",
@@ -254,7 +237,6 @@ _ALL = (
             _search("polar", "partner", (450, 36), "The registry did not answer, I try once more."),
             _search("polar retail", "partner", (504, 38), "And once more."),
         ),
-        ending=Ending(AgentStatus.FAILED, StopReason.RETRY_LIMIT_REACHED, "ErrorPolicyCriterion"),
     ),
     Scenario(
         name="rate-limit",
@@ -268,7 +250,6 @@ _ALL = (
             _search("", "program", (390, 33)),
             _answer("Two: Cloud Alliance and Nordic Growth.", (470, 16)),
         ),
-        ending=_COMPLETED,
     ),
     Scenario(
         name="unknown-tool",
@@ -283,7 +264,6 @@ _ALL = (
                 usage=Usage(412, 44),
             ),
         ),
-        ending=Ending(AgentStatus.FAILED, StopReason.ERROR_FORBADE, "ErrorPolicyCriterion"),
     ),
     Scenario(
         name="truncated",
@@ -294,7 +274,6 @@ _ALL = (
             _search("nordic growth", "program", (404, 35)),
             _answer("Nordic Growth brings together partners who", (470, 256), "length"),
         ),
-        ending=Ending(AgentStatus.STOPPED, StopReason.FINISH_REASON_RECEIVED, "FinishReasonCheck"),
     ),
     Scenario(
         name="stop-request",
@@ -307,7 +286,6 @@ _ALL = (
             _create("prg-1", "par-2", (520, 38), "First Aurora Data."),
             _create("prg-1", "par-3", (611, 38), "Now I enter Polar Retail as a lead of Cloud Alliance."),
         ),
-        ending=Ending(AgentStatus.STOPPED, StopReason.USER_REQUESTED, "StopRequestedCheck"),
     ),
     Scenario(
         name="approval",
@@ -322,7 +300,6 @@ _ALL = (
             call("delete_program_lead", {"lead_id": "lead-2"}, usage=Usage(566, 27)),
             _answer("Deleted lead-2, the copy. Kim approved it.", (640, 18)),
         ),
-        ending=_COMPLETED,
     ),
     Scenario(
         name="guard",
@@ -334,7 +311,6 @@ _ALL = (
             _search("fjord", "lead", (410, 34), "I look for the duplicates."),
             call("delete_program_lead", {"lead_id": "lead-2"}, usage=Usage(566, 27)),
         ),
-        ending=Ending(AgentStatus.STOPPED, StopReason.GUARD_FORBADE, "DeletionBudget"),
     ),
     Scenario(
         name="three-days",
@@ -348,7 +324,6 @@ _ALL = (
             _search("aurora", "lead", (560, 34), "I check the registry."),
             _answer("Yes, lead-4 is there: Aurora Data in Nordic Growth.", (640, 21)),
         ),
-        ending=_COMPLETED,
     ),
 )
 
@@ -360,14 +335,12 @@ SCENARIOS = {scenario.name: scenario for scenario in _ALL}
 # Enough for an answer; a longer one is truncated, and the explanation says so.
 ANSWER_TOKENS = 60
 
-# Without a script it usually ends like this, but a small model may do something else.
 LOCAL = Scenario(
     name="--model local",
     title="A real model, on this machine",
     shows="SmolLM2 with 135 million parameters. Nothing is scripted, so it may fail, and you will see why.",
     queries=(Query("Who is Aurora Data?"),),
     script=(),
-    ending=Ending(AgentStatus.COMPLETED, StopReason.COMPLETED, "ToolCallPresenceCheck"),
     options={"max_steps": 4, "timeout": 60, "error_policy": ErrorPolicy.retry_tool_errors(2)},
 )
 
