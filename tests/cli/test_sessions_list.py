@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.shop import NOW, asked, greeting, kept, loaded, paying, refused, run, run_by
-from whyloop import StopReason
+from whyloop import StopReason, stores
 from whyloop.cli import commands, formats, main
-from whyloop.stores import open as stores_open
 
 pytestmark = pytest.mark.usefixtures("in_the_shop")
 
@@ -217,7 +216,7 @@ def test_the_store_may_be_in_a_variable(
 
 def test_the_usual_store_is_the_library_s() -> None:
     named = commands.STORE_VARIABLE, commands.DEFAULT_STORE
-    assert named == (stores_open.VARIABLE, stores_open.DEFAULT_PATH)
+    assert named == (stores.VARIABLE, stores.DEFAULT_PATH)
 
 
 @pytest.mark.parametrize(

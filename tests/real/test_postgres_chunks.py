@@ -18,9 +18,9 @@ from whyloop.stores.records import Chunk
 psycopg = pytest.importorskip("psycopg", reason='these tests need a driver: pip install "whyloop[postgres]"')
 pytest.importorskip("psycopg_pool", reason='these tests need a pool: pip install "whyloop[postgres]"')
 
+from whyloop.stores.live import ChunkReceiver  # noqa: E402
 from whyloop.stores.postgres import PostgresStore  # noqa: E402
-from whyloop.stores.postgres_chunks import _number  # noqa: E402
-from whyloop.stores.store import ChunkReceiver  # noqa: E402
+from whyloop.stores.postgres_connection import _number  # noqa: E402
 
 pytestmark = pytest.mark.slow
 

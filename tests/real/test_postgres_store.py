@@ -17,14 +17,19 @@ from tests.real.postgres import PostgresServer
 from whyloop.errors import ConfigurationError, SessionRunningError, SnapshotError, StoreError
 from whyloop.loop.world import Clock
 from whyloop.stores.records import Checkpoint, Entry, RequestKey, SessionFilter, Summary
-from whyloop.testing.store_conformance import CHECKS, Check
+from whyloop.testing.store_checks import Check
+from whyloop.testing.store_conformance import CHECKS
 from whyloop.values.state import AgentStatus
 
 psycopg = pytest.importorskip("psycopg", reason='these tests need a driver: pip install "whyloop[postgres]"')
 pytest.importorskip("psycopg_pool", reason='these tests need a pool: pip install "whyloop[postgres]"')
 
-from whyloop.stores.postgres import SLICE, PostgresStore  # noqa: E402
-from whyloop.stores.postgres_connections import Appends, Connections  # noqa: E402
+from whyloop.stores.postgres import (  # noqa: E402
+    SLICE,
+    Appends,
+    PostgresStore,
+)
+from whyloop.stores.postgres_connection import Connections  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
@@ -219,7 +224,8 @@ async def test_a_status_from_the_future_is_not_taken_for_another(
     async with PostgresStore(postgres.address(), schema=schema) as store:
         await store.create(SESSION, [])
         async with await psycopg.AsyncConnection.connect(postgres.address()) as other:
-            await other.execute(f"UPDATE \"{schema}\".sessions SET status = 'dreaming'")
+            future = "replace(summary, 'pending', 'dreaming')"
+            await other.execute(f'UPDATE "{schema}".sessions SET summary = {future}')
         with pytest.raises(SnapshotError, match=r"'dreaming'.*upgrade whyloop"):
             await store.read("a")
 

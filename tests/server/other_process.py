@@ -19,8 +19,7 @@ from tests.server.streams_clients import EventClient, read
 from tests.server.streams_support import Stage
 from tests.support import RespondingModel
 from whyloop import Agent, ModelRequest, ModelResponse, Session, TextDelta
-from whyloop.stores import Store
-from whyloop.stores.open import open_store
+from whyloop.stores import Store, open_store
 
 ROOT = Path(__file__).parents[2]
 PIECES = 40

@@ -36,7 +36,7 @@ from whyloop.wire.ui import canonical_messages
 @pytest.fixture
 def checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short sessions have checkpoints too."""
-    monkeypatch.setattr("whyloop.stores.writing.STEPS_PER_CHECKPOINT", 3)
+    monkeypatch.setattr("whyloop.stores.records.STEPS_PER_CHECKPOINT", 3)
 
 
 def whole_history(state: AgentState) -> list[Json]:

@@ -14,8 +14,9 @@ import pytest
 from tests.support import scripted
 from whyloop import Session, tool
 from whyloop.errors import LeaseLostError, SessionNotFoundError, SessionRunningError, StoreUnavailableError
-from whyloop.sessions.heartbeat import Heartbeat
+from whyloop.sessions.journal import Heartbeat, SessionJournal
 from whyloop.stores import Entry, Lease, MemoryStore, SqliteStore, Store
+from whyloop.stores.live import live
 from whyloop.testing import FakeClock, Reply, call, calls
 
 
@@ -130,10 +131,6 @@ class Beats(MemoryStore):
         return answer or await super().renew(lease)
 
 
-class Held:
-    released = False
-
-
 def waiting_for(event: asyncio.Event) -> Any:
     @tool
     async def wait() -> str:
@@ -202,7 +199,8 @@ async def test_a_heart_that_was_stopped_beats_no_more() -> None:
     store = Beats()
     session = await Session.open(store, scripted())
     lease = await store.acquire(session.agent_id, "me", 0.003)
-    heart = Heartbeat(store, lease, print, Held())
+    journal = SessionJournal(store, lease, session._reading, live(store))
+    heart = Heartbeat(store, lease, print, journal)
     async with heart, asyncio.timeout(5):
         await store.renewed.wait()
     assert heart.is_still

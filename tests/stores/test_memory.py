@@ -15,9 +15,9 @@ import pytest
 
 from whyloop.errors import ConfigurationError, ConflictError, SessionRunningError, StoreError
 from whyloop.stores import Chunk, MemoryStore, SessionFilter, Summary
-from whyloop.stores.cursor import cursor_of, position
+from whyloop.stores.records import cursor_of, position
 from whyloop.testing import FakeClock
-from whyloop.testing.store_checks.support import journal
+from whyloop.testing.store_checks import journal
 from whyloop.values.state import AgentStatus
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -20,10 +20,9 @@ import pytest
 
 from whyloop.errors import ConfigurationError, ConflictError, StoreError
 from whyloop.stores import Checkpoint, Entry, RequestKey, SessionFilter, SqliteStore, Summary
-from whyloop.stores.labels import MOST_PAIRED
-from whyloop.stores.sqlite_schema import APPLICATION_ID, MIGRATIONS
+from whyloop.stores.sqlite_file import APPLICATION_ID, MIGRATIONS
 from whyloop.testing import FakeClock
-from whyloop.testing.store_checks.support import journal
+from whyloop.testing.store_checks import journal
 from whyloop.values.continuation import StopReason
 from whyloop.values.state import AgentStatus
 
@@ -186,21 +185,17 @@ async def test_a_status_that_changes_moves_only_what_depends_on_it(tmp_path: Pat
         assert db.total_changes - before == 1, "the row of the session"
         before = db.total_changes
         await store.append("a", [], after=0, summary=summary(metadata=metadata, status=AgentStatus.FAILED))
-        moved = 2 * (8 + 1)
-        assert db.total_changes - before == 1 + moved, "the status, with any of three entries, or the agent"
+        assert db.total_changes - before == 1 + 2, "the row of the session, and the label of the status"
 
 
 # What is found
 
 
-@pytest.mark.parametrize("more", [0, MOST_PAIRED])
-async def test_any_combination_of_labels_finds_what_has_them_all(tmp_path: Path, more: int) -> None:
-    """Whether or not a session has so many labels that they are not indexed in pairs."""
-    crowd = {f"more{number}": number for number in range(more)}
+async def test_any_combination_of_labels_finds_what_has_them_all(tmp_path: Path) -> None:
     values = list(product([True, False], repeat=3))
     async with SqliteStore(tmp_path / "s.db") as store:
         for number, (a, b, c) in enumerate(values):
-            own = {"a": a, "b": b, "c": c, **(crowd if number % 2 else {})}
+            own = {"a": a, "b": b, "c": c}
             await store.create(summary(f"{a}{b}{c}", minutes=number, metadata=own), [])
         for wanted in product([True, False, None], repeat=3):
             asked = {key: value for key, value in zip("abc", wanted, strict=True) if value is not None}
@@ -214,20 +209,23 @@ async def test_any_combination_of_labels_finds_what_has_them_all(tmp_path: Path,
             assert await ids(store, metadata=asked, status=AgentStatus.FAILED) == []
 
 
-async def test_pages_go_through_what_is_crowded_and_what_is_not(tmp_path: Path) -> None:
-    crowd = {f"more{number}": number for number in range(MOST_PAIRED)}
+async def test_pages_of_two_labels_are_complete(tmp_path: Path) -> None:
+    """Wherever the sessions of one label begin and end beside those of the other, and of the page."""
     async with SqliteStore(tmp_path / "s.db") as store:
         for number in range(20):
-            own = {"a": 1, "b": 2, **(crowd if number % 3 else {})}
+            own = {"a": number > 3, "b": number < 15}
             await store.create(summary(f"{number:02}", minutes=number // 4, metadata=own), [])
-        found, after = [], None
-        while True:
-            page = await store.find(SessionFilter(metadata={"a": 1, "b": 2}), limit=3, after=after)
-            found += [session.agent_id for session in page.sessions]
-            after = page.next
-            if after is None:
-                break
-    assert found == [f"{number:02}" for number in reversed(range(20))]
+        for limit in (1, 3, 4, 50):
+            found, after = [], None
+            while True:
+                page = await store.find(
+                    SessionFilter(metadata={"a": True, "b": True}), limit=limit, after=after
+                )
+                found += [session.agent_id for session in page.sessions]
+                after = page.next
+                if after is None:
+                    break
+            assert found == [f"{number:02}" for number in reversed(range(4, 15))]
 
 
 async def test_metadata_is_not_mistaken_for_a_status(tmp_path: Path) -> None:
@@ -259,7 +257,10 @@ async def test_no_filter_makes_the_file_be_read_from_end_to_end(tmp_path: Path) 
         assert len(selects) >= len(filters)
         for statement in selects:
             plan = [row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {statement}")]
-            assert not any(step.startswith("SCAN") and "subquery" not in step.lower() for step in plan), plan
+            assert not any(
+                step.startswith("SCAN") and not set(step.lower().split()) & {"constant", "(subquery-1)"}
+                for step in plan
+            ), plan
 
 
 async def test_sessions_that_started_later_are_not_read_to_find_old_ones(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.stores.processes import another_process
-from whyloop.stores import Chunk, SqliteStore, Summary, sqlite_chunks
-from whyloop.testing.store_checks.support import at
+from whyloop.stores import Chunk, SqliteStore, Summary, sqlite_file
+from whyloop.testing.store_checks import at
 from whyloop.values.state import AgentStatus
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -75,7 +75,7 @@ class Time:
 @pytest.fixture
 def time(monkeypatch: pytest.MonkeyPatch) -> Time:
     moved_by_hand = Time()
-    monkeypatch.setattr(sqlite_chunks, "time", moved_by_hand)
+    monkeypatch.setattr(sqlite_file, "time", moved_by_hand)
     return moved_by_hand
 
 

@@ -20,7 +20,7 @@ import pytest
 from whyloop.errors import SessionNotFoundError, StoreError, StoreUnavailableError
 from whyloop.stores import Checkpoint, Entry, SessionFilter, SqliteStore, Summary
 from whyloop.stores.sqlite_file import Durability
-from whyloop.testing.store_checks.support import journal
+from whyloop.testing.store_checks import journal
 from whyloop.values.state import AgentStatus
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -364,7 +364,9 @@ async def test_a_damaged_summary_is_named(tmp_path: Path) -> None:
     async with SqliteStore(tmp_path / "s.db") as store:
         await store.create(summary("a"), journal("x"))
         await store.create(summary("b"), journal("x"))
-        connection_of(store).execute("UPDATE sessions SET title = 'another' WHERE agent_id = 'a'")
+        connection_of(store).execute(
+            "UPDATE sessions SET summary = replace(summary, 'a title', 'another') WHERE agent_id = 'a'"
+        )
         with pytest.raises(
             StoreError, match="is damaged: in session 'a', its summary is not what was stored"
         ):
@@ -375,7 +377,7 @@ async def test_a_damaged_summary_is_named(tmp_path: Path) -> None:
 async def test_a_session_whose_listing_is_damaged_is_not_changed(tmp_path: Path) -> None:
     async with SqliteStore(tmp_path / "s.db") as store:
         await store.create(summary("a"), journal("x"))
-        connection_of(store).execute("UPDATE sessions SET metadata = '{'")
+        connection_of(store).execute("UPDATE sessions SET summary = '{'")
         with pytest.raises(StoreError, match="is damaged"):
             await store.append("a", journal("y"), after=1, summary=summary("a"))
         assert connection_of(store).execute("SELECT count(*) FROM entries").fetchone() == (1,)

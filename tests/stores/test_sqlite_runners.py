@@ -19,7 +19,7 @@ from tests.stores.processes import another_process
 from whyloop.errors import SessionRunningError
 from whyloop.stores import SqliteStore, Summary, sqlite_file
 from whyloop.testing import FakeClock
-from whyloop.testing.store_checks.support import journal
+from whyloop.testing.store_checks import journal
 from whyloop.values.state import AgentStatus
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -19,7 +19,7 @@ from whyloop.errors import ConflictError, StoreUnavailableError
 from whyloop.stores import SqliteStore, Summary, sqlite, sqlite_file
 from whyloop.stores.sqlite import MANY
 from whyloop.stores.sqlite_file import Durability, SqliteFile
-from whyloop.testing.store_checks.support import journal
+from whyloop.testing.store_checks import journal
 from whyloop.values.state import AgentStatus
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -39,10 +39,9 @@ class SlowDisk:
     """Holds every write in the thread until it is let go."""
 
     def __init__(self, file: SqliteFile) -> None:
-        self._writes = [file.transaction, file.insert]
         self.reached, self.let_go = threading.Event(), threading.Event()
         file.transaction = self._held(file.transaction)  # type: ignore[method-assign]
-        file.insert = self._held(file.insert)  # type: ignore[method-assign]
+        file._insert = self._held(file._insert)  # type: ignore[method-assign]
 
     def _held(self, write: Callable[..., Any]) -> Callable[..., Any]:
         def held(*arguments: Any) -> Any:

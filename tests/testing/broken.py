@@ -10,8 +10,8 @@ import pytest
 from whyloop.errors import WhyloopError
 from whyloop.loop.world import Clock
 from whyloop.stores import MemoryStore, Store
-from whyloop.testing.store_checks import chunks
-from whyloop.testing.store_conformance import CHECKS, Check
+from whyloop.testing.store_checks import Check, processes
+from whyloop.testing.store_conformance import CHECKS
 
 
 def broken_stores(namespace: Mapping[str, Any], *bases: type[MemoryStore]) -> list[type[MemoryStore]]:
@@ -30,7 +30,7 @@ async def fails(kind: type[MemoryStore], check: Check) -> bool:
         return kind(clock, beside=first)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chunks, "_PATIENCE_SECONDS", 0.1)  # In memory, chunks arrive at once.
+        patch.setattr(processes, "_PATIENCE_SECONDS", 0.1)  # In memory, chunks arrive at once.
         try:
             await check(open_store)
         except (AssertionError, WhyloopError):

@@ -22,7 +22,7 @@ from whyloop.errors import (
     WhyloopError,
 )
 from whyloop.stores import Entry, Lease, MemoryStore, Page, RequestKey, SessionFilter, Stored, Summary
-from whyloop.stores.cursor import cursor_of
+from whyloop.stores.records import cursor_of
 from whyloop.testing.store_conformance import CHECKS
 
 

@@ -11,8 +11,8 @@ import pytest
 from tests.testing.broken import assert_some_check_fails, broken_stores
 from whyloop.errors import ConfigurationError
 from whyloop.stores import Chunk, ChunkReceiver, Lease, MemoryStore, Summary
+from whyloop.stores.live import Deliver
 from whyloop.stores.memory import _Receiver, _Shared
-from whyloop.stores.store import Deliver
 from whyloop.values.state import AgentStatus
 
 # Runners

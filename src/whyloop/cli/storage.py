@@ -15,7 +15,7 @@ from whyloop.cli.formats import escaped, long_span_text
 from whyloop.cli.output import FAILED, USAGE_ERROR, CommandError, write, write_error, write_lines
 from whyloop.cli.store_access import find_session, open_named_store
 from whyloop.errors import ConfigurationError, SessionExistsError
-from whyloop.stores.pruning import prune as prune_store
+from whyloop.stores import prune as prune_store
 from whyloop.stores.store import Store
 from whyloop.values.state import AgentStatus
 from whyloop.values.text import counted, shortened

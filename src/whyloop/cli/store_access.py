@@ -14,7 +14,7 @@ from whyloop.cli.commands import DEFAULT_STORE, STORE_VARIABLE
 from whyloop.cli.formats import short, unique_length, without_password
 from whyloop.cli.output import CANNOT_WRITE, FAILED, USAGE_ERROR, CannotWrite, CommandError, report
 from whyloop.errors import ConfigurationError, SessionNotFoundError, WhyloopError
-from whyloop.stores.open import open_store
+from whyloop.stores import open_store
 from whyloop.stores.reading import read_session
 from whyloop.stores.records import Summary
 from whyloop.stores.store import Store

@@ -14,7 +14,8 @@ from starlette.requests import HTTPConnection
 
 from whyloop.errors import ConfigurationError, SessionNotFoundError
 from whyloop.server.requests import BadRequestError, calling_the_app
-from whyloop.stores.records import Summary, label
+from whyloop.stores.records import Summary
+from whyloop.values.plain import comparable
 from whyloop.values.text import shortened
 
 Label = str | int | float | bool | None
@@ -193,4 +194,4 @@ def _scheme(connection: HTTPConnection) -> str:
 
 def agree(some: Mapping[str, object], others: Mapping[str, object]) -> bool:
     """Return whether the entries that both have are equal."""
-    return all(label(some[key]) == label(value) for key, value in others.items() if key in some)
+    return all(comparable(some[key]) == comparable(value) for key, value in others.items() if key in some)

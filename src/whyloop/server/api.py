@@ -32,9 +32,8 @@ from whyloop.server.requests import (
 from whyloop.server.views import Tagged, messages_page, state_view, summaries_view, trace_page
 from whyloop.stores.live import Watcher
 from whyloop.stores.reading import Reading, read_end, read_version, release
-from whyloop.stores.records import Entry, RequestKey, Summary, checked_id
+from whyloop.stores.records import Entry, RequestKey, Summary, checked_id, summary_of
 from whyloop.stores.store import Store
-from whyloop.stores.writing import summary_of
 from whyloop.values.approval import Verdict
 from whyloop.values.continuation import Budget
 from whyloop.values.decisions import decide

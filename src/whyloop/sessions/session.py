@@ -16,14 +16,12 @@ from whyloop.events import AgentEvent, AgentStepStarted, StreamChunkReceived
 from whyloop.loop.agent import Agent, Query
 from whyloop.loop.run import Run
 from whyloop.loop.setup import Handler
-from whyloop.sessions.heartbeat import Heartbeat
-from whyloop.sessions.journal import SessionJournal
+from whyloop.sessions.journal import Heartbeat, SessionJournal
 from whyloop.stores.live import live
 from whyloop.stores.reading import Reading, read_session
-from whyloop.stores.records import Entry, Lease, RequestKey, checked_id
+from whyloop.stores.records import Entry, Lease, RequestKey, checked_id, summary_of
 from whyloop.stores.store import Store
 from whyloop.stores.turns import turns
-from whyloop.stores.writing import summary_of
 from whyloop.values.continuation import Budget
 from whyloop.values.messages import Message
 from whyloop.values.scalars import new_id

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 
 from whyloop.errors import ConfigurationError, ConflictError, SnapshotError
 from whyloop.stores.reading import Reading, entries_after, texts_after
-from whyloop.stores.records import Entry, checked_id
-from whyloop.stores.writing import entries_of
+from whyloop.stores.records import Entry, checked_id, entries_of
 from whyloop.values.decisions import fork_questions
 from whyloop.values.scalars import new_id, utc_now
 from whyloop.values.state import AgentState

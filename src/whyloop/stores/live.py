@@ -8,14 +8,17 @@ followers of other processes in batches, all sessions together, every 100 ms and
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
 from weakref import WeakKeyDictionary, ref
 
 from whyloop.errors import WhyloopError
 from whyloop.logger import Logger
 from whyloop.stores.records import Chunk, Lease
-from whyloop.stores.store import ChunkReceiver, Store
+from whyloop.stores.store import Store
 
 TICK_SECONDS = 0.1
 STOP_TICKS = 2  # A stop request of another process is seen within 200 ms.
@@ -23,6 +26,43 @@ STOP_TICKS = 2  # A stop request of another process is seen within 200 ms.
 _log = Logger()
 
 OnStop = Callable[[str], object]
+Deliver = Callable[[Sequence[Chunk]], None]
+
+
+class ChunkReceiver(ABC):
+    """Receive the chunks of some sessions that other store objects send, inside `async with`."""
+
+    def __init__(self, deliver: Deliver) -> None:
+        self._deliver = deliver
+        self.followed: set[str] = set()
+
+    @abstractmethod
+    async def __aenter__(self) -> Self: ...
+
+    @abstractmethod
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def follow(self, agent_id: str) -> None:
+        """Receive the chunks of this session too; without effect if it is followed already."""
+        self.followed.add(agent_id)
+
+    def unfollow(self, agent_id: str) -> None:
+        """Stop receiving the chunks of this session; without effect if it is not followed."""
+        self.followed.discard(agent_id)
+
+    async def catch_up(self) -> None:  # noqa: B027
+        """Deliver what was sent before this call; a store that delivers at once has nothing to do."""
+
+    def hand_over(self, chunks: Sequence[Chunk]) -> None:
+        """Deliver those of these chunks that are followed; an error of the caller's is logged."""
+        wanted = [chunk for chunk in chunks if chunk.agent_id in self.followed]
+        try:
+            if wanted:
+                self._deliver(wanted)
+        except Exception:
+            _log.exception("a receiver of chunks failed: the chunks are lost, and the next ones follow")
 
 
 class Watcher:

@@ -22,7 +22,7 @@ from whyloop.errors import (
     SessionNotFoundError,
     SessionRunningError,
 )
-from whyloop.stores.cursor import cursor_of, position
+from whyloop.stores.live import ChunkReceiver, Deliver
 from whyloop.stores.records import (
     Checkpoint,
     Chunk,
@@ -35,11 +35,13 @@ from whyloop.stores.records import (
     Summary,
     Watch,
     checked_limit,
-    label,
+    cursor_of,
     labels_of,
+    position,
     prunable,
+    wanted_labels,
 )
-from whyloop.stores.store import UNATTENDED, ChunkReceiver, Deliver, Store
+from whyloop.stores.store import UNATTENDED, Store
 from whyloop.values.plain import jsonable
 from whyloop.values.scalars import utc_now
 from whyloop.values.state import AgentStatus
@@ -61,7 +63,8 @@ class MemoryStore(Store):
     async def create(
         self, summary: Summary, entries: Sequence[Entry], *, key: RequestKey | None = None
     ) -> None:
-        session = _Session(_copy(summary), list(entries))
+        copy = _copy(summary)
+        session = _Session(copy, labels_of(copy), list(entries))
         session.keep(key)
         with self._shared.lock:
             if summary.agent_id in self._shared.sessions:
@@ -95,6 +98,7 @@ class MemoryStore(Store):
             session.keep(key)
             if changed is not None:
                 session.summary = replace(changed, agent_id=agent_id, identity=session.summary.identity)
+                session.labels = labels_of(changed)
             if release and lease is not None:
                 session.held = None
             return reason
@@ -186,13 +190,15 @@ class MemoryStore(Store):
 
     async def find(self, wanted: SessionFilter, *, limit: int, after: str | None) -> Page:
         checked_limit(limit)
-        end = None if after is None else position(after)
+        end, labels = None if after is None else position(after), wanted_labels(wanted)
         with self._shared.lock:
             now = self._clock()
             found = [
                 session
                 for session in self._shared.sessions.values()
-                if _matches(session.summary, wanted) and (end is None or _place(session.summary) < end)
+                if session.labels.issuperset(labels)
+                and _is_within(session.summary, wanted)
+                and (end is None or _place(session.summary) < end)
             ]
             found.sort(key=lambda session: _place(session.summary), reverse=True)
             page = tuple([session.shown(now) for session in found[:limit]])
@@ -333,6 +339,7 @@ class _Session(Struct):
     """What is stored of one session."""
 
     summary: Summary
+    labels: set[int]
     entries: list[Entry]
     keys: dict[str, tuple[str, int]] = field(default_factory=dict)
     held: _Held | None = None
@@ -380,15 +387,9 @@ def _could_continue(summary: Summary) -> bool:
     )
 
 
-def _matches(summary: Summary, wanted: SessionFilter) -> bool:
-    labels = labels_of(summary.metadata)
+def _is_within(summary: Summary, wanted: SessionFilter) -> bool:
     return (
-        (wanted.status is None or summary.status == wanted.status)
-        and (wanted.stop_reason is None or summary.stop_reason == wanted.stop_reason)
-        and (wanted.resolved_by is None or summary.resolved_by == wanted.resolved_by)
-        and (wanted.agent is None or summary.agent == wanted.agent)
-        and (wanted.started_after is None or summary.started_at > wanted.started_after)
+        (wanted.started_after is None or summary.started_at > wanted.started_after)
         and (wanted.started_before is None or summary.started_at < wanted.started_before)
         and (wanted.updated_before is None or summary.updated_at < wanted.updated_before)
-        and all((label(key), label(value)) in labels for key, value in wanted.metadata.items())
     )

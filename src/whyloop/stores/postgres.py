@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import Collection, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Collection, Coroutine, Mapping, Sequence
+from copy import copy
+from datetime import datetime, timedelta
 from secrets import randbits
 from typing import Any
 from weakref import finalize
@@ -23,14 +23,11 @@ from whyloop.errors import (
     SessionRunningError,
     SnapshotError,
     StoreError,
+    StoreUnavailableError,
 )
-from whyloop.stores.cursor import cursor_of, position
-from whyloop.stores.labels import Start, numbers, starts
-from whyloop.stores.postgres_chunks import OwnConnection, PostgresReceiver
-from whyloop.stores.postgres_connections import Appends, Connections, Row, to_the_end
-from whyloop.stores.postgres_schema import COLUMNS, Statements
+from whyloop.stores.live import ChunkReceiver, Deliver
+from whyloop.stores.postgres_connection import Connections, OwnConnection, PostgresReceiver, Row, filled
 from whyloop.stores.records import (
-    LONGEST_ID,
     Checkpoint,
     Chunk,
     Entry,
@@ -41,22 +38,148 @@ from whyloop.stores.records import (
     Stored,
     Summary,
     Watch,
+    checked_id,
     checked_limit,
+    cursor_of,
+    decode_summary,
+    encode_summary,
+    is_valid_id,
+    labels_of,
+    plain_summary,
+    position,
     prunable,
+    wanted_labels,
 )
-from whyloop.stores.store import UNATTENDED, ChunkReceiver, Deliver, Store
-from whyloop.values.continuation import StopReason
-from whyloop.values.plain import jsonable
+from whyloop.stores.store import UNATTENDED, Store, finish
 from whyloop.values.state import AgentStatus
-from whyloop.values.text import clean, shortened
+from whyloop.values.text import clean
 
 # Choosing the rarest label must not take longer than reading it: so many rows of each are counted.
 COUNTED = 1_000
 # Entries per round trip when a journal is read: more of them would hold up the event loop.
 SLICE = 500
+# Appends per round trip, their size in bytes, and round trips at once: while one batch is being synced,
+# the server works on the next.
+LONGEST_BATCH = 64
+LARGEST_BATCH = 1 << 20
+MOST_BATCHES = 2
 # No journal is that long, and a version beyond it is not sent, since PostgreSQL may not take the number.
 LARGEST_VERSION = 1 << 31
 LARGEST_NUMBER = (1 << 63) - 1
+_MOMENT = timedelta(microseconds=1)
+
+
+_SUMMARY = """
+    session.agent_id, session.identity, session.summary,
+    (SELECT coalesce(max(seq), 0) FROM {schema}.entries WHERE entries.session = session.number),
+    CASE WHEN {schema}.seconds_left(
+        session.lease_until, session.lease_seconds, session.lease_lock, %(moment)s
+    ) > 0 THEN session.lease_owner END
+"""
+_FREE = """
+    {schema}.seconds_left(session.lease_until, session.lease_seconds, session.lease_lock, %(moment)s) = 0
+"""
+_ENTRIES = """
+    SELECT body FROM {schema}.entries
+    WHERE entries.session = NUMBER AND entries.seq > %(after)s::bigint
+    ORDER BY entries.seq LIMIT %(limit)s::bigint
+"""
+_WITHIN = """
+    found.started_at > coalesce(%(since)s, '-infinity'::timestamptz)
+    AND (found.started_at, found.agent_id) < (coalesce(%(until)s, 'infinity'::timestamptz), %(end)s)
+"""
+
+# The functions of the database that change something, with their arguments.
+CALLS = {
+    "create_session": "json_populate_record(NULL::{schema}.change, %(change)s::json), %(again)s",
+    "append": "%(changes)s::json, %(waiting)s, %(again)s, %(moment)s",
+    "acquire": "%(agent_id)s, %(owner)s, %(seconds)s, %(lock)s, %(mark)s, %(moment)s",
+    "renew": "%(agent_id)s, %(token)s, %(lock)s, %(moment)s",
+    "release": "%(agent_id)s, %(token)s",
+    "ask_to_stop": "%(agent_id)s, %(reason)s, %(moment)s",
+    "delete_session": "%(agent_id)s, %(expected)s::bigint, %(again)s, %(moment)s",
+    "prune": "%(ids)s, %(statuses)s, %(before)s, %(again)s, %(moment)s",
+    "send_chunks": "%(channel)s, %(space)s, %(chunks)s::json, %(longest)s",
+}
+QUERIES = {
+    "read": f"""
+SELECT {_SUMMARY}, session.number, ARRAY({_ENTRIES.replace("NUMBER", "session.number")})
+FROM {{schema}}.sessions AS session WHERE session.agent_id = %(agent_id)s
+""",
+    "entries": _ENTRIES.replace("NUMBER", "%(number)s"),
+    "checkpoint": """
+SELECT found.version, found.execution_id, found.seq, found.step_count, found.message_count, found.state
+FROM {schema}.sessions AS session
+LEFT JOIN LATERAL (
+    SELECT * FROM {schema}.checkpoints
+    WHERE checkpoints.session = session.number
+        AND (%(execution_id)s::text IS NULL OR checkpoints.execution_id = %(execution_id)s)
+        AND checkpoints.seq <= %(seq)s::bigint
+        AND checkpoints.step_count <= %(step_count)s::bigint
+        AND checkpoints.message_count <= %(message_count)s::bigint
+    ORDER BY checkpoints.version DESC LIMIT 1
+) AS found ON true
+WHERE session.agent_id = %(agent_id)s
+""",
+    "key": """
+SELECT keys.digest, keys.version FROM {schema}.sessions
+LEFT JOIN {schema}.keys ON keys.session = sessions.number AND keys.key = %(key)s
+WHERE sessions.agent_id = %(agent_id)s
+""",
+    "versions": """
+SELECT agent_id, identity, (SELECT coalesce(max(seq), 0) FROM {schema}.entries WHERE session = number)
+FROM {schema}.sessions WHERE agent_id = ANY (%(ids)s::text[])
+""",
+    "stop_requests": """
+SELECT lease_token, stop_request FROM {schema}.sessions
+WHERE stop_request IS NOT NULL AND lease_token = ANY (%(tokens)s::bigint[])
+""",
+    "unattended": f"""
+SELECT {_SUMMARY} FROM {{schema}}.sessions AS session
+WHERE (session.status = 'in_progress' OR (session.status = 'paused' AND session.pending = 0)) AND {_FREE}
+ORDER BY session.updated_at, session.agent_id LIMIT %(limit)s
+""",
+    "prunable": f"""
+SELECT found.agent_id FROM unnest(%(statuses)s::text[]) AS wanted (status), LATERAL (
+    SELECT session.updated_at, session.agent_id FROM {{schema}}.sessions AS session
+    WHERE session.status = wanted.status AND session.updated_at < %(before)s AND {_FREE}
+    ORDER BY session.updated_at, session.agent_id LIMIT %(limit)s
+) AS found
+ORDER BY found.updated_at, found.agent_id LIMIT %(limit)s
+""",
+    # How many sessions there are under some labels, counted up to a limit, the oldest and the newest.
+    "spans": f"""
+SELECT asked.label,
+    (SELECT count(*) FROM (
+        SELECT FROM {{schema}}.labels AS found WHERE found.label = asked.label AND {_WITHIN} LIMIT %(limit)s
+    ) AS counted),
+    (SELECT found.started_at FROM {{schema}}.labels AS found WHERE found.label = asked.label AND {_WITHIN}
+     ORDER BY found.started_at LIMIT 1),
+    (SELECT found.started_at FROM {{schema}}.labels AS found WHERE found.label = asked.label AND {_WITHIN}
+     ORDER BY found.started_at DESC LIMIT 1)
+FROM unnest(%(labels)s::bigint[]) AS asked (label)
+""",
+    # The newest sessions under one label that have some others as well. The index is read in the order of
+    # the list, and a subquery that counts is answered session by session: a planner has no other choice.
+    "page": f"""
+SELECT {_SUMMARY}
+FROM (
+    SELECT found.agent_id FROM {{schema}}.labels AS found
+    WHERE found.label = %(label)s AND {_WITHIN}
+        AND cardinality(%(others)s::bigint[]) = (
+            SELECT count(*) FROM {{schema}}.labels AS other
+            WHERE other.label = ANY (%(others)s::bigint[])
+                AND other.started_at = found.started_at AND other.agent_id = found.agent_id
+        )
+        AND (%(updated_before)s::timestamptz IS NULL OR %(updated_before)s > (
+            SELECT updated_at FROM {{schema}}.sessions WHERE sessions.agent_id = found.agent_id
+        ))
+    ORDER BY found.started_at DESC, found.agent_id DESC LIMIT %(limit)s
+) AS found,
+LATERAL (SELECT * FROM {{schema}}.sessions WHERE sessions.agent_id = found.agent_id OFFSET 0) AS session
+ORDER BY session.started_at DESC, session.agent_id DESC
+""",
+}
 
 
 class PostgresStore(Store):
@@ -91,17 +214,18 @@ class PostgresStore(Store):
                 f"{timeout} s): use 1 connection or more, at most as many at least, and a timeout above 0"
             )
         self._clock = clock
-        self._statements = Statements(schema)
+        calls = {name: f"SELECT * FROM {{schema}}.{name}({arguments})" for name, arguments in CALLS.items()}
+        self._sql = {name: filled(text, schema) for name, text in (calls | QUERIES).items()}
         self._connections = Connections(address, schema, min_connections, max_connections, timeout)
-        self._appends = Appends(self._connections, self._statements.append, clock)
-        self._own = OwnConnection(self._connections, schema, self._statements.send_chunks)
+        self._appends = Appends(self._connections, self._sql["append"], clock)
+        self._own = OwnConnection(self._connections, schema, self._sql["send_chunks"])
         finalize(self, self._own.abandon).atexit = False
 
     async def create(
         self, summary: Summary, entries: Sequence[Entry], *, key: RequestKey | None = None
     ) -> None:
         change = _change(summary.agent_id, entries, key=key, listed=summary)
-        await self._change(self._statements.create, summary.agent_id, {"change": change.decode()})
+        await self._change("create_session", summary.agent_id, {"change": change.decode()})
 
     async def append(
         self,
@@ -121,13 +245,13 @@ class PostgresStore(Store):
         return _answer(agent_id, await self._appends.append(change), after, key).stop_request
 
     async def key(self, agent_id: str, key: str) -> tuple[str, int] | None:
-        digest, version = await self._row(self._statements.key, agent_id, {"key": written(key)})
+        digest, version = await self._row("key", agent_id, {"key": written(key)})
         return None if digest is None else (read(digest), version)
 
     async def read(self, agent_id: str, *, after: int = 0, limit: int | None = None) -> Stored:
         first = min(max(0, after), LARGEST_VERSION)
         given = {"after": first, "limit": SLICE if limit is None else min(limit, SLICE)}
-        *columns, number, bodies = await self._row(self._statements.read, agent_id, given)
+        *columns, number, bodies = await self._row("read", agent_id, given)
         summary = _summary(columns)
         wanted = max(0, summary.version - first)
         wanted = wanted if limit is None else min(wanted, limit)
@@ -138,7 +262,7 @@ class PostgresStore(Store):
                 "after": first + len(bodies),
                 "limit": min(wanted - len(bodies), SLICE),
             }
-            rows = await self._connections.fetch(self._statements.entries, given)
+            rows = await self._connections.fetch(self._sql["entries"], given)
             if not rows:
                 raise SessionNotFoundError(agent_id)
             bodies += [body for (body,) in rows]
@@ -159,15 +283,15 @@ class PostgresStore(Store):
             "step_count": _bound(step_count),
             "message_count": _bound(message_count),
         }
-        version, *found = await self._row(self._statements.checkpoint, agent_id, given)
+        version, *found = await self._row("checkpoint", agent_id, given)
         if version is None:
             return None
         execution_id, seq, step_count, message_count, state = found
         return version - 1, Checkpoint(read(execution_id), seq, step_count, message_count, state)
 
     async def versions(self, agent_ids: Collection[str]) -> Mapping[str, tuple[str, int]]:
-        given = {"ids": [agent_id for agent_id in agent_ids if _is_possible(agent_id)]}
-        rows = await self._connections.fetch(self._statements.versions, given)
+        given = {"ids": [agent_id for agent_id in agent_ids if is_valid_id(agent_id)]}
+        rows = await self._connections.fetch(self._sql["versions"], given)
         return {agent_id: (read(identity), version) for agent_id, identity, version in rows}
 
     async def acquire(self, agent_id: str, owner: str, seconds: float) -> Lease:
@@ -177,9 +301,9 @@ class PostgresStore(Store):
             "lock": await self._own.runner_lock(),
             "mark": randbits(63),
         }
-        acquiring = asyncio.ensure_future(self._change(self._statements.acquire, agent_id, given))
+        acquiring = asyncio.ensure_future(self._change("acquire", agent_id, given))
         try:
-            answer = await to_the_end(acquiring)
+            answer = await finish(acquiring)
         except asyncio.CancelledError:
             if not acquiring.cancelled() and acquiring.exception() is None:
                 await self.release(Lease(agent_id, owner, acquiring.result().token, seconds))
@@ -188,48 +312,56 @@ class PostgresStore(Store):
 
     async def renew(self, lease: Lease) -> str | None:
         given = {"token": lease.token, "lock": await self._own.runner_lock()}
-        return (await self._change(self._statements.renew, lease.agent_id, given)).stop_request
+        return (await self._change("renew", lease.agent_id, given)).stop_request
 
     async def release(self, lease: Lease) -> str | None:
         given = {"token": lease.token}
-        return (await self._change(self._statements.release, lease.agent_id, given)).stop_request
+        return (await self._change("release", lease.agent_id, given)).stop_request
 
     async def ask_to_stop(self, agent_id: str, reason: str) -> bool:
-        answer = await self._change(self._statements.ask_to_stop, agent_id, {"reason": written(reason)})
+        answer = await self._change("ask_to_stop", agent_id, {"reason": written(reason)})
         return answer.outcome == "done"
 
     async def stop_requests(self, leases: Collection[Lease]) -> Mapping[int, str]:
         given = {"tokens": [lease.token for lease in leases]}
-        rows = await self._connections.fetch(self._statements.stop_requests, given)
+        rows = await self._connections.fetch(self._sql["stop_requests"], given)
         return {token: read(reason) for token, reason in rows}
 
     async def find(self, wanted: SessionFilter, *, limit: int, after: str | None) -> Page:
         checked_limit(limit)
-        within = bounds(wanted, after)
-        given = {**within, **places(await self._beginnings(wanted, within)), "limit": limit + 1}
+        ends = [] if after is None else [position(after)]
+        if wanted.started_before is not None:
+            ends.append((wanted.started_before, ""))
+        until, end = min(ends, default=(None, ""))
+        within = {"since": wanted.started_after, "until": until, "end": end}
+        given = {**await self._plan(wanted_labels(wanted), within), "limit": limit + 1}
         given |= {"updated_before": wanted.updated_before, "moment": self._moment()}
         # Never prepared: a plan that was made when the tables were small would be kept when they are not.
-        rows = await self._connections.fetch(self._statements.page, given, prepare=False)
+        rows = await self._connections.fetch(self._sql["page"], given, prepare=False)
         sessions = tuple(_summary(row) for row in rows[:limit])
         return Page(sessions, cursor_of(sessions[-1]) if len(rows) > limit else None)
 
-    async def _beginnings(self, wanted: SessionFilter, within: Mapping[str, Any]) -> list[Start]:
-        """Return the places of the index that together hold all that is wanted; the rarest of each choice."""
-        choices = list(starts(wanted))
-        asked = [start.number for some in choices for start in some if len(some) > 1]
-        given = {**within, "labels": asked, "limit": COUNTED}
-        rows = await self._connections.fetch(self._statements.counts, given, prepare=False) if asked else []
-        found: dict[int, int] = dict(rows)
-        return [min(some, key=lambda start: found.get(start.number, 0)) for some in choices]
+    async def _plan(self, labels: list[int], within: dict[str, Any]) -> dict[str, Any]:
+        """Return the labels, that of the fewest sessions first, and where sessions can have all of them."""
+        if len(labels) > 1:
+            given = {**within, "labels": labels, "limit": COUNTED}
+            rows = await self._connections.fetch(self._sql["spans"], given, prepare=False)
+            labels = [label for _, label in sorted((count, label) for label, count, _, _ in rows)]
+            if all(count for _, count, _, _ in rows):
+                since, until = max(row[2] for row in rows), min(row[3] for row in rows)
+                within |= {"since": since - _MOMENT}
+                if within["until"] is None or until < within["until"]:
+                    within |= {"until": until + _MOMENT, "end": ""}
+        return {**within, "label": labels[0], "others": labels[1:]}
 
     async def unattended(self, *, limit: int = UNATTENDED) -> tuple[Summary, ...]:
         given = {"limit": checked_limit(limit), "moment": self._moment()}
-        rows = await self._connections.fetch(self._statements.unattended, given)
+        rows = await self._connections.fetch(self._sql["unattended"], given)
         return tuple(_summary(row) for row in rows)
 
     async def delete(self, agent_id: str, *, expected_version: int | None = None) -> None:
         expected = None if expected_version is None else _bound(expected_version)
-        await self._change(self._statements.delete, agent_id, {"expected": expected}, expected_version)
+        await self._change("delete_session", agent_id, {"expected": expected}, expected_version)
 
     async def prune(
         self,
@@ -245,10 +377,10 @@ class PostgresStore(Store):
             "limit": checked_limit(limit),
             "moment": self._moment(),
         }
-        rows = await self._connections.fetch(self._statements.prunable, given)
+        rows = await self._connections.fetch(self._sql["prunable"], given)
         if rows and not dry_run:
             given |= {"ids": [agent_id for (agent_id,) in rows], "again": False}
-            rows = await to_the_end(self._connections.fetch(self._statements.prune, given))
+            rows = await finish(self._connections.fetch(self._sql["prune"], given))
         return tuple(agent_id for (agent_id,) in rows)
 
     async def send_chunks(self, chunks: Sequence[Chunk]) -> None:
@@ -268,21 +400,102 @@ class PostgresStore(Store):
     def _moment(self) -> datetime | None:
         return self._clock.now() if self._clock else None
 
-    async def _row(self, statement: bytes, agent_id: str, given: Mapping[str, Any]) -> Row:
+    async def _row(self, query: str, agent_id: str, given: Mapping[str, Any]) -> Row:
         """Return the one row that a statement finds for a session."""
-        given = {"agent_id": _checked_id(agent_id), "moment": self._moment(), **given}
-        rows = await self._connections.fetch(statement, given)
+        given = {"agent_id": checked_id(agent_id), "moment": self._moment(), **given}
+        rows = await self._connections.fetch(self._sql[query], given)
         if not rows:
             raise SessionNotFoundError(agent_id)
         return rows[0]
 
     async def _change(
-        self, statement: bytes, agent_id: str, given: Mapping[str, Any], expected: int | None = None
+        self, function: str, agent_id: str, given: Mapping[str, Any], expected: int | None = None
     ) -> _Answer:
         """Return the answer of a function in the database; raise the error that it stands for."""
-        given = {"agent_id": _checked_id(agent_id), "again": False, "moment": self._moment(), **given}
-        row = (await to_the_end(self._connections.fetch(statement, given)))[0]
+        given = {"agent_id": checked_id(agent_id), "again": False, "moment": self._moment(), **given}
+        row = (await finish(self._connections.fetch(self._sql[function], given)))[0]
         return _answer(agent_id, row, expected or 0)
+
+
+class Appends:
+    """Combine the appends that wait at the same time into one round trip and one transaction."""
+
+    def __init__(self, connections: Connections, statement: bytes, clock: Watch | None) -> None:
+        self._connections = connections
+        self._statement = statement
+        self._clock = clock
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiting: list[tuple[bytes, asyncio.Future[Row]]] = []
+        self._senders = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def append(self, change: bytes) -> Row:
+        """Return the answer to a change; a cancellation does not cut it off."""
+        loop = self._connections.claim()
+        if self._loop is not loop:
+            self._loop, self._waiting, self._senders, self._tasks = loop, [], 0, set()
+        answer: asyncio.Future[Row] = loop.create_future()
+        self._waiting.append((change, answer))
+        # It starts when this round of the event loop is over, with all that was appended in it.
+        if self._senders < MOST_BATCHES:
+            self._senders += 1
+            self._start(self._send_waiting())
+        return await finish(answer)
+
+    async def close(self) -> None:
+        """Wait for the appends on their way."""
+        while self._tasks and self._loop is asyncio.get_running_loop():
+            await asyncio.wait(self._tasks)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _send_waiting(self) -> None:
+        try:
+            while self._waiting:
+                size = count = 0
+                while count < len(self._waiting) and count < LONGEST_BATCH and size < LARGEST_BATCH:
+                    size += len(self._waiting[count][0])
+                    count += 1
+                batch, self._waiting = self._waiting[:count], self._waiting[count:]
+                await self._deliver(batch, waiting=False)
+        except asyncio.CancelledError:
+            # The event loop is about to end, and these appends with it.
+            for _, answer in self._waiting:
+                answer.cancel()
+            raise
+        finally:
+            # At once, and not when the task is done: an append in between would find no sender.
+            self._senders -= 1
+
+    async def _deliver(self, batch: Sequence[tuple[bytes, asyncio.Future[Row]]], *, waiting: bool) -> None:
+        """Send a batch; those whose session is locked by another program wait on their own."""
+        try:
+            given = {
+                "changes": (b"[" + b",".join([change for change, _ in batch]) + b"]").decode(),
+                "waiting": waiting,
+                "again": False,
+                "moment": self._clock and self._clock.now(),
+            }
+            rows = await self._connections.fetch(self._statement, given)
+            for each, row in zip(batch, rows, strict=True):
+                if row[0] == "locked":
+                    self._start(self._deliver([each], waiting=True))
+                else:
+                    each[1].set_result(row)
+        except StoreError as error:
+            if len(batch) > 1 and not isinstance(error, StoreUnavailableError):
+                for each in batch:  # One of them is refused, and nothing was changed.
+                    await self._deliver([each], waiting=waiting)
+            else:
+                for _, answer in batch:
+                    answer.set_exception(copy(error))
+        except BaseException:
+            for _, answer in batch:
+                answer.cancel()
+            raise
 
 
 class _Answer(Struct, frozen=True, gc=False):
@@ -344,7 +557,7 @@ def _change(
     listed: Summary | None = None,
 ) -> bytes:
     change = _Change(
-        _checked_id(agent_id),
+        checked_id(agent_id),
         [_entry_row(agent_id, entry) for entry in entries],
         min(after, LARGEST_VERSION),
         token,
@@ -378,51 +591,27 @@ def _entry_row(agent_id: str, entry: Entry) -> _EntryRow:
 
 
 def _listing(summary: Summary) -> dict[str, Any]:
-    """Return the fields of a summary as they are stored."""
-    listed: dict[str, Any] = {name: getattr(summary, name) for name in COLUMNS}
-    listed = {name: written(value) if isinstance(value, str) else value for name, value in listed.items()}
-    metadata = jsonable(summary.metadata)
-    labels = numbers(
-        summary.status, summary.stop_reason, metadata, agent=summary.agent, resolved_by=summary.resolved_by
-    )
-    return {**listed, "metadata": msgspec.json.encode(metadata).decode(), "labels": sorted(labels)}
+    """Return the columns that are written with a summary."""
+    plain = plain_summary(summary)
+    return {
+        "identity": written(plain.identity),
+        "summary": encode_summary(plain),
+        "status": plain.status,
+        "pending": plain.pending,
+        "started_at": plain.started_at,
+        "updated_at": plain.updated_at,
+        "labels": sorted(labels_of(plain)),
+    }
 
 
 def _summary(row: Sequence[Any]) -> Summary:
-    """Return the summary that the columns of `SUMMARY` hold."""
-    agent_id, *columns, version, runner = row
-    stored: dict[str, Any] = dict(zip(COLUMNS, columns, strict=True))
-    listed: dict[str, Any] = {
-        name: read(value) if isinstance(value, str) else value for name, value in stored.items()
-    }
+    """Return the summary that the columns of `_SUMMARY` hold."""
+    agent_id, identity, text, version, runner = row
+    known = {"agent_id": agent_id, "identity": read(identity), "version": version}
     try:
-        listed |= {
-            "status": AgentStatus(stored["status"]),
-            "stop_reason": stored["stop_reason"] and StopReason(stored["stop_reason"]),
-            "started_at": stored["started_at"].astimezone(UTC),
-            "updated_at": stored["updated_at"].astimezone(UTC),
-            "metadata": msgspec.json.decode(stored["metadata"]),
-        }
-    except ValueError as error:
+        return decode_summary(text, **known, runner=runner and read(runner))
+    except msgspec.DecodeError as error:
         raise SnapshotError(f"session {agent_id!r} cannot be listed: {error}; upgrade whyloop") from None
-    return Summary(agent_id, **listed, version=version, runner=runner and read(runner))
-
-
-def bounds(wanted: SessionFilter, after: str | None) -> dict[str, Any]:
-    """Return the moment after which sessions are wanted, and the place in the list below which they are."""
-    ends = [] if after is None else [position(after)]
-    if wanted.started_before is not None:
-        ends.append((wanted.started_before, ""))
-    until, end = min(ends, default=(None, ""))
-    return {"since": wanted.started_after, "until": until, "end": end}
-
-
-def places(beginnings: Sequence[Start]) -> dict[str, Any]:
-    """Return where to read a page, as the parameters of a statement."""
-    return {
-        "labels": [start.number for start in beginnings],
-        "others": ["{" + ",".join(map(str, start.others)) + "}" for start in beginnings],
-    }
 
 
 def _bound(number: int | None) -> int:
@@ -430,27 +619,11 @@ def _bound(number: int | None) -> int:
     return LARGEST_NUMBER if number is None else max(-1, min(number, LARGEST_NUMBER))
 
 
-_ESCAPED = re.compile(r"\\(\\|0)")
-
-
 def written(text: str) -> str:
-    """Return the text without NUL, which PostgreSQL cannot hold, so that `read` can put it back."""
-    return clean(text).replace("\\", "\\\\").replace("\x00", "\\0")
+    """Return the text as JSON, which has no NUL: PostgreSQL cannot hold one."""
+    return msgspec.json.encode(clean(text)).decode()
 
 
 def read(text: str) -> str:
     """Return the text as it was before `written`."""
-    return _ESCAPED.sub(lambda escape: "\x00" if escape[0] == "\\0" else "\\", text) if "\\" in text else text
-
-
-def _is_possible(agent_id: str) -> bool:
-    return len(agent_id) <= LONGEST_ID and "\x00" not in agent_id and clean(agent_id) == agent_id
-
-
-def _checked_id(agent_id: str) -> str:
-    if not _is_possible(agent_id):
-        raise ConfigurationError(
-            f"invalid session id {shortened(repr(agent_id), 80)}: use up to {LONGEST_ID} characters, "
-            "without NUL and without unpaired surrogates"
-        )
-    return agent_id
+    return msgspec.json.decode(text, type=str)

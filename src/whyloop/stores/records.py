@@ -1,28 +1,31 @@
-"""The records that pass between a store and its callers."""
+"""The records that pass between a store and its callers, and how they are made."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from datetime import datetime
-from hashlib import sha256
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import UTC, datetime
+from hashlib import blake2b
 from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
-from whyloop.errors import ConfigurationError
+from whyloop.errors import ConfigurationError, StoreError
 from whyloop.values.continuation import StopReason
+from whyloop.values.plain import jsonable
 from whyloop.values.scalars import Count, Moment
-from whyloop.values.state import AgentStatus
+from whyloop.values.state import AgentState, AgentStatus
+from whyloop.values.step_transitions import Answered, AnyTransition, ModelFailed
 from whyloop.values.text import clean, shortened
+from whyloop.values.transitions import Queried
+from whyloop.wire.journal import STEPS_PER_CHECKPOINT, encode_entry, encode_head
 
-LONGEST_LABEL = 200
 LONGEST_TITLE = 80
+LONGEST_REASON = 300
 LONGEST_ID = 500
 LONGEST_KEY = 255
-
-# Sessions with these statuses may still continue, so they are never pruned.
-NEVER_PRUNED = (AgentStatus.PENDING, AgentStatus.IN_PROGRESS, AgentStatus.PAUSED)
 
 
 class Watch(Protocol):
@@ -184,12 +187,17 @@ def checked_id(agent_id: object) -> str:
     """Return the id of a session, if every store can keep it."""
     if not isinstance(agent_id, str):
         raise ConfigurationError(f"invalid session id {shortened(repr(agent_id), 80)}: use text")
-    if not agent_id or len(agent_id) > LONGEST_ID or "\x00" in agent_id or clean(agent_id) != agent_id:
+    if not is_valid_id(agent_id):
         raise ConfigurationError(
             f"invalid session id {shortened(repr(agent_id), 80)}: use 1 to {LONGEST_ID} characters, "
             "without NUL and without unpaired surrogates"
         )
     return agent_id
+
+
+def is_valid_id(agent_id: str) -> bool:
+    """Return whether every store can keep an id."""
+    return 0 < len(agent_id) <= LONGEST_ID and "\x00" not in agent_id and clean(agent_id) == agent_id
 
 
 def checked_limit(limit: object) -> int:
@@ -199,29 +207,158 @@ def checked_limit(limit: object) -> int:
     return limit
 
 
-def prunable(statuses: Collection[AgentStatus]) -> tuple[AgentStatus, ...]:
+def prunable(statuses: Collection[AgentStatus | str]) -> tuple[AgentStatus, ...]:
     """Return the statuses in the order of the enum, if sessions that have them may be pruned."""
-    refused = [status.value for status in NEVER_PRUNED if status in statuses]
-    if refused:
-        raise ConfigurationError(
-            f"cannot prune sessions that are {', '.join(refused)}: they may still continue. "
-            "Use completed, stopped or failed"
-        )
-    return tuple(status for status in AgentStatus if status in statuses)
+    ended = [status for status in AgentStatus if status.has_ended]
+    for status in statuses:
+        if status not in ended:
+            known = ", ".join(ended)
+            raise ConfigurationError(f"sessions that are {status!s} are never pruned: choose from {known}")
+    return tuple(status for status in ended if status in statuses)
 
 
-def labels_of(metadata: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the plain entries of a session's metadata as an index knows them, each a key and a text."""
-    return [
-        (label(key), label(value))
-        for key, value in metadata.items()
+# From transitions to entries, and from a state to its summary
+
+
+def entries_of(transitions: Sequence[AnyTransition], before: AgentState) -> list[Entry]:
+    """Return the entries of one append: one, or two where a query replaces an execution that was open.
+
+    Reading can start where an execution begins and every so many steps: there the entry has a checkpoint.
+    """
+    entries, start, state = [], 0, before
+    for index, transition in enumerate(transitions):
+        if index and isinstance(transition, Queried):
+            for earlier in transitions[start:index]:
+                state = earlier.apply_to(state)
+            entries.append(_entry(transitions[start:index], before))
+            before, start = state, index
+    entries.append(_entry(transitions[start:], before))
+    return entries
+
+
+def _entry(transitions: Sequence[AnyTransition], before: AgentState) -> Entry:
+    return Entry(encode_entry(transitions, before), _checkpoint(transitions, before))
+
+
+def _checkpoint(transitions: Sequence[AnyTransition], before: AgentState) -> Checkpoint | None:
+    if before.open_step is not None or not transitions:
+        return None
+    first, steps = transitions[0], len(before.steps)
+    execution_id, seq = before.execution.id, before.execution.last_seq
+    if isinstance(first, Queried):
+        execution_id, seq = first.execution_id, 0
+    elif not steps or steps % STEPS_PER_CHECKPOINT or not _opens_step(transitions):
+        return None
+    return Checkpoint(execution_id, seq, steps, len(before.messages), encode_head(before))
+
+
+def _opens_step(transitions: Sequence[AnyTransition]) -> bool:
+    return any(isinstance(transition, Answered | ModelFailed) for transition in transitions)
+
+
+def summary_of(state: AgentState) -> Summary:
+    """Return how a session in this state is listed."""
+    outcome, usage = state.last_continuation_outcome, state.usage
+    first_query = next((message.text for message in state.messages if message.is_user), "")
+    return Summary(
+        agent_id=state.agent_id,
+        status=state.status,
+        started_at=state.state_info.started_at,
+        updated_at=state.state_info.updated_at,
+        stop_reason=state.stop_reason,
+        parent_agent_id=state.parent_agent_id,
+        step_count=state.step_count,
+        title=shortened(first_query, LONGEST_TITLE),
+        metadata=state.metadata,
+        identity=state.identity,
+        agent=state.agent,
+        resolved_by=outcome.resolved_by if outcome else None,
+        reason=shortened(outcome.reason, LONGEST_REASON) if outcome and outcome.reason else None,
+        pending=state.question_count,
+        cost=None if usage.cost is None else str(usage.cost),
+    )
+
+
+# Summaries as databases keep them
+
+
+def plain_summary(summary: Summary) -> Summary:
+    """Return a summary of plain data in UTC, without the fields that only a store knows."""
+    return replace(
+        summary,
+        started_at=summary.started_at.astimezone(UTC),
+        updated_at=summary.updated_at.astimezone(UTC),
+        metadata=jsonable(summary.metadata),
+        version=0,
+        runner=None,
+    )
+
+
+def encode_summary(summary: Summary) -> str:
+    """Return a plain summary as JSON text, which a database keeps in one column."""
+    try:
+        return msgspec.json.encode(summary).decode()
+    except UnicodeEncodeError as error:
+        raise StoreError(f"invalid text, which is not Unicode: {error}") from None
+
+
+def decode_summary(text: str, **known: Any) -> Summary:
+    """Return the summary in a JSON text, with fields that the store knows; `ValueError` if it is invalid."""
+    return replace(msgspec.json.decode(text, type=Summary), **known)
+
+
+# The index of the list: a session has one label for each condition that it meets. A label is 64 bits of a
+# fingerprint, so that text of any length fits into an index.
+
+EVERY_SESSION = ("session",)
+
+
+def labels_of(summary: Summary) -> set[int]:
+    """Return the labels of a session: all that a filter could ask for."""
+    plain = [
+        ("metadata", key, value)
+        for key, value in summary.metadata.items()
         if value is None or isinstance(value, str | int | float | bool)
     ]
+    return {_label(*condition) for condition in (EVERY_SESSION, *_conditions(summary), *plain)}
 
 
-def label(value: object) -> str:
-    """Return the text by which a value is found; that of a long one is its fingerprint."""
-    text = msgspec.json.encode(value).decode()
-    if len(text) <= LONGEST_LABEL:
-        return text
-    return f"sha256:{sha256(text.encode()).hexdigest()}"
+def wanted_labels(wanted: SessionFilter) -> list[int]:
+    """Return the labels that a session must have to be found, at least one."""
+    metadata = [("metadata", key, value) for key, value in wanted.metadata.items()]
+    return [_label(*condition) for condition in (*_conditions(wanted), *metadata) or (EVERY_SESSION,)]
+
+
+def _conditions(found: Summary | SessionFilter) -> list[tuple[object, ...]]:
+    names = ("status", "stop_reason", "resolved_by", "agent")
+    return [(name, value) for name in names if (value := getattr(found, name)) is not None]
+
+
+def _label(*condition: object) -> int:
+    digest = blake2b(msgspec.json.encode(condition), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)
+
+
+# Cursors
+
+
+def cursor_of(summary: Summary) -> str:
+    """Return the cursor of a page that ends with this session."""
+    written = msgspec.json.encode((summary.started_at.astimezone(UTC).isoformat(), summary.agent_id))
+    return urlsafe_b64encode(written).decode().rstrip("=")
+
+
+def position(cursor: str) -> tuple[datetime, str]:
+    """Return when the last session of the page before was started, in UTC, and its id."""
+    try:
+        padded = cursor.encode() + b"=" * (-len(cursor) % 4)
+        written, agent_id = msgspec.json.decode(urlsafe_b64decode(padded), type=tuple[str, str])
+        started_at = datetime.fromisoformat(written)
+        if started_at.tzinfo is None:
+            raise ValueError("a time without a zone")
+        return started_at.astimezone(UTC), agent_id
+    except (ValueError, TypeError, AttributeError, OverflowError, msgspec.MsgspecError):
+        raise ConfigurationError(
+            f"{shortened(repr(cursor), 80)} does not say where a page of sessions ended: "
+            "give the `next` of the page before as it was, or nothing for the first page"
+        ) from None

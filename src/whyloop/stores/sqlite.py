@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
+from zlib import crc32
 
 import msgspec
+from msgspec.structs import replace
 
 from whyloop.errors import (
     ConfigurationError,
@@ -22,8 +23,7 @@ from whyloop.errors import (
     SessionNotFoundError,
     SessionRunningError,
 )
-from whyloop.stores import sqlite_schema as schema
-from whyloop.stores.cursor import cursor_of
+from whyloop.stores.live import ChunkReceiver, Deliver
 from whyloop.stores.records import (
     Checkpoint,
     Chunk,
@@ -36,22 +36,28 @@ from whyloop.stores.records import (
     Summary,
     Watch,
     checked_limit,
+    cursor_of,
+    decode_summary,
+    encode_summary,
+    labels_of,
+    plain_summary,
+    position,
     prunable,
+    wanted_labels,
 )
-from whyloop.stores.sqlite_chunks import SqliteChunks, SqliteReceiver
 from whyloop.stores.sqlite_file import (
     LONGEST_LOG,
     Durability,
     RunnerLock,
     Sleep,
+    SqliteChunks,
     SqliteFile,
+    SqliteReceiver,
     Work,
     WriterThread,
     connect_to,
-    damaged,
 )
-from whyloop.stores.sqlite_schema import LONGEST_JOURNAL, HeldLease, SessionRow, stamp
-from whyloop.stores.store import UNATTENDED, ChunkReceiver, Deliver, Store
+from whyloop.stores.store import UNATTENDED, Store
 from whyloop.values.scalars import utc_now
 from whyloop.values.state import AgentStatus
 
@@ -61,6 +67,33 @@ T = TypeVar("T")
 MANY = 100
 # The size of the log is looked at after so many writes, which takes 2 µs.
 WRITES_PER_LOOK = 64
+
+_LEASE = "lease_owner, lease_seconds, lease_until, lease_runner"
+_VERSION = """
+(SELECT coalesce(max(place), 0) & 0xFFFFFFFF FROM entries
+ WHERE place > sessions.number << 32 AND place < (sessions.number + 1) << 32)
+"""
+# Read before every change.
+_SESSION = (
+    f"SELECT number, summary, leases, stop_request, {_VERSION}, {_LEASE} FROM sessions WHERE agent_id = ?"
+)
+_SUMMARY = f"sessions.agent_id, sessions.number, sessions.summary, sessions.checksum, {_VERSION}, {_LEASE}"
+_RELEASE = """
+UPDATE sessions SET
+    lease_owner = NULL, lease_seconds = NULL, lease_until = NULL, lease_runner = NULL, stop_request = NULL
+WHERE number = ?
+"""
+# The most frequent write, as one statement: 26 µs, where a transaction that begins with _SESSION takes 40 µs.
+# Where the lease is not held, a stop request waits or the entry before is missing, the checksum is NULL, and
+# where the entry exists its place is taken: both are refused, and the transaction finds out why.
+_ADD_ENTRY_UNDER_LEASE = """
+INSERT INTO entries (place, body, checksum) VALUES (?1, ?2, (
+    SELECT ?3 FROM sessions
+    WHERE number = ?4 AND leases = ?5 AND lease_owner IS NOT NULL AND stop_request IS NULL
+        AND EXISTS (SELECT 1 FROM entries WHERE place = ?1 - 1)
+))
+"""
+_LONGEST_JOURNAL = 2**32 - 1
 
 
 class SqliteStore(Store):
@@ -92,14 +125,14 @@ class SqliteStore(Store):
         if durability not in ("process", "power"):
             raise ConfigurationError(f"invalid durability {durability!r}: use 'process' or 'power'")
         self._clock: Callable[[], datetime] = clock.now if clock else utc_now
-        self._busy_seconds = busy_seconds
-        self._sleep = sleep
         database = Path(path).expanduser().absolute()
         connect = partial(connect_to, durability=durability)
-        self._reads = SqliteFile(database, connect)
+        file = partial(SqliteFile, database, connect, busy_seconds=busy_seconds, sleep=sleep)
+        self._reads = file()
         self._reads.open()
         # The thread has a connection of its own: the event loop never waits for what it does.
-        self._slow, self._thread = SqliteFile(database, connect), WriterThread()
+        self._thread = WriterThread()
+        self._slow = file(thread=self._thread)
         self.inline = durability == "process"
         self._writes = self._reads if self.inline else self._slow
         self._unlooked = 0
@@ -112,13 +145,14 @@ class SqliteStore(Store):
     async def create(
         self, summary: Summary, entries: Sequence[Entry], *, key: RequestKey | None = None
     ) -> None:
+        agent_id, plain = summary.agent_id, plain_summary(summary)
+
         def work(db: sqlite3.Connection) -> None:
-            row = schema.listing(summary.agent_id, summary.identity, summary)
-            if db.execute(schema.SESSION, (summary.agent_id,)).fetchone():
-                raise SessionExistsError(summary.agent_id)
-            number = db.execute(schema.CREATE, row).lastrowid or 0
+            if db.execute("SELECT 1 FROM sessions WHERE agent_id = ?", (agent_id,)).fetchone():
+                raise SessionExistsError(agent_id)
+            number = db.execute(_CREATE, (agent_id, plain.identity, *_columns(plain))).lastrowid or 0
             _add(db, number, 0, entries, key)
-            schema.reindex(db, number, None, row)
+            db.executemany(_ADD_LABEL, _labels(number, plain))
 
         await self._write(work, is_long=len(entries) > MANY)
 
@@ -133,68 +167,61 @@ class SqliteStore(Store):
         release: bool = False,
         key: RequestKey | None = None,
     ) -> str | None:
-        if lease is not None and summary is None and key is None and not release and len(entries) == 1:
-            entry = entries[0]
-            if entry.checkpoint is None and lease.agent_id == agent_id and 0 < after < LONGEST_JOURNAL:
-                done = (
-                    self._add_one(lease, entry.body, after)
-                    if self.inline
-                    else await self._thread.run(partial(self._add_one, lease, entry.body, after))
-                )
-                if done:
-                    self._look_at_log()
-                    return None
+        is_step = lease is not None and summary is None and key is None and not release and len(entries) == 1
+        if is_step and entries[0].checkpoint is None and 0 < after < _LONGEST_JOURNAL:
+            assert lease is not None
+            if lease.agent_id == agent_id and await self._insert(lease, entries[0].body, after):
+                return None
+        plain = None if summary is None else plain_summary(summary)
 
         def work(db: sqlite3.Connection) -> str | None:
             session = _session(db, agent_id)
-            if key is not None and (
-                used := db.execute(schema.READ_KEY, (session.number, key.key)).fetchone()
-            ):
+            if key is not None and (used := _key(db, session.number, key.key)):
                 raise KeyUsedError(agent_id, key.key, *used)
             if lease is None:
-                self._must_be_free(agent_id, session.lease)
+                self._must_be_free(agent_id, session)
             else:
                 session.must_be_held_with(lease)
             if session.version != after:
                 raise ConflictError(agent_id, after, session.version)
             _add(db, session.number, after, entries, key)
-            if summary is not None:
-                before = db.execute(schema.LISTING, (session.number,)).fetchone()
-                row = schema.listing(agent_id, session.identity, summary)
-                schema.reindex(db, session.number, before, row)
-                db.execute(schema.UPDATE, (*row[2:], session.number))
+            if plain is not None:
+                _update(db, session, replace(plain, agent_id=agent_id))
             if lease is None:
                 return None
             if release:
-                db.execute(schema.RELEASE, (session.number,))
+                db.execute(_RELEASE, (session.number,))
             return session.stop_request
 
         return await self._write(work, is_long=len(entries) > MANY)
 
     async def key(self, agent_id: str, key: str) -> tuple[str, int] | None:
-        def work(db: sqlite3.Connection) -> tuple[str, int] | None:
-            found: tuple[str, int] | None = db.execute(
-                schema.READ_KEY, (_number(db, agent_id), key)
-            ).fetchone()
-            return found
-
-        return await self._read(work)
+        return await self._read(lambda db: _key(db, _number(db, agent_id), key))
 
     async def read(self, agent_id: str, *, after: int = 0, limit: int | None = None) -> Stored:
-        first = max(0, after) + 1
+        first, most = max(0, after) + 1, -1 if limit is None else limit
 
-        def work(db: sqlite3.Connection) -> tuple[tuple[Any, ...], list[tuple[int, str, int]]]:
-            row = db.execute(schema.READ_SUMMARY, (agent_id,)).fetchone()
+        def work(db: sqlite3.Connection) -> Stored:
+            row = db.execute(f"SELECT {_SUMMARY} FROM sessions WHERE agent_id = ?", (agent_id,)).fetchone()
             if row is None:
                 raise SessionNotFoundError(agent_id)
-            most = -1 if limit is None else limit
-            return row, db.execute(schema.READ_ENTRIES, (row[-1], first - 1, most)).fetchall()
+            number, summary = row[1], self._summary(row)
+            last = summary.version if limit is None else min(summary.version, first + limit - 1)
+            rows = db.execute(
+                "SELECT place & 0xFFFFFFFF, body, checksum FROM entries "
+                "WHERE place > (?1 << 32) + ?2 AND place < (?1 + 1) << 32 ORDER BY place LIMIT ?3",
+                (number, first - 1, most),
+            ).fetchall()
+            if len(rows) != max(0, last + 1 - first):
+                raise ValueError(
+                    f"in session {agent_id!r}, there are {len(rows)} entries from {first} to {last}"
+                )
+            for expected, (seq, body, checksum) in enumerate(rows, first):
+                if seq != expected or checksum != _checksum(number, seq, body):
+                    raise ValueError(f"in session {agent_id!r}, entry {expected} is not what was stored")
+            return Stored(summary, tuple([body for _, body, _ in rows]))
 
-        row, rows = await self._read(work)
-        summary = self._summary(row)
-        last = summary.version if limit is None else min(summary.version, first + limit - 1)
-        with self._intact(agent_id):
-            return Stored(summary, schema.bodies_in(row[-1], first, last, rows))
+        return await self._read(work)
 
     async def checkpoint(
         self,
@@ -205,24 +232,37 @@ class SqliteStore(Store):
         step_count: int | None = None,
         message_count: int | None = None,
     ) -> tuple[int, Checkpoint] | None:
-        def work(db: sqlite3.Connection) -> tuple[int, Any]:
+        def work(db: sqlite3.Connection) -> tuple[int, Checkpoint] | None:
             number = _number(db, agent_id)
-            values = (number, execution_id, seq, step_count, message_count)
-            return number, db.execute(schema.READ_CHECKPOINT, values).fetchone()
+            row = db.execute(
+                "SELECT place & 0xFFFFFFFF, checksum, execution_id, seq, step_count, message_count, state "
+                "FROM checkpoints WHERE place > ?1 << 32 AND place < (?1 + 1) << 32 "
+                "AND (?2 IS NULL OR execution_id = ?2) AND (?3 IS NULL OR seq <= ?3) "
+                "AND (?4 IS NULL OR step_count <= ?4) AND (?5 IS NULL OR message_count <= ?5) "
+                "ORDER BY place DESC LIMIT 1",
+                (number, execution_id, seq, step_count, message_count),
+            ).fetchone()
+            if row is None:
+                return None
+            version, checksum, *columns = row
+            found = Checkpoint(*columns)
+            if checksum != _checkpoint_checksum(number, version, found):
+                raise ValueError(
+                    f"in session {agent_id!r}, the checkpoint of entry {version} is not what was stored"
+                )
+            return version - 1, found
 
-        number, row = await self._read(work)
-        with self._intact(agent_id):
-            return None if row is None else schema.checkpoint_in(number, row)
+        return await self._read(work)
 
     async def versions(self, agent_ids: Collection[str]) -> Mapping[str, tuple[str, int]]:
         if not agent_ids:
             return {}
-
-        def work(db: sqlite3.Connection) -> list[tuple[str, str, int]]:
-            wanted = msgspec.json.encode(list(agent_ids)).decode()
-            return db.execute(schema.VERSIONS, (wanted,)).fetchall()
-
-        rows = await self._read(work)
+        wanted = msgspec.json.encode(list(agent_ids)).decode()
+        query = f"""
+SELECT agent_id, identity, {_VERSION}
+FROM json_each(?) AS wanted CROSS JOIN sessions ON sessions.agent_id = wanted.value
+"""
+        rows = await self._read(lambda db: db.execute(query, (wanted,)).fetchall())
         return {agent_id: (identity, version) for agent_id, identity, version in rows}
 
     # Leases
@@ -232,8 +272,12 @@ class SqliteStore(Store):
 
         def work(db: sqlite3.Connection) -> Lease:
             session = _session(db, agent_id)
-            self._must_be_free(agent_id, session.lease)
-            db.execute(schema.ACQUIRE, (owner, seconds, self._until(seconds), runner, session.number))
+            self._must_be_free(agent_id, session)
+            db.execute(
+                "UPDATE sessions SET leases = leases + 1, lease_owner = ?, lease_seconds = ?, "
+                "lease_until = ?, lease_runner = ? WHERE number = ?",
+                (owner, seconds, self._until(seconds), runner, session.number),
+            )
             return Lease(agent_id, owner, session.token + 1, seconds)
 
         return await self._write(work)
@@ -244,7 +288,9 @@ class SqliteStore(Store):
         def work(db: sqlite3.Connection) -> str | None:
             session = _session(db, lease.agent_id)
             session.must_be_held_with(lease)
-            db.execute(schema.RENEW, (self._until(lease.seconds), runner, session.number))
+            until = self._until(lease.seconds)
+            renew = "UPDATE sessions SET lease_until = ?, lease_runner = ? WHERE number = ?"
+            db.execute(renew, (until, runner, session.number))
             return session.stop_request
 
         return await self._write(work)
@@ -253,7 +299,7 @@ class SqliteStore(Store):
         def work(db: sqlite3.Connection) -> str | None:
             session = _session(db, lease.agent_id)
             session.must_be_held_with(lease)
-            db.execute(schema.RELEASE, (session.number,))
+            db.execute(_RELEASE, (session.number,))
             return session.stop_request
 
         try:
@@ -266,7 +312,7 @@ class SqliteStore(Store):
             session = _session(db, agent_id)
             if not self._seconds_left(session.lease):
                 return False
-            db.execute(schema.ASK_TO_STOP, (reason, session.number))
+            db.execute("UPDATE sessions SET stop_request = ? WHERE number = ?", (reason, session.number))
             return True
 
         return await self._write(work)
@@ -274,38 +320,61 @@ class SqliteStore(Store):
     async def stop_requests(self, leases: Collection[Lease]) -> Mapping[int, str]:
         if not leases:
             return {}
-        rows = await self._read(lambda db: db.execute(schema.STOP_REQUESTS).fetchall())
-        found = {schema.token_of(number, leases): reason for number, leases, reason in rows}
+        query = (
+            "SELECT number, leases, stop_request FROM sessions "
+            "WHERE stop_request IS NOT NULL AND lease_owner IS NOT NULL"
+        )
+        rows = await self._read(lambda db: db.execute(query).fetchall())
+        found = {_token(number, leases): reason for number, leases, reason in rows}
         return {lease.token: found[lease.token] for lease in leases if lease.token in found}
 
     # Lists
 
     async def find(self, wanted: SessionFilter, *, limit: int, after: str | None) -> Page:
         checked_limit(limit)
-        rows = await self._read(lambda db: schema.matching(db, wanted, after, limit + 1))
-        found = [self._summary(row) for row in rows]
-        found.sort(key=lambda summary: (summary.started_at, summary.agent_id), reverse=True)
+        since = -_NEVER if wanted.started_after is None else _stamp(wanted.started_after)
+        updated = _NEVER if wanted.updated_before is None else _stamp(wanted.updated_before)
+        ends = [(_NEVER, "")]
+        if wanted.started_before is not None:
+            ends.append((_stamp(wanted.started_before), ""))
+        if after is not None:
+            moment, agent_id = position(after)
+            ends.append((_stamp(moment), agent_id))
+        until, end = min(ends)
+
+        def work(db: sqlite3.Connection) -> list[Summary]:
+            labels, (first, last, name) = _plan(db, wanted_labels(wanted), since, until, end)
+            values = (labels[0], first, last, *labels[1:], last, name, updated, limit + 1)
+            return [self._summary(row) for row in db.execute(_page(len(labels) - 1), values)]
+
+        found = await self._read(work)
         page = tuple(found[:limit])
         return Page(page, cursor_of(page[-1]) if len(found) > limit else None)
 
     async def unattended(self, *, limit: int = UNATTENDED) -> tuple[Summary, ...]:
         checked_limit(limit)
+        query = f"""
+SELECT {_SUMMARY}, updated_at FROM sessions WHERE status = 'in_progress'
+UNION ALL
+SELECT {_SUMMARY}, updated_at FROM sessions WHERE status = 'paused' AND pending = 0
+ORDER BY updated_at, agent_id
+"""
 
-        def work(db: sqlite3.Connection) -> list[tuple[Any, ...]]:
-            free = self._free(db.execute(schema.UNATTENDED), limit)
-            return [db.execute(schema.READ_SUMMARY, (row[1],)).fetchone() for row in free]
+        def work(db: sqlite3.Connection) -> tuple[Summary, ...]:
+            free = self._free((row[:-1] for row in db.execute(query)), limit)
+            return tuple([self._summary(row) for row in free])
 
-        return tuple([self._summary(row) for row in await self._read(work)])
+        return await self._read(work)
 
     # Removal
 
     async def delete(self, agent_id: str, *, expected_version: int | None = None) -> None:
         def work(db: sqlite3.Connection) -> None:
             session = _session(db, agent_id)
-            self._must_be_free(agent_id, session.lease)
+            self._must_be_free(agent_id, session)
             if expected_version is not None and session.version != expected_version:
                 raise ConflictError(agent_id, expected_version, session.version)
-            _delete(db, session.number)
+            _delete(db, session.number, session.summary)
 
         await self._write(work, is_long=True)
         await self._chunks.forget([agent_id])
@@ -318,18 +387,22 @@ class SqliteStore(Store):
         limit: int,
         dry_run: bool = False,
     ) -> tuple[str, ...]:
-        wanted, before = prunable(statuses), stamp(updated_before)
+        wanted, before = prunable(statuses), _stamp(updated_before)
         checked_limit(limit)
+        query = f"""
+SELECT updated_at, agent_id, number, summary, {_LEASE} FROM sessions
+WHERE status = ? AND updated_at < ? ORDER BY updated_at, agent_id
+"""
 
         def work(db: sqlite3.Connection) -> tuple[str, ...]:
             found = sorted(
-                row[:3]
+                row
                 for status in wanted
-                for row in self._free(db.execute(schema.PRUNABLE, (status.value, before)), limit)
+                for row in self._free(db.execute(query, (status.value, before)), limit)
             )[:limit]
-            for _, _, number in () if dry_run else found:
-                _delete(db, number)
-            return tuple([agent_id for _, agent_id, _ in found])
+            for _, _, number, summary, *_ in () if dry_run else found:
+                _delete(db, number, summary)
+            return tuple([row[1] for row in found])
 
         if dry_run:
             return await self._read(work)
@@ -359,92 +432,103 @@ class SqliteStore(Store):
 
     async def _read(self, work: Work[T]) -> T:
         """Run a transaction that only reads, all of it at one moment."""
-
-        async def attempt() -> T:
-            return self._reads.transaction("BEGIN", work)
-
-        return await self._reads.patiently(attempt, self._busy_seconds, self._sleep)
+        return await self._reads.run("BEGIN", work)
 
     async def _write(self, work: Work[T], *, is_long: bool = False) -> T:
         """Run a transaction that writes, on the event loop, or in the thread if it waits or takes long."""
-
-        async def attempt() -> T:
-            if self.inline and not is_long:
-                return self._writes.transaction("BEGIN IMMEDIATE", work)
-            return await self._thread.run(partial(self._slow.transaction, "BEGIN IMMEDIATE", work))
-
-        result = await self._writes.patiently(attempt, self._busy_seconds, self._sleep)
+        result = await (self._slow if is_long else self._writes).run("BEGIN IMMEDIATE", work)
         self._look_at_log(WRITES_PER_LOOK if is_long else 1)
         return result
 
-    def _look_at_log(self, writes: int = 1) -> None:
-        """Have the thread empty a log that has become long: to sync it takes milliseconds, or many."""
-        self._unlooked += writes
-        if self._unlooked >= WRITES_PER_LOOK:
-            self._unlooked = 0
-            is_idle = self._emptying is None or self._emptying.done()
-            if is_idle and self._slow.log_size() > LONGEST_LOG:
-                emptying = self._thread.run(self._slow.empty_log)
-                self._emptying = asyncio.get_running_loop().create_task(emptying, name="whyloop log")
-
-    def _add_one(self, lease: Lease, body: str, after: int) -> bool:
+    async def _insert(self, lease: Lease, body: str, after: int) -> bool:
         """Append an entry with a single statement; False if `append` has to find out why it cannot."""
+        number, leases = divmod(lease.token, 1 << _LEASE_BITS)
+        seq = after + 1
         try:
-            values = schema.entry_under(lease, body, after)
+            values = ((number << 32) + seq, body, _checksum(number, seq, body), number, leases)
         except UnicodeEncodeError:
             return False
-        return self._writes.insert(schema.ADD_ENTRY_UNDER_LEASE, values)
+        done = await self._writes.insert(_ADD_ENTRY_UNDER_LEASE, values)
+        self._look_at_log(1)
+        return done
+
+    def _look_at_log(self, writes: int) -> None:
+        """Have the thread empty a log that has become long: to sync it takes milliseconds, or many."""
+        self._unlooked += writes
+        if self._unlooked < WRITES_PER_LOOK:
+            return
+        self._unlooked = 0
+        is_idle = self._emptying is None or self._emptying.done()
+        if is_idle and self._slow.log_size() > LONGEST_LOG:
+            emptying = self._thread.run(self._slow.empty_log)
+            self._emptying = asyncio.get_running_loop().create_task(emptying, name="whyloop log")
 
     # Leases and rows
 
     def _until(self, seconds: float) -> int:
-        return stamp(self._clock()) + round(seconds * 1_000_000)
+        return _stamp(self._clock()) + round(seconds * 1_000_000)
 
-    def _seconds_left(self, lease: HeldLease) -> float:
+    def _seconds_left(self, lease: Sequence[Any]) -> float:
         """Return how long a lease still holds; 0 once it has lapsed or its runner is dead.
 
         Clocks are corrected by a little all the time, and that costs no runner its lease. A lease that
         ends later than twice its seconds from now was given by a clock that was wrong.
         """
-        if lease.seconds is None or lease.until is None:
+        owner, seconds, until, runner = lease
+        if owner is None:
             return 0
-        left = (lease.until - stamp(self._clock())) / 1_000_000
-        return left if 0 < left <= 2 * lease.seconds and self._runner.is_alive(lease.runner) else 0
+        left: float = (until - _stamp(self._clock())) / 1_000_000
+        return left if 0 < left <= 2 * seconds and self._runner.is_alive(runner) else 0
 
-    def _must_be_free(self, agent_id: str, lease: HeldLease) -> None:
-        left = self._seconds_left(lease)
+    def _must_be_free(self, agent_id: str, session: _Session) -> None:
+        left = self._seconds_left(session.lease)
         if left:
-            raise SessionRunningError(agent_id, lease.owner or "", left)
+            raise SessionRunningError(agent_id, session.lease[0], left)
 
-    def _free(self, rows: sqlite3.Cursor, limit: int) -> list[tuple[Any, ...]]:
+    def _free(self, rows: Iterator[tuple[Any, ...]], limit: int) -> list[tuple[Any, ...]]:
         """Return the first rows whose lease, in the last columns, does not hold."""
         free: list[tuple[Any, ...]] = []
         for row in rows:
-            if not self._seconds_left(HeldLease(*row[-4:])):
+            if not self._seconds_left(row[-4:]):
                 free.append(row)
                 if len(free) == limit:
                     break
         return free
 
     def _summary(self, row: tuple[Any, ...]) -> Summary:
-        lease = HeldLease(*row[-5:-1])
-        with self._intact(row[0]):
-            return schema.summary_in(row, lease.owner if self._seconds_left(lease) else None)
-
-    @contextmanager
-    def _intact(self, agent_id: str) -> Iterator[None]:
-        """Report rows that cannot be read: they are not as this store wrote them."""
-        try:
-            yield
-        except (ValueError, TypeError, AttributeError, OverflowError) as error:
-            raise damaged(self._reads.path, f"in session {agent_id!r}, {error}") from None
+        agent_id, _, text, checksum, version, *lease = row
+        if checksum != crc32(text.encode()):
+            raise ValueError(f"in session {agent_id!r}, its summary is not what was stored")
+        return decode_summary(text, version=version, runner=lease[0] if self._seconds_left(lease) else None)
 
 
-def _session(db: sqlite3.Connection, agent_id: str) -> SessionRow:
-    row = db.execute(schema.SESSION, (agent_id,)).fetchone()
+class _Session(NamedTuple):
+    """What has to be known of a session before it is changed."""
+
+    number: int
+    summary: str
+    leases: int
+    stop_request: str | None
+    version: int
+    lease: tuple[Any, ...]
+
+    @property
+    def token(self) -> int:
+        """That of its last lease: greater than all before, and not that of any other session."""
+        return _token(self.number, self.leases)
+
+    def must_be_held_with(self, lease: Lease) -> None:
+        """Raise unless this is the lease; whether it has time left matters to other runners only."""
+        owner = self.lease[0]
+        if owner is None or self.token != lease.token:
+            raise LeaseLostError(lease.agent_id, owner)
+
+
+def _session(db: sqlite3.Connection, agent_id: str) -> _Session:
+    row = db.execute(_SESSION, (agent_id,)).fetchone()
     if row is None:
         raise SessionNotFoundError(agent_id)
-    return SessionRow.of(row)
+    return _Session._make((*row[:5], row[5:]))
 
 
 def _number(db: sqlite3.Connection, agent_id: str) -> int:
@@ -454,17 +538,134 @@ def _number(db: sqlite3.Connection, agent_id: str) -> int:
     return int(row[0])
 
 
+def _key(db: sqlite3.Connection, number: int, key: str) -> tuple[str, int] | None:
+    query = "SELECT digest, version FROM keys WHERE session = ? AND key = ?"
+    found: tuple[str, int] | None = db.execute(query, (number, key)).fetchone()
+    return found
+
+
 def _add(
     db: sqlite3.Connection, number: int, after: int, entries: Sequence[Entry], key: RequestKey | None
 ) -> None:
     """Add entries with their checkpoints, and the key under which they were added."""
-    db.executemany(schema.ADD_ENTRY, schema.entry_rows(number, after, entries))
-    db.executemany(schema.ADD_CHECKPOINT, schema.checkpoint_rows(number, after, entries))
+    for seq, entry in enumerate(entries, after + 1):
+        place, body, checkpoint = (number << 32) + seq, entry.body, entry.checkpoint
+        db.execute("INSERT INTO entries VALUES (?, ?, ?)", (place, body, _checksum(number, seq, body)))
+        if checkpoint is not None:
+            checksum = _checkpoint_checksum(number, seq, checkpoint)
+            row = (place, checksum, *msgspec.structs.astuple(checkpoint))
+            db.execute("INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?, ?, ?)", row)
     if key is not None:
-        db.execute(schema.ADD_KEY, (number, key.key, key.digest, after + len(entries)))
+        row = (number, key.key, key.digest, after + len(entries))
+        db.execute("INSERT INTO keys VALUES (?, ?, ?, ?)", row)
 
 
-def _delete(db: sqlite3.Connection, number: int) -> None:
-    schema.reindex(db, number, db.execute(schema.LISTING, (number,)).fetchone(), None)
-    for statement in schema.DELETE:
-        db.execute(statement, (number,))
+_CREATE = """
+INSERT INTO sessions (agent_id, identity, summary, checksum, status, pending, updated_at)
+VALUES (?, ?, ?, ?, ?, ?, ?)
+"""
+_UPDATE = """
+UPDATE sessions SET summary = ?, checksum = ?, status = ?, pending = ?, updated_at = ? WHERE number = ?
+"""
+_ADD_LABEL = "INSERT INTO labels (label, started_at, session) VALUES (?, ?, ?)"
+_REMOVE_LABEL = "DELETE FROM labels WHERE label = ? AND started_at = ? AND session = ?"
+
+
+def _columns(summary: Summary) -> tuple[Any, ...]:
+    """Return the columns that are written with every summary."""
+    text = encode_summary(summary)
+    return text, crc32(text.encode()), summary.status.value, summary.pending, _stamp(summary.updated_at)
+
+
+def _update(db: sqlite3.Connection, session: _Session, summary: Summary) -> None:
+    """List a session as it is now; labels that stay the same are not touched."""
+    number, before = session.number, decode_summary(session.summary)
+    db.execute(_UPDATE, (*_columns(replace(summary, identity=before.identity)), number))
+    old, new = _labels(number, before), _labels(number, summary)
+    db.executemany(_REMOVE_LABEL, old - new)
+    db.executemany(_ADD_LABEL, new - old)
+
+
+def _labels(number: int, summary: Summary) -> set[tuple[int, int, int]]:
+    started_at = _stamp(summary.started_at)
+    return {(label, started_at, number) for label in labels_of(summary)}
+
+
+def _delete(db: sqlite3.Connection, number: int, summary: str) -> None:
+    db.executemany(_REMOVE_LABEL, _labels(number, decode_summary(summary)))
+    for table in ("entries", "checkpoints"):
+        db.execute(f"DELETE FROM {table} WHERE place > ?1 << 32 AND place < (?1 + 1) << 32", (number,))
+    db.execute("DELETE FROM keys WHERE session = ?", (number,))
+    db.execute("DELETE FROM sessions WHERE number = ?", (number,))
+
+
+# Counting where to begin must not take longer than beginning there: so many rows are counted in all.
+_COUNTED = 6_000
+# Later than any date.
+_NEVER = 2**62
+_ALSO = """
+    AND EXISTS (
+        SELECT 1 FROM labels WHERE label = ? AND started_at = found.started_at AND session = found.session
+    )
+"""
+
+
+def _page(others: int) -> str:
+    """Return the query of the newest sessions under one label that have so many others as well.
+
+    CROSS JOIN keeps the order of the two tables, and with it that of the list.
+    """
+    return f"""
+SELECT {_SUMMARY} FROM labels AS found CROSS JOIN sessions ON sessions.number = found.session
+WHERE found.label = ? AND found.started_at > ? AND found.started_at <= ? {_ALSO * others}
+    AND (found.started_at < ? OR sessions.agent_id < ?) AND sessions.updated_at < ?
+ORDER BY found.started_at DESC, sessions.agent_id DESC LIMIT ?
+"""
+
+
+_SPAN = """
+SELECT
+    (SELECT count(*) FROM (
+        SELECT 1 FROM labels WHERE label = ?1 AND started_at > ?2 AND started_at <= ?3 LIMIT ?4
+    )),
+    (SELECT min(started_at) FROM labels WHERE label = ?1 AND started_at > ?2),
+    (SELECT max(started_at) FROM labels WHERE label = ?1 AND started_at <= ?3)
+"""
+
+
+def _plan(
+    db: sqlite3.Connection, labels: list[int], since: int, until: int, end: str
+) -> tuple[list[int], tuple[int, int, str]]:
+    """Return the labels, that of the fewest sessions first, and where sessions can have all of them."""
+    if len(labels) > 1:
+        most, counts = _COUNTED // len(labels), {}
+        for label in labels:
+            counts[label], oldest, newest = db.execute(_SPAN, (label, since, until, most)).fetchone()
+            if not counts[label]:
+                return [label], (0, 0, "")
+            since, (until, end) = max(since, oldest - 1), min((until, end), (newest + 1, ""))
+        labels = sorted(labels, key=lambda label: counts[label])
+    return labels, (since, until, end)
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_LEASE_BITS = 24
+
+
+def _token(number: int, leases: int) -> int:
+    return (number << _LEASE_BITS) + leases
+
+
+def _stamp(moment: datetime) -> int:
+    """Return a moment as the microseconds since 1970."""
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def _checksum(number: int, seq: int, text: str) -> int:
+    """Return a number by which a row is recognised as unchanged: SQLite does not check its pages."""
+    return crc32(text.encode(), (number * 1_000_003 + seq) & 0xFFFFFFFF)
+
+
+def _checkpoint_checksum(number: int, seq: int, checkpoint: Checkpoint) -> int:
+    return _checksum(number, seq, msgspec.json.encode(checkpoint).decode())

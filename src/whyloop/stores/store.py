@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from whyloop.errors import ConfigurationError, ConflictError, SessionExistsError, SessionRunningError
-from whyloop.logger import Logger
 from whyloop.rules.criteria import stop_transitions
 from whyloop.stores.copies import HEADER, export_session, fork_session, imported
 from whyloop.stores.reading import Reading, read_session
@@ -36,8 +35,9 @@ from whyloop.stores.records import (
     Summary,
     checked_id,
     checked_limit,
+    entries_of,
+    summary_of,
 )
-from whyloop.stores.writing import entries_of, summary_of
 from whyloop.values.approval import Verdict
 from whyloop.values.continuation import StopReason
 from whyloop.values.decisions import decide
@@ -48,49 +48,30 @@ from whyloop.values.text import clean
 from whyloop.values.transitions import Restored
 from whyloop.wire.journal import encode_entry
 
-_log = Logger()
+if TYPE_CHECKING:
+    from whyloop.stores.live import ChunkReceiver, Deliver
 
 PAGE = 50
 UNATTENDED = 100
 _A_MOMENT, _PATIENCE = 0.02, 25
 
-Deliver = Callable[[Sequence[Chunk]], None]
+T = TypeVar("T")
 
 
-class ChunkReceiver(ABC):
-    """Receive the chunks of some sessions that other store objects send, inside `async with`."""
-
-    def __init__(self, deliver: Deliver) -> None:
-        self._deliver = deliver
-        self.followed: set[str] = set()
-
-    @abstractmethod
-    async def __aenter__(self) -> Self: ...
-
-    @abstractmethod
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-    def follow(self, agent_id: str) -> None:
-        """Receive the chunks of this session too; without effect if it is followed already."""
-        self.followed.add(agent_id)
-
-    def unfollow(self, agent_id: str) -> None:
-        """Stop receiving the chunks of this session; without effect if it is not followed."""
-        self.followed.discard(agent_id)
-
-    async def catch_up(self) -> None:  # noqa: B027
-        """Deliver what was sent before this call; a store that delivers at once has nothing to do."""
-
-    def hand_over(self, chunks: Sequence[Chunk]) -> None:
-        """Deliver those of these chunks that are followed; an error of the caller's is logged."""
-        wanted = [chunk for chunk in chunks if chunk.agent_id in self.followed]
+async def finish(work: Awaitable[T]) -> T:
+    """Wait for a write to its end, and deliver a cancellation only then."""
+    future, cancelled = asyncio.ensure_future(work), None
+    while not future.done():
         try:
-            if wanted:
-                self._deliver(wanted)
+            await asyncio.shield(future)
+        except asyncio.CancelledError as error:
+            cancelled = error
         except Exception:
-            _log.exception("a receiver of chunks failed: the chunks are lost, and the next ones follow")
+            break  # It is that of the work.
+    if cancelled is not None:
+        future.exception()  # Asked for, so that asyncio does not report it as forgotten.
+        raise cancelled
+    return future.result()
 
 
 class Store(ABC):

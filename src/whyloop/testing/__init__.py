@@ -1,7 +1,6 @@
 """What you need to test an agent: a model that follows a script, a clock that you move, and assertions."""
 
-from whyloop.testing.assertions import assert_continued, assert_stopped
-from whyloop.testing.capture import CapturedEvents, capture_events
+from whyloop.testing.assertions import CapturedEvents, assert_continued, assert_stopped, capture_events
 from whyloop.testing.clock import FakeClock
 from whyloop.testing.scripted import Reply, ScriptedModel, call, calls, text
 

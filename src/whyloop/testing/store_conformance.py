@@ -18,50 +18,23 @@ with, so only the checks of chunks wait, for fractions of a second.
 
 from __future__ import annotations
 
-from types import ModuleType
-
 from whyloop.testing.store_checks import (
-    checkpoints,
-    chunks,
+    Check,
+    OpenStore,
     contents,
-    deletion,
-    forks,
     journals,
-    keys,
     leases,
     listing,
-    paging,
-    pruning,
+    processes,
     random_use,
-    requests,
-    runners,
+    removal,
 )
-from whyloop.testing.store_checks.support import Check, OpenStore
 
 __all__ = ["CHECKS", "Check", "OpenStore"]
 
-
-def _checks_in(module: ModuleType) -> list[Check]:
-    return [value for name, value in vars(module).items() if name.startswith("check_")]
-
-
 CHECKS: tuple[Check, ...] = tuple(
     check
-    for module in (
-        journals,
-        keys,
-        checkpoints,
-        contents,
-        leases,
-        runners,
-        requests,
-        deletion,
-        forks,
-        pruning,
-        listing,
-        paging,
-        chunks,
-        random_use,
-    )
-    for check in _checks_in(module)
+    for topic in (journals, contents, leases, processes, removal, listing, random_use)
+    for name, check in vars(topic).items()
+    if name.startswith("check_")
 )

@@ -1,29 +1,34 @@
-"""Sessions are created, added to and read back: all of it or nothing, and in order."""
+"""Sessions are created, appended to and read back, all of it or nothing; reading starts at checkpoints."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from datetime import timedelta, timezone
+from itertools import product
+from random import Random
+from typing import Any
 
 from msgspec.structs import replace
 
 from whyloop.errors import ConflictError, SessionExistsError, SessionNotFoundError
-from whyloop.stores.records import Lease, SessionFilter
+from whyloop.stores.records import Checkpoint, Entry, Lease, SessionFilter
 from whyloop.stores.store import Store
 from whyloop.testing.clock import FakeClock
-from whyloop.testing.store_checks.support import (
+from whyloop.testing.store_checks import (
     START,
     OpenStore,
     a_summary,
     at,
     journal,
     listed,
+    only_one,
     refused,
     same,
     seen,
     stage,
 )
+from whyloop.testing.store_checks.contents import STRANGE
 from whyloop.values.continuation import StopReason
 from whyloop.values.state import AgentStatus
 
@@ -86,15 +91,12 @@ async def check_an_id_that_is_taken_is_refused(open_store: OpenStore) -> None:
 
 async def check_of_many_who_create_one_session_one_does(open_store: OpenStore) -> None:
     async with stage(open_store) as (store, clock), await open_store(clock) as other:
-        results = await asyncio.gather(
-            *((store, other)[n % 2].create(a_summary(title=str(n)), journal(str(n))) for n in range(8)),
-            return_exceptions=True,
+        winner, _ = await only_one(
+            ((store, other)[n % 2].create(a_summary(title=str(n)), journal(str(n))) for n in range(8)),
+            SessionExistsError,
         )
-        winners = [n for n, result in enumerate(results) if result is None]
-        assert len(winners) == 1, f"one of eight should create the session, and {len(winners)} did"
-        _all_are(SessionExistsError, results)
         stored = await store.read("a")
-        same((stored.summary.title, *stored.entries), (str(winners[0]),) * 2, "what the one stored")
+        same((stored.summary.title, *stored.entries), (str(winner),) * 2, "what the one stored")
 
 
 async def check_entries_are_kept_in_order(open_store: OpenStore) -> None:
@@ -263,21 +265,16 @@ async def check_a_conflict_leaves_the_lease_as_it_was(open_store: OpenStore) -> 
 async def check_of_many_writers_at_one_version_one_wins(open_store: OpenStore) -> None:
     async with stage(open_store, "a") as (store, clock), await open_store(clock) as other:
         for version in (1, 3, 5):
-            results = await asyncio.gather(
-                *(
-                    (store, other)[n % 2].append(
-                        "a", journal(f"{n}", f"{n}"), after=version, summary=a_summary(title=f"{n}")
-                    )
-                    for n in range(8)
-                ),
-                return_exceptions=True,
+            attempts = (
+                (store, other)[n % 2].append(
+                    "a", journal(f"{n}", f"{n}"), after=version, summary=a_summary(title=f"{n}")
+                )
+                for n in range(8)
             )
-            winners = [n for n, result in enumerate(results) if result is None]
-            assert len(winners) == 1, f"one of eight writers should win, and {len(winners)} did"
-            _all_are(ConflictError, results)
+            winner, _ = await only_one(attempts, ConflictError)
             stored = await other.read("a", after=version)
             found = (stored.summary.title, *stored.entries)
-            same(found, (str(winners[0]),) * 3, "what the winner wrote, and nothing else,")
+            same(found, (str(winner),) * 3, "what the winner wrote, and nothing else,")
 
 
 async def check_sessions_that_are_written_at_the_same_time_do_not_mix(open_store: OpenStore) -> None:
@@ -367,6 +364,93 @@ async def check_nothing_is_listed_in_an_empty_store(open_store: OpenStore) -> No
         same((page.sessions, page.next), ((), None), "the only page of an empty store")
 
 
-def _all_are(kind: type[Exception], results: Sequence[object]) -> None:
-    for result in results:
-        assert result is None or isinstance(result, kind), f"a loser should get a {kind.__name__}: {result!r}"
+def _point(number: int, *, execution_id: str = "x", **fields: Any) -> Checkpoint:
+    counts = {"seq": number * 10, "step_count": number, "message_count": number * 3, **fields}
+    return Checkpoint(execution_id, state=f'{{"state":{number}}}', **counts)
+
+
+async def check_a_checkpoint_comes_with_the_version_before_its_entry(open_store: OpenStore) -> None:
+    async with stage(open_store, "a", "b") as (store, clock), await open_store(clock) as other:
+        same(await store.checkpoint("a"), None, "the checkpoint of a journal without any")
+        await store.append("a", [Entry("second"), Entry("third", _point(1)), Entry("fourth")], after=1)
+        same(await other.checkpoint("a"), (2, _point(1)), "the only checkpoint")
+        same((await other.read("a", after=2)).entries, ("third", "fourth"), "the entries from there on")
+        lease = await store.acquire("a", "one", 30)
+        await store.append("a", [Entry("fifth", _point(2))], after=4, lease=lease)
+        same(await other.checkpoint("a"), (4, _point(2)), "the newest checkpoint")
+        await store.append("a", journal("sixth"), after=5, lease=lease)
+        same(await other.checkpoint("a"), (4, _point(2)), "the newest checkpoint after another entry")
+        same(await other.checkpoint("b"), None, "the checkpoint of another session")
+
+
+async def check_a_session_is_created_with_checkpoints(open_store: OpenStore) -> None:
+    async with stage(open_store) as (store, _):
+        entries = [Entry("one", _point(0)), Entry("two"), Entry("three", _point(1)), Entry("four")]
+        await store.create(a_summary(), entries)
+        same(await store.checkpoint("a"), (2, _point(1)), "the newest checkpoint")
+        same(await store.checkpoint("a", step_count=0), (0, _point(0)), "the first checkpoint")
+        same((await store.read("a")).entries, ("one", "two", "three", "four"), "the entries")
+
+
+async def check_the_newest_checkpoint_that_fits_is_found(open_store: OpenStore) -> None:
+    """Compare with a few lines of Python: counts that go up and down, executions that come again."""
+    random = Random(5)
+    async with stage(open_store) as (store, _):
+        points = [
+            None
+            if number % 3 == 1
+            else Checkpoint(
+                random.choice(["x", "y"]),
+                random.randrange(6),
+                random.randrange(6),
+                random.randrange(6),
+                f"{number}",
+            )
+            for number in range(30)
+        ]
+        await store.create(a_summary(), [Entry(f"{n}", point) for n, point in enumerate(points[:10])])
+        for number in range(10, 30):
+            await store.append("a", [Entry(f"{number}", points[number])], after=number)
+        for execution_id, seq, step_count, message_count in product(
+            (None, "x", "z"), (None, 0, 3), (None, 2, 9), (None, -1, 4)
+        ):
+            expected = None
+            for version, point in enumerate(points):
+                if (
+                    point is not None
+                    and (execution_id is None or point.execution_id == execution_id)
+                    and (seq is None or point.seq <= seq)
+                    and (step_count is None or point.step_count <= step_count)
+                    and (message_count is None or point.message_count <= message_count)
+                ):
+                    expected = version, point
+            found = await store.checkpoint(
+                "a",
+                execution_id=execution_id,
+                seq=seq,
+                step_count=step_count,
+                message_count=message_count,
+            )
+            wanted = (execution_id, seq, step_count, message_count)
+            same(found, expected, f"the checkpoint for {wanted}")
+
+
+async def check_a_strange_checkpoint_comes_back_as_it_was(open_store: OpenStore) -> None:
+    async with stage(open_store, "a") as (store, _):
+        for number, text in enumerate((*STRANGE, "x" * 1_000_000)):
+            point = Checkpoint(text[:300], 2**53 + number, 2**31 + number, 2**40, text)
+            await store.append("a", [Entry("x", point)], after=number + 1)
+            same(await store.checkpoint("a"), (number + 1, point), "the checkpoint")
+            same(
+                await store.checkpoint("a", execution_id=text[:300]),
+                (number + 1, point),
+                "the one of its own",
+            )
+
+
+async def check_the_checkpoints_of_a_deleted_session_are_gone(open_store: OpenStore) -> None:
+    async with stage(open_store) as (store, _):
+        await store.create(a_summary(), [Entry("one", _point(0)), Entry("two", _point(1))])
+        await store.delete("a")
+        await store.create(a_summary(identity="another"), journal("one", "two"))
+        same(await store.checkpoint("a"), None, "the checkpoint of a session with the same id")

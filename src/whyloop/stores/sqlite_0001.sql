@@ -1,0 +1,55 @@
+-- The tables of a SQLite store. Times are microseconds since 1970, in UTC.
+CREATE TABLE migrations (name TEXT PRIMARY KEY, applied_at TEXT NOT NULL);
+
+-- A number is never used twice, so that nothing of a deleted session, not even its leases, can be taken for
+-- that of a later session with the same id. The summary is JSON; some of its fields are columns too, by
+-- which sessions are found that can be pruned or continued.
+CREATE TABLE sessions (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    agent_id TEXT NOT NULL UNIQUE,
+    identity TEXT NOT NULL,
+    summary TEXT NOT NULL,
+    checksum INTEGER NOT NULL,
+    status TEXT NOT NULL,
+    pending INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL,
+    leases INTEGER NOT NULL DEFAULT 0,
+    lease_owner TEXT,
+    lease_seconds REAL,
+    lease_until INTEGER,
+    lease_runner TEXT,
+    stop_request TEXT
+);
+CREATE INDEX sessions_by_update ON sessions (status, updated_at);
+CREATE INDEX sessions_to_resume ON sessions (updated_at) WHERE status = 'paused' AND pending = 0;
+CREATE INDEX stop_requests ON sessions (number) WHERE stop_request IS NOT NULL;
+
+-- The place of an entry is the number of its session and its own number there, in 32 bits each. So the
+-- entries of a session are adjacent, and adding one touches one page: a key of two columns would need an
+-- index beside the table, and every step would write twice as much. Places of checkpoints are those of
+-- their entries.
+CREATE TABLE entries (place INTEGER PRIMARY KEY, body TEXT NOT NULL, checksum INTEGER NOT NULL);
+CREATE TABLE checkpoints (
+    place INTEGER PRIMARY KEY,
+    checksum INTEGER NOT NULL,
+    execution_id TEXT NOT NULL,
+    seq INTEGER NOT NULL,
+    step_count INTEGER NOT NULL,
+    message_count INTEGER NOT NULL,
+    state TEXT NOT NULL
+);
+CREATE TABLE keys (
+    session INTEGER NOT NULL,
+    key TEXT NOT NULL,
+    digest TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    PRIMARY KEY (session, key)
+) WITHOUT ROWID;
+
+-- The index of the list: one row for each label of a session, in the order of the list.
+CREATE TABLE labels (
+    label INTEGER NOT NULL,
+    started_at INTEGER NOT NULL,
+    session INTEGER NOT NULL,
+    PRIMARY KEY (label, started_at, session)
+) WITHOUT ROWID;
