@@ -38,7 +38,7 @@ def test_an_error_can_be_caught_as(error: type[Exception], parents: tuple[type[E
     assert all(issubclass(error, parent) for parent in parents)
 
 
-def test_a_rate_limit_says_how_long_to_wait() -> None:
+def test_a_rate_limit_has_the_wait() -> None:
     error = RateLimitError(retry_after=2.5)
     assert error.retry_after == 2.5
     assert error.status == 429
@@ -52,5 +52,5 @@ def test_a_model_error_keeps_what_support_will_ask_for() -> None:
 
 
 @pytest.mark.parametrize("error", [ModelError, RateLimitError, RequestTimeoutError, ResponseValidationError])
-def test_a_model_error_needs_no_words_of_its_own(error: type[ModelError]) -> None:
+def test_a_model_error_has_a_default_message(error: type[ModelError]) -> None:
     assert str(error())

@@ -1,4 +1,4 @@
-"""A server on loopback that says exactly the bytes it is told to say, and misbehaves on command."""
+"""A server on loopback that sends exactly the given bytes, and misbehaves on command."""
 
 from __future__ import annotations
 

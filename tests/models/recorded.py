@@ -1,4 +1,4 @@
-"""Real provider traffic, where it is at hand, and the ways to feed it to a wire format."""
+"""Recordings of real providers, where they are available, and ways to feed them to an API."""
 
 from __future__ import annotations
 

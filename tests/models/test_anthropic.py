@@ -67,7 +67,7 @@ class TestSystem:
         assert sent["system"] == "Be.\n\nBe kind.\n\nBe brief."
         assert sent["messages"] == [{"role": "user", "content": [text("Hi")]}]
 
-    def test_what_the_application_says_later_is_said_by_the_user(self) -> None:
+    def test_later_messages_of_the_application_are_part_of_the_users_turn(self) -> None:
         said = turns(Message.user("Hi"), Message.developer("In French."), Message.assistant("Salut"))
 
         assert said == [("user", [text("Hi"), text("In French.")]), ("assistant", [text("Salut")])]
@@ -77,7 +77,7 @@ class TestSystem:
 
 
 class TestTurns:
-    def test_the_results_of_a_step_and_the_words_after_them_are_one_turn(self) -> None:
+    def test_the_results_of_a_step_and_the_text_after_them_are_one_turn(self) -> None:
         said = turns(
             Message.user("Go"),
             called("a", "b", text="Let me."),
@@ -92,7 +92,7 @@ class TestTurns:
             ("user", [tool_result("a"), tool_result("b"), text("So?")]),
         ]
 
-    def test_results_come_before_words(self) -> None:
+    def test_results_come_before_text(self) -> None:
         said = turns(Message.user("Go"), called("a"), Message.user("Hurry!"), result("a"))
 
         assert said[-1] == ("user", [tool_result("a"), text("Hurry!")])
@@ -130,7 +130,7 @@ class TestTurns:
             )
         )
     )
-    def test_user_and_assistant_take_turns_whatever_the_history(self, history: list[Message]) -> None:
+    def test_user_and_assistant_take_turns_in_any_history(self, history: list[Message]) -> None:
         said = turns(Message.user("start"), *history)
 
         assert [role for role, _ in said] == [("user", "assistant")[n % 2] for n in range(len(said))]
@@ -150,7 +150,7 @@ class TestAssistant:
         assert said[0][1][0]["id"] == said[1][1][0]["tool_use_id"] == "functions_search_0_x"
         assert said[0][1][0]["name"] == "web_search"
 
-    def test_what_other_providers_keep_is_never_sent(self) -> None:
+    def test_extras_of_other_providers_are_never_sent(self) -> None:
         foreign = called("a", gemini={"blocks": [THOUGHT]}, openai={"reasoning_content": "secret"})
 
         assert turns(foreign) == [("assistant", [tool_use("a")])]

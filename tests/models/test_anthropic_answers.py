@@ -1,4 +1,4 @@
-"""What becomes of a complete answer of Anthropic's messages."""
+"""Complete answers of Anthropic's messages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from whyloop.values.model import FinishReason, ModelRequest, ReasoningDelta, Tex
 
 
 class TestAnswer:
-    def test_text_tool_calls_and_thoughts_are_told_apart(self) -> None:
+    def test_text_tool_calls_and_thoughts_are_distinguished(self) -> None:
         response = decoded(*ROW, word="tool_use")
 
         assert response.text == "Let me see. Cited.And \U0001f680."
@@ -61,7 +61,7 @@ class TestAnswer:
         assert decoded(THOUGHT, said, CALL).text == ""
         assert sent_back(decoded(THOUGHT, said, CALL)) == [THOUGHT, CALL]
 
-    def test_what_a_host_leaves_out(self) -> None:
+    def test_fields_that_a_host_leaves_out(self) -> None:
         call = {"type": "tool_use", "name": "now"}
         response = AnthropicMessages().decode(json.dumps({"content": [call, {"type": "text"}]}).encode())
 
@@ -127,7 +127,7 @@ class TestAnswer:
         with pytest.raises(ResponseValidationError):
             AnthropicMessages().decode(body.encode())
 
-    def test_an_error_in_a_response_that_says_it_is_fine(self) -> None:
+    def test_an_error_in_a_response_with_a_success_status(self) -> None:
         with pytest.raises(RateLimitError, match="Overloaded"):
             AnthropicMessages().decode(
                 b'{"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}'

@@ -87,7 +87,7 @@ class TestParts:
 
 
 class TestOptions:
-    def test_what_is_always_there(self) -> None:
+    def test_options_that_are_always_sent(self) -> None:
         assert body(Message.user("Hi")) == {
             "model": "claude-opus-5",
             "max_tokens": DEFAULT_MAX_TOKENS,

@@ -1,4 +1,4 @@
-"""Anthropic's messages against real traffic, where the recordings of it are at hand."""
+"""Anthropic's messages against recordings of real answers, where they are available."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def bare(value: Any, *less: str) -> Any:
 
 
 @answers
-def test_the_response_is_what_the_recording_says(path: Path) -> None:
+def test_the_response_equals_the_recording(path: Path) -> None:
     recording = load(path)
     response, message = answer(AnthropicMessages(), recording), message_in(recording)
     blocks, usage = message["content"], message["usage"]
@@ -139,7 +139,7 @@ def test_a_stream_may_come_in_any_pieces(path: Path) -> None:
 
 
 @streams
-def test_a_stream_that_ends_early_is_no_answer(path: Path) -> None:
+def test_a_stream_that_ends_early_is_refused(path: Path) -> None:
     body = load(path).body.rstrip()
     boundaries = [match.end() for match in re.finditer(rb"\n\n", body)]
     anywhere = random.Random(7).sample(range(body.rindex(b"data:")), 50)
@@ -150,7 +150,7 @@ def test_a_stream_that_ends_early_is_no_answer(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", those(lambda recording: recording.status != 200))
-def test_an_error_says_what_the_provider_said(path: Path) -> None:
+def test_an_error_has_the_message_of_the_provider(path: Path) -> None:
     recording = load(path)
     error = http_error(recording.status, recording.headers, recording.body)
     kinds = {429: RateLimitError, 503: RateLimitError, 529: RateLimitError, 408: RequestTimeoutError}

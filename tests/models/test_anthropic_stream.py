@@ -1,4 +1,4 @@
-"""What becomes of a streamed answer of Anthropic's messages."""
+"""Streamed answers of Anthropic's messages."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class TestStream:
         assert streamed(AnthropicMessages().reader(), pieces) == read(events(*ROW))
 
     @pytest.mark.parametrize("count", range(len(events(*ROW))))
-    def test_a_stream_that_ends_early_is_no_answer(self, count: int) -> None:
+    def test_a_stream_that_ends_early_is_refused(self, count: int) -> None:
         with pytest.raises(ResponseValidationError):
             read(events(*ROW)[:count])
 
-    def test_a_stream_without_a_reason_to_stop_is_no_answer(self) -> None:
+    def test_a_stream_without_a_stop_reason_is_refused(self) -> None:
         with pytest.raises(ResponseValidationError, match="before the answer was complete"):
             read(events(text("Hi"), word=None))
 
@@ -96,7 +96,7 @@ class TestStream:
 
         assert sent_back(response) == [{"type": "compaction", "content": "So."}, text("Hi")]
 
-    def test_usage_is_what_was_said_last(self) -> None:
+    def test_the_last_usage_counts(self) -> None:
         row = events(text("Hi"))
         row[0]["message"]["usage"] = {"input_tokens": 5, "cache_read_input_tokens": 2, "output_tokens": 1}
         row[-2]["usage"] = {"input_tokens": 9, "cache_read_input_tokens": None, "output_tokens": 4}

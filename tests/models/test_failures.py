@@ -1,4 +1,4 @@
-"""What a provider says when it does not answer, as an error that a policy can act on."""
+"""Errors of providers become exceptions that a policy can act on."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_an_exhausted_quota_is_not_retryable() -> None:
     assert not RateLimitError(QUOTA).retryable
 
 
-def test_a_quota_that_says_how_long_to_wait_is_not_exhausted() -> None:
+def test_a_quota_with_a_wait_is_not_exhausted() -> None:
     details = [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "34s"}]
     assert http_error(429, {}, body(message=QUOTA, details=details)).retryable
     assert http_error(429, {"retry-after": "34"}, body(message=QUOTA)).retryable
@@ -160,18 +160,18 @@ def test_an_error_inside_a_stream(error: dict[str, Any], kind: type[ModelError])
         ({"odd": 1}, '{"odd": 1}'),
     ],
 )
-def test_the_words_are_found_wherever_they_are(document: Any, words: str) -> None:
+def test_the_message_is_found_in_every_field(document: Any, words: str) -> None:
     assert str(http_error(400, {}, json.dumps(document).encode())) == f"HTTP 400: {words}"
 
 
-def test_what_is_no_json_is_quoted_and_cut() -> None:
+def test_a_body_that_is_not_json_is_quoted_and_cut() -> None:
     assert str(http_error(502, {}, b"<html>Bad gateway</html>")) == "HTTP 502: <html>Bad gateway</html>"
     assert len(str(http_error(502, {}, b"x" * 10_000))) < 400
     assert str(http_error(502, {}, b"")) == "HTTP 502: no explanation was given"
 
 
 @pytest.mark.parametrize("response", [None, "text", []])
-def test_a_response_that_is_no_object(response: Any) -> None:
+def test_a_response_that_is_not_an_object(response: Any) -> None:
     assert type(http_error(500, {}, json.dumps({"response": response}).encode())) is ModelError
     assert type(stream_error({"response": response})) is ModelError
 
@@ -189,7 +189,7 @@ def test_the_request_id_inside_a_stream() -> None:
     assert stream_error({"error": {"message": "no"}, "request_id": 7}).request_id is None
 
 
-def test_secrets_are_removed_before_the_words_are_cut() -> None:
+def test_secrets_are_removed_before_the_message_is_cut() -> None:
     for size in range(470, 500):
         words = str(http_error(401, {}, body(message="x" * size + " my-own-secret"), ["my-own-secret"]))
         assert "my-" not in words
@@ -256,7 +256,7 @@ def test_odd_headers(headers: dict[str, str]) -> None:
     assert retry_after_seconds(headers) == 10.0
 
 
-def test_an_endless_wait_is_none() -> None:
+def test_an_infinite_wait_is_ignored() -> None:
     assert retry_after_seconds({"retry-after-ms": "inf"}) is None
 
 

@@ -1,4 +1,4 @@
-"""A model that has others to fall back on: who is asked when, and where it is told."""
+"""A model that falls back on others: when they are asked, and where that is noted."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ async def test_if_all_fail_the_last_error_tells_of_the_others() -> None:
     assert state.last_response == "Hello."
 
 
-async def test_text_of_a_model_that_failed_is_no_part_of_the_answer() -> None:
+async def test_text_of_a_failed_model_is_not_part_of_the_answer() -> None:
     half = chunked(chat_events("Hal", finish=None))[:-5]
     async with FaultyServer(cut(half)) as first, FaultyServer(say(chat_answer("Hello."))) as second:
         options: Any = {"api_key": KEY, "timeout": 1.0}
@@ -129,12 +129,12 @@ async def test_over_the_network_the_next_host_is_asked() -> None:
     assert model.name == "openai:a or groq:b"
 
 
-async def test_a_script_that_is_wrong_is_no_reason_to_ask_another() -> None:
+async def test_a_script_error_does_not_switch_models() -> None:
     with pytest.raises(ScriptError):
         await Agent(FallbackModel(Named("a"), Named("b", "Hello."))).run("Hi")
 
 
-async def test_whoever_leaves_amid_an_answer_closes_the_model_that_gives_it() -> None:
+async def test_leaving_during_an_answer_closes_the_model() -> None:
     closed = asyncio.Event()
 
     async def respond(request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
@@ -152,7 +152,7 @@ async def test_whoever_leaves_amid_an_answer_closes_the_model_that_gives_it() ->
     assert closed.is_set()
 
 
-def test_what_is_refused() -> None:
+def test_invalid_options_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="two models or more"):
         FallbackModel(Named("a"))
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""generateContent: its requests, one habit of the API at a time."""
+"""generateContent: requests."""
 
 from __future__ import annotations
 
@@ -262,7 +262,7 @@ def test_calls_of_another_model_are_marked_where_a_signature_is_demanded() -> No
     assert signatures("gemini-2.5-pro", foreign) == [None, None]
 
 
-def test_what_another_provider_insists_on_is_not_sent() -> None:
+def test_fields_of_another_provider_are_not_sent() -> None:
     message = Message(MessageRole.ASSISTANT, "Hi", extras={"anthropic": {"parts": [{"text": 1}]}})
     assert parts_of(message) == [{"text": "Hi"}]
 

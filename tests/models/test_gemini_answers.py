@@ -1,4 +1,4 @@
-"""generateContent: what its answers amount to, whole or streamed, and how they go back."""
+"""generateContent: answers, complete or streamed, and how they are sent back."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_calls_get_an_id_where_none_came() -> None:
     ]
 
 
-def test_text_that_repeats_the_call_is_no_text() -> None:
+def test_text_that_repeats_the_call_is_removed() -> None:
     parts = [{"text": '{"city": "Paris"}'}, call_part(thoughtSignature="s")]
     assert decoded(candidate(*parts)).text == ""
     response, shown = read(
@@ -155,7 +155,7 @@ def test_usage() -> None:
         ("SOMETHING_NEW", FinishReason.OTHER),
     ],
 )
-def test_finish_words(word: str, reason: FinishReason) -> None:
+def test_finish_reasons(word: str, reason: FinishReason) -> None:
     response = decoded({"candidates": [{"finishReason": word}]})
     assert response.finish_reason is reason
     assert response.source is not None
@@ -200,13 +200,13 @@ def test_a_blocked_prompt_names_the_reason(take: Any) -> None:
         {"promptFeedback": 7},
     ],
 )
-def test_an_unreadable_response_says_so(document: Any, take: Any) -> None:
+def test_an_unreadable_response_is_refused(document: Any, take: Any) -> None:
     with pytest.raises(ResponseValidationError):
         take(document)
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b'{"candidates": [', b"\xff"])
-def test_a_body_that_is_no_json(body: bytes) -> None:
+def test_a_body_that_is_not_json(body: bytes) -> None:
     with pytest.raises(ResponseValidationError, match="not JSON"):
         GeminiContent().decode(body)
     with pytest.raises(ResponseValidationError, match="not JSON"):

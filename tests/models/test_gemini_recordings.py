@@ -1,4 +1,4 @@
-"""generateContent on what Google really answered."""
+"""generateContent against recordings of real answers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def recorded_parts(recording: Recording) -> list[dict[str, Any]]:
     return [part for content in contents for part in content.get("parts", [])]
 
 
-def test_text_calls_usage_and_finish_are_what_the_json_says(path: Path) -> None:
+def test_text_calls_usage_and_finish_equal_the_json(path: Path) -> None:
     recording = load(path)
     response = answer(GeminiContent(), recording)
     parts = recorded_parts(recording)
@@ -80,7 +80,7 @@ def test_an_answer_goes_back_part_by_part(path: Path) -> None:
     assert [part for part in sent if "thoughtSignature" in part] == signed
 
 
-def test_a_conversation_goes_on_as_it_was_recorded(path: Path) -> None:
+def test_a_conversation_continues_as_it_was_recorded(path: Path) -> None:
     later = load(path).request["contents"]
     for recording in earlier(path):
         before = recording.request["contents"]

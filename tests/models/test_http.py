@@ -1,4 +1,4 @@
-"""The client: who gets a connection, for how long, and that it comes back."""
+"""The client: its connections, and that they are given back."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def everything(model: HttpModel) -> list[Delta | ModelResponse]:
 # Asking
 
 
-async def test_a_request_says_who_it_is_from_and_what_it_wants() -> None:
+async def test_a_request_has_its_key_and_its_content_types() -> None:
     async with FaultyServer(say(chat_answer())) as server:
         await everything(model_at(server))
     (request,) = server.requests
@@ -254,7 +254,7 @@ async def test_the_cap_holds() -> None:
     assert server.most_at_once == 3
 
 
-async def test_without_a_cap_there_is_none() -> None:
+async def test_without_max_concurrency_requests_are_unlimited() -> None:
     """Not even the client's own, which would make the last ones wait until they time out."""
 
     async def behave(line: Line) -> None:
@@ -297,7 +297,7 @@ async def test_a_run_that_is_cancelled_gives_its_turn_and_its_connection_back(se
         assert (await agent.run("Hi")).last_response == "Hello."
 
 
-async def test_whoever_is_cancelled_while_waiting_for_a_turn_takes_none() -> None:
+async def test_a_request_cancelled_while_waiting_takes_no_slot() -> None:
     async with FaultyServer(slow(chat_answer(), 0.05)) as server:
         model = model_at(server, max_concurrency=1)
         first, second, third = (asyncio.create_task(everything(model)) for _ in range(3))
@@ -308,7 +308,7 @@ async def test_whoever_is_cancelled_while_waiting_for_a_turn_takes_none() -> Non
     assert len(server.requests) == 2
 
 
-async def test_whoever_leaves_amid_an_answer_leaves_nothing_behind() -> None:
+async def test_leaving_during_an_answer_closes_the_connection() -> None:
     stream = chunked(chat_events("Hel", "lo.", finish=None))[:-5]
     async with FaultyServer(hang(stream), hang(stream), say(chat_answer())) as server:
         model = model_at(server, max_concurrency=1)
@@ -324,7 +324,7 @@ async def test_whoever_leaves_amid_an_answer_leaves_nothing_behind() -> None:
         assert len(await everything(model)) == 2
 
 
-async def test_whoever_takes_the_response_and_comes_for_no_more_leaves_nothing_behind() -> None:
+async def test_leaving_after_the_response_closes_the_connection() -> None:
     async with FaultyServer(say(chat_answer())) as server:
         model = model_at(server, max_concurrency=1)
         answers = []

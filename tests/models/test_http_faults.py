@@ -1,4 +1,4 @@
-"""Whatever a server does, a run ends as a classified failure with nothing half-read in its history."""
+"""Faults of a server end a run as a classified failure, with nothing half-read in its history."""
 
 from __future__ import annotations
 
@@ -159,12 +159,12 @@ async def test_an_odd_stream_is_read_all_the_same(stream: bytes) -> None:
     assert_answered(await run_on(say(chunked(stream))), "Grüße 🙂")
 
 
-async def test_a_stream_that_says_it_is_something_else() -> None:
+async def test_a_stream_with_another_content_type() -> None:
     state = await run_on(say(whole(TEXT_STREAM, content_type="application/octet-stream")))
     assert_answered(state, "Grüße 🙂")
 
 
-async def test_a_document_that_says_it_is_a_stream() -> None:
+async def test_a_document_with_the_content_type_of_a_stream() -> None:
     choices = [{"message": {"role": "assistant", "content": "Hello."}, "finish_reason": "stop"}]
     state = await run_on(say(whole({"choices": choices}, content_type="text/event-stream")))
     assert_answered(state, "Hello.")
@@ -274,12 +274,12 @@ BAD_ANSWERS: dict[str, tuple[Behaviour, str, str]] = {
 
 
 @pytest.mark.parametrize(("behaviour", "kind", "words"), BAD_ANSWERS.values(), ids=BAD_ANSWERS.keys())
-async def test_a_response_that_is_none(behaviour: Behaviour, kind: str, words: str) -> None:
+async def test_an_invalid_response(behaviour: Behaviour, kind: str, words: str) -> None:
     assert_failed(await run_on(behaviour), kind, words)
 
 
 @pytest.mark.parametrize("name", ["no HTTP", "endless headers", "an unknown encoding", "a bad chunk size"])
-async def test_broken_http_is_told_without_a_status_that_nobody_sent(name: str) -> None:
+async def test_broken_http_is_reported_without_a_status(name: str) -> None:
     behaviour, _, _ = BAD_ANSWERS[name]
     state = await run_on(behaviour)
     failure = state.steps[0].failures[0]
@@ -305,7 +305,7 @@ STATUSES = {
 
 
 @pytest.mark.parametrize(("status", "kind"), STATUSES.items())
-async def test_a_status_that_is_no_success(status: int, kind: str) -> None:
+async def test_an_error_status(status: int, kind: str) -> None:
     body = {"error": {"message": f"Incorrect API key provided: {KEY}"}}
     state = await run_on(say(whole(body, status, x_request_id="req_7")))
     assert_failed(state, kind, f"HTTP {status}: Incorrect API key provided: [removed]")
@@ -400,7 +400,7 @@ async def test_no_half_of_our_key_is_left_of_a_web_page(gap: int) -> None:
     assert KEY[:6] not in state.explain()
 
 
-async def test_a_request_id_is_no_place_for_a_key_either() -> None:
+async def test_a_key_is_removed_from_a_request_id() -> None:
     state = await run_on(say(whole({"error": {"message": "no"}}, 401, x_request_id=f"r-{KEY}")))
     assert state.steps[0].failures[0].details["request_id"] == "r-[removed]"
 

@@ -1,4 +1,4 @@
-"""Chat completions: its requests, one setting at a time."""
+"""Chat completions: requests."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_messages_of_every_role() -> None:
     ]
 
 
-def test_a_call_without_words_has_no_content() -> None:
+def test_a_call_without_text_has_no_content() -> None:
     document = message_document(Message.assistant("", [ToolCall("a", "weather", '{"city": ')]))
     assert document["content"] is None
     assert document["tool_calls"][0]["function"]["arguments"] == "{}"
@@ -145,6 +145,6 @@ def test_tool_choice(choice: str, document: Any) -> None:
     assert "tool_choice" not in body_of(tool_choice=choice)
 
 
-def test_what_another_provider_insists_on_is_not_sent() -> None:
+def test_fields_of_another_provider_are_not_sent() -> None:
     message = Message(MessageRole.ASSISTANT, "Hi", extras={"gemini": {"reasoning_details": ["x"]}})
     assert message_document(message) == {"role": "assistant", "content": "Hi"}

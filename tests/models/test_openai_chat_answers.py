@@ -1,4 +1,4 @@
-"""Chat completions: what complete answers amount to, one dialect at a time."""
+"""Chat completions: complete answers, in the dialects of hosts."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ REPEATED = [
 
 
 @pytest.mark.parametrize("text", REPEATED[:7])
-def test_content_that_repeats_the_call_is_no_text(text: str) -> None:
+def test_content_that_repeats_the_call_is_removed(text: str) -> None:
     assert decoded({"content": text, "tool_calls": [call(id="a")]}).text == ""
 
 
@@ -89,7 +89,7 @@ def test_reasoning_content_goes_back_while_its_tools_are_answered() -> None:
     assert "reasoning_content" not in message_document(message_of(said))
 
 
-def test_reasoning_is_told_and_not_sent() -> None:
+def test_reasoning_is_shown_and_not_sent() -> None:
     response = decoded({"content": "Yes.", "reasoning": "Hm."})
     assert response.reasoning == "Hm."
     assert message_document(message_of(response)) == {"role": "assistant", "content": "Yes."}
@@ -102,7 +102,7 @@ def test_thinking_parts_are_reasoning() -> None:
 
 
 @pytest.mark.parametrize("key", ["reasoning_details", "extra_content", "thought_signature"])
-def test_what_a_host_insists_on_goes_back(key: str) -> None:
+def test_fields_that_a_host_wants_back_are_sent_back(key: str) -> None:
     value = [{"type": "reasoning.text", "text": "Hm.", "signature": "s"}]
     document = message_document(message_of(decoded({"content": "Yes.", key: value})))
     assert document == {"role": "assistant", "content": "Yes.", key: value}
@@ -171,7 +171,7 @@ def test_usage(usage: dict[str, Any], expected: Usage) -> None:
         (None, FinishReason.OTHER),
     ],
 )
-def test_finish_words(word: str | None, reason: FinishReason) -> None:
+def test_finish_reasons(word: str | None, reason: FinishReason) -> None:
     response = decoded({"content": "Hi"}, word)
     assert response.finish_reason is reason
     assert response.source is not None
@@ -195,13 +195,13 @@ def test_finish_words(word: str | None, reason: FinishReason) -> None:
         {"choices": [{"message": {"content": "Hi"}, "finish_reason": ["stop"]}]},
     ],
 )
-def test_an_unreadable_response_says_so(document: Any) -> None:
+def test_an_unreadable_response_is_refused(document: Any) -> None:
     with pytest.raises(ResponseValidationError):
         OpenAIChat().decode(json.dumps(document).encode())
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b'{"choices": [', b"\xff"])
-def test_a_body_that_is_no_json(body: bytes) -> None:
+def test_a_body_that_is_not_json(body: bytes) -> None:
     with pytest.raises(ResponseValidationError, match="not JSON"):
         OpenAIChat().decode(body)
 
@@ -223,7 +223,7 @@ def test_calls_that_are_repeated_in_other_ways_are_no_text(text: str) -> None:
     assert decoded({"content": text, "tool_calls": [call(id="a"), call(id="b")]}).text == ""
 
 
-def test_a_call_that_is_repeated_behind_words_is_cut_off() -> None:
+def test_a_call_that_is_repeated_after_text_is_cut_off() -> None:
     text = 'Let me see.\n<tool_call>{"name": "weather", "arguments": {"city": "Paris"}}</tool_call>'
     assert decoded({"content": text, "tool_calls": [call(id="a")]}).text.strip() == "Let me see."
 

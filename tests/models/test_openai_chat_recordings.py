@@ -1,4 +1,4 @@
-"""Chat completions on what OpenAI and the hosts that are compatible with it really answered."""
+"""Chat completions against recordings of real answers of OpenAI and compatible hosts."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def is_answer(recording: Recording) -> bool:
     return recording.status == 200 and "choices" in recording.documents[0]
 
 
-def test_text_calls_usage_and_finish_are_what_the_json_says(path: Path) -> None:
+def test_text_calls_usage_and_finish_equal_the_json(path: Path) -> None:
     recording = load(path)
     if not is_answer(recording):
         return
@@ -91,7 +91,7 @@ def test_text_calls_usage_and_finish_are_what_the_json_says(path: Path) -> None:
     assert response.source.finish_word == word
 
 
-def test_what_is_no_answer_is_a_classified_error(path: Path) -> None:
+def test_a_failed_exchange_is_a_classified_error(path: Path) -> None:
     recording = load(path)
     if is_answer(recording):
         return
@@ -116,7 +116,7 @@ def test_a_stream_cut_anywhere_is_the_same_stream(path: Path) -> None:
         assert response.text.startswith(shown)
 
 
-def test_a_conversation_goes_on_as_it_was_recorded(path: Path) -> None:
+def test_a_conversation_continues_as_it_was_recorded(path: Path) -> None:
     later = load(path).request["messages"]
     for recording in earlier(path):
         before = recording.request["messages"]

@@ -1,4 +1,4 @@
-"""Chat completions: what streamed answers amount to, however a host cuts them up."""
+"""Chat completions: streamed answers, cut in any way."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_tagged_content_that_repeats_the_call_is_never_shown() -> None:
     assert calls_in(*map(said, text), call) == [FIRST]
 
 
-def test_words_beside_a_call_are_shown_at_once() -> None:
+def test_text_beside_a_call_is_shown_at_once() -> None:
     call = asked(piece("{}", "weather", index=0, id="a"))
     response, shown = read(said("Let me "), said("see: {"), call, said(word="tool_calls"))
     assert (response.text, shown) == ("Let me see: {", "Let me see: ")
@@ -156,7 +156,7 @@ def test_json_is_shown_as_it_comes_where_no_tool_was_offered() -> None:
     assert (response.text, shown) == ('{"city": "Paris"}', '{"city": "Paris"}')
 
 
-def test_the_first_words_wait_until_they_are_language() -> None:
+def test_the_first_text_waits_until_it_is_language() -> None:
     response, shown = read(said("<"), said("b> bold", "stop"))
     assert (response.text, shown) == ("<b> bold", "<b> bold")
 
@@ -182,7 +182,7 @@ def test_thinking_parts_are_reasoning() -> None:
     assert (response.text, shown, response.reasoning) == ("Yes.", "Yes.", "Hm.")
 
 
-def test_what_a_host_insists_on_goes_back() -> None:
+def test_fields_that_a_host_wants_back_are_sent_back() -> None:
     signed: dict[str, Any] = {"extra_content": {"google": {"thought_signature": "s"}}}
     call = piece("{}", "weather", index=0, id="a", **signed)
     details = [{"type": "reasoning.encrypted", "data": "x", "index": 0}]
@@ -210,12 +210,12 @@ def test_an_error_inside_the_stream() -> None:
     "data",
     ["", "text", "{", "[]", "7", '{"choices": [7]}', '{"choices": 7}', '{"choices": [{"delta": "text"}]}'],
 )
-def test_an_unreadable_chunk_says_so(data: str) -> None:
+def test_an_unreadable_chunk_is_refused(data: str) -> None:
     with pytest.raises(ResponseValidationError):
         list(OpenAIChat().reader().read("", data.encode()))
 
 
-def test_usage_in_the_words_of_groq() -> None:
+def test_usage_in_the_fields_of_groq() -> None:
     usage = {"prompt_tokens": 3, "completion_tokens": 2}
     response, _ = read(said("Hi"), {**said(word="stop"), "x_groq": {"id": "r", "usage": usage}})
     assert (response.usage.input, response.usage.output) == (3, 2)

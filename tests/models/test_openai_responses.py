@@ -1,4 +1,4 @@
-"""Responses: what is sent."""
+"""Responses: requests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TestAddress:
 
 
 class TestRequest:
-    def test_nothing_is_asked_for_that_was_not_said(self) -> None:
+    def test_a_request_has_no_options_by_default(self) -> None:
         assert body(Message.user("Hi"), model="gpt-4o", stream=False) == {
             "model": "gpt-4o",
             "stream": False,
@@ -32,7 +32,7 @@ class TestRequest:
             "input": [{"role": "user", "content": "Hi"}],
         }
 
-    def test_settings_in_the_words_of_this_api(self) -> None:
+    def test_settings_in_the_fields_of_this_api(self) -> None:
         sent = body(
             instructions="Be brief.",
             tools=(WEATHER,),
@@ -65,7 +65,7 @@ class TestRequest:
         sent = body(tools=(WEATHER,), tool_choice="weather")
         assert sent["tool_choice"] == {"type": "function", "name": "weather"}
 
-    def test_without_tools_nothing_is_said_about_them(self) -> None:
+    def test_without_tools_there_are_no_options_for_tools(self) -> None:
         sent = body(tool_choice="required", parallel_tool_calls=True)
         assert not sent.keys() & {"tools", "tool_choice", "parallel_tool_calls"}
 
@@ -140,7 +140,7 @@ class TestRequest:
             {"role": "user", "content": "Thanks"},
         ]
 
-    def test_what_was_encoded_is_not_encoded_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_encoded_message_is_not_encoded_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
         wire, message, settings = OpenAIResponses(), Message.user("Hi"), Settings(model="gpt-5")
         first = wire.encode(ModelRequest([message]), settings)
         monkeypatch.setattr("whyloop.models.openai_responses.message_items", None)

@@ -1,4 +1,4 @@
-"""Responses: what is read, and what is kept for the way back."""
+"""Responses: complete answers, and the items that are kept and sent back."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class TestResponse:
             b"[" * 100_000,
         ],
     )
-    def test_what_cannot_be_read(self, body: bytes) -> None:
+    def test_an_unreadable_response_is_refused(self, body: bytes) -> None:
         with pytest.raises(ResponseValidationError):
             OpenAIResponses().decode(body)
 
@@ -126,7 +126,7 @@ class TestResponse:
         response = decoded(called(arguments={"a": 1}), called(arguments='{"a', call_id="call_2"))
         assert [call.arguments for call in response.tool_calls] == [{"a": 1}, '{"a']
 
-    def test_calls_that_are_told_twice_are_not_shown(self) -> None:
+    def test_calls_that_are_repeated_as_text_are_not_shown(self) -> None:
         response = decoded(said('{"name": "weather", "arguments": {"city": "Rome"}}'), called())
         assert response.text == ""
         assert len(response.tool_calls) == 1
@@ -142,7 +142,7 @@ class TestWayBack:
             [called(id="fc_1")],
         ],
     )
-    def test_what_can_be_rebuilt_is_not_kept(self, items: Sequence[Json]) -> None:
+    def test_items_that_can_be_rebuilt_are_not_kept(self, items: Sequence[Json]) -> None:
         assert decoded(*items).extras == {}
 
     @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ class TestWayBack:
             }
         }
 
-    def test_a_thought_that_nobody_kept_does_not_go_back(self) -> None:
+    def test_a_thought_that_was_not_stored_is_not_sent_back(self) -> None:
         empty = {"type": "reasoning", "id": "rs_1", "summary": []}
         assert [item["type"] for item in sent_back(empty, said("Hi"), store=False)] == ["message"]
         assert [item["type"] for item in sent_back(empty, said("Hi"), store=True)] == ["reasoning", "message"]
@@ -217,7 +217,7 @@ SHELL = {"type": "shell_call", "call_id": "s1", "action": {"commands": ["ls"]}}
         (SHELL, "a shell_call"),
     ],
 )
-def test_what_only_a_client_can_answer_is_reported_as_unsupported(item: Json, text: str) -> None:
+def test_items_that_only_a_client_can_answer_are_unsupported(item: Json, text: str) -> None:
     assert decoded(item).unsupported == (text,)
     assert decoded(said("Here it is."), item).unsupported == (text,)
 

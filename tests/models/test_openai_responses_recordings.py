@@ -1,4 +1,4 @@
-"""Responses on what OpenAI and Azure really answered."""
+"""Responses against recordings of real answers of OpenAI and Azure."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def is_answer(recording: Recording) -> bool:
     return recording.status == 200 and final(recording)["status"] != "queued"
 
 
-def test_text_calls_usage_and_finish_are_what_the_json_says(path: Path) -> None:
+def test_text_calls_usage_and_finish_equal_the_json(path: Path) -> None:
     recording = load(path)
     if not is_answer(recording):
         return
@@ -77,7 +77,7 @@ def test_text_calls_usage_and_finish_are_what_the_json_says(path: Path) -> None:
     assert (response.source.model, response.source.response_id) == (said["model"], said["id"])
 
 
-def test_what_is_no_answer_is_an_error(path: Path) -> None:
+def test_a_failed_exchange_is_an_error(path: Path) -> None:
     recording = load(path)
     if recording.status != 200:
         error = http_error(recording.status, recording.headers, recording.body)

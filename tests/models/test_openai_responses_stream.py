@@ -1,4 +1,4 @@
-"""Responses: what streams."""
+"""Responses: streamed answers."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class TestStream:
         with pytest.raises(ResponseValidationError, match="ended before"):
             read(*TWO_AT_ONCE[:count])
 
-    def test_done_alone_is_no_end(self) -> None:
+    def test_done_alone_does_not_end_a_stream(self) -> None:
         whole = in_bytes(*TWO_AT_ONCE[:-1]) + b"data: [DONE]\n\n"
         with pytest.raises(ResponseValidationError, match="ended before"):
             streamed(OpenAIResponses().reader(), [whole])
@@ -139,7 +139,7 @@ class TestStream:
         assert response.tool_calls == (ToolCall("call_1", "weather", {"city": "Rome"}),)
         assert shown == ""
 
-    def test_a_call_that_is_told_twice_is_never_shown(self) -> None:
+    def test_a_call_that_is_repeated_as_text_is_never_shown(self) -> None:
         pieces = ["```", "json\n", '{"name": "weather", ', '"arguments": {"city": "Rome"}}', "\n```"]
         told = [event("output_text.delta", output_index=0, delta=piece) for piece in pieces]
         item = event("output_item.done", output_index=1, item=called())
@@ -147,7 +147,7 @@ class TestStream:
         assert (response.text, shown) == ("", "")
         assert read(*told, END)[0].text == "".join(pieces)
 
-    def test_words_that_wait_are_shown_when_they_are_language(self) -> None:
+    def test_text_that_waits_is_shown_when_it_is_language(self) -> None:
         pieces = [" ", "<", "b>", "Hi"]
         told = [event("output_text.delta", output_index=0, delta=piece) for piece in pieces]
         assert read(*told, END)[1] == " <b>Hi"

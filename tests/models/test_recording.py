@@ -1,4 +1,4 @@
-"""Recording and replay: what was said comes back, secrets do not, and a difference is shown."""
+"""Recording and replay: answers come back without secrets, and a difference is shown."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ async def test_a_replay_is_what_was_recorded(script: Script, path: Path) -> None
     replay.assert_finished()
 
 
-async def test_an_error_of_another_kind_is_raised_in_its_words(path: Path) -> None:
+async def test_an_error_of_another_kind_is_raised_with_its_message(path: Path) -> None:
     await recorded(path, [KeyError("oh"), "Hello."])
     state = await agent_on(ReplayModel(path)).run("Hi")
     assert state.steps[0].failures[0].type == "unknown"
@@ -128,7 +128,7 @@ async def test_sessions_side_by_side_may_be_replayed_in_any_order(path: Path) ->
         assert (await replay.run(word)).last_response == f"You said {word}."
 
 
-async def test_a_model_that_says_nothing_says_nothing_again(path: Path) -> None:
+async def test_an_empty_answer_is_replayed_as_an_empty_answer(path: Path) -> None:
     async def respond(request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
         yield TextDelta("Hel")
 
@@ -138,7 +138,7 @@ async def test_a_model_that_says_nothing_says_nothing_again(path: Path) -> None:
     assert [state.steps[0].failures[0].type for state in (first, second)] == ["validation", "validation"]
 
 
-async def test_what_was_cut_off_is_not_recorded(path: Path) -> None:
+async def test_an_answer_that_was_cut_off_is_not_recorded(path: Path) -> None:
     async def respond(request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
         await asyncio.Event().wait()
         yield ModelResponse()
@@ -231,7 +231,7 @@ async def test_a_key_at_the_start_of_a_line_is_left_out(path: Path) -> None:
         "ghp_abcdefghijklmnop1234",
     ],
 )
-def test_what_looks_like_a_secret_is_removed(secret: str) -> None:
+def test_a_text_that_looks_like_a_secret_is_removed(secret: str) -> None:
     assert without_secrets(f"before {secret} after") == "before [removed] after"
 
 
@@ -240,7 +240,7 @@ def test_ordinary_text_is_left_alone() -> None:
     assert without_secrets(words, ["", "absent"]) == words
 
 
-def test_what_is_removed_never_breaks_the_json() -> None:
+def test_removing_a_secret_never_breaks_the_json() -> None:
     document = {"a": "-----BEGIN PRIVATE KEY-----\nMII", "b": "x\n-----END PRIVATE KEY-----"}
     cleaned = json.loads(without_secrets(json.dumps(document)))
     assert list(cleaned) == list(document)

@@ -54,13 +54,13 @@ def test_an_unknown_finish_reason_is_refused_with_the_known_ones() -> None:
         FinishReasonCheck(["lenght"])
 
 
-def test_nobody_asked_for_a_stop() -> None:
+def test_without_a_stop_request_it_allows() -> None:
     said = StopRequestedCheck().explain(session(steps=1))
     assert said.decision is ALLOW
     assert said.stop_reason is None
 
 
-def test_a_requested_stop_forbids_with_the_words_of_whoever_asked() -> None:
+def test_a_requested_stop_forbids_with_the_reason_of_the_request() -> None:
     state = StopRequested(START, reason="Maria closed the chat").apply_to(session(steps=1))
     said = StopRequestedCheck().explain(state)
     assert said.decision is FORBID
@@ -93,14 +93,14 @@ def test_only_the_latest_step_counts() -> None:
     assert ToolCallPresenceCheck().decide(failed_steps(asked, 1, Failure(ErrorType.MODEL, "down"))) is STOP
 
 
-def test_it_never_forbids_whatever_failed() -> None:
+def test_it_never_forbids_after_a_failure() -> None:
     failed = failed_steps(session(), 1, Failure(ErrorType.MODEL, "down"))
     said = ToolCallPresenceCheck().explain(failed)
     assert said.decision is STOP
     assert said.stop_reason is not StopReason.COMPLETED
 
 
-def test_an_empty_reply_is_told_apart_from_an_answer() -> None:
+def test_an_empty_reply_is_distinguished_from_an_answer() -> None:
     answered = ToolCallPresenceCheck().explain(session(steps=1, text="done"))
     empty = ToolCallPresenceCheck().explain(session(steps=1, text=""))
     assert empty.decision is STOP

@@ -61,7 +61,7 @@ class Raises:
         (STOP, "DecidesOnly allows stop"),
     ],
 )
-def test_a_criterion_that_only_decides_is_given_the_default_words(
+def test_a_criterion_that_only_decides_gets_the_default_reason(
     decision: ContinuationDecision, words: str
 ) -> None:
     (said,) = ContinuationCriteria(DecidesOnly(decision)).evaluate(session()).evaluations
@@ -237,7 +237,7 @@ def test_with_criteria_adds_at_the_end_and_leaves_the_first_alone() -> None:
 
 
 @pytest.mark.parametrize("candidate", [42, None, "StepsLimit", object()])
-def test_what_is_no_criterion_is_refused(candidate: Any) -> None:
+def test_an_object_that_is_not_a_criterion_is_refused(candidate: Any) -> None:
     with pytest.raises(ConfigurationError, match="not a criterion"):
         ContinuationCriteria(candidate)
 

@@ -31,7 +31,7 @@ def failure(kind: str, consecutive: int = 1) -> ErrorContext:
 
 
 @pytest.mark.parametrize(("make", "kind", "decision", "retries"), CELLS)
-def test_a_preset_handles_each_kind_of_error_as_the_table_says(
+def test_a_preset_handles_each_kind_of_error_as_in_the_table(
     make: Callable[[], ErrorPolicy], kind: str, decision: str, retries: int
 ) -> None:
     policy = make()
@@ -60,7 +60,7 @@ def test_n_retries_mean_that_failures_up_to_n_retry_and_the_next_one_stops(
 
 
 @given(st.integers(1, 1000), st.sampled_from(("tool", "validation", "unknown")))
-def test_what_is_ignored_is_ignored_however_often_it_fails(failures: int, kind: str) -> None:
+def test_an_ignored_error_is_ignored_any_number_of_times(failures: int, kind: str) -> None:
     decision = ErrorPolicy.ignore_tool_errors().evaluate(failure(kind, failures))
     assert decision is ErrorHandlingDecision.IGNORE
 
@@ -99,7 +99,7 @@ def test_with_handling_changes_one_kind_of_error(kind: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "decision"), [("disk", "stop"), ("tool", "explode")])
-def test_with_handling_refuses_words_it_does_not_know(kind: str, decision: str) -> None:
+def test_with_handling_refuses_unknown_values(kind: str, decision: str) -> None:
     with pytest.raises(ValueError):
         ErrorPolicy().with_handling(kind, decision)
 
@@ -112,7 +112,7 @@ def test_the_number_of_retries_is_a_whole_number_from_zero_on(bad: Any) -> None:
         ErrorPolicy.retry_all().with_max_retries(bad)
 
 
-def test_a_decision_that_is_no_decision_is_refused_by_its_field() -> None:
+def test_an_invalid_decision_is_refused_with_its_field() -> None:
     wrong: Any = "maybe"
     with pytest.raises(ValueError, match="on_tool_error"):
         ErrorPolicy(on_tool_error=wrong)

@@ -27,7 +27,7 @@ ALLOW = ContinuationDecision.ALLOW_CONTINUATION
 RETRY = ErrorPolicyCriterion(ErrorPolicy.retry_tool_errors(3))
 
 
-def test_without_errors_it_says_so() -> None:
+def test_without_errors_the_reason_is_no_errors_present() -> None:
     said = RETRY.explain(session(steps=2, tool_calls=1))
     assert said.criterion == "ErrorPolicyCriterion"
     assert said.decision is ALLOW
@@ -37,7 +37,7 @@ def test_without_errors_it_says_so() -> None:
 
 
 @pytest.mark.parametrize("failures", [1, 2, 3])
-def test_a_failed_tool_is_retried_with_the_count_in_the_words(failures: int) -> None:
+def test_a_failed_tool_is_retried_with_the_count_in_the_reason(failures: int) -> None:
     said = RETRY.explain(failed_steps(session(), failures))
     assert said.decision is ALLOW
     assert said.reason == f"Tool error, retrying ({failures}/3)"
@@ -52,14 +52,14 @@ def test_one_failure_too_many_stops_with_retry_limit() -> None:
     assert said.context["handling"] == "stop"
 
 
-def test_an_ignored_failure_is_said_to_be_ignored() -> None:
+def test_the_reason_of_an_ignored_failure() -> None:
     said = ErrorPolicyCriterion(ErrorPolicy.ignore_tool_errors()).explain(failed_steps(session(), 1))
     assert said.decision is ALLOW
     assert said.reason == "Tool error ignored by policy"
     assert said.context["handling"] == "ignore"
 
 
-def test_a_policy_of_stopping_stops_with_error_and_the_words_of_the_failure() -> None:
+def test_a_policy_of_stopping_stops_with_error_and_the_message_of_the_failure() -> None:
     said = ErrorPolicyCriterion().explain(failed_steps(session(), 1))
     assert said.decision is FORBID
     assert said.stop_reason is StopReason.ERROR_FORBADE

@@ -77,7 +77,7 @@ cases = pytest.mark.parametrize(
 
 
 @cases
-def test_below_its_limit_it_allows_and_says_how_much_is_left(
+def test_below_its_limit_it_allows_with_the_rest_in_the_context(
     limit: Any,
     below: AgentState,
     exactly: AgentState,
@@ -126,7 +126,7 @@ def test_above_its_limit_it_forbids_with_nothing_left(
 
 
 @cases
-def test_decide_says_what_explain_says(
+def test_decide_equals_explain(
     limit: Any,
     below: AgentState,
     exactly: AgentState,
@@ -139,7 +139,7 @@ def test_decide_says_what_explain_says(
 
 
 @cases
-def test_the_reason_has_the_numbers_in_words(
+def test_the_reason_has_the_numbers(
     limit: Any,
     below: AgentState,
     exactly: AgentState,
@@ -184,20 +184,20 @@ def test_a_limit_for_the_whole_session_counts_earlier_queries_too(limit: Any, us
 
 @limits
 @pytest.mark.parametrize("bad", [0, -1, 0.0, -0.5, float("nan"), float("inf"), float("-inf"), True, False])
-def test_a_limit_that_is_no_positive_number_is_a_value_error(limit: Callable[..., Any], bad: Any) -> None:
+def test_a_limit_that_is_not_positive_is_a_value_error(limit: Callable[..., Any], bad: Any) -> None:
     with pytest.raises(ValueError, match=limit.__name__):
         limit(bad)
 
 
 @limits
 @pytest.mark.parametrize("bad", [None, "5", [5]])
-def test_a_limit_that_is_no_number_is_a_value_error(limit: Callable[..., Any], bad: Any) -> None:
+def test_a_limit_that_is_not_a_number_is_a_value_error(limit: Callable[..., Any], bad: Any) -> None:
     with pytest.raises(ValueError, match="number"):
         limit(bad)
 
 
 @pytest.mark.parametrize("limit", [StepsLimit, TokenUsageLimit])
-def test_what_is_counted_is_limited_by_a_whole_number(limit: Callable[..., Any]) -> None:
+def test_a_count_is_limited_by_a_whole_number(limit: Callable[..., Any]) -> None:
     with pytest.raises(ValueError, match="whole number"):
         limit(2.5)
 

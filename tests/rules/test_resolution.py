@@ -116,14 +116,14 @@ def test_an_outcome_survives_a_round_trip(said: list[ContinuationEvaluation]) ->
 
 
 @given(evaluations)
-def test_can_continue_and_decide_say_what_evaluate_says(said: list[ContinuationEvaluation]) -> None:
+def test_can_continue_and_decide_equal_evaluate(said: list[ContinuationEvaluation]) -> None:
     criteria = ContinuationCriteria(*(Says(e) for e in said))
     outcome = criteria.evaluate(session())
     assert criteria.can_continue(session()) is outcome.should_continue
     assert criteria.decide(session()) is outcome.decision
 
 
-def test_without_criteria_the_run_is_completed_and_nobody_said_anything() -> None:
+def test_without_criteria_the_run_is_completed_without_evaluations() -> None:
     outcome = ContinuationCriteria().evaluate(session())
     assert outcome.decision is STOP
     assert outcome.stop_reason is StopReason.COMPLETED
@@ -146,7 +146,7 @@ def test_a_guard_that_names_no_reason_gives_guard() -> None:
     assert outcome.resolved_by == "Budget"
 
 
-def test_a_guard_may_name_the_reason_that_it_stands_for() -> None:
+def test_a_guard_may_name_its_stop_reason() -> None:
     said = ContinuationEvaluation("Budget", FORBID, "spent", stop_reason=StopReason.TOKEN_LIMIT_REACHED)
     assert resolved([said]).stop_reason is StopReason.TOKEN_LIMIT_REACHED
 
@@ -214,7 +214,7 @@ def test_the_refinements_do_not_depend_on_the_order_either(
 
 
 @given(every_kind, st.booleans())
-def test_the_outcome_is_what_the_contract_says(said: list[ContinuationEvaluation], interrupted: bool) -> None:
+def test_the_outcome_follows_the_contract(said: list[ContinuationEvaluation], interrupted: bool) -> None:
     outcome = resolve(tuple(said), interrupted=interrupted)
     tiers = {tier: [e for e in said if e.decision is tier] for tier in (FORBID, REQUEST, STOP, ALLOW)}
     natural = all(e.exhausted for e in tiers[FORBID]) and not tiers[REQUEST] and tiers[STOP]

@@ -32,7 +32,7 @@ PERSON = {
         {"name": "x", "age": 3.0},
     ],
 )
-def test_what_fits_has_no_problem(value: Any) -> None:
+def test_a_value_that_fits_has_no_problem(value: Any) -> None:
     assert problem_with(value, PERSON) is None
 
 
@@ -50,10 +50,10 @@ def test_what_fits_has_no_problem(value: Any) -> None:
         ({"name": "x", "home": {}}, "$.home fits none of its 2 alternatives"),
     ],
 )
-def test_what_does_not_fit_is_told_with_its_path(value: Any, words: str) -> None:
+def test_a_misfit_is_reported_with_its_path(value: Any, words: str) -> None:
     assert problem_with(value, PERSON) == words
 
 
-def test_a_schema_that_says_nothing_fits_everything() -> None:
+def test_an_empty_schema_fits_everything() -> None:
     assert problem_with({"a": [1, None]}, {}) is None
     assert problem_with(1, {"allOf": [{"type": "integer"}, {"type": "string"}]}) is not None

@@ -231,7 +231,7 @@ def test_types_of_the_function_around_a_tool_are_found() -> None:
     assert use_again.spec.parameters["$defs"]["Local"]["required"] == ["x"]
 
 
-def test_a_default_that_json_cannot_say_is_simply_not_told() -> None:
+def test_a_default_that_json_cannot_hold_is_left_out() -> None:
     def find(key: Annotated[Any, "k"] = object(), ratio: float = float("nan")) -> None: ...  # noqa: B008
 
     properties = schema_of(find)["properties"]

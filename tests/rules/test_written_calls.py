@@ -1,4 +1,4 @@
-"""Calls that a host writes out beside the calls themselves are no language, wherever they stand."""
+"""Tool calls that a model writes as text are found, removed, and held back in a stream."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_nothing_of_a_call_is_shown_while_it_streams(text: str, language: str) -
 
 
 @pytest.mark.parametrize("text", LANGUAGE)
-def test_what_cannot_be_a_call_is_shown_as_it_comes(text: str) -> None:
+def test_text_that_cannot_be_a_call_is_shown_as_it_arrives(text: str) -> None:
     for cut in itertools.product(range(0, len(text), 5), repeat=2):
         visible = VisibleText(OFFERED)
         first, second = sorted(cut)
@@ -195,7 +195,7 @@ def test_nothing_of_a_written_call_is_shown_while_it_streams(text: str) -> None:
         "```python\nget_weather('Oslo')\n```",
     ],
 )
-def test_language_is_no_written_call(text: str) -> None:
+def test_language_is_not_a_written_call(text: str) -> None:
     assert written_call(text, ["get_weather"]) is None
 
 

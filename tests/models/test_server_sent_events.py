@@ -1,4 +1,4 @@
-"""Server-sent events, however the bytes are cut."""
+"""Server-sent events, cut in any way."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_any_cut_gives_the_same_events(stream: tuple[bytes, list[int]]) -> None:
 
 
 @given(st.lists(st.tuples(WORDS, st.lists(WORDS, min_size=1, max_size=3)), max_size=5), ENDS)
-def test_what_was_written_is_read(written: list[tuple[str, list[str]]], end: str) -> None:
+def test_events_are_read_as_they_were_written(written: list[tuple[str, list[str]]], end: str) -> None:
     lines: list[str] = []
     for name, data in written:
         lines += [f"event: {name}", *[f"data: {line}" for line in data], ": keep-alive", ""]

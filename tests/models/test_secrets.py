@@ -1,4 +1,4 @@
-"""What is secret anywhere is secret in a recording and in a provider's error."""
+"""Secrets are removed from recordings and from errors of providers."""
 
 from __future__ import annotations
 

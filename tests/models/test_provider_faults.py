@@ -1,4 +1,4 @@
-"""Every wire format on a server that misbehaves: whole answers only, and failures that are classified."""
+"""Every provider API on a faulty server: complete answers only, and classified failures."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ ERRORS: dict[str, Callable[[str, str, int], bytes]] = {
     "gemini": lambda words, kind, code: event({"error": {"code": code, "message": words, "status": kind}}),
 }
 
-every_wire = pytest.mark.parametrize("provider", STREAMS)
+every_provider = pytest.mark.parametrize("provider", STREAMS)
 
 
 async def run_at(
@@ -104,7 +104,7 @@ def assert_failed(state: AgentState, kind: str, *words: str) -> None:
     assert [message.role for message in state.messages] == ["user"]
 
 
-@every_wire
+@every_provider
 async def test_a_whole_stream_is_an_answer(provider: str) -> None:
     async with FaultyServer(say(chunked(b"".join(STREAMS[provider]), 7))) as server:
         state = await run_at(server, provider)
@@ -113,7 +113,7 @@ async def test_a_whole_stream_is_an_answer(provider: str) -> None:
     assert KEY not in server.requests[0].path
 
 
-@every_wire
+@every_provider
 @pytest.mark.parametrize("framed", [until_close, chunked], ids=["until-close", "chunked"])
 async def test_a_stream_that_is_cut_is_all_or_nothing(provider: str, framed: Any) -> None:
     response = framed(b"".join(STREAMS[provider]))
@@ -128,22 +128,22 @@ async def test_a_stream_that_is_cut_is_all_or_nothing(provider: str, framed: Any
                 assert_failed(state, "validation")
 
 
-@every_wire
-async def test_a_stream_without_its_end_is_no_answer(provider: str) -> None:
+@every_provider
+async def test_a_stream_without_its_end_is_refused(provider: str) -> None:
     """Closed in good order, but too early."""
     events = STREAMS[provider][:1] if provider != "openai" else [chat_events("Grü", finish=None)]
     async with FaultyServer(say(chunked(b"".join(events)))) as server:
         assert_failed(await run_at(server, provider), "validation")
 
 
-@every_wire
+@every_provider
 async def test_a_connection_that_stays_open_after_the_last_event(provider: str) -> None:
     async with FaultyServer(hang(chunked(b"".join(STREAMS[provider]))[:-5])) as server:
         state = await run_at(server, provider)
     assert (state.status, state.last_response) == ("completed", "Grüße"), state.explain()
 
 
-@every_wire
+@every_provider
 async def test_a_stream_that_hangs(provider: str) -> None:
     async with FaultyServer(hang(head(connection="close") + STREAMS[provider][0])) as server:
         if provider == "openai":
@@ -152,7 +152,7 @@ async def test_a_stream_that_hangs(provider: str) -> None:
         assert_failed(state, "timeout", f"{provider}:m gave no complete answer")
 
 
-@every_wire
+@every_provider
 async def test_an_error_inside_a_stream(provider: str) -> None:
     stream = STREAMS[provider][0] if provider != "openai" else chat_events("Grü", finish=None)
     stream += ERRORS[provider](f"it broke, {KEY}", "api_error", 500)
@@ -160,14 +160,14 @@ async def test_an_error_inside_a_stream(provider: str) -> None:
         assert_failed(await run_at(server, provider), "model", "it broke, [removed]")
 
 
-@every_wire
+@every_provider
 async def test_an_overload_inside_a_stream(provider: str) -> None:
     kind = "server_overloaded" if provider == "openai-responses" else "overloaded_error"
     async with FaultyServer(say(chunked(ERRORS[provider]("Overloaded", kind, 529)))) as server:
         assert_failed(await run_at(server, provider), "rate_limit", "Overloaded")
 
 
-@every_wire
+@every_provider
 async def test_an_overload_inside_a_stream_has_what_the_headers_tell(provider: str) -> None:
     kind = "server_overloaded" if provider == "openai-responses" else "overloaded_error"
     busy = chunked(ERRORS[provider]("Overloaded", kind, 529), x_request_id="req_7", retry_after="7")
@@ -178,7 +178,7 @@ async def test_an_overload_inside_a_stream_has_what_the_headers_tell(provider: s
     assert state.steps[0].failures[0].details["request_id"] == "req_7"
 
 
-@every_wire
+@every_provider
 async def test_no_half_of_a_key_is_left_of_a_long_error(provider: str) -> None:
     async with FaultyServer(cut()) as server:
         for gap in range(230, 310, 3):
@@ -188,7 +188,7 @@ async def test_no_half_of_a_key_is_left_of_a_long_error(provider: str) -> None:
             assert KEY[:6] not in state.steps[0].failures[0].message, f"after {gap}"
 
 
-@every_wire
+@every_provider
 @pytest.mark.parametrize("status", [429, 503, 529])
 async def test_patience_that_is_asked_for_is_given(provider: str, status: int) -> None:
     busy = whole({"type": "error", "error": {"message": "busy", "type": "x"}}, status, retry_after="7")
@@ -199,7 +199,7 @@ async def test_patience_that_is_asked_for_is_given(provider: str, status: int) -
     assert state.steps[0].failures[0].message == f"HTTP {status}: busy"
 
 
-@every_wire
+@every_provider
 @pytest.mark.parametrize(
     ("body", "content_type"),
     [
@@ -216,12 +216,12 @@ async def test_patience_that_is_asked_for_is_given(provider: str, status: int) -
         (b'data: {"a": "\xff"}\n\n', "text/event-stream"),
     ],
 )
-async def test_a_body_that_is_no_answer(provider: str, body: bytes, content_type: str) -> None:
+async def test_a_body_without_an_answer(provider: str, body: bytes, content_type: str) -> None:
     async with FaultyServer(say(whole(body, content_type=content_type))) as server:
         assert_failed(await run_at(server, provider), "validation")
 
 
-@every_wire
+@every_provider
 async def test_a_status_with_a_web_page(provider: str) -> None:
     async with FaultyServer(say(whole(b"<html>Bad gateway</html>", 502, "text/html"))) as server:
         assert_failed(await run_at(server, provider), "model", "HTTP 502")

@@ -1,4 +1,4 @@
-"""Habits of hosts that a driver has to survive, each with a request or a response that shows it."""
+"""Habits of hosts, each with a request or a response that shows it."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def chunks(*deltas: dict[str, Any], word: str = "tool_calls") -> list[bytes]:
 
 
 @pytest.mark.parametrize("word", ["error", "network_error"])
-def test_an_answer_that_ends_in_an_error_is_no_answer(word: str) -> None:
+def test_an_answer_that_ends_in_an_error_is_refused(word: str) -> None:
     with pytest.raises(ModelError, match=word):
         answered(choice({"content": "Half"}, word))
 
 
-def test_a_source_is_words_or_nothing() -> None:
+def test_a_source_is_text_or_none() -> None:
     response = answered(choice({"content": "Hi"}, id=5, model=7))
     assert response.source is not None
     assert (response.source.model, response.source.response_id) == (None, None)
@@ -159,7 +159,7 @@ def test_a_total_above_its_parts_counts(usage: dict[str, Any], expected: Usage) 
     assert answered(choice({"content": "Hi"}, usage=usage)).usage == expected
 
 
-def test_a_riff_file_is_what_it_says_it_is() -> None:
+def test_a_riff_file_has_the_type_in_its_header() -> None:
     def riff(kind: bytes) -> str:
         return base64.b64encode(b"RIFF\x24\x00\x00\x00" + kind + b"fmt ").decode()
 
@@ -170,7 +170,7 @@ def test_a_riff_file_is_what_it_says_it_is() -> None:
     assert media_of(FilePart(data=riff(b"sfbk"), media_type="audio/sf2"))[0] == "audio/sf2"
 
 
-def test_what_one_host_wants_back_does_not_go_to_one_that_refuses_it() -> None:
+def test_fields_of_one_host_are_not_sent_to_one_that_refuses_them() -> None:
     thought = Message(
         ASKED.role,
         "",

@@ -1,4 +1,4 @@
-"""From a name to a model; whatever is missing is told at once, with what to set."""
+"""From a name to a model; a missing key or address is an error at once."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_host_on_your_own_machine_needs_no_key(provider: str) -> None:
 
 
 @pytest.mark.parametrize("provider", KEYED)
-def test_a_missing_key_is_told_with_what_to_set(provider: str) -> None:
+def test_a_missing_key_is_reported_with_its_variable(provider: str) -> None:
     preset = PRESETS[provider]
     with pytest.raises(ConfigurationError) as refused:
         load(f"{provider}:m", base_url=AZURE if preset.address_variable else None)
@@ -90,7 +90,7 @@ def test_a_key_that_is_none_is_refused_and_not_repeated(key: str) -> None:
 # Names and addresses
 
 
-def test_an_unknown_provider_is_told_with_those_that_are_known() -> None:
+def test_an_unknown_provider_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ConfigurationError) as refused:
         load("opnai:gpt-5", api_key=KEY)
     assert "unknown provider 'opnai': did you mean 'openai:gpt-5'?" in str(refused.value)
@@ -103,7 +103,7 @@ def test_a_name_without_a_model(name: str) -> None:
         load(name, api_key=KEY)
 
 
-def test_a_name_that_is_no_text() -> None:
+def test_a_name_that_is_not_text() -> None:
     nothing: Any = None
     with pytest.raises(ConfigurationError, match="not by None"):
         load(nothing)
@@ -198,7 +198,7 @@ def test_a_schema_may_come_in_the_wrapping_of_an_api(given: Any) -> None:
         7,
     ],
 )
-def test_a_response_format_that_is_no_schema(given: Any) -> None:
+def test_a_response_format_that_is_not_a_schema(given: Any) -> None:
     words = "response_format is the JSON schema that the answer has to fit, not "
     with pytest.raises(ConfigurationError, match=words):
         load("ollama:m", response_format=given)
@@ -256,7 +256,7 @@ def test_the_client_is_loaded_only_when_a_model_is() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_a_client_that_is_not_installed_is_told_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_client_is_reported_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "whyloop.models.http", raising=False)
     monkeypatch.setitem(sys.modules, "aiohttp", None)
     with pytest.raises(ConfigurationError, match=r"pip install 'whyloop\[models\]'"):
@@ -305,7 +305,7 @@ def test_a_misspelt_option_is_refused(option: str, meant: str) -> None:
         load("openai:gpt-5", api_key=KEY, **options)
 
 
-def test_options_of_a_provider_pass_whatever_they_are_called() -> None:
+def test_unknown_options_go_to_the_provider() -> None:
     options: dict[str, Any] = {
         "top_p": 1,
         "max_completion_tokens": 9,
