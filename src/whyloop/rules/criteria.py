@@ -49,8 +49,8 @@ class ContinuationCriteria:
     """An ordered set of criteria; every one of them is evaluated after every step."""
 
     def __init__(self, *criteria: CriterionLike) -> None:
-        self.criteria = with_distinct_names(as_criterion(criterion) for criterion in criteria)
-        self._explain = [explain_function(criterion) for criterion in self.criteria]
+        self.criteria = with_distinct_names(map(as_criterion, criteria))
+        self._explain = list(map(explain_function, self.criteria))
         self._limits = tuple(criterion for criterion in self.criteria if isinstance(criterion, Limit))
         self._timed = tuple(
             criterion
@@ -178,8 +178,9 @@ def refuse_contradictions(criteria: Sequence[object]) -> None:
 
 
 def _refuse_twins(criteria: Sequence[object]) -> None:
+    kinds = list(map(type, criteria))
     for kind in (ErrorPolicyCriterion, StopRequestedCheck, ApprovalRequired, ToolCallPresenceCheck):
-        if sum(type(criterion) is kind for criterion in criteria) > 1:
+        if kinds.count(kind) > 1:
             raise ConfigurationError(f"{kind.__name__} is there twice, and the two can contradict: keep one")
 
 

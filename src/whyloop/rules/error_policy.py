@@ -182,8 +182,10 @@ class ErrorPolicyCriterion(Criterion):
 
     def explain(self, state: AgentState) -> ContinuationEvaluation:
         context = self.resolver.resolve(state)
+        if context is _NO_ERROR:
+            return self._no_errors
         if not context.is_failure:
-            return self._nothing_wrong(context) if context.total_failures else self._no_errors
+            return self._nothing_wrong(context)
         step = state.current_step
         # The results of tool calls request the next step themselves; after a failed model call nothing does.
         with_calls = bool(step.tool_calls) if step else context.type is ErrorType.TOOL
