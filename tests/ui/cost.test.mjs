@@ -74,6 +74,23 @@ test("an envelope costs as much at the end of a long run as at its beginning", (
   const [early, late] = [median(blocks.slice(0, 20)), median(blocks.slice(-20))];
   assert.ok(late < early * MOST, `${late.toFixed(1)} µs at the end, ${early.toFixed(1)} µs at the beginning`);
   assert.ok(view.messages.length > 14_000 && view.live.length < 300, "few messages of a long run are live");
+  const steps = view.messages.filter(({ role }) => role !== "status").map(({ metadata }) => metadata.step_number);
+  assert.deepEqual(steps, steps.map((_, index) => Math.floor(index / 2) + 1), "two messages for each step, in order");
+});
+
+test("an envelope costs as much after many short runs as after none, though no history has replaced them", () => {
+  const id = (number) => `run ${number}`;
+  let view = viewOf();
+  const blocks = Array.from({ length: 40 }, (_, block) => {
+    const runs = Array.from({ length: 10 }, (_, number) => first(50, envelopesOf(id(block * 10 + number))));
+    const begin = performance.now();
+    view = runs.flat().reduce(reduce, view);
+    return performance.now() - begin;
+  });
+  const [early, late] = [median(blocks.slice(0, 10)), median(blocks.slice(-10))];
+  assert.ok(late < early * MOST, `${late.toFixed(1)} ms at the end, ${early.toFixed(1)} ms at the beginning`);
+  assert.ok(view.messages.length > 2_500 && view.live.length < 300, "few messages are live");
+  assert.ok(view.runs.length < 100, "few runs are known");
 });
 
 test("the finished messages are the same list while a run is in progress", () => {

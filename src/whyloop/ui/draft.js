@@ -30,23 +30,12 @@ export class Draft {
   /** The view after the changes; the one before if there are none. */
   get view() {
     if (!this.isChanged) return this.#before;
-    const isOwn = ({ execution_id }) => execution_id === this.run.execution_id;
-    const isKnown = this.#runs.some(isOwn);
-    const runs = isKnown ? this.#runs.map((run) => (isOwn(run) ? this.run : run)) : [...this.#runs, this.run];
-    return this.#before.with({ runs, ...this.#split() });
-  }
-
-  /** Return the messages. Those before the latest steps are moved a few hundred at a time, as that copies all. */
-  #split() {
-    const live = this.#live;
-    const isLong = live.length > LONGEST_LIVE && live !== this.#before.live;
-    if (!isLong || this.#runs.some((run) => run.status === "in_progress" && !this.#isOwn(run))) return { live };
-    const isEarlier = (message) => message.role === "assistant" && this.#isOwn(metadataOf(message));
-    const first = live.findLastIndex(
-      (message) => isEarlier(message) && metadataOf(message).step_number < this.run.step_number,
-    );
-    if (first < LONGEST_LIVE / 2) return { live };
-    return { finished: this.#before.finished.concat(live.slice(0, first)), live: live.slice(first) };
+    const isKnown = this.#runs.some((run) => this.#isOwn(run));
+    const runs = isKnown
+      ? this.#runs.map((run) => (this.#isOwn(run) ? this.run : run))
+      : [...this.#runs, this.run];
+    const view = this.#before.with({ live: this.#live, runs });
+    return view.live.length > LONGEST_LIVE ? shortened(view) : view;
   }
 
   #isOwn({ execution_id }) {
@@ -126,4 +115,31 @@ export class Draft {
       if (streaming && ids.has(execution_id)) this.#live[index] = withMetadata(message, { streaming: undefined });
     });
   }
+}
+
+/**
+ * Return the view with fewer live messages, and without the runs that have none of them left. Many messages
+ * are moved at a time, since that copies all finished ones.
+ * @param {View} view
+ */
+function shortened(view) {
+  const { finished, live, runs } = view;
+  const canContinue = (run) => run.status === "in_progress" || run === runs.at(-1);
+  const isFinished = (message) => {
+    const { execution_id: executionId, step_number: step = 0 } = metadataOf(message);
+    const run = runs.find((each) => each.execution_id === executionId);
+    // The step before stays, since the next message of the run is put after it.
+    return run === undefined || !canContinue(run) || step < run.step_number - 1;
+  };
+  const first = live.findIndex((message) => !isFinished(message));
+  if (first < LONGEST_LIVE / 2) return view;
+  const left = live.slice(first);
+  const ids = new Set(left.map((message) => metadataOf(message).execution_id));
+  const isLeft = (run) => canContinue(run) || ids.has(run.execution_id);
+  return view.with({
+    finished: finished.concat(live.slice(0, first)),
+    live: left,
+    runs: runs.filter(isLeft),
+    finishedRuns: runs.filter((run) => !isLeft(run)),
+  });
 }

@@ -108,7 +108,7 @@ export interface Retry {
 export interface View {
   /** All messages, oldest first: `finished` and `live`. They are joined when they are first read. */
   readonly messages: readonly UiMessage[];
-  /** The last run of the history and those since, in the order in which they were seen. */
+  /** The latest runs, in the order in which they were seen: the last one of the history, and those since. */
   readonly runs: readonly Run[];
   /** The messages that no envelope changes any more. The same list for hundreds of envelopes. */
   readonly finished: readonly UiMessage[];

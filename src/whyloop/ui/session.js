@@ -4,6 +4,7 @@
  *
  * @typedef {import("./view.js").View} View
  * @typedef {import("./index.js").Envelope} Envelope
+ * @typedef {import("./index.js").UiMessage} UiMessage
  */
 
 import { NUMBERED } from "./events.js";
@@ -29,57 +30,110 @@ export function followSession(url, onChange, options = {}) {
       throw new TypeError(`There is no ${name} here: pass one, followSession(url, onChange, { ${name} })`);
     }
   }
-  /** @type {View} */
-  let view = viewOf();
-  /** @type {Envelope[]} The envelopes that the history which arrives next may lack. */
-  let unstored = [];
-  let source = null;
-  let failures = 0;
-  let added = 0;
-  let isLoading = false;
-  let isFilling = false;
-  let isClosed = false;
-  // The latest request for the history, or the wait before the next one. Earlier ones no longer count.
-  let current = new AbortController();
+  const platform = { headers, withCredentials, onError, fetch, setTimeout, EventSource };
+  const session = new Session(url, onChange, platform);
+  session.load();
+  return {
+    get view() {
+      return session.view;
+    },
+    add: (message) => session.add(message),
+    refresh: () => session.load(),
+    close: () => session.close(),
+  };
+}
 
-  function supersede() {
-    current.abort();
-    current = new AbortController();
-    return current.signal;
+class Session {
+  /** @type {View} */
+  view = viewOf();
+  /** @type {Envelope[]} The envelopes that the history which arrives next may lack. */
+  #unstored = [];
+  #url;
+  #onChange;
+  #platform;
+  #source = null;
+  #failures = 0;
+  #added = 0;
+  #isLoading = false;
+  #isFilling = false;
+  #isClosed = false;
+  // The latest request for the history, or the wait before the next one. Earlier ones no longer count.
+  #current = new AbortController();
+
+  constructor(url, onChange, platform) {
+    this.#url = url;
+    this.#onChange = onChange;
+    this.#platform = platform;
   }
 
-  async function get(path, signal) {
+  /** Show a message of the client's own, and return a function that removes it. */
+  add(message) {
+    this.#added += 1;
+    const known = { id: `local:${this.#added}`, timestamp: new Date().toISOString() };
+    /** @type {UiMessage} */
+    const own = { ...known, role: "user", content: "", ...message };
+    this.#show(addMessage(this.view, own));
+    return () => {
+      const without = removeMessage(this.view, own);
+      if (without !== this.view) this.#show(without);
+    };
+  }
+
+  close() {
+    this.#isClosed = true;
+    this.#current.abort();
+    this.#source?.close();
+    this.#source = null;
+  }
+
+  #show(view) {
+    this.view = view;
+    this.#onChange(view);
+  }
+
+  // The history
+
+  async load() {
+    if (this.#isClosed) return;
+    const signal = this.#supersede();
+    let after, latest;
+    this.#isLoading = true;
+    try {
+      const stored = await this.#get("messages", signal);
+      if (signal.aborted) return;
+      this.#isLoading = false;
+      after = stored.after ?? null;
+      latest = this.#replay(stored.messages);
+    } catch (cause) {
+      if (!signal.aborted) this.#tryAgain("The history could not be loaded", cause);
+      return;
+    }
+    if (this.#source) this.#failures = 0;
+    else this.#open(after);
+    if (!this.#isClosed) this.#show(latest);
+  }
+
+  /** End the request for the history, or the wait for the next one. */
+  #supersede() {
+    this.#current.abort();
+    this.#current = new AbortController();
+    return this.#current.signal;
+  }
+
+  async #get(path, signal = undefined) {
+    const { fetch, headers, withCredentials } = this.#platform;
     const credentials = withCredentials ? "include" : "same-origin";
     const accepting = { accept: "application/json", ...headers };
-    const answer = await fetch(`${url}/${path}`, { headers: accepting, credentials, cache: "no-store", signal });
+    const options = { headers: accepting, credentials, cache: "no-store", signal };
+    const answer = await fetch(`${this.#url}/${path}`, options);
     if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
     return answer.json();
   }
 
-  async function load() {
-    if (isClosed) return;
-    const signal = supersede();
-    let after, latest;
-    isLoading = true;
-    try {
-      const stored = await get("messages", signal);
-      if (signal.aborted) return;
-      isLoading = false;
-      after = stored.after ?? null;
-      latest = replay(stored.messages);
-    } catch (cause) {
-      if (!signal.aborted) tryAgain(new Error(`The history could not be loaded: ${cause.message}`, { cause }));
-      return;
-    }
-    if (source) failures = 0;
-    else open(after);
-    if (!isClosed) show(latest);
-  }
-
   /** Return the view of the stored messages, with the envelopes applied that they lack. */
-  function replay(stored) {
-    let latest = reconcile(view, stored);
-    unstored = unstored.filter((envelope) => {
+  #replay(stored) {
+    let latest = reconcile(this.view, stored);
+    this.#unstored = this.#unstored.filter((envelope) => {
       const before = latest;
       latest = reduce(before, envelope);
       return latest !== before;
@@ -87,116 +141,96 @@ export function followSession(url, onChange, options = {}) {
     return latest;
   }
 
-  function open(after) {
+  #tryAgain(problem, cause = undefined) {
+    const { setTimeout } = this.#platform; // A browser's own can only be called as a plain function.
+    const signal = this.#supersede();
+    // Random, so that clients that lost their connections together do not return together.
+    const wait = Math.min(FIRST_WAIT * 2 ** this.#failures, LONGEST_WAIT) * (0.5 + Math.random() / 2);
+    this.#failures += 1;
+    setTimeout(() => signal.aborted || this.load(), wait);
+    this.#report(problem, cause);
+  }
+
+  #report(problem, cause) {
+    this.#platform.onError(cause ? new Error(`${problem}: ${cause.message}`, { cause }) : new Error(problem));
+  }
+
+  // The connection
+
+  #open(after) {
+    const { EventSource, headers, withCredentials } = this.#platform;
     const query = after === null ? "" : `?after=${encodeURIComponent(after)}`;
     let opened;
     try {
-      opened = new EventSource(`${url}/events${query}`, { withCredentials, headers });
+      opened = new EventSource(`${this.#url}/events${query}`, { withCredentials, headers });
     } catch (cause) {
-      tryAgain(new Error(`The connection could not be opened: ${cause.message}`, { cause }));
+      this.#tryAgain("The connection could not be opened", cause);
       return;
     }
     opened.onopen = () => {
-      failures = 0;
+      this.#failures = 0;
     };
     opened.onmessage = ({ data }) => {
-      if (opened === source) receive(data);
+      if (opened === this.#source) this.#receive(data);
     };
     opened.onerror = () => {
       // Until it is closed the browser connects again by itself, and the server sends what was missed.
-      if (opened !== source || opened.readyState !== CLOSED) return;
-      source = null;
-      tryAgain(new Error("The connection was closed"));
+      if (opened !== this.#source || opened.readyState !== CLOSED) return;
+      this.#source = null;
+      this.#tryAgain("The connection was closed");
     };
-    source = opened;
+    this.#source = opened;
   }
 
-  function receive(data) {
+  #receive(data) {
     let envelope;
     try {
       envelope = JSON.parse(data);
     } catch (cause) {
-      onError(new Error(`An envelope could not be read: ${cause.message}`, { cause }));
+      this.#report("An envelope could not be read", cause);
       return;
     }
-    apply(envelope);
-    if (isFilling || !NUMBERED.has(envelope?.event)) return;
-    const run = view.runs.find(({ gap }) => gap);
-    if (run) fill(run);
+    this.#apply(envelope);
+    if (this.#isFilling || !NUMBERED.has(envelope?.event)) return;
+    const run = this.view.runs.find(({ gap }) => gap);
+    if (run) this.#fill(run);
   }
 
-  function apply(envelope) {
-    const latest = reduce(view, envelope);
-    const isNews = latest !== view;
+  #apply(envelope) {
+    const latest = reduce(this.view, envelope);
+    const isNews = latest !== this.view;
     const status = envelope?.event === "agent.status" ? envelope.data?.status : undefined;
     const begins = isNews && status === BEGINNING;
     const ends = ENDINGS.includes(status);
-    if (begins || ends || (isNews && !isLoading && NUMBERED.has(envelope.event))) {
+    if (begins || ends || (isNews && !this.#isLoading && NUMBERED.has(envelope.event))) {
       // A numbered envelope is recorded before it is sent: a history that is requested from now on has it.
-      unstored = unstored.filter((earlier) => earlier.agent_id !== envelope.agent_id);
+      this.#unstored = this.#unstored.filter((earlier) => earlier.agent_id !== envelope.agent_id);
     }
-    if (isNews && !ends) unstored.push(envelope);
+    if (isNews && !ends) this.#unstored.push(envelope);
     // No envelope carries the question of a run. It is stored by the time that the run begins.
-    if (begins || ends) load();
-    if (isNews) show(latest);
+    if (begins || ends) this.load();
+    if (isNews) this.#show(latest);
   }
 
   /** Request the envelopes after the last one that was applied; if some are still missing, the history. */
-  async function fill({ execution_id: executionId, gap: { first } }) {
-    isFilling = true;
+  async #fill({ execution_id: executionId, gap: { first } }) {
+    this.#isFilling = true;
     try {
       let after = `${encodeURIComponent(executionId)}:${first - 1}`;
       let hasMore = true;
-      while (hasMore && !isClosed) {
-        const page = await get(`events?after=${encodeURIComponent(after)}`);
-        if (isClosed) return;
-        page.events.forEach(apply);
+      while (hasMore && !this.#isClosed) {
+        const page = await this.#get(`events?after=${encodeURIComponent(after)}`);
+        if (this.#isClosed) return;
+        page.events.forEach((envelope) => this.#apply(envelope));
         hasMore = page.has_more === true;
         after = page.next;
       }
-      if (view.runs.some((run) => run.execution_id === executionId && run.gap?.first === first)) load();
+      const isMissing = (run) => run.execution_id === executionId && run.gap?.first === first;
+      if (this.view.runs.some(isMissing)) this.load();
     } catch (cause) {
-      if (!isClosed) tryAgain(new Error(`Envelopes could not be loaded: ${cause.message}`, { cause }));
+      if (!this.#isClosed) this.#tryAgain("Envelopes could not be loaded", cause);
     } finally {
-      isFilling = false;
+      this.#isFilling = false;
     }
   }
-
-  function tryAgain(error) {
-    const signal = supersede();
-    // Random, so that clients that lost their connections together do not return together.
-    const wait = Math.min(FIRST_WAIT * 2 ** failures, LONGEST_WAIT) * (0.5 + Math.random() / 2);
-    failures += 1;
-    setTimeout(() => signal.aborted || load(), wait);
-    onError(error);
-  }
-
-  function show(latest) {
-    view = latest;
-    onChange(view);
-  }
-
-  load();
-  return {
-    get view() {
-      return view;
-    },
-    add(message) {
-      added += 1;
-      const timestamp = new Date().toISOString();
-      const own = /** @type {import("./index.js").UiMessage} */ ({ id: `local:${added}`, role: "user", content: "", timestamp, ...message });
-      show(addMessage(view, own));
-      return () => {
-        const without = removeMessage(view, own);
-        if (without !== view) show(without);
-      };
-    },
-    refresh: load,
-    close() {
-      isClosed = true;
-      current.abort();
-      source?.close();
-      source = null;
-    },
-  };
 }

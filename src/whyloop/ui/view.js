@@ -34,12 +34,14 @@ export class View {
     return (this.#messages ??= this.finished.concat(this.live));
   }
 
-  /** Return the view with other messages or runs. */
-  with({ finished = this.finished, live = this.live, runs = this.runs }) {
-    return new View(finished, live, runs, this.#finishedRuns);
+  /** Return the view with other messages or runs, and with more runs that are finished. */
+  with({ finished = this.finished, live = this.live, runs = this.runs, finishedRuns = [] }) {
+    const ids = finishedRuns.map((run) => run.execution_id);
+    const all = ids.length ? new Set([...this.#finishedRuns, ...ids]) : this.#finishedRuns;
+    return new View(finished, live, runs, all);
   }
 
-  /** Return whether the history has another run after this one. */
+  /** Return whether nothing more is expected of a run, since another one follows it. */
   isSuperseded(executionId) {
     return this.#finishedRuns.has(executionId);
   }
