@@ -6,11 +6,6 @@ from whyloop.loop.hooks import (
     Block as Block,
     Hook as Hook,
 )
-from whyloop.loop.tool import (
-    Tool as Tool,
-    ToolContext as ToolContext,
-    tool as tool,
-)
 from whyloop.rules.checks import (
     ApprovalRequired as ApprovalRequired,
     FinishReasonCheck as FinishReasonCheck,
@@ -40,6 +35,11 @@ from whyloop.sessions.recovery import (
     recover as recover,
 )
 from whyloop.sessions.session import Session as Session
+from whyloop.tools.tool import (
+    Tool as Tool,
+    ToolContext as ToolContext,
+    tool as tool,
+)
 from whyloop.values.approval import (
     Approval as Approval,
     PendingCall as PendingCall,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from whyloop.rules.tool_schema import docstring_of
+from whyloop.tools.schema import docstring_of
 
 
 def google() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from whyloop.rules.tool_schema import problem_with
+from whyloop.tools.schema import problem_with
 
 PERSON = {
     "type": "object",

@@ -14,10 +14,10 @@ from typing import Any
 from whyloop.cli.commands import MODEL_VARIABLE
 from whyloop.errors import ConfigurationError
 from whyloop.loop.agent import Agent
-from whyloop.loop.tool import Tool
 from whyloop.models.presets import load
 from whyloop.rules.classification import error_text
 from whyloop.rules.error_policy import ErrorPolicy
+from whyloop.tools.tool import Tool
 from whyloop.values.text import shortened
 
 SECONDS_PER_REQUEST = 120.0  # Or as long as the whole run may take, if that is longer.

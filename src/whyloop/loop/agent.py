@@ -26,10 +26,10 @@ from whyloop.loop.setup import (
     refuse_handler,
     refuse_model,
 )
-from whyloop.loop.tool import Tool
 from whyloop.loop.world import Clock, Journal, LocalWorld, Model, SystemClock, World
 from whyloop.rules.criterion import CriterionLike
 from whyloop.rules.error_policy import Backoff, ErrorPolicy
+from whyloop.tools.tool import Tool
 from whyloop.values import plain
 from whyloop.values.approval import Question
 from whyloop.values.continuation import Budget

@@ -18,10 +18,9 @@ from whyloop.logger import log_tool_error
 from whyloop.loop.hooks import Block, expected
 from whyloop.loop.recorder import Recorder
 from whyloop.loop.setup import Setup, StepInProgress
-from whyloop.loop.tool import Tool, ToolContext
-from whyloop.loop.tool_result import encoded
 from whyloop.rules.classification import error_text, raised_by_tool, tool_failure
-from whyloop.rules.tool_schema import Problem
+from whyloop.tools.schema import Problem
+from whyloop.tools.tool import Tool, ToolContext, encoded
 from whyloop.values import plain
 from whyloop.values.approval import Question
 from whyloop.values.decisions import uncertain_question

@@ -9,7 +9,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from whyloop.errors import ConfigurationError
-from whyloop.loop.tool import ToolContext
+from whyloop.tools.tool import ToolContext
 from whyloop.values.messages import ToolCall, ToolResult
 from whyloop.values.model import ModelRequest, ModelResponse
 

@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from whyloop.errors import ConfigurationError
 from whyloop.events import AgentEvent
 from whyloop.loop.hooks import Hooks
-from whyloop.loop.tool import Tool, as_tool
 from whyloop.loop.world import Clock, World
 from whyloop.rules.checks import (
     ApprovalRequired,
@@ -34,6 +33,7 @@ from whyloop.rules.limits import (
     StepsLimit,
     TokenUsageLimit,
 )
+from whyloop.tools.tool import Tool, as_tool
 from whyloop.values import plain
 from whyloop.values.log import Log
 from whyloop.values.messages import Message

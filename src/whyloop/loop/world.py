@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Protocol, runtime_checkable
 
 from whyloop.errors import ToolTimeoutError
-from whyloop.loop.tool import Tool, ToolContext
+from whyloop.tools.tool import Tool, ToolContext
 from whyloop.values.model import Delta, ModelRequest, ModelResponse
 from whyloop.values.scalars import new_id
 from whyloop.values.state import AgentState

@@ -10,8 +10,8 @@ import msgspec
 from whyloop.errors import ModelError, ResponseValidationError
 from whyloop.loop.model_call import readable
 from whyloop.models.provider import ProviderApi
-from whyloop.rules.tool_schema import problem_with
 from whyloop.rules.written_calls import VisibleText, written_call
+from whyloop.tools.schema import problem_with
 from whyloop.values.model import Delta, FinishReason, ModelResponse, ReasoningDelta, TextDelta, ToolSpec
 from whyloop.values.text import shortened
 

@@ -12,9 +12,9 @@ from typing import Annotated, Any, Literal
 from msgspec import Struct
 
 from whyloop.errors import ToolExecutionError
-from whyloop.loop.tool import Tool, ToolContext
 from whyloop.loop.world import LocalWorld, Model
 from whyloop.testing import FakeClock
+from whyloop.tools.tool import Tool, ToolContext
 from whyloop.values.continuation import ContinuationDecision, ContinuationEvaluation
 from whyloop.values.model import ModelRequest, ModelResponse, TextDelta
 from whyloop.values.state import AgentState

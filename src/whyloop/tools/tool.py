@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
 import functools
 import inspect
 import re
 import sys
+import threading
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, ParamSpec, TypeVar, get_args, overload
 
+import msgspec
 from msgspec import Struct
 
-from whyloop.errors import ToolDefinitionError
-from whyloop.loop.threads import in_thread
-from whyloop.rules.tool_schema import Arguments, docstring_of, hints_of, signature_of
+from whyloop.errors import ToolDefinitionError, ToolExecutionError
+from whyloop.rules.classification import error_text
+from whyloop.tools.schema import Arguments, docstring_of, hints_of, signature_of
 from whyloop.values.model import ToolSpec
+from whyloop.values.text import clean
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -164,3 +170,77 @@ def _is_async(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         getattr(function, "__call__", None)  # noqa: B004  (its kind is asked for, not whether it is there)
     )
+
+
+def encoded(value: object, most: int | None) -> str:
+    """Text as it is, anything else as JSON; cut, and marked as cut, where it is longer than it may be."""
+    text = clean(value) if isinstance(value, str) else _json(value)
+    if most is not None and len(text) > most:
+        return f"{text[:most]}\n[cut here: {len(text):,} characters in all, the first {most:,} are shown]"
+    return text
+
+
+def _json(value: object) -> str:
+    try:
+        return msgspec.json.encode(value, enc_hook=_plain).decode()
+    except Exception as error:
+        kind = type(value).__name__
+        raise ToolExecutionError(
+            f"it returned a {kind} that cannot be encoded: {error_text(error)}"
+        ) from error
+
+
+def _plain(value: Any) -> Any:
+    """Pydantic models, known by their method; nothing else has a form that a model could read."""
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+T = TypeVar("T")
+
+
+async def in_thread(function: Callable[[], T]) -> T:
+    """What the function returns, computed in a thread of its own.
+
+    The thread is a daemon: a function that never returns must keep neither the event loop nor the
+    interpreter from ending, as the threads of `asyncio.to_thread` would.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def work() -> None:
+        try:
+            result = context.run(function)
+        except BaseException as error:
+            _hand_over(loop, future, None, error)
+        else:
+            _hand_over(loop, future, result, None)
+
+    threading.Thread(target=work, daemon=True, name="whyloop-tool").start()
+    return await future
+
+
+def _hand_over(
+    loop: asyncio.AbstractEventLoop, future: asyncio.Future[T], result: T | None, error: BaseException | None
+) -> None:
+    def settle() -> None:
+        if future.done():  # The caller gave up waiting.
+            return
+        if error is None:
+            future.set_result(result)  # type: ignore[arg-type]
+        else:
+            future.set_exception(_carried(error))
+
+    with suppress(RuntimeError):  # The event loop was closed while the function was still at work.
+        loop.call_soon_threadsafe(settle)
+
+
+def _carried(error: BaseException) -> BaseException:
+    """The error, or a stand-in where a future cannot carry it."""
+    if isinstance(
+        error, StopIteration | GeneratorExit | asyncio.CancelledError | KeyboardInterrupt | SystemExit
+    ):
+        return RuntimeError(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+    return error
