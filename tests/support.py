@@ -24,7 +24,9 @@ from whyloop import (
     Tool,
     ToolCall,
     ToolContext,
+    ToolDefinition,
     ToolResult,
+    Toolset,
     Usage,
     Verdict,
     tool,
@@ -283,9 +285,9 @@ class FixedWorld:
         return 0.5
 
     def call_tool(
-        self, tool: Tool, arguments: Mapping[str, Any], context: ToolContext
+        self, toolset: Toolset, tool: ToolDefinition, arguments: Mapping[str, Any], context: ToolContext
     ) -> Coroutine[Any, Any, object]:
-        return tool.call(arguments, context)
+        return toolset.call(tool.name, arguments, context)
 
 
 def fixed_agent(*replies: ScriptItem, clock: FakeClock | None = None, **options: Any) -> Agent:

@@ -18,10 +18,11 @@ CanSerializeAgentState ContinuationCriteria ContinuationDecision ContinuationEva
 CumulativeExecutionTimeLimit ErrorContext ErrorHandlingDecision ErrorPolicy ErrorPolicyCriterion
 ErrorType Execution ExecutionTimeLimit Explanation Failure FilePart FinishReason FinishReasonCheck
 Hook ImagePart Interruption Message MessageRole ModelRequest ModelResponse ModelSource NextAction PendingCall
-ReasoningDelta Recovery Redaction RepeatedCall Session SlimAgentStateSerializer SlimSerializationConfig
-StateInfo Step StepExplanation StepsLimit StopReason StopRequestedCheck TextDelta TextPart TokenUsageLimit
-Tool ToolCall ToolCallPresenceCheck ToolContext ToolResult ToolRun ToolSpec Usage Verdict interrupted_state
-recover tool
+ReasoningDelta Recovery Redaction RepeatedCall RunContext Session SlimAgentStateSerializer
+SlimSerializationConfig StateInfo Step StepExplanation StepsLimit StopReason StopRequestedCheck
+TextDelta TextPart TokenUsageLimit
+Tool ToolCall ToolCallPresenceCheck ToolContext ToolDefinition ToolResult ToolRun ToolSpec Toolset
+Usage Verdict interrupted_state recover tool
 """
 EVENTS = """
 AgentEvent AgentExecutionFailed AgentExecutionFinished AgentExecutionStarted AgentStatusChanged

@@ -36,10 +36,13 @@ from whyloop.sessions.recovery import (
 )
 from whyloop.sessions.session import Session as Session
 from whyloop.tools.tool import (
+    RunContext as RunContext,
     Tool as Tool,
     ToolContext as ToolContext,
+    ToolDefinition as ToolDefinition,
     tool as tool,
 )
+from whyloop.tools.toolset import Toolset as Toolset
 from whyloop.values.approval import (
     Approval as Approval,
     PendingCall as PendingCall,

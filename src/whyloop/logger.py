@@ -83,6 +83,11 @@ def log_end(state: AgentState) -> None:
     _log.info("Agent [%s] step %d: %s by %s: %s", *where, status, by, error_text(outcome, state.current_step))
 
 
+def log_toolset_error(error: BaseException) -> None:
+    """Write the traceback of a toolset that could not be closed after a run."""
+    _log.error("Closing the toolsets failed", exc_info=error)
+
+
 def log_tool_error(tool: str, error: BaseException) -> None:
     """Write the traceback of what a tool raised. It shows lines of code, and no values."""
     _log.error("Tool %s failed", tool, exc_info=error)

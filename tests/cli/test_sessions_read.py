@@ -34,6 +34,7 @@ from whyloop import (
     Message,
     ModelRequest,
     ModelResponse,
+    RunContext,
     Session,
     StopReason,
     TextPart,
@@ -43,6 +44,7 @@ from whyloop import (
 )
 from whyloop.cli import formats
 from whyloop.cli.commands import parse_span
+from whyloop.loop.hooks import AskModel, RunTool
 from whyloop.stores import Store
 from whyloop.testing import ScriptedModel, call
 from whyloop.values.log import Log
@@ -211,10 +213,13 @@ def test_what_hooks_changed_is_shown_with_their_names(capsys: Capsys) -> None:
             assert isinstance(call.arguments, dict)
             return replace(call, arguments={**call.arguments, "amount": 250}) if call.name == "pay" else call
 
-        async def after_tool(self, call: ToolCall, result: ToolResult, context: ToolContext) -> ToolResult:
-            return ToolResult(f"{result.content} (checked)")
+        async def around_tool(self, call: ToolCall, context: ToolContext, run: RunTool) -> ToolResult:
+            return ToolResult(f"{(await run()).content} (checked)")
 
-        async def after_model(self, request: ModelRequest, response: ModelResponse) -> ModelResponse:
+        async def around_model(
+            self, request: ModelRequest, context: RunContext, ask: AskModel
+        ) -> ModelResponse:
+            response = await ask(request)
             return replace(response, text=response.text.upper()) if response.text else response
 
     script = [call("search", {"query": "x"}, "Let me see."), call("pay", {"amount": 2500, "to": "Bob"})]

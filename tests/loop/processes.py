@@ -277,6 +277,6 @@ class Processes:
         try:
             self.state = await agent.finish(run)
         except CrashError:
-            run.end()
+            await run.end()
         else:
             assert self.journal.state == self.state

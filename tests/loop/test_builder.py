@@ -189,9 +189,9 @@ async def test_with_hooks_adds_hooks() -> None:
     asked: list[int] = []
 
     class Count(Hook):
-        async def before_model(self, request: Any) -> Any:
+        async def around_model(self, request: Any, context: Any, ask: Any) -> Any:
             asked.append(len(request.messages))
-            return request
+            return await ask(request)
 
     await builder("done").with_hooks(Count()).with_hooks(Count()).build().run("go")
     assert asked == [1, 1]

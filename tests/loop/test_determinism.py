@@ -14,7 +14,17 @@ import pytest
 
 from tests.golden.fixed_run import fixed_run
 from tests.support import FixedWorld, echo
-from whyloop import Agent, ErrorPolicy, ModelRequest, ModelResponse, TextDelta, Tool, ToolContext, tool
+from whyloop import (
+    Agent,
+    ErrorPolicy,
+    ModelRequest,
+    ModelResponse,
+    TextDelta,
+    ToolContext,
+    ToolDefinition,
+    Toolset,
+    tool,
+)
 from whyloop.errors import RateLimitError
 from whyloop.events import AgentEvent
 from whyloop.testing import FakeClock, ScriptedModel, call, calls
@@ -60,10 +70,10 @@ class RecordingWorld(FixedWorld):
         return super().random()
 
     def call_tool(
-        self, tool: Tool, arguments: Mapping[str, Any], context: ToolContext
+        self, toolset: Toolset, tool: ToolDefinition, arguments: Mapping[str, Any], context: ToolContext
     ) -> Coroutine[Any, Any, object]:
         self.asked.append(f"tool {tool.name}")
-        return super().call_tool(tool, arguments, context)
+        return super().call_tool(toolset, tool, arguments, context)
 
 
 async def run_once() -> tuple[bytes, bytes, list[str]]:

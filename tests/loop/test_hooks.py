@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ from msgspec.structs import replace
 
 from tests.support import assert_readable, broken, echo, requests_of, scripted
 from whyloop import (
+    Agent,
     AgentState,
     AgentStatus,
     Block,
@@ -17,6 +20,7 @@ from whyloop import (
     Message,
     ModelRequest,
     ModelResponse,
+    RunContext,
     ToolCall,
     ToolContext,
     ToolResult,
@@ -24,7 +28,8 @@ from whyloop import (
 )
 from whyloop.errors import ConfigurationError
 from whyloop.events import ApprovalRequested, ToolCallCompleted, ToolCallStarted
-from whyloop.testing import assert_stopped, call, calls, capture_events
+from whyloop.loop.hooks import AskModel, RunTool
+from whyloop.testing import ScriptedModel, assert_stopped, call, calls, capture_events
 
 
 class Noted(Hook):
@@ -34,24 +39,22 @@ class Noted(Hook):
         self.name = name
         self.notes = notes
 
-    async def before_model(self, request: ModelRequest) -> ModelRequest | ModelResponse:
+    async def around_model(self, request: ModelRequest, context: RunContext, ask: AskModel) -> ModelResponse:
         self.notes.append(f"{self.name} before model")
-        return request
+        try:
+            return await ask(request)
+        finally:
+            self.notes.append(f"{self.name} after model")
 
-    async def after_model(self, request: ModelRequest, response: ModelResponse) -> ModelResponse:
-        self.notes.append(f"{self.name} after model")
-        return response
-
-    async def before_tool(self, call: ToolCall, context: ToolContext) -> ToolCall | ToolResult | Block:
+    async def around_tool(self, call: ToolCall, context: ToolContext, run: RunTool) -> ToolResult:
         self.notes.append(f"{self.name} before {context.tool_name}")
-        return call
+        try:
+            return await run()
+        finally:
+            self.notes.append(f"{self.name} after {context.tool_name}")
 
-    async def after_tool(self, call: ToolCall, result: ToolResult, context: ToolContext) -> ToolResult:
-        self.notes.append(f"{self.name} after {context.tool_name}")
-        return result
 
-
-async def test_before_hooks_run_in_order_and_after_hooks_in_the_reverse_order() -> None:
+async def test_the_first_hook_is_the_outermost_one() -> None:
     notes: list[str] = []
     hooks = [Noted("a", notes), Hook(), Noted("b", notes)]
     state = await scripted(call("echo"), "done", tools=[echo], hooks=hooks).run("go")
@@ -63,9 +66,11 @@ async def test_before_hooks_run_in_order_and_after_hooks_in_the_reverse_order() 
 
 async def test_a_hook_can_change_the_request() -> None:
     class Redact(Hook):
-        async def before_model(self, request: ModelRequest) -> ModelRequest:
+        async def around_model(
+            self, request: ModelRequest, context: RunContext, ask: AskModel
+        ) -> ModelResponse:
             hidden = [replace(m, content=m.text.replace("s3cret", "***")) for m in request.messages]
-            return replace(request, messages=hidden)
+            return await ask(replace(request, messages=hidden))
 
     agent = scripted("done", hooks=[Redact()])
     state = await agent.run("my password is s3cret")
@@ -77,7 +82,9 @@ async def test_a_hook_can_answer_in_place_of_the_model_and_later_ones_are_not_as
     notes: list[str] = []
 
     class Cache(Hook):
-        async def before_model(self, request: ModelRequest) -> ModelRequest | ModelResponse:
+        async def around_model(
+            self, request: ModelRequest, context: RunContext, ask: AskModel
+        ) -> ModelResponse:
             return ModelResponse("from the cache")
 
     agent = scripted(hooks=[Cache(), Noted("late", notes)])
@@ -90,7 +97,10 @@ async def test_a_hook_can_answer_in_place_of_the_model_and_later_ones_are_not_as
 
 async def test_a_hook_can_change_the_response() -> None:
     class Polite(Hook):
-        async def after_model(self, request: ModelRequest, response: ModelResponse) -> ModelResponse:
+        async def around_model(
+            self, request: ModelRequest, context: RunContext, ask: AskModel
+        ) -> ModelResponse:
+            response = await ask(request)
             return replace(response, text=response.text + ", please")
 
     state = await scripted("wait", hooks=[Polite()]).run("go")
@@ -118,7 +128,8 @@ async def test_a_hook_can_answer_in_place_of_a_tool() -> None:
 
 async def test_a_hook_can_redact_a_result() -> None:
     class Redact(Hook):
-        async def after_tool(self, call: ToolCall, result: ToolResult, context: ToolContext) -> ToolResult:
+        async def around_tool(self, call: ToolCall, context: ToolContext, run: RunTool) -> ToolResult:
+            result = await run()
             return replace(result, content=result.content.replace("4111", "****"))
 
     agent = scripted(call("echo", {"value": "card 4111"}), "done", tools=[echo], hooks=[Redact()])
@@ -230,9 +241,9 @@ async def test_a_hook_that_changes_the_copy_it_is_given_changes_nothing() -> Non
             call.arguments["value"] = "sly"  # type: ignore[index]
             return untouched
 
-        async def after_tool(self, call: ToolCall, result: ToolResult, context: ToolContext) -> ToolResult:
+        async def around_tool(self, call: ToolCall, context: ToolContext, run: RunTool) -> ToolResult:
             call.arguments["value"] = "sly"  # type: ignore[index]
-            return result
+            return await run()
 
     state = await scripted(call("echo", {"value": "x"}), "done", tools=[echo], hooks=[Sly()]).run("go")
     assert state.messages[1].tool_calls[0].arguments == {"value": "x"}
@@ -255,7 +266,8 @@ async def test_who_made_or_replaced_a_result_is_recorded() -> None:
             return ToolResult("cached") if call.arguments == {"value": "a"} else call
 
     class Hide(Hook):
-        async def after_tool(self, call: ToolCall, result: ToolResult, context: ToolContext) -> ToolResult:
+        async def around_tool(self, call: ToolCall, context: ToolContext, run: RunTool) -> ToolResult:
+            result = await run()
             return replace(result, content="hidden") if result.content == "b" else result
 
     agent = scripted(
@@ -285,12 +297,17 @@ async def test_the_parts_of_a_request_are_recorded_once_each_by_their_hash() -> 
 
 async def test_what_a_hook_changed_in_a_request_or_a_response_is_recorded_with_its_name() -> None:
     class Short(Hook):
-        async def before_model(self, request: ModelRequest) -> ModelRequest:
+        async def around_model(
+            self, request: ModelRequest, context: RunContext, ask: AskModel
+        ) -> ModelResponse:
             messages = [*request.messages[-1:], Message.developer("Hurry.")]
-            return replace(request, messages=messages, instructions="Be brief.")
+            return await ask(replace(request, messages=messages, instructions="Be brief."))
 
     class Polite(Hook):
-        async def after_model(self, request: ModelRequest, response: ModelResponse) -> ModelResponse:
+        async def around_model(
+            self, request: ModelRequest, context: RunContext, ask: AskModel
+        ) -> ModelResponse:
+            response = await ask(request)
             return replace(response, text=f"{response.text}, please")
 
     agent = scripted("one", "two", hooks=[Short(), Polite()])
@@ -330,13 +347,14 @@ class BadHook(Hook):
         return self.answer
 
 
-class BadBeforeModel(BadHook):
-    async def before_model(self, request: ModelRequest) -> ModelRequest | ModelResponse:
-        return self.give()  # type: ignore[no-any-return]
+class BadRequest(BadHook):
+    async def around_model(self, request: ModelRequest, context: RunContext, ask: AskModel) -> ModelResponse:
+        return await ask(self.give())
 
 
-class BadAfterModel(BadHook):
-    async def after_model(self, request: ModelRequest, response: ModelResponse) -> ModelResponse:
+class BadResponse(BadHook):
+    async def around_model(self, request: ModelRequest, context: RunContext, ask: AskModel) -> ModelResponse:
+        await ask(request)
         return self.give()  # type: ignore[no-any-return]
 
 
@@ -345,12 +363,13 @@ class BadBeforeTool(BadHook):
         return self.give()  # type: ignore[no-any-return]
 
 
-class BadAfterTool(BadHook):
-    async def after_tool(self, call: ToolCall, result: ToolResult, context: ToolContext) -> ToolResult:
+class BadResult(BadHook):
+    async def around_tool(self, call: ToolCall, context: ToolContext, run: RunTool) -> ToolResult:
+        await run()
         return self.give()  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("hook", [BadBeforeModel, BadAfterModel, BadBeforeTool, BadAfterTool])
+@pytest.mark.parametrize("hook", [BadRequest, BadResponse, BadBeforeTool, BadResult])
 async def test_a_hook_that_raises_is_a_failure_in_the_trace(hook: type[BadHook]) -> None:
     agent = scripted(call("echo"), tools=[echo], hooks=[hook(RuntimeError("the cache is down"))])
     state = await agent.run("go")
@@ -359,7 +378,7 @@ async def test_a_hook_that_raises_is_a_failure_in_the_trace(hook: type[BadHook])
     assert "the cache is down" in assert_readable(state)
 
 
-@pytest.mark.parametrize("hook", [BadBeforeModel, BadAfterModel, BadBeforeTool, BadAfterTool])
+@pytest.mark.parametrize("hook", [BadRequest, BadResponse, BadBeforeTool, BadResult])
 @pytest.mark.parametrize("answer", [None, "yes", 42])
 async def test_a_hook_that_answers_nonsense_is_a_failure_in_the_trace(
     hook: type[BadHook], answer: Any
@@ -371,5 +390,90 @@ async def test_a_hook_that_answers_nonsense_is_a_failure_in_the_trace(
 
 
 def test_what_is_no_hook_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="no hook"):
+    with pytest.raises(ConfigurationError, match="not a hook"):
         scripted(hooks=[object()])
+
+
+async def test_hooks_receive_the_context_of_the_session() -> None:
+    seen: list[RunContext] = []
+
+    class Look(Hook):
+        async def around_model(
+            self, request: ModelRequest, context: RunContext, ask: AskModel
+        ) -> ModelResponse:
+            seen.append(context)
+            return await ask(request)
+
+        async def around_tool(self, call: ToolCall, context: ToolContext, run: RunTool) -> ToolResult:
+            seen.append(context)
+            return await run()
+
+    agent = scripted(call("echo"), "done", tools=[echo], hooks=[Look()])
+    state = await agent.run("go", agent.new_session("s-1", {"tenant": "acme"}))
+    assert [(c.agent_id, c.execution_id, c.step_number, c.metadata) for c in seen] == [
+        ("s-1", state.execution.id, number, {"tenant": "acme"}) for number in (1, 1, 2)
+    ]
+
+
+async def test_a_hook_may_ask_the_model_again() -> None:
+    class Retry(Hook):
+        async def around_model(
+            self, request: ModelRequest, context: RunContext, ask: AskModel
+        ) -> ModelResponse:
+            response = await ask(request)
+            return response if response.text != "what?" else await ask(request)
+
+    agent = scripted("what?", "done", hooks=[Retry()])
+    state = await agent.run("go")
+    assert (state.last_response, len(requests_of(agent))) == ("done", 2)
+    assert state.steps[0].response_changed_by == ()
+
+
+@pytest.mark.parametrize("where", ["model", "tool", "one of two tools"])
+async def test_a_wrapper_ends_when_a_stop_cuts_the_call_off(where: str) -> None:
+    notes: list[str] = []
+    waiting = asyncio.Event()
+
+    @tool
+    async def hang() -> str:
+        waiting.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    class Silent:
+        async def respond(self, request: ModelRequest) -> AsyncIterator[ModelResponse]:
+            waiting.set()
+            await asyncio.Event().wait()
+            yield ModelResponse("never")
+
+    answers = {"tool": call("hang"), "one of two tools": calls(call("hang"), call("echo"))}
+    model = Silent() if where == "model" else ScriptedModel([answers[where]])
+    agent = Agent(model, [hang, echo], hooks=[Noted("span", notes)], stop_grace=0)
+    running = asyncio.create_task(agent.run("go"))
+    await waiting.wait()
+    agent.request_stop("enough")
+    state = await running
+    assert state.stop_reason == "user_requested"
+    begun = [note for note in notes if "before" in note]
+    ended = [note.replace("after", "before") for note in notes if "after" in note]
+    assert sorted(begun) == sorted(ended)
+    assert f"span before {'model' if where == 'model' else 'hang'}" in begun
+
+
+async def test_a_wrapper_ends_when_the_task_is_cancelled() -> None:
+    notes: list[str] = []
+    waiting = asyncio.Event()
+
+    @tool
+    async def hang() -> str:
+        waiting.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    agent = scripted(call("hang"), tools=[hang], hooks=[Noted("span", notes)])
+    running = asyncio.create_task(agent.run("go"))
+    await waiting.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert notes[-2:] == ["span before hang", "span after hang"]

@@ -23,6 +23,7 @@ from whyloop import (
     tool,
 )
 from whyloop.errors import RateLimitError, interrupted_state
+from whyloop.loop.hooks import RunTool
 from whyloop.testing import FakeClock, assert_stopped
 
 
@@ -41,7 +42,8 @@ def plain(value: str) -> str:
 
 
 class Slow(Hook):
-    async def after_tool(self, call: ToolCall, result: ToolResult, context: ToolContext) -> ToolResult:
+    async def around_tool(self, call: ToolCall, context: ToolContext, run: RunTool) -> ToolResult:
+        result = await run()
         await asyncio.sleep(0)
         return result
 

@@ -46,10 +46,10 @@ def test_a_lambda_can_be_given_a_name() -> None:
 
 def test_a_hook_that_is_not_async_is_refused_when_the_agent_is_built() -> None:
     class Plain(Hook):
-        def before_model(self, request: Any) -> Any:
-            return request
+        def around_model(self, request: Any, context: Any, ask: Any) -> Any:
+            return ask(request)
 
-    with pytest.raises(ConfigurationError, match=r"Plain\.before_model is awaited"):
+    with pytest.raises(ConfigurationError, match=r"Plain\.around_model is awaited"):
         Agent(ScriptedModel([]), hooks=Plain())
 
 

@@ -191,7 +191,7 @@ def test_a_function_that_no_model_could_call_is_refused_by_name(function: Any, w
 
 @pytest.mark.parametrize("candidate", [42, "search", None])
 def test_what_is_no_function_is_no_tool(candidate: Any) -> None:
-    with pytest.raises(ToolDefinitionError, match="no function"):
+    with pytest.raises(ToolDefinitionError, match="not a function"):
         scripted(tools=[candidate])
 
 

@@ -41,6 +41,7 @@ from whyloop.events import (
     ToolCallCompleted,
     ToolCallStarted,
 )
+from whyloop.loop.hooks import RunTool
 from whyloop.loop.run import Run as LoopRun
 from whyloop.testing import FakeClock
 from whyloop.values.decisions import decide
@@ -144,7 +145,8 @@ class Changer(Hook):
             return Block("blocked </b>")
         return replace(call, arguments={"value": "changed"}) if value == "change me" else call
 
-    async def after_tool(self, call: ToolCall, result: ToolResult, context: ToolContext) -> ToolResult:
+    async def around_tool(self, call: ToolCall, context: ToolContext, run: RunTool) -> ToolResult:
+        result = await run()
         return ToolResult("replaced") if result.content == "changed" else result
 
 

@@ -26,6 +26,7 @@ from whyloop import (
 )
 from whyloop.broadcasting import BroadcastConfig
 from whyloop.events import AgentEvent
+from whyloop.loop.hooks import RunTool
 from whyloop.testing import FakeClock, call
 from whyloop.wire.envelope import envelope
 from whyloop.wire.ui import canonical_messages
@@ -137,7 +138,7 @@ class WrongBefore(Hook):
 
 
 class WrongAfter(Hook):
-    async def after_tool(self, call: ToolCall, result: ToolResult, context: ToolContext) -> ToolResult:
+    async def around_tool(self, call: ToolCall, context: ToolContext, run: RunTool) -> ToolResult:
         return call  # type: ignore[return-value]
 
 

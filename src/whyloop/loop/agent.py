@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from math import inf
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
@@ -17,7 +18,6 @@ from whyloop.loop.run import Run
 from whyloop.loop.setup import (
     Handler,
     Handlers,
-    RequestParts,
     Setup,
     assemble_criteria,
     assemble_handlers,
@@ -29,7 +29,8 @@ from whyloop.loop.setup import (
 from whyloop.loop.world import Clock, Journal, LocalWorld, Model, SystemClock, World
 from whyloop.rules.criterion import CriterionLike
 from whyloop.rules.error_policy import Backoff, ErrorPolicy
-from whyloop.tools.tool import Tool
+from whyloop.tools.tool import ToolDefinition
+from whyloop.tools.toolset import Lifetime, ToolLike
 from whyloop.values import plain
 from whyloop.values.approval import Question
 from whyloop.values.continuation import Budget
@@ -54,7 +55,7 @@ class Agent:
     def __init__(
         self,
         model: Model,
-        tools: Tool | Callable[..., Any] | Iterable[Tool | Callable[..., Any]] | None = (),
+        tools: ToolLike | Iterable[ToolLike] | None = (),
         *,
         instructions: str | None = None,
         max_steps: int | UnsetType | None = UNSET,
@@ -84,16 +85,11 @@ class Agent:
             or not 0 <= stop_grace < inf
         ):
             raise ConfigurationError(f"invalid stop_grace {stop_grace!r}: use seconds, zero or more")
-        named, own_hooks = assemble_tools(tools), Hooks(hooks)
-        specs = tuple(tool.spec for tool in named.values())
+        functions, toolsets = assemble_tools(tools)
         self._setup = Setup(
             name=name,
             world=world or LocalWorld(model, clock or SystemClock()),
-            tools=named,
-            tool_specs=specs,
-            tool_names=tuple(named),
             instructions=instructions,
-            request_parts=RequestParts.of(instructions, specs),
             criteria=assemble_criteria(
                 max_steps=max_steps,
                 max_tokens=max_tokens,
@@ -103,17 +99,28 @@ class Agent:
                 error_policy=error_policy,
                 criteria=criteria,
             ),
-            hooks=own_hooks,
+            hooks=Hooks(hooks),
             backoff=backoff or Backoff(),
             handlers=Handlers(assemble_handlers(event_handler)),
-            runs=set(),
-            plans_calls=bool(own_hooks.before_tool) or any(tool.needs_approval for tool in named.values()),
             stop_grace=stop_grace,
-        )
+            toolsets=toolsets,
+            lifetime=Lifetime(toolsets),
+            runs=set(),
+        ).with_tools(functions.table)
         self.name = name
         self.model = model
         self.criteria = self._setup.criteria
-        self.tools = tuple(named.values())
+        self.tools = functions.tools
+
+    async def __aenter__(self) -> Self:
+        """Open the toolsets of the agent, and keep them open between its runs."""
+        await self._setup.lifetime.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._setup.lifetime.close()
 
     # A whole execution
 
@@ -155,7 +162,7 @@ class Agent:
             if run.state.status is _IN_PROGRESS:
                 await run.next_step()
         finally:
-            run.end()
+            await run.end()
         return run.state
 
     def iterate(self, state: AgentState) -> AsyncIterator[AgentState]:
@@ -323,8 +330,8 @@ class AgentBuilder:
         """Name the agent: the name is recorded with its sessions, and a recovery finds it by that."""
         return self._with(name=name)
 
-    def with_tools(self, *tools: Tool | Callable[..., Any] | Iterable[Tool]) -> AgentBuilder:
-        return self._adding("tools", _flat(tools, Tool))
+    def with_tools(self, *tools: ToolLike | Iterable[ToolLike]) -> AgentBuilder:
+        return self._adding("tools", _flat(tools, ToolDefinition))
 
     def with_instructions(self, instructions: str) -> AgentBuilder:
         return self._with(instructions=instructions)

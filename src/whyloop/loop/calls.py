@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from copy import deepcopy
 from datetime import datetime
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
@@ -15,12 +16,11 @@ from msgspec.structs import replace
 
 from whyloop.errors import NestingError, ScriptError, ToolTimeoutError
 from whyloop.logger import log_tool_error
-from whyloop.loop.hooks import Block, expected
-from whyloop.loop.recorder import Recorder
+from whyloop.loop.hooks import AroundTool, Block, RunTool, expected
 from whyloop.loop.setup import Setup, StepInProgress
 from whyloop.rules.classification import error_text, raised_by_tool, tool_failure
 from whyloop.tools.schema import Problem
-from whyloop.tools.tool import Tool, ToolContext, encoded
+from whyloop.tools.tool import RunContext, ToolContext, ToolDefinition, encoded
 from whyloop.values import plain
 from whyloop.values.approval import Question
 from whyloop.values.decisions import uncertain_question
@@ -31,6 +31,11 @@ from whyloop.values.state import SOMEBODY, AgentState
 from whyloop.values.step import Interruption, OpenStep
 from whyloop.values.step_transitions import CallFinished, Reopened
 from whyloop.values.text import clean
+
+if TYPE_CHECKING:
+    from whyloop.loop.run import Run
+
+_NO_TOOL: tuple[None, None] = (None, None)
 
 # Which calls run
 
@@ -44,7 +49,7 @@ class CallPlan(Struct, frozen=True, gc=False):
     questions: Mapping[int, Question] = {}
 
 
-async def plan_calls(setup: Setup, state: AgentState, response: ModelResponse) -> CallPlan:
+async def plan_calls(run: Run, response: ModelResponse) -> CallPlan:
     """Return which calls of a response start, which ask a person, and which have a result already.
 
     Hooks change or block the calls first, once: a person approves what will run.
@@ -53,20 +58,18 @@ async def plan_calls(setup: Setup, state: AgentState, response: ModelResponse) -
         text = f"{Interruption.TRUNCATED.text} ({response.finish_reason})"
         result = ToolResult(f"Not run: {text}", f"not run: {text}")
         return CallPlan(response.tool_calls, (), dict.fromkeys(range(len(response.tool_calls)), result))
-    calls, results = await _hooked(setup, state, response.tool_calls)
-    questions = _questions(setup, calls, results)
+    calls, results = await _hooked(run, response.tool_calls)
+    questions = _questions(run.setup, calls, results)
     started = tuple([i for i in range(len(calls)) if i not in results and i not in questions])
     return CallPlan(calls, started, results, questions)
 
 
-async def _hooked(
-    setup: Setup, state: AgentState, calls: Sequence[ToolCall]
-) -> tuple[tuple[ToolCall, ...], dict[int, ToolResult]]:
+async def _hooked(run: Run, calls: Sequence[ToolCall]) -> tuple[tuple[ToolCall, ...], dict[int, ToolResult]]:
     """Return the calls as the hooks left them, and the results of those that a hook blocked or answered."""
     changed: list[ToolCall] = []
     results: dict[int, ToolResult] = {}
     for index, asked in enumerate(calls):
-        call, result = await _hook_call(setup, asked, _context(setup, state, index, asked))
+        call, result = await _hook_call(run.setup, asked, _context(run.state, index, asked))
         changed.append(call)
         if result is not None:
             results[index] = result
@@ -117,7 +120,7 @@ def _questions(
 
 def _question(setup: Setup, call: ToolCall) -> str | None:
     """Return what a person is asked before the call may run; None if it may."""
-    tool = setup.tools.get(call.name)
+    tool, _ = setup.tools.get(call.name, _NO_TOOL)
     if tool is None or tool.needs_approval is False or isinstance(call.arguments, str):
         return None
     try:
@@ -143,7 +146,7 @@ def reopen(setup: Setup, opened: OpenStep, now: datetime) -> Reopened | None:
     for index, (asked, call) in enumerate(zip(opened.tool_calls, opened.calls, strict=True)):
         if call.is_done or call.is_waiting:
             continue
-        tool = setup.tools.get(asked.name)
+        tool, _ = setup.tools.get(asked.name, _NO_TOOL)
         repeatable = (tool is not None and tool.idempotent) or isinstance(asked.arguments, str)
         if not call.is_running or repeatable:
             started.append(index)
@@ -178,31 +181,31 @@ def unfinished_calls(
 # Running calls
 
 
-async def run_calls(setup: Setup, recorder: Recorder, step: StepInProgress) -> None:
+async def run_calls(run: Run, step: StepInProgress) -> None:
     """Run the started calls at once. A result is recorded while others run, else with the step."""
-    deadline = setup.criteria.deadline(recorder.state, step.taken_up_at, step.counted)
+    deadline = run.setup.criteria.deadline(run.state, step.taken_up_at, step.counted)
     if len(step.to_run) == 1:  # A task costs 15 µs more.
-        recorder.add(await run_call(setup, recorder.state, step.to_run[0], deadline))
+        run.add(await run_call(run.setup, run.state, step.to_run[0], deadline))
         return
-    calls = [run_call(setup, recorder.state, index, deadline) for index in step.to_run]
+    calls = [run_call(run.setup, run.state, index, deadline) for index in step.to_run]
     running = {asyncio.create_task(call) for call in calls}
     try:
         while running:
             done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-            _add_results(recorder, done)
+            _add_results(run, done)
             if running:
-                await recorder.record()
+                await run.record()
     finally:  # A call may finish although it is being cancelled.
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
-        _add_results(recorder, {task for task in running if not task.cancelled()})
+        _add_results(run, {task for task in running if not task.cancelled()})
 
 
-def _add_results(recorder: Recorder, tasks: set[asyncio.Task[CallFinished]]) -> None:
+def _add_results(run: Run, tasks: set[asyncio.Task[CallFinished]]) -> None:
     errors = [error for task in tasks if (error := task.exception()) is not None]
     for result in sorted([t.result() for t in tasks if t.exception() is None], key=lambda r: r.index):
-        recorder.add(result)
+        run.add(result)
     if errors:
         raise errors[0]
 
@@ -212,48 +215,77 @@ async def run_call(setup: Setup, state: AgentState, index: int, deadline: dateti
     world, opened = setup.world, state.open_step
     assert opened is not None
     call, started = opened.call_to_run(index), world.monotonic()
-    context = _context(setup, state, index, call, deadline)
-    result = await run_tool(setup, call, context)
-    if setup.hooks.after_tool:
-        result = await _replaced(setup, call, result, context)
+    context = _context(state, index, call, deadline)
+    if setup.hooks.around_tool:
+        result = await _run_through(setup, call, context, setup.hooks.around_tool)()
+    else:
+        result = await run_tool(setup, call, context)
     edited = opened.calls[index].arguments
     if edited is not None:
         edits = [said.by for said in opened.calls[index].approvals if said.arguments is not None]
         by = edits[-1] if edits else SOMEBODY
-        # The model would not know what its result is the result of.
+        # Otherwise the model would not know which arguments led to its result.
         result = replace(result, content=f"[{by} changed the arguments to {_json(edited)}]\n{result.content}")
     return CallFinished(
         world.now(), index=index, result=result, seconds=max(0.0, world.monotonic() - started)
     )
 
 
-def _context(
-    setup: Setup, state: AgentState, index: int, call: ToolCall, deadline: datetime | None = None
-) -> ToolContext:
+def run_context(state: AgentState) -> RunContext:
+    """Return what hooks around the model may know of the session."""
+    execution = state.execution
+    return RunContext(state.agent_id, execution.id, execution.step_count + 1, state.metadata)
+
+
+def _context(state: AgentState, index: int, call: ToolCall, deadline: datetime | None = None) -> ToolContext:
     execution = state.execution
     return ToolContext(
-        state.agent_id, execution.id, execution.step_count + 1, call.id, call.name, deadline, index
+        state.agent_id,
+        execution.id,
+        execution.step_count + 1,
+        state.metadata,
+        tool_call_id=call.id,
+        tool_name=call.name,
+        deadline=deadline,
+        call_index=index,
     )
 
 
-async def _replaced(setup: Setup, call: ToolCall, result: ToolResult, context: ToolContext) -> ToolResult:
-    """Return the result of a call as the hooks left it."""
-    for name, after_tool in setup.hooks.after_tool:
+def _run_through(
+    setup: Setup, call: ToolCall, context: ToolContext, hooks: Sequence[tuple[str, AroundTool]]
+) -> RunTool:
+    """Return a function that runs the tool through hooks; a result that one replaced has its name."""
+    if not hooks:
+        return partial(run_tool, setup, call, context)
+    (name, around_tool), run_next = hooks[0], _run_through(setup, call, context, hooks[1:])
+
+    async def run() -> ToolResult:
+        result: ToolResult | None = None
+
+        async def run_inner() -> ToolResult:
+            nonlocal result
+            result = await run_next()
+            return result
+
         try:
-            answer = _textual(expected(ToolResult, await after_tool(deepcopy(call), result, context)))
+            answer = _textual(expected(ToolResult, await around_tool(deepcopy(call), context, run_inner)))
         except (ScriptError, NestingError):
             raise
         except Exception as error:
             return _hook_failed(call, error)
-        if answer is not result and answer != result:
-            result = replace(answer, changed_by=(*result.changed_by, name))
-    return result
+        if result is None:
+            return replace(answer, changed_by=(name,))
+        if answer != result:
+            return replace(answer, changed_by=(*result.changed_by, name))
+        return result
+
+    return run
 
 
 async def run_tool(setup: Setup, call: ToolCall, context: ToolContext) -> ToolResult:
     """Run the tool; an error becomes a result that the model can act on."""
-    tool = setup.tools.get(call.name)
-    if tool is None:
+    tool, toolset = setup.tools.get(call.name, _NO_TOOL)
+    if tool is None or toolset is None:
         return _unknown_tool(call, setup.tool_names)
     if isinstance(call.arguments, str):
         return _not_an_object(tool, call, call.arguments)
@@ -262,7 +294,7 @@ async def run_tool(setup: Setup, call: ToolCall, context: ToolContext) -> ToolRe
     except Exception as error:
         return _invalid(tool, call, call.arguments, error)
     try:
-        value = await setup.world.call_tool(tool, arguments, context)
+        value = await setup.world.call_tool(toolset, tool, arguments, context)
         return ToolResult(encoded(value, tool.max_result_chars))
     except ToolTimeoutError as error:
         retryable = error.retryable is not False
@@ -312,14 +344,16 @@ def _unknown_tool(call: ToolCall, names: Sequence[str]) -> ToolResult:
     return _failed(tool_failure(ErrorType.VALIDATION, call, text))
 
 
-def _not_an_object(tool: Tool, call: ToolCall, sent: str) -> ToolResult:
+def _not_an_object(tool: ToolDefinition, call: ToolCall, sent: str) -> ToolResult:
     text = f"invalid arguments for {tool.name}: they are no JSON object"
     names = ", ".join(tool.spec.parameters.get("properties", {})) or "none"
     for_model = clean(f"{text}, but {sent[:200]!r}. Send one JSON object; the arguments are: {names}")
     return _failed(tool_failure(ErrorType.VALIDATION, call, text), for_model)
 
 
-def _invalid(tool: Tool, call: ToolCall, arguments: Mapping[str, Any], error: Exception) -> ToolResult:
+def _invalid(
+    tool: ToolDefinition, call: ToolCall, arguments: Mapping[str, Any], error: Exception
+) -> ToolResult:
     """Return a result that tells the model what to correct; people are not shown what was sent."""
     problems = tool.arguments.problems(arguments) or [Problem("they do not fit", error_text(error))]
     text = f"invalid arguments for {tool.name}"

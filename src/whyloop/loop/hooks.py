@@ -1,40 +1,47 @@
-"""Where people add their own: around the model call and around each tool call."""
+"""Hooks: code of the application around model calls and tool calls."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from inspect import iscoroutinefunction
 from typing import TypeVar
 
 from msgspec import Struct
 
 from whyloop.errors import ConfigurationError
-from whyloop.tools.tool import ToolContext
+from whyloop.tools.tool import RunContext, ToolContext
 from whyloop.values.messages import ToolCall, ToolResult
 from whyloop.values.model import ModelRequest, ModelResponse
 
 T = TypeVar("T")
 
+AskModel = Callable[[ModelRequest], Awaitable[ModelResponse]]
+"""Send a request to the model, or to the next hook around it."""
+RunTool = Callable[[], Awaitable[ToolResult]]
+"""Run the tool, or the next hook around it."""
+
+
+AroundModel = Callable[[ModelRequest, RunContext, AskModel], Awaitable[ModelResponse]]
+AroundTool = Callable[[ToolCall, ToolContext, RunTool], Awaitable[ToolResult]]
+
 
 class Block(Struct, frozen=True, gc=False):
-    """A hook's refusal to let a call run; the reason goes to the model and into the trace."""
+    """A hook's refusal to let a call run; the model and the trace get the reason."""
 
     reason: str
 
 
 class Hook:
-    """Override what you need; what you do not override costs nothing.
+    """Override the methods that you need; the others cost nothing.
 
-    "Before" hooks run in the order they were given, "after" hooks in the reverse order.
+    The first hook of an agent is the outermost one. A wrapper (`around_model`, `around_tool`) is a coroutine
+    of its own around the call, so its `finally` runs however the call ends: with a result, an error, a stop,
+    a timeout or a cancellation.
     """
 
-    async def before_model(self, request: ModelRequest) -> ModelRequest | ModelResponse:
-        """Change the request, or answer it at once: then no model is called."""
-        return request
-
-    async def after_model(self, request: ModelRequest, response: ModelResponse) -> ModelResponse:
-        """Change the response before anything is made of it."""
-        return response
+    async def around_model(self, request: ModelRequest, context: RunContext, ask: AskModel) -> ModelResponse:
+        """Call `ask` with the request or a changed one, and return its response or another one."""
+        return await ask(request)
 
     async def before_tool(self, call: ToolCall, context: ToolContext) -> ToolCall | ToolResult | Block:
         """Change the call, answer it at once, or block it.
@@ -44,38 +51,35 @@ class Hook:
         """
         return call
 
-    async def after_tool(self, call: ToolCall, result: ToolResult, context: ToolContext) -> ToolResult:
-        """Replace the result before the model sees it; the call itself cannot be changed any more."""
-        return result
-
-
-def expected(kind: type[T], answer: object) -> T:
-    """What a hook answered, if it is what a hook may answer."""
-    if isinstance(answer, kind):
-        return answer
-    # Named by its type: what it holds may be arguments, and this text is for people.
-    raise TypeError(f"a hook answered {type(answer).__name__} where a {kind.__name__} was expected")
+    async def around_tool(self, call: ToolCall, context: ToolContext, run: RunTool) -> ToolResult:
+        """Call `run`, and return its result or another one; the call itself cannot be changed any more."""
+        return await run()
 
 
 class Hooks:
-    """The hooks of an agent, sorted by what they override, each with the name that is recorded."""
+    """The hooks of an agent, sorted by the method that they override, each with the name to record."""
 
     def __init__(self, hooks: Hook | Iterable[Hook] = ()) -> None:
         given = tuple(hooks) if isinstance(hooks, Iterable) else (hooks,)
         for hook in given:
             if not isinstance(hook, Hook):
-                raise ConfigurationError(f"{hook!r} is no hook: derive it from whyloop.Hook")
-            for name in ("before_model", "after_model", "before_tool", "after_tool"):
+                raise ConfigurationError(f"{hook!r} is not a hook: derive it from whyloop.Hook")
+            for name in ("around_model", "before_tool", "around_tool"):
                 if not iscoroutinefunction(getattr(hook, name)):
                     raise ConfigurationError(
                         f"{type(hook).__name__}.{name} is awaited: write `async def {name}`"
                     )
-        back = given[::-1]
-        self.before_model = [(_name(h), h.before_model) for h in given if _overrides(h, "before_model")]
-        self.after_model = [(_name(h), h.after_model) for h in back if _overrides(h, "after_model")]
+        self.around_model = [(_name(h), h.around_model) for h in given if _overrides(h, "around_model")]
         self.before_tool = [(_name(h), h.before_tool) for h in given if _overrides(h, "before_tool")]
-        self.after_tool = [(_name(h), h.after_tool) for h in back if _overrides(h, "after_tool")]
-        self.around_model = bool(self.before_model or self.after_model)
+        self.around_tool = [(_name(h), h.around_tool) for h in given if _overrides(h, "around_tool")]
+
+
+def expected(kind: type[T], answer: object) -> T:
+    """Return the answer of a hook; raise a `TypeError` if a hook may not answer that."""
+    if isinstance(answer, kind):
+        return answer
+    # Named by its type: the value may hold arguments, and this text is for people.
+    raise TypeError(f"a hook answered {type(answer).__name__} where a {kind.__name__} was expected")
 
 
 def _name(hook: Hook) -> str:

@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import Coroutine
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from whyloop.loop.recorder import Recorder
-from whyloop.loop.setup import Setup, StepInProgress
+from whyloop.loop.setup import StepInProgress
 from whyloop.loop.world import Timer
 from whyloop.values.step import Interruption
+
+if TYPE_CHECKING:
+    from whyloop.loop.run import Run
 
 # Timers and clocks differ by microseconds, and a limit must see that its time is up.
 JUST_AFTER = timedelta(microseconds=1)
@@ -26,8 +28,8 @@ class Interruptions:
     steps of a run: `asyncio.timeout` costs 6 µs for each.
     """
 
-    def __init__(self, setup: Setup, recorder: Recorder) -> None:
-        self._setup, self._world, self._recorder = setup, setup.world, recorder
+    def __init__(self, run: Run) -> None:
+        self._run, self._world = run, run.world
         self._step: StepInProgress | None = None  # While its work may be interrupted.
         self._task: asyncio.Task[object] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -45,7 +47,7 @@ class Interruptions:
             self._deadline = None
 
     def request_stop(self, reason: str) -> None:
-        self._recorder.stop = reason
+        self._run.stop = reason
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._interrupt, Interruption.STOPPED)
 
@@ -83,7 +85,7 @@ class Interruptions:
             self._cut_off(step, why)
         else:
             cut_off = partial(self._cut_off, step, why)
-            self._grace = self._world.call_later(self._setup.stop_grace, cut_off)
+            self._grace = self._world.call_later(self._run.setup.stop_grace, cut_off)
 
     def _cut_off(self, step: StepInProgress, why: Interruption) -> None:
         if self._task is not None and step is self._step and step.cut_off_by is None:
@@ -96,7 +98,7 @@ class Interruptions:
         if step is not None and step.is_wait:  # It ends at the deadline by itself.
             step = None
         started, counted = (now, 0.0) if step is None else (step.taken_up_at, step.counted)
-        deadline = self._setup.criteria.deadline(self._recorder.state, started, counted)
+        deadline = self._run.setup.criteria.deadline(self._run.state, started, counted)
         if deadline is None:
             return
         left = (deadline - now).total_seconds()

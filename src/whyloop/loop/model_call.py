@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
+from functools import partial
 from math import isfinite
-from typing import Any
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from whyloop.errors import ResponseValidationError
 from whyloop.events import ChunkKind
-from whyloop.loop.calls import CallPlan
-from whyloop.loop.hooks import Hooks, expected
-from whyloop.loop.recorder import Recorder
-from whyloop.loop.setup import Setup, StepInProgress, send
+from whyloop.loop.calls import CallPlan, run_context
+from whyloop.loop.hooks import AroundModel, AskModel, expected
+from whyloop.loop.setup import StepInProgress, send
 from whyloop.rules.classification import answer_failure, model_failure
 from whyloop.rules.written_calls import without_calls, written_call
 from whyloop.values.messages import Message, MessageRole, ToolCall
@@ -29,67 +29,73 @@ from whyloop.values.model import (
     TextDelta,
     Usage,
 )
-from whyloop.values.state import AgentState
 from whyloop.values.step import Interruption
 from whyloop.values.step_transitions import Answered, ModelFailed
 from whyloop.values.text import clean
 from whyloop.wire.view import chunk_received, step_started
 
+if TYPE_CHECKING:
+    from whyloop.loop.run import Run
+
 _ASSISTANT = MessageRole.ASSISTANT
 _UNKNOWN_USAGE = Usage(reported=False)
 
 
-def ask_model(setup: Setup, recorder: Recorder, step: StepInProgress) -> Coroutine[Any, Any, ModelResponse]:
+def ask_model(run: Run, step: StepInProgress) -> Awaitable[ModelResponse]:
     """Return the model's response, to be awaited; its text is sent in chunks as it arrives."""
-    state = recorder.state
-    if recorder.handlers:
-        send(recorder.handlers, [step_started(state, step.taken_up_at, setup.tool_names)])
+    state, setup = run.state, run.setup
+    if run.handlers:
+        send(run.handlers, [step_started(state, step.taken_up_at, setup.tool_names)])
     request = ModelRequest(state.messages, setup.tool_specs, setup.instructions)
     if setup.hooks.around_model:
-        return _ask_with_hooks(setup.hooks, request, lambda sent: _stream(setup, recorder, step, sent), step)
-    return _stream(setup, recorder, step, request)
+        return _ask_through(run, step, request, setup.hooks.around_model)(request)
+    return _stream(run, step, request)
 
 
-async def _ask_with_hooks(
-    hooks: Hooks,
-    request: ModelRequest,
-    ask: Callable[[ModelRequest], Awaitable[ModelResponse]],
+def _ask_through(
+    run: Run,
     step: StepInProgress,
-) -> ModelResponse:
-    """Return the model's response with the hooks around the call; every change is noted with its hook."""
-    sent, response = request, None
-    changed_by: tuple[str, ...] = ()
-    for name, before_model in hooks.before_model:
-        answer = await before_model(sent)
-        if isinstance(answer, ModelResponse):
-            response, step.response_changed_by = answer, (name,)
-            break
-        if expected(ModelRequest, answer) is not sent:
-            sent, changed_by = answer, (*changed_by, name)
-            step.request = step.request.changed(request, sent, changed_by)
-    if response is None:
-        response = await ask(sent)
-    for name, after_model in hooks.after_model:
-        answer = expected(ModelResponse, await after_model(sent, response))
-        if answer is not response:
-            response, step.response_changed_by = answer, (*step.response_changed_by, name)
-    return response
+    original: ModelRequest,
+    hooks: Sequence[tuple[str, AroundModel]],
+    changed_by: tuple[str, ...] = (),
+) -> AskModel:
+    """Return a function that asks the model through hooks, and notes which of them changed something."""
+    if not hooks:
+        return partial(_stream, run, step)
+    (name, around_model), inner_hooks = hooks[0], hooks[1:]
+
+    async def ask(received: ModelRequest) -> ModelResponse:
+        answer: ModelResponse | None = None
+
+        async def ask_next(request: ModelRequest) -> ModelResponse:
+            nonlocal answer
+            is_changed = expected(ModelRequest, request) is not received
+            by = (*changed_by, name) if is_changed else changed_by
+            step.request = run.setup.request_parts.changed(original, request, by)
+            step.response_changed_by = ()
+            answer = await _ask_through(run, step, original, inner_hooks, by)(request)
+            return answer
+
+        response = expected(ModelResponse, await around_model(received, run_context(run.state), ask_next))
+        if response is not answer:
+            step.response_changed_by = (*step.response_changed_by, name)
+        return response
+
+    return ask
 
 
-async def _stream(
-    setup: Setup, recorder: Recorder, step: StepInProgress, request: ModelRequest
-) -> ModelResponse:
+async def _stream(run: Run, step: StepInProgress, request: ModelRequest) -> ModelResponse:
     """Read the model's stream to its end and return the complete response."""
     response, thought = None, False
-    async for item in setup.world.respond(request):
+    async for item in run.world.respond(request):
         if isinstance(item, ModelResponse):
             response = item
         elif isinstance(item, TextDelta):
-            _send_chunk(setup, recorder, step, clean(item.text))
+            _send_chunk(run, step, clean(item.text))
             step.chunks.append(item.text)
         elif isinstance(item, ReasoningDelta):
             thought = True
-            _send_chunk(setup, recorder, step, clean(item.text), kind="reasoning")
+            _send_chunk(run, step, clean(item.text), kind="reasoning")
         else:
             raise ResponseValidationError(
                 f"the model yielded {type(item).__name__} instead of a ModelResponse"
@@ -97,53 +103,51 @@ async def _stream(
     if response is None:
         raise ResponseValidationError("the model's stream ended without a complete response")
     if response.reasoning and not thought:
-        _send_chunk(setup, recorder, step, clean(readable(response).reasoning), kind="reasoning")
+        _send_chunk(run, step, clean(normalize_response(response).reasoning), kind="reasoning")
     if response.text and not step.chunks:
-        _send_text(setup, recorder, step, readable(response).text)
+        _send_text(run, step, normalize_response(response).text)
     if step.chunk_count:
-        _send_chunk(setup, recorder, step, "", is_complete=True)
+        _send_chunk(run, step, "", is_complete=True)
     return response
 
 
-def _send_text(setup: Setup, recorder: Recorder, step: StepInProgress, text: str) -> None:
+def _send_text(run: Run, step: StepInProgress, text: str) -> None:
     """Send a text that did not arrive in pieces, unless it is a call: arguments are never in a chunk."""
-    if text and written_call(text, setup.tool_names) is None:
-        _send_chunk(setup, recorder, step, text)
+    if text and written_call(text, run.setup.tool_names) is None:
+        _send_chunk(run, step, text)
 
 
 def _send_chunk(
-    setup: Setup,
-    recorder: Recorder,
+    run: Run,
     step: StepInProgress,
     text: str,
     *,
     kind: ChunkKind = "text",
     is_complete: bool = False,
 ) -> None:
-    if recorder.handlers:
-        now, index = setup.world.now(), step.chunk_count
-        chunk = chunk_received(recorder.state, now, text, index, kind=kind, is_complete=is_complete)
-        send(recorder.handlers, [chunk])
+    if run.handlers:
+        now, index = run.world.now(), step.chunk_count
+        chunk = chunk_received(run.state, now, text, index, kind=kind, is_complete=is_complete)
+        send(run.handlers, [chunk])
     step.chunk_count += 1
 
 
-def answered(
-    setup: Setup, state: AgentState, response: ModelResponse, plan: CallPlan, step: StepInProgress
-) -> Answered:
+def answered(run: Run, response: ModelResponse, plan: CallPlan, step: StepInProgress) -> Answered:
     """Return the transition of a model's response, with what is wrong with it."""
     truncated, message = response.finish_reason.truncates, None
-    failure = answer_failure(response, setup.tool_names, after_results=state.execution.has_tool_results)
+    has_results = run.state.execution.has_tool_results
+    failure = answer_failure(response, run.setup.tool_names, after_results=has_results)
     if failure is None or failure.readable:
         reasoning = clean(response.reasoning) if response.reasoning else ""
         message = Message(_ASSISTANT, response.text, plan.calls, extras=response.extras, reasoning=reasoning)
     return Answered(
-        setup.world.now(),
+        run.world.now(),
         started_at=step.taken_up_at,
         message=message,
         finish_reason=response.finish_reason,
         usage=response.usage,
         source=response.source,
-        seconds=step.lap(setup.world.monotonic()),
+        seconds=step.lap(run.world.monotonic()),
         started=plan.started,
         questions=plan.questions,
         failure=failure,
@@ -167,19 +171,19 @@ def partly_answered(step: StepInProgress, now: datetime, seconds: float) -> Answ
     )
 
 
-def failed(setup: Setup, step: StepInProgress, error: BaseException) -> ModelFailed:
+def failed(run: Run, step: StepInProgress, error: BaseException) -> ModelFailed:
     """Return the transition of a model call that failed."""
     return ModelFailed(
-        setup.world.now(),
+        run.world.now(),
         started_at=step.taken_up_at,
         failure=model_failure(error),
         usage=_UNKNOWN_USAGE if step.chunk_count else NO_USAGE,
-        seconds=step.lap(setup.world.monotonic()),
+        seconds=step.lap(run.world.monotonic()),
         request=step.request.record,
     )
 
 
-def readable(response: ModelResponse) -> ModelResponse:
+def normalize_response(response: ModelResponse) -> ModelResponse:
     """The response itself where it is as it should be, else one that is; a careless model is data, too."""
     try:
         usage = response.usage

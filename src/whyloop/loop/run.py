@@ -7,17 +7,19 @@ from collections.abc import AsyncIterator
 from datetime import datetime
 
 from whyloop.errors import NestingError, ScriptError, leave_state
+from whyloop.events import AgentEvent
+from whyloop.logger import log_end, log_toolset_error
 from whyloop.loop.calls import CallPlan, plan_calls, reopen, run_calls, running_inside, unfinished_calls
 from whyloop.loop.interruptions import JUST_AFTER, Interruptions
-from whyloop.loop.model_call import answered, ask_model, failed, partly_answered, readable
-from whyloop.loop.recorder import Recorder
-from whyloop.loop.setup import Setup, StepInProgress
+from whyloop.loop.model_call import answered, ask_model, failed, normalize_response, partly_answered
+from whyloop.loop.setup import RequestParts, Setup, StepInProgress, send
 from whyloop.loop.world import Journal
 from whyloop.values.failure import ErrorHandlingDecision
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.step import Interruption, OpenStep
-from whyloop.values.step_transitions import CallFinished, Closed, Judged, Left
-from whyloop.values.transitions import Begun, RetryPlanned, StopRequested, Waited
+from whyloop.values.step_transitions import AnyTransition, CallFinished, Closed, Judged, Left
+from whyloop.values.transitions import Begun, Noted, RetryPlanned, StopRequested, Waited
+from whyloop.wire.view import VIEWS
 
 CANCELLED = "The task that ran it was cancelled"
 SUPERSEDED = "Another query arrived before this one had ended"
@@ -31,20 +33,34 @@ _RETRY = ErrorHandlingDecision.RETRY
 
 
 class Run:
-    """The work of this process on one session, from a query or a resume to its end or a pause."""
+    """The work of this process on one session, from a query or a resume to its end or a pause.
+
+    `add` applies a transition; `record` appends all new ones to the journal as one entry and then sends their
+    events, so nothing is announced that is not recorded.
+    """
 
     def __init__(self, setup: Setup, state: AgentState, journal: Journal | None = None) -> None:
-        self.setup, self.world = setup, setup.world
-        self.recorder = Recorder(setup.handlers.all, state, journal)
-        self.add = self.recorder.add
-        self.interruptions = Interruptions(setup, self.recorder)
+        self.setup, self.world, self.journal, self.state = setup, setup.world, journal, state
+        self.handlers = setup.handlers.all
+        self.stop: str | None = None
+        """Why the run was asked to stop, by this process or through the journal by another one."""
+        self.interruptions = Interruptions(self)
         self._leaving = False
         self._blocked = False  # By a limit that is exhausted, or a question about the run itself.
         self._reopened: StepInProgress | None = None
+        self._has_opened = False  # The toolsets, which are closed when the run ends.
+        self._toolset_error: Exception | None = None
+        self._recorded = state
+        self._unrecorded: list[AnyTransition] = []
+        self._unsent: list[AgentEvent] = []
+        self._unlogged: list[AgentState] = []
+        self._noted: RequestParts | None = None
+        self._known_parts: set[str] | None = None
 
     @property
-    def state(self) -> AgentState:
-        return self.recorder.state
+    def must_stop(self) -> bool:
+        """True if a stop was requested, whether or not that is recorded yet."""
+        return self.stop is not None or self.state.execution.stop_request is not None
 
     # From outside
 
@@ -66,7 +82,7 @@ class Run:
             while self.is_in_progress:
                 await self._advance()
         finally:
-            self.end()
+            await self.end()
             running_inside.reset(inside)
         return self.state
 
@@ -78,7 +94,7 @@ class Run:
                 await self.next_step()
                 yield self.state
         finally:
-            self.end()
+            await self.end()
 
     async def next_step(self) -> None:
         """Take one more step, or end the run."""
@@ -90,12 +106,14 @@ class Run:
 
     @property
     def is_in_progress(self) -> bool:
-        return self.recorder.state.status is _IN_PROGRESS and not self._leaving
+        return self.state.status is _IN_PROGRESS and not self._leaving
 
     async def begin(self) -> None:
         """Take the execution up; a step that was left open continues where it was."""
         self.interruptions.attach()
         self.setup.runs.add(self)
+        if self.setup.toolsets:
+            await self._list_tools()
         if self.state.status is _PENDING:
             self.add(Begun(self.world.now()))
         state, execution = self.state, self.state.execution
@@ -104,11 +122,20 @@ class Run:
         if state.open_step is not None and self.is_in_progress and not self._blocked:
             self._reopen(state.open_step)
         try:
-            await self.recorder.record()
+            await self.record()
         except asyncio.CancelledError as error:
             await self._end_cancelled(error)
             raise
         self.interruptions.watch_deadline()
+
+    async def _list_tools(self) -> None:
+        """Open the toolsets and list their tools; an error is that of the next step."""
+        try:
+            await self.setup.lifetime.open()
+            self._has_opened = True
+            self.setup = await self.setup.with_listed_tools()
+        except Exception as error:
+            self._toolset_error = error
 
     def _reopen(self, opened: OpenStep) -> None:
         reopened = reopen(self.setup, opened, self.world.now())
@@ -120,14 +147,13 @@ class Run:
 
     async def _advance(self) -> None:
         """Wait, then take a step, unless the run must end before it."""
-        recorder, execution = self.recorder, self.recorder.state.execution
-        recorder.handlers = self.setup.handlers.all
+        execution, self.handlers = self.state.execution, self.setup.handlers.all
         try:
             if execution.step_count % STEPS_PER_TURN == STEPS_PER_TURN - 1 or execution.failures.consecutive:
                 await asyncio.sleep(0)
             if execution.wait_until is not None:
                 await self.wait(execution.wait_until)
-            if self._blocked or (recorder.state.open_step is None and recorder.must_stop):
+            if self._blocked or (self.state.open_step is None and self.must_stop):
                 await self.conclude(None, self.world.now())
             else:
                 await self.take_step()
@@ -137,7 +163,7 @@ class Run:
 
     async def wait(self, until: datetime) -> None:
         """Wait out a provider's backoff, unless a stop or a deadline ends the wait before."""
-        if self.recorder.must_stop:
+        if self.must_stop:
             return
         started, deadline = self.world.monotonic(), self.setup.criteria.deadline(self.state, until)
         if deadline is not None and deadline <= until:
@@ -158,42 +184,43 @@ class Run:
         if cancelled is not None:
             # A deploy that cuts a run off is like a crash: the next runner finds the calls as they were.
             step.interrupted = Interruption.CANCELLED
-            self.recorder.stop = self.recorder.stop or CANCELLED
+            self.stop = self.stop or CANCELLED
         await self.conclude(*self.settle(step))
         if cancelled is not None:
             raise cancelled
 
     async def work(self, step: StepInProgress) -> None:
         """Ask the model, unless it has answered already, and run its calls."""
-        recorder = self.recorder
-        if recorder.state.open_step is None:
+        if self.state.open_step is None:
             try:
-                response = readable(await ask_model(self.setup, recorder, step))
+                if self._toolset_error is not None:
+                    raise self._toolset_error
+                response = normalize_response(await ask_model(self, step))
             except (ScriptError, NestingError):
                 raise
             except (Exception, SystemExit) as error:
-                recorder.note(step.request, step.taken_up_at)
-                recorder.add(failed(self.setup, step, error))
+                self.note(step)
+                self.add(failed(self, step, error))
                 return
             step.interruptible, calls = False, response.tool_calls
             if calls and (self.setup.plans_calls or response.finish_reason.truncates):
-                plan = await plan_calls(self.setup, recorder.state, response)
+                plan = await plan_calls(self, response)
             else:
                 plan = CallPlan(calls, tuple(range(len(calls))))
-            recorder.note(step.request, step.taken_up_at)
-            recorder.add(answer := answered(self.setup, recorder.state, response, plan, step))
+            self.note(step)
+            self.add(answer := answered(self, response, plan, step))
             for index, result in plan.results.items():
-                recorder.add(CallFinished(answer.at, index=index, result=result))
+                self.add(CallFinished(answer.at, index=index, result=result))
             step.to_run = step.unlaunched = plan.started
             if not plan.calls:
                 return
         step.interruptible = False
-        await recorder.record()  # Before any call runs.
-        if recorder.must_stop:
+        await self.record()  # Before any call runs.
+        if self.must_stop:
             step.interrupted = Interruption.STOPPED
         else:
             step.unlaunched = ()
-            await run_calls(self.setup, recorder, step)
+            await run_calls(self, step)
 
     def settle(self, step: StepInProgress) -> tuple[int | None, datetime]:
         """Close the step or leave it open; return its number, None if it stays open, and the time."""
@@ -204,7 +231,7 @@ class Run:
                 now = until = max(now, deadline + JUST_AFTER)
         seconds = step.lap(self.world.monotonic(), until)
         if self.state.open_step is None and step.interrupted is not None:
-            self.recorder.note(step.request, step.taken_up_at)
+            self.note(step)
             self.add(partly_answered(step, now, seconds))
             seconds = 0.0
         opened = self.state.open_step
@@ -227,18 +254,17 @@ class Run:
 
     async def conclude(self, number: int | None, now: datetime) -> None:
         """Evaluate every criterion on the state as it is, and record the outcome."""
-        recorder = self.recorder
-        if recorder.stop is not None and recorder.state.execution.stop_request is None:
-            recorder.add(StopRequested(now, reason=recorder.stop))
-        outcome = self.setup.criteria.evaluate(recorder.state)
-        recorder.add(Judged(now, outcome=outcome, step=number))
-        failures = recorder.state.execution.failures.consecutive
+        if self.stop is not None and self.state.execution.stop_request is None:
+            self.add(StopRequested(now, reason=self.stop))
+        outcome = self.setup.criteria.evaluate(self.state)
+        self.add(Judged(now, outcome=outcome, step=number))
+        failures = self.state.execution.failures.consecutive
         if failures and number is not None and outcome.decision.continues and outcome.handling is _RETRY:
-            recorder.add(self._planned_retry(failures))
+            self.add(self._planned_retry(failures))
         if not outcome.decision.continues:
-            recorder.log_end()
-        await recorder.record()
-        if recorder.stop is not None and outcome.pauses and recorder.state.execution.stop_request is None:
+            self._unlogged.append(self.state)
+        await self.record()
+        if self.stop is not None and outcome.pauses and self.state.execution.stop_request is None:
             await self.conclude(None, self.world.now())  # A stop was requested meanwhile.
 
     def _planned_retry(self, failures: int) -> RetryPlanned:
@@ -270,19 +296,70 @@ class Run:
             outcome = self.setup.criteria.evaluate(self.state)
         self.add(Judged(now, outcome=outcome, step=number))
         if not had_ended:
-            self.recorder.log_end()
+            self._unlogged.append(self.state)
 
     async def _end_cancelled(self, error: BaseException) -> None:
         """Record that the task was cancelled, unless the run has ended; leave the state with the error."""
         if self.state.status is _IN_PROGRESS:
-            self.recorder.stop = self.recorder.stop or CANCELLED
+            self.stop = self.stop or CANCELLED
             await self.conclude(None, self.world.now())
         leave_state(error, self.state)
 
-    def end(self) -> None:
-        """Let go of the run: it can no longer be stopped, and no timer waits for it."""
+    async def end(self) -> None:
+        """Release the run: it can no longer be stopped, no timer waits for it, and its toolsets may close."""
         self.setup.runs.discard(self)
         self.interruptions.end()
+        if self._has_opened:
+            self._has_opened = False
+            try:
+                await self.setup.lifetime.close()
+            except Exception as error:  # The run has ended all the same.
+                log_toolset_error(error)
 
     def _new_step(self) -> StepInProgress:
         return StepInProgress(self.world.now(), self.world.monotonic(), self.setup.request_parts)
+
+    # Its state
+
+    def add(self, transition: AnyTransition) -> None:
+        """Apply a transition. Readers and handlers see it after the next `record`."""
+        state = self.state
+        if self.journal is not None:
+            self._unrecorded.append(transition)
+        if self.handlers and (view := VIEWS.get(type(transition))) is not None:
+            self._unsent += view(state, transition)
+        self.state = transition.apply_to(state)
+
+    async def record(self) -> None:
+        """Append all new transitions as one entry, then send their events."""
+        if self._unrecorded and self.journal is not None:
+            new, self._unrecorded = self._unrecorded, []
+            before, self._recorded = self._recorded, self.state
+            try:
+                stop = await self.journal.append(new, before, self.state)
+            except asyncio.CancelledError:  # Delivered after the append: see `Journal`.
+                self._send_events()
+                raise
+            self.stop = self.stop or stop
+        if self._unsent or self._unlogged:
+            self._send_events()
+
+    def _send_events(self) -> None:
+        events, self._unsent = self._unsent, []
+        send(self.handlers, events)
+        ended, self._unlogged = self._unlogged, []
+        for state in ended:
+            log_end(state)
+
+    def note(self, step: StepInProgress) -> None:
+        """Add the texts of a request that this session has not recorded yet, before the answer to it."""
+        if step.request is self._noted:
+            return
+        self._noted = step.request
+        if self._known_parts is None:
+            held = self.state.request_parts
+            self._known_parts = {part.hash for part in held[held.start :]}
+        for part in step.request.parts:
+            if part.hash not in self._known_parts:
+                self._known_parts.add(part.hash)
+                self.add(Noted(step.taken_up_at, part=part))

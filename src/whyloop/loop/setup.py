@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from hashlib import sha256
 from inspect import iscoroutinefunction
@@ -33,7 +33,7 @@ from whyloop.rules.limits import (
     StepsLimit,
     TokenUsageLimit,
 )
-from whyloop.tools.tool import Tool, as_tool
+from whyloop.tools.toolset import Functions, Lifetime, ToolLike, Toolset, ToolTable, tools_by_name
 from whyloop.values import plain
 from whyloop.values.log import Log
 from whyloop.values.messages import Message
@@ -87,26 +87,109 @@ def send(handlers: Sequence[Handler], events: Sequence[AgentEvent]) -> None:
                 _log.exception("an event handler failed on: %s", event)
 
 
+_HASH_LENGTH = 16
+
+
+class RequestParts(Struct, frozen=True):
+    """What every request of an agent has in common: how it is recorded, and the texts behind it."""
+
+    record: RequestRecord
+    parts: tuple[RequestPart, ...]
+
+    @classmethod
+    def of(cls, instructions: str | None, tools: tuple[ToolSpec, ...]) -> RequestParts:
+        given = None if instructions is None else _part(instructions)
+        offered = _part(_json(tools)) if tools else None
+        record = RequestRecord(given.hash if given else None, offered.hash if offered else None)
+        return cls(record, tuple([part for part in (given, offered) if part is not None]))
+
+    def changed(self, before: ModelRequest, sent: ModelRequest, changed_by: tuple[str, ...]) -> RequestParts:
+        """Return the record of a request that hooks changed, with the texts that it needs."""
+        if not changed_by:
+            return self
+        own = RequestParts.of(sent.instructions, sent.tools)
+        record, parts = replace(own.record, changed_by=changed_by), list(own.parts)
+        if sent.messages is not before.messages:
+            places, added = _places(before.messages, sent.messages)
+            record = replace(record, messages=places)
+            parts += added
+        return RequestParts(record, tuple(parts))
+
+
+def _places(
+    history: Sequence[Message], sent: Sequence[Message]
+) -> tuple[tuple[tuple[int, int] | str, ...], list[RequestPart]]:
+    """Return where each message of a request is found: ranges of the history, or hashes of new texts."""
+    index_of = {id(message): index for index, message in enumerate(Log.of(history))}
+    places: list[tuple[int, int] | str] = []
+    parts: list[RequestPart] = []
+    for message in sent:
+        index = index_of.get(id(message))
+        if index is None:
+            part = _part(_json(message))
+            parts.append(part)
+            places.append(part.hash)
+            continue
+        last = places[-1] if places else None
+        if isinstance(last, tuple) and last[1] == index:
+            places[-1] = (last[0], index + 1)
+        else:
+            places.append((index, index + 1))
+    return tuple(places), parts
+
+
+def _part(text: str) -> RequestPart:
+    return RequestPart(sha256(text.encode("utf-8", "replace")).hexdigest()[:_HASH_LENGTH], text)
+
+
+def _json(value: Any) -> str:
+    try:
+        return msgspec.json.encode(value, enc_hook=plain.describe).decode()
+    except UnicodeEncodeError:
+        return msgspec.json.encode(plain.encode(value)).decode()
+
+
 class Setup(Struct, frozen=True):
     """The parts of an agent that a run needs; only `runs` changes while it runs."""
 
     name: str
     world: World
-    tools: Mapping[str, Tool]
-    tool_specs: tuple[ToolSpec, ...]
-    tool_names: tuple[str, ...]
     instructions: str | None
-    request_parts: RequestParts
     criteria: ContinuationCriteria
     hooks: Hooks
     backoff: Backoff
     handlers: Handlers
+    stop_grace: float
+    """Seconds that a running tool call has to finish after a stop request or a deadline."""
+    toolsets: tuple[Toolset, ...]
+    """The toolsets whose tools each run lists when it begins."""
+    lifetime: Lifetime
+    """How long the toolsets stay open."""
     runs: set[Run]
     """The runs of this agent in progress in this process, so that they can be asked to stop."""
+    tools: ToolTable = {}
+    tool_specs: tuple[ToolSpec, ...] = ()
+    tool_names: tuple[str, ...] = ()
     plans_calls: bool = False
     """True if a hook may change a call, or a tool may need a person's approval."""
-    stop_grace: float = 5.0
-    """Seconds that a running tool call has to finish after a stop request or a deadline."""
+    request_parts: RequestParts = RequestParts(RequestRecord(), ())
+
+    def with_tools(self, tools: ToolTable) -> Setup:
+        """Return the setup with these tools, and with what follows from them."""
+        specs = tuple([tool.spec for tool, _ in tools.values()])
+        return replace(
+            self,
+            tools=tools,
+            tool_specs=specs,
+            tool_names=tuple(tools),
+            plans_calls=bool(self.hooks.before_tool) or any(t.needs_approval for t, _ in tools.values()),
+            request_parts=RequestParts.of(self.instructions, specs),
+        )
+
+    async def with_listed_tools(self) -> Setup:
+        """Return the setup with the tools that the toolsets offer now, beside the functions."""
+        listed = [(tool, toolset) for toolset in self.toolsets for tool in await toolset.list()]
+        return self.with_tools(tools_by_name([*self.tools.values(), *listed]))
 
 
 DEFAULT_MAX_STEPS = 20
@@ -170,20 +253,11 @@ def _makes_way(default: float, kind: type[Limit], own: list[Any]) -> bool:
     return any(type(c) is kind and (c.scope == "execution" or c.limit <= default) for c in own)
 
 
-def assemble_tools(
-    tools: Tool | Callable[..., Any] | Iterable[Tool | Callable[..., Any]] | None,
-) -> dict[str, Tool]:
-    """The tools by name; two of one name are refused."""
-    assembled: dict[str, Tool] = {}
-    for candidate in tools if isinstance(tools, Iterable) else () if tools is None else [tools]:
-        tool = as_tool(candidate)
-        if tool.name in assembled:
-            raise ConfigurationError(
-                f"two tools are named {tool.name!r}, and a model could not tell them apart: "
-                "rename one with @tool(name=…)"
-            )
-        assembled[tool.name] = tool
-    return assembled
+def assemble_tools(tools: ToolLike | Iterable[ToolLike] | None) -> tuple[Functions, tuple[Toolset, ...]]:
+    """Return the functions among the tools, and the toolsets that are asked for theirs in each run."""
+    given = list(tools) if isinstance(tools, Iterable) else [] if tools is None else [tools]
+    functions = Functions([each for each in given if not isinstance(each, Toolset)])
+    return functions, tuple([each for each in given if isinstance(each, Toolset)])
 
 
 def assemble_handlers(handlers: Handler | Iterable[Handler] | None) -> list[Handler]:
@@ -233,68 +307,6 @@ def _several(criteria: CriterionLike | Iterable[CriterionLike] | ContinuationCri
     if isinstance(criteria, ContinuationCriteria):
         return list(criteria.criteria)
     return list(criteria) if isinstance(criteria, Iterable) else [criteria]
-
-
-_HASH_LENGTH = 16
-
-
-class RequestParts(Struct, frozen=True):
-    """What every request of an agent has in common: how it is recorded, and the texts behind it."""
-
-    record: RequestRecord
-    parts: tuple[RequestPart, ...]
-
-    @classmethod
-    def of(cls, instructions: str | None, tools: tuple[ToolSpec, ...]) -> RequestParts:
-        given = None if instructions is None else _part(instructions)
-        offered = _part(_json(tools)) if tools else None
-        record = RequestRecord(given.hash if given else None, offered.hash if offered else None)
-        return cls(record, tuple([part for part in (given, offered) if part is not None]))
-
-    def changed(self, before: ModelRequest, sent: ModelRequest, changed_by: tuple[str, ...]) -> RequestParts:
-        """Return the record of a request that hooks changed, with the texts that it needs."""
-        if not changed_by:
-            return self
-        own = RequestParts.of(sent.instructions, sent.tools)
-        record, parts = replace(own.record, changed_by=changed_by), list(own.parts)
-        if sent.messages is not before.messages:
-            places, added = _places(before.messages, sent.messages)
-            record = replace(record, messages=places)
-            parts += added
-        return RequestParts(record, tuple(parts))
-
-
-def _places(
-    history: Sequence[Message], sent: Sequence[Message]
-) -> tuple[tuple[tuple[int, int] | str, ...], list[RequestPart]]:
-    """Return where each message of a request is found: ranges of the history, or hashes of new texts."""
-    index_of = {id(message): index for index, message in enumerate(Log.of(history))}
-    places: list[tuple[int, int] | str] = []
-    parts: list[RequestPart] = []
-    for message in sent:
-        index = index_of.get(id(message))
-        if index is None:
-            part = _part(_json(message))
-            parts.append(part)
-            places.append(part.hash)
-            continue
-        last = places[-1] if places else None
-        if isinstance(last, tuple) and last[1] == index:
-            places[-1] = (last[0], index + 1)
-        else:
-            places.append((index, index + 1))
-    return tuple(places), parts
-
-
-def _part(text: str) -> RequestPart:
-    return RequestPart(sha256(text.encode("utf-8", "replace")).hexdigest()[:_HASH_LENGTH], text)
-
-
-def _json(value: Any) -> str:
-    try:
-        return msgspec.json.encode(value, enc_hook=plain.describe).decode()
-    except UnicodeEncodeError:
-        return msgspec.json.encode(plain.encode(value)).decode()
 
 
 class StepInProgress(Struct):

@@ -1,4 +1,4 @@
-"""The world as it is: this process, its clock, its randomness."""
+"""The ports of the loop: the model, the clock, the journal, and the world that this process offers."""
 
 from __future__ import annotations
 
@@ -12,58 +12,12 @@ from types import TracebackType
 from typing import Any, Protocol, runtime_checkable
 
 from whyloop.errors import ToolTimeoutError
-from whyloop.tools.tool import Tool, ToolContext
+from whyloop.tools.tool import ToolContext, ToolDefinition
+from whyloop.tools.toolset import Toolset
 from whyloop.values.model import Delta, ModelRequest, ModelResponse
 from whyloop.values.scalars import new_id
 from whyloop.values.state import AgentState
 from whyloop.values.step_transitions import AnyTransition
-
-
-class SystemClock:
-    """The clock of this machine."""
-
-    # Asked many times a step, so these are the functions themselves.
-    now = staticmethod(functools.partial(datetime.now, UTC))
-    monotonic = staticmethod(time.monotonic)
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-
-    def timeout(self, seconds: float | None) -> Timeout:
-        return asyncio.timeout(seconds)
-
-    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
-        return asyncio.get_running_loop().call_later(seconds, callback)
-
-
-class LocalWorld:
-    """A world that does everything here and now."""
-
-    def __init__(self, model: Model, clock: Clock) -> None:
-        self.respond = model.respond
-        self.now = clock.now
-        self.monotonic = clock.monotonic
-        self.sleep = clock.sleep
-        self.timeout = clock.timeout
-        self.call_later = clock.call_later
-        self.new_id = new_id
-        self.random = random.random
-
-    def call_tool(
-        self, tool: Tool, arguments: Mapping[str, Any], context: ToolContext
-    ) -> Coroutine[Any, Any, object]:
-        work = tool.call(arguments, context)
-        return work if tool.timeout is None else self._timed(tool, tool.timeout, work)
-
-    async def _timed(self, tool: Tool, seconds: float, work: Coroutine[Any, Any, object]) -> object:
-        timeout = self.timeout(seconds)
-        try:
-            async with timeout:
-                return await work
-        except TimeoutError:
-            if not timeout.expired():
-                raise
-            raise ToolTimeoutError(f"{tool.name} did not finish within {seconds:g} s") from None
 
 
 @runtime_checkable
@@ -112,7 +66,7 @@ class World(Protocol):
     def respond(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]: ...
 
     def call_tool(
-        self, tool: Tool, arguments: Mapping[str, Any], context: ToolContext
+        self, toolset: Toolset, tool: ToolDefinition, arguments: Mapping[str, Any], context: ToolContext
     ) -> Coroutine[Any, Any, object]: ...
 
     def now(self) -> datetime: ...
@@ -153,3 +107,50 @@ class StepByStep(Protocol):
     async def final_step(self, state: AgentState) -> AgentState: ...
 
     def iterate(self, state: AgentState) -> AsyncIterator[AgentState]: ...
+
+
+class SystemClock:
+    """The clock of this machine."""
+
+    # Asked many times a step, so these are the functions themselves.
+    now = staticmethod(functools.partial(datetime.now, UTC))
+    monotonic = staticmethod(time.monotonic)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def timeout(self, seconds: float | None) -> Timeout:
+        return asyncio.timeout(seconds)
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        return asyncio.get_running_loop().call_later(seconds, callback)
+
+
+class LocalWorld:
+    """A world that does everything here and now."""
+
+    def __init__(self, model: Model, clock: Clock) -> None:
+        self.respond = model.respond
+        self.now = clock.now
+        self.monotonic = clock.monotonic
+        self.sleep = clock.sleep
+        self.timeout = clock.timeout
+        self.call_later = clock.call_later
+        self.new_id = new_id
+        self.random = random.random
+
+    def call_tool(
+        self, toolset: Toolset, tool: ToolDefinition, arguments: Mapping[str, Any], context: ToolContext
+    ) -> Coroutine[Any, Any, object]:
+        work = toolset.call(tool.name, arguments, context)
+        return work if tool.timeout is None else self._timed(tool, tool.timeout, work)
+
+    async def _timed(self, tool: ToolDefinition, seconds: float, work: Coroutine[Any, Any, object]) -> object:
+        timeout = self.timeout(seconds)
+        try:
+            async with timeout:
+                return await work
+        except TimeoutError:
+            if not timeout.expired():
+                raise
+            raise ToolTimeoutError(f"{tool.name} did not finish within {seconds:g} s") from None

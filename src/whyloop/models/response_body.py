@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from whyloop.errors import ModelError, ResponseValidationError
-from whyloop.loop.model_call import readable
+from whyloop.loop.model_call import normalize_response
 from whyloop.models.provider import ProviderApi
 from whyloop.rules.written_calls import VisibleText, written_call
 from whyloop.tools.schema import problem_with
@@ -73,7 +73,7 @@ class ResponseBody:
         if complete.finish_reason is FinishReason.ERROR:
             reason = complete.source.finish_word if complete.source else None
             raise ModelError(f"the model ended its answer with an error: {reason}")
-        complete = readable(complete)
+        complete = normalize_response(complete)
         if self._schema is not None:
             _refuse_misfit(complete, self._schema)
         if complete.reasoning and not self._showed_reasoning:

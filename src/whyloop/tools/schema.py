@@ -104,6 +104,28 @@ class Arguments:
         return {**self._defaults, **self.parse(arguments)}
 
 
+class SchemaArguments:
+    """The arguments of a tool that is known by its JSON schema alone."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.schema = schema
+
+    def parse(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments; raise a `ValueError` if they do not fit."""
+        if (problem := problem_with(dict(arguments), self.schema)) is not None:
+            raise ValueError(problem)
+        return dict(arguments)
+
+    def problems(self, arguments: Mapping[str, Any]) -> list[Problem]:
+        """Return what is wrong with arguments that do not fit."""
+        problem = problem_with(dict(arguments), self.schema)
+        return [] if problem is None else [Problem("they do not fit its schema", problem)]
+
+    def complete(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments as the toolset will see them."""
+        return self.parse(arguments)
+
+
 def signature_of(function: Callable[..., Any], name: str) -> inspect.Signature:
     """Return the function's signature; refuse one that a model could not use."""
     try:

@@ -1,9 +1,10 @@
-"""Functions that a model may call."""
+"""Tools: what a model may call, the functions behind it, and the text that their results become."""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
+import copy
 import functools
 import inspect
 import re
@@ -12,14 +13,14 @@ import threading
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, ParamSpec, TypeVar, get_args, overload
+from typing import Any, ParamSpec, TypedDict, TypeVar, Unpack, get_args, overload
 
 import msgspec
 from msgspec import Struct
 
 from whyloop.errors import ToolDefinitionError, ToolExecutionError
 from whyloop.rules.classification import error_text
-from whyloop.tools.schema import Arguments, docstring_of, hints_of, signature_of
+from whyloop.tools.schema import Arguments, SchemaArguments, docstring_of, hints_of, signature_of
 from whyloop.values.model import ToolSpec
 from whyloop.values.text import clean
 
@@ -32,19 +33,25 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 DEFAULT_MAX_RESULT_CHARS = 200_000
 
 
-class ToolContext(Struct, frozen=True, gc=False):
-    """What a tool may know about the call it serves; a model never sees it.
-
-    By `deadline` the execution's time is up; None if it has no limit.
-    """
+class RunContext(Struct, frozen=True, gc=False):
+    """What hooks and tools may know about the session that runs; a model never sees it."""
 
     agent_id: str
     execution_id: str
     step_number: int
+    metadata: Mapping[str, Any]
+    """The entries that the application gave to the session."""
+
+
+class ToolContext(RunContext, frozen=True, gc=False, kw_only=True):
+    """What hooks and tools may know about a tool call, beside the session."""
+
     tool_call_id: str
     tool_name: str
     deadline: datetime | None = None
+    """When the time of the execution is up; None if it has no limit."""
     call_index: int = 0
+    """The place of the call among those of its step."""
 
     @property
     def idempotency_key(self) -> str:
@@ -56,12 +63,78 @@ NeedsApproval = bool | Callable[[Mapping[str, Any]], bool]
 """Whether a call waits for a person: always, never, or by its arguments."""
 
 
-class Tool:
-    """A function with the name, the description and the schema that a model is told.
+class ToolOptions(TypedDict, total=False):
+    """How the calls of a tool are treated."""
 
-    A call of one that is `idempotent` may be made again, with the same idempotency key, when it is
-    not known whether it was carried out.
+    timeout: float | None
+    """Seconds after which a call is cut off; None for no limit of its own."""
+    max_result_chars: int | None
+    """Characters of a result that the model gets at most; None for all."""
+    needs_approval: NeedsApproval
+    """Whether a person is asked before a call runs: always, never, or by its arguments."""
+    idempotent: bool
+    """Whether a call may be made again, with the same idempotency key, if its outcome is unknown."""
+
+
+class ToolDefinition:
+    """What a model is offered under one name, and how its calls are treated.
+
+    `parameters` is the JSON schema of its arguments.
     """
+
+    def __init__(
+        self,
+        name: str,
+        description: str,
+        parameters: Mapping[str, Any],
+        *,
+        timeout: float | None = None,
+        max_result_chars: int | None = DEFAULT_MAX_RESULT_CHARS,
+        needs_approval: NeedsApproval = False,
+        idempotent: bool = False,
+    ) -> None:
+        if not _NAME.fullmatch(name):
+            raise ToolDefinitionError(
+                f"tool {name!r}: a name is 1 to 64 letters, digits, _ or -: use @tool(name=…)"
+            )
+        for option, value in (("timeout", timeout), ("max_result_chars", max_result_chars)):
+            if value is not None and (isinstance(value, bool) or not value > 0):
+                raise ToolDefinitionError(f"tool {name!r}: {option} is greater than zero, not {value!r}")
+        if not isinstance(needs_approval, bool):
+            _refuse_approval(name, needs_approval)
+        if not isinstance(idempotent, bool):
+            raise ToolDefinitionError(f"tool {name!r}: idempotent is True or False, not {idempotent!r}")
+        self.name = name
+        self.description = description
+        self.timeout = timeout
+        self.needs_approval = needs_approval
+        self.idempotent = idempotent
+        self.max_result_chars = max_result_chars
+        self.arguments: Arguments | SchemaArguments = SchemaArguments(parameters)
+        self.spec = ToolSpec(name, description, parameters)
+
+    def renamed(self, name: str) -> ToolDefinition:
+        """Return the same tool under another name, for a toolset that wraps another one."""
+        renamed = copy.copy(self)
+        ToolDefinition.__init__(
+            renamed,
+            name,
+            self.description,
+            self.spec.parameters,
+            timeout=self.timeout,
+            max_result_chars=self.max_result_chars,
+            needs_approval=self.needs_approval,
+            idempotent=self.idempotent,
+        )
+        renamed.arguments = self.arguments
+        return renamed
+
+    def __repr__(self) -> str:
+        return f"<tool {self.name}>"
+
+
+class Tool(ToolDefinition):
+    """A Python function that a model may call."""
 
     def __init__(
         self,
@@ -69,41 +142,23 @@ class Tool:
         *,
         name: str | None = None,
         description: str | None = None,
-        timeout: float | None = None,
-        max_result_chars: int | None = DEFAULT_MAX_RESULT_CHARS,
-        needs_approval: NeedsApproval = False,
-        idempotent: bool = False,
         scope: Mapping[str, Any] | None = None,
+        **options: Unpack[ToolOptions],
     ) -> None:
         if not callable(function):
-            raise ToolDefinitionError(f"{function!r} is no function, so it cannot be a tool")
-        self.name = name or str(getattr(function, "__name__", type(function).__name__))
-        if not _NAME.fullmatch(self.name):
-            raise ToolDefinitionError(
-                f"tool {self.name!r}: a name is 1 to 64 letters, digits, _ or -: use @tool(name=…)"
-            )
-        for option, value in (("timeout", timeout), ("max_result_chars", max_result_chars)):
-            if value is not None and (isinstance(value, bool) or not value > 0):
-                raise ToolDefinitionError(f"tool {self.name!r}: {option} is greater than zero, not {value!r}")
-        if not isinstance(needs_approval, bool):
-            _refuse_approval(self.name, needs_approval)
-        if not isinstance(idempotent, bool):
-            raise ToolDefinitionError(f"tool {self.name!r}: idempotent is True or False, not {idempotent!r}")
-        self.function = function
-        self.timeout = timeout
-        self.needs_approval = needs_approval
-        self.idempotent = idempotent
-        self.max_result_chars = max_result_chars
-        self.is_async = _is_async(function)
-        signature = signature_of(function, self.name)
-        hints = hints_of(function, self.name, scope or {})
+            raise ToolDefinitionError(f"{function!r} is not a function, so it cannot be a tool")
+        name = name or str(getattr(function, "__name__", type(function).__name__))
+        signature = signature_of(function, name)
+        hints = hints_of(function, name, scope or {})
         text, documented = docstring_of(function)
-        self.description = description or text
         contexts = [key for key in signature.parameters if _is_context(hints[key])]
-        self._context_parameter = contexts[0] if contexts else None
         visible = {key: value for key, value in signature.parameters.items() if key not in contexts}
-        self.arguments = Arguments(self.name, visible, hints, documented)
-        self.spec = ToolSpec(self.name, self.description, self.arguments.schema)
+        arguments = Arguments(name, visible, hints, documented)
+        super().__init__(name, description or text, arguments.schema, **options)
+        self.arguments = arguments
+        self.function = function
+        self.is_async = _is_async(function)
+        self._context_parameter = contexts[0] if contexts else None
         functools.update_wrapper(self, function, updated=())
 
     def call(self, arguments: Mapping[str, Any], context: ToolContext) -> Coroutine[Any, Any, Any]:
@@ -120,24 +175,15 @@ class Tool:
         return await result if inspect.isawaitable(result) else result
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The function itself, for the rest of the program."""
+        """Call the function itself, as the rest of the program does."""
         return self.function(*args, **kwargs)
-
-    def __repr__(self) -> str:
-        return f"<tool {self.name}>"
 
 
 @overload
 def tool(function: Callable[P, R], /) -> Tool: ...
 @overload
 def tool(
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    timeout: float | None = None,
-    max_result_chars: int | None = DEFAULT_MAX_RESULT_CHARS,
-    needs_approval: NeedsApproval = False,
-    idempotent: bool = False,
+    *, name: str | None = None, description: str | None = None, **options: Unpack[ToolOptions]
 ) -> Callable[[Callable[P, R]], Tool]: ...
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Tool | Callable[..., Tool]:
     """Make a function callable by a model; the JSON schema comes from its signature and docstring."""
@@ -146,10 +192,6 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Tool 
     if function is not None:
         return Tool(function, scope=scope, **options)
     return lambda decorated: Tool(decorated, scope=scope, **options)
-
-
-def as_tool(candidate: Tool | Callable[..., Any]) -> Tool:
-    return candidate if isinstance(candidate, Tool) else Tool(candidate)
 
 
 def _refuse_approval(name: str, rule: object) -> None:

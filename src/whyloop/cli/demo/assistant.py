@@ -14,7 +14,8 @@ from msgspec import Struct
 from whyloop.errors import ToolExecutionError
 from whyloop.loop.world import LocalWorld, Model
 from whyloop.testing import FakeClock
-from whyloop.tools.tool import Tool, ToolContext
+from whyloop.tools.tool import Tool, ToolContext, ToolDefinition
+from whyloop.tools.toolset import Toolset
 from whyloop.values.continuation import ContinuationDecision, ContinuationEvaluation
 from whyloop.values.model import ModelRequest, ModelResponse, TextDelta
 from whyloop.values.state import AgentState
@@ -151,14 +152,16 @@ class DemoWorld(LocalWorld):
                     yield TextDelta(word)
                     await self._pause(WORD_PAUSE)
 
-    async def call_tool(self, tool: Tool, arguments: Mapping[str, Any], context: ToolContext) -> object:
+    async def call_tool(
+        self, toolset: Toolset, tool: ToolDefinition, arguments: Mapping[str, Any], context: ToolContext
+    ) -> object:
         done_at = self.now() + timedelta(seconds=self._tool_seconds[tool.name])
         await self._pause(TOOL_PAUSE)
         if context.deadline is not None and done_at > context.deadline:
             self._pass_until(context.deadline + timedelta(milliseconds=10))
             await asyncio.Event().wait()  # The loop cuts it off.
         self._pass_until(done_at)
-        return await super().call_tool(tool, arguments, context)
+        return await super().call_tool(toolset, tool, arguments, context)
 
     def _pass_until(self, moment: datetime) -> None:
         """Advance the clock to a moment, unless a call that runs at the same time has."""
