@@ -129,7 +129,7 @@ async def test_one_agent_continues_the_sessions_of_its_name_only(
     lab = recovering(two[0], steps(3))
     async with lab.server.lifespan():
         await until(lambda: caplog.records)
-    assert "there is no agent named 'other'" in caplog.text
+    assert "no agent is named 'other'" in caplog.text
     assert (await lab.get("/sessions/a")).json["session"]["status"] == "in_progress"
 
 

@@ -150,7 +150,7 @@ async def test_a_session_of_an_unknown_agent_is_left_alone(
     agent_id = await died(first, shop(call("echo"), "done"), 3)
     with caplog.at_level(logging.WARNING, "whyloop"):
         assert await recover(second, {"another": shop()}) == []
-    assert "there is no agent named 'shop'" in caplog.text
+    assert "no agent is named 'shop'" in caplog.text
     assert (await second.load(agent_id)).status == "in_progress"
 
 

@@ -60,7 +60,7 @@ def test_assert_continued_takes_the_step_and_who_decided(stopped: AgentState) ->
 def test_assert_continued_fails_on_the_step_that_ended_the_run(stopped: AgentState) -> None:
     with pytest.raises(AssertionError) as caught:
         assert_continued(stopped, step=3)
-    assert_shows_trace(caught, stopped, "did not go on after step 3")
+    assert_shows_trace(caught, stopped, "did not continue after step 3")
 
 
 def test_assert_continued_fails_on_another_criterion(stopped: AgentState) -> None:

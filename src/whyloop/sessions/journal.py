@@ -89,10 +89,10 @@ _log = Logger()
 
 
 class Heartbeat:
-    """Renews a lease three times in the time that it lasts, and hears of requests to stop.
+    """Renew a lease three times in the time that it lasts, and pass stop requests on.
 
-    Once another runner has the session, what is under way here is cancelled: nothing that it does
-    could be recorded any more.
+    Once another runner has the session, the run of this process is cancelled: nothing that it does could
+    be recorded any more.
     """
 
     def __init__(
@@ -136,9 +136,9 @@ class Heartbeat:
 
     async def _renew(self) -> None:
         try:
-            words = await self._store.renew(self._lease)
-            if words is not None:
-                self._on_stop_request(words)
+            reason = await self._store.renew(self._lease)
+            if reason is not None:
+                self._on_stop_request(reason)
         except (LeaseLostError, SessionNotFoundError) as error:
             if self._journal.released:
                 return

@@ -37,11 +37,11 @@ _NOT_OURS = (ConflictError, LeaseLostError, NotResumableError, SessionNotFoundEr
 async def recover(
     store: Store, agents: Agents, *, handlers: Iterable[Handler] = (), at_once: int = AT_ONCE
 ) -> list[str]:
-    """Continue every session that nobody runs and that could continue; return their ids when they have ended.
+    """Continue every session that has no runner and could continue; return their ids once they have ended.
 
     These are sessions whose runner died, and paused ones whose questions are all decided. Each has one
-    runner: what another process takes up first is left to it. Calls that may have run ask a person, unless
-    they are idempotent.
+    runner: a session that another process continues first is left to it. Calls that may have run ask a
+    person, unless they are idempotent.
     """
     recovery = Recovery(store, agents, handlers=handlers, at_once=at_once)
     await recovery.look()
@@ -167,6 +167,6 @@ class Recovery:
         if agent is None and summary.agent_id not in self._unknown:
             self._unknown.add(summary.agent_id)
             _log.warning(
-                "session %r cannot continue here: there is no agent named %r", summary.agent_id, summary.agent
+                "session %r cannot continue here: no agent is named %r", summary.agent_id, summary.agent
             )
         return agent

@@ -34,10 +34,10 @@ LEASE_SECONDS = 30.0
 
 
 class Session:
-    """One conversation of an agent with somebody, recorded as it happens.
+    """A conversation of an agent with a person or a program, recorded as it happens.
 
-    Only one process runs a session at a time; what it did is in the store before anything builds
-    on it, so any other can go on where it ended, however it ended.
+    Only one process runs a session at a time. Each step is in the store before anything builds on it, so
+    another process can continue where this one ended, however it ended.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Session:
         lease_seconds: float,
         handlers: Iterable[Handler] = (),
     ) -> None:
-        """Sessions are opened with `Session.open`."""
+        """Use `Session.open`, which creates or reads the session."""
         self.store = store
         self.agent = agent
         self.owner = owner
@@ -242,14 +242,14 @@ class Session:
                     await self._give_back(lease)
 
     def _send_live(self, event: AgentEvent) -> None:
-        """Pass what is never recorded on to those who follow the session, in any process."""
+        """Pass events that are never recorded on to the followers of the session, in any process."""
         kind = type(event)
         if kind is AgentStepStarted or kind is StreamChunkReceived:
             is_text = kind is StreamChunkReceived
             live(self.store).send_chunk(event.agent_id, partial(_encoded, event), is_text=is_text)
 
     async def _acquire(self) -> Lease:
-        """Return the lease; a cancellation meanwhile leaves none behind, which nobody could use."""
+        """Return the lease; a cancellation meanwhile leaves no lease behind."""
         work = self.store.acquire(self.agent_id, self.owner, self._lease_seconds)
         if self.store.inline:
             return await work

@@ -15,7 +15,7 @@ from whyloop.values.state import AgentState
 def assert_stopped(
     state: AgentState, *, reason: StopReason | str | None = None, by: str | type | None = None
 ) -> None:
-    """The run has ended, for this reason, decided by this criterion."""
+    """Fail unless the run has ended, for this reason, decided by this criterion."""
     __tracebackhide__ = True
     outcome = state.last_continuation_outcome
     if outcome is None or outcome.should_continue:
@@ -26,20 +26,20 @@ def assert_stopped(
 
 
 def assert_continued(state: AgentState, *, step: int | None = None, by: str | type | None = None) -> None:
-    """The run went on after this step of the current execution, decided by this criterion.
+    """Fail unless the run continued after this step of the current execution, decided by this criterion.
 
-    Without a step, it went on after every step but the last.
+    Without a step, it must have continued after every step but the last.
     """
     __tracebackhide__ = True
     steps = state.execution_steps
     if step is not None and not 1 <= step <= len(steps):
-        raise AssertionError(f"there is no step {step}\n\n{state.explain()}")
+        raise AssertionError(f"the execution has no step {step}\n\n{state.explain()}")
     chosen = steps[:-1] if step is None else steps[step - 1 : step]
     if not chosen:
-        raise AssertionError(f"there is no step that the run could have gone on after\n\n{state.explain()}")
+        raise AssertionError(f"the run has no step after which it could have continued\n\n{state.explain()}")
     for taken in chosen:
         if taken.outcome is None or not taken.outcome.should_continue:
-            raise AssertionError(f"the run did not go on after step {taken.number}\n\n{state.explain()}")
+            raise AssertionError(f"the run did not continue after step {taken.number}\n\n{state.explain()}")
         _decided_by(taken.outcome, by, state)
 
 
@@ -54,20 +54,20 @@ E = TypeVar("E", bound=AgentEvent)
 
 
 class CapturedEvents(list[AgentEvent]):
-    """The events in order. As a context manager it listens only inside the block."""
+    """The events of an agent, in order. As a context manager it listens only inside the block."""
 
     _unsubscribe: Callable[[], None] | None = None
 
     def of(self, kind: type[E]) -> list[E]:
-        """The events of one kind."""
+        """Return the events of one kind."""
         return [event for event in self if isinstance(event, kind)]
 
     def kinds(self) -> list[str]:
-        """The names of the events, in order."""
+        """Return the names of the events, in order."""
         return [type(event).__name__ for event in self]
 
     def stop(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         if self._unsubscribe is not None:
             self._unsubscribe()
             self._unsubscribe = None
@@ -82,7 +82,7 @@ class CapturedEvents(list[AgentEvent]):
 
 
 def capture_events(agent: Agent) -> CapturedEvents:
-    """A list that fills with the agent's events from now on."""
+    """Return a list that fills with the agent's events from now on."""
     captured = CapturedEvents()
     captured._unsubscribe = agent.subscribe(captured.append)
     return captured

@@ -1,4 +1,4 @@
-"""A model that says what its script says, one reply a request."""
+"""A model that follows a script, one reply a request."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def text(
     usage: Usage | Mapping[str, int] | int | None = None,
     reasoning: str = "",
 ) -> Reply:
-    """An answer in words."""
+    """Return a reply that is text."""
     return Reply(content, (), FinishReason(finish_reason), _usage(usage), reasoning)
 
 
@@ -57,7 +57,7 @@ def call(
     usage: Usage | Mapping[str, int] | int | None = None,
     reasoning: str = "",
 ) -> Reply:
-    """A call of one tool. Arguments that are a string are sent as they are, be they JSON or not.
+    """Return a reply that calls one tool; arguments that are a string are sent as they are, JSON or not.
 
     Without an id the model numbers its calls: call_1, call_2, …
     """
@@ -73,18 +73,18 @@ def calls(
     usage: Usage | Mapping[str, int] | int | None = None,
     reasoning: str = "",
 ) -> Reply:
-    """Several calls in one reply."""
+    """Return a reply with several calls."""
     wanted = tuple(wanted for reply in replies for wanted in reply.tool_calls)
-    words = text or "\n".join(reply.text for reply in replies if reply.text)
+    joined = text or "\n".join(reply.text for reply in replies if reply.text)
     total = _usage(usage) if usage is not None else sum((reply.usage for reply in replies), NO_USAGE)
-    return Reply(words, wanted, FinishReason(finish_reason), total, reasoning)
+    return Reply(joined, wanted, FinishReason(finish_reason), total, reasoning)
 
 
 class ScriptedModel:
-    """Gives its replies in order and keeps every request; an exception in the script is raised.
+    """Give the replies of a script in order and keep every request; an exception in the script is raised.
 
-    A request for which there is no reply is a `ScriptError`. Used as a context manager, or asked
-    with `assert_finished`, it also fails on a reply that nobody asked for.
+    A request without a reply is a `ScriptError`. As a context manager, or with `assert_finished`, the model
+    also fails on a reply that was never requested.
     """
 
     def __init__(self, replies: Iterable[Reply | str | BaseException | type[BaseException]]) -> None:
@@ -96,7 +96,7 @@ class ScriptedModel:
         return _Stream(self, request)
 
     def reply_to(self, request: ModelRequest) -> ModelResponse:
-        """The next reply of the script; raises what the script says to raise."""
+        """Return the next reply of the script; raise the exception that it holds."""
         self.requests.append(request)
         reply = next(self._replies, _NOTHING)
         if isinstance(reply, Reply):
@@ -117,11 +117,12 @@ class ScriptedModel:
         raise ScriptError(f"the script has no reply to request {number}, which ends with: {ending}")
 
     def assert_finished(self) -> None:
-        """Fail if the script has a reply that nobody asked for."""
+        """Fail if the script has a reply that was never requested."""
         left = next(self._replies, _NOTHING)
         if left is not _NOTHING:
+            number = len(self.requests)
             raise ScriptError(
-                f"the script goes on after request {len(self.requests)}, and nobody asked for: {left!r}"
+                f"the script has a reply that was never requested, after request {number}: {left!r}"
             )
 
     def __enter__(self) -> ScriptedModel:
@@ -134,7 +135,7 @@ class ScriptedModel:
             self.assert_finished()
 
     def _numbered(self, wanted: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
-        """The calls with ids: a script that names none gets call_1, call_2, …"""
+        """Return the calls with ids; those that have none become call_1, call_2, …"""
         numbered = []
         for call in wanted:
             self._calls += 1

@@ -23,7 +23,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def at(minutes: float) -> datetime:
-    """A time of day, some minutes after the checks begin."""
+    """Return a time, some minutes after the checks begin."""
     return START + timedelta(minutes=minutes)
 
 
@@ -45,7 +45,7 @@ def a_summary(agent_id: str = "a", *, started_at: datetime = START, **fields: An
 
 @asynccontextmanager
 async def stage(open_store: OpenStore, *sessions: str) -> AsyncIterator[tuple[Store, FakeClock]]:
-    """An open store with these sessions in it, each with one entry, and the clock that it goes by."""
+    """Open a store with these sessions, each with one entry, and the clock that it uses."""
     clock = FakeClock(START)
     async with await open_store(clock) as store:
         for agent_id in sessions:
@@ -54,7 +54,7 @@ async def stage(open_store: OpenStore, *sessions: str) -> AsyncIterator[tuple[St
 
 
 async def refused(kind: type[E], attempt: Awaitable[object], what: str) -> E:
-    """The error with which an attempt was refused."""
+    """Return the error with which an attempt was refused."""
     try:
         got = await attempt
     except kind as error:
@@ -75,12 +75,12 @@ async def only_one(attempts: Iterable[Awaitable[object]], loser: type[Exception]
 
 
 def same(found: object, expected: object, what: str) -> None:
-    """What was found is what was expected."""
+    """Fail unless two values are the same."""
     assert found == expected, f"{what} should be {_brief(expected)}, and it is {_brief(found)}"
 
 
 async def pages(store: Store, wanted: SessionFilter, limit: int) -> list[str]:
-    """The ids on all the pages, in order."""
+    """Return the ids on all pages, in order."""
     ids: list[str] = []
     after: str | None = None
     while True:
@@ -95,13 +95,13 @@ async def pages(store: Store, wanted: SessionFilter, limit: int) -> list[str]:
 
 
 async def listed(store: Store, **wanted: Any) -> list[str]:
-    """The ids of all the sessions that a filter finds, in order."""
+    """Return the ids of all sessions that a filter finds, in order."""
     page = await store.find(SessionFilter(**wanted), limit=1000, after=None)
     return [session.agent_id for session in page.sessions]
 
 
 async def seen(store: Store, agent_id: str = "a") -> tuple[Stored, Page]:
-    """All that anybody can see of a session: two of these are equal when nothing has changed."""
+    """Return all that a caller can see of a session; two of these are equal when nothing has changed."""
     return await store.read(agent_id), await store.find(SessionFilter(), limit=1000, after=None)
 
 

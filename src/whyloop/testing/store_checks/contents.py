@@ -40,7 +40,7 @@ STRANGE = (
     "e\u0301 is not \u00e9",
 )
 
-# Alike for whoever folds case, trims, normalises, takes patterns for matches, or cuts off.
+# Alike for a store that folds case, trims, normalises, takes patterns for matches, or cuts off.
 ALIKE = (
     "session",
     "Session",
@@ -118,13 +118,13 @@ async def check_a_strange_summary_comes_back_as_it_was(open_store: OpenStore) ->
             same(await listed(store, metadata={text: text}), [f"{number}"], "what strange metadata finds")
 
 
-async def check_strange_words_reach_whoever_runs_the_session(open_store: OpenStore) -> None:
+async def check_a_strange_reason_reaches_the_runner(open_store: OpenStore) -> None:
     async with stage(open_store, "a") as (store, _):
-        for words in (*STRANGE, "x" * 100_000):
+        for reason in (*STRANGE, "x" * 100_000):
             lease = await store.acquire("a", "one", 30)
-            same(await store.ask_to_stop("a", words), True, "what ask_to_stop returns")
-            same(await store.renew(lease), words, "the words that renew returns")
-            same(await store.append("a", [], after=1, lease=lease), words, "the words that append returns")
+            same(await store.ask_to_stop("a", reason), True, "what ask_to_stop returns")
+            same(await store.renew(lease), reason, "the reason that renew returns")
+            same(await store.append("a", [], after=1, lease=lease), reason, "the reason that append returns")
             await store.release(lease)
 
 
@@ -179,7 +179,7 @@ async def check_a_key_is_checked_before_lease_and_version(open_store: OpenStore)
         await store.append("a", journal("x"), after=1, key=_KEY)
         attempt = store.append("a", journal("y"), after=1, key=_KEY)
         await refused(KeyUsedError, attempt, "a repeated append at an old version")
-        lost = Lease("a", "nobody", 0, 30)
+        lost = Lease("a", "another", 0, 30)
         attempt = store.append("a", journal("y"), after=2, lease=lost, key=_KEY)
         await refused(KeyUsedError, attempt, "a repeated append with a lost lease")
         lease = await store.acquire("a", "one", 30)
@@ -195,7 +195,7 @@ async def check_a_key_is_checked_before_lease_and_version(open_store: OpenStore)
 async def check_a_refused_append_leaves_its_key_free(open_store: OpenStore) -> None:
     async with stage(open_store, "a") as (store, _):
         await refused(ConflictError, store.append("a", [], after=7, key=_KEY), "a wrong version")
-        lost = Lease("a", "nobody", 0, 30)
+        lost = Lease("a", "another", 0, 30)
         await refused(LeaseLostError, store.append("a", [], after=1, lease=lost, key=_KEY), "a lost lease")
         lease = await store.acquire("a", "one", 30)
         await refused(
@@ -206,7 +206,7 @@ async def check_a_refused_append_leaves_its_key_free(open_store: OpenStore) -> N
         same(await store.key("a", "key"), ("digest", 2), "the key")
 
 
-async def check_of_many_requests_under_one_key_one_is_written(open_store: OpenStore) -> None:
+async def check_one_of_many_requests_under_a_key_is_written(open_store: OpenStore) -> None:
     async with stage(open_store, "a") as (store, clock), await open_store(clock) as other:
         attempts = (
             (store, other)[n % 2].append("a", journal(f"{n}"), after=1, key=RequestKey("key", f"{n}"))

@@ -89,7 +89,7 @@ async def check_an_id_that_is_taken_is_refused(open_store: OpenStore) -> None:
         same(await listed(store, metadata={"k": 1}), [], "what the refused metadata finds")
 
 
-async def check_of_many_who_create_one_session_one_does(open_store: OpenStore) -> None:
+async def check_one_of_many_creates_a_session(open_store: OpenStore) -> None:
     async with stage(open_store) as (store, clock), await open_store(clock) as other:
         winner, _ = await only_one(
             ((store, other)[n % 2].create(a_summary(title=str(n)), journal(str(n))) for n in range(8)),
@@ -262,7 +262,7 @@ async def check_a_conflict_leaves_the_lease_as_it_was(open_store: OpenStore) -> 
         same((await store.read("a")).entries, ("first", "second"), "the entries")
 
 
-async def check_of_many_writers_at_one_version_one_wins(open_store: OpenStore) -> None:
+async def check_one_of_many_writers_at_a_version_wins(open_store: OpenStore) -> None:
     async with stage(open_store, "a") as (store, clock), await open_store(clock) as other:
         for version in (1, 3, 5):
             attempts = (
@@ -291,7 +291,7 @@ async def check_sessions_that_are_written_at_the_same_time_do_not_mix(open_store
             same((await store.read(name)).entries, expected, f"the entries of {name}")
 
 
-async def check_what_one_process_writes_another_one_reads(open_store: OpenStore) -> None:
+async def check_one_process_reads_what_another_writes(open_store: OpenStore) -> None:
     async with stage(open_store, "a") as (store, clock), await open_store(clock) as other:
         for version in range(1, 6):
             writer, reader = (store, other) if version % 2 else (other, store)
@@ -303,7 +303,7 @@ async def check_what_one_process_writes_another_one_reads(open_store: OpenStore)
             same(stored.summary.title, str(version), "the title that the other process wrote")
 
 
-async def check_what_was_stored_is_there_when_the_store_is_opened_again(open_store: OpenStore) -> None:
+async def check_a_store_that_is_opened_again_has_all_sessions(open_store: OpenStore) -> None:
     clock = FakeClock(START)
     async with await open_store(clock) as store:
         await store.create(_FULL, journal("one", "two"))
@@ -318,7 +318,7 @@ async def check_what_was_stored_is_there_when_the_store_is_opened_again(open_sto
         same(await store.renew(lease), None, "what renew returns")
 
 
-async def check_nobody_can_change_what_is_stored(open_store: OpenStore) -> None:
+async def check_callers_cannot_change_what_is_stored(open_store: OpenStore) -> None:
     async with stage(open_store) as (store, _):
         given = {"k": "v", "inner": {"list": [1]}}
         entries = journal("one")

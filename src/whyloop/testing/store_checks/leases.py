@@ -12,23 +12,23 @@ from whyloop.testing.store_checks import OpenStore, a_summary, journal, only_one
 _A_DAY = 86_400
 
 
-async def check_a_lease_says_what_was_asked_for(open_store: OpenStore) -> None:
+async def check_a_lease_has_the_owner_and_the_seconds_that_were_asked_for(open_store: OpenStore) -> None:
     async with stage(open_store, "a") as (store, _):
         lease = await store.acquire("a", "one", 12.5)
         same((lease.agent_id, lease.owner, lease.seconds), ("a", "one", 12.5), "the lease")
 
 
-async def check_who_holds_the_lease_writes(open_store: OpenStore) -> None:
+async def check_the_holder_of_a_lease_writes(open_store: OpenStore) -> None:
     async with stage(open_store, "a") as (store, _):
         lease = await store.acquire("a", "one", 30)
         written = await store.append("a", journal("x"), after=1, lease=lease, summary=a_summary(title="new"))
-        same(written, None, "what append returns when nobody asked to stop")
+        same(written, None, "what append returns without a stop request")
         stored = await store.read("a")
         same(stored.entries, ("first", "x"), "the entries")
         same(stored.summary, a_summary(title="new", version=2, runner="one"), "the summary")
 
 
-async def check_a_second_runner_is_told_who_runs_the_session(open_store: OpenStore) -> None:
+async def check_a_second_runner_gets_the_name_of_the_first(open_store: OpenStore) -> None:
     async with stage(open_store, "a") as (store, clock), await open_store(clock) as other:
         lease = await store.acquire("a", "one", 30)
         clock.advance(10)
@@ -48,7 +48,7 @@ async def check_a_runner_cannot_have_two_leases_of_one_session(open_store: OpenS
         await _is_fenced_off(store, lease, "one")
 
 
-async def check_of_many_who_want_to_run_a_session_one_does(open_store: OpenStore) -> None:
+async def check_one_of_many_runners_gets_the_lease(open_store: OpenStore) -> None:
     async with stage(open_store, "a") as (store, clock), await open_store(clock) as other:
         for _ in range(3):
             attempts = ((store, other)[n % 2].acquire("a", f"{n}", 30) for n in range(8))
@@ -94,7 +94,7 @@ async def check_renewing_keeps_a_lease(open_store: OpenStore) -> None:
         lease = await store.acquire("a", "one", 30)
         for _ in range(5):
             clock.advance(20)
-            same(await store.renew(lease), None, "what renew returns when nobody asked to stop")
+            same(await store.renew(lease), None, "what renew returns without a stop request")
         clock.advance(29)
         error = await refused(SessionRunningError, other.acquire("a", "two", 30), "a second lease")
         assert abs(error.seconds - 1) < 0.01, f"one second is left, and not {error.seconds}"
@@ -119,7 +119,7 @@ async def check_a_lease_that_was_taken_over_is_worth_nothing(open_store: OpenSto
         assert lease.token > zombie.token, f"the token {lease.token} should be greater than {zombie.token}"
         await _is_fenced_off(store, zombie, "two")
         same(await _writes(other, lease), True, "whether the new runner writes")
-        # By now it knows an old version too, and the one thing worth saying is who has the session.
+        # By now its version is old too, and the error names the new runner all the same.
         await _is_fenced_off(store, zombie, "two", after=1)
         clock.advance(31)
         await _is_fenced_off(store, zombie, "two")
@@ -144,7 +144,7 @@ async def check_giving_back_a_lost_lease_has_no_effect(open_store: OpenStore) ->
         await store.release(gone)
 
 
-async def check_a_lease_that_lapsed_and_that_nobody_took_still_writes(open_store: OpenStore) -> None:
+async def check_a_lapsed_lease_that_no_runner_took_still_writes(open_store: OpenStore) -> None:
     async with stage(open_store, "a") as (store, clock):
         lease = await store.acquire("a", "one", 30)
         clock.advance(_A_DAY)
@@ -153,7 +153,7 @@ async def check_a_lease_that_lapsed_and_that_nobody_took_still_writes(open_store
         same((await store.read("a")).summary.runner, None, "the runner, whose lease has lapsed,")
 
 
-async def check_a_lease_that_lapsed_and_that_nobody_took_can_be_renewed(open_store: OpenStore) -> None:
+async def check_a_lapsed_lease_that_no_runner_took_can_be_renewed(open_store: OpenStore) -> None:
     async with stage(open_store, "a") as (store, clock):
         lease = await store.acquire("a", "one", 30)
         clock.advance(_A_DAY)
@@ -163,7 +163,7 @@ async def check_a_lease_that_lapsed_and_that_nobody_took_can_be_renewed(open_sto
         await refused(SessionRunningError, store.acquire("a", "two", 30), "a second lease")
 
 
-async def check_who_has_no_lease_writes_only_when_nobody_has(open_store: OpenStore) -> None:
+async def check_a_writer_without_a_lease_needs_a_free_session(open_store: OpenStore) -> None:
     async with stage(open_store, "a") as (store, clock), await open_store(clock) as other:
         lease = await store.acquire("a", "one", 30)
         clock.advance(10)
@@ -176,7 +176,7 @@ async def check_who_has_no_lease_writes_only_when_nobody_has(open_store: OpenSto
         clock.advance(21)
         await other.append("a", journal("second"), after=1)
         attempt = store.append("a", journal("late"), after=1, lease=lease)
-        await refused(ConflictError, attempt, "an append of a lapsed runner after somebody else's")
+        await refused(ConflictError, attempt, "an append of a lapsed runner after another one")
         same((await store.read("a")).entries, ("first", "second"), "the entries")
 
 
@@ -242,7 +242,7 @@ async def check_a_clock_that_is_put_back_by_a_day_does_not_stop_a_runner(open_st
         await refused(SessionRunningError, store.acquire("a", "two", 30), "a second lease")
 
 
-async def check_a_clock_that_is_put_back_a_little_costs_nobody_a_lease(open_store: OpenStore) -> None:
+async def check_a_clock_that_is_put_back_a_little_costs_no_lease(open_store: OpenStore) -> None:
     async with stage(open_store, "a") as (store, clock):
         lease = await store.acquire("a", "one", 30)
         clock.advance(-1)
@@ -269,14 +269,14 @@ async def check_a_clock_that_jumps_ahead_fences_off_the_first_runner(open_store:
 
 
 async def _writes(store: Store, lease: Lease) -> bool:
-    """Whether an entry that is written with this lease is there afterwards."""
+    """Return whether an entry that is written with this lease is stored."""
     version = (await store.read(lease.agent_id)).summary.version
     await store.append(lease.agent_id, journal("written"), after=version, lease=lease)
     return (await store.read(lease.agent_id, after=version)).entries == ("written",)
 
 
 async def _is_fenced_off(store: Store, zombie: Lease, owner: str, *, after: int | None = None) -> None:
-    """Whatever is tried with this lease is refused, names the new owner, and changes nothing."""
+    """Fail unless each use of a lease is refused, names the new owner, and changes nothing."""
     before = await seen(store, zombie.agent_id)
     version = before[0].summary.version if after is None else after
     attempts: dict[str, Callable[[], Awaitable[object]]] = {
@@ -298,13 +298,13 @@ async def _is_fenced_off(store: Store, zombie: Lease, owner: str, *, after: int 
     same(await seen(store, zombie.agent_id), before, "the session after a lost lease was used")
 
 
-async def check_words_reach_the_runner(open_store: OpenStore) -> None:
+async def check_a_stop_request_reaches_the_runner(open_store: OpenStore) -> None:
     async with stage(open_store, "a", "b") as (store, clock), await open_store(clock) as other:
         lease = await store.acquire("a", "one", 30)
         beside = await store.acquire("b", "two", 30)
         before = await seen(store)
         same(await other.ask_to_stop("a", "that is enough"), True, "what ask_to_stop returns")
-        same(await seen(store), before, "the session after somebody asked to stop")
+        same(await seen(store), before, "the session after a stop request")
         same(
             await store.append("a", journal("x"), after=1, lease=lease),
             "that is enough",
@@ -314,7 +314,7 @@ async def check_words_reach_the_runner(open_store: OpenStore) -> None:
         same(await store.renew(beside), None, "what renew returns to the runner of another session")
 
 
-async def check_words_are_said_until_the_lease_ends(open_store: OpenStore) -> None:
+async def check_a_stop_request_is_repeated_until_the_lease_ends(open_store: OpenStore) -> None:
     async with stage(open_store, "a") as (store, clock):
         lease = await store.acquire("a", "one", 30)
         await store.ask_to_stop("a", "enough")
@@ -332,7 +332,7 @@ async def check_words_are_said_until_the_lease_ends(open_store: OpenStore) -> No
         same(last, "enough", "what the append returns that gives the lease back")
 
 
-async def check_words_without_any_letter_are_words(open_store: OpenStore) -> None:
+async def check_an_empty_reason_is_a_stop_request_too(open_store: OpenStore) -> None:
     async with stage(open_store, "a") as (store, _):
         lease = await store.acquire("a", "one", 30)
         same(await store.ask_to_stop("a", ""), True, "what ask_to_stop returns")
@@ -340,16 +340,16 @@ async def check_words_without_any_letter_are_words(open_store: OpenStore) -> Non
         same(await store.append("a", [], after=1, lease=lease), "", "what append returns")
 
 
-async def check_asking_twice_is_asking(open_store: OpenStore) -> None:
+async def check_two_stop_requests_are_one(open_store: OpenStore) -> None:
     async with stage(open_store, "a") as (store, _):
         lease = await store.acquire("a", "one", 30)
         same(await store.ask_to_stop("a", "one"), True, "what ask_to_stop returns")
         same(await store.ask_to_stop("a", "two"), True, "what ask_to_stop returns the second time")
-        words = await store.renew(lease)
-        assert words in ("one", "two"), f"the words of one of two requests should arrive, and not {words!r}"
+        reason = await store.renew(lease)
+        assert reason in ("one", "two"), f"the reason of one of two requests should arrive, not {reason!r}"
 
 
-async def check_words_are_forgotten_with_the_lease_that_is_given_back(open_store: OpenStore) -> None:
+async def check_a_stop_request_is_forgotten_with_the_lease_that_is_given_back(open_store: OpenStore) -> None:
     async with stage(open_store, "a") as (store, _):
         lease = await store.acquire("a", "one", 30)
         await store.ask_to_stop("a", "enough")
@@ -363,14 +363,16 @@ async def check_words_are_forgotten_with_the_lease_that_is_given_back(open_store
         same(await store.append("a", journal("x"), after=1, lease=lease), None, "what append returns")
 
 
-async def check_words_that_nobody_heard_are_for_the_next(open_store: OpenStore) -> None:
+async def check_a_stop_request_passes_to_the_runner_after_a_lapsed_lease(open_store: OpenStore) -> None:
     async with stage(open_store, "a") as (store, clock):
         dead = await store.acquire("a", "one", 30)
         await store.ask_to_stop("a", "enough")
         clock.advance(31)
         lease = await store.acquire("a", "two", 30)
-        same(await store.release(dead), None, "what release returns to the one who had it before")
-        same(await store.renew(lease), "enough", "what renew returns after a lease lapsed with its words")
+        same(await store.release(dead), None, "what release returns to the runner before")
+        same(
+            await store.renew(lease), "enough", "what renew returns after a lease lapsed with a stop request"
+        )
         same(await store.append("a", journal("x"), after=1, lease=lease), "enough", "what append returns")
 
 
@@ -398,16 +400,16 @@ async def check_stop_requests_are_found_by_their_leases(open_store: OpenStore) -
         same(dict(await store.stop_requests([*leases, taken])), {}, "those of a deleted session")
 
 
-async def check_asking_when_nobody_runs_the_session_says_so(open_store: OpenStore) -> None:
+async def check_a_stop_request_for_a_free_session_is_refused(open_store: OpenStore) -> None:
     async with stage(open_store, "a") as (store, clock):
         same(await store.ask_to_stop("a", "enough"), False, "what ask_to_stop returns before any lease")
         lease = await store.acquire("a", "one", 30)
-        same(await store.renew(lease), None, "what renew returns, since nobody asked this lease to stop,")
+        same(await store.renew(lease), None, "what renew returns, since no request reached this lease,")
         await store.release(lease)
         same(await store.ask_to_stop("a", "enough"), False, "what ask_to_stop returns after the lease")
         lease = await store.acquire("a", "two", 30)
         clock.advance(31)
         same(await store.ask_to_stop("a", "enough"), False, "what ask_to_stop returns for a lapsed lease")
-        same(await store.renew(lease), None, "what renew returns, since nobody asked in time,")
+        same(await store.renew(lease), None, "what renew returns, since no request came in time,")
         same(await store.ask_to_stop("a", "enough"), True, "what ask_to_stop returns for a renewed lease")
         same(await store.renew(lease), "enough", "what renew returns")

@@ -101,7 +101,7 @@ async def check_sessions_are_found_by_when_they_started(open_store: OpenStore) -
             same(nothing, [], "what started after it started")
 
 
-async def check_moments_are_told_apart_to_the_microsecond(open_store: OpenStore) -> None:
+async def check_moments_differ_by_a_microsecond(open_store: OpenStore) -> None:
     async with stage(open_store) as (store, _):
         moments = [START + timedelta(microseconds=number) for number in (-1, 0, 1, 10, 999_999, 1_000_000)]
         for number, moment in enumerate(moments):
@@ -166,8 +166,8 @@ async def check_metadata_is_compared_with_its_type(open_store: OpenStore) -> Non
         await store.create(a_summary("inside", metadata={"inner": {"key": 1}, "inner.key": 1}), [])
         for name, value in _VALUES.items():
             same(await listed(store, metadata={"key": value}), [name], f"what {value!r} finds")
-        same(await listed(store, metadata={"key": "another"}), [], "what a value finds that nobody has")
-        same(await listed(store, metadata={"other": None}), [], "what a key finds that nobody has")
+        same(await listed(store, metadata={"key": "another"}), [], "what a value finds that no session has")
+        same(await listed(store, metadata={"other": None}), [], "what a key finds that no session has")
 
 
 async def check_long_metadata_is_compared_to_its_end(open_store: OpenStore) -> None:
@@ -261,7 +261,7 @@ async def check_a_session_is_listed_as_it_is_now(open_store: OpenStore) -> None:
 _ALL = SessionFilter()
 
 
-async def check_pages_show_each_session_once_and_the_youngest_first(open_store: OpenStore) -> None:
+async def check_pages_show_each_session_once_and_newest_first(open_store: OpenStore) -> None:
     async with stage(open_store) as (store, _):
         await _with_sessions(store, 24)
         expected = _names(24)
@@ -335,7 +335,7 @@ async def check_pages_stay_where_they_were_while_sessions_come_and_go(open_store
         same(after, None, "the page after the last one")
 
 
-async def check_pages_go_on_after_a_session_that_is_gone(open_store: OpenStore) -> None:
+async def check_pages_continue_after_a_session_that_is_gone(open_store: OpenStore) -> None:
     async with stage(open_store) as (store, clock), await open_store(clock) as other:
         await _with_sessions(store, 9)
         first = await store.find(_ALL, limit=3, after=None)
@@ -349,7 +349,7 @@ async def check_pages_go_on_after_a_session_that_is_gone(open_store: OpenStore) 
         same((third.sessions, third.next), ((), None), "a page whose sessions are all gone")
 
 
-async def check_pages_of_a_filter_go_on_while_sessions_change(open_store: OpenStore) -> None:
+async def check_pages_of_a_filter_continue_while_sessions_change(open_store: OpenStore) -> None:
     async with stage(open_store) as (store, _):
         await _with_sessions(store, 10)
         pending = SessionFilter(status=AgentStatus.PENDING)
@@ -386,7 +386,7 @@ async def check_a_broken_cursor_is_refused(open_store: OpenStore) -> None:
 
 
 async def _with_sessions(store: Store, number: int) -> None:
-    """Sessions named by their age, created in no order, two of them at each moment."""
+    """Create sessions that are named by their age, in a random order, two of them at each moment."""
     for age in Random(2).sample(range(number), number):
         metadata = {"third": age % 3, "k": "v"}
         await store.create(a_summary(f"{age:03}", started_at=at(age // 2), metadata=metadata), [])

@@ -52,7 +52,7 @@ async def check_a_runner_in_another_store_object_is_alive(open_store: OpenStore)
         same(await store.renew(lease), "enough", "what renew returns")
 
 
-async def check_of_many_who_find_a_runner_dead_one_runs_the_session(open_store: OpenStore) -> None:
+async def check_one_of_many_runners_replaces_a_dead_one(open_store: OpenStore) -> None:
     async with stage(open_store, "a") as (store, clock), await open_store(clock) as other:
         for _ in range(5):
             await _dead_lease(open_store, clock, "a")
@@ -262,7 +262,7 @@ async def check_a_receiver_that_fails_receives_what_follows(open_store: OpenStor
             await _until(lambda: bool(got), "a chunk")
 
 
-async def check_chunks_that_nobody_follows_are_no_error(open_store: OpenStore) -> None:
+async def check_chunks_without_a_follower_are_not_an_error(open_store: OpenStore) -> None:
     async with stage(open_store, "a") as (store, clock), await open_store(clock) as other:
         await store.send_chunks([])
         await store.send_chunks(_some("a", "x"))

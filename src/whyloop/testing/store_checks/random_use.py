@@ -45,7 +45,7 @@ class _Known(Struct):
     keys: dict[str, tuple[str, int]] = {}
     lease: Lease | None = None
     lapses_at: float = 0
-    words: str | None = None
+    reason: str | None = None
 
     def keep(self, key: RequestKey | None) -> None:
         if key is not None:
@@ -53,7 +53,7 @@ class _Known(Struct):
 
 
 class _Use:
-    """The sessions that there should be, and every lease that there ever was."""
+    """The sessions that should be stored, and every lease that was given."""
 
     def __init__(self, clock: FakeClock) -> None:
         self.random = Random(3)
@@ -62,7 +62,7 @@ class _Use:
         self.leases: list[Lease] = []
 
     async def one_call(self, store: Store, number: int) -> None:
-        """A random call of a random session; it gives what it should."""
+        """Make a random call for a random session, and compare its result."""
         often = [self.append] * 8 + [self.acquire, self.renew, self.create, self.ask] * 2
         call = self.random.choice([*often, self.release, self.delete, self.wait])
         agent_id = self.random.choice(_IDS)
@@ -76,7 +76,7 @@ class _Use:
             same(got, expected, what)
 
     async def compare(self, store: Store, when: str) -> None:
-        """Everything that is stored is what the model knows."""
+        """Compare all that is stored with what the model knows."""
         for agent_id, known in self.known.items():
             stored = await store.read(agent_id)
             runner = known.lease.owner if known.lease and self.runs(known) else None
@@ -87,12 +87,12 @@ class _Use:
                 same(await store.key(agent_id, key), known.keys.get(key), f"a key of {agent_id!r} {when}")
         versions = {name: (known.summary.identity, len(known.entries)) for name, known in self.known.items()}
         same(dict(await store.versions(_IDS)), versions, f"the versions {when}")
-        words = {
-            known.lease.token: known.words
+        reason = {
+            known.lease.token: known.reason
             for known in self.known.values()
-            if known.lease is not None and known.words is not None
+            if known.lease is not None and known.reason is not None
         }
-        same(dict(await store.stop_requests(self.leases)), words, f"the stop requests {when}")
+        same(dict(await store.stop_requests(self.leases)), reason, f"the stop requests {when}")
         status, user = self.random.choice(list(AgentStatus)), self.random.choice(["ann", "bob"])
         found = [known.summary for known in self.known.values()]
         found.sort(key=lambda summary: (summary.started_at, summary.agent_id), reverse=True)
@@ -108,7 +108,7 @@ class _Use:
     def runs(self, known: _Known) -> bool:
         return known.lease is not None and self.clock.monotonic() < known.lapses_at
 
-    # Each returns the call to be made and what it should give: a value, or the type of an error.
+    # Each returns the call to make and its expected result: a value, or the type of an error.
 
     def create(self, store: Store, agent_id: str, number: int) -> tuple[Awaitable[object], object]:
         summary, entries = self._summary(agent_id, number), self._entries(number)
@@ -150,10 +150,10 @@ class _Use:
         known.entries += entries
         known.keep(key)
         known.summary = summary or known.summary
-        words = known.words if lease else None
+        reason = known.reason if lease else None
         if release and lease:
-            known.lease = known.words = None
-        return attempt, words
+            known.lease = known.reason = None
+        return attempt, reason
 
     def acquire(self, store: Store, agent_id: str, number: int) -> tuple[Awaitable[object], object]:
         attempt, known = store.acquire(agent_id, f"owner {number}", _SECONDS), self.known.get(agent_id)
@@ -165,29 +165,29 @@ class _Use:
         return attempt, Lease
 
     def renew(self, store: Store, agent_id: str, number: int) -> tuple[Awaitable[object], object]:
-        lease = self._some_lease(agent_id) or Lease(agent_id, "nobody", 0, _SECONDS)
+        lease = self._some_lease(agent_id) or Lease(agent_id, "another", 0, _SECONDS)
         attempt, known = store.renew(lease), self.known.get(agent_id)
         if known is None:
             return attempt, SessionNotFoundError
         if known.lease is not lease:
             return attempt, LeaseLostError
         known.lapses_at = self.clock.monotonic() + _SECONDS
-        return attempt, known.words
+        return attempt, known.reason
 
     def release(self, store: Store, agent_id: str, number: int) -> tuple[Awaitable[object], object]:
-        lease = self._some_lease(agent_id) or Lease(agent_id, "nobody", 0, _SECONDS)
+        lease = self._some_lease(agent_id) or Lease(agent_id, "another", 0, _SECONDS)
         known = self.known.get(agent_id)
-        words = None
+        reason = None
         if known is not None and known.lease is lease:
-            words, known.lease, known.words = known.words, None, None
-        return store.release(lease), words
+            reason, known.lease, known.reason = known.reason, None, None
+        return store.release(lease), reason
 
     def ask(self, store: Store, agent_id: str, number: int) -> tuple[Awaitable[object], object]:
         attempt, known = store.ask_to_stop(agent_id, "please"), self.known.get(agent_id)
         if known is None:
             return attempt, SessionNotFoundError
         if self.runs(known):
-            known.words = "please"
+            known.reason = "please"
         return attempt, self.runs(known)
 
     def delete(self, store: Store, agent_id: str, number: int) -> tuple[Awaitable[object], object]:
@@ -223,7 +223,7 @@ class _Use:
         return tuple(f"{number}.{part}" for part in range(self.random.randrange(4)))
 
     def _some_lease(self, agent_id: str) -> Lease | None:
-        """One of the latest leases of a session, be it lost or not."""
+        """Return one of the latest leases of a session, lost or not."""
         latest = [lease for lease in self.leases if lease.agent_id == agent_id][-2:]
         return self.random.choice(latest) if latest else None
 

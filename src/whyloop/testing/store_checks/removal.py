@@ -77,7 +77,7 @@ async def check_a_session_is_deleted_at_the_expected_version_only(open_store: Op
         same(await listed(store), ["b"], "the sessions that are listed")
 
 
-async def check_of_a_deletion_and_an_append_at_one_version_one_wins(open_store: OpenStore) -> None:
+async def check_a_deletion_or_an_append_at_one_version_wins(open_store: OpenStore) -> None:
     async with stage(open_store) as (store, clock), await open_store(clock) as other:
         for number in range(6):
             await store.create(a_summary(), journal("first"))
@@ -118,7 +118,7 @@ async def check_the_id_of_a_deleted_session_is_free(open_store: OpenStore) -> No
         same(await listed(store, metadata={"age": "new"}), ["a"], "what the new metadata finds")
 
 
-async def check_a_lease_of_a_deleted_session_is_not_one_of_its_successor(open_store: OpenStore) -> None:
+async def check_a_lease_of_a_deleted_session_is_void_in_the_next_one(open_store: OpenStore) -> None:
     async with stage(open_store, "a") as (store, clock):
         zombie = await store.acquire("a", "one", 30)
         await store.ask_to_stop("a", "enough")
