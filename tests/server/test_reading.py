@@ -72,13 +72,15 @@ async def test_an_invalid_entry_is_named_by_its_index_in_the_journal() -> None:
     assert raised.value.path == f"$[{version}].seq"
 
 
-async def test_a_session_that_is_replaced_while_it_is_read_is_read_again(store: Store) -> None:
+async def test_a_session_that_was_replaced_under_its_id_is_not_found(store: Store) -> None:
     await new_session(store, identity="first")
     earlier = await read_session(store, "a")
     await store.delete("a")
     await new_session(store, identity="second")
     await Recorder(store).record("begin")
-    assert (await read_session(store, "a", earlier)).state.identity == "second"
+    with pytest.raises(SessionNotFoundError):
+        await read_session(store, "a", earlier)
+    assert (await read_session(store, "a")).state.identity == "second"
     async with aclosing(entries_after(store, earlier)) as entries:
         with pytest.raises(SessionNotFoundError):
             await anext(entries)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from tests.support import scripted
 from whyloop import Agent, Session, tool
-from whyloop.errors import LeaseLostError, StoreUnavailableError
+from whyloop.errors import LeaseLostError, SessionNotFoundError, StoreUnavailableError
 from whyloop.stores import Entry, Lease, MemoryStore, Stored
 from whyloop.testing import FakeClock, Reply, call, calls
 from whyloop.values.step_transitions import CallFinished
@@ -108,15 +108,20 @@ async def test_decisions_at_once_through_one_session_are_all_seen() -> None:
     assert (await session.resume()).status == "completed"
 
 
-async def test_a_session_that_was_deleted_and_created_again_is_read_anew() -> None:
+async def test_a_deleted_session_is_not_taken_for_a_later_one_of_its_id() -> None:
     store = MemoryStore()
     session = await Session.open(store, agent_with("one"), "a", create=True)
     await session.send("old 1")
     await store.delete("a")
     later = await scripted(call("echo"), "two", tools=[echo], clock=FakeClock(10**9)).run("new")
     await store.add(replace(later, agent_id="a"))
-    await (await Session.open(store, agent_with("three"), "a")).send("newer")
-    assert (await session.refresh()).messages[0].text == "new"
+    again = await Session.open(store, agent_with("three"), "a")
+    await again.send("newer")
+    for use in (session.refresh, lambda: session.send("old 2")):
+        with pytest.raises(SessionNotFoundError):
+            await use()
+    assert [message.text for message in again.history() if message.is_user] == ["new", "newer"]
+    assert (await again.refresh()) == await store.load("a")
 
 
 async def test_two_that_create_one_session_at_once_both_have_it() -> None:

@@ -14,7 +14,7 @@ from tests.wire.test_fuzz import INPUTS as SNAPSHOTS, READERS
 from whyloop import AgentState
 from whyloop.broadcasting import BroadcastConfig
 from whyloop.errors import SnapshotError
-from whyloop.stores.copies import HEADER, imported
+from whyloop.stores.reading import HEADER, imported
 from whyloop.wire.document import document
 from whyloop.wire.envelope import envelopes_of
 from whyloop.wire.journal import decode_entries, decode_head, encode_head, state_of, transitions_of

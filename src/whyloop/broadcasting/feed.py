@@ -17,10 +17,9 @@ from msgspec import Struct
 from whyloop.broadcasting.channel import Channel, Cursor, FeedItem, live_items, merged
 from whyloop.errors import ConfigurationError, SessionNotFoundError, SnapshotError
 from whyloop.events import AgentEvent
-from whyloop.stores.live import Watcher, live
+from whyloop.stores.live import Watcher, live, reading_turns
 from whyloop.stores.reading import Reading, portions_after, read_end, start_reading, without_history
 from whyloop.stores.store import Store
-from whyloop.stores.turns import reading_turns
 from whyloop.values.state import AgentState, Execution
 from whyloop.values.text import clean, shortened
 from whyloop.values.transitions import Forked, Queried

@@ -14,10 +14,10 @@ from whyloop.broadcasting.feed import cursor_of
 from whyloop.server.bodies import History, SessionState, SessionSummary, Trace
 from whyloop.server.operations import MessageQuery, TraceQuery
 from whyloop.server.requests import etag_of
+from whyloop.stores.live import reading_turns
 from whyloop.stores.reading import Reading, entries_after, release, start_reading
 from whyloop.stores.records import Summary, summary_of
 from whyloop.stores.store import Store
-from whyloop.stores.turns import reading_turns
 from whyloop.values.explanation import explanation_of
 from whyloop.values.explanation_text import MOST_STEPS
 from whyloop.values.log import Log

@@ -17,11 +17,10 @@ from whyloop.loop.agent import Agent, Query
 from whyloop.loop.run import Run
 from whyloop.loop.setup import Handler
 from whyloop.sessions.journal import Heartbeat, SessionJournal
-from whyloop.stores.live import live
+from whyloop.stores.live import live, turns
 from whyloop.stores.reading import Reading, read_session
 from whyloop.stores.records import Entry, Lease, RequestKey, checked_id, summary_of
 from whyloop.stores.store import Store
-from whyloop.stores.turns import turns
 from whyloop.values.continuation import Budget
 from whyloop.values.messages import Message
 from whyloop.values.scalars import new_id

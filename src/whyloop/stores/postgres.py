@@ -25,7 +25,7 @@ from whyloop.errors import (
     StoreError,
     StoreUnavailableError,
 )
-from whyloop.stores.live import ChunkReceiver, Deliver
+from whyloop.stores.live import ChunkReceiver, Deliver, finish
 from whyloop.stores.postgres_connection import Connections, OwnConnection, PostgresReceiver, Row, filled
 from whyloop.stores.records import (
     Checkpoint,
@@ -50,7 +50,7 @@ from whyloop.stores.records import (
     prunable,
     wanted_labels,
 )
-from whyloop.stores.store import UNATTENDED, Store, finish
+from whyloop.stores.store import UNATTENDED, Store
 from whyloop.values.state import AgentStatus
 from whyloop.values.text import clean
 

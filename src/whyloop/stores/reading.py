@@ -2,36 +2,52 @@
 
 A journal is read, decoded and folded in slices of one or two milliseconds, so that a session of any length
 leaves the event loop responsive. A thread would not help: it holds the interpreter as long.
+
+Copies of sessions are made from their journals: a fork, or the lines of an exported file.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from whyloop.errors import SessionNotFoundError, SnapshotError
-from whyloop.stores.records import Stored, Summary
-from whyloop.stores.turns import reading_turns
+from whyloop.errors import ConfigurationError, ConflictError, SessionNotFoundError, SnapshotError
+from whyloop.stores.live import reading_turns
+from whyloop.stores.records import Entry, Stored, Summary, checked_id, entries_of
+from whyloop.values.decisions import fork_questions
 from whyloop.values.log import Log
+from whyloop.values.scalars import new_id, utc_now
 from whyloop.values.snapshot import check_open_step
 from whyloop.values.state import AgentState
-from whyloop.wire.journal import JournalEntry, decode_entries, decode_head, fold, no_garbage_collection
+from whyloop.values.text import counted
+from whyloop.values.transitions import Forked
+from whyloop.wire.journal import (
+    JournalEntry,
+    decode_entries,
+    decode_head,
+    encode_entry,
+    fold,
+    no_garbage_collection,
+    state_of,
+)
 
 if TYPE_CHECKING:
     from whyloop.stores.store import Store
+
 
 # One query returns so many entries at most, and about so many characters. The first one is careful, and
 # each of the next ones returns at most twice as many as the one before: a page needs few of them.
 FIRST_READ, ENTRIES_PER_READ, FEWEST_PER_READ, CHARACTERS_PER_READ = 32, 256, 4, 250_000
 # Entries are decoded a few at a time: one call of the decoder cannot be interrupted.
 ENTRIES_PER_DECODING, CHARACTERS_PER_DECODING = 32, 40_000
-# Whoever had the history of a session has let go of it by then.
+# The caller that had the history of a session does not refer to it any more by then.
 FREED_AT_ONCE, FREEING_DELAY_SECONDS = 200, 0.1
 
 
@@ -44,35 +60,23 @@ class Reading(Struct, frozen=True):
 
 
 async def read_session(store: Store, agent_id: str, since: Reading | None = None) -> Reading:
-    """Return a session as it is now; with an earlier reading of it, only what came since is read."""
-    if since is not None:
-        try:
-            return await _fold_on(store, since)
-        except (_Replaced, SnapshotError):
-            pass  # It was deleted, and created again under its name.
-    return await _from_start(store, agent_id)
+    """Return a session as it is now; with an earlier reading of it, only what came since is read.
+
+    `SessionNotFoundError` if the session of that reading was deleted, even if another one has its id now.
+    """
+    if since is None:
+        since = Reading((await store.read(agent_id, limit=0)).summary, AgentState(agent_id=agent_id), 0)
+    return await _fold_on(store, since)
 
 
 async def read_end(store: Store, agent_id: str) -> Reading:
     """Return a session as it is now, with the end of its history only."""
-    for _ in range(_PATIENCE):
-        start = await start_reading(store, agent_id)
-        try:
-            return await _fold_on(store, start)
-        except _Replaced:
-            continue
-    raise SessionNotFoundError(agent_id)
+    return await _fold_on(store, await start_reading(store, agent_id))
 
 
 async def read_version(store: Store, agent_id: str, version: int) -> Reading:
     """Return a session as it was at a version, with the end of its history only."""
-    for _ in range(_PATIENCE):
-        start = await _start_before(store, agent_id, version)
-        try:
-            return await _fold_on(store, start, version)
-        except _Replaced:
-            continue
-    raise SessionNotFoundError(agent_id)
+    return await _fold_on(store, await _start_before(store, agent_id, version), version)
 
 
 async def start_reading(
@@ -140,7 +144,7 @@ async def texts_after(
     agent_id, identity = summary.agent_id, summary.identity
     while until is None or version < until:
         stored = await store.read(agent_id, after=version, limit=limit)
-        if stored.summary.identity != identity or stored.summary.version < version:
+        if stored.summary.identity != identity:
             raise SessionNotFoundError(agent_id)
         until = stored.summary.version if until is None else until
         limit = _next_limit(stored)
@@ -192,23 +196,6 @@ async def _free(held: list[object]) -> None:
         await turns.take()
 
 
-_PATIENCE = 3
-
-
-class _Replaced(Exception):  # noqa: N818
-    """Another session has the name by now."""
-
-
-async def _from_start(store: Store, agent_id: str) -> Reading:
-    for _ in range(_PATIENCE):
-        summary = (await store.read(agent_id, limit=0)).summary
-        try:
-            return await _fold_on(store, Reading(summary, AgentState(agent_id=agent_id), 0))
-        except _Replaced:
-            continue
-    raise SessionNotFoundError(agent_id)
-
-
 async def _start_before(store: Store, agent_id: str, version: int) -> Reading:
     """Return the state at a checkpoint that is not after a version, found by halving the steps."""
     start = await start_reading(store, agent_id)
@@ -229,17 +216,12 @@ async def _start_before(store: Store, agent_id: str, version: int) -> Reading:
 async def _fold_on(store: Store, reading: Reading, until: int | None = None) -> Reading:
     """Read what came since, slice by slice, up to a version or to the end."""
     summary, state, version = reading.summary, reading.state, reading.version
-    try:
-        async with aclosing(portions_after(store, reading, until)) as portions:
-            async for latest, entries in portions:
-                with no_garbage_collection():
-                    base = state if version else None
-                    state = fold(state.agent_id, entries, base, first=version)
-                summary, version = latest, version + len(entries)
-    except SessionNotFoundError:
-        if state.agent_id in await store.versions([state.agent_id]):
-            raise _Replaced from None
-        raise
+    async with aclosing(portions_after(store, reading, until)) as portions:
+        async for latest, entries in portions:
+            with no_garbage_collection():
+                base = state if version else None
+                state = fold(state.agent_id, entries, base, first=version)
+            summary, version = latest, version + len(entries)
     check_open_step(state.open_step, "$.open_step")
     return Reading(replace(summary, version=version), state, version)
 
@@ -277,3 +259,139 @@ def _decoded(texts: Sequence[str], first: int) -> list[JournalEntry]:
             raise
         path = f"$[{first + int(found[1])}]{error.path[found.end() :]}"
         raise SnapshotError(str(error).removesuffix(f" (at {error.path})"), path) from None
+
+
+FORMAT = "whyloop-sessions"
+VERSION = 1
+HEADER = msgspec.json.encode({"format": FORMAT, "version": VERSION}).decode()
+
+
+async def fork_session(
+    store: Store,
+    agent_id: str,
+    new_agent_id: str,
+    *,
+    step: int | None,
+    expected_version: int | None,
+    key: str | None,
+) -> tuple[AgentState, list[Entry]]:
+    """Return the state and the journal of a session that branches off another one after a step.
+
+    All of it is of one version, whatever is appended meanwhile: a journal only grows.
+    """
+    summary = (await store.read(agent_id, limit=0)).summary
+    if expected_version is not None and summary.version != expected_version:
+        raise ConflictError(agent_id, expected_version, summary.version)
+    state, kept = AgentState(agent_id=agent_id), 0
+    copied: list[Entry] = []
+    start = Reading(summary, state, 0)
+    async with aclosing(entries_after(store, start, summary.version)) as entries:
+        async for entry, before, after in entries:
+            copied += entries_of(entry.transitions, before.state)
+            state, kept = after, before.version + 1
+            if step is not None and len(state.steps) >= step:
+                break
+    if not kept:
+        raise SnapshotError("the journal has no entries")
+    if step is not None and len(state.steps) != step:
+        _refuse_step(step, state, kept == summary.version)
+    state = replace(state, agent_id=new_agent_id)
+    fork = Forked(
+        utc_now(),
+        identity=new_id(),
+        execution_id=new_id(),
+        from_agent_id=agent_id,
+        step=state.step_count,
+        questions=fork_questions(state, new_id),
+        key=key,
+    )
+    return fork.apply_to(state), [*copied, Entry(encode_entry([fork], state))]
+
+
+def _refuse_step(step: int, state: AgentState, at_end: bool) -> None:
+    taken = counted(len(state.steps), "step")
+    if at_end and len(state.steps) < step:
+        raise ConfigurationError(f"there is no step {step} to fork at: the session has {taken}")
+    raise ConfigurationError(
+        f"the first {taken} were stored at once: the session can be forked there, and at every step after"
+    )
+
+
+async def export_session(store: Store, agent_id: str) -> AsyncGenerator[str, None]:
+    """Yield a session as lines: one that names it, then one for each entry."""
+    summary = (await store.read(agent_id, limit=0)).summary
+    yield msgspec.json.encode({"session": agent_id, "entries": summary.version}).decode()
+    async with aclosing(texts_after(store, summary, 0, summary.version)) as portions:
+        async for _, texts in portions:
+            for text in texts:
+                yield f'{{"entry":{text}}}'
+
+
+def imported(lines: Iterable[str]) -> Iterator[tuple[AgentState, list[Entry]]]:
+    """Yield the sessions of an exported file; a `SnapshotError` names the line that is broken."""
+    numbered = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
+    number, first = next(numbered, (1, ""))
+    header = _object(number, first)
+    if header.get("format") != FORMAT:
+        raise SnapshotError("not a file of exported sessions: it lacks the first line", "line 1")
+    if header.get("version") != VERSION:
+        raise SnapshotError(f"version {header.get('version')!r} is unknown: upgrade whyloop", "line 1")
+    for number, line in numbered:
+        named = _object(number, line)
+        agent_id, count = named.get("session"), named.get("entries")
+        if not isinstance(agent_id, str) or not isinstance(count, int):
+            raise SnapshotError(
+                "a session was expected here, with its id and the number of its entries", f"line {number}"
+            )
+        try:
+            checked_id(agent_id)
+        except ConfigurationError as error:
+            raise SnapshotError(str(error), f"line {number}") from None
+        texts: list[str] = []
+        for _ in range(count):
+            at, text = next(numbered, (number, ""))
+            if not text:
+                raise SnapshotError(f"the file ends in the middle of session {agent_id!r}", f"line {at}")
+            texts.append(_entry(at, text))
+        try:
+            yield _checked(agent_id, texts)
+        except SnapshotError as error:
+            raise SnapshotError(
+                f"session {agent_id!r}, from line {number + 1} on: {error}", error.path
+            ) from None
+
+
+def _checked(agent_id: str, texts: Sequence[str]) -> tuple[AgentState, list[Entry]]:
+    """Return the state of a journal and its entries, with their checkpoints made again."""
+    state_of(agent_id, texts)
+    state, entries = None, []
+    for index, entry in enumerate(decode_entries(texts)):
+        before = state or AgentState(agent_id=agent_id)
+        made = entries_of(entry.transitions, before)
+        entries += [Entry(texts[index], made[0].checkpoint)] if len(made) == 1 else made
+        state = fold(agent_id, (entry,), state, first=index)
+    if state is None:
+        raise SnapshotError("the journal has no entries")
+    return state, entries
+
+
+def _object(number: int, line: str) -> dict[str, Any]:
+    try:
+        data = msgspec.json.decode(line)
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        data = None
+    if not isinstance(data, dict):
+        raise SnapshotError("this line is not a JSON object", f"line {number}")
+    return data
+
+
+class _Line(msgspec.Struct, frozen=True):
+    entry: msgspec.Raw
+
+
+def _entry(number: int, line: str) -> str:
+    """Return the entry of a line, in the very text that it was written in."""
+    try:
+        return bytes(msgspec.json.decode(line, type=_Line).entry).decode()
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        raise SnapshotError("an entry of a session was expected here", f"line {number}") from None

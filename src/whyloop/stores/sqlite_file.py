@@ -27,9 +27,8 @@ import msgspec
 
 from whyloop.errors import StoreError, StoreUnavailableError, WhyloopError
 from whyloop.logger import Logger
-from whyloop.stores.live import ChunkReceiver, Deliver
+from whyloop.stores.live import ChunkReceiver, Deliver, finish
 from whyloop.stores.records import Chunk
-from whyloop.stores.store import finish
 
 try:
     import fcntl

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from types import TracebackType
@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from whyloop.errors import ConfigurationError, ConflictError, SessionExistsError, SessionRunningError
 from whyloop.rules.criteria import stop_transitions
-from whyloop.stores.copies import HEADER, export_session, fork_session, imported
-from whyloop.stores.reading import Reading, read_session
+from whyloop.stores.reading import HEADER, Reading, export_session, fork_session, imported, read_session
 from whyloop.stores.records import (
     Checkpoint,
     Chunk,
@@ -54,24 +53,6 @@ if TYPE_CHECKING:
 PAGE = 50
 UNATTENDED = 100
 _A_MOMENT, _PATIENCE = 0.02, 25
-
-T = TypeVar("T")
-
-
-async def finish(work: Awaitable[T]) -> T:
-    """Wait for a write to its end, and deliver a cancellation only then."""
-    future, cancelled = asyncio.ensure_future(work), None
-    while not future.done():
-        try:
-            await asyncio.shield(future)
-        except asyncio.CancelledError as error:
-            cancelled = error
-        except Exception:
-            break  # It is that of the work.
-    if cancelled is not None:
-        future.exception()  # Asked for, so that asyncio does not report it as forgotten.
-        raise cancelled
-    return future.result()
 
 
 class Store(ABC):
