@@ -8,7 +8,7 @@ import pytest
 
 from tests.ui.runs import Leg, is_numbered
 from tests.ui.support import JavaScript
-from tests.ui.test_fuzz import PRESETS, RUNS, Messages, asked, legs_of
+from tests.ui.test_fuzz import PRESETS, RUNS, Messages, View, asked, legs_of, run_of
 
 pytestmark = pytest.mark.slow
 
@@ -35,6 +35,19 @@ def lines(messages: Messages, js: JavaScript) -> dict[str, Any]:
         text = message["content"] if has_text else ""
         shown[message["id"]] = (role, text, calls, *(metadata.get(name) for name in COMPARED))
     return shown
+
+
+def known(view: View, loaded: View) -> dict[str, Any]:
+    """Return what is compared of the run that is the last one in a history.
+
+    Of a run that is not in progress, the history shows the last step that has a message. The next start has
+    the number.
+    """
+    run = run_of(view, loaded["runs"][-1]["execution_id"])
+    calls = sorted(run["calls"], key=lambda call: str(call["message_id"]))
+    shared = {name: run[name] for name in ("status", "seq", "question_id", "retry")}
+    step = run["step_number"] if run["status"] == "in_progress" else None
+    return {**shared, "calls": calls, "step_number": step}
 
 
 def recorded_moments(leg: Leg) -> list[tuple[int, Messages]]:
@@ -74,5 +87,7 @@ def test_the_live_view_shows_what_the_history_shows(deaths: bool, js: JavaScript
                         del shown[own_id]
                 assert shown == expected, (seed, number, place)
                 compared += len(expected)
+                loaded = js.call("view", stored)
+                assert known(screens[place], loaded) == known(loaded, loaded), (seed, number, place)
             history = leg.canonical
     assert compared > RUNS * 10

@@ -125,7 +125,7 @@ export interface Run {
   readonly status: Status | "lost";
   /** The number of the last numbered envelope that was applied; 0 if it is not known. */
   readonly seq: number;
-  /** The step in progress, or the next one. */
+  /** The step in progress, or the next one. In a history that has ended, the one after its last message. */
   readonly step_number: number;
   /** The index of the next chunk of the step; null if none has arrived since the last numbered envelope. */
   readonly chunks: number | null;
