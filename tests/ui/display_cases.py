@@ -36,11 +36,11 @@ DISPLAY: dict[str, list[tuple[str, list[Any]]]] = {
         ("a message that the history does not have is gone", [[CALLING, RESULT], [QUESTION]]),
         ("statuses are dropped", [[QUESTION, RUNNING, PENDING], [QUESTION]]),
         (
-            "the status of a run that the history knows to be under way takes the place of what was heard",
+            "the status of a run in progress in the history takes the place of what was streamed",
             [[QUESTION, {**COMPLETED, "content": "Al"}, RUNNING], [QUESTION, loaded(3)]],
         ),
         (
-            "an error and a question of the client's own stay after the status of a run under way",
+            "an error and a question of the client's own stay after the status of a run in progress",
             [[QUESTION, RUNNING, LOST, message("local", "user", "And?")], [QUESTION, loaded(3)]],
         ),
         ("the status that was loaded goes at the end", [[QUESTION, loaded(3), LOST], [QUESTION, COMPLETED]]),
@@ -50,7 +50,7 @@ DISPLAY: dict[str, list[tuple[str, list[Any]]]] = {
             [[QUESTION, {**ERROR, "content": "streamed"}], [QUESTION, ERROR]],
         ),
         (
-            "an error that was told is gone if the history does not have it",
+            "an error that was streamed is gone if the history does not have it",
             [
                 [
                     QUESTION,
@@ -83,17 +83,17 @@ DISPLAY: dict[str, list[tuple[str, list[Any]]]] = {
         ("nothing and nothing is nothing", [[], []]),
     ],
     "should_render_content": [
-        ("a user's words", [message("1", "user", "Hello")]),
+        ("a question", [message("1", "user", "Hello")]),
         ("an answer", [message("1", "assistant", "Hello")]),
         ("an answer that is JSON, without tool calls, is an answer", [message("1", "assistant", '{"a": 1}')]),
         ("an empty answer has no bubble", [message("1", "assistant")]),
         ("white space has no bubble", [message("1", "assistant", " \n\t\u00a0\u0085\u2028\ufeff\u001f")]),
         ("an error", [ERROR]),
-        ("a status without words", [{**RUNNING, "content": ""}]),
+        ("a status without text", [{**RUNNING, "content": ""}]),
         ("a result is shown under its call", [RESULT]),
         *(
-            (f"beside tool calls: {name}", [message("1", "assistant", words, tool_calls=calls("search"))])
-            for name, words in {
+            (f"beside tool calls: {name}", [message("1", "assistant", text, tool_calls=calls("search"))])
+            for name, text in {
                 "language": "I look that up.",
                 "language with an object in it": 'I ask for {"query": 1}.',
                 "a quotation": "“{” is a brace",
@@ -117,8 +117,8 @@ DISPLAY: dict[str, list[tuple[str, list[Any]]]] = {
         ),
     ],
     "is_ephemeral": [
-        ("what it does now", [RUNNING]),
-        ("what it does as the history knows", [loaded(3)]),
+        ("the status of a run", [RUNNING]),
+        ("the status of a run, from the history", [loaded(3)]),
         ("a call that waits", [PENDING]),
         ("an error stays", [ERROR]),
         ("an answer stays", [CALLING]),
@@ -127,18 +127,18 @@ DISPLAY: dict[str, list[tuple[str, list[Any]]]] = {
     "is_running": [
         ("nothing", [[]]),
         ("a history", [[QUESTION, COMPLETED]]),
-        ("an execution under way", [[QUESTION, RUNNING]]),
-        ("one that a history knows to be under way", [[QUESTION, loaded(3)]]),
+        ("a run in progress", [[QUESTION, RUNNING]]),
+        ("one that is in progress in the history", [[QUESTION, loaded(3)]]),
         ("a question with the number of its history", [[message("q", "status", **of_step(1), seq=3)]]),
         ("one that waits for a person", [[QUESTION, CALLING, RESULT, PENDING]]),
         ("one that has not begun", [[QUESTION]]),
     ],
     "group": [
         ("nothing", [[]]),
-        ("messages stand for themselves", [[QUESTION, COMPLETED, RUNNING]]),
+        ("messages without calls are on their own", [[QUESTION, COMPLETED, RUNNING]]),
         ("results are under their calls, in call order", [[QUESTION, CALLING, PENDING, RESULT]]),
         ("a call without a result has none yet", [[CALLING]]),
-        ("a result without a call stands for itself", [[RESULT]]),
+        ("a result without a call is on its own", [[RESULT]]),
         (
             "a call id that comes again belongs to the latest call",
             [[CALLING, RESULT, {**CALLING, "id": "2"}, {**RESULT, "id": "3"}]],
@@ -169,7 +169,7 @@ DISPLAY: dict[str, list[tuple[str, list[Any]]]] = {
         ),
         ("characters are not cut in half", [{"text": "👋" * 31, "more": ["👋" * 31]}]),
         ("another length", [{"text": "abcdef", "list": [1, 2, 3]}, 4]),
-        ("text that is no object", ['{"query": "' + "y" * 40]),
+        ("text that is not an object", ['{"query": "' + "y" * 40]),
         (
             "quotes and control characters",
             [{"a": 'it\'s "x"\n\u0000', "b": ['"\n\u0001\u007f\u2028\\/<'], "c": -1.5}],
@@ -192,10 +192,16 @@ DISPLAY: dict[str, list[tuple[str, list[Any]]]] = {
         ("in progress", [{"status": "in_progress", "stop_reason": None}]),
         ("paused", [{"status": "paused", "stop_reason": None}]),
         ("completed", [{"status": "completed", "stop_reason": "completed"}]),
-        ("failed with words", [{"status": "failed", "stop_reason": "error", "error_message": "It broke"}]),
-        ("failed without words", [{"status": "failed", "stop_reason": "retry_limit", "error_message": None}]),
+        (
+            "failed with a message",
+            [{"status": "failed", "stop_reason": "error", "error_message": "It broke"}],
+        ),
+        (
+            "failed without a message",
+            [{"status": "failed", "stop_reason": "retry_limit", "error_message": None}],
+        ),
         ("nothing", [{}]),
-        ("a continuation that goes on", [CONTINUES]),
+        ("a continuation that continues", [CONTINUES]),
         (
             "a continuation that waits",
             [PAUSE],

@@ -24,7 +24,7 @@ const placeOf = ({ execution_id, seq }) => `${encodeURIComponent(execution_id)}:
 const questions = (messages) => messages.filter(({ role }) => role === "user").map(({ content }) => content);
 
 /**
- * What happens, in this order: `{sent}` is an envelope on its way to those who listen; `{stored, recorded}`
+ * What happens, in this order: `{sent}` is an envelope on its way to the connections; `{stored, recorded}`
  * is the history from then on, and the numbered envelopes that it has more than the one before.
  */
 async function follow({ seed, happens }) {

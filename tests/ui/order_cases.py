@@ -143,7 +143,7 @@ NUMBERS = [
         [WHO, "status continuation: Agent stopped: user_requested"],
     ),
     Case(
-        "messages of a run that was loaded stand before those sent meanwhile",
+        "messages of a run that was loaded are before those sent meanwhile",
         [QUESTION, loaded(1), NEXT_QUESTION],
         [chunk(1, "a")],
         [WHO, "assistant: a", "user: And?"],

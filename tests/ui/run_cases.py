@@ -376,7 +376,7 @@ APPROVALS = [
         ],
     ),
     Case(
-        "a question about the run itself stands for itself",
+        "a question about the run itself has a message of its own",
         [],
         [started(), asked(2, None), paused(3)],
         ["status tool_call: The run waits for approval", "status info: Waiting for a person"],

@@ -157,9 +157,9 @@ class RandomModel:
 
     async def respond(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
         dice = self._dice
-        words = dice.choice(TEXTS)
+        text = dice.choice(TEXTS)
         breaks = dice.random() < 0.15
-        streamed = words
+        streamed = text
         while streamed:
             length = dice.randint(1, 12)
             yield TextDelta(streamed[:length])
@@ -172,7 +172,7 @@ class RandomModel:
         calls = tuple(self._call() for _ in range(dice.choice([0, 0, 1, 1, 2, 4])))
         reason = dice.choice([FinishReason.STOP] * 9 + [FinishReason.LENGTH])
         yield ModelResponse(
-            words,
+            text,
             calls,
             FinishReason.TOOL_CALLS if calls else reason,
             Usage(100, 10),

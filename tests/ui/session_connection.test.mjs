@@ -119,8 +119,8 @@ test("without fetch or EventSource it throws at once", () => {
   const given = { fetch: () => assert.fail("it was called"), EventSource: class {} };
   for (const name of Object.keys(given)) {
     const options = { ...given, [name]: null };
-    const words = new RegExp(`There is no ${name} here: pass one, followSession\\(.*${name} }\\)`);
-    assert.throws(() => followSession("/s", () => {}, options), { name: "TypeError", message: words });
+    const message = new RegExp(`There is no ${name} here: pass one, followSession\\(.*${name} }\\)`);
+    assert.throws(() => followSession("/s", () => {}, options), { name: "TypeError", message });
   }
 });
 

@@ -86,7 +86,7 @@ test("envelopes of a run after the next has begun are ignored", async () => {
 });
 
 test("an agent within a tool leaves the envelopes of the run around it", async () => {
-  const inner = (told) => ({ ...told, agent_id: "a2" });
+  const inner = (envelope) => ({ ...envelope, agent_id: "a2" });
   const world = await connected();
   world.receive(started(1), chunk("Let me"), called(2));
   world.receive(inner(started(1, "e2")), inner(ended(2, "completed", "e2")));

@@ -34,7 +34,7 @@ Json = dict[str, Any]
 
 @tool(needs_approval=True)
 async def pay(amount: int) -> str:
-    """Pay somebody."""
+    """Pay an amount."""
     return f"paid {amount}"
 
 
@@ -105,7 +105,7 @@ async def test_a_call_shows_its_name_and_its_arguments_and_no_text() -> None:
     assert asked["content"] == ""
 
 
-async def test_arguments_that_are_no_json_are_kept_as_they_came() -> None:
+async def test_arguments_that_are_not_json_are_kept_as_text() -> None:
     policy = ErrorPolicy.retry_tool_errors()
     state = await scripted(call("echo", "{no"), "Done.", tools=[echo], error_policy=policy).run("Go")
     (asked,) = canonical_messages(state)[1]["metadata"]["tool_calls"]
@@ -143,7 +143,7 @@ async def test_a_stop_can_still_be_read_from_the_last_message() -> None:
     assert status_text(last["metadata"]["continuation"]) == "Agent stopped: steps_limit"
 
 
-async def test_each_execution_says_once_why_it_ended() -> None:
+async def test_each_execution_shows_once_why_it_ended() -> None:
     agent = scripted(call("echo"), call("echo"), "Done.", tools=[echo], max_steps=1)
     state = await agent.run("First")
     state = await agent.run("Second", state=state)
@@ -209,17 +209,17 @@ def test_a_question_without_an_answer_is_shown() -> None:
     assert shown(session()) == [("user", "go")]
 
 
-def test_what_speaks_for_the_application_is_not_shown() -> None:
+def test_messages_of_the_application_are_not_shown() -> None:
     state = empty_session()
     for message in (Message.system("Be kind."), Message.developer("Be brief."), Message.user("Hi")):
         state = Queried(START, execution_id="e", message=message).apply_to(state)
     assert shown(state) == [("user", "Hi")]
 
 
-def test_a_history_that_was_brought_along_is_shown() -> None:
+def test_a_history_from_before_the_session_is_shown() -> None:
     asked = Message.assistant("I ask.", [ToolCall("c1", "echo", {})])
-    told = Message.tool("a", tool_call_id="c1", tool_name="echo")
-    state = AgentState(messages=Log([Message.user("Hi"), asked, told]))
+    result = Message.tool("a", tool_call_id="c1", tool_name="echo")
+    state = AgentState(messages=Log([Message.user("Hi"), asked, result]))
     assert shown(state) == [("user", "Hi"), ("assistant", "I ask."), ("tool", "a")]
 
 
@@ -246,7 +246,7 @@ async def test_times_are_utc_with_milliseconds_and_never_go_back() -> None:
     assert times[0] == "2026-01-16T10:00:00.000Z"
 
 
-async def test_an_answer_that_was_cut_off_says_so() -> None:
+async def test_a_truncated_answer_has_its_stop_reason() -> None:
     state = await scripted(text("Once upon a", finish_reason="length")).run("Go")
     assert status_text(last_of(state)["metadata"]["continuation"]) == "Agent stopped: finish_reason"
 
@@ -268,7 +268,7 @@ async def test_an_answer_that_was_cut_off_says_so() -> None:
         {"metadata": {"continuation": {"should_continue": True}}},
     ],
 )
-async def test_the_schema_refuses_what_is_no_message(change: Json) -> None:
+async def test_the_schema_refuses_invalid_messages(change: Json) -> None:
     message = last_of(await scripted("Done.").run("Go"))
     with pytest.raises(ValidationError):
         assert_valid([{**copy.deepcopy(message), **change}])

@@ -1,4 +1,4 @@
-"""Random runs: the streamed messages become the stored ones, whatever happens to the envelopes."""
+"""Random runs: the streamed messages become the stored ones, also over a bad connection."""
 
 from __future__ import annotations
 

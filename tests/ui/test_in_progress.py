@@ -18,7 +18,7 @@ from whyloop.wire.ui import canonical_messages
 
 @tool(needs_approval=True)
 async def pay(amount: int) -> str:
-    """Pay somebody."""
+    """Pay an amount."""
     return f"paid {amount}"
 
 
@@ -55,7 +55,7 @@ def shown(state: AgentState) -> list[tuple[str, str]]:
     return [(message["role"], message["content"]) for message in messages]
 
 
-async def test_while_a_model_thinks_the_history_says_so() -> None:
+async def test_while_the_model_answers_the_history_shows_thinking() -> None:
     thinking = (await recorded("Done."))[0]
     assert shown(thinking) == [("user", "Go"), ("status", "Thinking…")]
     status = canonical_messages(thinking)[-1]
@@ -69,7 +69,7 @@ async def test_while_a_model_thinks_the_history_says_so() -> None:
     }
 
 
-async def test_while_a_tool_runs_the_history_shows_its_call_and_no_thoughts() -> None:
+async def test_while_a_tool_runs_the_history_shows_its_call_and_not_thinking() -> None:
     _, running, done, _ = await recorded(call("echo", {"value": "a"}), "Done.", tools=[echo])
     assert shown(running)[1:] == [("assistant", ""), ("status", "Running echo"), ("status", "")]
     assert shown(done)[1:] == [("assistant", ""), ("tool", "a"), ("status", "Thinking…")]
@@ -80,8 +80,8 @@ async def test_while_a_tool_runs_the_history_shows_its_call_and_no_thoughts() ->
 async def test_a_call_that_waits_while_another_runs_is_asked_about() -> None:
     both = calls(call("echo", {"value": "a"}), call("pay", {"amount": 7}))
     _, running, *_, paused = await recorded(both, tools=[echo, pay])
-    words = [content for _, content in shown(running)]
-    assert words[2:] == ["Running echo", "pay waits for approval", ""]
+    texts = [content for _, content in shown(running)]
+    assert texts[2:] == ["Running echo", "pay waits for approval", ""]
     assert not is_running(paused)
 
 
@@ -92,7 +92,7 @@ async def test_between_two_steps_the_history_is_in_the_next() -> None:
     assert canonical_messages(states[1])[-1]["metadata"]["step_number"] == 2
 
 
-async def test_a_retry_that_waits_says_until_when() -> None:
+async def test_a_retry_that_waits_has_the_end_of_its_wait() -> None:
     backoff = Backoff(base=2.0, jitter=0)
     states = await recorded(
         ModelError("once"), "Better.", error_policy=ErrorPolicy.retry_all(), backoff=backoff
@@ -103,14 +103,14 @@ async def test_a_retry_that_waits_says_until_when() -> None:
     assert "retry" not in canonical_messages(states[-1])[-1]["metadata"]
 
 
-async def test_what_has_not_begun_or_has_ended_is_not_under_way() -> None:
+async def test_a_run_that_has_not_begun_or_has_ended_is_not_in_progress() -> None:
     agent = scripted("Done.")
     begun = agent.start("Go")
     for state in (begun, await agent.final_step(begun)):
         assert not is_running(state)
 
 
-async def test_times_do_not_go_back_while_something_runs() -> None:
+async def test_times_do_not_decrease_while_a_run_is_in_progress() -> None:
     for state in await recorded(call("echo"), "Done.", tools=[echo]):
         times = [message["timestamp"] for message in canonical_messages(state)]
         assert times == sorted(times)

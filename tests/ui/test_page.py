@@ -25,11 +25,11 @@ pytestmark = pytest.mark.slow
 
 HOSTILE = "<img src=x onerror='window.hacked = 1'><script>window.hacked = 1</script> \u202egnol \u2028&amp;"
 MARKUP = "document.querySelectorAll('#chat :is(img, script, b, u)').length"
-# What can be read, each with what it is; the words of a section are those beside its calls.
+# The texts of the page, each with its element; the text of a section is the one beside its calls.
 LOOKS = """() => [...document.querySelectorAll("#chat :is(section,summary,pre,button)")].flatMap((each) => {
   const texts = [...each.childNodes].filter(({ nodeType }) => nodeType === Node.TEXT_NODE);
-  const words = texts.map(({ data }) => data).join("").trim();
-  return words ? [`${each.tagName.toLowerCase()}.${each.className}: ${words}`] : [];
+  const text = texts.map(({ data }) => data).join("").trim();
+  return text ? [`${each.tagName.toLowerCase()}.${each.className}: ${text}`] : [];
 })"""
 # Whether the history is there.
 LISTENS = "performance.getEntriesByType('resource').some(({ name }) => name.endsWith('/messages'))"
@@ -37,14 +37,14 @@ SHOWS = f"(expected) => JSON.stringify(({LOOKS})()) === JSON.stringify(expected)
 
 
 class Site:
-    """The app of the guide with an agent of the test's own, whose tool `look` waits for a word."""
+    """The app of the guide with an agent of the test's own, whose tool `look` waits for `let_continue`."""
 
     def __init__(self, *replies: Any, **options: Any) -> None:
         self._looked = asyncio.Event()
         options.setdefault("error_policy", ErrorPolicy.ignore_tool_errors())
         self.app = app_of_the_guide(scripted(*replies, tools=[self._look(), pay], **options))
 
-    def go_on(self) -> None:
+    def let_continue(self) -> None:
         self._looked.set()
 
     def _look(self) -> Any:
@@ -71,7 +71,7 @@ def app_of_the_guide(agent: Agent) -> Any:
 
 
 class Window:
-    """Somebody who looks at the page."""
+    """A browser window with the page."""
 
     def __init__(self, page: Any) -> None:
         self.page = page
@@ -91,9 +91,9 @@ class Window:
         lines: list[str] = await self.page.evaluate(LOOKS)
         return lines
 
-    async def says(self, selector: str, words: str) -> None:
-        """Wait until an element says this, be it in a call that is closed."""
-        await self.page.locator(selector, has_text=words).first.wait_for(state="attached")
+    async def has(self, selector: str, text: str) -> None:
+        """Wait until an element has this text, also in a call that is closed."""
+        await self.page.locator(selector, has_text=text).first.wait_for(state="attached")
 
 
 class Stage:
@@ -102,8 +102,8 @@ class Stage:
     def __init__(self, server: Serving, site: Site, window: Window) -> None:
         self.server, self.site, self.window = server, site, window
 
-    async def go_on(self) -> None:
-        await self.server.do(self.site.go_on)
+    async def let_continue(self) -> None:
+        await self.server.do(self.site.let_continue)
 
 
 @asynccontextmanager
@@ -117,7 +117,7 @@ async def opened(*replies: Any, **options: Any) -> AsyncIterator[Stage]:
         try:
             yield stage
         finally:
-            await stage.go_on()
+            await stage.let_continue()
 
 
 @pytest.fixture(autouse=True)
@@ -150,7 +150,7 @@ async def test_a_run_is_shown_as_it_happens_and_then_as_it_is_stored() -> None:
     async with opened(HIDDEN, f"It is {HOSTILE}.") as stage:
         await stage.window.ask("What <b>is</b> it?")
         await stage.window.shows(*looked("pre.status: Running look"))
-        await stage.go_on()
+        await stage.let_continue()
         done = [*looked(f"pre.tool: {HOSTILE}"), f"section.assistant: It is {HOSTILE}.", "button.: Why?"]
         await stage.window.shows(*done)
         await stage.window.page.reload()
@@ -159,22 +159,22 @@ async def test_a_run_is_shown_as_it_happens_and_then_as_it_is_stored() -> None:
         assert await stage.window.page.evaluate("window.hacked") is None
 
 
-async def test_a_call_that_somebody_has_opened_stays_open() -> None:
+async def test_a_call_that_the_user_has_opened_stays_open() -> None:
     async with opened(call("look", {"at": "it"}), "A star.") as stage:
         await stage.window.ask("What is it?")
         result = stage.window.page.locator("details pre").last
-        await stage.window.says("details", "Running look")
+        await stage.window.has("details", "Running look")
         assert not await result.is_visible()
         await stage.window.page.click("summary")
         await result.wait_for()
-        await stage.go_on()
-        await stage.window.says("button", "Why?")
+        await stage.let_continue()
+        await stage.window.has("button", "Why?")
         assert await result.inner_text() == HOSTILE
         await stage.window.page.click("summary")
         assert not await result.is_visible()
 
 
-async def test_somebody_else_sees_the_question_as_soon_as_it_is_worked_on() -> None:
+async def test_another_window_shows_the_question_as_soon_as_its_run_begins() -> None:
     async with opened(call("look", {"at": "it"}), "A star.") as stage:
         other = Window(await stage.window.page.context.browser.new_page())
         await other.page.goto(stage.window.page.url)
@@ -183,7 +183,7 @@ async def test_somebody_else_sees_the_question_as_soon_as_it_is_worked_on() -> N
         running = ["section.user: What is it?", "summary.: look(at: 'it')", 'pre.: {\n  "at": "it"\n}']
         for window in (stage.window, other):
             await window.shows(*running, "pre.status: Running look")
-        await stage.go_on()
+        await stage.let_continue()
         for window in (stage.window, other):
             await window.shows(
                 *running, f"pre.tool: {HOSTILE}", "section.assistant: A star.", "button.: Why?"
@@ -205,7 +205,7 @@ def paid(first: list[str], second: list[str]) -> list[str]:
 WAITING = ["pre.status: pay waits for approval", "button.: approve", "button.: deny"]
 
 
-async def test_people_decide_about_each_call_and_then_it_goes_on() -> None:
+async def test_the_run_continues_once_people_have_decided_about_each_call() -> None:
     both = calls(call("pay", {"amount": 1}), call("pay", {"amount": 2}))
     async with opened(both, "One was paid.") as stage:
         await stage.window.ask("Pay!")
@@ -218,15 +218,15 @@ async def test_people_decide_about_each_call_and_then_it_goes_on() -> None:
         await stage.window.shows(*done, "section.assistant: One was paid.", "button.: Why?")
 
 
-async def test_a_decision_is_shown_to_everybody_and_one_that_is_too_late_is_refused() -> None:
+async def test_a_decision_is_shown_in_all_windows_and_one_that_is_too_late_is_refused() -> None:
     async with opened(call("pay", {"amount": 1}), "It was not paid.") as stage:
         await stage.window.ask("Pay!")
-        await stage.window.says("button", "approve")
+        await stage.window.has("button", "approve")
         late = Window(await stage.window.page.context.browser.new_page())
         # Envelopes never reach this window.
         await late.page.route("**/agents/**/events*", lambda route: None)
         await late.page.goto(stage.window.page.url)
-        await late.says("button", "approve")
+        await late.has("button", "approve")
         url = stage.window.page.url.replace("?session=", "agents/sessions/")
         stored = await (await late.page.request.get(f"{url}/messages")).json()
         question = stored["messages"][-1]["metadata"]["question_id"]
@@ -235,36 +235,36 @@ async def test_a_decision_is_shown_to_everybody_and_one_that_is_too_late_is_refu
         denied = [*result, "section.status: Waiting for a person", "button.: Why?"]
         await stage.window.shows(*denied)
         await late.page.click("text=approve")
-        await late.says("section.error", f"question '{question}' was denied by somebody already")
-        await late.says("pre.error", "denied by somebody: too much")
+        await late.has("section.error", f"question '{question}' was denied by somebody already")
+        await late.has("pre.error", "denied by somebody: too much")
         assert await late.page.locator("details button").count() == 0
 
 
-async def test_a_run_is_stopped_and_says_why() -> None:
+async def test_a_run_is_stopped_and_shows_why() -> None:
     async with opened(call("look", {"at": "it"}), "never said") as stage:
         await stage.window.ask("What is it?")
-        await stage.window.says("pre", "Running look")
+        await stage.window.has("pre", "Running look")
         async with stage.window.page.expect_response("**/stop"):
             await stage.window.page.click("text=Stop")
-        await stage.go_on()
-        await stage.window.says("section.status", "Agent stopped: user_requested Why?")
+        await stage.let_continue()
+        await stage.window.has("section.status", "Agent stopped: user_requested Why?")
         await stage.window.page.click("text=Why?")
-        await stage.window.says("pre.trace", "StopRequestedCheck")
+        await stage.window.has("pre.trace", "StopRequestedCheck")
         assert (await stage.window.lines())[-1].startswith("pre.trace: Stopped after 1 step")
 
 
 async def test_a_question_that_is_refused_can_be_asked_again() -> None:
     async with opened(call("look", {"at": "it"}), "A star.", "Yes.") as stage:
         await stage.window.ask("What is it?")
-        await stage.window.says("pre", "Running look")
+        await stage.window.has("pre", "Running look")
         await stage.window.ask("Really?")
-        await stage.window.says("section.error", "The session is being run")
+        await stage.window.has("section.error", "The session is being run")
         assert await stage.window.page.locator("section.user").all_inner_texts() == ["What is it?"]
         assert await stage.window.page.input_value("input") == "Really?"
-        await stage.go_on()
-        await stage.window.says("section", "A star.")
+        await stage.let_continue()
+        await stage.window.has("section", "A star.")
         await stage.window.page.click("text=Send")
-        await stage.window.says("section", "Yes.")
+        await stage.window.has("section", "Yes.")
         asked = await stage.window.page.locator("section.user").all_inner_texts()
         assert asked == ["What is it?", "Really?"]
 
@@ -272,16 +272,16 @@ async def test_a_question_that_is_refused_can_be_asked_again() -> None:
 async def test_a_failure_is_shown_and_explained() -> None:
     async with opened(ModelError("no <b>model</b>")) as stage:
         await stage.window.ask("Hello?")
-        await stage.window.says("section.error", "no <b>model</b>")
+        await stage.window.has("section.error", "no <b>model</b>")
         await stage.window.page.click("text=Why?")
-        await stage.window.says("pre.trace", "no <b>model</b>")
+        await stage.window.has("pre.trace", "no <b>model</b>")
         assert await stage.window.page.evaluate(MARKUP) == 0
 
 
-async def test_what_cannot_be_loaded_is_said() -> None:
+async def test_a_history_that_cannot_be_loaded_is_an_error_on_the_page() -> None:
     async with opened() as stage:
         await stage.window.page.goto(f"{stage.server.address}/?session=of%2Fnobody")
-        await stage.window.says("#problem", "The history could not be loaded: the server answered 404")
+        await stage.window.has("#problem", "The history could not be loaded: the server answered 404")
 
 
 class FakeSession:
@@ -326,7 +326,7 @@ async def test_questions_are_shown_as_they_are_asked_and_decided_by_their_ids() 
         )
         session.stored = [STOPPED]
         await stage.window.page.click("text=deny >> nth=1")
-        await stage.window.says("section.status", "Agent stopped: steps_limit")
+        await stage.window.has("section.status", "Agent stopped: steps_limit")
         assert session.decisions == [("deny", {"question_id": "q2"})]
         title = await stage.window.page.locator("section.status").last.get_attribute("title")
         assert title == STOPPED["metadata"]["reason"]

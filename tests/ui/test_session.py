@@ -41,7 +41,7 @@ def happening(legs: list[Leg]) -> list[dict[str, Any]]:
 @needs_node
 @pytest.mark.slow
 @pytest.mark.parametrize("deaths", [False, True], ids=["runs that end", "runs that die"])
-def test_whatever_happens_it_shows_the_history_in_the_end(deaths: bool) -> None:
+def test_a_bad_connection_shows_the_history_in_the_end(deaths: bool) -> None:
     sessions = [random_legs(seed, BroadcastConfig.standard(), deaths) for seed in range(RUNS)]
     assert any(leg.died for legs in sessions for leg in legs) == deaths
     given = [json.dumps({"seed": seed, "happens": happening(legs)}) for seed, legs in enumerate(sessions)]

@@ -1,4 +1,4 @@
-"""The code in the readme and in the guide works, in whatever order things arrive."""
+"""The code in the readme and in the guide works, in any order of arrival."""
 
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ export function addMessage(view: View, message: UiMessage): View;
 /** Return the view without a message that was added; the same view if it is not there any more. */
 export function removeMessage(view: View, message: UiMessage): View;
 
-/** Return whether a run is in progress, as far as the history and the envelopes say. */
+/** Return whether a run is in progress, as far as the history and the envelopes show. */
 export function isRunning(view: View): boolean;
 
 // How to draw messages

@@ -20,7 +20,7 @@ const WINDOW = 8;
  * Return the view after an envelope; the same view if it changes nothing.
  *
  * A numbered envelope that arrives too early is held until those before it are there, or too many are held,
- * or the run has ended. One that was applied before is ignored, and so is whatever cannot be read.
+ * or the run has ended. One that was applied before is ignored, and so is one that cannot be read.
  * @param {View} view
  * @param {Envelope} envelope
  */

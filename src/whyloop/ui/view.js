@@ -79,7 +79,7 @@ function firstOfStep(history, last) {
 }
 
 /**
- * Return what the messages of its latest step tell of the last run in a history.
+ * Return the last run of a history, as the messages of its latest step show it.
  * @returns {Run}
  */
 function storedRun(messages) {
@@ -137,7 +137,7 @@ function statusAfter(continuation) {
 }
 
 /**
- * Return whether a run is in progress, as far as the history and the envelopes say.
+ * Return whether a run is in progress, as far as the history and the envelopes show.
  * @type {typeof import("./index.js").isRunning}
  */
 export function isRunning(view) {
