@@ -317,7 +317,7 @@ def test_a_stop_reason_is_an_exit_code(
         ([], f"name a model: --model openai:gpt-5, or one for all runs in {MODEL_VARIABLE}"),
         (["--model", "gpt-5"], "no provider in 'gpt-5': did you mean 'openai:gpt-5'?"),
         (["--model", "groq:llama"], "there is no key for groq: set GROQ_API_KEY"),
-        (["--model", MODEL, "--base-url", "nowhere"], "'nowhere' is no address"),
+        (["--model", MODEL, "--base-url", "nowhere"], "invalid address 'nowhere'"),
         (["--model", MODEL, "--max-steps", "0"], "StepsLimit"),
         (["--model", MODEL, "--tools", "nowhere:x"], "--tools: there is no module 'nowhere'"),
         (["--model", MODEL, "--tools", "my_tools.sub:x"], "--tools: there is no module 'my_tools.sub'"),
@@ -340,7 +340,7 @@ def test_a_stop_reason_is_an_exit_code(
             ["--model", MODEL, "--tools", "..x:y"],
             "--tools ..x:y: invalid module '..x': write package.module:name",
         ),
-        (["--model", MODEL, "--base-url", ""], "'' is no address"),
+        (["--model", MODEL, "--base-url", ""], "invalid address ''"),
         (["--model", MODEL, "--tools", "my_tools:weather", "my_tools:alias"], "weather"),
     ],
 )

@@ -9,13 +9,16 @@ from typing import ClassVar, Literal
 
 from whyloop.errors import ConfigurationError
 from whyloop.rules.criterion import Criterion
-from whyloop.values.continuation import Budget, ContinuationDecision, ContinuationEvaluation, StopReason
+from whyloop.values.continuation import (
+    LARGEST,
+    Budget,
+    ContinuationDecision,
+    ContinuationEvaluation,
+    StopReason,
+)
 from whyloop.values.state import AgentState
 
 Scope = Literal["execution", "session"]
-
-# As seconds it is three centuries, which can still be added to a date.
-LARGEST = 10**10
 
 _ALLOW = ContinuationDecision.ALLOW_CONTINUATION
 _FORBID = ContinuationDecision.FORBID_CONTINUATION

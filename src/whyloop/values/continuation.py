@@ -168,6 +168,7 @@ class ContinuationOutcome(Struct, frozen=True, gc=False, omit_defaults=True):
         return plain.decode(data, cls)
 
 
+# Of a limit or a budget. As seconds it is three centuries, which can still be added to a date.
 LARGEST = 10**10
 
 
