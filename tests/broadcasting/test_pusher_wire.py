@@ -229,7 +229,7 @@ def test_this_is_how_a_server_says_yes(body: bytes) -> None:
     [
         (401, b"Authentication signature invalid.", 401, False, "key or the secret"),
         (200, b'{"error": "The secret authentication failed", "code": 401}', 401, False, "key or the secret"),
-        (404, b"No matching application for ID [x].", 404, False, "no such app"),
+        (404, b"No matching application for ID [x].", 404, False, "app does not exist"),
         (413, b"Payload too large.", 413, False, "too large"),
         (
             200,

@@ -71,7 +71,7 @@ def test_a_scenario_that_does_not_exist_is_refused_with_the_names(capsys: pytest
     code, out, err = run(capsys, "demo", "nope")
     assert code == 2
     assert out == ""
-    assert "there is no scenario 'nope'" in err
+    assert "unknown scenario 'nope'" in err
     assert all(name in err for name in SCENARIOS)
 
 

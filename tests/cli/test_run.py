@@ -319,9 +319,9 @@ def test_a_stop_reason_is_an_exit_code(
         (["--model", "groq:llama"], "there is no key for groq: set GROQ_API_KEY"),
         (["--model", MODEL, "--base-url", "nowhere"], "invalid address 'nowhere'"),
         (["--model", MODEL, "--max-steps", "0"], "StepsLimit"),
-        (["--model", MODEL, "--tools", "nowhere:x"], "--tools: there is no module 'nowhere'"),
-        (["--model", MODEL, "--tools", "my_tools.sub:x"], "--tools: there is no module 'my_tools.sub'"),
-        (["--model", MODEL, "--tools", "my_tools:x"], "there is no 'x' in my_tools; its tools are weather"),
+        (["--model", MODEL, "--tools", "nowhere:x"], "--tools: module 'nowhere' not found"),
+        (["--model", MODEL, "--tools", "my_tools.sub:x"], "--tools: module 'my_tools.sub' not found"),
+        (["--model", MODEL, "--tools", "my_tools:x"], "my_tools has no 'x'; its tools are weather"),
         (["--model", MODEL, "--tools", "my_tools:number"], "7 is neither a tool nor a function"),
         (
             ["--model", MODEL, "--tools", "no_tools"],
@@ -352,14 +352,14 @@ def test_what_cannot_start_is_one_clear_line(
 
 
 def test_an_empty_question(capsys: pytest.CaptureFixture[str]) -> None:
-    assert refused(capsys, " ", "--model", MODEL) == "there is no question"
+    assert refused(capsys, " ", "--model", MODEL) == "the question is empty"
 
 
 @pytest.mark.parametrize(
     "argv", [[], ["--tools", "my_tools"], ["--tools", "my_tools", "Hi"], ["--tools", "a b", "c d"]]
 )
 def test_a_question_that_is_not_found(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    expected = "there is no question: write it before the options, or last and after --"
+    expected = "the question is missing: write it before the options, or last and after --"
     assert refused(capsys, "--model", MODEL, *argv) == expected
 
 

@@ -75,7 +75,7 @@ def test_the_id_of_a_call_is_not_the_id_of_its_question(capsys: Capsys) -> None:
     agent_id = asked(paying())
     error = refused(capsys, "approve", agent_id, "call_2")
     assert error.splitlines() == [
-        "there is no question 'call_2': choose from",
+        "unknown question 'call_2': choose from",
         f"  {question_of(agent_id)[:8]}  pay(amount: 500, to: 'Bob')",
     ]
 
@@ -127,7 +127,7 @@ def test_a_denial_needs_no_reason(capsys: Capsys) -> None:
 
 def test_a_mistyped_question_is_not_the_reason_to_deny_another(capsys: Capsys) -> None:
     agent_id = asked(paying())
-    assert "there is no question 'zzz'" in refused(capsys, "deny", agent_id, "zzz")
+    assert "unknown question 'zzz'" in refused(capsys, "deny", agent_id, "zzz")
     assert len(loaded(agent_id).pending_calls) == 1
 
 
@@ -207,7 +207,7 @@ def test_another_decision_is_an_error_with_the_open_questions(capsys: Capsys) ->
 def test_a_session_without_questions(capsys: Capsys, command: str) -> None:
     agent_id = asked(greeting())
     assert refused(capsys, command, agent_id) == "no question of this session is open"
-    assert refused(capsys, command, agent_id, "ab") == "there is no question 'ab': no question is open"
+    assert refused(capsys, command, agent_id, "ab") == "unknown question 'ab': no question is open"
 
 
 def test_a_question_about_the_run_itself_is_decided_like_any_other(capsys: Capsys) -> None:
@@ -242,7 +242,9 @@ def test_arguments_that_are_not_an_object(capsys: Capsys, text: str, error: str)
 
 def test_a_decision_needs_a_name(capsys: Capsys) -> None:
     agent_id = asked(paying())
-    assert "--by is empty: name the person" in refused(capsys, "approve", agent_id, "--by", " ", code=2)
+    assert "--by is empty: give the name of a person" in refused(
+        capsys, "approve", agent_id, "--by", " ", code=2
+    )
 
 
 @pytest.mark.parametrize("command", ["approve", "deny"])

@@ -200,7 +200,7 @@ def test_one_page_or_all(capsys: Capsys) -> None:
 )
 def test_where_there_is_no_store_none_is_made(capsys: Capsys, tmp_path: Path, argv: list[str]) -> None:
     words = refused(capsys, *argv)
-    assert words.startswith("there is no store 'whyloop.db': record a run in one with whyloop run")
+    assert words.startswith("store 'whyloop.db' not found: record a run in one with whyloop run")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -211,7 +211,7 @@ def test_the_store_may_be_in_a_variable(
     monkeypatch.chdir(tmp_path / "elsewhere")
     monkeypatch.setenv("WHYLOOP_STORE", str(tmp_path / "whyloop.db"))
     assert listed(capsys) == ["aaaa", "bbbb", "name"]
-    assert "there is no store 'other.db'" in refused(capsys, "sessions", "--store", "other.db")
+    assert "store 'other.db' not found" in refused(capsys, "sessions", "--store", "other.db")
 
 
 def test_the_usual_store_is_the_library_s() -> None:

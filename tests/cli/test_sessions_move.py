@@ -157,7 +157,7 @@ def test_an_export_that_has_nowhere_to_go(capsys: Capsys) -> None:
 def test_a_session_that_is_not_there_leaves_the_file_alone(capsys: Capsys, tmp_path: Path) -> None:
     asked(greeting())
     (tmp_path / "all.jsonl").write_text("precious", encoding="utf-8")
-    assert "there is no session 'xyz'" in refused(capsys, "export", "xyz", "--output", "all.jsonl")
+    assert "session 'xyz' not found" in refused(capsys, "export", "xyz", "--output", "all.jsonl")
     assert (tmp_path / "all.jsonl").read_text(encoding="utf-8") == "precious"
 
 
@@ -210,7 +210,7 @@ def test_on_a_terminal_somebody_is_asked(
 
 def test_where_one_is_not_there_none_is_deleted(capsys: Capsys) -> None:
     kept("one")
-    assert "there is no session 'xyz'" in refused(capsys, "delete", "--yes", "one", "xyz")
+    assert "session 'xyz' not found" in refused(capsys, "delete", "--yes", "one", "xyz")
     assert titles() == ["A question"]
 
 

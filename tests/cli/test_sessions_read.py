@@ -443,7 +443,7 @@ def test_of_very_many_the_first_are_listed(capsys: Capsys) -> None:
 
 def test_a_session_that_is_not_there(capsys: Capsys) -> None:
     kept("abc")
-    words = "there is no session 'xyz' in this store: whyloop sessions lists the sessions of a store"
+    words = "session 'xyz' not found in this store: whyloop sessions lists the sessions of a store"
     assert refused(capsys, "show", "xyz") == words
 
 
@@ -455,4 +455,4 @@ def test_no_name_at_all(capsys: Capsys, typed: str) -> None:
 
 def test_a_name_that_is_no_unicode(capsys: Capsys) -> None:
     kept("abc")
-    assert "there is no session" in refused(capsys, "show", "\udcff")
+    assert "not found in this store" in refused(capsys, "show", "\udcff")

@@ -136,13 +136,13 @@ def test_a_session_that_runs_elsewhere(capsys: Capsys) -> None:
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        (f"{HERE}:nobody", f"there is no 'nobody' in {HERE}; its agents are agent"),
+        (f"{HERE}:nobody", f"{HERE} has no 'nobody'; its agents are agent"),
         (f"{HERE}:number", "7 is neither an agent nor a function that makes one"),
         (f"{HERE}:NOW", "is neither an agent nor a function that makes one"),
         (f"{HERE}:broken", "broken() failed: OSError: no such model"),
         (HERE, "write package.module:name"),
         ("..x:y", "write package.module:name"),
-        ("nowhere.at_all:x", "there is no module 'nowhere'"),
+        ("nowhere.at_all:x", "module 'nowhere' not found"),
         ("bad:agent", "bad cannot be imported: ZeroDivisionError: division by zero"),
         ("needy:agent", "needy cannot be imported: No module named 'surely_not_installed'"),
     ],

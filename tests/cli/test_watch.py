@@ -85,7 +85,7 @@ def test_a_session_without_events(capsys: Capsys) -> None:
 
 def test_an_unknown_session_or_cursor_is_an_error(capsys: Capsys) -> None:
     new_session()
-    assert "there is no session" in refused(capsys, "watch", "z", "--so-far")
+    assert "session 'z' not found" in refused(capsys, "watch", "z", "--so-far")
     assert "invalid cursor 'x'" in refused(capsys, "watch", "q", "--so-far", "--after", "x", code=2)
 
 

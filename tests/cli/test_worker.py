@@ -194,7 +194,7 @@ def test_a_server_continues_the_sessions_of_its_agent(crew: None, tmp_path: Path
             "--agents crew:number: 7 is neither an agent nor a dict of agents by name, nor makes one",
         ),
         ("crew:renamed", "the agent under 'team' is named 'crew': create it with Agent(…, name='team')"),
-        ("crew:nothing", "there is no 'nothing' in crew; its agents are alone"),
+        ("crew:nothing", "crew has no 'nothing'; its agents are alone"),
         ("crew", "--agents crew: write package.module:name"),
     ],
 )

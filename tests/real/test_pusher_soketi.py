@@ -231,7 +231,8 @@ async def test_a_signature_of_somebody_else_opens_no_channel(soketi: Soketi, tmp
 
 
 @pytest.mark.parametrize(
-    ("wrong", "words"), [({"secret": "another"}, "key or the secret"), ({"app_id": "nobody"}, "no such app")]
+    ("wrong", "words"),
+    [({"secret": "another"}, "key or the secret"), ({"app_id": "x"}, "app does not exist")],
 )
 async def test_a_refusal_behind_a_success_is_noticed(
     soketi: Soketi, wrong: dict[str, str], words: str, caplog: pytest.LogCaptureFixture

@@ -131,8 +131,8 @@ async def test_a_server_without_an_agent_shows_and_decides_and_runs_nothing(stor
         (MemoryStore(), {"origins": "https://example.com"}, "use a list, such as"),
         (MemoryStore(), {"origins": ["example.com"]}, "invalid origin 'example.com'"),
         (MemoryStore(), {"origins": ["https://example.com/a"]}, "invalid origin"),
-        (MemoryStore(), {"public": False}, "say who may use it: access=f"),
-        (MemoryStore(), {"access": lambda _: None}, "say who may use it"),
+        (MemoryStore(), {"public": False}, "choose its clients: access=f"),
+        (MemoryStore(), {"access": lambda _: None}, "choose its clients"),
         (MemoryStore(), {"access": "ann", "public": False}, "invalid access 'ann'"),
     ],
 )
@@ -144,7 +144,7 @@ def test_a_server_that_cannot_work_is_refused_at_once(
 
 
 def test_a_server_says_who_may_use_it() -> None:
-    with pytest.raises(ConfigurationError, match="say who may use it"):
+    with pytest.raises(ConfigurationError, match="choose its clients"):
         AgentServer(MemoryStore())
 
 

@@ -40,7 +40,7 @@ class FeedItem(Struct, frozen=True):
 
 
 class Channel:
-    """The latest envelopes of one session, for those who follow it in this process."""
+    """The latest envelopes of one session, for its followers in this process."""
 
     def __init__(
         self, reading: Reading, recent: int, pump: Callable[[Channel], Coroutine[Any, Any, None]]

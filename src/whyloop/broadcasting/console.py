@@ -58,14 +58,14 @@ def _document(event: Envelope) -> str:
 def _line(event: Envelope, width: int) -> str:
     kind = str(event["event"])
     when = str(event["timestamp"])[11:23]
-    whose = str(event["agent_id"])[:8]
+    session = str(event["agent_id"])[:8]
     what = _TEXTS.get(kind, str)(event["data"])
-    line = f"{when} [{whose}] {event['seq']:>3} {kind.removeprefix('agent.'):<18} {what}"
+    line = f"{when} [{session}] {event['seq']:>3} {kind.removeprefix('agent.'):<18} {what}"
     return _on_one_line(line[: 4 * width], width)
 
 
 def _on_one_line(text: str, width: int) -> str:
-    # Line ends become spaces, whatever else cannot be printed becomes visible. The columns stay.
+    # Line ends become spaces, other unprintable characters become visible. The columns stay.
     seen = "".join(char if char.isprintable() else " " if char.isspace() else "�" for char in text)
     return seen.rstrip() if len(seen) <= width else seen[: width - 1] + "…"
 

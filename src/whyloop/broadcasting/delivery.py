@@ -111,7 +111,7 @@ class Delivery:
             _log.warning("envelopes are dropped: %s", why)
 
     async def close(self, timeout: float = 5.0) -> None:  # noqa: ASYNC109
-        """Send the rest, for so many seconds at most; whatever is left then is counted as dropped."""
+        """Send the rest, for so many seconds at most; the envelopes that are left then are dropped."""
         with self._lock:
             self._closed = True
             worker = self._live_worker() if len(self._buffer) else self._worker
@@ -316,7 +316,7 @@ class _Worker:
         self._woken = asyncio.Event()
         self._idle = asyncio.Event()
         self._finishing: asyncio.Task[None] | None = None
-        # A context of its own: sending is no part of the run whose envelope happened to be first.
+        # A context of its own: the run whose envelope came first must not show in what is sent.
         self._task = loop.create_task(self._run(), name="whyloop delivery", context=Context())
 
     def is_alive(self) -> bool:

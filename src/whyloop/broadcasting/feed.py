@@ -1,7 +1,7 @@
 """The envelopes of stored sessions: pages of them, and following them as they come.
 
 Numbered envelopes are read from the journal, whichever process appended them, so none can be missing, late
-or numbered twice. Streaming text is not recorded: it reaches those who follow at that moment.
+or numbered twice. Streaming text is not recorded: it reaches the followers of that moment.
 """
 
 from __future__ import annotations

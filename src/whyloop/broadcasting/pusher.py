@@ -303,9 +303,7 @@ class Channels(Struct, frozen=True):
                 "letters, digits and any of _-=@,.;"
             )
         if not before.startswith(("private-", "presence-")):
-            raise ConfigurationError(
-                f"{self.pattern!r} would let anybody watch: start it with private- or presence-"
-            )
+            raise ConfigurationError(f"{self.pattern!r} would be public: start it with private- or presence-")
 
     def of(self, session_id: str) -> str | None:
         """Return the channel of a session; None if its id cannot be part of a name."""
@@ -340,7 +338,7 @@ class Item(Struct, frozen=True):
 
 
 def item(envelope: Envelope, channels: Channels, limit: int) -> Item:
-    """Return an envelope as an event whose request is no longer than the limit."""
+    """Return an envelope as an event whose request fits the limit."""
     channel = channels.of(str(envelope["session_id"]))
     if channel is None:
         return Item(envelope, problem="a session id cannot be part of a channel's name")
@@ -416,7 +414,7 @@ def _cut(value: Any, longest: int) -> Any:
 
 _EXPLANATIONS = {
     401: "the key or the secret is wrong, or the clocks differ by minutes; ",
-    404: "there is no such app, or the address is wrong; ",
+    404: "the app does not exist, or the address is wrong; ",
     413: "the request is too large; ",
     422: "the server refuses the shape of the request; ",
 }

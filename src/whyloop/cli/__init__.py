@@ -34,7 +34,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="whyloop", description="Agents that can say why they continued, and why they stopped."
+        prog="whyloop", description="Agents that explain why they continued, and why they stopped."
     )
     parser.add_argument("--version", action="version", version=f"whyloop {__version__}")
     parser.set_defaults(command=None)

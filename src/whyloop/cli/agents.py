@@ -39,14 +39,14 @@ def agent_of(args: argparse.Namespace) -> Agent:
 
 def agent_options(args: argparse.Namespace) -> tuple[str, ...]:
     """Return the options that describe this agent again; empty if there are none."""
-    words: list[str] = []
+    options: list[str] = []
     for name in ("agent", *_MODEL_OPTIONS):
         value = getattr(args, name)
         if value is True:
-            words.append(_option(name))
+            options.append(_option(name))
         elif value not in (None, False, []):
-            words += [_option(name), *value] if isinstance(value, list) else [_option(name), str(value)]
-    return tuple(words)
+            options += [_option(name), *value] if isinstance(value, list) else [_option(name), str(value)]
+    return tuple(options)
 
 
 def find_agent(path: str) -> Agent:
@@ -160,7 +160,7 @@ def _import(option: str, name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name and (name == error.name or name.startswith(f"{error.name}.")):
-            raise ConfigurationError(f"{option}: there is no module {error.name!r}") from None
+            raise ConfigurationError(f"{option}: module {error.name!r} not found") from None
         raise ConfigurationError(f"{option}: {name} cannot be imported: {error}") from None
     except Exception as error:
         reason = shortened(error_text(error), 200)
@@ -174,4 +174,4 @@ def _attribute(option: str, module: ModuleType, wanted: str, kind: type) -> Any:
     except AttributeError:
         others = ", ".join(key for key, value in vars(module).items() if isinstance(value, kind))
         hint = f"; its {kind.__name__.lower()}s are {others}" if others else ""
-        raise ConfigurationError(f"{option}: there is no {wanted!r} in {module.__name__}{hint}") from None
+        raise ConfigurationError(f"{option}: {module.__name__} has no {wanted!r}{hint}") from None

@@ -158,7 +158,7 @@ _QUESTION = (
         "the question: its id, or the beginning of it (default: the only open one)",
         nargs="?",
     ),
-    _option("--by NAME", "the person who decides (default: your login name)"),
+    _option("--by NAME", "the name of the person (default: your login name)"),
 )
 _TO_STDOUT = "The answer goes to stdout, everything else to stderr."
 
@@ -187,7 +187,7 @@ COMMANDS = (
         Opens.NONE,
         "ask a real model, with tools, and read why the run ended",
         (
-            # Not required here: --tools takes the words after it, and the question may be among them.
+            # Not required here: --tools takes everything after it, and the question may be part of that.
             _option("question QUESTION", "the question; - reads it from stdin", nargs="?"),
             *_AGENT,
             _option(

@@ -106,7 +106,7 @@ def _find_question(state: AgentState, typed: str | None, verdict: Verdict) -> _Q
     found = found or [asked for asked in known if asked.id.startswith(typed) and typed]
     if len(found) == 1:
         return found[0]
-    problem = "several questions begin with" if found else "there is no question"
+    problem = "several questions begin with" if found else "unknown question"
     raise CommandError(f"{problem} {shortened(typed)!r}: {_open_text(found or opened)}")
 
 
@@ -129,7 +129,7 @@ def _repeat(
     verdict: Verdict,
     arguments: Mapping[str, Any] | None,
 ) -> int:
-    """Say that the same decision was made already; another one is an error."""
+    """Report that the same decision was made already; another one is an error."""
     decision = question.decision
     assert decision is not None
     made = f"{question.about} was {approval_text(decision)}"
@@ -159,7 +159,7 @@ def _decider(by: str | None) -> str:
     """Return the name that was given, or the login name."""
     if by is not None:
         if not by.strip():
-            raise ConfigurationError("--by is empty: name the person who decides")
+            raise ConfigurationError("--by is empty: give the name of a person")
         return by
     try:
         return getpass.getuser()

@@ -92,7 +92,7 @@ def verdict(explanation: Explanation, tokens: int) -> RenderableType:
 
 
 def rules_table(explanation: Explanation) -> Table:
-    """Return a row for each rule, with its decision and reason; the rule that decided stands out."""
+    """Return a row for each rule, with its decision and reason; the rule that decided is marked."""
     table = Table(box=box.SIMPLE_HEAD, expand=True, pad_edge=False, header_style="dim", border_style="dim")
     table.add_column("")
     table.add_column("decision", no_wrap=True)

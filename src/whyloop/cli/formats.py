@@ -83,12 +83,12 @@ def unique_length(identifiers: Iterable[str], least: int = SHORT_ID) -> int:
     return length
 
 
-def command_line(args: argparse.Namespace, name: str, *words: str, options: tuple[str, ...] = ()) -> str:
-    """Return a command for the store that was named, safe to paste whatever is in it."""
+def command_line(args: argparse.Namespace, name: str, *arguments: str, options: tuple[str, ...] = ()) -> str:
+    """Return a command for the store that was named, safe to paste."""
     store = _store_option(args.store)
-    line = ["whyloop", name, *words, *options, *store]
-    if any(word.startswith("-") for word in words):  # An id may look like an option.
-        line = ["whyloop", name, *options, *store, "--", *words]
+    line = ["whyloop", name, *arguments, *options, *store]
+    if any(argument.startswith("-") for argument in arguments):  # An id may look like an option.
+        line = ["whyloop", name, *options, *store, "--", *arguments]
     return "".join(char if char.isprintable() else "?" for char in shlex.join(line))
 
 

@@ -58,7 +58,7 @@ class CommandError(Exception):
         self.code = code
 
 
-class CannotWrite(Exception):  # noqa: N818  (it says what happened)
+class CannotWrite(Exception):  # noqa: N818  (named for what happened)
     """Stdout cannot be written, as on a full disk."""
 
 

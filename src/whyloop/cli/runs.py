@@ -71,13 +71,13 @@ def _unrecorded(state: AgentState) -> list[str]:
 
 
 def _find_question(args: argparse.Namespace) -> None:
-    """Find a question that stands after --tools, which takes all words that follow it."""
+    """Find a question after --tools, which takes all arguments that follow it."""
     if args.question is not None:
         return
     # A single word may as well be a module, and an answer to its name would cost money.
     questions = [word for word in args.tools if word == "-" or len(word.split()) > 1]
     if len(questions) != 1:
-        raise ConfigurationError("there is no question: write it before the options, or last and after --")
+        raise ConfigurationError("the question is missing: write it before the options, or last and after --")
     args.question = questions[0]
     args.tools.remove(questions[0])
 
@@ -86,10 +86,10 @@ def _question(args: argparse.Namespace) -> str:
     question: str = args.question
     if question == "-":
         if sys.stdin is None:
-            raise ConfigurationError("there is no question: stdin is closed")
+            raise ConfigurationError("the question is missing: stdin is closed")
         question = sys.stdin.read().strip()
     if not question.strip():
-        raise ConfigurationError("there is no question")
+        raise ConfigurationError("the question is empty")
     return question
 
 

@@ -74,7 +74,7 @@ async def _write_file(lines: AsyncIterator[str], path: str) -> None:
 
 
 def _private_file(path: str) -> int:
-    """Open a file that only its owner can read, since sessions hold everything that was said.
+    """Open a file that only its owner can read, since sessions hold whole conversations.
 
     A link is not followed: another user may have put it there, to a file of their choice.
     """

@@ -63,7 +63,7 @@ def open_named_store(address: str | None, *, create: bool = False) -> Store:
     if is_file and not create and not Path(address).expanduser().exists():
         name = shortened(without_password(address))
         raise CommandError(
-            f"there is no store {name!r}: record a run in one with "
+            f"store {name!r} not found: record a run in one with "
             f'whyloop run "…" --store {name}, or name another with --store or ${STORE_VARIABLE}'
         )
     return open_store(address)
@@ -81,7 +81,7 @@ async def find_session(store: Store, typed: str) -> Summary:
     if len(candidates) == 1:
         return candidates[0]
     if not candidates:
-        missing = f"there is no session {shortened(typed)!r} in this store"
+        missing = f"session {shortened(typed)!r} not found in this store"
         raise CommandError(f"{missing}: whyloop sessions lists the sessions of a store")
     raise CommandError(_ambiguous(typed, candidates))
 

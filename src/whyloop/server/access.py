@@ -25,7 +25,7 @@ class Access(Struct, frozen=True):
     """What a client may do."""
 
     user: str
-    """The person who asks: the one who approves and denies."""
+    """The name of the person, under which decisions are recorded."""
     within: Mapping[str, Label] = {}
     """The metadata of all sessions that the client may see; new ones get it."""
     read_only: bool = False
@@ -44,7 +44,7 @@ class Access(Struct, frozen=True):
 CheckAccess = Callable[[HTTPConnection], Access | Awaitable[Access | None] | None]
 
 PUBLIC = Access("")
-"""What everybody may do on a public server: a client says itself who decides."""
+"""The access of every client on a public server: clients name the person that decides themselves."""
 
 
 class Limits(Struct, frozen=True):
@@ -62,16 +62,16 @@ class Limits(Struct, frozen=True):
             raise ConfigurationError(f"invalid limits {self!r}: use numbers greater than zero")
 
 
-class Door:
-    """Every connection passes here first: it is counted; its site, its host and its client are checked."""
+class Admission:
+    """The first check of every connection: its number, its site, its host and its client."""
 
     def __init__(
         self, check: CheckAccess | None, origins: Collection[str], limits: Limits, *, public: bool
     ) -> None:
         if (check is None) != public:
             raise ConfigurationError(
-                "AgentServer: say who may use it: access=f, where f(connection) returns an Access, or None "
-                "for a stranger; or public=True, if everybody may read, run and decide all sessions"
+                "AgentServer: choose its clients: access=f, where f(connection) returns an Access, or None "
+                "for an unknown client; or public=True, if every client may read, run and decide all sessions"
             )
         if check is not None and not callable(check):
             raise ConfigurationError(f"invalid access {check!r:.80}: use a function of the connection")
@@ -93,7 +93,7 @@ class Door:
             self._counts[kind] -= 1
 
     async def admit(self, connection: HTTPConnection, *, acts: bool) -> Access:
-        """Return what the client may do; raise 401 for a stranger, 403 and 421 for a page of another site."""
+        """Return what the client may do; raise 401 if it is unknown, 403 or 421 for another site's page."""
         if acts:
             self._refuse_origin(connection)
         self._refuse_host(connection)
@@ -103,14 +103,14 @@ class Door:
             found = self._check(connection)
             access = await found if inspect.isawaitable(found) else found
         if access is None:
-            words = "say who you are: this server does not know you"
-            raise BadRequestError(words, 401, "not_authenticated", {"www-authenticate": "Bearer"})
+            problem = "unknown client: send credentials that this server accepts"
+            raise BadRequestError(problem, 401, "not_authenticated", {"www-authenticate": "Bearer"})
         if not isinstance(access, Access):
             raise TypeError(f"`access` returned {shortened(repr(access), 80)} instead of an Access or None")
         return access
 
     def _refuse_origin(self, connection: HTTPConnection) -> None:
-        """Raise 403 for a page of another site: it must not act in the name of the person who looks at it.
+        """Raise 403 for a page of another site: it must not act in the name of its reader.
 
         Browsers send the site of a page. They keep the page from reading responses, not from sending
         requests.
@@ -172,7 +172,7 @@ def _own_origins(connection: HTTPConnection) -> frozenset[Origin]:
     """Return the addresses that are certainly this server's: its socket's, and this machine's own."""
     scheme = _scheme(connection)
     name, port = connection.scope.get("server") or ("", None)
-    if port is None:  # A socket without a port: a proxy on this machine stands before it.
+    if port is None:  # A socket without a port: a proxy on this machine forwards to it.
         name, port = "", _PORTS[scheme]
     return frozenset([(scheme, each.lower(), port) for each in (*_LOOPBACK, name) if each])
 

@@ -362,7 +362,7 @@ def _continues_by_itself(state: AgentState) -> bool:
 
 
 def _check_arguments(agent: Agent, state: AgentState, question_id: str, arguments: Mapping[str, Any]) -> None:
-    """Raise 400 if edited arguments do not fit the tool; a question that is not open is no matter here."""
+    """Raise 400 if edited arguments do not fit the tool; skip a question that is not open."""
     asked = next((call for call in state.pending_calls if call.id == question_id), None)
     tool = next((tool for tool in agent.tools if asked is not None and tool.name == asked.name), None)
     if tool is None:

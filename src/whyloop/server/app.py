@@ -25,7 +25,7 @@ from whyloop.broadcasting.feed import EventFeed
 from whyloop.broadcasting.transports import AgentEventEnvelopeAdapter, CanBroadcastAgentEvents, FanOut
 from whyloop.logger import Logger
 from whyloop.loop.agent import Agent
-from whyloop.server.access import Access, CheckAccess, Door, Limits
+from whyloop.server.access import Access, Admission, CheckAccess, Limits
 from whyloop.server.api import AuthorizesChannels, Call, ChooseAgent
 from whyloop.server.chats import ChatApi
 from whyloop.server.openapi import document
@@ -59,9 +59,9 @@ class AgentServer:
     `agent` runs the queries of clients. If sessions need different agents it is a function from a session,
     as it is listed, to its agent. Without an agent the server shows and decides, and runs nothing.
 
-    `access` decides about every request, stream and WebSocket: it gets the connection, with whatever your
-    middleware added to it, and returns the `Access` of the client, or None for a stranger, who gets a 401.
-    It may raise Starlette's `HTTPException`. Without it, `public=True` says that everybody may do everything.
+    `access` decides about every request, stream and WebSocket: it gets the connection, with everything that
+    your middleware added to it, and returns the `Access` of the client, or None for a 401. It may raise
+    Starlette's `HTTPException`. Without it, `public=True` lets every client do everything.
 
     The transports in `also` get the envelopes of what the server runs and records. For a
     `PusherBroadcaster` among them the server has the route that authorizes subscribers of its private
@@ -110,7 +110,7 @@ class AgentServer:
         there = {None, "agent" if agent is not None else None, "channels" if channels else None}
         self._operations = tuple(each for each in OPERATIONS if each.needs in there)
         self._limits = limits or Limits()
-        self._door = Door(access, origins, self._limits, public=public)
+        self._admission = Admission(access, origins, self._limits, public=public)
         self._close_seconds = close_seconds
         self._recovery: Recovery | None = None
         if recover and agent is not None:
@@ -167,8 +167,8 @@ class AgentServer:
         """Answer a request. No operation is looked for before its client was admitted."""
         with ExitStack() as held:
             try:
-                held.enter_context(self._door.counted("requests"))
-                access = await self._door.admit(request, acts=request.method not in _READS)
+                held.enter_context(self._admission.counted("requests"))
+                access = await self._admission.admit(request, acts=request.method not in _READS)
                 response = await self._response(request, access, held)
             except ClientDisconnect:
                 response = Response(status_code=499)
@@ -187,7 +187,7 @@ class AgentServer:
             raise BadRequestError("you may read here, and change nothing", 403, "read_only")
         call = await self._call(request, access, operation, found)
         if operation.has_stream and _wants_stream(request):
-            held.enter_context(self._door.counted("streams"))
+            held.enter_context(self._admission.counted("streams"))
             await self._api.check(call)
             after = request.headers.get("last-event-id") or call.query.after
             cursor = await self._api.feed.cursor(call.agent_id, after)
@@ -229,18 +229,18 @@ class AgentServer:
         """Serve a WebSocket. As for requests, nothing is looked for before its client was admitted."""
         with ExitStack() as held:
             try:
-                held.enter_context(self._door.counted("requests"))
-                access = await self._door.admit(websocket, acts=True)
+                held.enter_context(self._admission.counted("requests"))
+                access = await self._admission.admit(websocket, acts=True)
                 operation, found = self._operation("GET", _segments_of(websocket.scope))
                 if not operation.has_stream:
-                    raise BadRequestError("there is no WebSocket here", 404, "not_found")
-                held.enter_context(self._door.counted("streams"))
+                    raise BadRequestError("not the path of a WebSocket", 404, "not_found")
+                held.enter_context(self._admission.counted("streams"))
                 query: EventQuery = query_of(websocket, operation.query)
                 call = Call(access, found.get("agent_id", ""))
                 await self._api.check(call)
                 cursor = await self._api.feed.cursor(call.agent_id, query.after)
             except Exception as error:
-                # Browsers tell a page why a connection was closed, and not why one was refused.
+                # Browsers show a page why a connection was closed, and not why one was refused.
                 status, problem = problem_of(error, self._redaction)
                 await websocket.accept()
                 await websocket.close(4000 + status, problem.message.encode()[:120].decode(errors="ignore"))

@@ -24,7 +24,7 @@ Text = Annotated[str, Meta(max_length=10_000)]
 Amount = Annotated[int, Meta(ge=0, le=10**10)]
 Seconds = Annotated[float, Meta(ge=0, le=10**10)]
 QuestionId = Annotated[str, Meta(min_length=1, description="The `id` of one of the `pending_calls`.")]
-Person = Annotated[str, Meta(max_length=200, description="The person who decided.")]
+Person = Annotated[str, Meta(max_length=200, description="The name of the person that decided.")]
 
 
 # Requests

@@ -264,7 +264,7 @@ def _finished(parts: Iterable[BaseEvent]) -> Response:
 
 
 def _ag_ui_decision(entry: bodies.AgUiDecision) -> Decision:
-    """Return a decision; whatever does not say that it approves is a denial."""
+    """Return a decision; anything but an explicit approval is a denial."""
     payload = entry.payload if isinstance(entry.payload, dict) else {}
     reason, arguments = payload.get("reason"), payload.get("arguments")
     return Decision(

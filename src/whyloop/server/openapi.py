@@ -90,7 +90,7 @@ def _refusals(operation: Operation) -> dict[str, Any]:
         "503": "The store cannot be used at the moment, or there are too many requests or streams.",
     }
     if "{agent_id}" in operation.path or operation.streams is not None:
-        texts["404"] = "There is no such session."
+        texts["404"] = "The session does not exist."
     if operation.method != "GET":
         texts |= {
             "403": "A page of another site, or a client that may only read, may not do this.",

@@ -84,7 +84,7 @@ class BadRequestError(HTTPException):
 
 
 def answer(value: object, status: int = 200, etag: str | None = None) -> Response:
-    """Return a value as JSON that no cache keeps; without a value there is no content."""
+    """Return a value as JSON that no cache keeps; a 204 has no content."""
     headers = _HEADERS if etag is None else {**_HEADERS, "etag": etag}
     if status == 204:
         return Response(None, status, headers)
@@ -193,14 +193,14 @@ def precondition_of(connection: HTTPConnection) -> Precondition | None:
 def query_of(connection: HTTPConnection, kind: type) -> Any:
     """Return the query as a value of this kind."""
     given = connection.query_params.multi_items()
-    words: dict[str, Any] = dict(given)
-    if len(words) < len(given):
+    values: dict[str, Any] = dict(given)
+    if len(values) < len(given):
         raise BadRequestError("a part of the query was given twice")
     for name in _numbers(kind):
-        number = words.get(name, "")
+        number = values.get(name, "")
         if number.isascii() and number.isdigit() and len(number) <= _MOST_DIGITS:
-            words[name] = int(number)
-    return _converted({name: value for name, value in words.items() if value != ""}, kind)
+            values[name] = int(number)
+    return _converted({name: value for name, value in values.items() if value != ""}, kind)
 
 
 @cache
@@ -228,8 +228,8 @@ async def read_body(request: Request, seconds: float) -> bytes:
                 if len(read) > LARGEST_BODY:
                     raise BadRequestError(f"a request has at most {LARGEST_BODY:,} bytes", 413, "too_large")
     except TimeoutError:
-        words = f"the body did not arrive within {seconds:g} seconds"
-        raise BadRequestError(words, 408, "too_slow") from None
+        problem = f"the body did not arrive within {seconds:g} seconds"
+        raise BadRequestError(problem, 408, "too_slow") from None
     return bytes(read)
 
 
@@ -279,13 +279,13 @@ def _converted(data: Any, kind: type) -> Any:
 
 def described(text: str, kind: type | None = None) -> str:
     """Return a validation error for a client: where first, then what; of a choice, what to choose from."""
-    words, _, path = text.partition(" - at `$.")
+    problem, _, path = text.partition(" - at `$.")
     name = path.rstrip("`")
-    words = words.replace("`", "").replace("Object missing required field", "this is missing:")
-    if kind is not None and words.startswith("Invalid enum value"):
+    problem = problem.replace("`", "").replace("Object missing required field", "this is missing:")
+    if kind is not None and problem.startswith("Invalid enum value"):
         known = _choices(kind, name)
-        words = f"{words}: choose from {', '.join(known)}" if known else words
-    return f"{name}: {words[:1].lower()}{words[1:]}" if name else words
+        problem = f"{problem}: choose from {', '.join(known)}" if known else problem
+    return f"{name}: {problem[:1].lower()}{problem[1:]}" if name else problem
 
 
 def _choices(kind: type, name: str) -> list[str]:

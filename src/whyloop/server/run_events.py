@@ -49,7 +49,7 @@ async def find_run(store: Store, reading: Reading) -> Reading:
         async for entry, before, after in entries:
             if before.state.execution.id != after.execution.id:
                 found = before
-            if _has_end(_Speech().recorded(before, entry)):
+            if _has_end(_AnswerEvents().recorded(before, entry)):
                 found = Reading(before.summary, after, before.version + 1)
     return found
 
@@ -62,7 +62,7 @@ async def read_runs(
     start = start or await _first(store, agent_id)
     async with aclosing(entries_after(store, start, until)) as entries:
         async for entry, before, _ in entries:
-            events = list(_Speech().recorded(before, entry))
+            events = list(_AnswerEvents().recorded(before, entry))
             run += events
             if _has_end(events):
                 yield run
@@ -75,7 +75,7 @@ async def follow_events(
     store: Store, watcher: Watcher, reading: Reading, is_closed: Callable[[], bool]
 ) -> AsyncGenerator[AgentEvent, None]:
     """Yield the events after a reading, and then new ones as they come, until it is closed."""
-    speech = _Speech()
+    answers = _AnswerEvents()
     while not is_closed():
         watcher.changed.clear()
         bodies, watcher.chunks = watcher.chunks, []
@@ -85,12 +85,12 @@ async def follow_events(
         # All that was recorded before these chunks were sent can be read by now.
         async with aclosing(entries_after(store, reading)) as entries:
             async for entry, before, after in entries:
-                for event in speech.pieces(before.state, chunks):
+                for event in answers.streamed(before.state, chunks):
                     yield event
-                for event in speech.recorded(before, entry):
+                for event in answers.recorded(before, entry):
                     yield event
                 reading = Reading(before.summary, after, before.version + 1)
-        for event in speech.pieces(reading.state, chunks):
+        for event in answers.streamed(reading.state, chunks):
             yield event
         reading = without_history(reading)
         watcher.version = reading.version
@@ -128,15 +128,15 @@ class _Chunk(Struct, frozen=True):
 _chunk_decoder = msgspec.json.Decoder(_Chunk)
 
 
-class _Speech:
+class _AnswerEvents:
     """The events of the answers: what has streamed in, and of a recorded answer what is missing of it."""
 
     def __init__(self) -> None:
         self._step: tuple[str, int] | None = None
         self._next = 0
-        self._said: dict[ChunkKind, str] = {}
+        self._sent: dict[ChunkKind, str] = {}
 
-    def pieces(self, state: AgentState, chunks: Iterable[_Chunk]) -> Iterator[AgentEvent]:
+    def streamed(self, state: AgentState, chunks: Iterable[_Chunk]) -> Iterator[AgentEvent]:
         """Yield those chunks that streamed in at this state, as far as none is missing before them."""
         execution = state.execution
         for chunk in chunks:
@@ -145,7 +145,7 @@ class _Speech:
             yield from self._begin(state, chunk.timestamp)
             if chunk.data.chunk_index != self._next:
                 continue
-            yield from self._say(state, chunk.timestamp, chunk.data.kind, chunk.data.chunk)
+            yield from self._send(state, chunk.timestamp, chunk.data.kind, chunk.data.chunk)
 
     def recorded(self, before: Reading, entry: JournalEntry) -> Iterator[AgentEvent]:
         """Yield the events of an entry."""
@@ -166,15 +166,15 @@ class _Speech:
     def _begin(self, state: AgentState, time: datetime) -> Iterator[AgentEvent]:
         step = state.execution.id, state.execution.step_count + 1
         if step != self._step:
-            self._step, self._next, self._said = step, 0, {}
+            self._step, self._next, self._sent = step, 0, {}
             yield step_started(state, time, ())
 
     def _rest(self, state: AgentState, time: datetime, kind: ChunkKind, text: str) -> Iterator[AgentEvent]:
-        said = self._said.get(kind, "")
-        if len(text) > len(said) and text.startswith(said):
-            yield from self._say(state, time, kind, text[len(said) :])
+        sent = self._sent.get(kind, "")
+        if len(text) > len(sent) and text.startswith(sent):
+            yield from self._send(state, time, kind, text[len(sent) :])
 
-    def _say(self, state: AgentState, time: datetime, kind: ChunkKind, text: str) -> Iterator[AgentEvent]:
+    def _send(self, state: AgentState, time: datetime, kind: ChunkKind, text: str) -> Iterator[AgentEvent]:
         yield chunk_received(state, time, text, self._next, kind=kind)
         self._next += 1
-        self._said[kind] = self._said.get(kind, "") + text
+        self._sent[kind] = self._sent.get(kind, "") + text

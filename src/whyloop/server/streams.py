@@ -44,7 +44,7 @@ def event_stream(feed: EventFeed, agent_id: str, after: Cursor | None) -> Respon
 class EventStream(Response):
     """Server-sent events that `pump` writes until there are no more, or its client goes away.
 
-    Whatever is `held` for it is closed at its end.
+    The resources in `held` are closed at its end.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ async def _pump(
 ) -> None:
     """Pass envelopes on until no more can come."""
     async with aclosing(feed.follow(agent_id, after)) as following:
-        with suppress(StoreError):  # A client that connects again is told the reason.
+        with suppress(StoreError):  # A client that connects again receives the reason.
             async for items in following:
                 await write(items)
 

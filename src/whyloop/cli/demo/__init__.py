@@ -31,7 +31,7 @@ def show_demo(args: argparse.Namespace) -> int:
     if name == "all" and args.svg:
         return _refuse("--svg draws one scenario: name one instead of all")
     if name != "all" and name not in SCENARIOS:
-        return _refuse(f"there is no scenario {name!r}: use {', '.join(SCENARIOS)} or all")
+        return _refuse(f"unknown scenario {name!r}: use {', '.join(SCENARIOS)} or all")
     chosen = list(SCENARIOS.values()) if name == "all" else [SCENARIOS[name]]
     if args.list:
         _print(_listing())

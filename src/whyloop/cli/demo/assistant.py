@@ -87,7 +87,7 @@ class PartnerDesk:
 
     def _known(self, entity_id: str) -> Entity:
         if entity_id not in self.entities:
-            raise ToolExecutionError(f"there is no {entity_id!r}: search for it first")
+            raise ToolExecutionError(f"unknown id {entity_id!r}: search for it first")
         return self.entities[entity_id]
 
 

@@ -38,7 +38,7 @@ class Query(NamedTuple):
 
 
 class Approval(NamedTuple):
-    """The person who approves every question, and how many seconds after it was asked."""
+    """The name of the person that approves every question, and after how many seconds."""
 
     by: str
     after: float
@@ -272,7 +272,7 @@ _ALL = (
         queries=(Query("Write an introduction to the Nordic Growth program."),),
         script=(
             _search("nordic growth", "program", (404, 35)),
-            _answer("Nordic Growth brings together partners who", (470, 256), "length"),
+            _answer("Nordic Growth brings together partners that", (470, 256), "length"),
         ),
     ),
     Scenario(

@@ -32,7 +32,7 @@ async def test_a_lead_created_after_a_deletion_takes_nobodys_id() -> None:
 
 
 async def test_what_does_not_exist_is_an_error_that_a_model_can_act_on() -> None:
-    with pytest.raises(ToolExecutionError, match="there is no 'lead-9': search for it first"):
+    with pytest.raises(ToolExecutionError, match="unknown id 'lead-9': search for it first"):
         await PartnerDesk().delete_program_lead("lead-9")
 
 
