@@ -320,7 +320,7 @@ def test_on_a_terminal_pruning_asks(
 def test_a_long_pruning_shows_its_progress_on_a_terminal(
     capsys: Capsys, old_sessions: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("whyloop.stores.SESSIONS_PER_TRANSACTION", 1)
+    monkeypatch.setattr("whyloop.stores.BATCH", 1)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     argv = ["prune", "--older-than", "90d", "--status", "completed", "--status", "failed", "--yes"]
     assert run(capsys, *argv)[2] == "\r1 of 2\r2 of 2\n"

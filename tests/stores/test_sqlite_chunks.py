@@ -16,7 +16,6 @@ import pytest
 
 from tests.stores.processes import another_process
 from whyloop.stores import Chunk, SqliteStore, Summary, sqlite_file
-from whyloop.testing.store_checks import at
 from whyloop.values.state import AgentStatus
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -276,8 +275,7 @@ def until_of(folder: Path) -> float:
         return float(until)
 
 
-@pytest.mark.parametrize("way", ["delete", "prune"])
-async def test_the_text_of_a_deleted_session_is_removed(tmp_path: Path, way: str) -> None:
+async def test_the_text_of_a_deleted_session_is_removed(tmp_path: Path) -> None:
     async with SqliteStore(tmp_path / "s.db") as store, SqliteStore(tmp_path / "s.db") as other:
         for agent_id in ("a", "b"):
             await store.create(summary(agent_id), [])
@@ -287,11 +285,7 @@ async def test_the_text_of_a_deleted_session_is_removed(tmp_path: Path, way: str
             receiver.follow("b")
             await connected(store, got)
             await store.send_chunks([*chunks("x"), *chunks("y", agent_id="b")])
-            if way == "delete":
-                await store.delete("a")
-            else:
-                pruned = await store.prune(statuses=[AgentStatus.COMPLETED], updated_before=at(1), limit=1)
-                assert pruned == ("a",)
+            await store.delete("a")
             with file_of(tmp_path) as db:
                 assert db.execute("SELECT agent_id, body FROM chunks").fetchall() == [("b", "y")]
 

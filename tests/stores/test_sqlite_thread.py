@@ -99,7 +99,6 @@ async def test_the_event_loop_goes_on_and_reads_during_a_long_write(
             store.create(summary("long"), journal(*map(str, range(MANY + 1)))),
             store.append("a", journal(*map(str, range(MANY + 1))), after=1),
             store.delete("a"),
-            store.prune(statuses=[], updated_before=START, limit=1),
         ]
         for write in writes:
             disk = SlowDisk(store._slow)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime, timedelta
-from typing import Any, ClassVar
 
 import pytest
 
@@ -134,73 +132,6 @@ class FindsTheRequestsOfTheNextRunner(MemoryStore):
         return found
 
 
-# Pruning
-
-
-class Prunes(MemoryStore):
-    changed: ClassVar[Mapping[str, Any]] = {}
-
-    async def prune(self, **wanted: Any) -> tuple[str, ...]:
-        return await super().prune(**{**wanted, **self.changed})
-
-
-class PrunesWithoutALimit(Prunes):
-    changed: ClassVar[Mapping[str, Any]] = {"limit": 1000}
-
-
-class PrunesInADryRun(Prunes):
-    changed: ClassVar[Mapping[str, Any]] = {"dry_run": False}
-
-
-class PrunesNothing(Prunes):
-    changed: ClassVar[Mapping[str, Any]] = {"dry_run": True}
-
-
-class PrunesAnyStatus(Prunes):
-    changed: ClassVar[Mapping[str, Any]] = {
-        "statuses": (AgentStatus.COMPLETED, AgentStatus.STOPPED, AgentStatus.FAILED)
-    }
-
-
-class PrunesOneMomentTooMuch(MemoryStore):
-    async def prune(self, *, updated_before: datetime, **wanted: Any) -> tuple[str, ...]:
-        return await super().prune(updated_before=updated_before + timedelta(microseconds=1), **wanted)
-
-
-class PrunesByTheStart(MemoryStore):
-    async def prune(self, *, updated_before: datetime, **wanted: Any) -> tuple[str, ...]:
-        found = await super().prune(updated_before=updated_before, **{**wanted, "dry_run": True})
-        old = [name for name in found if self._session(name).summary.started_at < updated_before]
-        old.sort(key=lambda name: self._session(name).summary.started_at)
-        for name in [] if wanted.get("dry_run") else old:
-            del self._shared.sessions[name]
-        return tuple(old)
-
-
-class PrunesWhatMayContinue(MemoryStore):
-    async def prune(self, *, statuses: Collection[AgentStatus], **wanted: Any) -> tuple[str, ...]:
-        ended = [status for status in statuses if status.has_ended]
-        return await super().prune(statuses=ended, **wanted)
-
-
-class PrunesWhatRuns(MemoryStore):
-    async def prune(self, **wanted: Any) -> tuple[str, ...]:
-        for session in self._shared.sessions.values():
-            session.held = None
-        return await super().prune(**wanted)
-
-
-class NeverPrunesWhatRanOnce(MemoryStore):
-    async def prune(self, **wanted: Any) -> tuple[str, ...]:
-        held = {name: session for name, session in self._shared.sessions.items() if session.held}
-        for name in held:
-            del self._shared.sessions[name]
-        try:
-            return await super().prune(**wanted)
-        finally:
-            self._shared.sessions.update(held)
-
-
 # Chunks
 
 
@@ -319,7 +250,7 @@ class ReceivesOncePerFollow(MemoryStore):
         return self.Receiver(self, self._shared, deliver)
 
 
-BROKEN = broken_stores(globals(), Prunes)
+BROKEN = broken_stores(globals())
 
 
 @pytest.mark.parametrize("kind", BROKEN, ids=lambda kind: kind.__name__)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import AsyncIterator, Collection
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whyloop.errors import ConfigurationError
+from whyloop.errors import ConfigurationError, ConflictError, SessionNotFoundError, SessionRunningError
 from whyloop.stores.live import ChunkReceiver
 from whyloop.stores.memory import MemoryStore
 from whyloop.stores.records import (
@@ -22,7 +22,6 @@ from whyloop.stores.records import (
     SessionFilter,
     Stored,
     Summary,
-    prunable,
 )
 from whyloop.stores.sqlite import SqliteStore
 from whyloop.stores.store import Store
@@ -62,7 +61,7 @@ __all__ = [
 
 VARIABLE = "WHYLOOP_STORE"
 DEFAULT_PATH = "whyloop.db"
-SESSIONS_PER_TRANSACTION = 100
+LISTED, BATCH = 1000, 100
 
 _POSTGRES = re.compile(r"postgres(ql)?://", re.IGNORECASE)
 # A letter and a colon is a drive; more letters, or a slash after them, are an address of some kind.
@@ -97,19 +96,39 @@ async def prune(
     statuses: Collection[AgentStatus | str] = (AgentStatus.COMPLETED,),
     dry_run: bool = False,
 ) -> AsyncIterator[tuple[str, ...]]:
-    """Delete sessions that ended long ago, in small transactions; yield the ids of each batch.
+    """Delete sessions that ended long ago, the oldest first; yield the ids of each batch.
 
     A session is as old as its last change. Only completed, stopped and failed sessions can be pruned: one
-    that runs or is paused is never deleted. With `dry_run`, one batch names the oldest sessions that would be
+    that runs or is paused is never deleted. With `dry_run`, one batch names the sessions that would be
     deleted, and nothing is.
     """
     if older_than < timedelta():
         raise ConfigurationError(f"invalid age {older_than}: use a timedelta of zero or more")
-    wanted, before = prunable(statuses), store.now() - older_than
-    while True:
-        limit = 10**6 if dry_run else SESSIONS_PER_TRANSACTION
-        deleted = await store.prune(statuses=wanted, updated_before=before, limit=limit, dry_run=dry_run)
-        if deleted:
-            yield deleted
-        if dry_run or len(deleted) < limit:
-            return
+    ended, before = [status for status in AgentStatus if status.has_ended], store.now() - older_than
+    for status in statuses:
+        if status not in ended:
+            known = ", ".join(ended)
+            raise ConfigurationError(f"sessions that are {status!s} are never pruned: choose from {known}")
+    old: list[tuple[datetime, str, int]] = []
+    for status in set(statuses):
+        cursor: str | None = None
+        while True:
+            page = await store.sessions(status=status, updated_before=before, limit=LISTED, after=cursor)
+            free = [summary for summary in page.sessions if summary.runner is None]
+            old += [(summary.updated_at, summary.agent_id, summary.version) for summary in free]
+            cursor = page.next
+            if cursor is None:
+                break
+    batch: list[str] = []
+    for _, agent_id, version in sorted(old):
+        try:
+            if not dry_run:
+                await store.delete(agent_id, expected_version=version)
+        except (ConflictError, SessionNotFoundError, SessionRunningError):
+            continue  # It has been continued or deleted meanwhile.
+        batch.append(agent_id)
+        if len(batch) == BATCH and not dry_run:
+            yield tuple(batch)
+            batch = []
+    if batch:
+        yield tuple(batch)

@@ -38,7 +38,6 @@ from whyloop.stores.records import (
     cursor_of,
     labels_of,
     position,
-    prunable,
     wanted_labels,
 )
 from whyloop.stores.store import UNATTENDED, Store
@@ -223,31 +222,6 @@ class MemoryStore(Store):
             if expected_version is not None and len(session.entries) != expected_version:
                 raise ConflictError(agent_id, expected_version, len(session.entries))
             del self._shared.sessions[agent_id]
-
-    async def prune(
-        self,
-        *,
-        statuses: Collection[AgentStatus],
-        updated_before: datetime,
-        limit: int,
-        dry_run: bool = False,
-    ) -> tuple[str, ...]:
-        wanted = prunable(statuses)
-        checked_limit(limit)
-        with self._shared.lock:
-            now = self._clock()
-            found = sorted(
-                (session.summary.updated_at, agent_id)
-                for agent_id, session in self._shared.sessions.items()
-                if session.summary.status in wanted
-                and session.summary.updated_at < updated_before
-                and session.holder(now) is None
-            )
-            ids = tuple([agent_id for _, agent_id in found[:limit]])
-            if not dry_run:
-                for agent_id in ids:
-                    del self._shared.sessions[agent_id]
-            return ids
 
     async def send_chunks(self, chunks: Sequence[Chunk]) -> None:
         with self._shared.lock:

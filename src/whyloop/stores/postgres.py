@@ -47,11 +47,9 @@ from whyloop.stores.records import (
     labels_of,
     plain_summary,
     position,
-    prunable,
     wanted_labels,
 )
 from whyloop.stores.store import UNATTENDED, Store
-from whyloop.values.state import AgentStatus
 from whyloop.values.text import clean
 
 # Choosing the rarest label must not take longer than reading it: so many rows of each are counted.
@@ -98,7 +96,6 @@ CALLS = {
     "release": "%(agent_id)s, %(token)s",
     "ask_to_stop": "%(agent_id)s, %(reason)s, %(moment)s",
     "delete_session": "%(agent_id)s, %(expected)s::bigint, %(again)s, %(moment)s",
-    "prune": "%(ids)s, %(statuses)s, %(before)s, %(again)s, %(moment)s",
     "send_chunks": "%(channel)s, %(space)s, %(chunks)s::json, %(longest)s",
 }
 QUERIES = {
@@ -138,14 +135,6 @@ WHERE stop_request IS NOT NULL AND lease_token = ANY (%(tokens)s::bigint[])
 SELECT {_SUMMARY} FROM {{schema}}.sessions AS session
 WHERE (session.status = 'in_progress' OR (session.status = 'paused' AND session.pending = 0)) AND {_FREE}
 ORDER BY session.updated_at, session.agent_id LIMIT %(limit)s
-""",
-    "prunable": f"""
-SELECT found.agent_id FROM unnest(%(statuses)s::text[]) AS wanted (status), LATERAL (
-    SELECT session.updated_at, session.agent_id FROM {{schema}}.sessions AS session
-    WHERE session.status = wanted.status AND session.updated_at < %(before)s AND {_FREE}
-    ORDER BY session.updated_at, session.agent_id LIMIT %(limit)s
-) AS found
-ORDER BY found.updated_at, found.agent_id LIMIT %(limit)s
 """,
     # How many sessions there are under some labels, counted up to a limit, the oldest and the newest.
     "spans": f"""
@@ -362,26 +351,6 @@ class PostgresStore(Store):
     async def delete(self, agent_id: str, *, expected_version: int | None = None) -> None:
         expected = None if expected_version is None else _bound(expected_version)
         await self._change("delete_session", agent_id, {"expected": expected}, expected_version)
-
-    async def prune(
-        self,
-        *,
-        statuses: Collection[AgentStatus],
-        updated_before: datetime,
-        limit: int,
-        dry_run: bool = False,
-    ) -> tuple[str, ...]:
-        given: dict[str, Any] = {
-            "statuses": [status.value for status in prunable(statuses)],
-            "before": updated_before,
-            "limit": checked_limit(limit),
-            "moment": self._moment(),
-        }
-        rows = await self._connections.fetch(self._sql["prunable"], given)
-        if rows and not dry_run:
-            given |= {"ids": [agent_id for (agent_id,) in rows], "again": False}
-            rows = await finish(self._connections.fetch(self._sql["prune"], given))
-        return tuple(agent_id for (agent_id,) in rows)
 
     async def send_chunks(self, chunks: Sequence[Chunk]) -> None:
         await self._own.send(chunks)

@@ -27,7 +27,6 @@ CREATE TABLE {schema}.sessions (
     lease_until timestamptz,
     stop_request text
 ) WITH (fillfactor = 80);  -- leaves room to renew a lease without a change of any index
-CREATE INDEX ON {schema}.sessions (status, updated_at, agent_id);
 CREATE INDEX ON {schema}.sessions (updated_at, agent_id)
     WHERE status = 'in_progress' OR (status = 'paused' AND pending = 0);
 CREATE INDEX ON {schema}.sessions (lease_token) WHERE stop_request IS NOT NULL;
@@ -353,17 +352,6 @@ BEGIN
 END
 $whyloop$;
 
-CREATE FUNCTION {schema}.remove(stored {schema}.sessions) RETURNS void LANGUAGE plpgsql AS $whyloop$
-BEGIN
-    PERFORM {schema}.reindex(
-        stored.agent_id, stored.started_at, stored.labels, stored.started_at, ARRAY[]::bigint[]);
-    DELETE FROM {schema}.keys WHERE session = stored.number;
-    DELETE FROM {schema}.checkpoints WHERE session = stored.number;
-    DELETE FROM {schema}.entries WHERE session = stored.number;
-    DELETE FROM {schema}.sessions WHERE number = stored.number;
-END
-$whyloop$;
-
 CREATE FUNCTION {schema}.delete_session(
     the_id text, expected bigint, again boolean, moment timestamptz
 ) RETURNS {schema}.answer LANGUAGE plpgsql AS $whyloop$
@@ -384,32 +372,13 @@ BEGIN
     IF version <> expected THEN
         RETURN {schema}.answered('conflict', version => version);
     END IF;
-    PERFORM {schema}.remove(stored);
+    PERFORM {schema}.reindex(
+        stored.agent_id, stored.started_at, stored.labels, stored.started_at, ARRAY[]::bigint[]);
+    DELETE FROM {schema}.keys WHERE session = stored.number;
+    DELETE FROM {schema}.checkpoints WHERE session = stored.number;
+    DELETE FROM {schema}.entries WHERE session = stored.number;
+    DELETE FROM {schema}.sessions WHERE number = stored.number;
     RETURN {schema}.answered('done');
-END
-$whyloop$;
-
--- Remove those of these sessions that may still be removed, and return their ids. A session whose row is
--- locked is in use, and stays.
-CREATE FUNCTION {schema}.prune(
-    ids text[], statuses text[], before timestamptz, again boolean, moment timestamptz
-) RETURNS SETOF text LANGUAGE plpgsql AS $whyloop$
-DECLARE
-    the_id text;
-    stored {schema}.sessions;
-BEGIN
-    FOREACH the_id IN ARRAY ids LOOP
-        SELECT * INTO stored FROM {schema}.sessions WHERE agent_id = the_id
-            AND status = ANY (statuses) AND updated_at < before
-            AND {schema}.seconds_left(lease_until, lease_seconds, lease_lock, moment) = 0
-        FOR UPDATE SKIP LOCKED;
-        IF FOUND THEN
-            PERFORM {schema}.remove(stored);
-            RETURN NEXT the_id;
-        ELSIF again AND NOT EXISTS (SELECT FROM {schema}.sessions WHERE agent_id = the_id) THEN
-            RETURN NEXT the_id;
-        END IF;
-    END LOOP;
 END
 $whyloop$;
 

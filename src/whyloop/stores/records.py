@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any, Protocol
@@ -205,16 +205,6 @@ def checked_limit(limit: object) -> int:
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
         raise ConfigurationError(f"invalid limit {limit!r}: use 1 or more")
     return limit
-
-
-def prunable(statuses: Collection[AgentStatus | str]) -> tuple[AgentStatus, ...]:
-    """Return the statuses in the order of the enum, if sessions that have them may be pruned."""
-    ended = [status for status in AgentStatus if status.has_ended]
-    for status in statuses:
-        if status not in ended:
-            known = ", ".join(ended)
-            raise ConfigurationError(f"sessions that are {status!s} are never pruned: choose from {known}")
-    return tuple(status for status in ended if status in statuses)
 
 
 # From transitions to entries, and from a state to its summary

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from zlib import crc32
@@ -42,7 +43,6 @@ from whyloop.stores.records import (
     labels_of,
     plain_summary,
     position,
-    prunable,
     wanted_labels,
 )
 from whyloop.stores.sqlite_file import (
@@ -59,7 +59,6 @@ from whyloop.stores.sqlite_file import (
 )
 from whyloop.stores.store import UNATTENDED, Store
 from whyloop.values.scalars import utc_now
-from whyloop.values.state import AgentStatus
 
 T = TypeVar("T")
 
@@ -354,15 +353,13 @@ FROM json_each(?) AS wanted CROSS JOIN sessions ON sessions.agent_id = wanted.va
     async def unattended(self, *, limit: int = UNATTENDED) -> tuple[Summary, ...]:
         checked_limit(limit)
         query = f"""
-SELECT {_SUMMARY}, updated_at FROM sessions WHERE status = 'in_progress'
-UNION ALL
-SELECT {_SUMMARY}, updated_at FROM sessions WHERE status = 'paused' AND pending = 0
-ORDER BY updated_at, agent_id
+SELECT {_SUMMARY} FROM sessions
+WHERE status = 'in_progress' OR (status = 'paused' AND pending = 0) ORDER BY updated_at, agent_id
 """
 
         def work(db: sqlite3.Connection) -> tuple[Summary, ...]:
-            free = self._free((row[:-1] for row in db.execute(query)), limit)
-            return tuple([self._summary(row) for row in free])
+            free = (row for row in db.execute(query) if not self._seconds_left(row[-4:]))
+            return tuple([self._summary(row) for row in islice(free, limit)])
 
         return await self._read(work)
 
@@ -377,38 +374,7 @@ ORDER BY updated_at, agent_id
             _delete(db, session.number, session.summary)
 
         await self._write(work, is_long=True)
-        await self._chunks.forget([agent_id])
-
-    async def prune(
-        self,
-        *,
-        statuses: Collection[AgentStatus],
-        updated_before: datetime,
-        limit: int,
-        dry_run: bool = False,
-    ) -> tuple[str, ...]:
-        wanted, before = prunable(statuses), _stamp(updated_before)
-        checked_limit(limit)
-        query = f"""
-SELECT updated_at, agent_id, number, summary, {_LEASE} FROM sessions
-WHERE status = ? AND updated_at < ? ORDER BY updated_at, agent_id
-"""
-
-        def work(db: sqlite3.Connection) -> tuple[str, ...]:
-            found = sorted(
-                row
-                for status in wanted
-                for row in self._free(db.execute(query, (status.value, before)), limit)
-            )[:limit]
-            for _, _, number, summary, *_ in () if dry_run else found:
-                _delete(db, number, summary)
-            return tuple([row[1] for row in found])
-
-        if dry_run:
-            return await self._read(work)
-        removed = await self._write(work, is_long=True)
-        await self._chunks.forget(removed)
-        return removed
+        await self._chunks.forget(agent_id)
 
     # Streaming text
 
@@ -484,16 +450,6 @@ WHERE status = ? AND updated_at < ? ORDER BY updated_at, agent_id
         left = self._seconds_left(session.lease)
         if left:
             raise SessionRunningError(agent_id, session.lease[0], left)
-
-    def _free(self, rows: Iterator[tuple[Any, ...]], limit: int) -> list[tuple[Any, ...]]:
-        """Return the first rows whose lease, in the last columns, does not hold."""
-        free: list[tuple[Any, ...]] = []
-        for row in rows:
-            if not self._seconds_left(row[-4:]):
-                free.append(row)
-                if len(free) == limit:
-                    break
-        return free
 
     def _summary(self, row: tuple[Any, ...]) -> Summary:
         agent_id, _, text, checksum, version, *lease = row

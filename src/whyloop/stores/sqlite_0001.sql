@@ -3,7 +3,7 @@ CREATE TABLE migrations (name TEXT PRIMARY KEY, applied_at TEXT NOT NULL);
 
 -- A number is never used twice, so that nothing of a deleted session, not even its leases, can be taken for
 -- that of a later session with the same id. The summary is JSON; some of its fields are columns too, by
--- which sessions are found that can be pruned or continued.
+-- which sessions are found that could continue.
 CREATE TABLE sessions (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     agent_id TEXT NOT NULL UNIQUE,
@@ -20,8 +20,8 @@ CREATE TABLE sessions (
     lease_runner TEXT,
     stop_request TEXT
 );
-CREATE INDEX sessions_by_update ON sessions (status, updated_at);
-CREATE INDEX sessions_to_resume ON sessions (updated_at) WHERE status = 'paused' AND pending = 0;
+CREATE INDEX sessions_to_continue ON sessions (updated_at, agent_id)
+    WHERE status = 'in_progress' OR (status = 'paused' AND pending = 0);
 CREATE INDEX stop_requests ON sessions (number) WHERE stop_request IS NOT NULL;
 
 -- The place of an entry is the number of its session and its own number there, in 32 bits each. So the

@@ -12,7 +12,7 @@ import re
 import sqlite3
 import stat
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -531,12 +531,11 @@ class SqliteChunks:
         query = "SELECT DISTINCT session FROM followers WHERE store != ? AND until > ?"
         return frozenset([session for (session,) in db.execute(query, (self.store, time.time()))])
 
-    async def forget(self, agent_ids: Collection[str]) -> None:
-        """Remove the chunks of deleted sessions."""
-        rows = [(agent_id,) for agent_id in agent_ids]
-        if rows and self._path.exists():
+    async def forget(self, agent_id: str) -> None:
+        """Remove the chunks of a deleted session."""
+        if self._path.exists():
             statement = "DELETE FROM chunks WHERE agent_id = ?"
-            await self.run("BEGIN IMMEDIATE", lambda db: db.executemany(statement, rows))
+            await self.run("BEGIN IMMEDIATE", lambda db: db.execute(statement, (agent_id,)))
 
     async def run(self, begin: str, work: Work[T]) -> T | None:
         """Run a transaction on the file; None if it failed, which is logged once."""

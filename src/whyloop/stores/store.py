@@ -186,22 +186,6 @@ class Store(ABC):
         `ConflictError` at any other version than the expected one.
         """
 
-    @abstractmethod
-    async def prune(
-        self,
-        *,
-        statuses: Collection[AgentStatus],
-        updated_before: datetime,
-        limit: int,
-        dry_run: bool = False,
-    ) -> tuple[str, ...]:
-        """Delete at most `limit` free sessions, in one transaction, and return their ids.
-
-        They have one of these statuses and were last updated before this moment; the oldest go first.
-        Pending, running and paused sessions are never pruned: `ConfigurationError` if they are asked for.
-        With `dry_run`, nothing is deleted.
-        """
-
     # Streaming text
 
     @abstractmethod

@@ -27,14 +27,13 @@ from whyloop.testing.store_checks import (
     listing,
     processes,
     random_use,
-    removal,
 )
 
 __all__ = ["CHECKS", "Check", "OpenStore"]
 
 CHECKS: tuple[Check, ...] = tuple(
     check
-    for topic in (journals, contents, leases, processes, removal, listing, random_use)
+    for topic in (journals, contents, leases, processes, listing, random_use)
     for name, check in vars(topic).items()
     if name.startswith("check_")
 )

@@ -19,7 +19,6 @@ from whyloop.testing.store_checks import (
     START,
     OpenStore,
     a_summary,
-    at,
     journal,
     listed,
     only_one,
@@ -356,12 +355,6 @@ async def check_a_session_that_is_not_there_is_an_error(open_store: OpenStore) -
             error = await refused(SessionNotFoundError, attempt(), f"{name} of a session that is not there")
             same(error.agent_id, "b", f"the id in the error of {name}")
         same(await listed(store), ["a"], "the sessions that are listed")
-
-
-async def check_nothing_is_listed_in_an_empty_store(open_store: OpenStore) -> None:
-    async with stage(open_store) as (store, _):
-        page = await store.find(SessionFilter(started_before=at(1)), limit=10, after=None)
-        same((page.sessions, page.next), ((), None), "the only page of an empty store")
 
 
 def _point(number: int, *, execution_id: str = "x", **fields: Any) -> Checkpoint:

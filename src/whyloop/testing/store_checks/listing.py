@@ -233,6 +233,12 @@ async def check_all_that_is_asked_for_has_to_hold(open_store: OpenStore) -> None
             same(page.next, None, "the page after the last one")
 
 
+async def check_nothing_is_listed_in_an_empty_store(open_store: OpenStore) -> None:
+    async with stage(open_store) as (store, _):
+        page = await store.find(SessionFilter(started_before=at(1)), limit=10, after=None)
+        same((page.sessions, page.next), ((), None), "the only page of an empty store")
+
+
 async def check_a_session_is_listed_as_it_is_now(open_store: OpenStore) -> None:
     async with stage(open_store, "a", "b") as (store, clock), await open_store(clock) as other:
 
