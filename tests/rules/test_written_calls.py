@@ -231,3 +231,10 @@ def test_a_hostile_text_is_searched_in_linear_time() -> None:
         started = time.perf_counter()
         written_call(text, ["get_weather"])
         assert time.perf_counter() - started < 2.0
+
+
+@pytest.mark.parametrize("depth", [400, 900, 2000])
+def test_deeply_nested_text_is_language(depth: int) -> None:
+    text = "[" * depth + "]" * depth
+    assert written_call(text, ["get_weather"]) is None
+    assert without_calls(text, [CALL]) == text

@@ -98,15 +98,25 @@ def _documents(text: str) -> Iterator[tuple[int, int, Any]]:
 
 def _calls_in(document: Any) -> list[Any]:
     """Return the entries of a document that may be calls, without their wrapping."""
-    if isinstance(document, list):
-        return [call for entry in document for call in _calls_in(entry)]
-    if isinstance(document, dict):
-        inner = document.get("tool_calls") if len(document) == 1 else None
-        if isinstance(inner, list | dict):
-            return _calls_in(inner)
-        if isinstance(document.get("function"), dict):
-            return _calls_in(document["function"])
-    return [document]
+    entries, waiting = [], [document]
+    while waiting:  # And not by recursion: a text may be nested as deeply as a model likes.
+        entry = waiting.pop()
+        if isinstance(entry, list):
+            waiting += reversed(entry)
+        elif isinstance(inner := _wrapped(entry), list | dict):
+            waiting.append(inner)
+        else:
+            entries.append(entry)
+    return entries
+
+
+def _wrapped(entry: Any) -> Any:
+    """Return the calls in {"tool_calls": …}, or the call in {"function": {…}}."""
+    if not isinstance(entry, dict):
+        return None
+    if entry.keys() == {"tool_calls"}:
+        return entry["tool_calls"]
+    return entry["function"] if isinstance(entry.get("function"), dict) else None
 
 
 def _first_of(entry: Mapping[str, Any], keys: Sequence[str]) -> Any:
