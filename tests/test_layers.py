@@ -25,6 +25,7 @@ ALLOWED = {
     "tools": {"errors", "values", "rules"},
     "wire": {"errors", "events", "values", "rules"},
     "loop": {"errors", "events", "logger", "values", "rules", "tools", "wire"},
+    "models": {"__version__", "errors", "values", "rules", "tools", "loop"},
     "stores": {"errors", "logger", "values", "rules", "wire"},
     "broadcasting": {"errors", "events", "logger", "values", "rules", "wire", "stores"},
     "sessions": {"errors", "events", "logger", "values", "wire", "loop", "stores"},
@@ -53,6 +54,7 @@ EXTERNAL = {
     "tools": {"msgspec"},
     "wire": {"msgspec"},
     "loop": {"msgspec"},
+    "models": {"msgspec", "aiohttp", "xllamacpp"},
     "stores": {"msgspec", "psycopg", "psycopg_pool"},
     "sessions": {"msgspec"},
     "broadcasting": {"msgspec", "aiohttp"},
@@ -159,6 +161,11 @@ def test_importing_whyloop_loads_nothing_heavy() -> None:
     loaded = loaded_by("import whyloop")
     heavy = {"rich", "pydantic", "asyncio", "msgspec", "aiohttp", "starlette"}
     assert not {name.split(".")[0] for name in loaded} & heavy
+
+
+def test_importing_models_loads_no_provider_and_no_http_client() -> None:
+    loaded = loaded_by("import whyloop.models")
+    assert not {name for name in loaded if name.startswith(("aiohttp", "whyloop.models.openai"))}
 
 
 def test_running_an_agent_loads_neither_rich_nor_pydantic() -> None:
