@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from typing import Self
 
 import pytest
 
 from tests.server.gate import Gate
 from tests.server.support import Json, Lab, agent_with
+from whyloop import Agent, ToolDefinition, Toolset
 from whyloop.server import AgentServer
-from whyloop.stores import Store
+from whyloop.stores import MemoryStore, Store
+from whyloop.testing import ScriptedModel
 
 
 @pytest.mark.parametrize("way", ["close", "lifespan", "asgi"])
@@ -94,3 +98,40 @@ async def _ended(server: AgentServer, way: str) -> None:
             "lifespan.startup.complete",
             "lifespan.shutdown.complete",
         ]
+
+
+class Tools(Toolset):
+    """A connection that notes when it is opened and closed."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+        self.notes: list[str] = []
+
+    async def list(self) -> Sequence[ToolDefinition]:
+        return []
+
+    async def __aenter__(self) -> Self:
+        if self.error is not None:
+            raise self.error
+        self.notes.append("open")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.notes.append("close")
+
+
+async def test_the_toolsets_of_an_agent_stay_open_for_the_lifespan_of_the_server() -> None:
+    tools = Tools()
+    server = AgentServer(MemoryStore(), Agent(ScriptedModel([]), tools), public=True)
+    async with server.lifespan():
+        assert tools.notes == ["open"]
+    assert tools.notes == ["open", "close"]
+
+
+async def test_a_toolset_that_cannot_be_opened_does_not_keep_the_server_from_starting(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    agent = Agent(ScriptedModel([]), Tools(ConnectionError("the tools are down")), name="support")
+    async with AgentServer(MemoryStore(), agent, public=True).lifespan():
+        assert "The toolsets of agent support could not be opened" in caplog.text
+        assert "the tools are down" in caplog.text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, MutableMapping
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from functools import lru_cache
 from inspect import isawaitable
 from typing import Any
@@ -75,6 +75,9 @@ class AgentServer:
     With `recover`, sessions continue by themselves while the lifespan of the server lasts: those whose
     runner died, and paused ones whose questions are all decided. One agent continues the sessions of its
     name; a function continues those for which it returns an agent.
+
+    The toolsets of an agent stay open for the lifespan of the server. If `agent` is a function, its agents
+    open them for each run, unless you enter the agents yourself.
     """
 
     def __init__(
@@ -112,6 +115,8 @@ class AgentServer:
         self._limits = limits or Limits()
         self._admission = Admission(access, origins, self._limits, public=public)
         self._close_seconds = close_seconds
+        self._agent = agent if isinstance(agent, Agent) else None
+        self._toolsets = AsyncExitStack()
         self._recovery: Recovery | None = None
         if recover and agent is not None:
             handlers = () if events is None else (events,)
@@ -131,6 +136,7 @@ class AgentServer:
         leave = self._recovery is not None
         await asyncio.gather(self._end_recovery(), self._api.runs.close(self._close_seconds, leave=leave))
         await self._api.close()
+        await self._toolsets.aclose()
 
     async def _end_recovery(self) -> None:
         if self._recovery is not None:
@@ -149,6 +155,11 @@ class AgentServer:
             await self.close()
 
     async def _open(self) -> None:
+        if self._agent is not None:
+            try:
+                await self._toolsets.enter_async_context(self._agent)
+            except Exception:  # A run tries again, and its trace says what failed.
+                _log.exception("The toolsets of agent %s could not be opened", self._agent.name)
         if self._recovery is not None:
             await self._recovery.__aenter__()
 
