@@ -114,7 +114,7 @@ class EventFeed:
         """
         found: list[FeedItem] = []
         numbered, has_more = 0, False
-        async with aclosing(self._replay(agent_id, after, None, limit + 1)) as replay:
+        async with aclosing(self.recorded(agent_id, after, None, limit + 1)) as replay:
             async for items in replay:
                 for item in items:
                     if not item.is_numbered and item.cursor == after:
@@ -140,7 +140,7 @@ class EventFeed:
             replaying = True
             while True:
                 if replaying:
-                    async with aclosing(self._replay(agent_id, cursor, version)) as replay:
+                    async with aclosing(self.recorded(agent_id, cursor, version)) as replay:
                         async for items in replay:
                             yield items
                             cursor = items[-1].cursor
@@ -177,11 +177,16 @@ class EventFeed:
 
     # Reading the journal
 
-    async def _replay(
-        self, agent_id: str, after: Cursor | None, until: int | None, batch: int = _BATCH
-    ) -> AsyncGenerator[list[FeedItem], None]:
-        """Yield what is recorded after a cursor, up to a version, in batches of about this size."""
-        reading, has_passed = await self._start(agent_id, after)
+    async def recorded(
+        self, agent_id: str, after: Cursor | None, until: int | None = None, batch: int = _BATCH
+    ) -> AsyncGenerator[Sequence[FeedItem], None]:
+        """Yield the recorded envelopes after a cursor, up to a version, in batches of about this size."""
+        if after is None:
+            reading, has_passed = await first_reading(self.store, agent_id), True
+        else:
+            # Of an execution that the session does not have, everything is new.
+            reading, is_found = await find_execution(self.store, agent_id, after.execution_id, after.seq)
+            has_passed = not is_found
         found: list[FeedItem] = []
         async with aclosing(self._read(reading, until, after)) as entries:
             async for items, latest in entries:
@@ -214,39 +219,6 @@ class EventFeed:
                     yield items, reading
                     await turns.take()
                 reading = without_history(reading)
-
-    async def _start(self, agent_id: str, after: Cursor | None) -> tuple[Reading, bool]:
-        """Return where to start reading, and whether that is after the cursor."""
-        if after is not None:
-            found = await start_reading(self.store, agent_id, execution_id=after.execution_id, seq=after.seq)
-            if found.version:
-                return found, False
-        summary = (await self.store.read(agent_id, limit=0)).summary
-        first = Reading(summary, AgentState(agent_id=agent_id), 0)
-        if after is None:
-            return first, True
-        # The execution that a fork or an import began with has no checkpoint of its own.
-        newest = await start_reading(self.store, agent_id)
-        for start in (newest, first):
-            beginning = await self._find(start, after.execution_id)
-            if beginning is not None:
-                return beginning, False
-        return first, True  # Of an execution that the session does not have, everything is new.
-
-    async def _find(self, reading: Reading, execution_id: str) -> Reading | None:
-        """Return the reading before an execution began; None if it is not after this reading."""
-        if reading.state.execution.id == execution_id:
-            return None
-        async with aclosing(portions_after(self.store, reading)) as portions:
-            async for summary, entries in portions:
-                for entry in entries:
-                    state, version = reading.state, reading.version
-                    state = fold(state.agent_id, (entry,), state if version else None, first=version)
-                    if state.execution.id == execution_id:
-                        return reading
-                    reading = Reading(summary, state, version + 1)
-                reading = without_history(reading)
-        return None
 
     def _render(
         self, state: AgentState, entry: JournalEntry, index: int
@@ -342,6 +314,38 @@ class EventFeed:
                     watcher.chunks.append(item.body)
         news, text = merged(news, arrived, last, current.id)
         channel.add(news, text)
+
+
+async def first_reading(store: Store, agent_id: str) -> Reading:
+    """Return a session before its first entry."""
+    return Reading((await store.read(agent_id, limit=0)).summary, AgentState(agent_id=agent_id), 0)
+
+
+async def find_execution(
+    store: Store, agent_id: str, execution_id: str, seq: int = 0
+) -> tuple[Reading, bool]:
+    """Return a session before an envelope of an execution, and True.
+
+    If it does not have the execution, return it before its first entry, and False.
+    """
+    first = await start_reading(store, agent_id, execution_id=execution_id, seq=seq)
+    if first.version:
+        return first, True
+    # The execution that a fork or an import began with has no checkpoint of its own.
+    for start in (await start_reading(store, agent_id), first):
+        if start.state.execution.id == execution_id:
+            continue
+        reading = start
+        async with aclosing(portions_after(store, reading)) as portions:
+            async for summary, entries in portions:
+                for entry in entries:
+                    state, version = reading.state, reading.version
+                    state = fold(agent_id, (entry,), state if version else None, first=version)
+                    if state.execution.id == execution_id:
+                        return reading, True
+                    reading = Reading(summary, state, version + 1)
+                reading = without_history(reading)
+    return first, False
 
 
 def _is_before(entry: JournalEntry, state: AgentState, cursor: Cursor) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import aclosing
 from io import StringIO
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from whyloop.broadcasting.console import AgentConsoleLogger
-from whyloop.broadcasting.feed import Cursor, EventFeed, FeedItem
+from whyloop.broadcasting.feed import EventFeed
 from whyloop.cli.formats import age, before_now, seconds_since, short, span_text, unique_length
 from whyloop.cli.output import is_terminal, terminal, write, write_error, write_json, write_lines
 from whyloop.cli.renderer import (
@@ -250,7 +250,7 @@ async def watch(store: Store, args: argparse.Namespace) -> int:
     agent_id = (await find_session(store, args.id)).agent_id
     async with EventFeed(store) as feed:
         cursor = await feed.cursor(agent_id, args.after)
-        events = _recorded(feed, agent_id, cursor) if args.so_far else feed.follow(agent_id, cursor)
+        events = feed.recorded(agent_id, cursor) if args.so_far else feed.follow(agent_id, cursor)
         async with aclosing(events) as batches:
             async for items in batches:
                 lines = StringIO()
@@ -259,16 +259,3 @@ async def watch(store: Store, args: argparse.Namespace) -> int:
                 )
                 write(lines.getvalue())
     return 0
-
-
-async def _recorded(
-    feed: EventFeed, agent_id: str, cursor: Cursor | None
-) -> AsyncGenerator[Sequence[FeedItem], None]:
-    """Yield the events that are recorded now, page by page."""
-    while True:
-        page = await feed.page(agent_id, cursor)
-        if page.items:
-            yield page.items
-        if not page.has_more:
-            return
-        cursor = page.cursor

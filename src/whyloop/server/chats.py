@@ -16,12 +16,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 from starlette.responses import Response
 
+from whyloop.broadcasting.feed import find_execution
 from whyloop.errors import NotResumableError, SessionExistsError, SessionNotFoundError, StoreError
 from whyloop.events import AgentEvent
 from whyloop.server import bodies
 from whyloop.server.api import Api, Call
 from whyloop.server.requests import BadRequestError, answer
-from whyloop.server.run_events import find_execution, find_run, follow_events, read_runs
+from whyloop.server.run_events import find_run, follow_events, read_runs
 from whyloop.server.streams import EventStream, Write
 from whyloop.stores.live import Watcher, live
 from whyloop.stores.reading import Reading, read_end
@@ -115,7 +116,7 @@ class ChatApi(Api):
         state, until = reading.state, reading.version
         is_running = state.status is AgentStatus.IN_PROGRESS
         if is_running:
-            start = await find_execution(self._store, call.agent_id, state.execution.id)
+            start, _ = await find_execution(self._store, call.agent_id, state.execution.id)
             until = start.version
         async for run in self._read_runs(call, until=until):
             history.add_run(run)
@@ -137,7 +138,7 @@ class ChatApi(Api):
                 return answer(None, 204)
             start = await find_run(self._store, reading)
             first: list[vercel.Data] = []
-            begun = await find_execution(self._store, call.agent_id, reading.state.execution.id)
+            begun, _ = await find_execution(self._store, call.agent_id, reading.state.execution.id)
             async for run in self._read_runs(call, begun, start.version):
                 parts = VercelStream(sdk_version=version, redaction=self._redaction).all_parts(run)
                 first += [part for part in parts[bool(first) :] if not vercel.is_end(part)]
@@ -172,7 +173,8 @@ class ChatApi(Api):
         """Ask a question, once, and return the session before it."""
         asked = replace(call, body=bodies.NewMessage(text), key=_key_of(message_id, text))
         begun: bodies.SessionState = (await self.send_message(asked)).body
-        return await find_execution(self._store, call.agent_id, begun.execution_id)
+        start, _ = await find_execution(self._store, call.agent_id, begun.execution_id)
+        return start
 
     async def _knows(self, call: Call, message_id: str) -> bool:
         """Return whether a user's message is in the session."""

@@ -13,29 +13,16 @@ from datetime import datetime
 import msgspec
 from msgspec import Struct
 
+from whyloop.broadcasting.feed import find_execution, first_reading
 from whyloop.errors import SessionNotFoundError
 from whyloop.events import AgentEvent, AgentStatusChanged, ChunkKind
 from whyloop.stores.live import Watcher
-from whyloop.stores.reading import Reading, entries_after, start_reading, without_history
+from whyloop.stores.reading import Reading, entries_after, without_history
 from whyloop.stores.store import Store
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.step_transitions import Answered, ModelFailed
 from whyloop.wire.journal import JournalEntry
 from whyloop.wire.view import chunk_received, events_of, step_started
-
-
-async def find_execution(store: Store, agent_id: str, execution_id: str) -> Reading:
-    """Return the session before an execution began."""
-    found = await start_reading(store, agent_id, execution_id=execution_id, seq=0)
-    if found.version:
-        return found
-    # The execution that a fork or an import began with has no checkpoint of its own.
-    found = await _first(store, agent_id)
-    async with aclosing(entries_after(store, found)) as entries:
-        async for _, before, after in entries:
-            if after.execution.id == execution_id:
-                return before
-    return found
 
 
 async def find_run(store: Store, reading: Reading) -> Reading:
@@ -44,7 +31,7 @@ async def find_run(store: Store, reading: Reading) -> Reading:
     What was decided since the last pause comes after that.
     """
     state = reading.state
-    found = await find_execution(store, state.agent_id, state.execution.id)
+    found, _ = await find_execution(store, state.agent_id, state.execution.id)
     async with aclosing(entries_after(store, found, reading.version)) as entries:
         async for entry, before, after in entries:
             if before.state.execution.id != after.execution.id:
@@ -59,7 +46,7 @@ async def read_runs(
 ) -> AsyncGenerator[list[AgentEvent], None]:
     """Yield the events of each run of a session, up to a version; the last run may be in progress."""
     run: list[AgentEvent] = []
-    start = start or await _first(store, agent_id)
+    start = start or await first_reading(store, agent_id)
     async with aclosing(entries_after(store, start, until)) as entries:
         async for entry, before, _ in entries:
             events = list(_AnswerEvents().recorded(before, entry))
@@ -95,11 +82,6 @@ async def follow_events(
         reading = without_history(reading)
         watcher.version = reading.version
         await watcher.changed.wait()
-
-
-async def _first(store: Store, agent_id: str) -> Reading:
-    summary = (await store.read(agent_id, limit=0)).summary
-    return Reading(summary, AgentState(agent_id=agent_id), 0)
 
 
 def _has_end(events: Iterable[AgentEvent]) -> bool:
