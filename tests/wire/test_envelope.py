@@ -26,7 +26,7 @@ from whyloop.events import (
     ToolCallCompleted,
     ToolCallStarted,
 )
-from whyloop.values import plain
+from whyloop.values import encoding
 from whyloop.values.continuation import ContinuationDecision, ContinuationEvaluation, ContinuationOutcome
 from whyloop.values.redaction import redacted
 from whyloop.values.summaries import args_summary, result_summary
@@ -235,7 +235,7 @@ def test_a_secret_that_is_cut_off_is_known_all_the_same() -> None:
     st.dictionaries(st.text(max_size=40), st.integers() | st.booleans() | st.text(max_size=40), max_size=4)
 )
 def test_what_has_no_secrets_is_summed_up_as_it_is(arguments: dict[str, Any]) -> None:
-    assume(redacted(arguments) == plain.encode(arguments))
+    assume(redacted(arguments) == encoding.encode(arguments))
     event = started({**arguments, "list": [1, {"a": None}]})
     assert data_of(event, BroadcastConfig())["args_summary"] == args_summary(event.args)
 

@@ -31,7 +31,7 @@ from whyloop.rules.criterion import CriterionLike
 from whyloop.rules.error_policy import Backoff, ErrorPolicy
 from whyloop.tools.tool import ToolDefinition
 from whyloop.tools.toolset import Lifetime, ToolLike
-from whyloop.values import plain
+from whyloop.values import encoding
 from whyloop.values.approval import Question
 from whyloop.values.continuation import Budget
 from whyloop.values.messages import Message, Part
@@ -195,7 +195,7 @@ class Agent:
             world.now(),
             identity=world.new_id(),
             parent_agent_id=parent_of_new_session(),
-            metadata=plain.jsonable(metadata or {}),
+            metadata=encoding.jsonable(metadata or {}),
             agent=self.name,
             key=key,
         )

@@ -21,7 +21,7 @@ from whyloop.loop.setup import Setup, StepInProgress
 from whyloop.rules.classification import error_text, raised_by_tool, tool_failure
 from whyloop.tools.schema import Problem
 from whyloop.tools.tool import RunContext, ToolContext, ToolDefinition, encoded
-from whyloop.values import plain
+from whyloop.values import encoding
 from whyloop.values.approval import Question
 from whyloop.values.decisions import uncertain_question
 from whyloop.values.failure import ErrorType, Failure
@@ -103,7 +103,7 @@ def _changed(call: ToolCall, answer: ToolCall, by: str) -> ToolCall:
     changes = (*call.changes, CallChange(by, call.arguments, None if answer.name == call.name else call.name))
     arguments = answer.arguments
     if not isinstance(arguments, str):
-        arguments = plain.jsonable(arguments)  # It runs with exactly what is recorded and approved.
+        arguments = encoding.jsonable(arguments)  # It runs with exactly what is recorded and approved.
     return ToolCall(call.id, clean(answer.name), arguments, changes)
 
 
@@ -366,7 +366,7 @@ def _invalid(
 def _json(value: Any) -> str:
     """Return the value as JSON, as far as it can be written so."""
     try:
-        return msgspec.json.encode(value, enc_hook=plain.describe).decode()
+        return msgspec.json.encode(value, enc_hook=encoding.describe).decode()
     except (TypeError, ValueError, RecursionError):
         return clean(repr(value))
 

@@ -34,7 +34,7 @@ from whyloop.rules.limits import (
     TokenUsageLimit,
 )
 from whyloop.tools.toolset import Functions, Lifetime, ToolLike, Toolset, ToolTable, tools_by_name
-from whyloop.values import plain
+from whyloop.values import encoding
 from whyloop.values.log import Log
 from whyloop.values.messages import Message
 from whyloop.values.model import ModelRequest, ToolSpec
@@ -144,9 +144,9 @@ def _part(text: str) -> RequestPart:
 
 def _json(value: Any) -> str:
     try:
-        return msgspec.json.encode(value, enc_hook=plain.describe).decode()
+        return msgspec.json.encode(value, enc_hook=encoding.describe).decode()
     except UnicodeEncodeError:
-        return msgspec.json.encode(plain.encode(value)).decode()
+        return msgspec.json.encode(encoding.encode(value)).decode()
 
 
 class Setup(Struct, frozen=True):

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from whyloop.errors import ConfigurationError
 from whyloop.rules.classification import error_text
-from whyloop.values import plain
+from whyloop.values import encoding
 from whyloop.values.continuation import ContinuationDecision, ContinuationEvaluation as Evaluation, StopReason
 from whyloop.values.state import AgentState
 from whyloop.values.text import clean, shortened
@@ -183,7 +183,7 @@ def _validated(answer: object, acts: str | None = None) -> Evaluation:
         stop_reason=None if answer.stop_reason is None else StopReason(answer.stop_reason),
         # Exactly what is stored, since an evaluation that is read back is the same one.
         reason=clean(answer.reason),
-        context=plain.encode(dict(answer.context)) if answer.context else {},
+        context=encoding.encode(dict(answer.context)) if answer.context else {},
         feedback=answer.feedback and clean(answer.feedback),
     )
 

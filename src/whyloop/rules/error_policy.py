@@ -11,7 +11,7 @@ from msgspec.structs import force_setattr, replace
 
 from whyloop.errors import ConfigurationError
 from whyloop.rules.criterion import Criterion
-from whyloop.values import plain
+from whyloop.values import encoding
 from whyloop.values.continuation import ContinuationDecision, ContinuationEvaluation, StopReason
 from whyloop.values.failure import ErrorContext, ErrorHandlingDecision, ErrorType
 from whyloop.values.state import AgentState
@@ -56,12 +56,12 @@ class ErrorPolicy(Struct, frozen=True):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the decisions and the number of retries as plain data."""
-        document: dict[str, Any] = plain.encode(self)
+        document: dict[str, Any] = encoding.encode(self)
         return document
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ErrorPolicy:
-        return plain.decode(data, cls)
+        return encoding.decode(data, cls)
 
     @classmethod
     def stop_on_any_error(cls) -> ErrorPolicy:

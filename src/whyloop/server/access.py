@@ -15,7 +15,7 @@ from starlette.requests import HTTPConnection
 from whyloop.errors import ConfigurationError, SessionNotFoundError
 from whyloop.server.requests import BadRequestError, calling_the_app
 from whyloop.stores.records import Summary
-from whyloop.values.plain import comparable
+from whyloop.values.encoding import comparable
 from whyloop.values.text import shortened
 
 Label = str | int | float | bool | None

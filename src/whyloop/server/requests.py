@@ -34,8 +34,8 @@ from whyloop.errors import (
 from whyloop.logger import Logger
 from whyloop.server.bodies import Problem, Refusal
 from whyloop.stores.records import LONGEST_KEY, RequestKey, Summary
-from whyloop.values import plain
-from whyloop.values.plain import MAX_DEPTH, is_too_deep
+from whyloop.values import encoding
+from whyloop.values.encoding import MAX_DEPTH, is_too_deep
 from whyloop.values.redaction import Redaction, redacted
 
 _log = Logger()
@@ -261,7 +261,7 @@ def _decoded(read: bytes) -> Any:
         if not _LONE_SURROGATE.search(read):
             raise
     try:
-        return plain.encode(json.loads(read, parse_constant=_refuse))
+        return encoding.encode(json.loads(read, parse_constant=_refuse))
     except ValueError as error:
         raise msgspec.DecodeError(f"JSON is malformed: {error}") from None
 

@@ -41,7 +41,7 @@ from whyloop.stores.records import (
     wanted_labels,
 )
 from whyloop.stores.store import UNATTENDED, Store
-from whyloop.values.plain import jsonable
+from whyloop.values.encoding import jsonable
 from whyloop.values.scalars import utc_now
 from whyloop.values.state import AgentStatus
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from whyloop.errors import ConfigurationError, StoreError
 from whyloop.values.continuation import StopReason
-from whyloop.values.plain import jsonable
+from whyloop.values.encoding import jsonable
 from whyloop.values.scalars import Count, Moment
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.step_transitions import Answered, AnyTransition, ModelFailed

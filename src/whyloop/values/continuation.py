@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from whyloop.errors import ConfigurationError
-from whyloop.values import plain
+from whyloop.values import encoding
 from whyloop.values.failure import ErrorHandlingDecision
 
 
@@ -160,12 +160,12 @@ class ContinuationOutcome(Struct, frozen=True, gc=False, omit_defaults=True):
         return text_of_outcome(self)
 
     def to_dict(self) -> dict[str, Any]:
-        document: dict[str, Any] = plain.encode(self)
+        document: dict[str, Any] = encoding.encode(self)
         return {"should_continue": self.should_continue, "stop_reason": None, "evaluations": [], **document}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ContinuationOutcome:
-        return plain.decode(data, cls)
+        return encoding.decode(data, cls)
 
 
 # Of a limit or a budget. As seconds it is three centuries, which can still be added to a date.

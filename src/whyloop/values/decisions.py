@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from whyloop.errors import ApprovalError, ConfigurationError
-from whyloop.values import plain
+from whyloop.values import encoding
 from whyloop.values.approval import Approval, Question, Verdict
 from whyloop.values.messages import ToolResult
 from whyloop.values.state import SOMEBODY, AgentState
@@ -126,5 +126,5 @@ def _checked(
             raise ConfigurationError(
                 f"invalid arguments {shortened(repr(arguments), 80)}: pass a dict of arguments by name"
             )
-        changed = plain.jsonable(arguments)
+        changed = encoding.jsonable(arguments)
     return clean(by).strip() or SOMEBODY, reason and clean(reason), changed

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from whyloop.errors import ConfigurationError
-from whyloop.values import plain
+from whyloop.values import encoding
 from whyloop.values.approval import Approval, Verdict
 from whyloop.values.continuation import (
     ContinuationDecision,
@@ -189,7 +189,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the explanation as plain data."""
-        document: dict[str, Any] = plain.encode(self)
+        document: dict[str, Any] = encoding.encode(self)
         return document
 
 
@@ -221,7 +221,7 @@ def _repeated_calls(state: AgentState, steps: Sequence[Step]) -> tuple[RepeatedC
     counts: Counter[tuple[str, bytes]] = Counter()
     for step in steps[-MOST_COMPARED:]:
         for call in [call for message in state.messages_of(step)[:1] for call in message.tool_calls]:
-            key = (call.name, plain.comparable(call.arguments))
+            key = (call.name, encoding.comparable(call.arguments))
             counts[key] += 1
             asked[key] = call
     most = [(key, count) for key, count in counts.most_common(MOST_REPEATED) if count > 1]

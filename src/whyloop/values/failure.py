@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from whyloop.values import plain
+from whyloop.values import encoding
 from whyloop.values.scalars import Count, Seconds
 
 
@@ -84,12 +84,12 @@ class ErrorContext(Struct, frozen=True, gc=False):
         return cls(ErrorType.UNKNOWN, 0, 0)
 
     def to_dict(self) -> dict[str, Any]:
-        document: dict[str, Any] = plain.encode(self)
+        document: dict[str, Any] = encoding.encode(self)
         return document
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ErrorContext:
-        return plain.decode(data, cls)
+        return encoding.decode(data, cls)
 
     @property
     def is_failure(self) -> bool:

@@ -11,8 +11,8 @@ import msgspec
 from msgspec import Struct
 
 from whyloop.errors import ConfigurationError
+from whyloop.values.encoding import MAX_DEPTH, is_too_deep
 from whyloop.values.failure import Failure
-from whyloop.values.plain import MAX_DEPTH, is_too_deep
 from whyloop.values.redaction import REMOVED
 from whyloop.values.text import clean, shortened
 

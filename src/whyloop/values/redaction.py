@@ -17,8 +17,8 @@ import msgspec
 from msgspec import Struct
 
 from whyloop.errors import ConfigurationError
-from whyloop.values import plain
-from whyloop.values.plain import MAX_DEPTH, is_too_deep
+from whyloop.values import encoding
+from whyloop.values.encoding import MAX_DEPTH, is_too_deep
 
 REMOVED = "[removed]"
 UNREADABLE = "[cannot be written]"
@@ -273,7 +273,7 @@ class _Rules:
         if isinstance(value, str):
             return self.text(value)
         try:
-            encoded = msgspec.json.encode(value, enc_hook=plain.describe)
+            encoded = msgspec.json.encode(value, enc_hook=encoding.describe)
             data, lower = msgspec.json.decode(encoded), _lower(encoded.decode())
         except Exception:  # The parts that JSON can hold are kept.
             return self._parts(value)
@@ -495,7 +495,7 @@ def plain_data(value: Any) -> Any:
 
 def _as_plain(value: Any) -> Any:
     try:
-        return plain.encode(value)
+        return encoding.encode(value)
     except Exception:  # Whatever people put into their notes, a snapshot is written.
         return UNREADABLE
 

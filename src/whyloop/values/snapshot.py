@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from whyloop.errors import SnapshotError
-from whyloop.values import plain
+from whyloop.values import encoding
 from whyloop.values.continuation import ContinuationOutcome
 from whyloop.values.log import Log
 from whyloop.values.messages import Message
@@ -85,7 +85,7 @@ def state_to_dict(state: AgentState) -> Document:
         open_step=state.open_step,
         request_parts=tuple(state.request_parts),
     )
-    document: Document = plain.encode(snapshot)
+    document: Document = encoding.encode(snapshot)
     return document
 
 
@@ -105,7 +105,7 @@ def state_from_dict(data: Mapping[str, Any]) -> AgentState:
         part = data.get(path[0])
         if isinstance(part, Mapping) and path[1] not in part:
             raise SnapshotError(f"`{path[0]}` lacks the field `{path[1]}`", f"$.{'.'.join(path)}")
-    snapshot = plain.decode(dict(data), Snapshot)
+    snapshot = encoding.decode(dict(data), Snapshot)
     check_open_step(snapshot.open_step, "$.open_step")
     return AgentState(
         agent_id=snapshot.agent_id,

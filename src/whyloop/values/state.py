@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from whyloop.values import plain
+from whyloop.values import encoding
 from whyloop.values.approval import Approval, PendingCall, Question, Verdict
 from whyloop.values.continuation import Budget, ContinuationOutcome, StopReason
 from whyloop.values.failure import FailureTally
@@ -286,7 +286,7 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
 
     def with_metadata(self, entries: Mapping[str, object] | None = None, /, **more: object) -> AgentState:
         """Return the session with these entries of its metadata added or replaced, as JSON holds them."""
-        return replace(self, metadata={**self.metadata, **plain.jsonable({**(entries or {}), **more})})
+        return replace(self, metadata={**self.metadata, **encoding.jsonable({**(entries or {}), **more})})
 
     # Snapshots
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from whyloop.values import plain
-from whyloop.values.plain import describe
+from whyloop.values import encoding
+from whyloop.values.encoding import describe
 from whyloop.values.redaction import LONGEST, Redaction
 from whyloop.values.text import clean
 
@@ -75,4 +75,4 @@ def _json(value: object) -> str:
     try:
         return msgspec.json.encode(value, enc_hook=describe).decode()
     except UnicodeEncodeError:
-        return msgspec.json.encode(plain.encode(value)).decode()
+        return msgspec.json.encode(encoding.encode(value)).decode()

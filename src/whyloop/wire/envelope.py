@@ -24,7 +24,7 @@ from whyloop.events import (
     ToolCallCompleted,
     ToolCallStarted,
 )
-from whyloop.values import plain
+from whyloop.values import encoding
 from whyloop.values.continuation import ContinuationOutcome
 from whyloop.values.model import Usage
 from whyloop.values.redaction import Redaction
@@ -295,7 +295,7 @@ def _verdict(outcome: ContinuationOutcome) -> Data:
 def _plain(value: object) -> Any:
     """Return the value as JSON holds it, or its `repr` where it cannot: an observer breaks nothing."""
     try:
-        return plain.encode(value)
+        return encoding.encode(value)
     except (TypeError, ValueError, RecursionError):
         return words_for(value, 1000)
 

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from whyloop.errors import SnapshotError, StoreError
-from whyloop.values import plain
+from whyloop.values import encoding
 from whyloop.values.continuation import ContinuationOutcome
 from whyloop.values.snapshot import Head, check_open_step, head_of, state_from_head
 from whyloop.values.state import AgentState
@@ -38,7 +38,7 @@ class JournalEntry(Struct, frozen=True, gc=False):
     transitions: tuple[AnyTransition, ...]
 
 
-_encoder = msgspec.json.Encoder(enc_hook=plain.describe)
+_encoder = msgspec.json.Encoder(enc_hook=encoding.describe)
 _decoder = msgspec.json.Decoder(list[JournalEntry])
 _head_decoder = msgspec.json.Decoder(Head)
 
@@ -82,7 +82,7 @@ def decode_entries(texts: Sequence[str]) -> list[JournalEntry]:
     try:
         entries = _decoder.decode(f"[{','.join(texts)}]")
     except msgspec.ValidationError as error:
-        raise plain.snapshot_error(str(error)) from None
+        raise encoding.snapshot_error(str(error)) from None
     except (msgspec.DecodeError, RecursionError, UnicodeError):
         raise _unreadable(texts) from None
     for index, entry in enumerate(entries):
@@ -182,6 +182,6 @@ def _encoded(value: object) -> str:
     try:
         return _encoder.encode(value).decode()
     except UnicodeEncodeError:
-        return _encoder.encode(plain.encode(value)).decode()
+        return _encoder.encode(encoding.encode(value)).decode()
     except RecursionError:
         raise StoreError("a value is nested too deep to be stored: see the arguments of the calls") from None

@@ -27,7 +27,7 @@ from whyloop.events import (
     ToolCallCompleted,
     ToolCallStarted,
 )
-from whyloop.values import plain
+from whyloop.values import encoding
 from whyloop.values.approval import Approval, PendingCall, Verdict
 from whyloop.values.continuation import StopReason
 from whyloop.values.messages import ToolCall
@@ -375,7 +375,7 @@ class RunStream(ABC, Generic[Part]):
     def _shown_data(self, value: object) -> Any:
         """Return the value as JSON holds it, without secrets; its `repr` where JSON cannot hold it."""
         try:
-            data = plain.encode(value)
+            data = encoding.encode(value)
             return self._redaction.data(data) if self._redaction else data
         except Exception:  # An observer breaks nothing.
             return self._shown(words_for(value, 1000))

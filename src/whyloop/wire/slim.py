@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from whyloop.errors import SnapshotError
-from whyloop.values import plain
+from whyloop.values import encoding
 from whyloop.values.continuation import ContinuationDecision, ContinuationOutcome, StopReason
 from whyloop.values.failure import FailureTally
 from whyloop.values.log import Log
@@ -53,7 +53,7 @@ from whyloop.wire.trim import (
 def read_slim(data: Mapping[str, Any]) -> AgentState:
     """The state in a slim snapshot, its execution clock unset."""
     _check_version(data)
-    slim = plain.decode(dict(data), SlimState)
+    slim = encoding.decode(dict(data), SlimState)
     check_open_step(slim.open_step, "$.open_step")
     messages = [_message(message) for message in slim.messages]
     execution = _execution(slim.execution, messages)
@@ -279,7 +279,7 @@ class SlimWriter:
             agent=state.agent,
             request_parts=tuple(parts),
         )
-        document: dict[str, Any] = plain.encode(slim)
+        document: dict[str, Any] = encoding.encode(slim)
         return document
 
     def _without_arguments(self, index: int) -> Message:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from whyloop.values import plain
+from whyloop.values import encoding
 from whyloop.values.approval import Approval, Question
 from whyloop.values.continuation import ContinuationOutcome, StopReason
 from whyloop.values.failure import ErrorHandlingDecision
@@ -313,7 +313,7 @@ def _contents(message: Message) -> dict[str, Any]:
     if message.incomplete:
         metadata["incomplete"] = True
     parts = () if isinstance(message.content, str) else message.content
-    attachments = [plain.encode(part) for part in parts if not isinstance(part, TextPart)]
+    attachments = [encoding.encode(part) for part in parts if not isinstance(part, TextPart)]
     if attachments:
         metadata["attachments"] = [
             {key: value for key, value in part.items() if value is not None and key != "data"}
@@ -326,7 +326,7 @@ def _call(call: ToolCall) -> dict[str, Any]:
     shown = {
         "id": call.id,
         "name": call.name,
-        "args": plain.encode(call.arguments),
+        "args": encoding.encode(call.arguments),
         "args_summary": args_summary(call.arguments),
     }
     return {**shown, "changed_by": [change.by for change in call.changes]} if call.changes else shown
