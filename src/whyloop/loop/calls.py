@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from whyloop.errors import NestingError, ScriptError, ToolTimeoutError
 from whyloop.logger import log_tool_error
 from whyloop.loop.hooks import AroundTool, Block, RunTool, expected
-from whyloop.loop.setup import Setup, StepInProgress
+from whyloop.loop.setup import Setup
 from whyloop.rules.classification import error_text, raised_by_tool, tool_failure
 from whyloop.tools.schema import Problem
 from whyloop.tools.tool import RunContext, ToolContext, ToolDefinition, encoded
@@ -33,7 +33,7 @@ from whyloop.values.step_transitions import CallFinished, Reopened
 from whyloop.values.text import clean
 
 if TYPE_CHECKING:
-    from whyloop.loop.run import Run
+    from whyloop.loop.run import Run, StepInProgress
 
 _NO_TOOL: tuple[None, None] = (None, None)
 

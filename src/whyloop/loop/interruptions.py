@@ -8,12 +8,11 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from whyloop.loop.setup import StepInProgress
 from whyloop.loop.world import Timer
 from whyloop.values.step import Interruption
 
 if TYPE_CHECKING:
-    from whyloop.loop.run import Run
+    from whyloop.loop.run import Run, StepInProgress
 
 # Timers and clocks differ by microseconds, and a limit must see that its time is up.
 JUST_AFTER = timedelta(microseconds=1)

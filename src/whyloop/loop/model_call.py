@@ -15,7 +15,7 @@ from whyloop.errors import ResponseValidationError
 from whyloop.events import ChunkKind
 from whyloop.loop.calls import CallPlan, run_context
 from whyloop.loop.hooks import AroundModel, AskModel, expected
-from whyloop.loop.setup import StepInProgress, send
+from whyloop.loop.setup import send
 from whyloop.rules.classification import answer_failure, model_failure
 from whyloop.rules.written_calls import without_calls, written_call
 from whyloop.values.messages import Message, MessageRole, ToolCall
@@ -35,7 +35,7 @@ from whyloop.values.text import clean
 from whyloop.wire.view import chunk_received, step_started
 
 if TYPE_CHECKING:
-    from whyloop.loop.run import Run
+    from whyloop.loop.run import Run, StepInProgress
 
 _ASSISTANT = MessageRole.ASSISTANT
 _UNKNOWN_USAGE = Usage(reported=False)
