@@ -31,11 +31,16 @@ class RecordedError(Struct, frozen=True, omit_defaults=True):
     """An error that a model raised, with what is needed to raise it again."""
 
     kind: str
+    """The name of its class."""
     message: str
     status: int | None = None
+    """The HTTP status."""
     request_id: str | None = None
+    """The provider's id of the request."""
     retry_after: float | None = None
+    """The seconds that the provider asked to wait."""
     retryable: bool = True
+    """Whether another attempt may succeed."""
 
 
 class Exchange(Struct, frozen=True, omit_defaults=True):
@@ -43,11 +48,16 @@ class Exchange(Struct, frozen=True, omit_defaults=True):
 
     messages: list[Message]
     tools: list[str] = []
+    """The names of the tools that were offered."""
     instructions: str | None = None
     chunks: list[str] = []
+    """The pieces of text, as they came."""
     reasoning_chunks: list[str] = []
+    """The pieces of reasoning, as they came."""
     response: ModelResponse | None = None
+    """The complete answer; None if there was none."""
     error: RecordedError | None = None
+    """The error that ended the exchange, if one did."""
 
 
 class RecordingModel:

@@ -35,12 +35,19 @@ class ErrorPolicy(Struct, frozen=True):
     """
 
     on_tool_error: ErrorHandlingDecision = _STOP
+    """After a tool that raised."""
     on_model_error: ErrorHandlingDecision = _STOP
+    """After an error of the provider that is none of the others, or a refusal."""
     on_validation_error: ErrorHandlingDecision = _STOP
+    """After arguments that do not fit, an unknown tool, or a response that cannot be used."""
     on_rate_limit_error: ErrorHandlingDecision = _STOP
+    """After HTTP 429, or from an overloaded provider."""
     on_timeout_error: ErrorHandlingDecision = _STOP
+    """After a request or a tool that ran out of time."""
     on_unknown_error: ErrorHandlingDecision = _STOP
+    """After any other exception of a model call."""
     max_retries: int = 0
+    """How many failures in a row are retried."""
 
     def __post_init__(self) -> None:
         retries = self.max_retries
