@@ -1,4 +1,4 @@
-"""How long to wait before a failed model call is made again."""
+"""The wait before a failed model call is made again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Criteria that look at what happened: finish reasons, requests to stop, tool calls."""
+"""Criteria about what happened: finish reasons, stop requests, tool calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All criteria of an agent asked together, and whatever may be used as one."""
+"""All criteria of an agent together, and the objects that may be criteria."""
 
 from __future__ import annotations
 

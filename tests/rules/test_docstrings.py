@@ -1,4 +1,4 @@
-"""The Google, NumPy and Sphinx ways of writing about parameters."""
+"""Docstrings in the Google, NumPy and Sphinx styles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The error policy: one decision a kind of error, and how many retries in a row are worth it."""
+"""The error policy: a decision for each kind of error, and the number of retries."""
 
 from __future__ import annotations
 

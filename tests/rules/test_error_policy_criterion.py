@@ -1,4 +1,4 @@
-"""The criterion that applies an error policy, and the counts that it is told."""
+"""The criterion that applies an error policy, and the counts in its evaluations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits compare two numbers and return both, with the words and what is left."""
+"""Limits compare two numbers and return both, with a reason and the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many decisions become one: the order does not matter, forbid always wins, the trace is complete."""
+"""Resolution: order does not matter, forbid wins, and every evaluation is kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A value fits its schema or is told where it does not."""
+"""A value fits its schema, or the path of the misfit is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a function's signature and docstring to what a model is told and held to."""
+"""The schema of a tool, from the signature and the docstring of a function."""
 
 from __future__ import annotations
 
