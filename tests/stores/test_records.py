@@ -29,7 +29,7 @@ FAILED = summary(
 
 
 def found(own: Summary, wanted: SessionFilter) -> bool:
-    return labels_of(own).issuperset(wanted_labels(wanted))
+    return set(wanted_labels(wanted)) <= set(labels_of(own))
 
 
 def test_a_session_is_found_by_any_of_its_conditions_together() -> None:

@@ -47,6 +47,7 @@ class SessionJournal:
         except asyncio.CancelledError as error:  # It is delivered after the append.
             cancelled = error
         entries = entries_of(transitions, before)
+        is_listed = _is_listed(before, after)
         # A paused run keeps its lease for a moment: a stop may just have been requested.
         self.released = after.status.has_ended  # A heartbeat that finds the lease gone knows why.
         try:
@@ -55,7 +56,7 @@ class SessionJournal:
                 entries,
                 after=self.version,
                 lease=self._lease,
-                summary=summary_of(after) if _is_listed(before, after) else None,
+                summary=summary_of(after) if is_listed else None,
                 release=self.released,
                 key=self._key,
             )

@@ -63,7 +63,7 @@ class MemoryStore(Store):
         self, summary: Summary, entries: Sequence[Entry], *, key: RequestKey | None = None
     ) -> None:
         copy = _copy(summary)
-        session = _Session(copy, labels_of(copy), list(entries))
+        session = _Session(copy, set(labels_of(copy)), list(entries))
         session.keep(key)
         with self._shared.lock:
             if summary.agent_id in self._shared.sessions:
@@ -97,7 +97,7 @@ class MemoryStore(Store):
             session.keep(key)
             if changed is not None:
                 session.summary = replace(changed, agent_id=agent_id, identity=session.summary.identity)
-                session.labels = labels_of(changed)
+                session.labels = set(labels_of(changed))
             if release and lease is not None:
                 session.held = None
             return reason

@@ -42,10 +42,8 @@ from whyloop.stores.records import (
     checked_limit,
     cursor_of,
     decode_summary,
-    encode_summary,
     is_valid_id,
-    labels_of,
-    plain_summary,
+    listing_of,
     position,
     wanted_labels,
 )
@@ -561,16 +559,7 @@ def _entry_row(agent_id: str, entry: Entry) -> _EntryRow:
 
 def _listing(summary: Summary) -> dict[str, Any]:
     """Return the columns that are written with a summary."""
-    plain = plain_summary(summary)
-    return {
-        "identity": written(plain.identity),
-        "summary": encode_summary(plain),
-        "status": plain.status,
-        "pending": plain.pending,
-        "started_at": plain.started_at,
-        "updated_at": plain.updated_at,
-        "labels": sorted(labels_of(plain)),
-    }
+    return {**msgspec.structs.asdict(listing_of(summary)), "identity": written(summary.identity)}
 
 
 def _summary(row: Sequence[Any]) -> Summary:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any, Protocol
@@ -130,34 +130,22 @@ class Stored(Struct, frozen=True, gc=False):
     entries: tuple[str, ...]
 
 
-class Chunk:
+class Chunk(Struct):
     """A live envelope on its way to followers in other processes; never stored for good.
 
     It is encoded when its body is first asked for: most sessions have no followers.
     """
 
-    __slots__ = ("_body", "agent_id")
-
-    def __init__(self, agent_id: str, body: str | Callable[[], str]) -> None:
-        self.agent_id = agent_id
-        self._body = body
+    agent_id: str
+    source: str | Callable[[], str]
+    """The envelope as JSON, or a function that encodes it."""
 
     @property
     def body(self) -> str:
         """The envelope as JSON."""
-        if not isinstance(self._body, str):
-            self._body = self._body()
-        return self._body
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Chunk):
-            return NotImplemented
-        return (self.agent_id, self.body) == (other.agent_id, other.body)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return f"Chunk({self.agent_id!r}, {self.body!r})"
+        if not isinstance(self.source, str):
+            self.source = self.source()
+        return self.source
 
 
 class SessionFilter(Struct, frozen=True, gc=False):
@@ -227,7 +215,8 @@ def entries_of(transitions: Sequence[AnyTransition], before: AgentState) -> list
 
 
 def _entry(transitions: Sequence[AnyTransition], before: AgentState) -> Entry:
-    return Entry(encode_entry(transitions, before), _checkpoint(transitions, before))
+    checkpoint = _checkpoint(transitions, before)
+    return Entry(encode_entry(transitions, before), checkpoint)
 
 
 def _checkpoint(transitions: Sequence[AnyTransition], before: AgentState) -> Checkpoint | None:
@@ -269,59 +258,65 @@ def summary_of(state: AgentState) -> Summary:
     )
 
 
-# Summaries as databases keep them
+# Summaries and labels as databases keep them
 
 
-def plain_summary(summary: Summary) -> Summary:
-    """Return a summary of plain data in UTC, without the fields that only a store knows."""
-    return replace(
-        summary,
-        started_at=summary.started_at.astimezone(UTC),
-        updated_at=summary.updated_at.astimezone(UTC),
-        metadata=jsonable(summary.metadata),
-        version=0,
-        runner=None,
+class Listing(Struct, frozen=True, gc=False):
+    """What a database keeps to list a session: the summary, fields that it needs as columns, and labels.
+
+    A session has one label for each condition that it meets. A label is 64 bits of a fingerprint, so that
+    text of any length fits into an index.
+    """
+
+    summary: str
+    """The summary as JSON, without the fields that only a store knows."""
+    status: AgentStatus
+    pending: int
+    started_at: datetime
+    updated_at: datetime
+    labels: list[int]
+
+
+def listing_of(summary: Summary) -> Listing:
+    """Return how a database lists a session; times are in UTC."""
+    started_at, updated_at = summary.started_at.astimezone(UTC), summary.updated_at.astimezone(UTC)
+    metadata = jsonable(summary.metadata)
+    stored = replace(
+        summary, started_at=started_at, updated_at=updated_at, metadata=metadata, version=0, runner=None
     )
-
-
-def encode_summary(summary: Summary) -> str:
-    """Return a plain summary as JSON text, which a database keeps in one column."""
     try:
-        return msgspec.json.encode(summary).decode()
+        text = msgspec.json.encode(stored).decode()
     except UnicodeEncodeError as error:
         raise StoreError(f"invalid text, which is not Unicode: {error}") from None
+    return Listing(text, summary.status, summary.pending, started_at, updated_at, labels_of(stored))
 
 
 def decode_summary(text: str, **known: Any) -> Summary:
-    """Return the summary in a JSON text, with fields that the store knows; `ValueError` if it is invalid."""
+    """Return the summary in a JSON text, with the fields that the store knows."""
     return replace(msgspec.json.decode(text, type=Summary), **known)
 
 
-# The index of the list: a session has one label for each condition that it meets. A label is 64 bits of a
-# fingerprint, so that text of any length fits into an index.
-
-EVERY_SESSION = ("session",)
-
-
-def labels_of(summary: Summary) -> set[int]:
-    """Return the labels of a session: all that a filter could ask for."""
-    plain = [
-        ("metadata", key, value)
+def labels_of(summary: Summary) -> list[int]:
+    """Return the labels of a session: one for all sessions, and one for each condition that it meets."""
+    metadata = [
+        (key, value)
         for key, value in summary.metadata.items()
         if value is None or isinstance(value, str | int | float | bool)
     ]
-    return {_label(*condition) for condition in (EVERY_SESSION, *_conditions(summary), *plain)}
+    return [_label("session"), *_labels(summary, metadata)]
 
 
 def wanted_labels(wanted: SessionFilter) -> list[int]:
     """Return the labels that a session must have to be found, at least one."""
-    metadata = [("metadata", key, value) for key, value in wanted.metadata.items()]
-    return [_label(*condition) for condition in (*_conditions(wanted), *metadata) or (EVERY_SESSION,)]
+    return _labels(wanted, wanted.metadata.items()) or [_label("session")]
 
 
-def _conditions(found: Summary | SessionFilter) -> list[tuple[object, ...]]:
-    names = ("status", "stop_reason", "resolved_by", "agent")
-    return [(name, value) for name in names if (value := getattr(found, name)) is not None]
+def _labels(found: Summary | SessionFilter, metadata: Iterable[tuple[str, object]]) -> list[int]:
+    fields = [(name, getattr(found, name)) for name in ("status", "stop_reason", "resolved_by", "agent")]
+    return [
+        *[_label(name, value) for name, value in fields if value is not None],
+        *[_label("metadata", key, value) for key, value in metadata],
+    ]
 
 
 def _label(*condition: object) -> int:

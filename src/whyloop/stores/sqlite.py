@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, TypeVar
 from zlib import crc32
 
 import msgspec
-from msgspec.structs import replace
 
 from whyloop.errors import (
     ConfigurationError,
@@ -30,6 +29,7 @@ from whyloop.stores.records import (
     Chunk,
     Entry,
     Lease,
+    Listing,
     Page,
     RequestKey,
     SessionFilter,
@@ -39,9 +39,7 @@ from whyloop.stores.records import (
     checked_limit,
     cursor_of,
     decode_summary,
-    encode_summary,
-    labels_of,
-    plain_summary,
+    listing_of,
     position,
     wanted_labels,
 )
@@ -74,9 +72,9 @@ _VERSION = """
 """
 # Read before every change.
 _SESSION = (
-    f"SELECT number, summary, leases, stop_request, {_VERSION}, {_LEASE} FROM sessions WHERE agent_id = ?"
+    f"SELECT number, identity, leases, stop_request, {_VERSION}, {_LEASE} FROM sessions WHERE agent_id = ?"
 )
-_SUMMARY = f"sessions.agent_id, sessions.number, sessions.summary, sessions.checksum, {_VERSION}, {_LEASE}"
+_SUMMARY = f"agent_id, identity, summary, checksum, number, {_VERSION}, {_LEASE}"
 _RELEASE = """
 UPDATE sessions SET
     lease_owner = NULL, lease_seconds = NULL, lease_until = NULL, lease_runner = NULL, stop_request = NULL
@@ -144,14 +142,15 @@ class SqliteStore(Store):
     async def create(
         self, summary: Summary, entries: Sequence[Entry], *, key: RequestKey | None = None
     ) -> None:
-        agent_id, plain = summary.agent_id, plain_summary(summary)
+        agent_id, identity, listing = summary.agent_id, summary.identity, listing_of(summary)
 
         def work(db: sqlite3.Connection) -> None:
             if db.execute("SELECT 1 FROM sessions WHERE agent_id = ?", (agent_id,)).fetchone():
                 raise SessionExistsError(agent_id)
-            number = db.execute(_CREATE, (agent_id, plain.identity, *_columns(plain))).lastrowid or 0
+            add = "INSERT INTO sessions (agent_id, identity) VALUES (?, ?)"
+            number = db.execute(add, (agent_id, identity)).lastrowid or 0
             _add(db, number, 0, entries, key)
-            db.executemany(_ADD_LABEL, _labels(number, plain))
+            _list(db, number, agent_id, identity, listing)
 
         await self._write(work, is_long=len(entries) > MANY)
 
@@ -171,7 +170,7 @@ class SqliteStore(Store):
             assert lease is not None
             if lease.agent_id == agent_id and await self._insert(lease, entries[0].body, after):
                 return None
-        plain = None if summary is None else plain_summary(summary)
+        listing = None if summary is None else listing_of(summary)
 
         def work(db: sqlite3.Connection) -> str | None:
             session = _session(db, agent_id)
@@ -184,8 +183,8 @@ class SqliteStore(Store):
             if session.version != after:
                 raise ConflictError(agent_id, after, session.version)
             _add(db, session.number, after, entries, key)
-            if plain is not None:
-                _update(db, session, replace(plain, agent_id=agent_id))
+            if listing is not None:
+                _list(db, session.number, agent_id, session.identity, listing)
             if lease is None:
                 return None
             if release:
@@ -204,7 +203,7 @@ class SqliteStore(Store):
             row = db.execute(f"SELECT {_SUMMARY} FROM sessions WHERE agent_id = ?", (agent_id,)).fetchone()
             if row is None:
                 raise SessionNotFoundError(agent_id)
-            number, summary = row[1], self._summary(row)
+            number, summary = row[4], self._summary(row)
             last = summary.version if limit is None else min(summary.version, first + limit - 1)
             rows = db.execute(
                 "SELECT place & 0xFFFFFFFF, body, checksum FROM entries "
@@ -371,7 +370,7 @@ WHERE status = 'in_progress' OR (status = 'paused' AND pending = 0) ORDER BY upd
             self._must_be_free(agent_id, session)
             if expected_version is not None and session.version != expected_version:
                 raise ConflictError(agent_id, expected_version, session.version)
-            _delete(db, session.number, session.summary)
+            _delete(db, session.number)
 
         await self._write(work, is_long=True)
         await self._chunks.forget(agent_id)
@@ -452,17 +451,18 @@ WHERE status = 'in_progress' OR (status = 'paused' AND pending = 0) ORDER BY upd
             raise SessionRunningError(agent_id, session.lease[0], left)
 
     def _summary(self, row: tuple[Any, ...]) -> Summary:
-        agent_id, _, text, checksum, version, *lease = row
-        if checksum != crc32(text.encode()):
+        agent_id, identity, text, checksum, _, version, *lease = row
+        if checksum != _listing_checksum(agent_id, identity, text):
             raise ValueError(f"in session {agent_id!r}, its summary is not what was stored")
-        return decode_summary(text, version=version, runner=lease[0] if self._seconds_left(lease) else None)
+        runner = lease[0] if self._seconds_left(lease) else None
+        return decode_summary(text, agent_id=agent_id, identity=identity, version=version, runner=runner)
 
 
 class _Session(NamedTuple):
     """What has to be known of a session before it is changed."""
 
     number: int
-    summary: str
+    identity: str
     leases: int
     stop_request: str | None
     version: int
@@ -516,39 +516,41 @@ def _add(
         db.execute("INSERT INTO keys VALUES (?, ?, ?, ?)", row)
 
 
-_CREATE = """
-INSERT INTO sessions (agent_id, identity, summary, checksum, status, pending, updated_at)
-VALUES (?, ?, ?, ?, ?, ?, ?)
+_LIST = """
+UPDATE sessions
+SET summary = ?, checksum = ?, status = ?, pending = ?, started_at = ?, updated_at = ?, labels = ?
+WHERE number = ?
 """
-_UPDATE = """
-UPDATE sessions SET summary = ?, checksum = ?, status = ?, pending = ?, updated_at = ? WHERE number = ?
-"""
-_ADD_LABEL = "INSERT INTO labels (label, started_at, session) VALUES (?, ?, ?)"
 _REMOVE_LABEL = "DELETE FROM labels WHERE label = ? AND started_at = ? AND session = ?"
 
 
-def _columns(summary: Summary) -> tuple[Any, ...]:
-    """Return the columns that are written with every summary."""
-    text = encode_summary(summary)
-    return text, crc32(text.encode()), summary.status.value, summary.pending, _stamp(summary.updated_at)
-
-
-def _update(db: sqlite3.Connection, session: _Session, summary: Summary) -> None:
+def _list(db: sqlite3.Connection, number: int, agent_id: str, identity: str, listing: Listing) -> None:
     """List a session as it is now; labels that stay the same are not touched."""
-    number, before = session.number, decode_summary(session.summary)
-    db.execute(_UPDATE, (*_columns(replace(summary, identity=before.identity)), number))
-    old, new = _labels(number, before), _labels(number, summary)
-    db.executemany(_REMOVE_LABEL, old - new)
-    db.executemany(_ADD_LABEL, new - old)
+    started_at, text = _stamp(listing.started_at), listing.summary
+    before = _label_rows(db, number)
+    columns = (
+        text,
+        _listing_checksum(agent_id, identity, text),
+        listing.status.value,
+        listing.pending,
+        started_at,
+        _stamp(listing.updated_at),
+        msgspec.json.encode(listing.labels).decode(),
+    )
+    db.execute(_LIST, (*columns, number))
+    after = {(label, started_at, number) for label in listing.labels}
+    db.executemany(_REMOVE_LABEL, before - after)
+    db.executemany("INSERT INTO labels (label, started_at, session) VALUES (?, ?, ?)", after - before)
 
 
-def _labels(number: int, summary: Summary) -> set[tuple[int, int, int]]:
-    started_at = _stamp(summary.started_at)
-    return {(label, started_at, number) for label in labels_of(summary)}
+def _label_rows(db: sqlite3.Connection, number: int) -> set[tuple[int, int, int]]:
+    query = "SELECT started_at, labels FROM sessions WHERE number = ?"
+    started_at, labels = db.execute(query, (number,)).fetchone()
+    return {(label, started_at, number) for label in msgspec.json.decode(labels)}
 
 
-def _delete(db: sqlite3.Connection, number: int, summary: str) -> None:
-    db.executemany(_REMOVE_LABEL, _labels(number, decode_summary(summary)))
+def _delete(db: sqlite3.Connection, number: int) -> None:
+    db.executemany(_REMOVE_LABEL, _label_rows(db, number))
     for table in ("entries", "checkpoints"):
         db.execute(f"DELETE FROM {table} WHERE place > ?1 << 32 AND place < (?1 + 1) << 32", (number,))
     db.execute("DELETE FROM keys WHERE session = ?", (number,))
@@ -621,6 +623,10 @@ def _stamp(moment: datetime) -> int:
 def _checksum(number: int, seq: int, text: str) -> int:
     """Return a number by which a row is recognised as unchanged: SQLite does not check its pages."""
     return crc32(text.encode(), (number * 1_000_003 + seq) & 0xFFFFFFFF)
+
+
+def _listing_checksum(agent_id: str, identity: str, summary: str) -> int:
+    return crc32(f"{agent_id} {identity} {summary}".encode())
 
 
 def _checkpoint_checksum(number: int, seq: int, checkpoint: Checkpoint) -> int:

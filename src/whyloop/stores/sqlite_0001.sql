@@ -3,16 +3,18 @@ CREATE TABLE migrations (name TEXT PRIMARY KEY, applied_at TEXT NOT NULL);
 
 -- A number is never used twice, so that nothing of a deleted session, not even its leases, can be taken for
 -- that of a later session with the same id. The summary is JSON; some of its fields are columns too, by
--- which sessions are found that could continue.
+-- which sessions are found that could continue. The labels, a JSON list, are those in the table below.
 CREATE TABLE sessions (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     agent_id TEXT NOT NULL UNIQUE,
     identity TEXT NOT NULL,
-    summary TEXT NOT NULL,
-    checksum INTEGER NOT NULL,
-    status TEXT NOT NULL,
-    pending INTEGER NOT NULL,
-    updated_at INTEGER NOT NULL,
+    summary TEXT NOT NULL DEFAULT '',
+    checksum INTEGER NOT NULL DEFAULT 0,
+    status TEXT NOT NULL DEFAULT '',
+    pending INTEGER NOT NULL DEFAULT 0,
+    started_at INTEGER NOT NULL DEFAULT 0,
+    updated_at INTEGER NOT NULL DEFAULT 0,
+    labels TEXT NOT NULL DEFAULT '[]',
     leases INTEGER NOT NULL DEFAULT 0,
     lease_owner TEXT,
     lease_seconds REAL,
