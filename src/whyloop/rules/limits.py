@@ -75,24 +75,20 @@ class Limit(Criterion):
 class CountLimit(Limit):
     """A limit on a whole number of things."""
 
-    unit: ClassVar[str]
-
     def __init__(self, limit: int, *, scope: Scope = "execution") -> None:
         super().__init__(limit, scope=scope)
         if not isinstance(limit, int):
             raise ConfigurationError(f"{self._name} counts, so it needs a whole number, not {limit!r}")
-        self._of_limit = f"of {limit:,} {self.unit} used"
 
 
 class StepsLimit(CountLimit):
     """Forbids once this many steps were taken."""
 
     stop_reason = StopReason.STEPS_LIMIT_REACHED
-    unit = "steps"
 
     def explain(self, state: AgentState) -> ContinuationEvaluation:
         used = len(state.steps) if self._of_session else state.execution.step_count
-        return self._compare(state, used, f"{used:,} {self._of_limit}")
+        return self._compare(state, used, f"{used:,} of {self.limit:,} steps used")
 
     def share(self, granted: Budget) -> int:
         return granted.steps
@@ -102,11 +98,10 @@ class TokenUsageLimit(CountLimit):
     """Forbids once this many tokens were used, input and output together."""
 
     stop_reason = StopReason.TOKEN_LIMIT_REACHED
-    unit = "tokens"
 
     def explain(self, state: AgentState) -> ContinuationEvaluation:
         used = (state.usage if self._of_session else state.execution.usage).total
-        return self._compare(state, used, f"{used:,} {self._of_limit}")
+        return self._compare(state, used, f"{used:,} of {self.limit:,} tokens used")
 
     def share(self, granted: Budget) -> int:
         return granted.tokens
@@ -128,28 +123,20 @@ class TimeLimit(Limit):
 class ExecutionTimeLimit(TimeLimit):
     """Forbids this many seconds after the query, or after it was last resumed."""
 
-    def __init__(self, limit: float, *, scope: Scope = "execution") -> None:
-        super().__init__(limit, scope=scope)
-        self._of_limit = f"of {limit:g} s used"
-        self._duration = timedelta(seconds=limit)
-
     def explain(self, state: AgentState) -> ContinuationEvaluation:
         used = state.execution.leg_seconds
         if self._of_session:
             # A clock that was set back has not used anything.
             updated = state.execution.updated_at or state.state_info.started_at
             used = max(0.0, (updated - state.state_info.started_at).total_seconds())
-        return self._compare(state, used, f"{used:.1f} {self._of_limit}")
+        return self._compare(state, used, f"{used:.1f} of {self.limit:g} s used")
 
     def deadline(self, state: AgentState, started_at: datetime, counted: float) -> datetime:
         execution = state.execution
         started = execution.leg_started_at or execution.started_at
         if self._of_session:
             started = state.state_info.started_at
-        deadline = started + self._duration
-        if execution.granted is None:
-            return deadline
-        return deadline + timedelta(seconds=self.granted(state))
+        return started + timedelta(seconds=self.limit + self.granted(state))
 
 
 class CumulativeExecutionTimeLimit(TimeLimit):
