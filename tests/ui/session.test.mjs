@@ -240,6 +240,22 @@ test("a message that was added while the first history is loading is not lost", 
   assert.deepEqual(world.texts, ["Two?"]);
 });
 
+test("messages that are the same in the next history are the same objects, and so is their list", async () => {
+  const stored = () => [
+    { ...question("One?"), metadata: { execution_id: "e1" } },
+    answer("First."),
+    { ...question("Two?", 2), metadata: { execution_id: "e2" } },
+  ];
+  const world = await connected([...stored(), answer("Sec", "e2")]);
+  const { finished, messages } = world.session.view;
+  assert.equal(finished.length, 2);
+  world.session.refresh();
+  await world.history([...stored(), answer("Second.", "e2")]);
+  const latest = world.session.view;
+  assert.equal(latest.finished, finished);
+  assert.deepEqual(latest.messages.map((message, index) => message === messages[index]), [true, true, true, false]);
+});
+
 test("hostile content is data", async () => {
   const world = await connected([question(HOSTILE)]);
   world.receive(started(1), chunk(HOSTILE));

@@ -2,8 +2,8 @@
 
 import { useCallback, useEffect, useRef, useState } from "react";
 
+import { viewOf } from "./history.js";
 import { followSession } from "./session.js";
-import { viewOf } from "./view.js";
 
 const NOTHING = { url: null, view: viewOf(), error: null };
 

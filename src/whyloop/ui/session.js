@@ -8,8 +8,9 @@
  */
 
 import { NUMBERED } from "./events.js";
+import { reconcile, viewOf } from "./history.js";
 import { reduce } from "./reduce.js";
-import { addMessage, reconcile, removeMessage, viewOf } from "./view.js";
+import { addMessage, removeMessage } from "./view.js";
 
 const ENDINGS = ["completed", "stopped", "failed", "paused"];
 const BEGINNING = "in_progress";
