@@ -11,9 +11,8 @@ from starlette.requests import HTTPConnection
 
 from tests.server.gate import Gate
 from tests.server.support import Beside, Json, Lab, agent_with, path_of
-from whyloop.server import changes
 from whyloop.server.requests import precondition_of
-from whyloop.stores import Store
+from whyloop.stores import Store, store as store_module
 from whyloop.stores.reading import read_session
 from whyloop.testing import call, calls
 
@@ -158,11 +157,11 @@ async def test_the_version_is_checked_where_the_change_is_recorded(
 
     async def reads(*arguments: Any) -> Any:
         found = await read(*arguments)
-        monkeypatch.setattr(changes, "read_session", read)
+        monkeypatch.setattr(store_module, "read_session", read)
         await store.approve("a", second)
         return found
 
-    monkeypatch.setattr(changes, "read_session", reads)
+    monkeypatch.setattr(store_module, "read_session", reads)
     body = {"question_id": first}
     refused = await lab.post(f"{path}/approve", body, headers=if_match(shown["etag"]))
     assert refused.status == 412

@@ -263,7 +263,7 @@ async def test_a_person_without_a_name_decides_nothing(
 async def test_a_decision_is_refused_while_the_session_runs(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("whyloop.server.changes.MOMENTS_FOR_A_LEASE", 0)
+    monkeypatch.setattr("whyloop.stores.store._PATIENCE", 0)
     lab = Lab(store, agent_with(call("pay", {"amount": 7}), "ok"))
     path, [pending] = await waiting(lab)
     await store.acquire("a", "another", 30)

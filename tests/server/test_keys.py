@@ -12,7 +12,7 @@ from tests.server.gate import Gate
 from tests.server.support import Answer, Beside, Json, Lab, agent_with, path_of
 from whyloop import Agent, AgentState, Session, tool
 from whyloop.errors import KeyUsedError
-from whyloop.server import Access, changes
+from whyloop.server import Access, requests
 from whyloop.stores import MemoryStore, SqliteStore, Store
 from whyloop.stores.records import RequestKey
 from whyloop.testing import call
@@ -206,7 +206,7 @@ async def test_a_request_waits_for_the_first_one_of_its_key_in_another_process(
     other = Lab(two[1], gate.agent)
     first = asyncio.create_task(other.post(f"{path}/messages", {"text": "go"}, headers=under("k1")))
     await beginning.wait()
-    monkeypatch.setattr(changes, "MOMENTS_FOR_A_KEY", 500)
+    monkeypatch.setattr(requests, "MOMENTS", 500)
     again = asyncio.create_task(lab.post(f"{path}/messages", {"text": "go"}, headers=under("k1")))
     await asyncio.sleep(0)
     go_on.set()

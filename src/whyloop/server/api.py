@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from functools import partial
 from typing import Annotated, Any, Protocol, runtime_checkable
 
@@ -19,19 +19,21 @@ from whyloop.loop.agent import Agent
 from whyloop.loop.setup import Handler
 from whyloop.server import bodies
 from whyloop.server.access import Access, Label, agree
-from whyloop.server.changes import Keys, Recorder, Runs, ServedSession, session_id_of
 from whyloop.server.operations import EventQuery, ListQuery
 from whyloop.server.requests import (
     BadRequestError,
+    Keys,
     Precondition,
     calling_the_app,
     described,
     etag_of,
     expecting,
+    session_id_of,
 )
+from whyloop.server.runs import Runs, ServedSession
 from whyloop.server.views import Tagged, messages_page, state_view, summaries_view, trace_page
-from whyloop.stores.live import Watcher
-from whyloop.stores.reading import Reading, read_end, read_version, release
+from whyloop.stores.live import Watcher, live
+from whyloop.stores.reading import Reading, entries_after, read_end, read_version, release
 from whyloop.stores.records import Entry, RequestKey, Summary, checked_id, summary_of
 from whyloop.stores.store import Store
 from whyloop.values.approval import Verdict
@@ -43,6 +45,7 @@ from whyloop.values.state import SOMEBODY, AgentState, AgentStatus
 from whyloop.values.step_transitions import AnyTransition
 from whyloop.values.text import shortened
 from whyloop.wire.journal import encode_entry
+from whyloop.wire.view import read_back
 
 ChooseAgent = Callable[[Summary], Agent | Awaitable[Agent]]
 
@@ -94,7 +97,6 @@ class Api:
         self._channels = channels
         self._redaction = redaction
         self._keys = Keys(store)
-        self._recorder = Recorder(store, events)
         self._watchers: set[Watcher] = set()
         self._is_closed = False
 
@@ -187,7 +189,7 @@ class Api:
             except ConfigurationError as error:  # The session has no such step, and may have it later.
                 raise BadRequestError(str(error), 409, "no_such_step") from None
             reading = await read_end(self._store, agent_id)
-            await self._recorder.send_entry(agent_id, reading.version)
+            await self._send_last_entry(reading)
             return self._view(reading, is_running=False)
 
         await self.check(call)
@@ -247,9 +249,12 @@ class Api:
         summary = await self.check(call)
 
         async def work() -> Tagged:
-            stopped = await self._recorder.stop(call.agent_id, call.body.reason, call.key)
-            version = stopped.version if isinstance(stopped, Reading) else summary.version
-            return Tagged(bodies.Stopped(bool(stopped)), etag_of(summary.identity, version))
+            recorded = await self._store.record_stop(call.agent_id, call.body.reason, key=call.key)
+            if recorded is None:  # A runner was asked.
+                return await again(summary.version)
+            self._send_events(recorded.before, recorded.transitions)
+            stopped = bodies.Stopped(bool(recorded.transitions))
+            return Tagged(stopped, etag_of(summary.identity, recorded.after.version))
 
         async def again(version: int) -> Tagged:
             return Tagged(bodies.Stopped(True), etag_of(summary.identity, version))
@@ -278,20 +283,21 @@ class Api:
         await self.check(call)
         by, question_id = call.access.user or call.body.by or SOMEBODY, call.body.question_id
 
-        def plan(state: AgentState) -> Sequence[AnyTransition]:
+        def plan(reading: Reading) -> Sequence[AnyTransition]:
+            if call.precondition is not None:
+                call.precondition.check(reading.summary.identity, reading.version)
             if agent is not None and arguments is not None:
-                _check_arguments(agent, state, question_id, arguments)
+                _check_arguments(agent, reading.state, question_id, arguments)
             now, name = self._store.now(), _name(call.key)
-            return decide(state, question_id, verdict, by, now, reason, arguments, name)
+            return decide(reading.state, question_id, verdict, by, now, reason, arguments, name)
 
         async def work() -> Tagged:
-            reading, is_recorded = await self._recorder.record(
-                call.agent_id, plan, key=call.key, precondition=call.precondition
-            )
-            version = reading.version if is_recorded and call.key is not None else None
-            if call.key is not None and not is_recorded:  # The first request may be faster elsewhere.
+            recorded = await self._store.record(call.agent_id, plan, key=call.key)
+            self._send_events(recorded.before, recorded.transitions)
+            version = recorded.after.version if recorded.transitions else None
+            if call.key is not None and version is None:  # The first request may be faster elsewhere.
                 version = await self._keys.version(call.agent_id, call.key)
-            return self._view(reading) if version is None else await again(version)
+            return self._view(recorded.after) if version is None else await again(version)
 
         async def again(version: int) -> Tagged:
             return self._view(await read_version(self._store, call.agent_id, version), is_running=False)
@@ -324,6 +330,24 @@ class Api:
         summary = (await self._store.read(call.agent_id, limit=0)).summary
         call.access.check(summary)
         return summary
+
+    def _send_events(self, before: Reading, transitions: Sequence[AnyTransition]) -> None:
+        """Send the events of recorded transitions to followers and transports, as a run sends its own."""
+        if not transitions:
+            return
+        live(self._store).appended(before.state.agent_id)
+        if self._events is not None:
+            for event in read_back(before.state, transitions):
+                self._events(event)
+        release(before.state)
+
+    async def _send_last_entry(self, reading: Reading) -> None:
+        """Send the events of the entry that was recorded with a session itself."""
+        if self._events is not None:
+            before = await read_version(self._store, reading.state.agent_id, reading.version - 1)
+            async with aclosing(entries_after(self._store, before, reading.version)) as entries:
+                async for entry, earlier, _ in entries:
+                    self._send_events(earlier, entry.transitions)
 
     async def _end(self, call: Call) -> Reading:
         await self.check(call)

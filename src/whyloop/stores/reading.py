@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from whyloop.values.log import Log
 from whyloop.values.scalars import new_id, utc_now
 from whyloop.values.snapshot import check_open_step
 from whyloop.values.state import AgentState
+from whyloop.values.step_transitions import AnyTransition
 from whyloop.values.text import counted
 from whyloop.values.transitions import Forked
 from whyloop.wire.journal import (
@@ -57,6 +58,18 @@ class Reading(Struct, frozen=True):
     summary: Summary
     state: AgentState
     version: int
+
+
+class Recorded(Struct, frozen=True):
+    """A change of a session: the session before it, the transitions, and the session after it."""
+
+    before: Reading
+    transitions: Sequence[AnyTransition]
+    after: Reading
+
+
+Plan = Callable[[Reading], Sequence[AnyTransition]]
+"""From a session as it was read to the transitions to record; none if there is nothing to do."""
 
 
 async def read_session(store: Store, agent_id: str, since: Reading | None = None) -> Reading:

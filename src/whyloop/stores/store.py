@@ -14,14 +14,26 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from enum import StrEnum
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
+from msgspec.structs import replace
+
 from whyloop.errors import ConfigurationError, ConflictError, SessionExistsError, SessionRunningError
 from whyloop.rules.criteria import stop_transitions
-from whyloop.stores.reading import HEADER, Reading, export_session, fork_session, imported, read_session
+from whyloop.stores.reading import (
+    HEADER,
+    Plan,
+    Reading,
+    Recorded,
+    export_session,
+    fork_session,
+    imported,
+    read_session,
+)
 from whyloop.stores.records import (
     Checkpoint,
     Chunk,
@@ -265,23 +277,12 @@ class Store(ABC):
     async def request_stop(self, agent_id: str, reason: str, *, key: RequestKey | None = None) -> bool:
         """End a session's run for this reason, wherever it runs; return False if nothing was to be stopped.
 
-        A session without a runner, because it is paused or its process died, is stopped at once: the other
-        rules keep what they said last.
+        A session without a runner, because it is paused or its process died, is stopped at once.
         """
         if not isinstance(reason, str):
             raise ConfigurationError(f"invalid reason {reason!r}: the reason to stop must be text")
-        reason = clean(reason)
-        while not await self.ask_to_stop(agent_id, reason):
-            reading = await read_session(self, agent_id)
-            if reading.state.status.has_ended or not reading.state.messages:
-                return False
-            stopped = stop_transitions(reading.state, reason, self.now(), key.key if key else None)
-            try:
-                await self.write(reading, stopped, key=key)
-            except (ConflictError, SessionRunningError):
-                continue  # A runner continued it at this very moment, and is to be asked.
-            return True
-        return True
+        recorded = await self.record_stop(agent_id, reason, key=key)
+        return recorded is None or bool(recorded.transitions)
 
     async def approve(
         self, agent_id: str, question_id: str, *, by: str = SOMEBODY, key: RequestKey | None = None
@@ -325,35 +326,51 @@ class Store(ABC):
         key: RequestKey | None = None,
     ) -> AgentState:
         """Record a person's answer to a question; repeating an answer changes nothing."""
+        name = key.key if key else None
+
+        def plan(reading: Reading) -> Sequence[AnyTransition]:
+            return decide(reading.state, question_id, verdict, by, self.now(), reason, arguments, name)
+
+        return (await self.record(agent_id, plan, key=key)).after.state
+
+    async def record_stop(self, agent_id: str, reason: str, key: RequestKey | None = None) -> Recorded | None:
+        """Ask the runner of a session to stop and return None; without one, record that it is stopped."""
+        reason, name = clean(reason), key.key if key else None
+
+        def plan(reading: Reading) -> Sequence[AnyTransition]:
+            state = reading.state
+            is_over = state.status.has_ended or not state.messages
+            return () if is_over else stop_transitions(state, reason, self.now(), name)
+
+        while not await self.ask_to_stop(agent_id, reason):
+            with suppress(SessionRunningError):  # A runner has just continued it, and can be asked.
+                return await self.record(agent_id, plan, key=key)
+        return None
+
+    async def record(self, agent_id: str, plan: Plan, *, key: RequestKey | None = None) -> Recorded:
+        """Record the transitions that a plan makes of a session, as it is while no runner has it."""
         reading, patience = None, _PATIENCE
         while True:
             reading = await read_session(self, agent_id, reading)
-            state = reading.state
-            decided = decide(
-                state, question_id, verdict, by, self.now(), reason, arguments, key.key if key else None
-            )
-            if not decided:
-                return state
+            before = state = reading.state
+            transitions = plan(reading)
+            if not transitions:
+                return Recorded(reading, (), reading)
+            for transition in transitions:
+                state = transition.apply_to(state)
+            entries, summary = entries_of(transitions, before), summary_of(state)
+            version = reading.version + len(entries)
+            listed = replace(reading.summary, version=version, runner=None)
             try:
-                return await self.write(reading, decided, key=key)
+                await self.append(agent_id, entries, after=reading.version, summary=summary, key=key)
+                return Recorded(reading, transitions, Reading(listed, state, version))
             except ConflictError:
-                continue  # Another decision came first; this question may still be open.
+                continue  # Another change came first, and may change the plan.
             except SessionRunningError:
-                if state.status is not AgentStatus.PAUSED or not patience:
+                if before.status is not AgentStatus.PAUSED or not patience:
                     raise
                 patience -= 1  # The runner that paused it is about to give its lease back.
                 await asyncio.sleep(_A_MOMENT)
-
-    async def write(
-        self, reading: Reading, transitions: Sequence[AnyTransition], *, key: RequestKey | None = None
-    ) -> AgentState:
-        """Record transitions of a session that no runner has, and return the state after them."""
-        before = state = reading.state
-        for transition in transitions:
-            state = transition.apply_to(state)
-        entries = entries_of(transitions, before)
-        await self.append(state.agent_id, entries, after=reading.version, summary=summary_of(state), key=key)
-        return state
 
     async def fork(
         self,
