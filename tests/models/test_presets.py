@@ -61,7 +61,7 @@ def test_a_missing_key_is_reported_with_its_variable(provider: str) -> None:
     preset = PRESETS[provider]
     with pytest.raises(ConfigurationError) as refused:
         load(f"{provider}:m", base_url=AZURE if preset.address_variable else None)
-    assert str(refused.value) == f"there is no key for {provider}: set {preset.key} or pass api_key=…"
+    assert str(refused.value) == f"missing key for {provider}: set {preset.key} or pass api_key=…"
 
 
 @pytest.mark.parametrize("key", ["", "  "])

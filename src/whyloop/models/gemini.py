@@ -335,7 +335,7 @@ class _PartialAnswer:
         )
 
     def _refusal(self) -> ModelError:
-        """Return the error that says why there is no answer."""
+        """Return the error that says why the answer is missing."""
         feedback = self._document.get("promptFeedback") or {}
         if reason := feedback.get("blockReason"):
             problem = _explained(reason, feedback.get("blockReasonMessage"))

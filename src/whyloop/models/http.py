@@ -293,7 +293,7 @@ async def _keep_session() -> _Keeper:
 
 
 class _Slots:
-    """A limit on the requests under way on one event loop; None is no limit."""
+    """A limit on the requests under way on one event loop; None is unlimited."""
 
     def __init__(self, most: int | None) -> None:
         self._most = most

@@ -318,7 +318,7 @@ def _key(provider: str, preset: Preset, given: str | None, *, own_address: bool)
     # Another address may need no key, unless every account of this provider has its own address.
     needed = preset.key and (preset.address_variable or not own_address)
     if needed and not key:
-        raise ConfigurationError(f"there is no key for {provider}: set {preset.key} or pass api_key=…")
+        raise ConfigurationError(f"missing key for {provider}: set {preset.key} or pass api_key=…")
     if not key.isascii() or not key.isprintable() or " " in key:
         raise ConfigurationError(f"the key for {provider} has characters that are not allowed in a key")
     return key or None

@@ -92,7 +92,7 @@ class ContinuationCriteria:
 
     @property
     def max_retries(self) -> int:
-        """How often the error policy retries in a row; 0 if there is no policy."""
+        """How often the error policy retries in a row; 0 without a policy."""
         policies = [c.policy for c in self.criteria if isinstance(c, ErrorPolicyCriterion)]
         return policies[0].max_retries if policies else 0
 
