@@ -49,7 +49,7 @@ export class Draft {
   }
 
   /** Show the status of the run; without a text there is none. */
-  say(statusType, text, details = {}) {
+  showStatus(statusType, text, details = {}) {
     this.note({ retry: details.retry ?? null });
     const { execution_id, step_number } = this.run;
     const id = statusId(execution_id);

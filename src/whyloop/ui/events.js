@@ -41,20 +41,15 @@ export const EVENTS = {
     if (status === "in_progress") {
       enterStep(draft, (whole(data.step_count) ?? 0) + 1);
       draft.note({ status, continuation: null, reason: null, evaluations: null });
-      draft.say("thinking", THINKING);
+      draft.showStatus("thinking", THINKING);
       draft.endOthers();
     } else if (ENDED.includes(status) || status === "paused") {
-      const { stop_reason, resolved_by } = data;
-      const continuation = {
-        should_continue: false,
-        stop_reason: textOrNull(stop_reason),
-        resolved_by: textOrNull(resolved_by),
-      };
+      const continuation = outcomeOf({ ...data, should_continue: false });
       const reason = textOrNull(data.reason);
       draft.note({ status, continuation, reason });
       const why = reason === null ? { continuation } : { continuation, reason };
       if (status === "failed") addError(draft, data, why);
-      else draft.say(status === "stopped" ? "continuation" : "info", statusText(data), why);
+      else draft.showStatus(status === "stopped" ? "continuation" : "info", statusText(data), why);
     }
   },
 
@@ -66,7 +61,7 @@ export const EVENTS = {
       draft.note({ chunks: null });
     }
     enterStep(draft, step);
-    if (draft.run.retry === null) draft.say("thinking", THINKING);
+    if (draft.run.retry === null) draft.showStatus("thinking", THINKING);
   },
 
   "agent.stream.chunk": (draft, data) => {
@@ -86,9 +81,9 @@ export const EVENTS = {
     const piece = textOrNull(data.chunk) ?? "";
     if (piece || index > next) {
       // Reasoning comes before the text, as a rule: a chunk that is missing after the text began is text.
-      const whole = index > next ? withGap(message, isReasoning && message.content === "") : message;
-      draft.put(withPiece(whole, piece, isReasoning));
-      if (!isReasoning) draft.say("thinking", "");
+      const before = index > next ? withGap(message, isReasoning && message.content === "") : message;
+      draft.put(withPiece(before, piece, isReasoning));
+      if (!isReasoning) draft.showStatus("thinking", "");
     }
     if (data.is_complete === true) endText(draft, true);
   },
@@ -103,7 +98,7 @@ export const EVENTS = {
     openCall(draft, id, data, null);
     const metadata = { ...ofCall(draft, data), status_type: "tool_call", tool_calls: [call] };
     draft.put(uiMessage(id, "status", `Running ${tool}`, draft.timestamp, metadata));
-    draft.say("thinking", "");
+    draft.showStatus("thinking", "");
   },
 
   "agent.tool.completed": (draft, data) => {
@@ -140,7 +135,7 @@ export const EVENTS = {
     const summary = call.args_summary === undefined ? {} : { args_summary: call.args_summary };
     const metadata = { ...ofCall(draft, data), ...asked, ...summary, tool_calls: [call] };
     draft.put(uiMessage(id, "status", content, draft.timestamp, metadata));
-    draft.say("thinking", "");
+    draft.showStatus("thinking", "");
   },
 
   "agent.approval.decided": (draft, data) => {
@@ -167,19 +162,19 @@ export const EVENTS = {
     // The questions about its calls were decided, and have a result.
     for (const call of draft.run.calls) if (call.question_id !== null) draft.drop(call.message_id);
     enterStep(draft, step + 1);
-    const verdict = verdictOf(data.continuation);
-    if (!verdict) return;
-    draft.note({ continuation: verdict });
-    if (!verdict.should_continue) return;
+    const continuation = outcomeOf(data.continuation);
+    if (!continuation) return;
+    draft.note({ continuation });
+    if (!continuation.should_continue) return;
     draft.note({ status: "in_progress" });
-    draft.say("thinking", THINKING);
+    draft.showStatus("thinking", THINKING);
   },
 
   "agent.retry": (draft, data) => {
     const [attempt, max] = [whole(data.attempt), whole(data.max)];
     if (!attempt || !max) return;
     const retry = { attempt, max, until: waitEnd(draft.timestamp, data.wait_seconds) };
-    draft.say("continuation", `Retrying (${attempt}/${max})`, { retry });
+    draft.showStatus("continuation", `Retrying (${attempt}/${max})`, { retry });
   },
 
   "agent.continuation": (draft, data) => {
@@ -187,7 +182,8 @@ export const EVENTS = {
   },
 };
 
-function verdictOf(value) {
+/** Return the outcome of the rules; null if the value has none. */
+function outcomeOf(value) {
   if (!isObject(value) || typeof value.should_continue !== "boolean") return null;
   return {
     should_continue: value.should_continue,
@@ -211,7 +207,7 @@ function enterStep(draft, step) {
 
 /** Show an error that stays until the history has it. */
 function addError(draft, data, why) {
-  draft.say("info", "");
+  draft.showStatus("info", "");
   const step = whole(data.step_count) ?? 0;
   const metadata = { ...ofStep(draft, step), status_type: "error", ...why };
   const id = errorId(draft.run.execution_id, step);
