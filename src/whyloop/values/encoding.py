@@ -58,6 +58,12 @@ def decode(data: object, as_type: type[T]) -> T:
         raise SnapshotError("there is text in the data that no encoding knows") from None
 
 
+def copied(source: object, as_type: type[T], **fields: object) -> T:
+    """Return a struct of this type with these fields, and all others as they are in the source."""
+    names = as_type.__struct_fields__  # type: ignore[attr-defined]
+    return as_type(**{name: fields[name] if name in fields else getattr(source, name) for name in names})
+
+
 def snapshot_error(message: str) -> SnapshotError:
     match = _PATH.match(message)
     what, path = (match["what"], match["path"] or "$") if match else (message, "$")

@@ -13,6 +13,7 @@ from msgspec import Struct
 from whyloop.errors import SnapshotError
 from whyloop.values import encoding
 from whyloop.values.continuation import ContinuationOutcome
+from whyloop.values.encoding import copied
 from whyloop.values.log import Log
 from whyloop.values.messages import Message
 from whyloop.values.model import Usage
@@ -68,21 +69,14 @@ class Head(Struct, frozen=True, kw_only=True):
 
 
 def state_to_dict(state: AgentState) -> Document:
-    snapshot = Snapshot(
+    """Return the full snapshot of a state."""
+    snapshot = copied(
+        state,
+        Snapshot,
         version=VERSION,
-        agent_id=state.agent_id,
-        identity=state.identity,
-        parent_agent_id=state.parent_agent_id,
-        agent=state.agent,
-        status=state.status,
         messages=tuple(state.messages),
         steps=tuple(state.steps),
-        usage=state.usage,
         metadata=dict(state.metadata),
-        state_info=state.state_info,
-        execution=state.execution,
-        last_continuation_outcome=state.last_continuation_outcome,
-        open_step=state.open_step,
         request_parts=tuple(state.request_parts),
     )
     document: Document = encoding.encode(snapshot)
@@ -90,55 +84,46 @@ def state_to_dict(state: AgentState) -> Document:
 
 
 def state_from_dict(data: Mapping[str, Any]) -> AgentState:
-    if not isinstance(data, Mapping):
-        raise SnapshotError(f"invalid snapshot: expected an object, got {type(data).__name__}")
-    version = data.get("version")
-    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise SnapshotError("invalid snapshot: the version must be a number from 1 on", "$.version")
-    if version > VERSION:
-        raise SnapshotError(
-            f"version {min(version, 10**9)} is newer than {VERSION}, the newest that this whyloop reads: "
-            "upgrade whyloop",
-            "$.version",
-        )
+    """Return the state in a full snapshot."""
+    check_version(data, VERSION)
     for path in _REQUIRED:
         part = data.get(path[0])
         if isinstance(part, Mapping) and path[1] not in part:
             raise SnapshotError(f"`{path[0]}` lacks the field `{path[1]}`", f"$.{'.'.join(path)}")
     snapshot = encoding.decode(dict(data), Snapshot)
     check_open_step(snapshot.open_step, "$.open_step")
-    return AgentState(
-        agent_id=snapshot.agent_id,
-        identity=snapshot.identity,
-        parent_agent_id=snapshot.parent_agent_id,
-        agent=snapshot.agent,
-        status=snapshot.status,
+    return copied(
+        snapshot,
+        AgentState,
         messages=Log(snapshot.messages),
         steps=Log(snapshot.steps),
-        usage=snapshot.usage,
-        metadata=snapshot.metadata,
-        state_info=snapshot.state_info,
-        execution=snapshot.execution,
-        last_continuation_outcome=snapshot.last_continuation_outcome,
-        open_step=snapshot.open_step,
+        execution_started_at=None,
         request_parts=Log(snapshot.request_parts),
     )
 
 
+def check_version(data: object, newest: int) -> None:
+    """Reject a snapshot that is not an object, or whose version this whyloop does not know."""
+    if not isinstance(data, Mapping):
+        raise SnapshotError(f"invalid snapshot: expected an object, got {type(data).__name__}")
+    version = data.get("version")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise SnapshotError("invalid snapshot: the version must be a number from 1 on", "$.version")
+    if version > newest:
+        raise SnapshotError(
+            f"version {min(version, 10**9)} is newer than {newest}, the newest that this whyloop reads: "
+            "upgrade whyloop",
+            "$.version",
+        )
+
+
 def head_of(state: AgentState) -> Head:
     """Return a state without its history."""
-    return Head(
-        identity=state.identity,
-        parent_agent_id=state.parent_agent_id,
-        agent=state.agent,
-        status=state.status,
+    return copied(
+        state,
+        Head,
         message_count=len(state.messages),
-        step_count=len(state.steps),
         part_count=len(state.request_parts),
-        usage=state.usage,
-        state_info=state.state_info,
-        execution=state.execution,
-        last_continuation_outcome=state.last_continuation_outcome,
         last_step=state.current_step,
     )
 

@@ -1,30 +1,34 @@
-"""Slim snapshots: what of a state goes over the wire or into a list of sessions, and back."""
+"""Slim snapshots: as much of a state as goes over the wire or into a list of sessions, and back."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from whyloop.errors import SnapshotError
 from whyloop.values import encoding
-from whyloop.values.continuation import ContinuationDecision, ContinuationOutcome, StopReason
-from whyloop.values.failure import FailureTally
-from whyloop.values.log import Log
-from whyloop.values.messages import CallChange, Message, ToolCall
-from whyloop.values.model import Usage
+from whyloop.values.approval import Approval, Question
+from whyloop.values.continuation import (
+    ContinuationEvaluation,
+    ContinuationOutcome,
+)
+from whyloop.values.encoding import copied
+from whyloop.values.failure import Failure
+from whyloop.values.messages import CallChange, Message, Part, TextPart, ToolCall, ToolResult
+from whyloop.values.model import ModelSource
 from whyloop.values.redaction import REMOVED, Redaction, plain_data
-from whyloop.values.scalars import new_id
-from whyloop.values.snapshot import check_open_step
-from whyloop.values.state import AgentState, Execution, StateInfo
-from whyloop.values.step import OpenStep, Step
+from whyloop.values.state import AgentState, Execution
+from whyloop.values.step import OpenCall, OpenStep, RequestPart, Step, ToolRun
 from whyloop.wire.slim_document import (
     VERSION,
     MessageMetadata,
-    Notes,
+    SlimCall,
+    SlimChange,
     SlimContinuation,
     SlimExecution,
     SlimMessage,
@@ -34,262 +38,143 @@ from whyloop.wire.slim_document import (
     StepTokens,
     Tokens,
     Truncated,
-    tokens,
-    utc,
-)
-from whyloop.wire.trim import (
-    LEFT_OUT,
-    Change,
-    changed_execution,
-    changed_message,
-    changed_open_step,
-    changed_outcome,
-    changed_step,
-    cut,
-    kept_indices,
+    state_from_slim,
 )
 
+T = TypeVar("T")
 
-def read_slim(data: Mapping[str, Any]) -> AgentState:
-    """The state in a slim snapshot, its execution clock unset."""
-    _check_version(data)
-    slim = encoding.decode(dict(data), SlimState)
-    check_open_step(slim.open_step, "$.open_step")
-    messages = [_message(message) for message in slim.messages]
-    execution = _execution(slim.execution, messages)
-    last = _outcome(slim.last_continuation) if slim.last_continuation else None
-    current = _step(slim.current_step, execution, last) if slim.current_step else None
-    # Where the steps were left out the current one is all that is known of them.
-    steps = [_step(step, execution, None) for step in slim.steps] or [step for step in [current] if step]
-    return AgentState(
-        agent_id=slim.agent_id,
-        identity=slim.identity or new_id(),
-        agent=slim.agent,
-        parent_agent_id=slim.parent_agent_id,
-        status=slim.status,
-        messages=Log(messages),
-        steps=Log(steps),
-        usage=_usage(slim.usage),
-        metadata=slim.metadata,
-        state_info=slim.state_info or _made_up(slim.execution),
-        execution=execution,
-        last_continuation_outcome=last,
-        open_step=slim.open_step,
-        request_parts=Log(slim.request_parts),
-    )
+# Changes a piece of plain data: a text stays a text, an object an object.
+Change = Callable[[Any], Any]
+
+LEFT_OUT = "[left out]…"
 
 
-def _check_version(data: object) -> None:
-    if not isinstance(data, Mapping):
-        raise SnapshotError(f"a snapshot is an object, this is {type(data).__name__}")
-    version = data.get("version")
-    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise SnapshotError("a slim snapshot names its version with a number from 1 on", "$.version")
-    if version > VERSION:
-        raise SnapshotError(
-            f"it is of a version newer than {VERSION}, the newest that this whyloop reads: upgrade whyloop",
-            "$.version",
-        )
+@runtime_checkable
+class CanSerializeAgentState(Protocol):
+    """A serializer that turns a state into plain data, and that data into a state that can be run."""
+
+    def serialize(self, state: AgentState) -> dict[str, Any]: ...
+
+    def deserialize(self, data: Mapping[str, Any]) -> AgentState: ...
 
 
-def _execution(slim: SlimExecution, messages: Sequence[Message]) -> Execution:
-    since_query = _since_query(messages) if slim.step_count else []
-    return Execution(
-        id=slim.id,
-        started_at=slim.started_at,
-        updated_at=slim.updated_at,
-        step_count=slim.step_count,
-        usage=_usage(slim.usage) if slim.usage else Usage(),
-        failures=slim.failures or FailureTally(),
-        active_seconds=slim.cumulative_seconds,
-        waiting_seconds=slim.waiting_seconds,
-        backoff_seconds=slim.backoff_seconds,
-        resumes=slim.resumes,
-        granted=slim.granted,
-        stop_request=slim.stop_request,
-        leg_started_at=slim.leg_started_at,
-        resumed_from=slim.resumed_from,
-        last_seq=slim.last_seq,
-        wait_until=slim.wait_until,
-        recoveries=slim.recoveries,
-        question=slim.question,
-        approvals=slim.approvals,
-        last_response=next((m.text for m in reversed(since_query) if m.is_assistant and m.text), ""),
-        has_tool_results=slim.has_tool_results or any(m.is_tool for m in since_query),
-    )
+class SlimAgentStateSerializer:
+    """A serializer that writes as much of a state as its configuration allows, without secrets.
 
-
-def _since_query(messages: Sequence[Message]) -> Sequence[Message]:
-    """Return the messages after the last query."""
-    last = max((index for index, message in enumerate(messages) if message.is_user), default=-1)
-    return messages[last + 1 :]
-
-
-def _made_up(slim: SlimExecution) -> StateInfo:
-    """The clocks of a session that names none: those of its execution."""
-    return StateInfo(slim.started_at, slim.updated_at or slim.started_at, slim.cumulative_seconds)
-
-
-def _message(slim: SlimMessage) -> Message:
-    metadata = slim.metadata or MessageMetadata()
-    return Message(
-        role=slim.role,
-        content=slim.content,
-        tool_calls=tuple(
-            [
-                ToolCall(
-                    call.id,
-                    call.name,
-                    _arguments(call.args),
-                    tuple([CallChange(each.by, _arguments(each.before), each.name) for each in call.changes]),
-                )
-                for call in metadata.tool_calls
-            ]
-        ),
-        tool_call_id=metadata.tool_call_id,
-        tool_name=metadata.tool_name,
-        extras=metadata.extras,
-        reasoning=metadata.reasoning,
-        incomplete=metadata.incomplete,
-        source=metadata.source,
-    )
-
-
-def _arguments(arguments: dict[str, Any] | str | UnsetType) -> dict[str, Any] | str:
-    return {} if arguments is UNSET else arguments
-
-
-def _step(slim: SlimStep, execution: Execution, outcome: ContinuationOutcome | None) -> Step:
-    return Step(
-        number=slim.step_number,
-        execution_id=slim.execution_id or execution.id,
-        started_at=slim.started_at or execution.started_at,
-        completed_at=slim.completed_at or execution.updated_at or execution.started_at,
-        first_message=slim.first_message,
-        message_count=slim.message_count,
-        tool_calls=slim.tool_calls,
-        finish_reason=slim.finish_reason,
-        usage=_usage(slim.usage),
-        duration_ms=slim.duration_ms,
-        failures=slim.failures,
-        interrupted=slim.interrupted,
-        source=slim.source,
-        outcome=_outcome(slim.continuation) if slim.continuation else outcome,
-        request=slim.request,
-        response_changed_by=slim.response_changed_by,
-        answered_at=slim.answered_at,
-    )
-
-
-def _usage(slim: Tokens | StepTokens) -> Usage:
-    # A total alone is enough for a limit on tokens; it does not say which way they went.
-    read = slim.input or max(0, slim.total - slim.output)
-    cost = None if slim.cost is UNSET else slim.cost
-    return Usage(read, slim.output, slim.cached, slim.reasoning, cost, slim.reported)
-
-
-def _outcome(slim: SlimContinuation) -> ContinuationOutcome:
-    return ContinuationOutcome(
-        decision=slim.decision or _likely(slim),
-        resolved_by=slim.resolved_by,
-        stop_reason=slim.stop_reason,
-        evaluations=slim.evaluations,
-    )
-
-
-def _likely(slim: SlimContinuation) -> ContinuationDecision:
-    """The decision behind a continuation that does not name it."""
-    if slim.should_continue:
-        return ContinuationDecision.REQUEST_CONTINUATION
-    if slim.stop_reason is StopReason.COMPLETED:
-        return ContinuationDecision.ALLOW_STOP
-    return ContinuationDecision.FORBID_CONTINUATION
-
-
-class SlimWriter:
-    """A state without its secrets, to be written in the requested detail.
-
-    The secrets are removed once and first, so that no cut leaves half of one behind.
+    It counts what it cut. The document is described in `whyloop.wire.slim_document`.
     """
 
-    def __init__(self, state: AgentState, config: SlimSerializationConfig) -> None:
-        hide = config.redaction.data if config.redaction else plain_data
-        hide_text = partial(_beginning, config) if config.redaction and config.max_content_length else hide
-        self._config = config
-        self._state = state
-        self._messages = {
-            index: _without_secrets(state.messages[index], hide, hide_text)
-            for index in kept_indices(state.messages, config.max_messages)
-        }
-        self._errors = {index: hide(error) for index, error in _tool_errors(state) if index in self._messages}
-        step, outcome = state.current_step, state.last_continuation_outcome
-        self._current = step and changed_step(step, hide)
-        self._steps = [changed_step(step, hide) for step in state.steps] if config.include_all_steps else []
-        self._outcome = outcome and changed_outcome(outcome, hide)
-        self._open_step = state.open_step and _open_without_secrets(state.open_step, hide)
-        self._execution = changed_execution(state.execution, hide)
-        parts = state.request_parts if config.include_all_steps else ()
-        self._parts = [part for part in parts if hide(part.text) == part.text]
-        self._metadata: dict[str, Any] = hide(state.metadata) if config.include_metadata else {}
+    def __init__(self, config: SlimSerializationConfig | None = None) -> None:
+        self.config = config or SlimSerializationConfig()
 
-    def document(self) -> dict[str, Any]:
-        """Return the snapshot."""
-        config, state = self._config, self._state
-        shorten = partial(cut, most=config.max_content_length)
-        kept = list(self._messages)
-        whole = list(self._messages.values())
-        if not config.include_tool_args:
-            whole = [self._without_arguments(index) for index in kept]
-        messages = [changed_message(message, shorten, LEFT_OUT) for message in whole]
-        notes = Notes(config, state.execution.id, kept, trimmed=len(kept) < len(state.messages))
-        current = self._current and changed_step(self._current, shorten)
-        steps = [changed_step(step, shorten) for step in self._steps]
-        outcome = self._outcome and changed_outcome(self._outcome, shorten)
-        execution = changed_execution(self._execution, shorten)
-        parts = [part for part in self._parts if shorten(part.text) == part.text]
-        open_step = self._open_step and changed_open_step(self._open_step, shorten, LEFT_OUT)
-        if not config.include_tool_args:
-            open_step = None  # No call is ever run without its arguments.
-        before: list[object] = [self._current, *self._steps, self._outcome, self._execution]
-        after: list[object] = [current, *steps, outcome, execution]
-        if open_step is not None:
-            before.append(self._open_step)
-            after.append(open_step)
-        slim = SlimState(
-            version=VERSION,
-            agent_id=state.agent_id,
-            parent_agent_id=state.parent_agent_id,
-            status=state.status,
-            execution=notes.execution(execution),
-            usage=tokens(state.usage),
-            messages=tuple(notes.messages(messages)),
-            current_step=notes.step(_judged_apart(current, outcome)) if current else None,
-            steps=tuple([notes.step(step) for step in steps]),
-            last_continuation=notes.continuation(outcome) if outcome else None,
-            metadata=self._metadata,
-            truncated=Truncated(
-                messages=len(state.messages) - len(kept),
-                contents=_differences(whole, messages),
-                details=_differences(before, after) + self._count_left_out(len(parts)),
-                open_step=int(state.open_step is not None and open_step is None),
-            ),
-            state_info=_state_info(state.state_info),
-            open_step=open_step and notes.open_step(open_step),
-            identity=state.identity,
-            agent=state.agent,
-            request_parts=tuple(parts),
+    def serialize(self, state: AgentState) -> dict[str, Any]:
+        """Return the slim snapshot of a state."""
+        return _slim_snapshot(state, self.config)
+
+    def deserialize(self, data: Mapping[str, Any]) -> AgentState:
+        """Return the state in a slim snapshot, ready for the next query or to be resumed."""
+        return state_from_slim(data)
+
+
+# Writing: choose what to show, remove the secrets, shorten the texts, leave out the details.
+
+
+class _Excerpt(Struct, frozen=True):
+    """The values of a state that a slim snapshot shows."""
+
+    messages: tuple[Message, ...]
+    current_step: Step | None
+    steps: tuple[Step, ...]
+    outcome: ContinuationOutcome | None
+    execution: Execution
+    open_step: OpenStep | None
+    request_parts: tuple[RequestPart, ...]
+
+    def changed(self, change: Change, change_message: Callable[[Message], Message]) -> _Excerpt:
+        """Return the excerpt with its texts changed."""
+        return _Excerpt(
+            messages=tuple([change_message(message) for message in self.messages]),
+            current_step=_changed(self.current_step, change),
+            steps=_changed(self.steps, change),
+            outcome=_changed(self.outcome, change),
+            execution=_changed(self.execution, change),
+            open_step=self.open_step and _changed_open_step(self.open_step, change),
+            # A text goes by its hash, so one that would be changed is left out.
+            request_parts=tuple([part for part in self.request_parts if change(part.text) == part.text]),
         )
-        document: dict[str, Any] = encoding.encode(slim)
-        return document
 
-    def _without_arguments(self, index: int) -> Message:
-        """Return a message without the arguments that a tool's error for the model may quote."""
-        message, error = self._messages[index], self._errors.get(index)
-        return message if error is None else replace(message, content=f"Error: {error}")
+    def count_changed_details(self, before: _Excerpt) -> int:
+        """Return how many values besides messages differ from those before."""
+        whole = self.open_step is None or self.open_step == before.open_step
+        return _differences(before._details, self._details) + (not whole)
 
-    def _count_left_out(self, kept: int) -> int:
-        """Return the number of request texts that are left out though they were asked for."""
-        return len(self._state.request_parts) - kept if self._config.include_all_steps else 0
+    @property
+    def _details(self) -> list[object]:
+        return [self.current_step, *self.steps, self.outcome, self.execution]
+
+
+def _slim_snapshot(state: AgentState, config: SlimSerializationConfig) -> dict[str, Any]:
+    most, redaction = config.max_content_length, config.redaction
+    hide = redaction.data if redaction else plain_data
+    hide_text = partial(_beginning, redaction, most) if redaction and most else hide
+    kept = kept_indices(state.messages, config.max_messages)
+    # Secrets first, so that no cut leaves half of one behind.
+    whole = _excerpt(state, config, kept, hide).changed(hide, partial(_without_secrets, hide, hide_text))
+    shown = whole if most is None else _shortened(whole, partial(_cut, most=most))
+    left_out = len(state.request_parts) - len(shown.request_parts) if config.include_all_steps else 0
+    truncated = Truncated(
+        messages=len(state.messages) - len(kept),
+        contents=_differences(whole.messages, shown.messages),
+        details=shown.count_changed_details(whole) + left_out,
+        open_step=int(state.open_step is not None and shown.open_step is None),
+    )
+    current, outcome = shown.current_step, shown.outcome
+    if current is not None and (outcome is None or current.outcome == outcome):
+        current = replace(current, outcome=None)  # It is in `last_continuation`.
+    writer = _Writer(config, state.execution.id, kept, trimmed=len(kept) < len(state.messages))
+    slim = copied(
+        state,
+        SlimState,
+        version=VERSION,
+        execution=writer.execution(shown.execution),
+        usage=copied(state.usage, Tokens),
+        messages=writer.messages(shown.messages),
+        current_step=current and writer.step(current),
+        steps=tuple([writer.step(step) for step in shown.steps]),
+        last_continuation=outcome and writer.continuation(outcome),
+        metadata=hide(state.metadata) if config.include_metadata else {},
+        truncated=truncated,
+        state_info=_stripped(state.state_info, {}),
+        open_step=shown.open_step and writer.open_step(shown.open_step),
+        request_parts=shown.request_parts,
+    )
+    document: dict[str, Any] = encoding.encode(slim)
+    return document
+
+
+def _shortened(excerpt: _Excerpt, shorten: Change) -> _Excerpt:
+    return excerpt.changed(shorten, lambda message: _changed_message(message, shorten, LEFT_OUT))
+
+
+def _excerpt(
+    state: AgentState, config: SlimSerializationConfig, kept: Sequence[int], hide: Change
+) -> _Excerpt:
+    messages = {index: state.messages[index] for index in kept}
+    if not config.include_tool_args:
+        # The text that a model reads about a failed call may quote the arguments of the call.
+        for index, error in _tool_errors(state):
+            if index in messages:
+                messages[index] = replace(messages[index], content=f"Error: {hide(error)}")
+    return _Excerpt(
+        messages=tuple(messages.values()),
+        current_step=state.current_step,
+        steps=tuple(state.steps) if config.include_all_steps else (),
+        outcome=state.last_continuation_outcome,
+        execution=state.execution,
+        # No call is ever run without its arguments.
+        open_step=_open_step_to_show(state.open_step, hide) if config.include_tool_args else None,
+        request_parts=tuple(state.request_parts) if config.include_all_steps else (),
+    )
 
 
 def _tool_errors(state: AgentState) -> Iterator[tuple[int, str]]:
@@ -304,62 +189,263 @@ def _tool_errors(state: AgentState) -> Iterator[tuple[int, str]]:
                 yield index, failures[run.id]
 
 
-def _beginning(asked: SlimSerializationConfig, value: Any) -> Any:
-    """Return a value without secrets, and of a text no more than the snapshot may show."""
-    redaction, most = asked.redaction or Redaction(), asked.max_content_length or 0
-    return redaction.beginning(value, most) if isinstance(value, str) else redaction.data(value)
+def _open_step_to_show(step: OpenStep | None, hide: Change) -> OpenStep | None:
+    """Return the open step, unless a provider's extras have a secret: they are of use only as a whole."""
+    extras = step.message.extras if step and step.message else {}
+    return None if extras and hide(extras) != extras else step
 
 
-def _without_secrets(message: Message, hide: Change, hide_text: Change) -> Message:
+def _without_secrets(hide: Change, hide_text: Change, message: Message) -> Message:
     # An image or a file is looked at as a whole: a part of it is of no use.
-    message = changed_message(message, hide_text if isinstance(message.content, str) else hide, REMOVED)
+    message = _changed_message(message, hide_text if isinstance(message.content, str) else hide, REMOVED)
     if message.extras and hide(message.extras) != message.extras:
         return replace(message, extras={})
     return message
 
 
-def _open_without_secrets(step: OpenStep, hide: Change) -> OpenStep | None:
-    extras = step.message.extras if step.message else {}
-    if extras and hide(extras) != extras:
-        return None
-    return changed_open_step(step, hide, REMOVED)
+def _beginning(redaction: Redaction, most: int, value: Any) -> Any:
+    """Return a value without secrets, and of a text no more than the snapshot may show."""
+    return redaction.beginning(value, most) if isinstance(value, str) else redaction.data(value)
 
 
 def _differences(before: Sequence[object], after: Sequence[object]) -> int:
     return sum(a != b for a, b in zip(before, after, strict=True))
 
 
-def _judged_apart(step: Step, last: ContinuationOutcome | None) -> Step:
-    """Return the current step without its outcome, unless the last outcome is about an open step."""
-    return replace(step, outcome=None) if last is None or step.outcome == last else step
+def kept_indices(messages: Sequence[Message], most: int | None) -> list[int]:
+    """Return which messages a history of at most this many keeps; the oldest are dropped first.
 
-
-def _state_info(info: StateInfo) -> StateInfo:
-    return replace(info, started_at=utc(info.started_at), updated_at=utc(info.updated_at))
-
-
-@runtime_checkable
-class CanSerializeAgentState(Protocol):
-    """Turns a state into plain data, and that data into a state that can be run."""
-
-    def serialize(self, state: AgentState) -> dict[str, Any]: ...
-
-    def deserialize(self, data: Mapping[str, Any]) -> AgentState: ...
-
-
-class SlimAgentStateSerializer:
-    """Writes as much of a state as its configuration allows, without secrets, and counts what it cut.
-
-    The document is described in `whyloop.wire.slim_document`.
+    A call and its results stay or go together. Instructions at the beginning stay. The message after them
+    is a user's. Where too many steps follow the last one of a user, that one is kept all the same: the
+    steps make no sense without it.
     """
+    count = len(messages)
+    if most is None or count <= most:
+        return list(range(count))
+    body = next((i for i, message in enumerate(messages) if not message.is_system), count)
+    head = list(range(min(body, most - 1)))
+    room = most - len(head)
+    start = _start_of_latest(messages, body, room)
+    user = next((i for i in range(start, count) if messages[i].is_user), None)
+    if user is not None:
+        return head + list(range(user, count))
+    user = next((i for i in range(start - 1, body - 1, -1) if messages[i].is_user), None)
+    if user is None:
+        return head + list(range(start, count))
+    return [*head, user, *range(_start_of_latest(messages, body, room - 1), count)]
 
-    def __init__(self, config: SlimSerializationConfig | None = None) -> None:
-        self.config = config or SlimSerializationConfig()
 
-    def serialize(self, state: AgentState) -> dict[str, Any]:
-        """Return the slim snapshot of a state."""
-        return SlimWriter(state, self.config).document()
+def _start_of_latest(messages: Sequence[Message], body: int, room: int) -> int:
+    """Return where the latest messages begin that fit into this room; never among a call's results."""
+    start = count = len(messages)
+    for index in range(count - 1, max(body, count - room) - 1, -1):
+        if not messages[index].is_tool:
+            start = index
+    return start
 
-    def deserialize(self, data: Mapping[str, Any]) -> AgentState:
-        """The state in a slim snapshot, ready for the next query or to be resumed."""
-        return read_slim(data)
+
+# The texts in a value
+
+_TEXTS: dict[type, tuple[str, ...]] = {
+    Approval: ("question", "reason", "arguments"),
+    CallChange: ("before",),
+    ContinuationEvaluation: ("reason", "context", "feedback"),
+    ContinuationOutcome: ("evaluations",),
+    Execution: ("stop_request", "question", "approvals"),
+    Failure: ("message", "details"),
+    ModelSource: ("notes",),
+    OpenCall: ("question", "approvals", "arguments", "result"),
+    Question: ("text",),
+    Step: ("tool_calls", "failures", "source", "outcome"),
+    TextPart: ("text",),
+    ToolCall: ("arguments", "changes"),
+    ToolResult: ("content", "error", "failure"),
+    ToolRun: ("error", "approvals"),
+}
+"""The fields with texts of models, tools and people. Names and ids stay, since values refer to them."""
+
+
+def _changed(value: T, change: Change) -> T:
+    """Return a value with every text in it changed."""
+    shown: Any
+    if value is None:
+        shown = None
+    elif isinstance(value, tuple):
+        shown = tuple([_changed(item, change) for item in value])
+    elif isinstance(value, Struct):
+        fields = {name: _changed(getattr(value, name), change) for name in _TEXTS[type(value)]}
+        shown = replace(value, **fields)
+    else:
+        shown = change(value)
+    return shown  # type: ignore[no-any-return]
+
+
+def _changed_message(message: Message, change: Change, stand_in: str) -> Message:
+    """Return the message with its content, its reasoning and its calls' arguments changed.
+
+    A provider's extras vouch for the exact text of the message: where it was changed they are left out.
+    """
+    content = message.content
+    if isinstance(content, str):
+        content = change(content)
+    else:
+        content = tuple([_changed_part(part, change, stand_in) for part in content])
+    calls = _changed(message.tool_calls, change)
+    shown = replace(message, content=content, tool_calls=calls, reasoning=change(message.reasoning))
+    return shown if _is_same_request(message, shown) else replace(shown, extras={})
+
+
+def _changed_part(part: Part, change: Change, stand_in: str) -> Part:
+    """Return a text changed. An image or a file is of use only as a whole, so a text replaces it."""
+    if isinstance(part, TextPart):
+        return _changed(part, change)
+    fields = [value for name in part.__struct_fields__ if (value := getattr(part, name)) is not None]
+    if all(change(value) == value for value in fields):
+        return part
+    return TextPart(change(f"{part.__struct_config__.tag}: {stand_in}"))
+
+
+def _is_same_request(before: Message, after: Message) -> bool:
+    """Return whether two versions of a message are the same to a model and to the tools that it calls."""
+    calls = zip(before.tool_calls, after.tool_calls, strict=True)
+    return before.content == after.content and all(old.arguments == new.arguments for old, new in calls)
+
+
+def _changed_open_step(step: OpenStep, change: Change) -> OpenStep | None:
+    """Return the open step with its texts changed; None if that would change a call that is still to run."""
+    message = step.message and _changed_message(step.message, change, LEFT_OUT)
+    if step.message and message and not _is_same_request(step.message, message):
+        return None
+    calls = _changed(step.calls, change)
+    for old, new in zip(step.calls, calls, strict=True):
+        if new.arguments != old.arguments and not old.is_done:
+            return None
+    source, failure = _changed(step.source, change), _changed(step.failure, change)
+    return replace(step, message=message, calls=calls, source=source, failure=failure)
+
+
+def _cut(data: Any, most: int) -> Any:
+    """Return plain data in which every text is at most this long."""
+    if isinstance(data, str):
+        return data if len(data) <= most else data[: most - 1] + "…"
+    if isinstance(data, dict):
+        return {key: _cut(value, most) for key, value in data.items()}
+    return [_cut(item, most) for item in data] if isinstance(data, list) else data
+
+
+# The document
+
+_METADATA: dict[type, dict[str, Any]] = {
+    ContinuationEvaluation: {"context": {}},
+    Failure: {"details": {}},
+    Message: {"extras": {}, "reasoning": ""},
+    OpenStep: {"source": None, "request": None},
+    Step: {"source": None, "request": None},
+}
+_NO_METADATA = MessageMetadata()
+_ARGUMENTS: dict[type, dict[str, Any]] = {Approval: {"arguments": None}}
+
+
+class _Writer:
+    """The form of values in a document, under one configuration."""
+
+    def __init__(
+        self, config: SlimSerializationConfig, execution_id: str, kept: list[int], *, trimmed: bool
+    ) -> None:
+        self._config = config
+        self._execution_id = execution_id
+        self._kept = kept
+        self._trimmed = trimmed
+        self._left_out: dict[type, dict[str, Any]] = {}
+        if not config.include_metadata:
+            self._left_out |= _METADATA
+        if not config.include_tool_args:
+            self._left_out |= _ARGUMENTS
+
+    def messages(self, messages: Sequence[Message]) -> tuple[SlimMessage, ...]:
+        # Providers insist on their extras only until the user speaks again.
+        current = max((i for i, message in enumerate(messages) if message.is_user), default=-1)
+        start = 0 if self._config.max_content_length is None else current
+        wanted = self._config.include_metadata
+        return tuple([self._message(m, extras=wanted and i >= start) for i, m in enumerate(messages)])
+
+    def _message(self, message: Message, *, extras: bool) -> SlimMessage:
+        metadata = copied(
+            message,
+            MessageMetadata,
+            tool_calls=tuple([self._call(call) for call in message.tool_calls]),
+            extras=dict(message.extras) if extras else {},
+            reasoning=message.reasoning if self._config.include_metadata else "",
+        )
+        return SlimMessage(message.role, message.content, None if metadata == _NO_METADATA else metadata)
+
+    def _call(self, call: ToolCall) -> SlimCall:
+        changes = [SlimChange(each.by, self._arguments(each.before), each.name) for each in call.changes]
+        return SlimCall(call.id, call.name, self._arguments(call.arguments), tuple(changes))
+
+    def _arguments(self, arguments: Mapping[str, Any] | str) -> dict[str, Any] | str | UnsetType:
+        if not self._config.include_tool_args:
+            return UNSET
+        return arguments if isinstance(arguments, str) else dict(arguments)
+
+    def execution(self, execution: Execution) -> SlimExecution:
+        return copied(
+            _stripped(execution, self._left_out),
+            SlimExecution,
+            cumulative_seconds=execution.active_seconds,
+            usage=copied(execution.usage, Tokens),
+            failures=execution.failures if execution.failures.total else None,
+        )
+
+    def step(self, step: Step) -> SlimStep:
+        first = bisect_left(self._kept, step.first_message)
+        step = _stripped(step, self._left_out)
+        return copied(
+            step,
+            SlimStep,
+            step_number=step.number,
+            errors=step.error_count,
+            usage=copied(step.usage, StepTokens),
+            execution_id=None if step.execution_id == self._execution_id else step.execution_id,
+            first_message=first,
+            message_count=bisect_left(self._kept, step.first_message + step.message_count) - first,
+            continuation=self.continuation(step.outcome) if step.outcome else None,
+            request=None if self._is_out_of_place(step) else step.request,
+        )
+
+    def open_step(self, step: OpenStep) -> OpenStep:
+        step = _stripped(step, self._left_out)
+        return replace(step, request=None) if self._is_out_of_place(step) else step
+
+    def _is_out_of_place(self, step: Step | OpenStep) -> bool:
+        """Return whether a request refers to messages that are counted otherwise in the document."""
+        return self._trimmed and step.request is not None and step.request.messages is not None
+
+    def continuation(self, outcome: ContinuationOutcome) -> SlimContinuation:
+        outcome = _stripped(outcome, self._left_out)
+        evaluations = outcome.evaluations
+        if not self._config.include_all_steps:
+            # A failure that was ignored does not count, so its handling is part of how the run continues.
+            needed = (outcome.resolving_evaluation, outcome.policy_evaluation)
+            evaluations = tuple([each for each in evaluations if any(each is one for one in needed)])
+        return copied(outcome, SlimContinuation, evaluations=evaluations)
+
+
+def _stripped(value: T, left_out: dict[type, dict[str, Any]]) -> T:
+    """Return a value with its times in UTC, and some fields as if they had nothing in them."""
+    shown: Any = value
+    if isinstance(value, datetime):
+        try:
+            shown = value.astimezone(UTC)
+        except OverflowError:  # The first and the last day of the calendar have no neighbours.
+            shown = value.replace(tzinfo=UTC)
+    elif isinstance(value, tuple):
+        shown = tuple([_stripped(item, left_out) for item in value])
+    elif isinstance(value, Struct):
+        fields = dict(left_out.get(type(value), {}))
+        for name in value.__struct_fields__:
+            field = getattr(value, name)
+            if isinstance(field, datetime | tuple | Struct) and name not in fields:
+                fields[name] = _stripped(field, left_out)
+        shown = replace(value, **fields) if fields else value
+    return shown  # type: ignore[no-any-return]

@@ -25,16 +25,14 @@ what a state needs beyond the rest to continue exactly as it would have:
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
-from msgspec.structs import replace
 
 from whyloop.errors import ConfigurationError
+from whyloop.values import encoding
 from whyloop.values.approval import Approval, Question
 from whyloop.values.continuation import (
     Budget,
@@ -43,15 +41,17 @@ from whyloop.values.continuation import (
     ContinuationOutcome,
     StopReason,
 )
+from whyloop.values.encoding import copied
 from whyloop.values.failure import Failure, FailureTally
-from whyloop.values.messages import Content, Message, MessageRole, ToolCall
+from whyloop.values.log import Log
+from whyloop.values.messages import CallChange, Content, Message, MessageRole, ToolCall
 from whyloop.values.model import FinishReason, ModelSource, Usage
 from whyloop.values.redaction import Redaction
-from whyloop.values.scalars import Count, Moment, Seconds
-from whyloop.values.state import AgentStatus, Execution, StateInfo
+from whyloop.values.scalars import Count, Moment, Seconds, new_id
+from whyloop.values.snapshot import check_open_step, check_version
+from whyloop.values.state import AgentState, AgentStatus, Execution, StateInfo
 from whyloop.values.step import (
     Interruption,
-    OpenCall,
     OpenStep,
     RequestPart,
     RequestRecord,
@@ -238,180 +238,101 @@ class SlimState(Struct, frozen=True, omit_defaults=True):
     request_parts: tuple[RequestPart, ...] = ()
 
 
-class Notes:
-    """How values are written under one configuration."""
-
-    def __init__(
-        self, config: SlimSerializationConfig, execution_id: str, kept: list[int], *, trimmed: bool
-    ) -> None:
-        self._config = config
-        self._execution_id = execution_id
-        self._kept = kept
-        self._trimmed = trimmed
-
-    def messages(self, messages: list[Message]) -> list[SlimMessage]:
-        # Providers insist on their extras only until the user speaks again.
-        current = max((i for i, message in enumerate(messages) if message.is_user), default=-1)
-        start = 0 if self._config.max_content_length is None else current
-        wanted = self._config.include_metadata
-        return [
-            self._message(message, extras=wanted and index >= start) for index, message in enumerate(messages)
-        ]
-
-    def _message(self, message: Message, *, extras: bool) -> SlimMessage:
-        metadata = MessageMetadata(
-            tool_calls=tuple([self._call(call) for call in message.tool_calls]),
-            tool_call_id=message.tool_call_id,
-            tool_name=message.tool_name,
-            extras=dict(message.extras) if extras else {},
-            reasoning=message.reasoning if self._config.include_metadata else "",
-            incomplete=message.incomplete,
-            source=message.source,
-        )
-        return SlimMessage(message.role, message.content, None if metadata == _NO_METADATA else metadata)
-
-    def _call(self, call: ToolCall) -> SlimCall:
-        changes = [
-            SlimChange(change.by, self._arguments(change.before), change.name) for change in call.changes
-        ]
-        return SlimCall(call.id, call.name, self._arguments(call.arguments), tuple(changes))
-
-    def _arguments(self, arguments: Mapping[str, Any] | str) -> dict[str, Any] | str | UnsetType:
-        if not self._config.include_tool_args:
-            return UNSET
-        return arguments if isinstance(arguments, str) else dict(arguments)
-
-    def step(self, step: Step) -> SlimStep:
-        first = bisect_left(self._kept, step.first_message)
-        return SlimStep(
-            step_number=step.number,
-            type=step.type,
-            has_tool_calls=step.has_tool_calls,
-            finish_reason=step.finish_reason,
-            errors=step.error_count,
-            usage=_step_tokens(step.usage),
-            duration_ms=step.duration_ms,
-            tool_calls=tuple([self._run(run) for run in step.tool_calls]),
-            execution_id=None if step.execution_id == self._execution_id else step.execution_id,
-            started_at=utc(step.started_at),
-            completed_at=utc(step.completed_at),
-            first_message=first,
-            message_count=bisect_left(self._kept, step.first_message + step.message_count) - first,
-            failures=tuple([self._failure(failure) for failure in step.failures]),
-            interrupted=step.interrupted,
-            source=step.source if self._config.include_metadata else None,
-            continuation=self.continuation(step.outcome) if step.outcome else None,
-            request=self._request(step.request),
-            response_changed_by=step.response_changed_by,
-            answered_at=step.answered_at and utc(step.answered_at),
-        )
-
-    def _request(self, record: RequestRecord | None) -> RequestRecord | None:
-        """Return the record of a request, unless it refers to messages that are counted otherwise here."""
-        if record is None or not self._config.include_metadata:
-            return None
-        return None if self._trimmed and record.messages is not None else record
-
-    def execution(self, execution: Execution) -> SlimExecution:
-        return SlimExecution(
-            id=execution.id,
-            step_count=execution.step_count,
-            started_at=utc(execution.started_at),
-            updated_at=execution.updated_at and utc(execution.updated_at),
-            cumulative_seconds=execution.active_seconds,
-            usage=tokens(execution.usage),
-            failures=execution.failures if execution.failures.total else None,
-            waiting_seconds=execution.waiting_seconds,
-            backoff_seconds=execution.backoff_seconds,
-            resumes=execution.resumes,
-            granted=execution.granted,
-            stop_request=execution.stop_request,
-            leg_started_at=execution.leg_started_at and utc(execution.leg_started_at),
-            resumed_from=execution.resumed_from,
-            last_seq=execution.last_seq,
-            wait_until=execution.wait_until and utc(execution.wait_until),
-            recoveries=execution.recoveries,
-            question=execution.question,
-            approvals=self._approvals(execution.approvals),
-            has_tool_results=execution.has_tool_results,
-        )
-
-    def open_step(self, step: OpenStep) -> OpenStep:
-        wanted, message = self._config.include_metadata, step.message
-        if message is not None and not wanted:
-            message = replace(message, extras={}, reasoning="")
-        return replace(
-            step,
-            started_at=utc(step.started_at),
-            message=message,
-            calls=tuple([self._open_call(call) for call in step.calls]),
-            source=step.source if wanted else None,
-            failure=step.failure and self._failure(step.failure),
-            request=self._request(step.request),
-            answered_at=step.answered_at and utc(step.answered_at),
-        )
-
-    def _open_call(self, call: OpenCall) -> OpenCall:
-        result = call.result
-        if result is not None and result.failure is not None:
-            result = replace(result, failure=self._failure(result.failure))
-        return replace(
-            call,
-            result=result,
-            approvals=self._approvals(call.approvals),
-            started_at=call.started_at and utc(call.started_at),
-        )
-
-    def _run(self, run: ToolRun) -> ToolRun:
-        started_at = run.started_at and utc(run.started_at)
-        return replace(run, approvals=self._approvals(run.approvals), started_at=started_at)
-
-    def _approvals(self, approvals: Sequence[Approval]) -> tuple[Approval, ...]:
-        wanted = self._config.include_tool_args
-        return tuple(
-            [
-                replace(approval, at=utc(approval.at), arguments=approval.arguments if wanted else None)
-                for approval in approvals
-            ]
-        )
-
-    def _failure(self, failure: Failure) -> Failure:
-        return failure if self._config.include_metadata else replace(failure, details={})
-
-    def continuation(self, outcome: ContinuationOutcome) -> SlimContinuation:
-        evaluations = outcome.evaluations
-        if not self._config.include_all_steps:
-            # A failure that was ignored does not count, so its handling is part of how the run continues.
-            needed = (outcome.resolving_evaluation, outcome.policy_evaluation)
-            evaluations = tuple([each for each in evaluations if any(each is one for one in needed)])
-        if not self._config.include_metadata:
-            evaluations = tuple([replace(each, context={}) for each in evaluations])
-        return SlimContinuation(
-            should_continue=outcome.should_continue,
-            stop_reason=outcome.stop_reason,
-            resolved_by=outcome.resolved_by,
-            decision=outcome.decision,
-            evaluations=evaluations,
-        )
+# Reading
 
 
-_NO_METADATA = MessageMetadata()
-
-
-def tokens(usage: Usage) -> Tokens:
-    return Tokens(
-        usage.input, usage.output, usage.total, usage.cost, usage.cached, usage.reasoning, usage.reported
+def state_from_slim(data: Mapping[str, Any]) -> AgentState:
+    """Return the state in a slim snapshot, its execution clock unset."""
+    check_version(data, VERSION)
+    slim = encoding.decode(dict(data), SlimState)
+    check_open_step(slim.open_step, "$.open_step")
+    messages = [_message(message) for message in slim.messages]
+    execution = _execution(slim.execution, messages)
+    last = _outcome(slim.last_continuation) if slim.last_continuation else None
+    current = _step(slim.current_step, execution, last) if slim.current_step else None
+    # Where the steps were left out the current one is all that is known of them.
+    steps = [_step(step, execution, None) for step in slim.steps] or [step for step in [current] if step]
+    return copied(
+        slim,
+        AgentState,
+        identity=slim.identity or new_id(),
+        messages=Log(messages),
+        steps=Log(steps),
+        usage=_usage(slim.usage),
+        state_info=slim.state_info or _state_info(slim.execution),
+        execution=execution,
+        last_continuation_outcome=last,
+        execution_started_at=None,
+        request_parts=Log(slim.request_parts),
     )
 
 
-def _step_tokens(usage: Usage) -> StepTokens:
-    return StepTokens(
-        usage.total, usage.cost, usage.input, usage.output, usage.cached, usage.reasoning, usage.reported
+def _execution(slim: SlimExecution, messages: Sequence[Message]) -> Execution:
+    since_query = _since_query(messages) if slim.step_count else []
+    return copied(
+        slim,
+        Execution,
+        usage=_usage(slim.usage) if slim.usage else Usage(),
+        failures=slim.failures or FailureTally(),
+        active_seconds=slim.cumulative_seconds,
+        last_response=next((m.text for m in reversed(since_query) if m.is_assistant and m.text), ""),
+        has_tool_results=slim.has_tool_results or any(m.is_tool for m in since_query),
     )
 
 
-def utc(moment: datetime) -> datetime:
-    try:
-        return moment.astimezone(UTC)
-    except OverflowError:  # The first and the last day of the calendar have no neighbours.
-        return moment.replace(tzinfo=UTC)
+def _since_query(messages: Sequence[Message]) -> Sequence[Message]:
+    """Return the messages after the last query."""
+    last = max((index for index, message in enumerate(messages) if message.is_user), default=-1)
+    return messages[last + 1 :]
+
+
+def _state_info(slim: SlimExecution) -> StateInfo:
+    """Return the clocks of a session that names none: those of its execution."""
+    return StateInfo(slim.started_at, slim.updated_at or slim.started_at, slim.cumulative_seconds)
+
+
+def _message(slim: SlimMessage) -> Message:
+    metadata = slim.metadata or MessageMetadata()
+    calls = tuple([_call(call) for call in metadata.tool_calls])
+    return copied(metadata, Message, role=slim.role, content=slim.content, tool_calls=calls)
+
+
+def _call(slim: SlimCall) -> ToolCall:
+    changes = [CallChange(each.by, _arguments(each.before), each.name) for each in slim.changes]
+    return ToolCall(slim.id, slim.name, _arguments(slim.args), tuple(changes))
+
+
+def _arguments(arguments: dict[str, Any] | str | UnsetType) -> dict[str, Any] | str:
+    return {} if arguments is UNSET else arguments
+
+
+def _step(slim: SlimStep, execution: Execution, outcome: ContinuationOutcome | None) -> Step:
+    return copied(
+        slim,
+        Step,
+        number=slim.step_number,
+        execution_id=slim.execution_id or execution.id,
+        started_at=slim.started_at or execution.started_at,
+        completed_at=slim.completed_at or execution.updated_at or execution.started_at,
+        usage=_usage(slim.usage),
+        outcome=_outcome(slim.continuation) if slim.continuation else outcome,
+    )
+
+
+def _usage(slim: Tokens | StepTokens) -> Usage:
+    # A total alone is enough for a limit on tokens; it does not say which way they went.
+    read = slim.input or max(0, slim.total - slim.output)
+    return copied(slim, Usage, input=read, cost=None if slim.cost is UNSET else slim.cost)
+
+
+def _outcome(slim: SlimContinuation) -> ContinuationOutcome:
+    return copied(slim, ContinuationOutcome, decision=slim.decision or _assumed_decision(slim))
+
+
+def _assumed_decision(slim: SlimContinuation) -> ContinuationDecision:
+    """Return the decision behind a continuation that does not name it."""
+    if slim.should_continue:
+        return ContinuationDecision.REQUEST_CONTINUATION
+    if slim.stop_reason is StopReason.COMPLETED:
+        return ContinuationDecision.ALLOW_STOP
+    return ContinuationDecision.FORBID_CONTINUATION
