@@ -17,7 +17,7 @@ from whyloop.errors import (
     SessionNotFoundError,
     SessionRunningError,
 )
-from whyloop.stores import Store
+from whyloop.stores import MemoryStore, Store, Stored
 from whyloop.testing import Reply, call, calls
 
 
@@ -330,3 +330,30 @@ async def test_natural_mistakes_are_named(store: Store) -> None:
         await store.request_stop(session.agent_id, 5)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="use a number from 1 on"):
         await store.fork(session.agent_id, step=anything)
+
+
+class CountsReads(MemoryStore):
+    reads = 0
+
+    async def read(self, agent_id: str, *, after: int = 0, limit: int | None = None) -> Stored:
+        self.reads += 1
+        return await super().read(agent_id, after=after, limit=limit)
+
+
+async def test_a_session_is_read_again_only_if_another_runner_continued_it() -> None:
+    store = CountsReads()
+    session = await Session.open(store, scripted("one", "two", "four"))
+    await session.send("first")
+    await session.send("second")
+    assert store.reads == 0
+    other = await Session.open(store, scripted("three"), session.agent_id)
+    await other.send("third")
+    assert store.reads == 2
+    await session.send("fourth")
+    assert store.reads > 2
+    assert [message.text for message in session.history() if message.is_user] == [
+        "first",
+        "second",
+        "third",
+        "fourth",
+    ]

@@ -1,10 +1,11 @@
-"""The suite for stores notices what goes wrong with dead runners, stop requests, pruning and chunks."""
+"""The suite for stores notices what goes wrong with dead runners, stop requests and chunks."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from tests.testing.broken import assert_some_check_fails, broken_stores
 from whyloop.errors import ConfigurationError
@@ -14,6 +15,16 @@ from whyloop.stores.memory import _Receiver, _Shared
 from whyloop.values.state import AgentStatus
 
 # Runners
+
+
+class LeasesWithoutAVersion(MemoryStore):
+    async def acquire(self, agent_id: str, owner: str, seconds: float) -> Lease:
+        return replace(await super().acquire(agent_id, owner, seconds), version=0)
+
+
+class LeasesWithoutAnIdentity(MemoryStore):
+    async def acquire(self, agent_id: str, owner: str, seconds: float) -> Lease:
+        return replace(await super().acquire(agent_id, owner, seconds), identity="")
 
 
 class NeverNoticesADeadRunner(MemoryStore):

@@ -11,7 +11,13 @@ from functools import partial
 
 import msgspec
 
-from whyloop.errors import ConfigurationError, NotResumableError, SessionExistsError, StoreError
+from whyloop.errors import (
+    ConfigurationError,
+    NotResumableError,
+    SessionExistsError,
+    SessionNotFoundError,
+    StoreError,
+)
 from whyloop.events import AgentEvent, AgentStepStarted, StreamChunkReceived
 from whyloop.loop.agent import Agent, Query
 from whyloop.loop.run import Run
@@ -92,15 +98,19 @@ class Session:
         owner = owner or f"{socket.gethostname()}:{os.getpid()}:{new_id()[:8]}"
         await turns().take()
         reading = None
-        if agent_id is None or (create and agent_id not in await store.versions([agent_id])):
+        if agent_id is not None:
+            try:
+                reading = await read_session(store, agent_id)
+            except SessionNotFoundError:
+                if not create:
+                    raise
+        if reading is None:
             try:
                 reading = await _create(store, agent, agent_id, metadata, key)
-            except SessionExistsError:
+            except SessionExistsError:  # Another process created it at this very moment.
                 if agent_id is None:
                     raise
-        if reading is None:  # Another process may have created it at this very moment.
-            assert agent_id is not None
-            reading = await read_session(store, agent_id)
+                reading = await read_session(store, agent_id)
         return cls(store, agent, reading, owner, lease_seconds, handlers)
 
     # What it is
@@ -222,7 +232,9 @@ class Session:
         self._journal = journal = None
         try:
             await turns().take()
-            await self.refresh()
+            known = self._reading
+            if (lease.identity, lease.version) != (known.summary.identity, known.version):
+                await self.refresh()
             here = live(self.store)
             self._journal = journal = SessionJournal(self.store, lease, self._reading, here, key)
             handlers = [*self._handlers, *([on_event] if on_event else []), self._send_live]

@@ -150,7 +150,8 @@ class MemoryStore(Store):
         with self._shared.lock:
             session, now = self._session(agent_id), self._clock()
             session.must_be_free(now)
-            lease = Lease(agent_id, owner, next(self._shared.tokens), seconds)
+            identity, version = session.summary.identity, len(session.entries)
+            lease = Lease(agent_id, owner, next(self._shared.tokens), seconds, identity, version)
             unseen = session.held.stop_request if session.held else None
             session.held = _Held(lease, now + timedelta(seconds=seconds), ref(self._runner), unseen)
             return lease
@@ -165,7 +166,7 @@ class MemoryStore(Store):
     async def release(self, lease: Lease) -> str | None:
         with self._shared.lock:
             session = self._shared.sessions.get(lease.agent_id)
-            if session is None or session.held is None or session.held.lease != lease:
+            if session is None or session.held is None or session.held.lease.token != lease.token:
                 return None
             reason, session.held = session.held.stop_request, None
             return reason
@@ -183,7 +184,7 @@ class MemoryStore(Store):
             for lease in leases:
                 session = self._shared.sessions.get(lease.agent_id)
                 held = session.held if session else None
-                if held is not None and held.lease == lease and held.stop_request is not None:
+                if held is not None and held.lease.token == lease.token and held.stop_request is not None:
                     found[lease.token] = held.stop_request
             return found
 
@@ -328,7 +329,7 @@ class _Session(Struct):
 
     def held_with(self, lease: Lease) -> _Held:
         """Return the lease as it is held; whether it has time left matters to other runners only."""
-        if self.held is None or self.held.lease != lease:
+        if self.held is None or self.held.lease.token != lease.token:
             raise LeaseLostError(self.summary.agent_id, self.held.lease.owner if self.held else None)
         return self.held
 

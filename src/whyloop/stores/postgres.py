@@ -295,7 +295,7 @@ class PostgresStore(Store):
             if not acquiring.cancelled() and acquiring.exception() is None:
                 await self.release(Lease(agent_id, owner, acquiring.result().token, seconds))
             raise
-        return Lease(agent_id, owner, answer.token, seconds)
+        return Lease(agent_id, owner, answer.token, seconds, answer.identity, answer.version)
 
     async def renew(self, lease: Lease) -> str | None:
         given = {"token": lease.token, "lock": await self._own.runner_lock()}
@@ -469,11 +469,13 @@ class _Answer(Struct, frozen=True, gc=False):
     outcome: str
     token: int
     stop_request: str | None
+    identity: str
+    version: int
 
 
 def _answer(agent_id: str, row: Row, after: int = 0, key: RequestKey | None = None) -> _Answer:
     """Return what a function in the database answered; raise the error that it stands for."""
-    outcome, version, owner, seconds, token, stop_request, digest = row
+    outcome, version, owner, seconds, token, stop_request, digest, identity = row
     owner = owner and read(owner)
     match outcome:
         case "missing":
@@ -488,7 +490,7 @@ def _answer(agent_id: str, row: Row, after: int = 0, key: RequestKey | None = No
             raise ConflictError(agent_id, after, version)
         case "used" if key is not None:
             raise KeyUsedError(agent_id, key.key, read(digest), version)
-    return _Answer(outcome, token, stop_request and read(stop_request))
+    return _Answer(outcome, token, stop_request and read(stop_request), identity and read(identity), version)
 
 
 class _EntryRow(Struct, omit_defaults=True):

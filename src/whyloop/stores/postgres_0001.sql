@@ -90,15 +90,15 @@ CREATE TYPE {schema}.change AS (
 -- The result of a function: 'done', or the reason why it changed nothing.
 CREATE TYPE {schema}.answer AS (
     outcome text, version integer, owner text, seconds double precision, token bigint,
-    stop_request text, digest text
+    stop_request text, digest text, identity text
 );
 
 CREATE FUNCTION {schema}.answered(
     outcome text, version integer DEFAULT NULL, owner text DEFAULT NULL,
     seconds double precision DEFAULT NULL, token bigint DEFAULT NULL, stop_request text DEFAULT NULL,
-    digest text DEFAULT NULL
+    digest text DEFAULT NULL, identity text DEFAULT NULL
 ) RETURNS {schema}.answer LANGUAGE sql IMMUTABLE AS $whyloop$
-    SELECT ROW(outcome, version, owner, seconds, token, stop_request, digest)::{schema}.answer
+    SELECT ROW(outcome, version, owner, seconds, token, stop_request, digest, identity)::{schema}.answer
 $whyloop$;
 
 -- Return how long a lease still holds: 0 once it has lapsed, if a wrong clock gave it, or if its runner
@@ -126,24 +126,26 @@ CREATE FUNCTION {schema}.acquire(
 DECLARE
     stored {schema}.sessions;
     seconds double precision;
+    version integer;
 BEGIN
     SELECT * INTO stored FROM {schema}.sessions WHERE agent_id = the_id FOR UPDATE;
     IF stored.number IS NULL THEN
         RETURN {schema}.answered('missing');
     END IF;
-    IF stored.lease_mark = mark THEN
-        RETURN {schema}.answered('done', token => stored.lease_token);
+    IF stored.lease_mark IS DISTINCT FROM mark THEN
+        seconds := {schema}.seconds_left(stored.lease_until, stored.lease_seconds, stored.lease_lock, moment);
+        IF seconds > 0 THEN
+            RETURN {schema}.answered('running', owner => stored.lease_owner, seconds => seconds);
+        END IF;
+        UPDATE {schema}.sessions SET
+            lease_owner = the_owner, lease_token = nextval('{schema}.tokens'), lease_mark = mark,
+            lease_lock = lock, lease_seconds = for_seconds,
+            lease_until = coalesce(moment, clock_timestamp()) + make_interval(secs => for_seconds)
+        WHERE number = stored.number RETURNING * INTO stored;
     END IF;
-    seconds := {schema}.seconds_left(stored.lease_until, stored.lease_seconds, stored.lease_lock, moment);
-    IF seconds > 0 THEN
-        RETURN {schema}.answered('running', owner => stored.lease_owner, seconds => seconds);
-    END IF;
-    UPDATE {schema}.sessions SET
-        lease_owner = the_owner, lease_token = nextval('{schema}.tokens'), lease_mark = mark,
-        lease_lock = lock, lease_seconds = for_seconds,
-        lease_until = coalesce(moment, clock_timestamp()) + make_interval(secs => for_seconds)
-    WHERE number = stored.number RETURNING * INTO stored;
-    RETURN {schema}.answered('done', token => stored.lease_token);
+    SELECT coalesce(max(seq), 0) INTO version FROM {schema}.entries WHERE session = stored.number;
+    RETURN {schema}.answered(
+        'done', token => stored.lease_token, version => version, identity => stored.identity);
 END
 $whyloop$;
 

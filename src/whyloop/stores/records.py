@@ -121,6 +121,10 @@ class Lease(Struct, frozen=True, gc=False):
     owner: str
     token: int
     seconds: float
+    identity: str = ""
+    """The identity of the session."""
+    version: int = 0
+    """The version of the session at that moment: a runner that has read it need not read again."""
 
 
 class Stored(Struct, frozen=True, gc=False):

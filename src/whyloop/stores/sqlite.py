@@ -276,7 +276,7 @@ FROM json_each(?) AS wanted CROSS JOIN sessions ON sessions.agent_id = wanted.va
                 "lease_until = ?, lease_runner = ? WHERE number = ?",
                 (owner, seconds, self._until(seconds), runner, session.number),
             )
-            return Lease(agent_id, owner, session.token + 1, seconds)
+            return Lease(agent_id, owner, session.token + 1, seconds, session.identity, session.version)
 
         return await self._write(work)
 

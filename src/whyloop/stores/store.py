@@ -148,6 +148,8 @@ class Store(ABC):
     async def acquire(self, agent_id: str, owner: str, seconds: float) -> Lease:
         """Get the right to run a session; `SessionRunningError` unless the session is free.
 
+        The lease names the identity and the version that the session has at that moment.
+
         A lease lapses when its seconds have passed without being renewed. A lease that seems to last for
         more than twice its seconds (a clock was put back) has lapsed too. A stop request that the runner
         before did not live to see passes to this lease.

@@ -12,10 +12,14 @@ from whyloop.testing.store_checks import OpenStore, a_summary, journal, only_one
 _A_DAY = 86_400
 
 
-async def check_a_lease_has_the_owner_and_the_seconds_that_were_asked_for(open_store: OpenStore) -> None:
+async def check_a_lease_names_its_owner_its_seconds_and_the_session(open_store: OpenStore) -> None:
     async with stage(open_store, "a") as (store, _):
         lease = await store.acquire("a", "one", 12.5)
         same((lease.agent_id, lease.owner, lease.seconds), ("a", "one", 12.5), "the lease")
+        same((lease.identity, lease.version), ("the identity of a", 1), "the session that it names")
+        await store.append("a", journal("x", "y"), after=1, lease=lease, release=True)
+        lease = await store.acquire("a", "two", 30)
+        same((lease.identity, lease.version), ("the identity of a", 3), "the session that the next one names")
 
 
 async def check_the_holder_of_a_lease_writes(open_store: OpenStore) -> None:
