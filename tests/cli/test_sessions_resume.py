@@ -155,6 +155,14 @@ def test_an_agent_that_is_not_there(
     assert words in refused(capsys, *command, "--agent", path, code=2)
 
 
+def test_an_agent_may_be_made_with_an_event_loop_of_its_own(capsys: Capsys, tmp_path: Path) -> None:
+    module = (
+        f"import asyncio\nfrom {HERE} import greeting\n\ndef make():\n    asyncio.run(asyncio.sleep(0))\n"
+    )
+    (tmp_path / "with_loop.py").write_text(f"{module}    return greeting()\n", encoding="utf-8")
+    assert run(capsys, "run", "Hi", "--agent", "with_loop:make")[:2] == (0, "Hello there.\n")
+
+
 def test_an_agent_may_be_there_already(capsys: Capsys) -> None:
     assert run(capsys, "run", "Hi", "--agent", f"{HERE}:agent")[:2] == (0, "Hello there.\n")
 

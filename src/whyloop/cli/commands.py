@@ -106,8 +106,9 @@ class Command(NamedTuple):
         from whyloop.cli.store_access import run_command, run_with_store
 
         if self.opens is Opens.NONE:
-            return run_command(self.name, function(args))
-        return run_command(self.name, run_with_store(function, args, create=self.opens is Opens.ANY))
+            return run_command(self.name, lambda: function(args))
+        create = self.opens is Opens.ANY
+        return run_command(self.name, lambda: run_with_store(function, args, create=create))
 
 
 def _option(spec: str, text: str, **settings: Any) -> Option:

@@ -33,11 +33,22 @@ _NOT_SHOWN = (Kind.QUERY, Kind.STEP, Kind.ANSWER, Kind.RESULT)
 Work = Coroutine[Any, Any, AgentState]
 
 
-async def run(args: argparse.Namespace) -> int:
-    """Ask a question and return the exit code."""
+def run(args: argparse.Namespace) -> Coroutine[Any, Any, int]:
+    """Ask a question and return the exit code.
+
+    The agent is made and the question is read first: code of users may run an event loop of its own, and
+    Ctrl-C has to end the reading.
+    """
     _find_question(args)
-    agent = agent_of(args)
-    question = _question(args)
+    return _ask(agent_of(args), _question(args), args)
+
+
+def resume(args: argparse.Namespace) -> Coroutine[Any, Any, int]:
+    """Continue a session and return the exit code."""
+    return _resume(agent_of(args), _grant(args), args)
+
+
+async def _ask(agent: Agent, question: str, args: argparse.Namespace) -> int:
     if args.session is None and not args.store and not os.environ.get(STORE_VARIABLE):
         return exit_code(await _show_run(agent, args, agent.run(question), _unrecorded))
 
@@ -49,10 +60,7 @@ async def run(args: argparse.Namespace) -> int:
     return exit_code(await _run_session(agent, args, args.session, send))
 
 
-async def resume(args: argparse.Namespace) -> int:
-    """Continue a session and return the exit code."""
-    agent, grant = agent_of(args), _grant(args)
-
+async def _resume(agent: Agent, grant: Budget | None, args: argparse.Namespace) -> int:
     async def work(session: Session) -> AgentState:
         try:
             return await session.resume(grant=grant)

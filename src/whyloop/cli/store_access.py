@@ -34,14 +34,13 @@ async def run_with_store(
         return await function(store, args)
 
 
-def run_command(name: str, work: Coroutine[Any, Any, int]) -> int:
+def run_command(name: str, work: Callable[[], Coroutine[Any, Any, int]]) -> int:
     """Run a command to its end and return the exit code; errors become lines on stderr."""
     if sys.stdout is None:
-        work.close()
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  (the interpreter flushes it at the end)
         return report(name, "the answer cannot be written: stdout is closed", CANNOT_WRITE)
     try:
-        return asyncio.run(work)
+        return asyncio.run(work())
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
     except BrokenPipeError:

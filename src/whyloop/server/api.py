@@ -32,9 +32,10 @@ from whyloop.server.requests import (
 )
 from whyloop.server.runs import Runs, ServedSession
 from whyloop.server.views import Tagged, messages_page, state_view, summaries_view, trace_page
+from whyloop.sessions.session import create_session
 from whyloop.stores.live import Watcher, live
 from whyloop.stores.reading import Reading, entries_after, read_end, read_version, release
-from whyloop.stores.records import Entry, RequestKey, Summary, checked_id, summary_of
+from whyloop.stores.records import RequestKey, Summary, checked_id
 from whyloop.stores.store import Store
 from whyloop.values.approval import Verdict
 from whyloop.values.continuation import Budget
@@ -44,7 +45,6 @@ from whyloop.values.scalars import new_id
 from whyloop.values.state import SOMEBODY, AgentState, AgentStatus
 from whyloop.values.step_transitions import AnyTransition
 from whyloop.values.text import shortened
-from whyloop.wire.journal import encode_entry
 from whyloop.wire.view import read_back
 
 ChooseAgent = Callable[[Summary], Agent | Awaitable[Agent]]
@@ -162,12 +162,9 @@ class Api:
         async def work() -> Tagged:
             now = self._store.now()
             asked = Summary(agent_id, AgentStatus.PENDING, now, now, metadata=metadata)
-            created = (await self._agent(asked)).created(metadata, _name(call.key))
-            empty = AgentState(agent_id=agent_id)
-            state = created.apply_to(empty)
-            entry = Entry(encode_entry([created], empty))
-            await self._store.create(summary_of(state), [entry], key=call.key)
-            return self._view(Reading(summary_of(state), state, 1), is_running=False)
+            agent = await self._agent(asked)
+            created = await create_session(self._store, agent, agent_id, metadata, call.key)
+            return self._view(created, is_running=False)
 
         return await self._keys.once(agent_id, call.key, work, partial(self._created, call, agent_id))
 

@@ -106,7 +106,7 @@ class Session:
                     raise
         if reading is None:
             try:
-                reading = await _create(store, agent, agent_id, metadata, key)
+                reading = await create_session(store, agent, agent_id, metadata, key)
             except SessionExistsError:  # Another process created it at this very moment.
                 if agent_id is None:
                     raise
@@ -297,13 +297,14 @@ def _encoded(event: AgentEvent) -> str:
     return msgspec.json.encode(envelope(event, _LIVE)).decode()
 
 
-async def _create(
+async def create_session(
     store: Store,
     agent: Agent,
     agent_id: str | None,
     metadata: Mapping[str, object] | None,
     key: RequestKey | None,
 ) -> Reading:
+    """Store a new session of an agent, and return it."""
     empty = AgentState() if agent_id is None else AgentState(agent_id=agent_id)
     created = agent.created(metadata, key.key if key else None)
     state = created.apply_to(empty)
