@@ -12,6 +12,7 @@ from whyloop.loop.setup import Handler
 from whyloop.server.requests import Precondition
 from whyloop.sessions.session import Session
 from whyloop.stores.reading import Reading, read_version, release
+from whyloop.stores.records import Lease
 from whyloop.values.state import AgentState
 
 _log = Logger()
@@ -26,13 +27,12 @@ class ServedSession(Session):
 
     precondition: Precondition | None = None
 
-    async def refresh(self) -> AgentState:
-        """Read the session again. A run does so first, once it has the lease: nothing comes between."""
-        state = await super().refresh()
+    async def prepare(self, lease: Lease) -> None:
+        """Refuse to run the session at another version than the client named."""
+        await super().prepare(lease)
         precondition, self.precondition = self.precondition, None
         if precondition is not None:
             precondition.check(self.state.identity, self.version)
-        return state
 
     async def read_beginning(self) -> Reading:
         """Return the session as of the version that the run recorded first."""

@@ -150,6 +150,12 @@ class Session:
             self._reading = reading
         return self.state
 
+    async def prepare(self, lease: Lease) -> None:
+        """Read the session again if another runner continued it; nothing comes between this and the run."""
+        known = self._reading
+        if (lease.identity, lease.version) != (known.summary.identity, known.version):
+            await self.refresh()
+
     # What can be done with it
 
     async def send(
@@ -232,9 +238,7 @@ class Session:
         self._journal = journal = None
         try:
             await turns().take()
-            known = self._reading
-            if (lease.identity, lease.version) != (known.summary.identity, known.version):
-                await self.refresh()
+            await self.prepare(lease)
             here = live(self.store)
             self._journal = journal = SessionJournal(self.store, lease, self._reading, here, key)
             handlers = [*self._handlers, *([on_event] if on_event else []), self._send_live]
