@@ -6,14 +6,13 @@ import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from math import isfinite
 from typing import Any
 
 import msgspec
 
 from whyloop.errors import ModelError, RateLimitError, RequestTimeoutError, is_retryable
 from whyloop.models.secrets import without_secrets
-from whyloop.rules.classification import provider_error_type
+from whyloop.rules.classification import duration_from, provider_error_type
 from whyloop.values.failure import ErrorType
 from whyloop.values.text import shortened
 
@@ -77,11 +76,11 @@ def request_id_in(headers: Mapping[str, str]) -> str | None:
 
 def retry_after_seconds(headers: Mapping[str, str]) -> float | None:
     """Return how long the provider asks to wait, in whichever unit it says so."""
-    milliseconds = _number(headers.get("retry-after-ms"))
+    milliseconds = duration_from(headers.get("retry-after-ms"))
     if milliseconds is not None:
         return milliseconds / 1000
     value = headers.get("retry-after")
-    seconds = _number(value)
+    seconds = duration_from(value)
     if seconds is not None or value is None:
         return seconds
     until = _date(value)
@@ -90,14 +89,6 @@ def retry_after_seconds(headers: Mapping[str, str]) -> float | None:
     # The provider's own date, if it sends one, spares us the difference between two clocks.
     now = _date(headers.get("date")) or datetime.now(UTC)
     return max(0.0, (until - now).total_seconds())
-
-
-def _number(value: str | None) -> float | None:
-    try:
-        number = float(value) if value else None
-    except ValueError:
-        return None
-    return number if number is not None and isfinite(number) and number >= 0 else None
 
 
 def _date(value: str | None) -> datetime | None:

@@ -70,7 +70,7 @@ def model_failure(error: BaseException) -> Failure:
         retryable = is_retryable(status, error_text(error))
         details["status"] = status
     if isinstance(error, ModelError):
-        retry_after, retryable = _seconds(error.retry_after), error.retryable is not False
+        retry_after, retryable = duration_from(error.retry_after), error.retryable is not False
         details |= {
             key: value for key in ("status", "request_id") if (value := getattr(error, key)) is not None
         }
@@ -90,8 +90,8 @@ def _http_status(error: BaseException) -> int | None:
     return None
 
 
-def _seconds(value: object) -> float | None:
-    """Return how long a provider asks to wait, if that is a length of time."""
+def duration_from(value: object) -> float | None:
+    """Return a wait as a number; None if the value is not a length of time."""
     try:
         seconds = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
