@@ -44,7 +44,7 @@ def counted(envelopes: Sequence[Mapping[str, Any]]) -> bool:
 
 
 @pytest.mark.parametrize("config", PRESETS)
-async def test_numbers_have_no_gap_whatever_is_sent(config: BroadcastConfig) -> None:
+async def test_numbers_have_no_gap_under_any_preset(config: BroadcastConfig) -> None:
     agent, kept = telling(config)
     await agent.run("go")
     assert counted(kept.envelopes)

@@ -69,9 +69,7 @@ def test_statuses_alone_do_not_fill_the_memory() -> None:
         ("agent.continuation", {"stop_reason": None}, OTHERS),
     ],
 )
-def test_whatever_says_why_a_run_stopped_is_worth_as_much_as_a_status(
-    kind: str, data: dict[str, Any], expected: int
-) -> None:
+def test_an_envelope_with_a_stop_reason_is_an_ending(kind: str, data: dict[str, Any], expected: int) -> None:
     assert worth(envelope(kind, **data)) == expected
 
 

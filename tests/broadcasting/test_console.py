@@ -90,7 +90,7 @@ def test_nothing_in_a_line_steers_a_terminal(as_json: bool) -> None:
 
 
 @given(events, configs)
-def test_whatever_happens_is_one_short_line(event: AgentEvent, config: BroadcastConfig) -> None:
+def test_every_event_is_one_short_line(event: AgentEvent, config: BroadcastConfig) -> None:
     told = envelope_of(event, config)
     if told is not None:
         logger = AgentConsoleLogger(stream := io.StringIO(), width=80)

@@ -59,7 +59,7 @@ async def test_sessions_side_by_side_keep_their_order() -> None:
         assert seqs([e for e in target.received if e["session_id"] == session]) == list(range(1, 8))
 
 
-async def test_a_run_is_told_to_the_last_word() -> None:
+async def test_a_run_is_sent_to_its_last_envelope() -> None:
     target = Target()
     async with delivery(target) as sending:
         state = await agent_telling(sending).run("go")
@@ -118,7 +118,9 @@ async def test_only_what_did_not_arrive_is_given_up() -> None:
     assert sending.dropped == {"agent.step.started": 1, "agent.stream.chunk": 1}
 
 
-async def test_what_is_never_taken_is_dropped_counted_and_told_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_envelopes_that_always_fail_are_dropped_counted_and_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     target = Target(*[OSError("down")] * 6)
     async with delivery(target, retries=2, batch=2) as sending:
         sending.broadcast_batch([envelope("step", 1), envelope("chunk", 2), envelope("step", 3)])
@@ -215,7 +217,7 @@ class WordlessError(Exception):
         raise RuntimeError("no words")
 
 
-async def test_an_error_that_cannot_be_put_into_words_is_one_like_any_other() -> None:
+async def test_an_error_without_a_message_is_handled_like_any_other() -> None:
     target = Target(WordlessError(), WordlessError())
     async with delivery(target, retries=0) as sending:
         sending.broadcast_batch([envelope("step", 1), envelope("status", 2)])
@@ -234,7 +236,7 @@ async def test_the_log_says_what_went_wrong_without_the_secrets_in_it(
     assert "abcdefgh" not in caplog.text
 
 
-async def test_a_target_is_well_again_and_the_next_outage_is_told_again(
+async def test_the_next_outage_is_logged_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     down = [OSError("down")] * 2

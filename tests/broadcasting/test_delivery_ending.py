@@ -42,7 +42,9 @@ async def test_after_closing_nothing_is_taken_any_more(caplog: pytest.LogCapture
     ]
 
 
-def test_without_an_event_loop_envelopes_are_counted_and_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_without_an_event_loop_envelopes_are_counted_and_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.WARNING, "whyloop")
     sending = delivery(Target())
     sending.broadcast(envelope())
@@ -53,7 +55,7 @@ def test_without_an_event_loop_envelopes_are_counted_and_told_once(caplog: pytes
     ]
 
 
-async def test_another_thread_may_tell_too() -> None:
+async def test_another_thread_may_broadcast_too() -> None:
     target = Target()
     async with delivery(target) as sending:
         sending.broadcast(envelope(seq=1))
@@ -201,7 +203,7 @@ def test_an_event_loop_that_is_stuck_elsewhere_does_not_hold_up_closing(
     assert sending.waiting == 0
 
 
-async def test_what_is_told_while_it_is_closed_arrives_or_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_envelopes_during_closing_arrive_or_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     target = Target()
     sending = delivery(target)
     sending.broadcast(envelope(seq=1))

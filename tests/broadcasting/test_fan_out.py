@@ -30,7 +30,7 @@ class Broken(Heard):
         raise OSError("the line is cut")
 
 
-async def test_each_transport_tells_the_same_numbers_of_a_run() -> None:
+async def test_each_transport_gets_the_same_numbers() -> None:
     first, second = Heard(), Heard()
     await scripted("hi", event_handler=AgentEventEnvelopeAdapter(FanOut(first, second))).run("go")
     assert numbers(first.told) == [1, 2, 3]

@@ -257,7 +257,7 @@ async def test_an_unknown_session_is_an_error(stores: tuple[Store, Store]) -> No
         await EventFeed(stores[0]).page("unknown")
 
 
-async def test_a_channel_lingers_and_is_dropped_when_nobody_returns() -> None:
+async def test_a_channel_lingers_and_is_dropped_without_followers() -> None:
     store = MemoryStore()
     session = await ran(store, ["done"])
     feed = EventFeed(store, linger_seconds=0.01)

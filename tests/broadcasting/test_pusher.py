@@ -134,7 +134,7 @@ async def test_one_envelope_that_is_refused_takes_no_other_with_it(server: Pushe
     assert sending.dropped == {"agent.stream.chunk": 1}
 
 
-async def test_a_session_id_that_is_no_name_is_counted_once(server: PusherServer) -> None:
+async def test_a_session_id_that_is_not_a_channel_name_is_counted_once(server: PusherServer) -> None:
     server.faults = [web.Response(status=503)]
     async with broadcaster(server) as sending:
         sending.broadcast_batch([chunk(1, "x"), chunk(2, "x", session="a b/c"), chunk(3, "x")])
@@ -143,7 +143,7 @@ async def test_a_session_id_that_is_no_name_is_counted_once(server: PusherServer
 
 
 @pytest.mark.parametrize("odd", [object(), "\ud800"])
-async def test_an_envelope_that_is_no_json_takes_no_other_with_it(server: PusherServer, odd: Any) -> None:
+async def test_an_envelope_that_is_not_json_drops_no_other(server: PusherServer, odd: Any) -> None:
     async with broadcaster(server) as sending:
         sending.broadcast_batch([chunk(1, "x"), chunk(2, odd), chunk(3, "x")])
     assert seqs(server.envelopes) == [1, 3]
@@ -151,7 +151,7 @@ async def test_an_envelope_that_is_no_json_takes_no_other_with_it(server: Pusher
 
 
 @pytest.mark.parametrize("wrong", ["secret", "key"])
-async def test_a_wrong_secret_is_told_and_not_tried_again(
+async def test_a_wrong_secret_is_logged_and_not_retried(
     server: PusherServer, wrong: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     if wrong == "key":
@@ -164,7 +164,7 @@ async def test_a_wrong_secret_is_told_and_not_tried_again(
     assert "wrong-secret" not in caplog.text
 
 
-async def test_an_unknown_app_is_told(server: PusherServer, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unknown_app_is_logged(server: PusherServer, caplog: pytest.LogCaptureFixture) -> None:
     async with broadcaster(server, app_id="nobody") as sending:
         sending.broadcast(chunk(1, "x"))
     assert server.requests == 1
@@ -226,9 +226,7 @@ async def test_what_arrived_before_closing_cut_a_batch_short_is_not_counted(serv
 
 
 @pytest.mark.parametrize("status", [401, 404])
-async def test_a_status_outlives_a_proxy_that_knows_nobody_for_a_while(
-    server: PusherServer, status: int
-) -> None:
+async def test_a_status_survives_a_proxy_that_refuses_for_a_while(server: PusherServer, status: int) -> None:
     server.faults = [web.Response(status=status) for _ in range(3)]
     async with broadcaster(server) as sending:
         sending.broadcast_batch([chunk(1, "x"), envelope("status", 2)])
@@ -244,7 +242,7 @@ async def test_a_redirect_is_not_followed(server: PusherServer) -> None:
     assert sending.dropped == {"agent.stream.chunk": 1}
 
 
-async def test_a_dead_server_holds_up_no_run_and_is_told_without_the_secret(
+async def test_a_dead_server_delays_no_run_and_is_logged_without_the_secret(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -308,7 +306,7 @@ def test_a_subscriber_is_let_into_the_channel_of_a_session() -> None:
     assert sending.session_of("private-agent.s1") == "s1"
 
 
-def test_somebody_on_a_presence_channel_is_introduced() -> None:
+def test_a_presence_channel_shows_its_user() -> None:
     sending = broadcaster(channel="presence-agent.{session_id}")
     answer = sending.authorize("1.2", "presence-agent.s1", user={"user_id": "7"})
     assert json.loads(answer["channel_data"]) == {"user_id": "7"}
@@ -329,7 +327,7 @@ def test_somebody_on_a_presence_channel_is_introduced() -> None:
         ("1.2", None),
     ],
 )
-def test_nobody_gets_a_signature_for_anything_else(socket_id: Any, channel: Any) -> None:
+def test_no_other_channel_is_signed(socket_id: Any, channel: Any) -> None:
     with pytest.raises(BroadcastError) as caught:
         broadcaster().authorize(socket_id, channel)
     assert len(str(caught.value)) < 200

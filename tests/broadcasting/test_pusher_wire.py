@@ -47,7 +47,7 @@ def test_a_subscriber_is_let_in_as_in_the_documentation() -> None:
     assert APP.authorization("1234.1234", "private-foobar") == {"auth": f"278d425bdf160c739803:{signature}"}
 
 
-def test_somebody_is_present_as_in_the_documentation() -> None:
+def test_presence_is_signed_as_in_the_documentation() -> None:
     about = channel_data({"user_id": 10, "user_info": {"name": "Mr. Channels"}})
     signature = "31935e7d86dba64c2a90aed31fdc61869f9b22ba9d8863bba239c03ca481bc80"
     assert APP.authorization("1234.1234", "presence-foobar", about) == {
@@ -56,7 +56,7 @@ def test_somebody_is_present_as_in_the_documentation() -> None:
     }
 
 
-def test_somebody_without_an_id_cannot_be_present() -> None:
+def test_a_user_without_an_id_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="user_id"):
         channel_data({"name": "Ada"})
 
@@ -74,7 +74,7 @@ def test_a_socket_id_is_two_numbers(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "1", "1.", ".1", "1.2.3", "a.b", "1.2:private-x", "1.2\n", " 1.2", "١.٢"]
 )
-def test_anything_else_is_no_socket_id(text: str) -> None:
+def test_anything_else_is_not_a_socket_id(text: str) -> None:
     assert not is_socket_id(text)
 
 
@@ -105,7 +105,7 @@ def test_another_channel_is_none_of_ours(name: str) -> None:
 
 
 @given(st.text())
-def test_a_session_id_that_is_no_name_has_no_channel(session_id: str) -> None:
+def test_a_session_id_that_cannot_be_a_name_has_no_channel(session_id: str) -> None:
     channel = CHANNELS.of(session_id)
     assert channel is None or CHANNELS.session_of(channel) == session_id
 
@@ -118,7 +118,7 @@ def test_a_pattern_that_makes_no_channels_is_refused(pattern: str) -> None:
         Channels(pattern)
 
 
-def test_a_pattern_for_everybody_is_refused() -> None:
+def test_a_public_pattern_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="private-"):
         Channels("agent.{session_id}")
 

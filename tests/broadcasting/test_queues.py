@@ -89,7 +89,7 @@ def test_an_envelope_that_finds_the_queue_filled_by_another_thread_is_counted() 
     assert broadcaster.dropped == {"agent.status": 1}
 
 
-async def test_whoever_waits_for_the_queue_to_be_done_waits_for_what_is_in_it() -> None:
+async def test_join_waits_for_everything_in_the_queue() -> None:
     holding: asyncio.Queue[Any] = asyncio.Queue(maxsize=2)
     tell(QueueBroadcaster(holding), "chunk", "chunk", "step", "status")
     waiting = asyncio.create_task(holding.join())
@@ -101,7 +101,7 @@ async def test_whoever_waits_for_the_queue_to_be_done_waits_for_what_is_in_it() 
     await waiting
 
 
-def test_whoever_waits_in_another_thread_for_the_queue_to_be_done_is_told() -> None:
+def test_join_in_another_thread_returns() -> None:
     holding: queue.Queue[Any] = queue.Queue(maxsize=2)
     tell(QueueBroadcaster(holding), "chunk", "chunk", "step", "status", "status", "status")
     waiting = threading.Thread(target=holding.join, daemon=True)
@@ -114,7 +114,7 @@ def test_whoever_waits_in_another_thread_for_the_queue_to_be_done_is_told() -> N
     assert not waiting.is_alive()
 
 
-async def test_a_reader_gets_everything_while_it_is_told() -> None:
+async def test_a_reader_gets_everything_as_it_is_sent() -> None:
     holding: asyncio.Queue[Any] = asyncio.Queue(maxsize=5)
     broadcaster = QueueBroadcaster(holding)
 

@@ -23,7 +23,7 @@ async def test_a_lead_that_was_created_can_be_found_and_deleted() -> None:
     assert await desk.search_entities("aurora data in nordic", "lead") == []
 
 
-async def test_a_lead_created_after_a_deletion_takes_nobodys_id() -> None:
+async def test_a_lead_created_after_a_deletion_gets_a_new_id() -> None:
     desk = PartnerDesk()
     await desk.delete_program_lead("lead-1")
     before = set(desk.entities)
@@ -43,7 +43,7 @@ async def test_an_outage_ends_after_as_many_searches() -> None:
     assert [found.id for found in await desk.search_entities("polar")] == ["par-3"]
 
 
-def test_the_model_is_told_what_each_tool_and_each_argument_is_for() -> None:
+def test_every_tool_and_every_argument_has_a_description() -> None:
     for each in PartnerDesk().tools():
         spec = each.spec
         assert spec.description

@@ -38,7 +38,7 @@ def test_every_command_has_a_function_that_runs_it(command: Command) -> None:
     assert list(inspect.signature(command.load()).parameters) == wanted
 
 
-def test_it_tells_its_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_prints_its_version(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["--version"])
     assert ended.value.code == 0
@@ -75,7 +75,7 @@ def test_a_scenario_that_does_not_exist_is_refused_with_the_names(capsys: pytest
     assert all(name in err for name in SCENARIOS)
 
 
-def test_all_tells_every_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_prints_every_headline(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "demo", "all")
     assert code == 0
     for name, scenario in SCENARIOS.items():
@@ -130,7 +130,7 @@ def test_ctrl_c_ends_quietly(capsys: pytest.CaptureFixture[str], monkeypatch: py
 
 
 @pytest.mark.parametrize("arguments", [["demo"], ["demo", "all", "--json"], ["demo", "--list"], []])
-def test_a_reader_who_goes_away_gets_no_traceback(arguments: list[str]) -> None:
+def test_a_closed_pipe_causes_no_traceback(arguments: list[str]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     try:

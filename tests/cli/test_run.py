@@ -449,12 +449,12 @@ def test_a_disk_that_is_full_stops_the_run() -> None:
 
 
 @pytest.mark.parametrize("options", ["", "--json"])
-def test_an_stdout_that_is_closed_is_told_before_anything_is_asked(options: str) -> None:
+def test_a_closed_stdout_is_reported_before_the_model_is_asked(options: str) -> None:
     server = FaultyServer(say(chat_answer()))
     code, err = in_a_shell(f"{options} >&-", server)
     assert (code, err) == (CANNOT_WRITE, "whyloop run: the answer cannot be written: stdout is closed\n")
     assert server.requests == []
 
 
-def test_an_stderr_that_is_closed_costs_nothing_but_its_words() -> None:
+def test_a_closed_stderr_does_not_stop_the_run() -> None:
     assert in_a_shell("2>&-", FaultyServer(say(chat_answer()))) == (0, "")

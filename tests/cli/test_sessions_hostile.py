@@ -159,7 +159,7 @@ def test_a_session_whose_id_looks_like_an_option_can_be_decided_as_it_is_shown(c
     assert step.calls[0].approvals[0].verdict == "approved"
 
 
-def test_nobody_s_password_is_in_a_command_to_copy() -> None:
+def test_no_password_is_in_a_command_to_copy() -> None:
     line = command_line(namespace("postgresql://ada:secret@db/x"), "show", "abc")  # type: ignore[arg-type]
     assert line == "whyloop show abc --store ADDRESS"
 
@@ -211,7 +211,7 @@ def test_on_a_terminal_that_can_only_print_it_is_plain() -> None:
 @pytest.mark.parametrize(
     "argv", [["sessions"], ["show", "abc"], ["why", "abc"], ["export"], ["sessions", "--json"]]
 )
-def test_a_reader_who_goes_away_gets_no_traceback(argv: list[str]) -> None:
+def test_a_closed_pipe_causes_no_traceback(argv: list[str]) -> None:
     kept("abc")
     reading, writing = os.pipe()
     os.close(reading)
@@ -231,7 +231,7 @@ def test_an_stdout_that_is_closed(argv: list[str]) -> None:
     assert (ended.returncode, ended.stderr) == (74, words)
 
 
-def test_an_export_is_utf_8_whatever_the_terminal_speaks() -> None:
+def test_an_export_is_utf_8_under_any_locale() -> None:
     kept("abc", "Grüße 🙂")
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     ended = subprocess.run([*WHYLOOP, "export"], capture_output=True, check=True, env=environment)

@@ -43,12 +43,12 @@ def test_in_a_pipe_it_is_a_table_in_plain_lines(capsys: Capsys, three: None) -> 
     ]
 
 
-def test_it_says_who_runs_a_session(capsys: Capsys, three: None) -> None:
+def test_the_runner_of_a_session_is_listed(capsys: Capsys, three: None) -> None:
     with run_by("a" * 32, "worker-3:812"):
         assert "6 h   worker-3:812  How warm is it?" in run(capsys, "sessions")[1]
 
 
-def test_ids_are_as_long_as_it_takes_to_tell_them_apart(capsys: Capsys) -> None:
+def test_ids_are_long_enough_to_be_distinct(capsys: Capsys) -> None:
     kept("0123456789a" + "0" * 21)
     kept("0123456789b" + "0" * 21)
     assert "\n0123456789a  " in run(capsys, "sessions")[1]
@@ -165,7 +165,7 @@ def test_what_cannot_be_asked_for(capsys: Capsys, three: None, options: list[str
 
 
 @pytest.mark.parametrize("span", ["soon", "7", "-7d", "7y", "", "999999999d", "1e9d"])
-def test_what_is_no_span_of_time(capsys: Capsys, span: str) -> None:
+def test_an_invalid_span_of_time_is_refused(capsys: Capsys, span: str) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["sessions", f"--older-than={span}"])
     assert ended.value.code == 2
@@ -198,7 +198,7 @@ def test_one_page_or_all(capsys: Capsys) -> None:
     ],
     ids=lambda argv: argv[0],
 )
-def test_where_there_is_no_store_none_is_made(capsys: Capsys, tmp_path: Path, argv: list[str]) -> None:
+def test_a_missing_store_is_not_created(capsys: Capsys, tmp_path: Path, argv: list[str]) -> None:
     words = refused(capsys, *argv)
     assert words.startswith("store 'whyloop.db' not found: record a run in one with whyloop run")
     assert list(tmp_path.iterdir()) == []
@@ -223,7 +223,7 @@ def test_the_usual_store_is_the_library_s() -> None:
     ("address", "code"),
     [("mysql://ada:secret@db/x", 2), ("host=db password=secret", 1), ("ada:secret@db", 1)],
 )
-def test_nobody_s_password_is_printed(capsys: Capsys, tmp_path: Path, address: str, code: int) -> None:
+def test_no_password_is_printed(capsys: Capsys, tmp_path: Path, address: str, code: int) -> None:
     assert "secret" not in refused(capsys, "sessions", "--store", address, code=code)
     assert list(tmp_path.iterdir()) == []
 
@@ -234,6 +234,6 @@ def test_a_path_may_begin_at_home(capsys: Capsys, tmp_path: Path, monkeypatch: p
     assert listed(capsys, "--store", "~/whyloop.db") == ["abcd"]
 
 
-def test_a_file_that_is_no_store(capsys: Capsys, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_store_is_refused(capsys: Capsys, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("milk, bread\n" * 100, encoding="utf-8")
     assert "notes.txt" in refused(capsys, "sessions", "--store", "notes.txt")

@@ -52,7 +52,7 @@ def test_a_fork_of_everything(capsys: Capsys) -> None:
     assert loaded(run(capsys, "fork", agent_id)[1].strip()).step_count == 2
 
 
-def test_there_is_no_fork_at_a_step_that_there_is_not(capsys: Capsys) -> None:
+def test_a_fork_at_an_unknown_step_is_refused(capsys: Capsys) -> None:
     words = refused(capsys, "fork", asked(searching()), "--step", "9", code=2)
     assert words == "there is no step 9 to fork at: the session has 2 steps"
 
@@ -128,7 +128,9 @@ def test_a_file_that_is_not_there_makes_no_store(capsys: Capsys, tmp_path: Path)
         (b"\xff\xfe\x00", "cannot read odd.jsonl: not UTF-8 text"),
     ],
 )
-def test_a_file_that_is_no_export(capsys: Capsys, tmp_path: Path, content: bytes, words: str) -> None:
+def test_a_file_that_is_not_an_export_is_refused(
+    capsys: Capsys, tmp_path: Path, content: bytes, words: str
+) -> None:
     (tmp_path / "odd.jsonl").write_bytes(content)
     assert refused(capsys, "import", "odd.jsonl") == words
 
@@ -182,7 +184,7 @@ def test_with_a_yes_they_are_gone(capsys: Capsys) -> None:
     assert titles() == ["THREE"]
 
 
-def test_without_a_terminal_nobody_is_asked(capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_terminal_deletion_needs_yes(capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     kept("one")
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
     error = refused(capsys, "delete", "one", code=2)
@@ -193,7 +195,7 @@ def test_without_a_terminal_nobody_is_asked(capsys: Capsys, monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("answer", "gone"), [("y\n", True), ("YES\n", True), ("n\n", False), ("\n", False), ("", False)]
 )
-def test_on_a_terminal_somebody_is_asked(
+def test_on_a_terminal_deletion_asks_first(
     capsys: Capsys, monkeypatch: pytest.MonkeyPatch, answer: str, gone: bool
 ) -> None:
     kept("one", "The only one")

@@ -97,7 +97,7 @@ def test_a_session_is_shown_from_its_first_word_to_the_last(capsys: Capsys) -> N
     assert "  stop (completed), ToolCallPresenceCheck: The model answered and asked for no tools (" in out
 
 
-def test_its_head_says_how_it_stands(capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_heading_shows_the_status_and_the_clocks(capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(formats, "utc_now", lambda: NOW)
     kept("a" * 32, days=3, stopped=StopReason.STEPS_LIMIT_REACHED, user="ada")
     assert run(capsys, "show", "aaa")[1].splitlines()[:5] == [
@@ -286,14 +286,14 @@ def test_a_limit_comes_with_the_grant_that_moves_it(capsys: Capsys, command: str
 
 
 @pytest.mark.parametrize("command", ["show", "why"])
-def test_a_session_that_somebody_runs(capsys: Capsys, command: str) -> None:
+def test_a_running_session_shows_its_runner(capsys: Capsys, command: str) -> None:
     with run_by(kept("abc"), "worker:1"):
         out = run(capsys, command, "abc")[1]
     assert out.endswith("\nworker:1 runs it. Stop it: whyloop stop abc\n")
 
 
 @pytest.mark.parametrize("command", ["show", "why"])
-def test_a_session_that_nobody_has_begun_with(capsys: Capsys, command: str) -> None:
+def test_a_pending_session_shows_how_to_start_it(capsys: Capsys, command: str) -> None:
     kept("abc")
     assert "Start the run: whyloop resume abc" in run(capsys, command, "abc")[1]
 
@@ -325,14 +325,14 @@ def test_why_it_waits(capsys: Capsys) -> None:
     assert "    whyloop approve " in out
 
 
-def test_why_says_who_decided(capsys: Capsys) -> None:
+def test_why_names_the_person_that_decided(capsys: Capsys) -> None:
     agent_id = edited_and_resumed()
     question = loaded(agent_id).steps[0].tool_calls[1].approvals[0].question_id[:8]
     out = run(capsys, "why", agent_id)[1]
     assert f"\nDecided by people\n  pay (question {question}) edited by grace, 20" in out
 
 
-def test_a_decision_is_told_before_anybody_went_on(capsys: Capsys) -> None:
+def test_why_shows_a_decision_before_the_run_is_resumed(capsys: Capsys) -> None:
     agent_id = asked(paying())
     question = question_of(agent_id)[:8]
     run(capsys, "deny", agent_id, "we are broke", "--by", "grace")
@@ -340,7 +340,7 @@ def test_a_decision_is_told_before_anybody_went_on(capsys: Capsys) -> None:
     assert " UTC: we are broke\n" in run(capsys, "why", agent_id)[1]
 
 
-def test_why_it_went_on_after_a_step(capsys: Capsys) -> None:
+def test_why_it_continued_after_a_step(capsys: Capsys) -> None:
     out = run(capsys, "why", edited_and_resumed(), "--step", "1")[1]
     assert out.startswith(
         "Continued, decided by ToolCallPresenceCheck: The results of 2 tool calls await the model.\n"
@@ -453,6 +453,6 @@ def test_no_name_at_all(capsys: Capsys, typed: str) -> None:
     assert refused(capsys, "show", typed, code=2) == "name a session by its id, or by the beginning of it"
 
 
-def test_a_name_that_is_no_unicode(capsys: Capsys) -> None:
+def test_a_name_that_is_not_unicode_is_not_found(capsys: Capsys) -> None:
     kept("abc")
     assert "not found in this store" in refused(capsys, "show", "\udcff")

@@ -61,7 +61,7 @@ def test_the_store_may_be_in_a_variable(
     assert len(session_ids()) == 1
 
 
-def test_a_conversation_goes_on(capsys: Capsys) -> None:
+def test_a_conversation_continues(capsys: Capsys) -> None:
     agent_id = asked(greeting(), "Hi")
     code, out, err = run(capsys, "run", "And now?", "--session", agent_id[:8], "--agent", f"{HERE}:greeting")
     assert (code, out) == (0, "Hello there.\n")
@@ -105,7 +105,7 @@ def test_quiet_is_not_silent_about_what_waits(capsys: Capsys) -> None:
     assert "    whyloop approve " in err
 
 
-def test_without_a_store_nobody_can_approve(capsys: Capsys) -> None:
+def test_without_a_store_a_question_cannot_be_decided(capsys: Capsys) -> None:
     code, _, err = run(capsys, "run", "Pay", "--agent", f"{HERE}:paying")
     assert code == 18
     assert err.endswith(
@@ -177,7 +177,7 @@ def test_an_agent_is_complete(capsys: Capsys) -> None:
 # resume
 
 
-def test_an_approved_call_runs_when_the_session_goes_on(capsys: Capsys) -> None:
+def test_an_approved_call_runs_when_the_session_is_resumed(capsys: Capsys) -> None:
     agent_id = asked(paying())
     run(capsys, "approve", agent_id)
     code, out, err = run(capsys, "resume", agent_id[:8], "--agent", f"{HERE}:after_paying")

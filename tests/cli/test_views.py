@@ -79,11 +79,11 @@ def test_each_step_shows_its_tool_its_result_its_cost_and_its_decision() -> None
     assert "tokens  ━━━━────────────────  1,598 of 8,000" in shown
 
 
-def test_a_retry_is_told_even_though_another_rule_decides() -> None:
+def test_a_retry_is_shown_even_if_another_rule_decides() -> None:
     assert "retry  ErrorPolicyCriterion: Tool error, retrying (1/2)" in drawn(SCENARIOS["tool-retry"])
 
 
-def test_a_failed_model_call_and_the_wait_after_it_are_told() -> None:
+def test_a_failed_model_call_and_the_wait_after_it_are_shown() -> None:
     for shown in (drawn(SCENARIOS["rate-limit"]), plain(SCENARIOS["rate-limit"])):
         assert re.search(r"the model call failed:?\s+429: too many requests", shown)
         assert "waited 20 s before the next attempt" in shown
@@ -105,7 +105,7 @@ def test_a_question_a_pause_and_a_decision_are_shown() -> None:
     ) in shown
 
 
-def test_the_days_between_two_queries_are_told() -> None:
+def test_the_days_between_two_queries_are_shown() -> None:
     assert "3 days later" in drawn(SCENARIOS["three-days"])
 
 
@@ -134,7 +134,7 @@ def test_a_hostile_error_of_the_provider_steers_nothing() -> None:
         assert ESCAPE not in shown
 
 
-def test_colours_are_left_out_where_nobody_wants_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_color_removes_the_colours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
     assert COLOUR.search(drawn(SCENARIOS["guard"], colour=True))

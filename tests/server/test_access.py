@@ -102,7 +102,7 @@ async def test_who_may_see_a_session_may_hear_of_it(store: Store) -> None:
     await lab.server.close()
 
 
-async def test_a_new_session_is_of_who_made_it_whatever_they_say(store: Store) -> None:
+async def test_a_new_session_gets_the_metadata_of_its_client(store: Store) -> None:
     lab = Lab(store, agent_with(), access=user)
     sent = {"agent_id": "a", "metadata": {"user": "bob", "colour": "red"}}
     made = await lab.post("/sessions", sent, headers=ANN)
@@ -128,7 +128,7 @@ async def test_of_several_things_all_are_to_be_equal(store: Store) -> None:
 
 
 @pytest.mark.parametrize(("method", "path", "sent"), EVERY)
-async def test_who_is_not_known_is_asked_who_they_are(method: str, path: str, sent: Any) -> None:
+async def test_an_unknown_client_gets_a_401(method: str, path: str, sent: Any) -> None:
     store = MemoryStore()
     await Lab(store, agent_with()).made()
     lab = Lab(store, agent_with(), access=nobody)

@@ -212,6 +212,6 @@ async def test_one_more_than_the_limit_is_turned_away_until_another_has_ended(
 
 
 @pytest.mark.parametrize("options", [{"requests": 0}, {"streams": -1}, {"body_seconds": 0}])
-def test_a_limit_that_lets_nobody_in_is_refused(options: dict[str, Any]) -> None:
+def test_a_limit_of_zero_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match="invalid limits"):
         Limits(**options)

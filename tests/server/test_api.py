@@ -211,7 +211,7 @@ async def test_what_a_chat_shows_is_what_was_said_and_done(store: Store) -> None
     assert shown["after"] == told["next"]
 
 
-async def test_a_client_that_goes_on_after_the_history_misses_nothing(store: Store) -> None:
+async def test_a_client_that_follows_after_the_history_misses_nothing(store: Store) -> None:
     lab = Lab(store, agent_with("one", "two"))
     path = await lab.asked()
     read, going_on = store.read, asyncio.Event()
@@ -233,7 +233,7 @@ async def test_a_client_that_goes_on_after_the_history_misses_nothing(store: Sto
     assert (answered, statuses) in [("one", ["in_progress", "completed"]), ("two", [])]
 
 
-async def test_the_trace_says_why_it_went_on_and_why_it_stopped(store: Store) -> None:
+async def test_the_trace_explains_why_it_continued_and_why_it_stopped(store: Store) -> None:
     lab = Lab(store, agent_with(call("echo", {"value": "x"}), "done"))
     trace = (await lab.get(f"{await lab.asked()}/trace")).json
     assert (trace["status"], trace["stop_reason"]) == ("completed", "completed")
@@ -266,7 +266,7 @@ async def test_a_session_in_which_nothing_was_asked_is_empty(store: Store) -> No
         assert page["has_more"] is False
 
 
-async def test_times_are_told_with_their_zone(store: Store) -> None:
+async def test_times_have_a_zone(store: Store) -> None:
     lab = Lab(store, agent_with("hi"))
     shown = (await lab.get(await lab.asked())).json["session"]
     for name in ("started_at", "updated_at"):

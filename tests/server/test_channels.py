@@ -49,7 +49,7 @@ async def test_a_subscriber_gets_the_signature_that_the_server_of_the_channel_ch
 @pytest.mark.parametrize(
     "channel", ["private-agent.18", "private-orders.17", "agent.17", "", "private-agent."]
 )
-async def test_a_channel_of_no_session_is_for_nobody(channel: str) -> None:
+async def test_a_channel_without_a_session_is_refused(channel: str) -> None:
     answer = await ask(await lab_with(), channel)
     assert answer.status in (400, 403)
     assert "17" not in answer.message
@@ -74,7 +74,7 @@ async def test_the_right_one_of_several_transports_answers() -> None:
     assert (await ask(lab, "private-b.17")).json == {"auth": signed("1.2:private-b.17")}
 
 
-async def test_a_presence_channel_shows_who_the_server_knows_somebody_to_be() -> None:
+async def test_a_presence_channel_shows_the_user_that_the_server_knows() -> None:
     lab = await lab_with("presence-agent.{session_id}", access=of_user)
     answer = await ask(lab, "presence-agent.17", **{"x-user": "ann"})
     assert json.loads(answer.json["channel_data"])["user_id"] == "ann"
@@ -87,6 +87,6 @@ async def test_a_page_of_another_site_gets_no_leave() -> None:
     assert (answer.status, answer.error) == (403, "origin")
 
 
-async def test_without_channels_there_is_no_such_route() -> None:
+async def test_a_server_without_channels_does_not_have_the_route() -> None:
     lab = Lab(MemoryStore(), agent_with())
     assert (await ask(lab, "private-agent.17")).status == 404

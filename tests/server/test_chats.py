@@ -380,7 +380,9 @@ async def test_a_server_follows_a_run_of_another_until_it_closes(store: Store) -
         ),
     ],
 )
-async def test_what_cannot_be_done_is_refused_in_words(path: str, sent: Json, status: int, type: str) -> None:
+async def test_an_impossible_request_is_refused_with_a_reason(
+    path: str, sent: Json, status: int, type: str
+) -> None:
     lab = Lab(MemoryStore(), agent_with("Done."))
     refused = await lab.post(path, sent)
     assert (refused.status, refused.error) == (status, type)
@@ -400,7 +402,7 @@ async def test_a_stranger_is_refused_at_every_route() -> None:
         assert (await lab.client.call(method, path, send=body)).status == 401
 
 
-async def test_a_session_of_somebody_else_is_not_found() -> None:
+async def test_a_session_of_another_client_is_not_found() -> None:
     store = MemoryStore()
     chat = Chatting(Lab(store, remembering(), access=lambda _: Access("ann", {"user": "ann"})))
     await chat.vercel(user("one"))

@@ -130,7 +130,7 @@ async def test_a_weak_tag_or_none_at_all_never_matches(store: Store, tag: str) -
     assert refused.status == 412
 
 
-async def test_a_session_that_is_not_there_is_not_found_whatever_the_tag(store: Store) -> None:
+async def test_an_unknown_session_is_not_found_with_any_tag(store: Store) -> None:
     lab = Lab(store, agent_with())
     assert (await lab.delete("/sessions/a", headers=if_match('"x-1"'))).status == 404
     assert (await lab.post("/sessions/a/resume", headers=if_match("*"))).status == 404
@@ -197,7 +197,7 @@ async def test_a_session_that_continues_by_itself_is_not_at_the_version_of_the_c
     await lab.rest()
 
 
-def test_without_a_header_there_is_no_precondition() -> None:
+def test_a_request_without_the_header_has_no_precondition() -> None:
     assert precondition_of(HTTPConnection({"type": "http", "headers": []})) is None
 
 

@@ -122,7 +122,7 @@ async def test_edited_arguments_are_not_hooked(store: Store) -> None:
     assert "paid 3" in results(await store.load("a"))[0]
 
 
-async def test_a_call_that_is_denied_does_not_run_and_the_model_is_told_why(store: Store) -> None:
+async def test_a_denied_call_does_not_run_and_the_model_gets_the_reason(store: Store) -> None:
     agent = agent_with(call("pay", {"amount": 7}), "then not")
     lab = Lab(store, agent)
     path, [pending] = await waiting(lab)
@@ -135,7 +135,7 @@ async def test_a_call_that_is_denied_does_not_run_and_the_model_is_told_why(stor
     assert (decided["verdict"], decided["by"], decided["reason"]) == ("denied", "bob", "too dear")
 
 
-async def test_what_nobody_has_decided_waits_on(store: Store) -> None:
+async def test_an_undecided_question_stays_open(store: Store) -> None:
     lab = Lab(store, agent_with(calls(call("pay", {"amount": 1}), call("pay", {"amount": 2})), "ok"))
     path, pending = await waiting(lab)
     assert [each["arguments"] for each in pending] == [{"amount": 1}, {"amount": 2}]
@@ -232,7 +232,7 @@ async def test_a_decision_that_the_server_records_goes_to_every_transport(store:
     ]
 
 
-async def test_whom_the_server_knows_it_to_be_decides_whatever_they_say(store: Store) -> None:
+async def test_a_decision_is_recorded_under_the_user_that_the_server_knows(store: Store) -> None:
     lab = Lab(
         store,
         agent_with(call("pay", {"amount": 7}), "ok"),

@@ -25,7 +25,7 @@ class OddNames(FixedWorld):
         return ODD
 
 
-async def test_what_was_told_is_read_page_by_page(store: Store) -> None:
+async def test_envelopes_are_read_page_by_page(store: Store) -> None:
     lab = Lab(store, agent_with(call("echo", {"value": "x"}), "done"))
     path = await lab.asked()
     whole = (await lab.get(f"{path}/events")).json
@@ -94,7 +94,7 @@ async def test_an_execution_of_any_name_can_be_a_place(store: Store) -> None:
     assert page["events"] + rest["events"] == whole["events"]
 
 
-async def test_others_hear_what_clients_hear_as_the_server_is_told_to_tell_it(store: Store) -> None:
+async def test_other_transports_get_the_same_envelopes_under_the_same_config(store: Store) -> None:
     beside = Beside()
     config = BroadcastConfig.minimal()
     lab = Lab(store, agent_with(call("echo", {"value": "x"}), "done"), also=[beside], config=config)
@@ -143,7 +143,7 @@ def test_a_server_that_cannot_work_is_refused_at_once(
         AgentServer(store, **{"public": True, **options})
 
 
-def test_a_server_says_who_may_use_it() -> None:
+def test_a_server_needs_an_access_function_or_public() -> None:
     with pytest.raises(ConfigurationError, match="choose its clients"):
         AgentServer(MemoryStore())
 

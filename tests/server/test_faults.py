@@ -64,7 +64,7 @@ async def test_a_store_that_cannot_be_used_is_tried_again_later(
 
 
 @each_operation
-async def test_a_failure_that_nobody_planned_is_in_the_log(
+async def test_an_unexpected_failure_is_logged(
     method: str, path: str, sent: Json | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     answer = await Lab(Broken(), agent_with()).client.call(method, path, send=sent)
@@ -80,7 +80,7 @@ async def test_a_failure_that_nobody_planned_is_in_the_log(
     ("method", "part", "sent"),
     [(method, path.removeprefix("/sessions/a"), sent) for method, path, sent in EVERY[2:]],
 )
-async def test_a_session_that_cannot_be_read_is_no_bad_request(
+async def test_a_session_that_cannot_be_read_is_an_internal_error(
     store: Store, method: str, part: str, sent: Json | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     now = utc_now()
@@ -104,7 +104,7 @@ async def test_a_session_that_cannot_be_read_does_not_hide_the_others(store: Sto
     assert {each["agent_id"] for each in listed} == {"good", "bad"}
 
 
-async def test_a_damaged_row_is_no_bad_request(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_damaged_row_is_an_internal_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with SqliteStore(tmp_path / "whyloop.db") as store:
         lab = Lab(store, agent_with("hi"))
         await lab.asked()
@@ -155,7 +155,7 @@ async def test_an_app_that_asks_for_patience_says_for_how_long() -> None:
     assert (answer.status, answer.message, answer.headers["retry-after"]) == (503, "Come back later.", "60")
 
 
-async def test_what_an_app_refuses_with_data_is_told_in_words() -> None:
+async def test_the_detail_of_an_app_s_refusal_becomes_text() -> None:
     refused = fastapi.HTTPException(401, {"code": 7})
     answer = await Lab(MemoryStore(), access=failing(refused)).get("/sessions")
     assert (answer.status, answer.message) == (401, "{'code': 7}")

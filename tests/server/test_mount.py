@@ -207,7 +207,7 @@ async def test_uvicorn_says_where_the_server_is(monkeypatch: pytest.MonkeyPatch)
             assert len((await response.json())["sessions"]) == 1
 
 
-async def test_a_server_that_does_not_say_how_a_path_was_sent_is_no_trouble() -> None:
+async def test_a_path_without_its_raw_form_is_matched() -> None:
     lab = lab_with()
 
     async def plain(scope: Any, receive: Any, send: Any) -> None:

@@ -72,7 +72,7 @@ def test_the_document_is_the_one_that_was_published() -> None:
     assert json.loads(GOLDEN.read_text(encoding="utf-8")) == DOCUMENT
 
 
-async def test_the_server_tells_its_document() -> None:
+async def test_the_server_serves_its_document() -> None:
     lab = Lab(MemoryStore(), agent_with(), also=[reverb()])
     assert (await lab.get("/openapi.json")).json == DOCUMENT
 

@@ -131,7 +131,7 @@ async def test_a_follower_that_comes_while_the_task_ends_is_served(monkeypatch: 
     await here.close()
 
 
-async def test_a_follower_that_comes_while_the_store_is_asked_is_not_told_that_its_session_is_gone() -> None:
+async def test_a_follower_that_arrives_during_a_poll_keeps_its_session() -> None:
     class Slow(MemoryStore):
         asked = asyncio.Event()
         go_on = asyncio.Event()

@@ -168,7 +168,7 @@ async def test_a_function_that_fails_is_reported_and_asked_again(
 # Clients resume at the same time
 
 
-async def test_a_client_that_resumes_what_a_recovery_took_up_is_told_that_it_runs(store: Store) -> None:
+async def test_resuming_a_run_that_a_recovery_continues_succeeds(store: Store) -> None:
     gate = Gate()
     lab = Lab(store, agent_with(call("pay", {"amount": 7})))
     path = await lab.asked()
@@ -190,7 +190,7 @@ async def test_a_client_that_resumes_what_a_recovery_took_up_is_told_that_it_run
     await running
 
 
-async def test_a_client_that_resumes_before_the_recovery_recorded_anything_is_told_so_too(
+async def test_resuming_before_the_recovery_has_recorded_anything_succeeds(
     store: Store,
 ) -> None:
     lab = Lab(store, agent_with(call("pay", {"amount": 7}), "paid"))

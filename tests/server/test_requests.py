@@ -61,7 +61,7 @@ async def refused(lab: Lab, path: str, body: bytes, **options: Any) -> Answer:
     ],
 )
 @pytest.mark.parametrize("path", ["/sessions", "/sessions/a/messages", "/sessions/a/approve"])
-async def test_what_is_no_json_object_is_refused(lab: Lab, path: str, body: bytes) -> None:
+async def test_a_body_that_is_not_a_json_object_is_refused(lab: Lab, path: str, body: bytes) -> None:
     answer = await refused(lab, path, body)
     assert (answer.status, answer.error) == (400, "bad_request")
     assert answer.message
@@ -267,7 +267,7 @@ async def test_metadata_that_would_burden_every_list_is_refused(lab: Lab) -> Non
     assert (answer.status, "up to 20" in answer.message) == (400, True)
 
 
-async def test_nobody_is_told_on_which_host_a_session_runs(store: Store) -> None:
+async def test_the_host_of_a_runner_is_not_shown(store: Store) -> None:
     lab = Lab(store, agent_with("hi"))
     path = await lab.made()
     await store.acquire("a", "host.internal:4711", 12.4)

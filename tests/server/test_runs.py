@@ -53,7 +53,7 @@ async def test_a_session_that_runs_is_not_run_twice(store: Store) -> None:
     assert len((await store.load("a")).messages) == 2
 
 
-async def test_of_many_who_ask_at_once_one_is_heard(store: Store) -> None:
+async def test_of_many_concurrent_questions_one_is_accepted(store: Store) -> None:
     gate = Gate()
     lab = Lab(store, gate.agent)
     path = await lab.made()
@@ -77,7 +77,7 @@ async def test_a_session_that_another_process_runs_is_not_run_here(store: Store)
     await lab.rest()
 
 
-async def test_the_run_goes_on_when_the_client_goes_away(
+async def test_a_run_continues_when_its_client_disconnects(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     gate = Gate()
@@ -94,7 +94,7 @@ async def test_the_run_goes_on_when_the_client_goes_away(
     assert not caplog.records
 
 
-async def test_a_client_that_goes_away_in_the_middle_of_its_question_is_no_failure(
+async def test_a_client_that_disconnects_while_it_sends_a_body_is_not_logged_as_an_error(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     lab = Lab(store, agent_with())
@@ -115,7 +115,7 @@ async def test_a_client_that_goes_away_in_the_middle_of_its_question_is_no_failu
     assert not caplog.records
 
 
-async def test_an_agent_that_fails_is_told_and_can_be_resumed(store: Store) -> None:
+async def test_a_failed_run_is_reported_and_can_be_resumed(store: Store) -> None:
     lab = Lab(store, agent_with(ModelError("the provider fell over", status=400), "better now"))
     path = await lab.asked()
     assert await status_of(lab, path) == ("failed", "error")
@@ -181,7 +181,7 @@ async def test_what_runs_here_is_stopped(store: Store) -> None:
     assert "that is enough" in (await lab.get(f"{path}/trace")).json["explanation"]
 
 
-async def test_what_runs_elsewhere_is_told_to_stop(store: Store) -> None:
+async def test_a_run_in_another_process_is_stopped(store: Store) -> None:
     lab = Lab(store)
     gate = Gate()
     session = await Session.open(store, gate.agent_with_tool, "a", create=True)
@@ -212,7 +212,7 @@ async def test_where_nothing_runs_there_is_nothing_to_stop(store: Store) -> None
 # Resuming
 
 
-async def test_what_ran_into_a_limit_goes_on_with_a_grant_and_not_without(store: Store) -> None:
+async def test_a_run_at_its_limit_continues_only_with_a_grant(store: Store) -> None:
     lab = Lab(store, agent_with(call("echo"), call("echo"), "done", max_steps=1))
     path = await lab.asked()
     assert await status_of(lab, path) == ("stopped", "steps_limit")

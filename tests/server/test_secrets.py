@@ -144,7 +144,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-async def test_whatever_a_question_a_tool_and_a_model_say_comes_back_as_data(
+async def test_texts_of_questions_tools_and_models_come_back_as_data(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     text = HOSTILE[name]

@@ -153,7 +153,7 @@ async def second_is_there(a: Stage) -> None:
 # How they are answered
 
 
-async def test_a_stream_is_told_to_nobody_else_and_held_back_by_nobody(a: Stage) -> None:
+async def test_a_stream_is_neither_cached_nor_buffered(a: Stage) -> None:
     async with a.to.events(a.url) as client:
         headers = client.response.headers
     assert headers["content-type"] == "text/event-stream; charset=utf-8"
@@ -260,7 +260,7 @@ async def test_who_is_cut_off_leaves_nothing_behind(a: Stage) -> None:
     assert await a.server.do(a.remembered) == 0
 
 
-async def test_what_a_client_says_on_its_socket_is_nothing_to_anybody(a: Stage) -> None:
+async def test_messages_of_a_client_on_its_socket_are_dropped(a: Stage) -> None:
     async with a.to.socket(a.url) as client:
         await client.socket.send_str("hello?")
         await client.socket.send_bytes(b"\x00" * 100_000)
@@ -272,7 +272,7 @@ async def test_what_a_client_says_on_its_socket_is_nothing_to_anybody(a: Stage) 
 
 
 @pytest.mark.parametrize("kind", ["http", "websocket"])
-async def test_a_server_that_refuses_to_write_to_nobody_ends_the_stream(kind: str) -> None:
+async def test_a_failed_write_to_a_closed_connection_ends_the_stream(kind: str) -> None:
     refused: list[Message] = []
 
     async def send(message: Message) -> None:
@@ -285,9 +285,7 @@ async def test_a_server_that_refuses_to_write_to_nobody_ends_the_stream(kind: st
 
 
 @pytest.mark.parametrize("kind", ["http", "websocket"])
-async def test_what_goes_wrong_inside_is_told_to_the_server(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_internal_error_reaches_the_server(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def follow(*_: object) -> AsyncIterator[list[FeedItem]]:
         yield [FeedItem("e1", 1, True, str(1 / 0))]
 

@@ -52,7 +52,7 @@ async def test_after_a_restart_the_store_has_what_was_missed(open_store: Callabl
         await other.hears(1)
 
 
-async def test_a_session_that_goes_on_after_a_restart_is_one_stream(
+async def test_a_session_that_continues_after_a_restart_is_one_stream(
     open_store: Callable[[], SqliteStore],
 ) -> None:
     async with stage(open_store(), an_agent()) as a:
@@ -65,7 +65,7 @@ async def test_a_session_that_goes_on_after_a_restart_is_one_stream(
         assert (await client.run())[-1]["data"]["last_response"] == "And two."
 
 
-async def test_a_server_that_runs_nothing_tells_what_another_one_runs(
+async def test_a_server_streams_runs_of_another_process(
     open_store: Callable[[], SqliteStore],
 ) -> None:
     async with stage(open_store(), an_agent()) as a, stage(open_store()) as b:
@@ -98,7 +98,7 @@ async def test_entries_of_two_servers_come_in_one_order_to_the_clients_of_both(
 # The end
 
 
-async def test_uvicorn_waits_for_open_streams_no_longer_than_it_is_told_to(
+async def test_uvicorn_waits_for_open_streams_until_its_timeout(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with stage(seconds=0) as a:

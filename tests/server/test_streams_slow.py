@@ -60,7 +60,7 @@ async def test_what_waits_for_a_client_that_does_not_read_is_not_in_memory(way: 
 
 
 @pytest.mark.slow
-async def test_a_thousand_who_follow_one_session_hear_all_of_it_in_order() -> None:
+async def test_a_thousand_followers_receive_everything_in_order() -> None:
     measured = await measure()
     assert measured.complete == SUBSCRIBERS
 
