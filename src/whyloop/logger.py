@@ -7,12 +7,11 @@ import sys
 import traceback
 from typing import Any
 
-from whyloop.values.redaction import Redaction
+from whyloop.values.redaction import DEFAULT_REDACTION
 from whyloop.values.state import AgentState
 from whyloop.values.step import error_text
 from whyloop.values.text import shortened
 
-_REDACTION = Redaction()
 _LONGEST_ARGUMENT = 1000
 _LONGEST_TRACEBACK = 20_000
 
@@ -40,13 +39,13 @@ class Logger(logging.LoggerAdapter[logging.Logger]):
 
 def log_line(text: object, limit: int = _LONGEST_ARGUMENT) -> str:
     """Return a text for a log: on one line, without secrets, and at most this long."""
-    return shortened(_REDACTION.beginning(_str(text), 4 * limit), limit)
+    return shortened(DEFAULT_REDACTION.beginning(_str(text), 4 * limit), limit)
 
 
 def log_traceback(error: BaseException) -> str:
     """Return a traceback without secrets; every line is indented, so that none passes for a record."""
     # Cut afterwards: half a key is not known for one.
-    text = _REDACTION.text("".join(traceback.format_exception(error)))[-_LONGEST_TRACEBACK:]
+    text = DEFAULT_REDACTION.text("".join(traceback.format_exception(error)))[-_LONGEST_TRACEBACK:]
     return "\n".join([f"  {_printable(line)}" for line in text.splitlines()])
 
 

@@ -20,7 +20,7 @@ from whyloop.broadcasting.delivery import ABOUT_THE_CONTENT, Delivery
 from whyloop.broadcasting.transports import Envelope
 from whyloop.errors import BroadcastError, ConfigurationError
 from whyloop.logger import log_line
-from whyloop.values.redaction import REMOVED
+from whyloop.values.credentials import REMOVED
 from whyloop.values.text import shortened
 
 try:

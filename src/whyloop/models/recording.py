@@ -18,9 +18,9 @@ from whyloop.errors import ConfigurationError, ModelError, ScriptError, Snapshot
 from whyloop.loop.world import Model
 from whyloop.models.secrets import cleaned, without_secrets
 from whyloop.models.wrapper import answer_of, name_of, secrets_of
+from whyloop.values.credentials import REMOVED
 from whyloop.values.messages import Message
 from whyloop.values.model import Delta, ModelRequest, ModelResponse, ReasoningDelta, TextDelta
-from whyloop.values.redaction import REMOVED
 from whyloop.values.text import counted, shortened
 
 NamedTexts = list[tuple[str, str]]

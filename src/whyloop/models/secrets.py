@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from whyloop.values.redaction import REMOVED, Redaction
+from whyloop.values.credentials import REMOVED
+from whyloop.values.redaction import Redaction
 
 _SECRET_HEADER = re.compile(r"authorization|api-?key|token|secret|cookie", re.IGNORECASE)
 _REDACTION = Redaction()

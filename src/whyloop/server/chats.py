@@ -30,7 +30,8 @@ from whyloop.stores.records import RequestKey
 from whyloop.values.state import AgentStatus
 from whyloop.wire import ag_ui, vercel
 from whyloop.wire.ag_ui import AgUiHistory, AgUiStream
-from whyloop.wire.run_stream import RunStream, query_id
+from whyloop.wire.run_stream import RunStream
+from whyloop.wire.stream_values import query_id
 from whyloop.wire.vercel import DONE, HEADERS, VercelHistory, VercelStream
 
 if TYPE_CHECKING:

@@ -80,9 +80,20 @@ def _cleaned(data: Any) -> Any:
     return [_cleaned(item) for item in data] if isinstance(data, list | tuple) else data
 
 
-def describe(value: object) -> str:
-    """Whatever else a rule put into its context is kept as words: a trace must never be what breaks."""
-    return repr(value)[:1000]
+def describe(value: object, longest: int = 1000) -> str:
+    """Return the beginning of the `repr` of a value that JSON cannot hold; it never fails."""
+    try:
+        return clean(repr(value)[:longest])
+    except Exception:
+        return f"<{type(value).__name__}>"[:longest]
+
+
+def encode_or_describe(value: object) -> Any:
+    """Return the data that the JSON of a value holds, or its `repr`: an observer breaks nothing."""
+    try:
+        return encode(value)
+    except Exception:
+        return describe(value)
 
 
 def is_too_deep(data: object) -> bool:

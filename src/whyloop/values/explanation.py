@@ -20,7 +20,7 @@ from whyloop.values.continuation import (
 )
 from whyloop.values.messages import Message, ToolCall
 from whyloop.values.next_action import NAME_LENGTH, NextAction, next_actions_of
-from whyloop.values.redaction import Redaction
+from whyloop.values.redaction import DEFAULT_REDACTION
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.step import OpenCall, OpenStep, Step, ToolRun, error_text
 from whyloop.values.summaries import args_summary
@@ -229,7 +229,7 @@ def _repeated_calls(state: AgentState, steps: Sequence[Step]) -> tuple[RepeatedC
 
 
 def _repeated(call: ToolCall, count: int) -> RepeatedCall:
-    summary = shortened(args_summary(call.arguments, redaction=Redaction()), ERROR_LENGTH)
+    summary = shortened(args_summary(call.arguments, redaction=DEFAULT_REDACTION), ERROR_LENGTH)
     return RepeatedCall(name=shortened(call.name, NAME_LENGTH), args_summary=summary, count=count)
 
 

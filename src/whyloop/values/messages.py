@@ -11,9 +11,9 @@ import msgspec
 from msgspec import Struct
 
 from whyloop.errors import ConfigurationError
+from whyloop.values.credentials import REMOVED
 from whyloop.values.encoding import MAX_DEPTH, is_too_deep
 from whyloop.values.failure import Failure
-from whyloop.values.redaction import REMOVED
 from whyloop.values.text import clean, shortened
 
 

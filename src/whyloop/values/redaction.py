@@ -8,7 +8,6 @@ the text: what repeats is bounded or possessive, and what was looked at is not l
 from __future__ import annotations
 
 import re
-from binascii import a2b_base64
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
@@ -18,9 +17,9 @@ from msgspec import Struct
 
 from whyloop.errors import ConfigurationError
 from whyloop.values import encoding
+from whyloop.values.credentials import MAY_HAVE_CREDENTIALS, REMOVED, without_credentials
 from whyloop.values.encoding import MAX_DEPTH, is_too_deep
 
-REMOVED = "[removed]"
 UNREADABLE = "[cannot be written]"
 
 LONGEST = 512
@@ -111,87 +110,6 @@ def _invalid(field: str, words: str) -> ConfigurationError:
     return ConfigurationError(f"Redaction: invalid {field} {words}")
 
 
-# Secrets by their form. Most patterns begin with a literal: a search for one is thirty times as fast.
-
-# In JSON the n of an escaped line end stands right before the text that follows it.
-_START = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"
-_PREFIXES = (
-    r"sk[-_]|pk[-_]|rk[-_]|gsk_|xai-|csk-|pplx-|r8_|hf_|npm_|pypi-|whsec_|figd_|tskey-|sntrys_|lin_api_|ntn_"
-    r"|gh[opsur]_|github_pat_|gl(?:pat|dt|rt|ptt|sa|c)[-_]|xox[abeoprs]-|xapp-|shp(?:at|ca|pa|ss)_|pscale_|dapi"
-    r"|do[opr]_v1_|ya29\.|GOCSPX-|AIza|SG\.|hvs\.|dp\.pt\.|PMAK-|NRAK-|ATATT3|AGE-SECRET-KEY-1"
-)
-_WHOLE = (
-    re.compile(rf"{_START}(?:{_PREFIXES})[A-Za-z0-9_-]{{16,}}+(?:\.[A-Za-z0-9_-]++)?"),
-    re.compile(r"AKIA(?<![A-Za-z0-9]AKIA)[A-Z0-9]{16}(?![A-Za-z0-9])"),
-    re.compile(r"ASIA(?<![A-Za-z0-9]ASIA)[A-Z0-9]{16}(?![A-Za-z0-9])"),
-    # A JSON web token, also one whose end was cut off.
-    re.compile(
-        r"eyJ(?<![A-Za-z0-9_-]eyJ)[A-Za-z0-9_-]{10,}+\.(?:[A-Za-z0-9_-]{10,}+\.[A-Za-z0-9_-]{5,}+|[A-Za-z0-9_-]*+\Z)"
-    ),
-    # A private key of any kind, also one whose end was cut off.
-    re.compile(
-        r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----[^\"-]*+(?:-(?!----)[^\"-]*+)*+"
-        r"(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----)?"
-    ),
-    re.compile(r"hooks\.slack\.com/[A-Za-z0-9/_+-]{16,}+"),
-    re.compile(r"discord(?:app)?\.com/api/webhooks/[A-Za-z0-9/_-]{16,}+"),
-    re.compile(r"webhook\.office\.com/[A-Za-z0-9/@_-]{16,}+"),
-)
-# The same with a part before the secret that stays: the first group.
-_AFTER = (
-    re.compile(r"(://)[^/\s:@\"']{0,100}:[^/\s\"']{1,200}(?=@)"),
-    re.compile(r"(ig(?<=[sS]ig)(?<![A-Za-z0-9][sS]ig)(?:nature)?=)[A-Za-z0-9%+/=_-]{8,}+"),
-    re.compile(r"(-Signature=)[A-Fa-f0-9]{8,}+"),
-)
-_BASIC = re.compile(r"(asic (?<=[bB]asic ))([A-Za-z0-9+/]{6,1000}+={0,2})")
-_BEARER = re.compile(r"(earer (?<=[bB]earer ))([A-Za-z0-9._~+/-]{12,}+=*+)")
-_USER = re.compile(r"""(-(?:[uU]|-user|-proxy-user)[ =]{0,3}["']?)([^\s"':]{0,100}:[^\s"']{1,200})""")
-# A command, also one that continues on the next line; other programs have a -u for another purpose.
-_CURL = re.compile(r"curl (?:[^\n\\]++|\\[\s\S])*+")
-
-
-# What a text in lower case has in it if it has one of these forms. Most texts do not: it saves two thirds.
-_MAY_HAVE_FORM = re.compile(
-    r"://|sig|akia|asia|aiza|eyj|private key|hooks?\.|discord|basic |bearer |curl |atatt3|dapi"
-    r"|[-_.][a-z0-9_-]{16}"
-)
-
-
-def without_forms(text: str) -> str:
-    """Return the text without the secrets that are known by their form."""
-    for pattern in _WHOLE:
-        text = pattern.sub(REMOVED, text)
-    for pattern in _AFTER:
-        text = pattern.sub(_after_removed, text)
-    text = _BASIC.sub(_basic_removed, text)
-    text = _BEARER.sub(_bearer_removed, text)
-    return _CURL.sub(_user_removed, text)
-
-
-def _after_removed(found: re.Match[str]) -> str:
-    return found[1] + REMOVED
-
-
-def _basic_removed(found: re.Match[str]) -> str:
-    """Remove "user:password" in base 64: other words follow "basic" as well."""
-    encoded = found[2].rstrip("=")
-    try:
-        decoded = a2b_base64(encoded + "=" * (-len(encoded) % 4))
-    except ValueError:
-        return found[0]
-    return found[1] + REMOVED if b":" in decoded else found[0]
-
-
-def _bearer_removed(found: re.Match[str]) -> str:
-    """Remove a token: "bearer authentication" is none."""
-    token = found[2]
-    return found[0] if len(token) < 16 and token.isalpha() and token.islower() else found[1] + REMOVED
-
-
-def _user_removed(found: re.Match[str]) -> str:
-    return _USER.sub(_after_removed, found[0])
-
-
 # Secrets by their name
 
 
@@ -277,7 +195,7 @@ class _Rules:
             data, lower = msgspec.json.decode(encoded), _lower(encoded.decode())
         except Exception:  # The parts that JSON can hold are kept.
             return self._parts(value)
-        found = self._own or self._name.search(lower) or _MAY_HAVE_FORM.search(lower)
+        found = self._own or self._name.search(lower) or MAY_HAVE_CREDENTIALS.search(lower)
         if found or is_too_deep(data):
             return self._inner(data, 0)
         return data
@@ -296,8 +214,8 @@ class _Rules:
                 text = self._without_named(text, lower, depth)
             if has_pair:
                 text = _VALUE_AND_NAME.sub(self._without_value, text)
-            if _MAY_HAVE_FORM.search(lower):
-                text = without_forms(text)
+            if MAY_HAVE_CREDENTIALS.search(lower):
+                text = without_credentials(text)
         for pattern in self._own:
             text = pattern.sub(REMOVED, text)
         return text
@@ -504,9 +422,9 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-_DEFAULT = Redaction()
+DEFAULT_REDACTION = Redaction()
 
 
-def redacted(value: Any, redaction: Redaction | None = _DEFAULT) -> Any:
+def redacted(value: Any, redaction: Redaction | None = DEFAULT_REDACTION) -> Any:
     """Return plain data without its secrets; with None, as it is."""
     return value if redaction is None else redaction.data(value)

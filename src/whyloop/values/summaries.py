@@ -54,21 +54,13 @@ def _unquoted(value: object, longest: int) -> str:
     return clean(value[:longest]) if isinstance(value, str) else _value(value, longest)
 
 
-def words_for(value: object, longest: int) -> str:
-    """The beginning of what Python calls a value that JSON has no words for."""
-    try:
-        return clean(repr(value)[:longest])
-    except Exception:
-        return f"<{type(value).__name__}>"[:longest]
-
-
 def _value(value: object, longest: int) -> str:
     if isinstance(value, str):
         return f"'{clean(value[:longest])}'"
     try:
         return _json(value)[:longest]
     except (TypeError, ValueError, RecursionError):
-        return words_for(value, longest)
+        return describe(value, longest)
 
 
 def _json(value: object) -> str:

@@ -11,19 +11,11 @@ import msgspec
 from whyloop.errors import ConfigurationError
 from whyloop.events import AgentEvent, AgentExecutionStarted
 from whyloop.values.model import Usage
-from whyloop.values.redaction import Redaction
+from whyloop.values.redaction import DEFAULT_REDACTION, Redaction
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.text import clean
-from whyloop.wire.run_stream import (
-    Call,
-    Ending,
-    Result,
-    RunStream,
-    TextKind,
-    is_about_run,
-    query_id,
-    query_of,
-)
+from whyloop.wire.run_stream import RunStream, TextKind
+from whyloop.wire.stream_values import Call, Ending, Result, is_about_run, query_id, query_of
 
 if TYPE_CHECKING:
     from ag_ui.core import BaseEvent, Interrupt
@@ -41,7 +33,6 @@ WAITS_TO_CONTINUE = "run"
 """The reason of an interrupt for a run that waits for a person to let it continue."""
 
 _LARGEST = 2**53 - 1
-_DEFAULT = Redaction()
 _RESPONSE = {
     "type": "object",
     "properties": {
@@ -69,7 +60,7 @@ class AgUiStream(RunStream["BaseEvent"]):
         agent_id: str | None = None,
         resumed: AgentState | None = None,
         protocol_version: str | None = None,
-        redaction: Redaction | None = _DEFAULT,
+        redaction: Redaction | None = DEFAULT_REDACTION,
     ) -> None:
         super().__init__(agent_id=agent_id, resumed=resumed, redaction=redaction)
         self._knows_outcomes = protocol_version is not None
@@ -153,25 +144,17 @@ class AgUiStream(RunStream["BaseEvent"]):
             metadata={"whyloop": about},
         )
 
-    def _call_waits(self, question_id: str, stream_id: str, question: str) -> Iterator[BaseEvent]:
-        return self._interrupt(question_id, WAITS_FOR_APPROVAL, question, stream_id)
-
-    def _run_waits(self, question_id: str, question: str) -> Iterator[BaseEvent]:
-        return self._interrupt(question_id, WAITS_TO_CONTINUE, question, None)
-
-    def _interrupt(
-        self, question_id: str, reason: str, question: str, tool_call_id: str | None
-    ) -> Iterator[BaseEvent]:
+    def _waits(self, question_id: str, question: str, stream_id: str | None) -> Iterator[BaseEvent]:
         """Keep a question for the end of the run."""
         interrupt = self._core.Interrupt(
             id=question_id,
-            reason=reason,
+            reason=WAITS_TO_CONTINUE if stream_id is None else WAITS_FOR_APPROVAL,
             message=question,
-            tool_call_id=tool_call_id,
+            tool_call_id=stream_id,
             response_schema=_RESPONSE,
         )
         self._interrupts.append(interrupt)
-        yield from ()
+        return iter(())
 
     def _decided(self, decision: dict[str, Any]) -> Iterator[BaseEvent]:
         yield self._core.CustomEvent(timestamp=self._now, name=DECISION, value=decision)
@@ -205,11 +188,8 @@ class AgUiStream(RunStream["BaseEvent"]):
         They have the messages of the thread, how its last run ended, and the questions that are open.
         """
         for pending in state.pending_calls:
-            question_id, question = clean(pending.id), self._shown(pending.question)
-            if is_about_run(pending.call_id, pending.name):
-                list(self._run_waits(question_id, question))
-            else:
-                list(self._call_waits(question_id, clean(pending.call_id), question))
+            call_id = None if is_about_run(pending.call_id, pending.name) else clean(pending.call_id)
+            self._waits(clean(pending.id), self._shown(pending.question), call_id)
         outcome = state.last_continuation_outcome
         ending = Ending(
             status=state.status,
@@ -254,7 +234,7 @@ def sse(part: BaseEvent) -> str:
 class AgUiHistory:
     """The messages that a client makes of the streams of a session's runs, for one that has none of them."""
 
-    def __init__(self, redaction: Redaction | None = _DEFAULT) -> None:
+    def __init__(self, redaction: Redaction | None = DEFAULT_REDACTION) -> None:
         self._core = _package()
         self._redaction = redaction
         self._messages: list[Any] = []

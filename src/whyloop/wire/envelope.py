@@ -30,7 +30,7 @@ from whyloop.values.model import Usage
 from whyloop.values.redaction import Redaction
 from whyloop.values.state import AgentState
 from whyloop.values.step_transitions import AnyTransition
-from whyloop.values.summaries import args_summary, result_summary, words_for
+from whyloop.values.summaries import args_summary, result_summary
 from whyloop.values.text import clean
 from whyloop.wire.view import RECOVERY, read_back
 
@@ -217,7 +217,7 @@ def _asked_about(event: ApprovalRequested | ApprovalDecided) -> Data:
 def _arguments(event: ToolCallStarted | ApprovalRequested, config: BroadcastConfig) -> Data:
     """Return the arguments of a call, or their summary, and the hooks that changed them."""
     if config.include_tool_args:
-        args = _plain(event.args)
+        args = encoding.encode_or_describe(event.args)
         return {"args": config.redaction.data(args) if config.redaction else args, **_changes(event)}
     summary = args_summary(event.args, config.max_argument_length, config.redaction)
     return {"args_summary": summary, **_changes(event)}
@@ -247,10 +247,10 @@ def _chunk(event: StreamChunkReceived, config: BroadcastConfig) -> Data:
 
 def _continuation(event: ContinuationEvaluated, config: BroadcastConfig) -> Data:
     evaluations = event.outcome.evaluations
-    contexts = _plain([e.context for e in evaluations])
+    contexts = encoding.encode_or_describe([e.context for e in evaluations])
     if isinstance(contexts, str):
         # One of them cannot be written as JSON; the others still can.
-        contexts = [_plain(e.context) for e in evaluations]
+        contexts = [encoding.encode_or_describe(e.context) for e in evaluations]
     if config.redaction:
         contexts = [config.redaction.data(context) for context in contexts]
     return {
@@ -281,7 +281,7 @@ _IN_ENVELOPE = ("agent_id", "execution_id", "time", "seq")
 
 
 def _field(value: object) -> Any:
-    return usage_data(value) if isinstance(value, Usage) else _plain(value)
+    return usage_data(value) if isinstance(value, Usage) else encoding.encode_or_describe(value)
 
 
 def _verdict(outcome: ContinuationOutcome) -> Data:
@@ -290,14 +290,6 @@ def _verdict(outcome: ContinuationOutcome) -> Data:
         "stop_reason": outcome.stop_reason and str(outcome.stop_reason),
         "resolved_by": clean(outcome.resolved_by),
     }
-
-
-def _plain(value: object) -> Any:
-    """Return the value as JSON holds it, or its `repr` where it cannot: an observer breaks nothing."""
-    try:
-        return encoding.encode(value)
-    except (TypeError, ValueError, RecursionError):
-        return words_for(value, 1000)
 
 
 def _text(text: str, config: BroadcastConfig) -> str:

@@ -10,8 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Generic, Literal, TypeVar
 
-from msgspec import Struct
-
 from whyloop.events import (
     AgentEvent,
     AgentExecutionStarted,
@@ -28,77 +26,19 @@ from whyloop.events import (
     ToolCallStarted,
 )
 from whyloop.values import encoding
-from whyloop.values.approval import Approval, PendingCall, Verdict
-from whyloop.values.continuation import StopReason
-from whyloop.values.messages import ToolCall
-from whyloop.values.model import FinishReason, Usage
-from whyloop.values.redaction import Redaction
+from whyloop.values.approval import PendingCall, Verdict
+from whyloop.values.encoding import copied
+from whyloop.values.model import Usage
+from whyloop.values.redaction import DEFAULT_REDACTION, Redaction, redacted
 from whyloop.values.state import AgentState, AgentStatus
-from whyloop.values.summaries import words_for
 from whyloop.values.text import clean
-from whyloop.wire.view import RECOVERY
-
-_DEFAULT = Redaction()
+from whyloop.wire.stream_values import Call, Ending, Result, decisions_since_pause, is_about_run
 
 Part = TypeVar("Part")
 TextKind = Literal["text", "reasoning"]
 
 # An execution that is heard of with one of these is at work, so it is not one that a new query supersedes.
 _AT_WORK = (AgentStepStarted, StreamChunkReceived, ToolCallStarted, ApprovalRequested, RetryScheduled)
-
-
-class Call(Struct, frozen=True):
-    """A tool call in a stream."""
-
-    stream_id: str
-    """The provider's id, made unique within the run."""
-    name: str
-    arguments: Any
-    """As JSON holds them; None if the call never started."""
-    changed_by: tuple[str, ...]
-    """The hooks that changed the arguments."""
-    known: bool
-    """True for a call of a step that began before this run: an earlier stream has sent its arguments."""
-
-
-class Result(Struct, frozen=True):
-    """The end of a tool call in a stream."""
-
-    stream_id: str
-    step: int
-    text: str
-    """What the tool returned; the error if it did not succeed."""
-    error: str | None
-    denied: bool
-    """True if a person did not let the call run."""
-    duration_ms: float
-    changed_by: tuple[str, ...]
-    """The hooks that made or replaced the result."""
-
-
-class Ending(Struct, frozen=True):
-    """How a run ended, or what it waits for."""
-
-    status: AgentStatus
-    stop_reason: StopReason | None = None
-    resolved_by: str | None = None
-    reason: str | None = None
-    step_count: int = 0
-    error_message: str | None = None
-    last_response: str | None = None
-    finish_reason: FinishReason | None = None
-    usage: Usage = Usage()
-
-    def summary(self) -> dict[str, Any]:
-        """Return the fields that a user interface shows."""
-        return {
-            "status": str(self.status),
-            "stop_reason": self.stop_reason and str(self.stop_reason),
-            "resolved_by": self.resolved_by and clean(self.resolved_by),
-            "reason": self.reason and clean(self.reason),
-            "step_count": self.step_count,
-            "last_response": self.last_response and clean(self.last_response),
-        }
 
 
 class RunStream(ABC, Generic[Part]):
@@ -121,13 +61,13 @@ class RunStream(ABC, Generic[Part]):
         *,
         agent_id: str | None = None,
         resumed: AgentState | None = None,
-        redaction: Redaction | None = _DEFAULT,
+        redaction: Redaction | None = DEFAULT_REDACTION,
     ) -> None:
         self._agent_id = agent_id
         self._redaction = redaction
         self._execution_id: str | None = None
         # Perhaps of an execution that is superseded.
-        self._held: list[AgentEvent] = [] if resumed is None else list(_decisions(resumed))
+        self._held: list[AgentEvent] = [] if resumed is None else list(decisions_since_pause(resumed))
         self._time: datetime | None = None
         self._ended = self._resumed = False
         self._step: int | None = None
@@ -164,15 +104,15 @@ class RunStream(ABC, Generic[Part]):
         parts += self._rest()
         if not self._ended:
             for question_id, call, question in self._questions:
-                parts += self._call_waits(question_id, self._calls[call], question)
+                parts += self._waits(question_id, question, self._calls[call])
         return parts
 
-    def broken_off(self, words: str) -> list[Part]:
+    def broken_off(self, error: str) -> list[Part]:
         """Return the end of a run of which no more events will come; none if it has ended by itself."""
         if self._ended:
             return []
         parts = self._rest()
-        ending = Ending(AgentStatus.FAILED, error_message=self._shown(words), usage=self._usage)
+        ending = Ending(AgentStatus.FAILED, error_message=self._shown(error), usage=self._usage)
         return parts if self._ended else [*parts, *self._end(ending)]
 
     def _rest(self) -> list[Part]:
@@ -334,14 +274,11 @@ class RunStream(ABC, Generic[Part]):
         yield from self._close_step()
         if event.last_response and self._is_unsent_answer():
             yield from self._add_text(event.step_number, "text", event.last_response)
-        ending = Ending(
-            status=event.status,
-            stop_reason=event.stop_reason,
-            resolved_by=event.resolved_by,
+        ending = copied(
+            event,
+            Ending,
             reason=event.reason and self._shown(event.reason),
-            step_count=event.step_count,
             error_message=event.error_message and self._shown(event.error_message),
-            last_response=event.last_response,
             finish_reason=self._completed.finish_reason if self._completed else None,
             usage=self._usage,
         )
@@ -350,11 +287,11 @@ class RunStream(ABC, Generic[Part]):
     def _ask(self, step: int, pending: PendingCall) -> Iterator[Part]:
         question_id, question = clean(pending.id), self._shown(pending.question)
         if is_about_run(pending.call_id, pending.name):
-            yield from self._run_waits(question_id, question)
+            yield from self._waits(question_id, question, None)
             return
         if (step, pending.call_id) not in self._calls:
             yield from self._announce(step, pending.call_id, pending.name, pending.arguments)
-        yield from self._call_waits(question_id, self._calls[step, pending.call_id], question)
+        yield from self._waits(question_id, question, self._calls[step, pending.call_id])
 
     def _end(self, ending: Ending) -> Iterator[Part]:
         yield from self._close_step()
@@ -374,11 +311,7 @@ class RunStream(ABC, Generic[Part]):
 
     def _shown_data(self, value: object) -> Any:
         """Return the value as JSON holds it, without secrets; its `repr` where JSON cannot hold it."""
-        try:
-            data = encoding.encode(value)
-            return self._redaction.data(data) if self._redaction else data
-        except Exception:  # An observer breaks nothing.
-            return self._shown(words_for(value, 1000))
+        return redacted(encoding.encode_or_describe(value), self._redaction)
 
     def _verdict(self, event: ContinuationEvaluated) -> dict[str, Any]:
         outcome = event.outcome
@@ -415,10 +348,8 @@ class RunStream(ABC, Generic[Part]):
     def _call_ends(self, result: Result) -> Iterator[Part]: ...
 
     @abstractmethod
-    def _call_waits(self, question_id: str, stream_id: str, question: str) -> Iterator[Part]: ...
-
-    @abstractmethod
-    def _run_waits(self, question_id: str, question: str) -> Iterator[Part]: ...
+    def _waits(self, question_id: str, question: str, stream_id: str | None) -> Iterator[Part]:
+        """Yield the parts of a question about a call, or about the run itself if there is no `stream_id`."""
 
     @abstractmethod
     def _decided(self, decision: dict[str, Any]) -> Iterator[Part]: ...
@@ -431,61 +362,3 @@ class RunStream(ABC, Generic[Part]):
 
     @abstractmethod
     def _run_ends(self, ending: Ending) -> Iterator[Part]: ...
-
-
-def query_id(execution_id: str) -> str:
-    """Return the id of the user's message that an execution works on."""
-    return f"{clean(execution_id)}:query"
-
-
-def query_of(run: Iterable[AgentEvent]) -> AgentExecutionStarted | None:
-    """Return the event of a run with its query; None if it has none, as after a resume."""
-    begun = (event for event in run if isinstance(event, AgentExecutionStarted))
-    return next((event for event in begun if event.query is not None), None)
-
-
-def is_about_run(call_id: str, name: str) -> bool:
-    """Return whether a question is about the run itself and not about a tool call."""
-    return (call_id, name) == (RECOVERY.id, RECOVERY.name)
-
-
-def _decisions(state: AgentState) -> Iterator[AgentEvent]:
-    """Yield the events of what was decided since the pause, with the results of calls that were denied."""
-    execution, step = state.execution, state.open_step
-    paused_after = execution.leg_started_at or execution.started_at
-    common: dict[str, Any] = {
-        "agent_id": state.agent_id,
-        "parent_agent_id": state.parent_agent_id,
-        "execution_id": execution.id,
-        "step_number": execution.step_count + 1 if step is None else step.number,
-    }
-
-    def decided(call: ToolCall, approvals: tuple[Approval, ...]) -> Iterator[ApprovalDecided]:
-        for made in approvals:
-            if made.at >= paused_after:
-                yield ApprovalDecided(
-                    **common,
-                    time=made.at,
-                    question_id=made.question_id,
-                    tool=call.name,
-                    tool_call_id=call.id,
-                    verdict=made.verdict,
-                    by=made.by,
-                    reason=made.reason,
-                )
-
-    yield from decided(RECOVERY, execution.approvals)
-    for asked, call in () if step is None else zip(step.tool_calls, step.calls, strict=True):
-        decisions = list(decided(asked, call.approvals))
-        yield from decisions
-        if decisions and decisions[-1].verdict is Verdict.DENIED and call.result is not None:
-            yield ToolCallCompleted(
-                **common,
-                time=decisions[-1].time,
-                tool=asked.name,
-                tool_call_id=asked.id,
-                success=False,
-                error=call.result.error,
-                duration_ms=call.duration_ms,
-                result=call.result.error or call.result.content,
-            )

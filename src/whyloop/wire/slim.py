@@ -17,11 +17,12 @@ from whyloop.values.continuation import (
     ContinuationEvaluation,
     ContinuationOutcome,
 )
+from whyloop.values.credentials import REMOVED
 from whyloop.values.encoding import copied
 from whyloop.values.failure import Failure
 from whyloop.values.messages import CallChange, Message, Part, TextPart, ToolCall, ToolResult
 from whyloop.values.model import ModelSource
-from whyloop.values.redaction import REMOVED, Redaction, plain_data
+from whyloop.values.redaction import Redaction, plain_data
 from whyloop.values.state import AgentState, Execution
 from whyloop.values.step import OpenCall, OpenStep, RequestPart, Step, ToolRun
 from whyloop.wire.slim_document import (

@@ -11,10 +11,11 @@ import msgspec
 from whyloop.events import AgentEvent
 from whyloop.values.continuation import StopReason
 from whyloop.values.model import FinishReason
-from whyloop.values.redaction import Redaction
+from whyloop.values.redaction import DEFAULT_REDACTION, Redaction
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.text import clean
-from whyloop.wire.run_stream import Call, Ending, Result, RunStream, TextKind, query_id, query_of
+from whyloop.wire.run_stream import RunStream, TextKind
+from whyloop.wire.stream_values import Call, Ending, Result, query_id, query_of
 
 Data = dict[str, Any]
 SdkVersion = Literal[5, 6, 7]
@@ -26,8 +27,6 @@ HEADERS = {
     "x-vercel-ai-ui-message-stream": "v1",
 }
 """The headers of a response whose body is such a stream."""
-
-_DEFAULT = Redaction()
 
 DONE = "data: [DONE]\n\n"
 """The last line of a stream."""
@@ -60,7 +59,7 @@ class VercelStream(RunStream[Data]):
         agent_id: str | None = None,
         resumed: AgentState | None = None,
         sdk_version: SdkVersion = 6,
-        redaction: Redaction | None = _DEFAULT,
+        redaction: Redaction | None = DEFAULT_REDACTION,
     ) -> None:
         super().__init__(agent_id=agent_id, resumed=resumed, redaction=redaction)
         self._knows_approvals = sdk_version >= 6
@@ -104,20 +103,18 @@ class VercelStream(RunStream[Data]):
         else:
             yield {"type": "tool-output-error", **about, "errorText": result.error}
 
-    def _call_waits(self, question_id: str, stream_id: str, question: str) -> Iterator[Data]:
-        if not self._knows_approvals:
-            data = {"question": question, "toolCallId": stream_id}
-            yield {"type": QUESTION, "id": question_id, "data": data}
-            return
-        yield {
-            "type": "tool-approval-request",
-            "approvalId": question_id,
-            "toolCallId": stream_id,
-            "approvalDescriptor": {"question": question},
-        }
-
-    def _run_waits(self, question_id: str, question: str) -> Iterator[Data]:
-        yield {"type": QUESTION, "id": question_id, "data": {"question": question}}
+    def _waits(self, question_id: str, question: str, stream_id: str | None) -> Iterator[Data]:
+        about = {"toolCallId": stream_id} if stream_id is not None else {}
+        if about and self._knows_approvals:
+            descriptor = {"question": question}
+            yield {
+                "type": "tool-approval-request",
+                "approvalId": question_id,
+                **about,
+                "approvalDescriptor": descriptor,
+            }
+        else:
+            yield {"type": QUESTION, "id": question_id, "data": {"question": question, **about}}
 
     def _decided(self, decision: Data) -> Iterator[Data]:
         yield {"type": DECISION, "id": decision["question_id"], "data": decision}
@@ -151,7 +148,7 @@ def is_end(part: Data) -> bool:
 class VercelHistory:
     """The messages that the SDK makes of the streams of a session's runs, for a page that is loaded again."""
 
-    def __init__(self, sdk_version: SdkVersion = 6, redaction: Redaction | None = _DEFAULT) -> None:
+    def __init__(self, sdk_version: SdkVersion = 6, redaction: Redaction | None = DEFAULT_REDACTION) -> None:
         self.messages: list[Data] = []
         self._sdk_version = sdk_version
         self._redaction = redaction

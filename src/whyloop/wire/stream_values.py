@@ -1,0 +1,124 @@
+"""The values that the streams of a run share: calls, results, the end, and earlier decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from msgspec import Struct
+
+from whyloop.events import AgentEvent, AgentExecutionStarted, ApprovalDecided, ToolCallCompleted
+from whyloop.values.approval import Verdict
+from whyloop.values.continuation import StopReason
+from whyloop.values.messages import ToolCall
+from whyloop.values.model import FinishReason, Usage
+from whyloop.values.state import AgentState, AgentStatus
+from whyloop.values.step import OpenCall
+from whyloop.values.text import clean
+from whyloop.wire.view import RECOVERY
+
+
+class Call(Struct, frozen=True):
+    """A tool call in a stream."""
+
+    stream_id: str
+    """The provider's id, made unique within the run."""
+    name: str
+    arguments: Any
+    """As JSON holds them; None if the call never started."""
+    changed_by: tuple[str, ...]
+    """The hooks that changed the arguments."""
+    known: bool
+    """True for a call of a step that began before this run: an earlier stream has sent its arguments."""
+
+
+class Result(Struct, frozen=True):
+    """The end of a tool call in a stream."""
+
+    stream_id: str
+    step: int
+    text: str
+    """What the tool returned; the error if it did not succeed."""
+    error: str | None
+    denied: bool
+    """True if a person did not let the call run."""
+    duration_ms: float
+    changed_by: tuple[str, ...]
+    """The hooks that made or replaced the result."""
+
+
+class Ending(Struct, frozen=True):
+    """How a run ended, or what it waits for."""
+
+    status: AgentStatus
+    stop_reason: StopReason | None = None
+    resolved_by: str | None = None
+    reason: str | None = None
+    step_count: int = 0
+    error_message: str | None = None
+    last_response: str | None = None
+    finish_reason: FinishReason | None = None
+    usage: Usage = Usage()
+
+    def summary(self) -> dict[str, Any]:
+        """Return the fields that a user interface shows."""
+        return {
+            "status": str(self.status),
+            "stop_reason": self.stop_reason and str(self.stop_reason),
+            "resolved_by": self.resolved_by and clean(self.resolved_by),
+            "reason": self.reason and clean(self.reason),
+            "step_count": self.step_count,
+            "last_response": self.last_response and clean(self.last_response),
+        }
+
+
+def query_id(execution_id: str) -> str:
+    """Return the id of the user's message that an execution works on."""
+    return f"{clean(execution_id)}:query"
+
+
+def query_of(run: Iterable[AgentEvent]) -> AgentExecutionStarted | None:
+    """Return the event of a run with its query; None if it has none, as after a resume."""
+    begun = (event for event in run if isinstance(event, AgentExecutionStarted))
+    return next((event for event in begun if event.query is not None), None)
+
+
+def is_about_run(call_id: str, name: str) -> bool:
+    """Return whether a question is about the run itself and not about a tool call."""
+    return (call_id, name) == (RECOVERY.id, RECOVERY.name)
+
+
+def decisions_since_pause(state: AgentState) -> Iterator[AgentEvent]:
+    """Yield the events of what was decided since the pause, with the results of calls that were denied."""
+    execution, step = state.execution, state.open_step
+    paused_after = execution.leg_started_at or execution.started_at
+    common: dict[str, Any] = {
+        "agent_id": state.agent_id,
+        "parent_agent_id": state.parent_agent_id,
+        "execution_id": execution.id,
+        "step_number": execution.step_count + 1 if step is None else step.number,
+    }
+    asked: list[tuple[ToolCall, OpenCall]] = [(RECOVERY, OpenCall(approvals=execution.approvals))]
+    asked += zip(step.tool_calls, step.calls, strict=True) if step is not None else ()
+    for call, progress in asked:
+        decisions = [approval for approval in progress.approvals if approval.at >= paused_after]
+        about = {**common, "tool": call.name, "tool_call_id": call.id}
+        for approval in decisions:
+            yield ApprovalDecided(
+                **about,
+                time=approval.at,
+                question_id=approval.question_id,
+                verdict=approval.verdict,
+                by=approval.by,
+                reason=approval.reason,
+            )
+        result = progress.result
+        if decisions and decisions[-1].verdict is Verdict.DENIED and result is not None:
+            yield ToolCallCompleted(
+                **about,
+                time=decisions[-1].at,
+                success=False,
+                error=result.error,
+                duration_ms=progress.duration_ms,
+                result=result.error or result.content,
+            )
