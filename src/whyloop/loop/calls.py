@@ -10,7 +10,6 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -225,7 +224,8 @@ async def run_call(setup: Setup, state: AgentState, index: int, deadline: dateti
         edits = [said.by for said in opened.calls[index].approvals if said.arguments is not None]
         by = edits[-1] if edits else SOMEBODY
         # Otherwise the model would not know which arguments led to its result.
-        result = replace(result, content=f"[{by} changed the arguments to {_json(edited)}]\n{result.content}")
+        note = f"[{by} changed the arguments to {encoding.json_text(edited)}]"
+        result = replace(result, content=f"{note}\n{result.content}")
     return CallFinished(
         world.now(), index=index, result=result, seconds=max(0.0, world.monotonic() - started)
     )
@@ -361,14 +361,6 @@ def _invalid(
     lines = [f"- {p.for_model}" + (f". Schema: {p.schema}" if p.schema else "") for p in problems]
     for_model = clean("\n".join([f"{text}:", *lines]))
     return _failed(tool_failure(ErrorType.VALIDATION, call, for_people), for_model)
-
-
-def _json(value: Any) -> str:
-    """Return the value as JSON, as far as it can be written so."""
-    try:
-        return msgspec.json.encode(value, enc_hook=encoding.describe).decode()
-    except (TypeError, ValueError, RecursionError):
-        return clean(repr(value))
 
 
 MAX_DEPTH = 8

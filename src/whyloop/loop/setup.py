@@ -8,7 +8,6 @@ from hashlib import sha256
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
@@ -98,7 +97,7 @@ class RequestParts(Struct, frozen=True):
     @classmethod
     def of(cls, instructions: str | None, tools: tuple[ToolSpec, ...]) -> RequestParts:
         given = None if instructions is None else _part(instructions)
-        offered = _part(_json(tools)) if tools else None
+        offered = _part(encoding.json_text(tools)) if tools else None
         record = RequestRecord(given.hash if given else None, offered.hash if offered else None)
         return cls(record, tuple([part for part in (given, offered) if part is not None]))
 
@@ -125,7 +124,7 @@ def _places(
     for message in sent:
         index = index_of.get(id(message))
         if index is None:
-            part = _part(_json(message))
+            part = _part(encoding.json_text(message))
             parts.append(part)
             places.append(part.hash)
             continue
@@ -139,13 +138,6 @@ def _places(
 
 def _part(text: str) -> RequestPart:
     return RequestPart(sha256(text.encode("utf-8", "replace")).hexdigest()[:_HASH_LENGTH], text)
-
-
-def _json(value: Any) -> str:
-    try:
-        return msgspec.json.encode(value, enc_hook=encoding.describe).decode()
-    except UnicodeEncodeError:
-        return msgspec.json.encode(encoding.encode(value)).decode()
 
 
 class Setup(Struct, frozen=True):

@@ -29,6 +29,14 @@ def encode(value: object) -> Any:
         return _cleaned(msgspec.to_builtins(value, str_keys=True, enc_hook=describe))
 
 
+def json_text(value: object) -> str:
+    """Return the value as JSON, without characters that no encoder takes."""
+    try:
+        return msgspec.json.encode(value, enc_hook=describe).decode()
+    except UnicodeEncodeError:
+        return msgspec.json.encode(encode(value)).decode()
+
+
 def jsonable(entries: Mapping[str, object]) -> dict[str, Any]:
     """Somebody's own entries as the data that JSON holds; refused where it cannot hold them."""
     try:

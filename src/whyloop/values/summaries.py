@@ -6,10 +6,7 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
-import msgspec
-
 from whyloop.values import encoding
-from whyloop.values.encoding import describe
 from whyloop.values.redaction import LONGEST, Redaction
 from whyloop.values.text import clean
 
@@ -58,13 +55,6 @@ def _value(value: object, longest: int) -> str:
     if isinstance(value, str):
         return f"'{clean(value[:longest])}'"
     try:
-        return _json(value)[:longest]
+        return encoding.json_text(value)[:longest]
     except (TypeError, ValueError, RecursionError):
-        return describe(value, longest)
-
-
-def _json(value: object) -> str:
-    try:
-        return msgspec.json.encode(value, enc_hook=describe).decode()
-    except UnicodeEncodeError:
-        return msgspec.json.encode(encoding.encode(value)).decode()
+        return encoding.describe(value, longest)
