@@ -302,7 +302,7 @@ async def test_a_server_that_is_down_is_an_error_within_the_timeout(
         assert await entries(store) == ("first",)
 
 
-async def test_a_server_that_takes_no_changes_says_so(postgres: PostgresServer, schema: str) -> None:
+async def test_a_read_only_server_is_an_error(postgres: PostgresServer, schema: str) -> None:
     read_only = f"{postgres.address()}?options=-c%20default_transaction_read_only%3Don"
     async with PostgresStore(read_only, schema=schema) as early:
         with pytest.raises(StoreUnavailableError, match="read-only"):

@@ -80,9 +80,7 @@ def test_it_serves_one_event_loop_after_another(postgres: PostgresServer, schema
     assert asyncio.run(read()) == ("first", "1", "2", "3", "4", "5")
 
 
-async def test_two_event_loops_at_once_are_told_to_make_two_stores(
-    postgres: PostgresServer, schema: str
-) -> None:
+async def test_two_event_loops_at_once_need_two_stores(postgres: PostgresServer, schema: str) -> None:
     async with PostgresStore(postgres.address(), schema=schema) as store:
         await store.create(SESSION, journal("first"))
         with pytest.raises(StoreError, match="another event loop"):
@@ -90,7 +88,7 @@ async def test_two_event_loops_at_once_are_told_to_make_two_stores(
         assert (await store.read("a")).entries == ("first",)
 
 
-async def test_a_store_that_was_closed_says_so(postgres: PostgresServer, schema: str) -> None:
+async def test_a_closed_store_raises(postgres: PostgresServer, schema: str) -> None:
     store = PostgresStore(postgres.address(), schema=schema)
     await store.create(SESSION, [])
     await store.close()
@@ -144,7 +142,7 @@ async def test_an_append_at_the_moment_when_the_last_batch_is_done_is_sent_too()
         gated.gate.set()
 
 
-async def test_of_many_who_write_at_once_none_leaves_a_hole(postgres: PostgresServer, schema: str) -> None:
+async def test_many_writers_at_once_leave_no_gap(postgres: PostgresServer, schema: str) -> None:
     async with PostgresStore(postgres.address(), schema=schema) as store:
         await store.create(SESSION, [])
         for version in range(5):

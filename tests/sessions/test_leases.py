@@ -69,7 +69,7 @@ async def test_who_takes_over_in_the_middle_of_a_step_has_the_session(timed: tup
     assert await session.refresh() == state
 
 
-async def test_a_call_that_may_be_repeated_is_repeated_by_who_takes_over(timed: tuple[Store, Now]) -> None:
+async def test_an_idempotent_call_is_repeated_by_the_next_runner(timed: tuple[Store, Now]) -> None:
     store, now = timed
     runs: list[str] = []
 
@@ -88,7 +88,7 @@ async def test_a_call_that_may_be_repeated_is_repeated_by_who_takes_over(timed: 
     assert runs == ["run", "run", "completed"]
 
 
-async def test_a_clock_that_jumps_back_a_day_locks_nobody_out(timed: tuple[Store, Now]) -> None:
+async def test_a_clock_that_jumps_back_a_day_locks_no_runner_out(timed: tuple[Store, Now]) -> None:
     store, now = timed
     agent = scripted("one", "two")
     session = await Session.open(store, agent)

@@ -275,7 +275,7 @@ async def test_a_fork_does_not_take_a_decision_with_it() -> None:
     assert (await branch.resume()).status == "paused"
 
 
-async def test_a_stop_of_a_dead_run_keeps_what_the_others_said() -> None:
+async def test_a_stop_of_a_dead_run_keeps_the_other_evaluations() -> None:
     class Dying(MemoryStore):
         writes = 0
 

@@ -45,7 +45,7 @@ async def test_a_question_and_its_answer_are_stored(store: Store) -> None:
     assert session.state == state
 
 
-async def test_a_session_goes_on_in_another_process(store: Store) -> None:
+async def test_a_session_continues_in_another_process(store: Store) -> None:
     first = await Session.open(store, agent_with("My name is Ada"))
     await first.send("who are you?")
     second = await Session.open(store, agent_with("Ada, as I said"), first.agent_id)
@@ -61,7 +61,7 @@ async def test_a_session_goes_on_in_another_process(store: Store) -> None:
     assert await store.load(first.agent_id) == state
 
 
-async def test_a_process_that_looks_away_catches_up_before_it_goes_on(store: Store) -> None:
+async def test_a_process_catches_up_before_it_continues(store: Store) -> None:
     first = await Session.open(store, agent_with("one", "three"))
     await first.send("1")
     second = await Session.open(store, agent_with("two"), first.agent_id)
@@ -88,7 +88,7 @@ async def test_an_id_of_ones_own(store: Store) -> None:
     assert again.state == session.state
 
 
-async def test_a_second_runner_is_told_who_runs_it(store: Store) -> None:
+async def test_a_second_runner_gets_the_name_of_the_first(store: Store) -> None:
     told: list[str] = []
     session = await Session.open(store, agent_with(call("peek"), "done"), owner="the first")
 
@@ -184,7 +184,7 @@ async def test_more_budget(store: Store) -> None:
     assert (await store.load(session.agent_id)).execution.granted == Budget(steps=5)
 
 
-async def test_nothing_to_resume_is_said_and_leaves_no_lease(store: Store) -> None:
+async def test_nothing_to_resume_is_an_error_and_leaves_no_lease(store: Store) -> None:
     session = await Session.open(store, agent_with("done", "and again"))
     await session.send("go")
     with pytest.raises(NotResumableError):
@@ -234,7 +234,7 @@ async def test_the_first_version_of_a_run_is_known_while_it_runs(store: Store) -
     assert session.first_version == between + 1
 
 
-async def test_a_fork_goes_on_by_itself(store: Store) -> None:
+async def test_a_fork_continues_on_its_own(store: Store) -> None:
     session = await Session.open(store, agent_with(call("echo"), call("echo", {"what": "b"}), "done"))
     state = await session.send("go")
     fork = await store.fork(session.agent_id, step=1)
@@ -250,14 +250,14 @@ async def test_a_fork_goes_on_by_itself(store: Store) -> None:
 
 
 @pytest.mark.parametrize("step", [0, -1, 3, 99])
-async def test_a_fork_needs_a_step_that_there_is(store: Store, step: int) -> None:
+async def test_a_fork_needs_a_step_of_the_session(store: Store, step: int) -> None:
     session = await Session.open(store, agent_with(call("echo"), "done"))
     await session.send("go")
-    with pytest.raises(ConfigurationError, match=r"there is no (such )?step"):
+    with pytest.raises(ConfigurationError, match=r"there is no step|invalid step"):
         await store.fork(session.agent_id, step=step)
 
 
-async def test_a_state_from_elsewhere_can_be_stored_and_gone_on_with(store: Store) -> None:
+async def test_a_state_from_elsewhere_can_be_stored_and_continued(store: Store) -> None:
     agent = agent_with(call("echo"), "done", "more")
     state = await agent.run("go")
     await store.add(state)

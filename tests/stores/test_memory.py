@@ -94,7 +94,7 @@ async def test_a_lease_that_lies_too_far_ahead_has_lapsed() -> None:
     assert (await store.acquire("a", "two", 30)).owner == "two"
 
 
-async def test_metadata_that_is_no_json_is_refused_and_nothing_is_stored() -> None:
+async def test_metadata_that_is_not_json_is_refused_and_nothing_is_stored() -> None:
     store = MemoryStore()
     with pytest.raises(ConfigurationError, match="JSON"):
         await store.create(summary(broken=object()), [])
@@ -104,7 +104,7 @@ async def test_metadata_that_is_no_json_is_refused_and_nothing_is_stored() -> No
     assert (await store.read("a")).entries == ("one",)
 
 
-async def test_a_limit_that_shows_nothing_is_refused_in_words() -> None:
+async def test_a_limit_that_shows_nothing_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="invalid limit 0"):
         await MemoryStore().find(SessionFilter(), limit=0, after=None)
 
@@ -144,7 +144,7 @@ def written(content: object) -> str:
         7,
     ],
 )
-def test_a_broken_cursor_is_refused_in_words(cursor: object) -> None:
+def test_an_invalid_cursor_is_refused(cursor: object) -> None:
     with pytest.raises(ConfigurationError, match="does not say where a page of sessions ended") as refused:
         position(cursor)  # type: ignore[arg-type]
     assert len(str(refused.value)) < 250

@@ -122,7 +122,7 @@ async def test_a_store_keeps_its_file_when_the_program_changes_its_folder(
 
 
 @pytest.mark.parametrize("path", [":memory:", "file::memory:?cache=shared"])
-def test_what_is_no_file_is_refused_with_a_hint(path: str) -> None:
+def test_an_address_that_is_not_a_file_is_refused_with_a_hint(path: str) -> None:
     with pytest.raises(ConfigurationError, match="MemoryStore"):
         SqliteStore(path)
 
@@ -138,7 +138,7 @@ async def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_is_no_file(tmp_path: Path) -> None:
+def test_a_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="is a folder: name a file in it"):
         SqliteStore(tmp_path)
 
@@ -497,7 +497,7 @@ async def test_an_open_store_stays_locked_when_another_one_is_opened_beside_it(t
     assert said == "database is locked\n"
 
 
-async def test_leases_go_by_the_clock_of_the_machine_unless_told_otherwise(tmp_path: Path) -> None:
+async def test_leases_use_the_clock_of_the_machine_by_default(tmp_path: Path) -> None:
     async with SqliteStore(tmp_path / "s.db") as store:
         await store.create(summary(), [])
         await store.acquire("a", "me", 30)

@@ -306,7 +306,7 @@ async def test_a_file_that_was_removed_is_made_again(tmp_path: Path) -> None:
                 await connected(store, got)
 
 
-async def test_a_damaged_file_is_replaced_and_said_once(
+async def test_a_damaged_file_is_replaced_and_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "s.db-chunks").write_bytes(b"not a database at all\n" * 500)

@@ -95,7 +95,7 @@ async def test_a_writer_gives_up_on_a_file_that_stays_locked(tmp_path: Path) -> 
         assert (await store.read("a")).entries == ("y",)
 
 
-async def test_other_work_goes_on_while_a_writer_waits(tmp_path: Path) -> None:
+async def test_other_work_continues_while_a_writer_waits(tmp_path: Path) -> None:
     sleeping, go_on = asyncio.Event(), asyncio.Event()
 
     async def sleep(seconds: float) -> None:
@@ -114,7 +114,7 @@ async def test_other_work_goes_on_while_a_writer_waits(tmp_path: Path) -> None:
         assert (await store.read("a")).entries == ("x", "y")
 
 
-async def test_a_new_file_that_somebody_else_is_making_is_waited_for(tmp_path: Path) -> None:
+async def test_a_store_waits_for_a_file_that_another_process_creates(tmp_path: Path) -> None:
     sleeps = Sleeps()
     with another_connection(tmp_path / "s.db", "BEGIN EXCLUSIVE") as sleeps.blocker:
         async with SqliteStore(tmp_path / "s.db", sleep=sleeps) as store:
@@ -161,7 +161,9 @@ async def fill(store: SqliteStore) -> int:
 
 
 @pytest.mark.parametrize("disk", DISKS)
-async def test_a_full_disk_loses_nothing_and_goes_on_when_there_is_room(tmp_path: Path, disk: object) -> None:
+async def test_a_full_disk_loses_nothing_and_writes_again_with_more_room(
+    tmp_path: Path, disk: object
+) -> None:
     assert callable(disk)
     with disk(tmp_path):
         async with SqliteStore(tmp_path / "s.db") as store:
@@ -239,14 +241,14 @@ async def test_a_file_that_may_only_be_read_is_read(shared: Path) -> None:
         assert (await store.read("a")).entries == ("x",)
 
 
-async def test_a_folder_that_may_only_be_read_is_told(shared: Path) -> None:
+async def test_a_folder_without_write_permission_is_an_error(shared: Path) -> None:
     shared.chmod(0o555)
     with as_anybody(), pytest.raises(StoreUnavailableError, match=r"cannot be opened: check .* permissions"):
         SqliteStore(shared / "s.db")
     assert not list(shared.iterdir())
 
 
-async def test_a_file_of_somebody_else_is_told(shared: Path) -> None:
+async def test_a_file_without_read_permission_is_an_error(shared: Path) -> None:
     await SqliteStore(shared / "s.db").close()
     (shared / "s.db").chmod(0o000)
     with as_anybody(), pytest.raises(StoreUnavailableError, match=r"cannot be opened: check .* permissions"):
@@ -257,7 +259,7 @@ async def test_a_file_of_somebody_else_is_told(shared: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"no database at all\n" * 500, b"\x00" * 5000, b"short"])
-def test_what_is_no_database_is_refused_and_left_as_it_is(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_a_database_is_refused_and_left_as_it_is(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "s.db").write_bytes(content)
     with pytest.raises(StoreError, match="not a SQLite database: choose another file"):
         SqliteStore(tmp_path / "s.db")
@@ -383,7 +385,7 @@ async def test_a_session_whose_listing_is_damaged_is_not_changed(tmp_path: Path)
         assert connection_of(store).execute("SELECT count(*) FROM entries").fetchone() == (1,)
 
 
-async def test_a_truncated_file_is_told(tmp_path: Path) -> None:
+async def test_a_truncated_file_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
     whole = await stored_journals(path)
     for kept in (50, PAGE, PAGE + 100, len(whole) // 2, len(whole) - PAGE):
@@ -397,7 +399,7 @@ async def read_all(path: Path) -> None:
             await store.read(agent_id)
 
 
-async def test_damage_is_said_in_words(tmp_path: Path) -> None:
+async def test_the_error_for_damage_says_what_to_do(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
     whole = await stored_journals(path)
     path.write_bytes(whole[: len(whole) // 2])
@@ -438,7 +440,7 @@ async def test_a_connection_that_cannot_go_back_is_replaced(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("durability", ["process", "power"])
-async def test_a_closed_store_says_so(tmp_path: Path, durability: Durability) -> None:
+async def test_a_closed_store_raises(tmp_path: Path, durability: Durability) -> None:
     store = SqliteStore(tmp_path / "s.db", durability=durability)
     await store.create(summary(), [])
     await store.close()

@@ -75,7 +75,7 @@ async def test_only_a_store_that_writes_in_its_thread_is_not_inline(tmp_path: Pa
         assert not store.inline
 
 
-async def test_the_event_loop_goes_on_and_reads_while_the_disk_writes(tmp_path: Path) -> None:
+async def test_the_event_loop_reads_while_the_disk_writes(tmp_path: Path) -> None:
     async with await created(tmp_path / "s.db") as store:
         lease = await store.acquire("a", "me", 30)
         disk = SlowDisk(store._writes)
@@ -90,9 +90,7 @@ async def test_the_event_loop_goes_on_and_reads_while_the_disk_writes(tmp_path: 
 
 
 @pytest.mark.parametrize("durability", ["process", "power"])
-async def test_the_event_loop_goes_on_and_reads_during_a_long_write(
-    tmp_path: Path, durability: Durability
-) -> None:
+async def test_the_event_loop_reads_during_a_long_write(tmp_path: Path, durability: Durability) -> None:
     async with SqliteStore(tmp_path / "s.db", durability=durability) as store:
         await store.create(summary(), journal("first"))
         writes = [

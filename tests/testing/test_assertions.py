@@ -21,7 +21,7 @@ def assert_shows_trace(error: pytest.ExceptionInfo[AssertionError], state: Agent
     assert state.explain() in str(error.value)
 
 
-def test_assert_stopped_takes_the_reason_and_who_decided(stopped: AgentState) -> None:
+def test_assert_stopped_takes_the_reason_and_the_rule(stopped: AgentState) -> None:
     assert_stopped(stopped)
     assert_stopped(stopped, reason="steps_limit")
     assert_stopped(stopped, reason=StopReason.STEPS_LIMIT_REACHED, by="StepsLimit")
@@ -41,7 +41,7 @@ def test_assert_stopped_fails_on_another_criterion_and_shows_the_trace(stopped: 
     assert_shows_trace(caught, stopped, "StepsLimit decided, not ToolCallPresenceCheck")
 
 
-async def test_assert_stopped_fails_while_the_run_goes_on() -> None:
+async def test_assert_stopped_fails_while_the_run_continues() -> None:
     agent = scripted(call("echo"), "done", tools=[echo])
     going_on = await agent.next_step(agent.start("go"))
     for state in (session(), going_on):
@@ -50,7 +50,7 @@ async def test_assert_stopped_fails_while_the_run_goes_on() -> None:
         assert_shows_trace(caught, state, "has not stopped")
 
 
-def test_assert_continued_takes_the_step_and_who_decided(stopped: AgentState) -> None:
+def test_assert_continued_takes_the_step_and_the_rule(stopped: AgentState) -> None:
     assert_continued(stopped)
     assert_continued(stopped, step=1)
     assert_continued(stopped, step=2, by="ToolCallPresenceCheck")

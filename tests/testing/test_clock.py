@@ -30,7 +30,7 @@ def test_it_stands_still() -> None:
         (1.5, datetime(1970, 1, 1, 0, 0, 1, 500000, tzinfo=UTC)),
     ],
 )
-def test_it_starts_where_it_is_told(start: datetime | float, expected: datetime) -> None:
+def test_it_starts_at_the_given_time(start: datetime | float, expected: datetime) -> None:
     assert FakeClock(start=start).now() == expected
 
 

@@ -125,7 +125,7 @@ def test_the_requests_are_kept_as_they_were() -> None:
     assert [spec.name for spec in first.tools] == ["echo"]
 
 
-def test_a_reply_too_few_leaves_the_run_with_the_words_of_the_request() -> None:
+def test_a_missing_reply_is_an_error_that_quotes_the_request() -> None:
     with pytest.raises(ScriptError, match=r"no reply to request 2.*'found it'") as caught:
         run(ScriptedModel([call("echo", {"value": "found it"})]))
     assert isinstance(caught.value, AssertionError)
@@ -164,7 +164,7 @@ def test_as_a_context_manager_it_does_not_hide_another_error() -> None:
 
 
 @pytest.mark.parametrize("odd", [42, None, ModelResponse("x"), ["done"]])
-def test_what_is_no_reply_is_refused(odd: Any) -> None:
+def test_a_script_of_anything_but_replies_is_refused(odd: Any) -> None:
     with pytest.raises(ScriptError, match="a script is made of"):
         run(ScriptedModel([odd]))
 

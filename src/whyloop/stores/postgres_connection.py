@@ -453,7 +453,7 @@ class OwnConnection:
                 except (DriverError, OSError) as error:
                     if pause:
                         fault = self._connections.fault(error)
-                        self._report(f"there is no connection for locks and streaming text: {fault}")
+                        self._report(f"no connection for locks and streaming text: {fault}")
                 self._lose()
                 self._wake.clear()
                 self._pausing = pause > 0

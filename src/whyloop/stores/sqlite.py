@@ -165,10 +165,9 @@ class SqliteStore(Store):
         release: bool = False,
         key: RequestKey | None = None,
     ) -> str | None:
-        is_step = lease is not None and summary is None and key is None and not release and len(entries) == 1
-        if is_step and entries[0].checkpoint is None and 0 < after < _LONGEST_JOURNAL:
-            assert lease is not None
-            if lease.agent_id == agent_id and await self._insert(lease, entries[0].body, after):
+        if lease is not None and len(entries) == 1 and summary is None and key is None and not release:
+            entry, is_possible = entries[0], lease.agent_id == agent_id and 0 < after < _LONGEST_JOURNAL
+            if entry.checkpoint is None and is_possible and await self._insert(lease, entry.body, after):
                 return None
         listing = None if summary is None else listing_of(summary)
 

@@ -20,7 +20,7 @@ from queue import SimpleQueue
 from secrets import token_hex
 from threading import Lock, Thread
 from types import TracebackType
-from typing import Any, Literal, Protocol, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 from weakref import WeakSet, finalize
 
 import msgspec
@@ -56,7 +56,49 @@ _LOG_MILLISECONDS = 500
 _SHORTEST_WAIT, _LONGEST_WAIT = 0.001, 0.05
 
 
-class SqliteFile:
+# SQLite keeps a list of the locks of its process, and a child inherits the list without the locks. Even a
+# new connection of the child would believe it, and lose its writes. So a process forks without a
+# connection, and both sides open one when they need it.
+
+
+class _Forked:
+    """Something that has to know when its process forks."""
+
+    def __init__(self) -> None:
+        _FORKED.add(self)
+
+    def before_fork(self) -> None:
+        """Prepare for a fork; the objects that hold locks acquire them."""
+
+    def after_fork(self, child: bool) -> None:
+        """Continue in the parent or in the child."""
+
+
+_FORKED: WeakSet[_Forked] = WeakSet()
+_OPENING = Lock()
+_forking: list[_Forked] = []
+
+
+def _before_fork() -> None:
+    for each in list(_FORKED):
+        each.before_fork()
+        _forking.append(each)
+
+
+def _after_fork(child: bool) -> None:
+    while _forking:
+        _forking.pop().after_fork(child)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork,
+        after_in_parent=lambda: _after_fork(False),
+        after_in_child=lambda: _after_fork(True),
+    )
+
+
+class SqliteFile(_Forked):
     """A connection to a file that any thread may use, one transaction after the other.
 
     With a thread, all its transactions run there. A transaction waits for another process that writes, for
@@ -81,7 +123,7 @@ class SqliteFile:
         self._db: sqlite3.Connection | None = None
         self._closed = False
         self._lock = Lock()
-        FORKED.add(self)
+        super().__init__()
 
     def open(self) -> None:
         """Open the file, and leave it to its first use if another process is creating it now."""
@@ -212,7 +254,7 @@ def connect_to(path: Path, durability: Durability) -> sqlite3.Connection:
     """Connect to a store's file, which is created if there is none."""
     if not os.path.isdir(path.parent):
         raise StoreUnavailableError(
-            f"there is no folder {path.parent} for {path.name}, or it cannot be entered: create it first"
+            f"no folder {path.parent} for {path.name}, or it cannot be entered: create it first"
         )
     if os.path.isdir(path):
         raise StoreError(f"{path} is a folder: name a file in it, such as {path / 'whyloop.db'}")
@@ -291,7 +333,7 @@ def _applied(db: sqlite3.Connection, path: Path) -> set[str]:
     return set()
 
 
-class WriterThread:
+class WriterThread(_Forked):
     """The one thread in which a store writes, so that the event loop never waits for the disk.
 
     A queue of our own takes 55 µs there and back, where an executor takes 90 µs.
@@ -301,7 +343,7 @@ class WriterThread:
         self._jobs: SimpleQueue[_Job | None] | None = None
         self._end: finalize[[None], WriterThread] | None = None
         self._closed = False
-        FORKED.add(self)
+        super().__init__()
 
     async def run(self, call: Callable[[], T]) -> T:
         """Run a call in the thread to its end, whatever happens, and then deliver a cancellation."""
@@ -320,8 +362,6 @@ class WriterThread:
         self._closed = True
         if self._end is not None:
             self._end()
-
-    def before_fork(self) -> None: ...
 
     def after_fork(self, child: bool) -> None:
         if child and self._end is not None:
@@ -344,7 +384,7 @@ def _work(jobs: SimpleQueue[_Job | None]) -> None:
 # Runners
 
 
-class RunnerLock:
+class RunnerLock(_Forked):
     """A lock on a small file, by which other processes know whether this store object is alive.
 
     The operating system releases the lock when the process ends, however it ends. So a runner is dead if
@@ -359,7 +399,7 @@ class RunnerLock:
         self._drop: finalize[[int, str, int], RunnerLock] | None = None
         self._lock = Lock()
         self._works = fcntl is not None
-        FORKED.add(self)
+        super().__init__()
 
     def name(self) -> str | None:
         """Return the name of this runner, and lock its file at first; None where files cannot be locked."""
@@ -486,7 +526,7 @@ _CLEAN_SECONDS, _KEEP_SECONDS = 1.0, 10.0
 _BUSY_TRIES, _BUSY_SECONDS = 20, 0.002
 
 
-class SqliteChunks:
+class SqliteChunks(_Forked):
     """Pass streaming text on between processes, through a file beside the database.
 
     Receivers write down which sessions they follow, and senders write nothing for any other session. The
@@ -504,7 +544,7 @@ class SqliteChunks:
         self._followed_until = 0.0
         self._clean_at = 0.0
         self._warned = False
-        FORKED.add(self)
+        super().__init__()
 
     async def send(self, chunks: Sequence[Chunk]) -> None:
         """Write the chunks of sessions that other store objects follow, in one transaction."""
@@ -580,8 +620,6 @@ class SqliteChunks:
     def close(self) -> None:
         self.closed = True
         self._file.close()
-
-    def before_fork(self) -> None: ...
 
     def after_fork(self, child: bool) -> None:
         if child:
@@ -741,38 +779,3 @@ def _explained(error: sqlite3.Error, path: Path) -> StoreError:
 def _code(error: sqlite3.Error) -> int:
     """Return the kind of error; SQLite puts details into the higher bits."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
-
-
-# SQLite keeps a list of the locks of its process, and a child inherits the list without the locks. Even a
-# new connection of the child would believe it, and lose its writes. So a process forks without a
-# connection, and both sides open one when they need it.
-
-
-class _Forked(Protocol):
-    def before_fork(self) -> None: ...
-
-    def after_fork(self, child: bool) -> None: ...
-
-
-FORKED: WeakSet[_Forked] = WeakSet()
-_OPENING = Lock()
-_forking: list[_Forked] = []
-
-
-def _before_fork() -> None:
-    for each in list(FORKED):
-        each.before_fork()
-        _forking.append(each)
-
-
-def _after_fork(child: bool) -> None:
-    while _forking:
-        _forking.pop().after_fork(child)
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_before_fork,
-        after_in_parent=lambda: _after_fork(False),
-        after_in_child=lambda: _after_fork(True),
-    )

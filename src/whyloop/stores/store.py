@@ -388,7 +388,7 @@ class Store(ABC):
         `ConflictError` if the session is at any other version than the expected one.
         """
         if step is not None and (isinstance(step, bool) or not isinstance(step, int) or step < 1):
-            raise ConfigurationError(f"invalid step {step!r}: there is no such step, use a number from 1 on")
+            raise ConfigurationError(f"invalid step {step!r}: use a number from 1 on")
         state, entries = await fork_session(
             self,
             agent_id,
