@@ -215,33 +215,14 @@ class Closed(Transition, frozen=True, tag="closed", kw_only=True):
 
     def apply_to(self, state: AgentState) -> AgentState:
         opened, execution, history = _open(state), state.execution, state.messages
-        messages: list[Message] = []
-        runs: list[ToolRun] = []
-        failures = [] if opened.failure is None else [opened.failure]
+        messages, runs, failures = _finished_calls(opened)
         response, tally = execution.last_response, execution.failures
         if opened.message is not None:
-            messages.append(opened.message)
+            messages.insert(0, opened.message)
             if opened.failure is None:  # A wrong answer is for the model to correct.
                 response = opened.message.text or response
-            for asked, call in zip(opened.message.tool_calls, opened.calls, strict=True):
-                result = call.result
-                if result is None:
-                    raise ValueError(f"call {asked.id!r} has no result, so the step cannot be closed")
-                messages.append(Message(_TOOL, result.content, (), asked.id, asked.name))
-                runs.append(
-                    ToolRun(
-                        asked.id,
-                        asked.name,
-                        result.error is None,
-                        result.error,
-                        call.duration_ms,
-                        call.approvals,
-                        call.started_at,
-                        result.changed_by,
-                    )
-                )
-                if result.failure is not None:
-                    failures.append(result.failure)
+        if opened.failure is not None:
+            failures.insert(0, opened.failure)
         if failures or tally.consecutive:
             tally = _tally(state, failed=bool(failures))
         step = Step(
@@ -430,6 +411,33 @@ def _spent(
             last_seq=execution.last_seq + numbered,
         ),
     )
+
+
+def _finished_calls(opened: OpenStep) -> tuple[list[Message], list[ToolRun], list[Failure]]:
+    """Return the messages with the results of a step's calls, how each went, and their failures."""
+    messages: list[Message] = []
+    runs: list[ToolRun] = []
+    failures: list[Failure] = []
+    for asked, call in zip(opened.tool_calls, opened.calls, strict=True):
+        result = call.result
+        if result is None:
+            raise ValueError(f"call {asked.id!r} has no result, so the step cannot be closed")
+        messages.append(Message(_TOOL, result.content, (), asked.id, asked.name))
+        runs.append(
+            ToolRun(
+                asked.id,
+                asked.name,
+                result.error is None,
+                result.error,
+                call.duration_ms,
+                call.approvals,
+                call.started_at,
+                result.changed_by,
+            )
+        )
+        if result.failure is not None:
+            failures.append(result.failure)
+    return messages, runs, failures
 
 
 def _tally(state: AgentState, *, failed: bool) -> FailureTally:
