@@ -13,9 +13,10 @@ from whyloop.events import AgentEvent
 from whyloop.logger import log_end, log_toolset_error
 from whyloop.loop.calls import CallPlan, plan_calls, reopen, run_calls, running_inside, unfinished_calls
 from whyloop.loop.interruptions import JUST_AFTER, Interruptions
-from whyloop.loop.model_call import answered, ask_model, failed, normalize_response, partly_answered
+from whyloop.loop.model_call import answered, ask_model, failed, partly_answered
 from whyloop.loop.setup import RequestParts, Setup, send
 from whyloop.loop.world import Journal
+from whyloop.rules.classification import normalize_response
 from whyloop.values.failure import ErrorHandlingDecision
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.step import Interruption, OpenStep

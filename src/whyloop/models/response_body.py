@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from whyloop.errors import ModelError, ResponseValidationError
-from whyloop.loop.model_call import normalize_response
 from whyloop.models.provider import ProviderApi
+from whyloop.rules.classification import normalize_response
 from whyloop.rules.written_calls import VisibleText, written_call
 from whyloop.tools.schema import problem_with
 from whyloop.values.model import Delta, FinishReason, ModelResponse, ReasoningDelta, TextDelta, ToolSpec
