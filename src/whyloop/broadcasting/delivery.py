@@ -14,7 +14,7 @@ from itertools import chain, count, islice
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from whyloop.broadcasting.transports import CHUNK, DEFAULT_CAPACITY, Envelope
+from whyloop.broadcasting.transports import DEFAULT_CAPACITY, Envelope
 from whyloop.errors import BroadcastError, ConfigurationError
 from whyloop.logger import Logger
 from whyloop.rules.error_policy import Backoff
@@ -224,7 +224,7 @@ def worth(envelope: Envelope) -> int:
     """Return the class of an envelope; an ending is a status, or has the stop reason of a run."""
     data = envelope.get("data")
     match envelope.get("event"):
-        case event if event == CHUNK:
+        case "agent.stream.chunk":
             return CHUNKS
         case "agent.status":
             return ENDING

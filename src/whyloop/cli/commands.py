@@ -101,8 +101,6 @@ class Command(NamedTuple):
         if self.logs_runs:
             log_runs_to_stderr()
         function = self.load()
-        if self.name == "demo":  # It has event loops of its own.
-            return int(function(args))
         from whyloop.cli.store_access import run_command, run_with_store
 
         if self.opens is Opens.NONE:

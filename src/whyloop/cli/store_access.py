@@ -34,13 +34,14 @@ async def run_with_store(
         return await function(store, args)
 
 
-def run_command(name: str, work: Callable[[], Coroutine[Any, Any, int]]) -> int:
+def run_command(name: str, work: Callable[[], Coroutine[Any, Any, int] | int]) -> int:
     """Run a command to its end and return the exit code; errors become lines on stderr."""
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  (the interpreter flushes it at the end)
         return report(name, "the answer cannot be written: stdout is closed", CANNOT_WRITE)
     try:
-        return asyncio.run(work())
+        result = work()
+        return result if isinstance(result, int) else asyncio.run(result)
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
     except BrokenPipeError:

@@ -11,7 +11,7 @@ from typing import Any
 from whyloop.cli.commands import DEFAULT_SCENARIO
 from whyloop.cli.demo.scenarios import LOCAL, SCENARIOS, Scenario, play, play_local
 from whyloop.cli.narration import Narrator
-from whyloop.cli.output import FAILED, USAGE_ERROR, is_terminal, report, terminal
+from whyloop.cli.output import USAGE_ERROR, CommandError, is_terminal, terminal
 from whyloop.errors import WhyloopError
 from whyloop.events import AgentEvent, AgentStepCompleted
 from whyloop.values.state import AgentState
@@ -27,21 +27,21 @@ def show_demo(args: argparse.Namespace) -> int:
     """Show one scenario or all of them, and return the exit code."""
     name = args.scenario or DEFAULT_SCENARIO
     if args.model and (args.scenario or args.list or args.json or args.svg):
-        return _refuse("a real model has no script: leave out SCENARIO, --list, --json and --svg")
+        raise _refusal("a real model has no script: leave out SCENARIO, --list, --json and --svg")
     if name == "all" and args.svg:
-        return _refuse("--svg draws one scenario: name one instead of all")
+        raise _refusal("--svg draws one scenario: name one instead of all")
     if name != "all" and name not in SCENARIOS:
-        return _refuse(f"unknown scenario {name!r}: use {', '.join(SCENARIOS)} or all")
+        raise _refusal(f"unknown scenario {name!r}: use {', '.join(SCENARIOS)} or all")
     chosen = list(SCENARIOS.values()) if name == "all" else [SCENARIOS[name]]
     if args.list:
         _print(_listing())
     elif args.model:
-        return _show_local()
+        _show_local()
     elif args.json:
         documents = [trace(scenario, play(scenario)) for scenario in chosen]
         _print(json.dumps(documents if name == "all" else documents[0], indent=2))
     elif args.svg:
-        return _draw(chosen[0], args.svg)
+        _draw(chosen[0], args.svg)
     elif name == "all":
         _show_all(chosen)
     else:
@@ -113,7 +113,7 @@ def _show_all(scenarios: list[Scenario]) -> None:
         show_in_short(console, scenario, play(scenario))
 
 
-def _show_local() -> int:
+def _show_local() -> None:
     """Show the assistant on a real model."""
     from whyloop.models.local import LocalServer
 
@@ -127,20 +127,18 @@ def _show_local() -> int:
         with server:
             _show(LOCAL, lambda view: play_local(server, view))
     except WhyloopError as error:
-        return report("demo", str(error), FAILED)
-    return 0
+        raise CommandError(str(error)) from None
 
 
-def _draw(scenario: Scenario, path: str) -> int:
+def _draw(scenario: Scenario, path: str) -> None:
     from whyloop.cli.drawing import svg
 
     try:
         with open(path, "w", encoding="utf-8") as file:
             file.write(svg(scenario))
     except OSError as error:
-        return report("demo", f"cannot write {path}: {error.strerror}", FAILED)
+        raise CommandError(f"cannot write {path}: {error.strerror}") from None
     _print(f"Wrote {path}")
-    return 0
 
 
 def _listing() -> str:
@@ -153,5 +151,5 @@ def _print(text: str) -> None:
     sys.stdout.write(f"{text}\n")
 
 
-def _refuse(text: str) -> int:
-    return report("demo", text, USAGE_ERROR)
+def _refusal(text: str) -> CommandError:
+    return CommandError(text, USAGE_ERROR)
