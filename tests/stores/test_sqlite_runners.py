@@ -17,7 +17,7 @@ import pytest
 
 from tests.stores.processes import another_process
 from whyloop.errors import SessionRunningError
-from whyloop.stores import SqliteStore, Summary, sqlite_file
+from whyloop.stores import SqliteStore, Summary, runner_lock
 from whyloop.testing import FakeClock
 from whyloop.testing.store_checks import journal
 from whyloop.values.state import AgentStatus
@@ -342,7 +342,7 @@ async def test_the_lease_decides_where_there_are_no_locks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert await taken_when(FakeClock(), tmp_path / "locked.db") == 0
-    monkeypatch.setattr(sqlite_file, "fcntl", None)
+    monkeypatch.setattr(runner_lock, "fcntl", None)
     assert await taken_when(FakeClock(), tmp_path / "s.db") == 30
     assert runner_files(tmp_path) == []
 

@@ -43,10 +43,10 @@ from whyloop.stores.records import (
     position,
     wanted_labels,
 )
+from whyloop.stores.runner_lock import RunnerLock
 from whyloop.stores.sqlite_file import (
     LONGEST_LOG,
     Durability,
-    RunnerLock,
     Sleep,
     SqliteChunks,
     SqliteFile,

@@ -18,12 +18,13 @@ from contextlib import suppress
 from datetime import datetime
 from enum import StrEnum
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import Self, TypeVar
 
 from msgspec.structs import replace
 
 from whyloop.errors import ConfigurationError, ConflictError, SessionExistsError, SessionRunningError
 from whyloop.rules.criteria import stop_transitions
+from whyloop.stores.live import ChunkReceiver, Deliver
 from whyloop.stores.reading import (
     HEADER,
     Plan,
@@ -58,9 +59,6 @@ from whyloop.values.step_transitions import AnyTransition
 from whyloop.values.text import clean
 from whyloop.values.transitions import Restored
 from whyloop.wire.journal import encode_entry
-
-if TYPE_CHECKING:
-    from whyloop.stores.live import ChunkReceiver, Deliver
 
 PAGE = 50
 UNATTENDED = 100
