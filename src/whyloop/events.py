@@ -46,16 +46,18 @@ LONGEST_LINE = 2000
 
 
 class AgentEvent(Struct, frozen=True, gc=False, kw_only=True, tag=True, tag_field="event"):
-    """What every event carries."""
+    """The fields that every event has."""
 
     agent_id: str
-    """The session."""
+    """The id of the session."""
     parent_agent_id: str | None
     """The session whose tool runs this one, if there is one."""
     execution_id: str
+    """The id of the execution."""
     step_number: int
-    """The step within the execution."""
+    """The number of the step within the execution."""
     time: datetime
+    """When it happened."""
     seq: int = 0
     """The number of its envelope; of an event that is not numbered, that of the last one that is."""
 
@@ -72,11 +74,12 @@ class AgentEvent(Struct, frozen=True, gc=False, kw_only=True, tag=True, tag_fiel
 
 
 class AgentExecutionStarted(AgentEvent, frozen=True, kw_only=True):
-    """The loop took a query up, or took it up again after a pause or a stop."""
+    """The start of an execution, or its continuation after a pause or a stop."""
 
     query: Message | None
     """The query; None after a resume."""
     resumed: bool
+    """True if a person resumed the execution."""
 
     @property
     def _what(self) -> str:
@@ -87,7 +90,9 @@ class AgentStepStarted(AgentEvent, frozen=True, kw_only=True):
     """The model is about to be called. Live only."""
 
     message_count: int
+    """The number of messages in the history."""
     available_tools: tuple[str, ...]
+    """The names of the tools that the model may call."""
 
     @property
     def _what(self) -> str:
@@ -95,15 +100,16 @@ class AgentStepStarted(AgentEvent, frozen=True, kw_only=True):
 
 
 class StreamChunkReceived(AgentEvent, frozen=True, kw_only=True):
-    """A piece of the answer or of the reasoning as it streams in. Live only.
-
-    `chunk_index` orders the pieces of a step. The last one is empty, and `is_complete` marks it.
-    """
+    """A piece of the answer or of the reasoning as it streams in. Live only."""
 
     chunk: str
+    """The text of the piece."""
     chunk_index: int
+    """The place of the piece among those of the step."""
     is_complete: bool
+    """True for the last piece, which has no text."""
     kind: ChunkKind = "text"
+    """`text` for a piece of the answer, `reasoning` for one of the reasoning."""
 
     @property
     def _what(self) -> str:
@@ -114,7 +120,9 @@ class ToolCallStarted(AgentEvent, frozen=True, kw_only=True):
     """A tool call was recorded as started and runs now."""
 
     tool: str
+    """The name of the tool."""
     tool_call_id: str
+    """The provider's id of the call."""
     args: Mapping[str, Any] | str
     """The arguments that it runs with, after hooks and a person's edit."""
     changed_by: tuple[str, ...] = ()
@@ -126,15 +134,20 @@ class ToolCallStarted(AgentEvent, frozen=True, kw_only=True):
 
 
 class ToolCallCompleted(AgentEvent, frozen=True, kw_only=True):
-    """A tool call has its result, whatever it is."""
+    """The end of a tool call, whether it succeeded or not."""
 
     tool: str
+    """The name of the tool."""
     tool_call_id: str
+    """The provider's id of the call."""
     success: bool
+    """True if the tool returned a result."""
     error: str | None
+    """Why the call did not succeed, for people; None if it did."""
     duration_ms: float
+    """How long the call took."""
     result: str
-    """What the tool returned; the `error` if it did not succeed. The text for the model is in its message."""
+    """The text that the tool returned, or the `error`. The text for the model is in its message."""
     changed_by: tuple[str, ...] = ()
     """The hooks that made or replaced the result."""
     failed: bool = False
@@ -150,12 +163,17 @@ class ApprovalRequested(AgentEvent, frozen=True, kw_only=True):
     """A tool call waits for a person."""
 
     question_id: str
+    """The id that a decision names."""
     tool: str
+    """The name of the tool."""
     tool_call_id: str
+    """The provider's id of the call."""
     question: str
-    """Names the tool and never its arguments."""
+    """The question for a person: it names the tool, and never its arguments."""
     args: Mapping[str, Any] | str
+    """The arguments that the call would run with."""
     changed_by: tuple[str, ...] = ()
+    """The hooks that changed the arguments."""
 
     @property
     def _what(self) -> str:
@@ -166,11 +184,17 @@ class ApprovalDecided(AgentEvent, frozen=True, kw_only=True):
     """A person answered a question."""
 
     question_id: str
+    """The id of the question."""
     tool: str
+    """The name of the tool."""
     tool_call_id: str
+    """The provider's id of the call."""
     verdict: Verdict
+    """The decision."""
     by: str
+    """The name of the person."""
     reason: str | None
+    """The reason that the person gave, if there is one."""
 
     @property
     def _what(self) -> str:
@@ -179,9 +203,10 @@ class ApprovalDecided(AgentEvent, frozen=True, kw_only=True):
 
 
 class ContinuationEvaluated(AgentEvent, frozen=True, kw_only=True):
-    """Every criterion was evaluated; `outcome` holds all evaluations."""
+    """The evaluation of every criterion after a step."""
 
     outcome: ContinuationOutcome
+    """All evaluations, and what they resolve to."""
 
     @property
     def _what(self) -> str:
@@ -196,10 +221,12 @@ class ContinuationEvaluated(AgentEvent, frozen=True, kw_only=True):
 
 
 class TokenUsageReported(AgentEvent, frozen=True, kw_only=True):
-    """What the step used, and what its execution has used so far."""
+    """The tokens of a step, and those of its execution so far."""
 
     usage: Usage
+    """The usage of the step."""
     execution_usage: Usage
+    """The usage of the execution so far."""
 
     @property
     def _what(self) -> str:
@@ -210,11 +237,17 @@ class AgentStepCompleted(AgentEvent, frozen=True, kw_only=True):
     """A step was closed and judged."""
 
     has_tool_calls: bool
+    """True if the model asked for tool calls."""
     error_count: int
+    """The number of failures in the step."""
     usage: Usage
+    """The usage of the step."""
     finish_reason: FinishReason | None
+    """Why the model ended its answer; None if there is no answer."""
     duration_ms: float
+    """The time in which the model or a tool was at work."""
     outcome: ContinuationOutcome
+    """Why the run continues after the step, or does not."""
 
     @property
     def _what(self) -> str:
@@ -225,9 +258,13 @@ class RetryScheduled(AgentEvent, frozen=True, kw_only=True):
     """A failure is retried, after a wait where a provider failed."""
 
     attempt: int
+    """The number of this retry, from 1 on."""
     max_retries: int
+    """The number of retries that the policy allows."""
     wait_seconds: float
+    """The wait before the retry."""
     error_type: ErrorType
+    """The type of the failure."""
 
     @property
     def _what(self) -> str:
@@ -239,15 +276,21 @@ class AgentStatusChanged(AgentEvent, frozen=True, kw_only=True):
     """The run started, paused or ended."""
 
     previous_status: AgentStatus
+    """The status before."""
     status: AgentStatus
+    """The status now."""
     stop_reason: StopReason | None = None
+    """Why the run ended; None if it did not."""
     resolved_by: str | None = None
     """The rule that decided."""
     reason: str | None = None
     """The reason that the rule gave."""
     step_count: int = 0
+    """The number of closed steps of the execution."""
     error_message: str | None = None
+    """The error of a failed run, for people."""
     last_response: str | None = None
+    """The last text of the assistant to this query."""
     pending_calls: tuple[PendingCall, ...] = ()
     """The questions that wait for a person, at a pause."""
 
@@ -264,7 +307,9 @@ class AgentExecutionFailed(AgentEvent, frozen=True, kw_only=True):
     error: str
     """The reason that the deciding rule gave."""
     stop_reason: StopReason
+    """Why the run ended."""
     resolved_by: str | None = None
+    """The rule that decided."""
 
     @property
     def _what(self) -> str:
@@ -275,9 +320,13 @@ class AgentExecutionFinished(AgentEvent, frozen=True, kw_only=True):
     """The execution ended, well or not."""
 
     status: AgentStatus
+    """The status at the end."""
     stop_reason: StopReason
+    """Why the run ended."""
     resolved_by: str | None = None
+    """The rule that decided."""
     reason: str | None = None
+    """The reason that the rule gave."""
 
     @property
     def _what(self) -> str:
@@ -285,7 +334,7 @@ class AgentExecutionFinished(AgentEvent, frozen=True, kw_only=True):
 
 
 def _why(stop_reason: StopReason | None, resolved_by: str | None, reason: str | None) -> str:
-    """Return the rest of a line about the end of a run: the stop reason, the rule and its reason."""
+    """Return the end of a line about a run: its stop reason, the rule and its reason."""
     ended = f" ({stop_reason})" if stop_reason else ""
     by = f" by {resolved_by}" if resolved_by else ""
     return f"{ended}{by}: {reason}" if by and reason else f"{ended}{by}"

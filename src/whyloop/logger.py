@@ -1,4 +1,4 @@
-"""The loggers of whyloop: no record has a secret in it, and no text in one passes for another record."""
+"""The loggers of whyloop: no record has a secret in it or imitates another one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LONGEST_TRACEBACK = 20_000
 
 
 class Logger(logging.LoggerAdapter[logging.Logger]):
-    """A standard logger whose arguments are each on one line, without secrets, and not too long.
+    """A standard logger whose arguments are short, on one line and without secrets.
 
     A traceback is a part of the message: as an exception it would be written with everything that it says.
     """
@@ -43,7 +43,7 @@ def log_line(text: object, limit: int = _LONGEST_ARGUMENT) -> str:
 
 
 def log_traceback(error: BaseException) -> str:
-    """Return a traceback without secrets; every line is indented, so that none passes for a record."""
+    """Return a traceback without secrets; each line is indented, unlike a record."""
     # Cut afterwards: half a key is not known for one.
     text = DEFAULT_REDACTION.text("".join(traceback.format_exception(error)))[-_LONGEST_TRACEBACK:]
     return "\n".join([f"  {_printable(line)}" for line in text.splitlines()])
@@ -88,5 +88,5 @@ def log_toolset_error(error: BaseException) -> None:
 
 
 def log_tool_error(tool: str, error: BaseException) -> None:
-    """Write the traceback of what a tool raised. It shows lines of code, and no values."""
+    """Write the traceback of a tool's error: lines of code, and no values."""
     _log.error("Tool %s failed", tool, exc_info=error)

@@ -367,7 +367,7 @@ def test_steps_are_counted_from_the_session_s_first(capsys: Capsys) -> None:
 @pytest.mark.parametrize("step", ["0", "2", "-1"])
 def test_a_step_that_there_is_not(capsys: Capsys, step: str) -> None:
     words = refused(capsys, "why", asked(greeting()), "--step", step, code=2)
-    assert words == f"there is no step {step}: the session has 1 step, counted from 1"
+    assert words == f"invalid step {step}: the session has 1 step, counted from 1"
 
 
 def test_why_for_machines(capsys: Capsys) -> None:

@@ -222,7 +222,7 @@ def test_grants_are_recorded(capsys: Capsys) -> None:
 
 def test_a_grant_is_not_negative(capsys: Capsys) -> None:
     argv = ["resume", asked(searching()), "--agent", f"{HERE}:searching", "--grant-steps", "-1"]
-    assert "a budget's steps is from zero to" in refused(capsys, *argv, code=2)
+    assert "invalid budget steps=-1: use zero to" in refused(capsys, *argv, code=2)
 
 
 def test_resume_for_machines(capsys: Capsys) -> None:

@@ -228,7 +228,7 @@ async def test_one_step_of_the_session_is_explained_by_its_number() -> None:
 
 @pytest.mark.parametrize("number", [0, -1, 2])
 def test_a_step_that_does_not_exist_is_refused(number: int) -> None:
-    with pytest.raises(ConfigurationError, match=f"there is no step {number}: the session has 1 step"):
+    with pytest.raises(ConfigurationError, match=f"invalid step {number}: the session has 1 step"):
         explanation_of_step(session(steps=1), number)
 
 

@@ -12,47 +12,53 @@ from whyloop.values.scalars import Moment
 
 
 class Verdict(StrEnum):
+    """A person's decision about a tool call."""
+
     APPROVED = "approved"
     DENIED = "denied"
     EDITED = "edited"
 
 
 class Question(Struct, frozen=True, gc=False, omit_defaults=True):
-    """A question to a person about one tool call.
-
-    `id` is new for each question, so a late answer never reaches another call. `text` names the tool and
-    never its arguments. `uncertain` marks a call that may have run: its process ended before it could tell.
-    """
+    """A question to a person about one tool call, or about the run itself."""
 
     id: str
+    """The id of the question: new for each one, so a late answer never reaches another call."""
     text: str
+    """The question: it names the tool, and never its arguments."""
     uncertain: bool = False
+    """True for a call that may have run: its process ended before the result was recorded."""
 
 
 class Approval(Struct, frozen=True, gc=False, omit_defaults=True):
-    """A person's decision about a tool call: the question, the verdict, by whom and when.
-
-    `arguments` are those that an edit put in the place of the model's.
-    """
+    """A person's decision about a tool call, as it is recorded."""
 
     verdict: Verdict
+    """The decision."""
     by: str
+    """The name of the person."""
     at: Moment
+    """When the person decided."""
     question: str
+    """The text of the question."""
     reason: str | None = None
+    """The reason that the person gave, if there is one."""
     arguments: Mapping[str, Any] | None = None
+    """The arguments that an edit put in the place of the model's."""
     question_id: str = ""
+    """The id of the question."""
 
 
 class PendingCall(Struct, frozen=True, gc=False):
-    """A tool call that waits for a person.
-
-    `id` identifies the question and is what a decision names; `call_id` is the provider's id of the call,
-    which may occur again in a later step.
-    """
+    """A tool call that waits for a person."""
 
     id: str
+    """The id of the question, which a decision names."""
     call_id: str
+    """The provider's id of the call, which may occur again in a later step."""
     name: str
+    """The name of the tool."""
     arguments: Mapping[str, Any] | str
+    """The arguments that the call would run with."""
     question: str
+    """The text of the question."""

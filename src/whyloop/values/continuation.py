@@ -1,4 +1,4 @@
-"""Decisions, their reasons, the outcome that they resolve to, and the budgets that people grant."""
+"""Decisions, the outcome that they resolve to, and the budgets that people grant."""
 
 from __future__ import annotations
 
@@ -14,9 +14,13 @@ from whyloop.values.failure import ErrorHandlingDecision
 
 
 class ContinuationDecision(StrEnum):
-    """One rule's answer, in order of precedence. Guards forbid or allow; work drivers request or stop."""
+    """One rule's decision, in order of precedence.
+
+    Guards forbid or allow; work drivers request or stop.
+    """
 
     precedence: int
+    """The rank of the decision: the lowest one wins."""
     continues: bool
     """True if a run with this decision takes another step. An attribute, since every step asks five times."""
 
@@ -26,9 +30,9 @@ class ContinuationDecision(StrEnum):
     ALLOW_CONTINUATION = "allow"
 
     @property
-    def words(self) -> str:
-        """The default reason, after the criterion's name: "StepsLimit forbade continuation"."""
-        return _WORDS[self]
+    def default_reason(self) -> str:
+        """The default reason after a criterion's name: "forbade continuation"."""
+        return _DEFAULT_REASONS[self]
 
 
 for _precedence, _decision in enumerate(ContinuationDecision):
@@ -39,7 +43,7 @@ _FORBID = ContinuationDecision.FORBID_CONTINUATION
 _REQUEST = ContinuationDecision.REQUEST_CONTINUATION
 _STOP = ContinuationDecision.ALLOW_STOP
 _ALLOW = ContinuationDecision.ALLOW_CONTINUATION
-_WORDS = {
+_DEFAULT_REASONS = {
     _FORBID: "forbade continuation",
     _REQUEST: "requested continuation",
     _STOP: "allows stop",
@@ -62,7 +66,7 @@ class StopReason(StrEnum):
 
 
 def criterion_name(criterion: object) -> str:
-    """The name that a criterion goes by in a trace: that of its class."""
+    """Return the name of a criterion in a trace: that of its class."""
     if isinstance(criterion, str):
         return criterion
     return criterion.__name__ if isinstance(criterion, type) else type(criterion).__name__
@@ -77,6 +81,7 @@ class ContinuationEvaluation(Struct, frozen=True, gc=False, omit_defaults=True):
     criterion: str
     """The class name of the criterion."""
     decision: ContinuationDecision
+    """The decision of the criterion."""
     reason: str
     """Why, for a person to read."""
     context: Mapping[str, Any] = {}
@@ -96,7 +101,7 @@ class ContinuationEvaluation(Struct, frozen=True, gc=False, omit_defaults=True):
     def from_decision(cls, criterion: object, decision: ContinuationDecision) -> ContinuationEvaluation:
         """Return an evaluation with a default reason, for a criterion that gives none."""
         name = criterion_name(criterion)
-        return cls(name, decision, f"{name} {decision.words}")
+        return cls(name, decision, f"{name} {decision.default_reason}")
 
 
 class ContinuationOutcome(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -106,16 +111,22 @@ class ContinuationOutcome(Struct, frozen=True, gc=False, omit_defaults=True):
     """
 
     decision: ContinuationDecision
+    """The decision of the winning tier."""
     resolved_by: str
+    """The name of the first criterion of the winning tier."""
     stop_reason: StopReason | None = None
+    """Why the run ended; None if it continues or pauses."""
     evaluations: tuple[ContinuationEvaluation, ...] = ()
+    """The evaluations of all criteria, in order."""
 
     @property
     def should_continue(self) -> bool:
+        """True if the run takes another step."""
         return self.decision.continues
 
     @property
     def pauses(self) -> bool:
+        """True if the run waits for a person."""
         return self.stop_reason is None and not self.decision.continues
 
     @property
@@ -139,12 +150,12 @@ class ContinuationOutcome(Struct, frozen=True, gc=False, omit_defaults=True):
 
     @property
     def handling(self) -> ErrorHandlingDecision | None:
-        """What is done about a failure in this step; None if nothing failed."""
+        """The handling of a failure in this step; None if nothing failed."""
         evaluation = self.policy_evaluation
         return evaluation.handling if evaluation else None
 
     def evaluation_for(self, criterion: object) -> ContinuationEvaluation | None:
-        """Return this criterion's evaluation; of several with one name, the one that decided."""
+        """Return a criterion's evaluation; of several with its name, the deciding one."""
         name = criterion_name(criterion)
         named = [evaluation for evaluation in self.evaluations if evaluation.criterion == name]
         return next((e for e in named if e.decision is self.decision), named[0] if named else None)
@@ -154,17 +165,19 @@ class ContinuationOutcome(Struct, frozen=True, gc=False, omit_defaults=True):
         return next((e.criterion for e in self.evaluations if e.decision is _FORBID), None)
 
     def explain(self) -> str:
-        """Return why this step was followed by another one, or was not, for a person to read."""
+        """Return why the run continued after this step or did not, as text for people."""
         from whyloop.values.explanation_text import text_of_outcome
 
         return text_of_outcome(self)
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the outcome as plain data."""
         document: dict[str, Any] = encoding.encode(self)
         return {"should_continue": self.should_continue, "stop_reason": None, "evaluations": [], **document}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ContinuationOutcome:
+        """Return the outcome that `to_dict` wrote."""
         return encoding.decode(data, cls)
 
 
@@ -175,21 +188,24 @@ LARGEST = 10**10
 class Budget(Struct, frozen=True, gc=False, omit_defaults=True):
     """Steps, tokens and seconds on top of what the limits allow, for one execution.
 
-    What was used stays counted; it is the limit that moves, and the trace says by how much.
+    The budget raises the limits; the counters stay. The trace shows by how much.
     """
 
     steps: int = 0
+    """More steps."""
     tokens: int = 0
+    """More tokens."""
     seconds: float = 0.0
+    """More seconds."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             value = getattr(self, name)
             whole = isinstance(value, int) or name == "seconds"
             if isinstance(value, bool) or not isinstance(value, int | float) or not whole:
-                raise ConfigurationError(f"a budget's {name} is a number, not {value!r}")
+                raise ConfigurationError(f"invalid budget {name}={value!r}: use a number")
             if not 0 <= value <= LARGEST:
-                raise ConfigurationError(f"a budget's {name} is from zero to {LARGEST:,}")
+                raise ConfigurationError(f"invalid budget {name}={value!r}: use zero to {LARGEST:,}")
 
     def __add__(self, other: Budget) -> Budget:
         return Budget(self.steps + other.steps, self.tokens + other.tokens, self.seconds + other.seconds)

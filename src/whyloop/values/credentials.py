@@ -1,4 +1,4 @@
-"""Credentials that are known by their form: keys with a prefix, tokens, passwords in addresses.
+"""Credentials by their form: keys with a prefix, tokens, passwords in addresses.
 
 Every pattern takes time in proportion to the text. Most begin with a literal: that makes a search thirty
 times as fast.
@@ -12,7 +12,7 @@ from binascii import a2b_base64
 REMOVED = "[removed]"
 """The text that replaces a secret."""
 
-# In JSON the n of an escaped line end stands right before the text that follows it.
+# In JSON the n of an escaped line end is right before the text that follows it.
 _START = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"
 _PREFIXES = (
     r"sk[-_]|pk[-_]|rk[-_]|gsk_|xai-|csk-|pplx-|r8_|hf_|npm_|pypi-|whsec_|figd_|tskey-|sntrys_|lin_api_|ntn_"
@@ -72,7 +72,7 @@ def _after_removed(found: re.Match[str]) -> str:
 
 
 def _basic_removed(found: re.Match[str]) -> str:
-    """Remove "user:password" in base 64: other words follow "basic" as well."""
+    """Remove "user:password" in base 64, and no other text after "basic"."""
     encoded = found[2].rstrip("=")
     try:
         decoded = a2b_base64(encoded + "=" * (-len(encoded) % 4))

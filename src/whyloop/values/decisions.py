@@ -12,7 +12,7 @@ from whyloop.values.approval import Approval, Question, Verdict
 from whyloop.values.messages import ToolResult
 from whyloop.values.state import SOMEBODY, AgentState
 from whyloop.values.step import OpenCall
-from whyloop.values.step_transitions import AnyTransition, CallFinished, Decided, find_question
+from whyloop.values.step_transitions import AnyTransition, CallFinished, Decided
 from whyloop.values.text import clean, shortened
 from whyloop.values.transitions import StopRequested
 
@@ -53,7 +53,7 @@ def decide(
     try:
         if state.open_step is None:
             raise LookupError
-        index, call = find_question(state.open_step, question_id)
+        index, call = state.open_step.find_question(question_id)
     except LookupError:
         raise ApprovalError(
             f"no tool call waits for an answer to question {question_id!r}", state.pending_calls
@@ -73,9 +73,10 @@ def uncertain_question(question_id: str, tool_name: str) -> Question:
 
 
 def fork_questions(state: AgentState, new_id: Callable[[], str]) -> dict[int, Question]:
-    """Return what a person is asked before a fork continues: each call without a result, by index.
+    """Return the questions before a fork continues, by the index of each call.
 
-    No approval is inherited, and a call that may have run in the original is uncertain in the fork.
+    Every call without a result is asked about. No approval is inherited, and a call that may have run in the
+    original is uncertain in the fork.
     """
     questions: dict[int, Question] = {}
     step = state.open_step
@@ -92,7 +93,7 @@ def fork_questions(state: AgentState, new_id: Callable[[], str]) -> dict[int, Qu
 
 
 def _denied(call: OpenCall, by: str, reason: str | None) -> ToolResult:
-    """Return what the model is told about a call that a person did not let run."""
+    """Return the result of a call that a person did not let run."""
     why = f": {reason}" if reason else ""
     if call.started:
         text = f"it was interrupted before it could tell, and {by} did not let it run again{why}"
@@ -101,7 +102,7 @@ def _denied(call: OpenCall, by: str, reason: str | None) -> ToolResult:
 
 
 def _decision_made(state: AgentState, question_id: str) -> Approval | None:
-    """Return the decision that was made on a question, in the open step or in a closed one."""
+    """Return the decision on a question, in the open step or in a closed one."""
     open_calls = state.open_step.calls if state.open_step else ()
     for made in (state.execution.approvals, *[call.approvals for call in open_calls]):
         for approval in made:

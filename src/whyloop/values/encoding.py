@@ -1,4 +1,4 @@
-"""Values as plain data (dicts, lists, strings, numbers) and back, with errors that name the path."""
+"""Values as plain data (dicts, lists, strings, numbers), and back."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_DEPTH = 100
 
 
 def encode(value: object) -> Any:
-    """The value as the data that its JSON holds."""
+    """Return the data that the JSON of a value holds."""
     try:
         return msgspec.json.decode(msgspec.json.encode(value, enc_hook=describe))
     except UnicodeEncodeError:
@@ -38,16 +38,16 @@ def json_text(value: object) -> str:
 
 
 def jsonable(entries: Mapping[str, object]) -> dict[str, Any]:
-    """Somebody's own entries as the data that JSON holds; refused where it cannot hold them."""
+    """Return entries of an application as JSON holds them; refuse other values."""
     try:
         plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(entries))
     except (TypeError, ValueError, RecursionError) as error:
-        raise ConfigurationError(f"these entries cannot be stored as JSON: {error}") from None
+        raise ConfigurationError(f"invalid entries: JSON cannot hold them: {error}") from None
     return plain
 
 
 def comparable(value: object) -> bytes:
-    """Return bytes that are the same for equal values, whatever the order of their keys."""
+    """Return bytes that are the same for equal values, in any order of their keys."""
     try:
         return msgspec.json.encode(value, enc_hook=describe, order="sorted")
     except (TypeError, ValueError, RecursionError):
@@ -55,7 +55,7 @@ def comparable(value: object) -> bytes:
 
 
 def decode(data: object, as_type: type[T]) -> T:
-    """The value that plain data stands for; a `SnapshotError` with a path if it stands for none."""
+    """Return plain data as a value; a `SnapshotError` names the path of a mistake."""
     try:
         return msgspec.convert(data, as_type)
     except msgspec.ValidationError as error:
@@ -63,16 +63,17 @@ def decode(data: object, as_type: type[T]) -> T:
     except RecursionError:
         raise SnapshotError("the data is nested too deep") from None
     except UnicodeError:
-        raise SnapshotError("there is text in the data that no encoding knows") from None
+        raise SnapshotError("the data has text that cannot be encoded") from None
 
 
 def copied(source: object, as_type: type[T], **fields: object) -> T:
-    """Return a struct of this type with these fields, and all others as they are in the source."""
+    """Return a struct with these fields, and all others as they are in the source."""
     names = as_type.__struct_fields__  # type: ignore[attr-defined]
     return as_type(**{name: fields[name] if name in fields else getattr(source, name) for name in names})
 
 
 def snapshot_error(message: str) -> SnapshotError:
+    """Return the error for a message of msgspec, with the path in it."""
     match = _PATH.match(message)
     what, path = (match["what"], match["path"] or "$") if match else (message, "$")
     missing = _MISSING.search(what)
@@ -80,7 +81,7 @@ def snapshot_error(message: str) -> SnapshotError:
 
 
 def _cleaned(data: Any) -> Any:
-    """Plain data whose texts can all be encoded."""
+    """Return plain data whose texts can all be encoded."""
     if isinstance(data, str):
         return clean(data)
     if isinstance(data, dict):
@@ -89,7 +90,7 @@ def _cleaned(data: Any) -> Any:
 
 
 def describe(value: object, longest: int = 1000) -> str:
-    """Return the beginning of the `repr` of a value that JSON cannot hold; it never fails."""
+    """Return the beginning of a value's `repr`, for JSON; it never fails."""
     try:
         return clean(repr(value)[:longest])
     except Exception:
@@ -97,7 +98,7 @@ def describe(value: object, longest: int = 1000) -> str:
 
 
 def encode_or_describe(value: object) -> Any:
-    """Return the data that the JSON of a value holds, or its `repr`: an observer breaks nothing."""
+    """Return the data of a value, or its `repr`: an observer breaks nothing."""
     try:
         return encode(value)
     except Exception:
@@ -105,7 +106,7 @@ def encode_or_describe(value: object) -> Any:
 
 
 def is_too_deep(data: object) -> bool:
-    """Whether it is nested so deep that what is stored of it may be more than an encoder can take."""
+    """Return whether data is nested deeper than an encoder may be able to take."""
     level = [data]
     for _ in range(MAX_DEPTH):
         level = [

@@ -1,4 +1,4 @@
-"""Why a run continued and why it stopped, as a value that text, terminals, Markdown and JSON render."""
+"""The reasons why a run continued or stopped, as a value that renderers show."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ MOST_REPEATED = 5
 
 
 class CallStatus(StrEnum):
-    """How far a tool call has come; one that is not completed was blocked, denied, not run or cut off."""
+    """The progress of a tool call.
+
+    One that is not completed was blocked, denied, not run or cut off.
+    """
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -49,7 +52,7 @@ class CallStatus(StrEnum):
 
 
 class CallExplanation(Struct, frozen=True, kw_only=True):
-    """What happened to one tool call of a step."""
+    """The explanation of one tool call of a step."""
 
     id: str
     """The provider's id of the call."""
@@ -67,7 +70,7 @@ class CallExplanation(Struct, frozen=True, kw_only=True):
     @property
     def text(self) -> str:
         """The call on one line: "search failed: no such index"."""
-        by = [f"{said.verdict} by {shortened(said.by, 40)}" for said in self.approvals if _permits(said)]
+        by = [f"{each.verdict} by {shortened(each.by, 40)}" for each in self.approvals if _permits(each)]
         by += [f"changed by {name}" for name in self.changed_by]
         match self.status:
             case CallStatus.SUCCEEDED:
@@ -86,7 +89,7 @@ class CallExplanation(Struct, frozen=True, kw_only=True):
 
 
 class StepExplanation(Struct, frozen=True, kw_only=True):
-    """What one step did, and what was decided after it."""
+    """The explanation of one step and of the decision after it."""
 
     number: int
     """Its number in the execution, or in the session where one step was asked for."""
@@ -117,7 +120,7 @@ class StepExplanation(Struct, frozen=True, kw_only=True):
 
     @property
     def verdict(self) -> str | None:
-        """What followed from it: "continue", "pause" or "stop (steps_limit)"; None if nothing is decided."""
+        """The consequence: "continue", "pause" or "stop (steps_limit)", if it is decided."""
         if self.decision is None:
             return None
         if self.decision.continues:
@@ -129,9 +132,11 @@ class RepeatedCall(Struct, frozen=True, kw_only=True):
     """A tool call that a run made again and again."""
 
     name: str
+    """The name of the tool."""
     args_summary: str
     """The first arguments, each cut short."""
     count: int
+    """How often it was called."""
 
     @property
     def text(self) -> str:
@@ -140,7 +145,7 @@ class RepeatedCall(Struct, frozen=True, kw_only=True):
 
 
 class Explanation(Struct, frozen=True, kw_only=True):
-    """Why a run is where it is: its steps, the evaluations of its rules, what would let it continue.
+    """The explanation of a run: its steps, its rules, and how to continue it.
 
     Its own texts are short and safe to print. Evaluations, approvals and the names of rules are those
     that were recorded, and may hold text of any length from models, tools and people.
@@ -194,7 +199,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
 
 
 def explanation_of(state: AgentState, *, most_steps: int | None = None) -> Explanation:
-    """Explain the current execution; `most_steps` leaves out the middle of a longer one."""
+    """Explain the current execution; `most_steps` leaves out the middle of it."""
     recorded = state.execution_steps
     steps = [_step(state, step, step.number) for step in ends_of(recorded, most_steps)]
     if state.open_step is not None:
@@ -216,7 +221,7 @@ def explanation_of(state: AgentState, *, most_steps: int | None = None) -> Expla
 
 
 def _repeated_calls(state: AgentState, steps: Sequence[Step]) -> tuple[RepeatedCall, ...]:
-    """Return the calls that the latest steps made more than once with the same arguments."""
+    """Return the calls that the latest steps repeated with the same arguments."""
     asked: dict[tuple[str, bytes], ToolCall] = {}
     counts: Counter[tuple[str, bytes]] = Counter()
     for step in steps[-MOST_COMPARED:]:
@@ -237,7 +242,7 @@ def explanation_of_step(state: AgentState, number: int) -> Explanation:
     """Explain one step of the session, counted from its first."""
     if not 1 <= number <= state.step_count:
         has = counted(state.step_count, "step")
-        raise ConfigurationError(f"there is no step {number}: the session has {has}, counted from 1")
+        raise ConfigurationError(f"invalid step {number}: the session has {has}, counted from 1")
     step = state.steps[number - 1]
     outcome = step.outcome
     if outcome is None:
@@ -321,7 +326,7 @@ def _other_forbids(outcome: ContinuationOutcome) -> str:
 
 
 def _last_failure(outcome: ContinuationOutcome, step: Step | None) -> str:
-    """Return what failed last, where retries ran out: their number alone is no cause."""
+    """Return the last failure after retries ran out, if that is why the run failed."""
     return error_text(outcome, step).removeprefix(outcome.reason).rstrip(".")
 
 
@@ -428,5 +433,5 @@ def _text(evaluation: ContinuationEvaluation) -> str:
 
 
 def _permits(approval: Approval) -> bool:
-    """Tell whether the call was allowed to run; a denial is in the call's error."""
+    """Return whether the call was allowed to run; a denial is in the call's error."""
     return approval.verdict is not Verdict.DENIED

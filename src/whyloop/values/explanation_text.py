@@ -24,7 +24,10 @@ _BACKTICKS = re.compile(r"`+")
 
 
 def text_of(explanation: Explanation) -> str:
-    """Return the headline, a line a step, what each rule decided, and what would let the run continue."""
+    """Return an explanation as text.
+
+    It has the headline, a line for each step, the decision of each rule, and what would let the run continue.
+    """
     lines = [explanation.headline]
     lines += section("Steps", step_lines(explanation.steps))
     lines += section("Repeated calls", [f"  {call.text}" for call in explanation.repeated_calls])
@@ -39,7 +42,10 @@ def text_of_outcome(outcome: ContinuationOutcome) -> str:
 
 
 def markdown_of(explanation: Explanation) -> str:
-    """Return the same as a paragraph, two tables and a list; no text in it is taken for markup."""
+    """Return an explanation as a paragraph, two tables and a list in Markdown.
+
+    No text in it is taken for markup.
+    """
     lines = [f"**{_escaped(explanation.headline)}**"]
     if explanation.steps:
         head = ["step", "what it did", "tokens", "time", "then", "decided by"]
@@ -63,7 +69,7 @@ def section(title: str, lines: Sequence[str]) -> list[str]:
 
 
 def step_lines(steps: Sequence[StepExplanation]) -> list[str]:
-    """Return a line a step, and one wherever some are left out."""
+    """Return a line for each step, and one where some are left out."""
     rows = step_rows(steps)
     width = max((len(number) for number, _ in rows), default=0)
     return [f"  {number:>{max(3, width)}}  {text}" for number, text in rows]
@@ -170,7 +176,7 @@ def _action_item(action: NextAction) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Return the text with every character escaped that Markdown or HTML would read as markup."""
+    """Return the text with every character escaped that could be markup."""
     return _MARKUP.sub(r"\\\g<0>", text)
 
 

@@ -1,4 +1,4 @@
-"""What went wrong in a step, in a vocabulary that a policy can act on."""
+"""Failures of a step, in a vocabulary that a policy can act on."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from whyloop.values.scalars import Count, Seconds
 
 
 class ErrorType(StrEnum):
+    """The type of a failure, by which a policy chooses what to do."""
+
     TOOL = "tool"
     MODEL = "model"
     VALIDATION = "validation"
@@ -22,31 +24,37 @@ class ErrorType(StrEnum):
 
     @property
     def label(self) -> str:
-        """The words for a person: "Rate limit error"."""
+        """The name for people: "Rate limit error"."""
         return f"{self.value.replace('_', ' ').capitalize()} error"
 
 
 class ErrorHandlingDecision(StrEnum):
+    """A policy's decision about a failure."""
+
     STOP = "stop"
     RETRY = "retry"
     IGNORE = "ignore"
 
 
 class Failure(Struct, frozen=True, gc=False, omit_defaults=True):
-    """One thing that failed: the model call itself, or one tool call.
-
-    `retryable` is False where trying again cannot succeed. `readable` marks an answer that arrived and is
-    wrong: it stays in the history, and the model is told what to correct.
-    """
+    """A failure of the model call itself, or of one tool call."""
 
     type: ErrorType
+    """The type of the failure."""
     message: str
+    """The error for people and the wire, without arguments and schemas."""
     tool_name: str | None = None
+    """The tool that failed; None if the model call failed."""
     tool_call_id: str | None = None
+    """The call that failed; None if the model call failed."""
     retry_after: Seconds | None = None
+    """The seconds that a provider asks to wait."""
     details: Mapping[str, Any] = {}
+    """More about the failure, for display."""
     retryable: bool = True
+    """False if another attempt cannot succeed."""
     readable: bool = False
+    """True for an answer that arrived and is wrong: it stays in the history, to be corrected."""
 
     @property
     def is_model_call(self) -> bool:
@@ -55,42 +63,54 @@ class Failure(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class FailureTally(Struct, frozen=True, gc=False):
-    """Failed steps of an execution, counted as they happen rather than by scanning the history."""
+    """The failed steps of an execution, counted as they happen."""
 
     consecutive: Count = 0
+    """The failed steps in a row, up to the latest."""
     total: Count = 0
+    """All failed steps."""
 
     def after_step(self, *, failed: bool, forgiven: bool) -> FailureTally:
-        """Return the tally after one more step; earlier failures in a row may have been forgiven."""
+        """Return the tally after one more step; earlier failures may be forgiven."""
         if failed:
             return FailureTally(1 if forgiven else self.consecutive + 1, self.total + 1)
         return FailureTally(0, self.total) if self.consecutive else self
 
 
 class ErrorContext(Struct, frozen=True, gc=False):
-    """What a policy needs to know about the failure at hand."""
+    """The facts about a failure that a policy decides by."""
 
     type: ErrorType
+    """The type of the first failure, in call order."""
     consecutive_failures: int
+    """The failed steps in a row, up to the latest; zero if it did not fail."""
     total_failures: int
+    """All failed steps of the execution."""
     message: str | None = None
+    """The error for people."""
     tool_name: str | None = None
+    """The tool that failed; None if the model call failed."""
     metadata: Mapping[str, Any] = {}
+    """More about the failures of the step, for display."""
     retryable: bool = True
+    """False if another attempt cannot succeed."""
 
     @classmethod
     def none(cls) -> ErrorContext:
-        """No failure at all."""
+        """Return the context of a step without a failure."""
         return cls(ErrorType.UNKNOWN, 0, 0)
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the context as plain data."""
         document: dict[str, Any] = encoding.encode(self)
         return document
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ErrorContext:
+        """Return the context that `to_dict` wrote."""
         return encoding.decode(data, cls)
 
     @property
     def is_failure(self) -> bool:
+        """True if the latest step failed."""
         return self.consecutive_failures > 0

@@ -12,13 +12,13 @@ T = TypeVar("T")
 class Log(Sequence[T], Generic[T]):
     """An immutable sequence to which an item is added at the same cost at any length.
 
-    A version owns its last item and shares everything before it with the versions it came from,
-    so replacing the last item is free too. A version that is not the newest copies when it is
-    extended: no version ever shows an item that was not added to it. Threads need no lock: whoever extends
-    the shared list and finds it longer than that has been overtaken, and copies too.
+    A version owns its last item and shares everything before it with the versions it came from, so replacing
+    the last item is free too. A version that is not the newest copies when it is extended: no version ever
+    shows an item that was not added to it. Threads need no lock: a thread that finds the shared list longer
+    than expected after extending it was too late, and copies too.
 
-    `start` items at the beginning may be left out, where a long session is read from the middle of its
-    journal: they count, and asking for one of them is an error. Only the `last` of them may be known still.
+    `start` items at the beginning may be left out, if a long session is read from the middle of its journal:
+    they count, and asking for one of them is an error. Only the `last` of them may be known.
     """
 
     __slots__ = ("_earlier", "last", "length", "start")

@@ -18,6 +18,8 @@ from whyloop.values.text import clean, shortened
 
 
 class MessageRole(StrEnum):
+    """The author of a message."""
+
     SYSTEM = "system"
     DEVELOPER = "developer"
     USER = "user"
@@ -26,15 +28,21 @@ class MessageRole(StrEnum):
 
 
 class TextPart(Struct, frozen=True, gc=False, tag_field="type", tag="text"):
+    """A text within a message."""
+
     text: str
+    """The text."""
 
 
 class ImagePart(Struct, frozen=True, gc=False, tag_field="type", tag="image"):
     """An image by address, or by its own bytes in base64."""
 
     url: str | None = None
+    """The address of the image."""
     data: str | None = None
+    """The bytes of the image in base64."""
     media_type: str | None = None
+    """The type of the image, such as image/png."""
 
     def __post_init__(self) -> None:
         _check_content("image", self.url, self.data)
@@ -48,9 +56,13 @@ class FilePart(Struct, frozen=True, gc=False, tag_field="type", tag="file"):
     """A file by address, or by its own bytes in base64."""
 
     url: str | None = None
+    """The address of the file."""
     data: str | None = None
+    """The bytes of the file in base64."""
     media_type: str | None = None
+    """The type of the file, such as application/pdf."""
     name: str | None = None
+    """The name of the file, for the model."""
 
     def __post_init__(self) -> None:
         _check_content("file", self.url, self.data)
@@ -62,7 +74,7 @@ _CHECKED = 256  # As much as tells text from base64; images are large, and are r
 
 
 def _check_content(noun: str, url: object, data: object) -> None:
-    """Refuse an image or a file that no provider can read; where a secret was removed, it stays."""
+    """Refuse an image or a file that no provider can read, unless it was redacted."""
     if (url is None) == (data is None):
         raise ConfigurationError(f"invalid {noun}: it has either a url or data, the base64 of its bytes")
     if url is not None and not (isinstance(url, str) and (_ADDRESS.match(url) or REMOVED in url)):
@@ -82,31 +94,31 @@ Content = str | tuple[Part, ...]
 
 
 class CallChange(Struct, frozen=True, gc=False, omit_defaults=True):
-    """A change of a call before it ran: which hook made it, and its arguments before.
-
-    `name` is the tool that it called before; None if that stayed the same.
-    """
+    """A change of a call by a hook, before the call ran."""
 
     by: str
+    """The name of the hook."""
     before: Mapping[str, Any] | str
+    """The arguments before the change."""
     name: str | None = None
+    """The tool that it called before; None if that stayed the same."""
 
 
 class ToolCall(Struct, frozen=True, gc=False, omit_defaults=True):
-    """A call that a model asked for.
-
-    `arguments` is the JSON object that the call runs with, or the model's text where that is not a
-    JSON object: it is data, and the trace keeps it. `changes` lists the hooks that changed them, in order.
-    """
+    """A call that a model asked for."""
 
     id: str
+    """The provider's id of the call."""
     name: str
+    """The name of the tool."""
     arguments: Mapping[str, Any] | str
+    """The JSON object that the call runs with, or the model's text if that is not a JSON object."""
     changes: tuple[CallChange, ...] = ()
+    """The changes by hooks, in order."""
 
     @staticmethod
     def parse_arguments(text: str | bytes) -> Mapping[str, Any] | str:
-        """The arguments in a model's text; the text itself if it holds no JSON object."""
+        """Return the arguments in a model's text; the text if it is not a JSON object."""
         if not text or text.isspace():
             return {}
         try:
@@ -130,65 +142,77 @@ _SYSTEM, _DEVELOPER = MessageRole.SYSTEM, MessageRole.DEVELOPER
 
 
 class Message(Struct, frozen=True, gc=False, omit_defaults=True):
-    """One message. An assistant message holds its text and its tool calls side by side.
-
-    `extras` is what a provider insists on getting back with an assistant's message (signatures,
-    reasoning items), by the name of its wire format; no other provider ever sees it.
-    `reasoning` is the text of the model's reasoning, for people. `incomplete` marks an answer that was
-    interrupted. `source` names the criteria whose feedback a developer message carries.
-    """
+    """One message; an assistant's has its text and its tool calls side by side."""
 
     role: MessageRole
+    """The author."""
     content: Content = ""
+    """The text, or a list of texts, images and files."""
     tool_calls: tuple[ToolCall, ...] = ()
+    """The calls that an assistant's message asks for."""
     tool_call_id: str | None = None
+    """The call whose result this is."""
     tool_name: str | None = None
+    """The tool whose result this is."""
     extras: Mapping[str, Any] = {}
+    """The data that a provider needs back with its message (signatures, reasoning items), by wire format."""
     reasoning: str = ""
+    """The text of the model's reasoning, for people."""
     incomplete: bool = False
+    """True for an answer that was interrupted."""
     source: tuple[str, ...] = ()
+    """The criteria whose feedback a developer message has."""
 
     @classmethod
     def system(cls, content: str) -> Message:
+        """Return a system message."""
         return cls(_SYSTEM, content)
 
     @classmethod
     def developer(cls, content: str) -> Message:
+        """Return a message of the application to the model."""
         return cls(_DEVELOPER, content)
 
     @classmethod
     def user(cls, content: str | Sequence[Part]) -> Message:
+        """Return a user's message."""
         return cls(_USER, content if isinstance(content, str) else tuple(content))
 
     @classmethod
     def assistant(cls, content: Content = "", tool_calls: Sequence[ToolCall] = ()) -> Message:
+        """Return an assistant's message."""
         return cls(_ASSISTANT, content, tuple(tool_calls))
 
     @classmethod
     def tool(cls, content: str, *, tool_call_id: str, tool_name: str) -> Message:
+        """Return the result of a tool call."""
         return cls(_TOOL, content, (), tool_call_id, tool_name)
 
     @property
     def text(self) -> str:
-        """The natural language of this message, images and files left out."""
+        """The natural language of this message, without images and files."""
         if isinstance(self.content, str):
             return self.content
         return "\n".join(part.text for part in self.content if isinstance(part, TextPart))
 
     @property
     def is_user(self) -> bool:
+        """True for a user's message."""
         return self.role == _USER
 
     @property
     def is_assistant(self) -> bool:
+        """True for an assistant's message."""
         return self.role == _ASSISTANT
 
     @property
     def is_tool(self) -> bool:
+        """True for the result of a tool call."""
         return self.role == _TOOL
 
     @property
     def is_developer(self) -> bool:
+        """True for a developer message."""
         return self.role == _DEVELOPER
 
     @property
@@ -197,17 +221,18 @@ class Message(Struct, frozen=True, gc=False, omit_defaults=True):
         return self.role in (_SYSTEM, _DEVELOPER)
 
     def has_role(self, *roles: MessageRole | str) -> bool:
+        """Return whether the message has one of these roles."""
         return self.role in roles
 
 
 class ToolResult(Struct, frozen=True, gc=False, omit_defaults=True):
-    """The content of a tool message, and how the call went.
-
-    `error` says why the call did not succeed; where a policy is to act on it there is a `failure` too.
-    `changed_by` names the hooks that made or replaced the result.
-    """
+    """The result of a tool call, which becomes a tool message."""
 
     content: str
+    """The text for the model."""
     error: str | None = None
+    """Why the call did not succeed, for people; None if it did."""
     failure: Failure | None = None
+    """The failure that an error policy acts on, if there is one."""
     changed_by: tuple[str, ...] = ()
+    """The hooks that made or replaced the result."""

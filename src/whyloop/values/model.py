@@ -1,4 +1,4 @@
-"""What a model is asked, what it answers, and what that cost."""
+"""Requests to a model, its responses, and their cost."""
 
 from __future__ import annotations
 
@@ -14,21 +14,24 @@ from whyloop.values.scalars import Count
 
 
 class Usage(Struct, frozen=True, gc=False, omit_defaults=True):
-    """Tokens read and written; `cached` is part of `input`, `reasoning` is part of `output`.
-
-    `cost` is in US dollars, None if it is unknown. `reported` is False if the provider did not report the
-    usage of some call: the numbers are then a lower bound.
-    """
+    """The tokens of model calls, and their cost."""
 
     input: Count = 0
+    """The tokens that the model read."""
     output: Count = 0
+    """The tokens that the model wrote."""
     cached: Count = 0
+    """The tokens of `input` that came from a cache."""
     reasoning: Count = 0
+    """The tokens of `output` that were reasoning."""
     cost: Decimal | None = None
+    """The cost in US dollars; None if it is unknown."""
     reported: bool = True
+    """False if the provider did not report the usage of a call: the numbers are a lower bound."""
 
     @property
     def total(self) -> int:
+        """The tokens read and written together."""
         return self.input + self.output
 
     def __add__(self, other: Usage) -> Usage:
@@ -49,7 +52,7 @@ NO_USAGE = Usage()
 
 
 def _total_cost(one: Usage, other: Usage) -> Decimal | None:
-    """Return the cost of both; unknown plus known is unknown, but nothing used costs nothing."""
+    """Return the cost of both; unknown plus known is unknown."""
     if one.cost is not None and other.cost is not None:
         return one.cost + other.cost
     if not one.total:
@@ -60,7 +63,7 @@ def _total_cost(one: Usage, other: Usage) -> Decimal | None:
 class FinishReason(StrEnum):
     """Why the model ended its answer, in one vocabulary for all providers.
 
-    With `pause_turn` the provider interrupted a long turn, and continues it when it is asked again.
+    With `pause_turn` the provider interrupted a long turn; the next request continues it.
     """
 
     truncates: bool
@@ -80,31 +83,39 @@ for _reason in FinishReason:
 
 
 class ToolSpec(Struct, frozen=True, gc=False):
-    """What a model is told about a tool."""
+    """The description of a tool for a model."""
 
     name: str
+    """The name of the tool."""
     description: str
+    """What the tool does, for the model."""
     parameters: Mapping[str, Any]
+    """The JSON schema of its arguments."""
 
 
 class ModelRequest(Struct, frozen=True, gc=False):
-    """One question to a model: the history so far and the tools it may ask for."""
+    """A request to a model: the history, the tools and the instructions."""
 
     messages: Sequence[Message]
+    """The history of the session."""
     tools: tuple[ToolSpec, ...] = ()
+    """The tools that the model may call."""
     instructions: str | None = None
+    """The instructions of the agent."""
 
 
 class TextDelta(Struct, frozen=True, gc=False):
     """A piece of the answer's text, as it streams in."""
 
     text: str
+    """The piece."""
 
 
 class ReasoningDelta(Struct, frozen=True, gc=False):
-    """A piece of the model's reasoning, as it streams in; it is not part of the answer's text."""
+    """A piece of the model's reasoning, as it streams in."""
 
     text: str
+    """The piece; it is not part of the answer's text."""
 
 
 Delta = TextDelta | ReasoningDelta
@@ -112,26 +123,34 @@ Delta = TextDelta | ReasoningDelta
 
 
 class ModelSource(Struct, frozen=True, gc=False, omit_defaults=True):
-    """Where an answer came from: which model, with which word it finished, what happened on the way."""
+    """The origin of an answer: the model, its response, and notes on the way there."""
 
     model: str | None = None
+    """The name of the model, as the provider reports it."""
     response_id: str | None = None
+    """The provider's id of the response."""
     finish_word: str | None = None
+    """The provider's own term for the finish reason."""
     notes: tuple[str, ...] = ()
+    """Events on the way to the answer, such as a fallback to another model."""
 
 
 class ModelResponse(Struct, frozen=True, gc=False):
-    """A model's complete answer.
-
-    `reasoning` is what the model said to itself; `extras` goes back to the provider with the message.
-    `unsupported` names what arrived and cannot be handled, such as an image: the response is then a failure.
-    """
+    """A model's complete answer."""
 
     text: str = ""
+    """The text of the answer."""
     tool_calls: tuple[ToolCall, ...] = ()
+    """The calls that the model asks for."""
     finish_reason: FinishReason = FinishReason.STOP
+    """Why the model ended its answer."""
     usage: Usage = NO_USAGE
+    """The tokens of the call."""
     reasoning: str = ""
+    """The text of the model's reasoning."""
     extras: Mapping[str, Any] = {}
+    """The data that the provider needs back with the message."""
     source: ModelSource | None = None
+    """The origin of the answer."""
     unsupported: tuple[str, ...] = ()
+    """The parts that cannot be handled, such as an image: the response is then a failure."""

@@ -1,4 +1,4 @@
-"""What would let a run continue, derived from the typed fields of its state."""
+"""Actions that would let a run continue, derived from the fields of its state."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class NextAction(Struct, frozen=True, kw_only=True):
 
 
 def next_actions_of(state: AgentState) -> tuple[NextAction, ...]:
-    """Return what would let the run continue, in the order in which to do it; nothing if it is completed."""
+    """Return the actions that let the run continue, in order; none if it is completed."""
     match state.status:
         case AgentStatus.COMPLETED:
             return ()
@@ -82,7 +82,7 @@ def next_actions_of(state: AgentState) -> tuple[NextAction, ...]:
 
 
 def _after_stop(state: AgentState, *, after_others: bool) -> Iterator[NextAction]:
-    """Yield what each rule that stands in the way asks for, then the call that resumes the run."""
+    """Yield a change for each rule that forbids, then the call that resumes the run."""
     reasons = []
     for evaluation in _in_the_way(state):
         reasons.append(evaluation.stop_reason)
@@ -99,7 +99,7 @@ def _after_stop(state: AgentState, *, after_others: bool) -> Iterator[NextAction
 
 
 def _in_the_way(state: AgentState) -> list[ContinuationEvaluation]:
-    """Return the evaluations that forbid, pauses excluded, or else the one that decided."""
+    """Return the evaluations that forbid, without pauses, or the one that decided."""
     outcome = state.last_continuation_outcome
     if outcome is None:
         return []
@@ -110,7 +110,7 @@ def _in_the_way(state: AgentState) -> list[ContinuationEvaluation]:
 
 
 def _change(state: AgentState, evaluation: ContinuationEvaluation) -> NextAction | None:
-    """Return what has to change before this rule lets the run continue; None if a resume will do."""
+    """Return the change that this rule needs; None if a resume is enough."""
     match evaluation.stop_reason:
         case StopReason.ERROR_FORBADE | StopReason.RETRY_LIMIT_REACHED as reason:
             forbids = evaluation.decision is ContinuationDecision.FORBID_CONTINUATION

@@ -1,4 +1,4 @@
-"""Redaction: secrets are taken out of whatever leaves the process, by one set of rules.
+"""Redaction: the rules that remove secrets from all that leaves the process.
 
 A secret is known by its form (a key with a prefix, a token, the password in an address), or by its name
 (`password=`, `"apiKey":`, `{"name": "Authorization", "value": …}`). Every rule takes time in proportion to
@@ -47,10 +47,10 @@ SECRET_NAMES = (
     "bearer",
     "jwt",
 )
-"""Words that, as a part of the name of a value, say that it is secret.
+"""Terms that mark a value as secret if they are part of its name.
 
-An underscore stands for any separator or none: `api_key` is also X-Api-Key and apiKey. A word counts only as
-a whole: `token` is in `accessToken` and `tokens`, and not in `tokenizer`.
+An underscore matches any separator or none: `api_key` is also X-Api-Key and apiKey. A term counts only as a
+whole word: `token` is in `accessToken` and `tokens`, and not in `tokenizer`.
 """
 
 
@@ -63,7 +63,7 @@ class Redaction(Struct, frozen=True):
     One is certain to be found at the edge of a shortened text if its match has at most 512 characters.
     """
     names: tuple[str, ...] = SECRET_NAMES
-    """The words that mark the name of a secret value."""
+    """The terms that mark the name of a secret value."""
 
     def __post_init__(self) -> None:
         for field in ("patterns", "names"):
@@ -78,9 +78,10 @@ class Redaction(Struct, frozen=True):
         return _rules(self).text(text)
 
     def beginning(self, text: str, length: int) -> str:
-        """Return so many characters of a text without its secrets, looking at no more of it than needed.
+        """Return so many characters of a text without its secrets.
 
-        Of a longer text one character more is returned, so that a caller can tell.
+        No more of the text is read than needed. Of a longer text one character more is returned, so that a
+        caller can tell.
         """
         window = length + LONGEST
         while window < len(text):
@@ -93,7 +94,7 @@ class Redaction(Struct, frozen=True):
         return self.text(text)[: length + 1]
 
     def data(self, value: Any) -> Any:
-        """Return a value as plain data without its secrets; a value that no JSON can hold is named so."""
+        """Return a value as plain data without secrets, or marked if JSON cannot hold it."""
         return _rules(self).data(value)
 
 
@@ -106,15 +107,15 @@ def _refuse_useless(pattern: str) -> None:
         raise _invalid("patterns", f"{pattern!r}: it matches an empty text, and so every text")
 
 
-def _invalid(field: str, words: str) -> ConfigurationError:
-    return ConfigurationError(f"Redaction: invalid {field} {words}")
+def _invalid(field: str, problem: str) -> ConfigurationError:
+    return ConfigurationError(f"Redaction: invalid {field} {problem}")
 
 
 # Secrets by their name
 
 
 def _nested(depth: int) -> str:
-    """Return the pattern of a list or an object, and of those inside it; its end may be missing."""
+    """Return the pattern of a list or an object, nested so deep, also without its end."""
     inner = f"|{_nested(depth - 1)}" if depth else ""
     return rf"[\[{{](?:[^\[\]{{}}]++{inner})*+[\]}}]?"
 
@@ -179,7 +180,7 @@ class _Rules:
         names = (
             "|".join(re.escape(name.lower()).replace("_", "[-_. ]?") for name in redaction.names) or "(?!)"
         )
-        self._word_in = lru_cache(maxsize=1000)(self._find_word)
+        self._term_in = lru_cache(maxsize=1000)(self._find_term)
         # Searched in lower case, which is ten times as fast as a search that ignores the case.
         self._name = re.compile(names)
         self._named = re.compile(
@@ -259,15 +260,17 @@ class _Rules:
         return held if is_secret else None
 
     def _hides(self, key: str, value: Any) -> bool:
-        """Return whether a value is secret by its name; nothing at all is not, nor is a count of tokens."""
-        word = self._word_in(key)
-        if word is None or value is None or isinstance(value, bool) or value in ("", [], {}, REMOVED):
+        """Return whether a value is secret by its name; empty values and counts are not."""
+        term = self._term_in(key)
+        if term is None or value is None or isinstance(value, bool) or value in ("", [], {}, REMOVED):
             return False
-        return not (word == "token" and _is_number(value))
+        return not (term == "token" and _is_number(value))
 
-    def _find_word(self, name: str) -> str | None:
-        """Return the word that makes a name the name of a secret."""
-        return next((found[0] for found in self._name.finditer(_lower(name)) if _is_word(name, found)), None)
+    def _find_term(self, name: str) -> str | None:
+        """Return the term that makes a name the name of a secret."""
+        return next(
+            (found[0] for found in self._name.finditer(_lower(name)) if _is_whole_word(name, found)), None
+        )
 
     def _is_own(self, number: float) -> bool:
         return any(pattern.search(str(number)) for pattern in self._own)
@@ -282,9 +285,10 @@ class _Rules:
         return self._without_named_in_text(text, lower)
 
     def _without_named_in_json(self, text: str, depth: int) -> str | None:
-        """Hide the values in JSON: only a reader of it knows where an object ends, or a line in a text.
+        """Hide the named values of a text that is JSON.
 
-        Return None where it is not JSON, or has no such values as it is read: a key may be there twice.
+        Only a parser knows where an object ends, or a line in a text. Return None if it is not JSON, or has
+        no such values as it is read: a key may be there twice.
         """
         try:
             data = [msgspec.json.decode(text)]
@@ -328,7 +332,7 @@ class _Rules:
         for count, name in enumerate(self._named.finditer(lower)):
             if count > _MOST_NAMED:
                 return "".join([*kept, text[done : max(done, name.start())], REMOVED])
-            if name.start() < done or not _is_word(text, name):
+            if name.start() < done or not _is_whole_word(text, name):
                 continue
             given = _given(text, name)
             if given is not None:
@@ -348,8 +352,8 @@ def _lower(text: str) -> str:
     return text.replace("\u0130", "i").lower()
 
 
-def _is_word(text: str, name: re.Match[str]) -> bool:
-    """Return whether a name ends where a word does: "token" in tokens and tokenId, not in tokenizer."""
+def _is_whole_word(text: str, name: re.Match[str]) -> bool:
+    """Return whether a term ends a word: in tokens and tokenId, not in tokenizer."""
     at = name.end()
     if name[0] == "token" and _COUNTED.match(text, at):
         return False
@@ -361,7 +365,7 @@ def _is_word(text: str, name: re.Match[str]) -> bool:
 
 
 def _given(text: str, name: re.Match[str]) -> re.Match[str] | None:
-    """Return the match of the value that follows a name; None if none does that could be secret."""
+    """Return the match of the value that follows a name, if it could be secret."""
     given = _GIVEN.match(text, name.end())
     if given is not None:
         return None if _is_harmless(given["value"], name[0]) else given
@@ -377,7 +381,7 @@ def _given(text: str, name: re.Match[str]) -> re.Match[str] | None:
 
 
 def _is_random(value: str) -> bool:
-    """Return whether a word amid a sentence looks like a secret: long, with letters and digits in it."""
+    """Return whether a value in a sentence looks secret: it has letters and digits."""
     return (
         len(value) >= 6
         and not value.isalpha()
@@ -403,7 +407,7 @@ def _replacement(given: re.Match[str]) -> str:
 
 
 def plain_data(value: Any) -> Any:
-    """Return a value as plain data with its secrets in it; a value that no JSON can hold is named so."""
+    """Return a value as plain data with its secrets, or marked if JSON cannot hold it."""
     if isinstance(value, Mapping):
         parts = {str(key): _as_plain(inner) for key, inner in value.items()}
         return {key: UNREADABLE if is_too_deep(part) else part for key, part in parts.items()}
@@ -414,7 +418,7 @@ def plain_data(value: Any) -> Any:
 def _as_plain(value: Any) -> Any:
     try:
         return encoding.encode(value)
-    except Exception:  # Whatever people put into their notes, a snapshot is written.
+    except Exception:  # A snapshot is written with any metadata.
         return UNREADABLE
 
 

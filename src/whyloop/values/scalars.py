@@ -16,10 +16,10 @@ NEVER = datetime(1, 1, 1, tzinfo=UTC)
 
 
 def utc_now() -> datetime:
-    """The time for values that are made by hand; the loop always passes the time of its clock."""
+    """Return the time for values that are made by hand; the loop uses its own clock."""
     return datetime.now(UTC)
 
 
 def new_id() -> str:
-    """A random identifier: 32 hexadecimal digits."""
+    """Return a random identifier: 32 hexadecimal digits."""
     return os.urandom(16).hex()

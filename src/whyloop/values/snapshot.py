@@ -29,7 +29,7 @@ _REQUIRED = (("execution", "id"), ("execution", "started_at"), ("state_info", "s
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
-    """What is written of a state: everything but this process's own clock reading."""
+    """The document of a full snapshot: all of a state but this process's clock."""
 
     version: int
     agent_id: str
@@ -49,9 +49,9 @@ class Snapshot(Struct, frozen=True, kw_only=True):
 
 
 class Head(Struct, frozen=True, kw_only=True):
-    """A state without its history and its metadata: what a checkpoint of a journal holds.
+    """A state without its history and its metadata, for a checkpoint of a journal.
 
-    The last step of the execution is known still: if its failure was ignored, the next one counts anew.
+    The last step of the execution is included: if its failure was ignored, the next one counts anew.
     """
 
     identity: str
@@ -103,7 +103,7 @@ def state_from_dict(data: Mapping[str, Any]) -> AgentState:
 
 
 def check_version(data: object, newest: int) -> None:
-    """Reject a snapshot that is not an object, or whose version this whyloop does not know."""
+    """Reject a snapshot that is not an object, or of an unknown version."""
     if not isinstance(data, Mapping):
         raise SnapshotError(f"invalid snapshot: expected an object, got {type(data).__name__}")
     version = data.get("version")
@@ -129,7 +129,7 @@ def head_of(state: AgentState) -> Head:
 
 
 def state_from_head(agent_id: str, head: Head) -> AgentState:
-    """Return a state whose history was left out; what is added to it from now on is there."""
+    """Return a state whose history so far was left out."""
     return AgentState(
         agent_id=agent_id,
         identity=head.identity,
@@ -164,6 +164,7 @@ def check_open_step(step: OpenStep | None, path: str) -> None:
 
 
 def _contradiction(call: OpenCall) -> str | None:
+    """Return what contradicts itself in the progress of a call, if anything does."""
     if call.is_waiting and call.is_done:
         return "a call that waits for a person cannot have a result"
     if call.arguments is not None and not call.approvals:

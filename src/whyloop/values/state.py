@@ -1,4 +1,4 @@
-"""The state of a session: immutable, and complete enough to continue from at any time."""
+"""The state of a session: immutable, and complete enough to continue from."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 
 class AgentStatus(StrEnum):
+    """The status of a session."""
+
     PENDING = "pending"
     IN_PROGRESS = "in_progress"
     PAUSED = "paused"
@@ -35,6 +37,7 @@ class AgentStatus(StrEnum):
 
     @property
     def has_ended(self) -> bool:
+        """True if the run has ended; a pause is not an end."""
         return self is AgentStatus.COMPLETED or self is AgentStatus.STOPPED or self is AgentStatus.FAILED
 
     @classmethod
@@ -55,29 +58,38 @@ _STATUS_AFTER = {
 
 
 class Execution(Struct, frozen=True, gc=False, omit_defaults=True):
-    """The work on one user query: its counters, and the four times that are measured apart.
+    """The work on one user query: its counters, and four times measured apart.
 
     Active: models and tools at work. Waiting: stopped or paused, until a person resumed it.
-    Backoff: waiting out a provider. Wall: from the query to the last thing that happened.
+    Backoff: waiting out a provider. Wall: from the query to the latest transition.
     """
 
     id: str = msgspec.field(default_factory=new_id)
+    """The id of the execution."""
     started_at: Moment = msgspec.field(default_factory=utc_now)
     """When the query arrived."""
     updated_at: Moment | None = None
+    """When the latest transition happened."""
     leg_started_at: Moment | None = None
     """When the query arrived, or when it was last resumed."""
     step_count: Count = 0
+    """The closed steps."""
     usage: Usage = NO_USAGE
+    """The tokens that it used."""
     failures: FailureTally = FailureTally()
+    """The failed steps."""
     active_seconds: Seconds = 0.0
+    """The time in which models and tools were at work."""
     waiting_seconds: Seconds = 0.0
+    """The time until a person resumed it."""
     backoff_seconds: Seconds = 0.0
+    """The time spent waiting out a provider."""
     resumes: Count = 0
+    """How often a person resumed it."""
     resumed_from: AgentStatus | None = None
     """The status that the last resume found."""
     granted: Budget | None = None
-    """What a person allowed on top of the limits."""
+    """The budget that a person allowed on top of the limits."""
     stop_request: str | None = None
     """The reason of a request to stop."""
     last_seq: Count = 0
@@ -87,9 +99,9 @@ class Execution(Struct, frozen=True, gc=False, omit_defaults=True):
     recoveries: Count = 0
     """How often the run was continued after a crash since its last closed step."""
     question: Question | None = None
-    """What a person is asked about the run itself, after it crashed too often."""
+    """The question to a person about the run itself, after it crashed too often."""
     approvals: tuple[Approval, ...] = ()
-    """What people decided about the run itself."""
+    """The decisions of people about the run itself."""
     last_response: str = ""
     """The last text of the assistant to this query."""
     has_tool_results: bool = False
@@ -97,13 +109,14 @@ class Execution(Struct, frozen=True, gc=False, omit_defaults=True):
 
     @property
     def wall_seconds(self) -> float:
+        """The seconds from the query to the latest transition."""
         if self.updated_at is None:
             return 0.0
         return max(0.0, (self.updated_at - self.started_at).total_seconds())
 
     @property
     def leg_seconds(self) -> float:
-        """The seconds from the start of the current leg to the last thing that happened."""
+        """The seconds from the start of the current leg to the latest transition."""
         if self.updated_at is None:
             return 0.0
         started = self.started_at if self.leg_started_at is None else self.leg_started_at
@@ -111,13 +124,17 @@ class Execution(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class StateInfo(Struct, frozen=True, gc=False):
-    """The session's own clocks, for audit: its age, and all the time that was ever spent on it."""
+    """The session's own clocks, for audit."""
 
     started_at: Moment = msgspec.field(default_factory=utc_now)
+    """When the session was created."""
     updated_at: Moment = msgspec.field(default_factory=utc_now)
+    """When the session last changed."""
     cumulative_execution_seconds: Seconds = 0.0
+    """The active time of all executions."""
 
     def add_execution_time(self, seconds: float) -> StateInfo:
+        """Return the clocks with more time spent on the session."""
         return StateInfo(self.started_at, self.updated_at, self.cumulative_execution_seconds + seconds)
 
 
@@ -127,7 +144,7 @@ SOMEBODY = "somebody"
 
 
 class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
-    """One conversation: its messages, its steps, and why each step was followed by another or was not.
+    """One conversation: its messages, its steps, and the outcome of each step.
 
     A state never changes: applying a transition returns a new one, and history is only ever added to, so
     older states stay valid and share what they have in common with newer ones.
@@ -142,17 +159,23 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
     agent: str = ""
     """The name of the agent that ran it last."""
     status: AgentStatus = AgentStatus.PENDING
+    """The status of the current execution."""
     messages: Log[Message] = msgspec.field(default_factory=Log)
+    """The history."""
     steps: Log[Step] = msgspec.field(default_factory=Log)
+    """The closed steps of all executions."""
     usage: Usage = NO_USAGE
+    """The tokens of all executions."""
     metadata: Mapping[str, Any] = {}
+    """The entries that the application gave to the session."""
     state_info: StateInfo = msgspec.field(default_factory=StateInfo)
+    """The clocks of the session."""
     execution: Execution = msgspec.field(default_factory=Execution)
     """The work on the latest query."""
     last_continuation_outcome: ContinuationOutcome | None = None
     """The latest outcome of the execution; None while nothing was decided since it started or resumed."""
     execution_started_at: datetime | None = None
-    """When this process took the execution up; never stored."""
+    """When this process began to work on the execution; never stored."""
     open_step: OpenStep | None = None
     """A step whose tool calls are not all done."""
     request_parts: Log[RequestPart] = msgspec.field(default_factory=Log)
@@ -160,7 +183,7 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
 
     @classmethod
     def before_creation(cls, agent_id: str) -> AgentState:
-        """Return the state before the first transition, of which nothing is kept but the name."""
+        """Return the state before the first transition: nothing but a name."""
         return cls(
             agent_id=agent_id,
             identity="",
@@ -175,7 +198,7 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
 
     @property
     def step_count(self) -> int:
-        """The steps of the whole session; `execution.step_count` has those of the current query."""
+        """The number of steps of the whole session."""
         return len(self.steps)
 
     @property
@@ -212,12 +235,12 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
         return self.execution.last_response
 
     def messages_of(self, step: Step) -> tuple[Message, ...]:
-        """Return the messages that a step added: the assistant's, then the results of its calls."""
+        """Return the messages of a step: the assistant's, then the results of its calls."""
         return self.messages[step.first_message : step.first_message + step.message_count]
 
     @property
     def explanation(self) -> Explanation:
-        """Why the current execution continued or stopped, step by step, and what would let it continue."""
+        """The reasons why the current execution continued or stopped, step by step."""
         from whyloop.values.explanation import explanation_of
 
         return explanation_of(self)
@@ -238,7 +261,7 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
     def deny(
         self, question_id: str, reason: str = "", *, by: str = SOMEBODY, now: datetime | None = None
     ) -> AgentState:
-        """Do not let a pending call run; the model is given the reason."""
+        """Do not let a pending call run; the model gets the reason."""
         return self._decided(question_id, Verdict.DENIED, by, now, reason or None)
 
     def edit(
@@ -249,7 +272,7 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
         by: str = SOMEBODY,
         now: datetime | None = None,
     ) -> AgentState:
-        """Let a pending call run with other arguments; the model is told which."""
+        """Let a pending call run with other arguments; its result names them."""
         return self._decided(question_id, Verdict.EDITED, by, now, arguments=arguments)
 
     def _decided(
@@ -277,7 +300,7 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
         return judged.apply_to(self)
 
     def mark_execution_started(self, now: datetime | None = None) -> AgentState:
-        """Set this process's reading of when it took the execution up."""
+        """Set when this process began to work on the execution."""
         return replace(self, execution_started_at=now or utc_now())
 
     def add_execution_time(self, seconds: float) -> AgentState:
@@ -285,7 +308,7 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
         return replace(self, state_info=self.state_info.add_execution_time(seconds))
 
     def with_metadata(self, entries: Mapping[str, object] | None = None, /, **more: object) -> AgentState:
-        """Return the session with these entries of its metadata added or replaced, as JSON holds them."""
+        """Return the session with these entries in its metadata, as JSON holds them."""
         return replace(self, metadata={**self.metadata, **encoding.jsonable({**(entries or {}), **more})})
 
     # Snapshots

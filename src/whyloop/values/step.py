@@ -1,4 +1,4 @@
-"""One model call and the tool calls that it asked for, while it is open and when it is closed."""
+"""A step: one model call and the tool calls that it asked for, open or closed."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ FAILURE_LENGTH = 200
 
 
 class StepType(StrEnum):
+    """The kind of a closed step."""
+
     TOOL_EXECUTION = "tool_execution"
     FINAL = "final"
     ERROR = "error"
@@ -53,72 +55,95 @@ _INTERRUPTIONS = {
 class RequestRecord(Struct, frozen=True, gc=False, omit_defaults=True):
     """The parts of a model request that are not in the history, by the hash of each.
 
-    The texts behind the hashes are in the session's `request_parts`, each stored once. `messages` is None
-    if the request held the whole history as it was; otherwise ranges of it, and hashes of what a hook put in.
+    The texts behind the hashes are in the session's `request_parts`, each stored once.
     """
 
     instructions: str | None = None
+    """The hash of the instructions."""
     tools: str | None = None
+    """The hash of the tools."""
     messages: tuple[tuple[int, int] | str, ...] | None = None
+    """Ranges of the history, and hashes of messages that a hook put in; None for the whole history."""
     changed_by: tuple[str, ...] = ()
+    """The hooks that changed the request."""
 
 
 class RequestPart(Struct, frozen=True, gc=False):
     """A text that requests of a session refer to by its hash."""
 
     hash: str
+    """The hash of the text."""
     text: str
+    """The text."""
 
 
 class ToolRun(Struct, frozen=True, gc=False, omit_defaults=True):
-    """How one tool call of a step went; its arguments and its result are in the messages.
-
-    A call that was blocked, denied or not run has no success either: `error` says why, and it is not among
-    the step's failures. `started_at` is None for a call that never started. `approvals` are the decisions of
-    people about it. `changed_by` names the hooks that made or replaced its result.
-    """
+    """The end of one tool call; its arguments and its result are in the messages."""
 
     id: str
+    """The provider's id of the call."""
     name: str
+    """The name of the tool."""
     success: bool = True
+    """True if the tool returned a result; a call that was blocked, denied or not run has none."""
     error: str | None = None
+    """Why the call did not succeed, for people; None if it did."""
     duration_ms: Seconds = 0.0
+    """How long the call took."""
     approvals: tuple[Approval, ...] = ()
+    """The decisions of people about the call."""
     started_at: Moment | None = None
+    """When the call started; None if it never did."""
     changed_by: tuple[str, ...] = ()
+    """The hooks that made or replaced its result."""
 
 
 class Step(Struct, frozen=True, gc=False, omit_defaults=True):
-    """A closed step, whether it succeeded or failed.
-
-    `number` counts within the execution. `failures` are in call order. `outcome` holds every criterion's
-    evaluation. The step added `message_count` messages to the session, from `first_message` on.
-    """
+    """A closed step, whether it succeeded or failed."""
 
     number: Count
+    """The number of the step within the execution."""
     execution_id: str
+    """The id of the execution."""
     started_at: Moment
+    """When the request was made."""
     completed_at: Moment
+    """When the step was closed."""
     first_message: Count
+    """The index of the first message that the step added to the session."""
     message_count: Count = 0
+    """The number of messages that it added."""
     tool_calls: tuple[ToolRun, ...] = ()
+    """Its tool calls, in call order."""
     finish_reason: FinishReason | None = None
+    """Why the model ended its answer; None if there is no answer."""
     usage: Usage = NO_USAGE
+    """The tokens of the step."""
     duration_ms: Seconds = 0.0
+    """The time in which the model or a tool was at work."""
     failures: tuple[Failure, ...] = ()
+    """Its failures, in call order."""
     interrupted: Interruption | None = None
+    """Why the step was cut off; None if it was not."""
     source: ModelSource | None = None
+    """The origin of the answer."""
     outcome: ContinuationOutcome | None = None
+    """Why the run continued after the step, or did not."""
     request: RequestRecord | None = None
+    """The record of the request."""
     response_changed_by: tuple[str, ...] = ()
+    """The hooks that changed the response."""
     answered_at: Moment | None = None
+    """When the model had answered, or failed."""
 
     @property
     def has_tool_calls(self) -> bool:
+        """True if the model asked for tool calls."""
         return bool(self.tool_calls)
 
     @property
     def error_count(self) -> int:
+        """The number of failures."""
         return len(self.failures)
 
     @property
@@ -129,41 +154,50 @@ class Step(Struct, frozen=True, gc=False, omit_defaults=True):
 
     @property
     def type(self) -> StepType:
+        """The kind of the step."""
         if self.failures:
             return StepType.ERROR
         return StepType.TOOL_EXECUTION if self.tool_calls else StepType.FINAL
 
 
 def error_text(outcome: ContinuationOutcome, step: Step | None) -> str:
-    """Return the reason of a failed run for people; where retries ran out, with what failed last."""
+    """Return the reason of a failed run for people; after retries, with the failure."""
     if outcome.stop_reason is not StopReason.RETRY_LIMIT_REACHED or step is None or not step.failures:
         return outcome.reason
     return f"{outcome.reason}: {shortened(step.failures[0].message, FAILURE_LENGTH)}"
 
 
 class OpenCall(Struct, frozen=True, gc=False, omit_defaults=True):
-    """How far a tool call has come.
+    """The progress of a tool call in an open step.
 
-    It is done once it has a `result`, and waits for a person while it has a `question`. `started` stays True
-    for a call whose process ended before it could tell the result. `approved` is True from a person's
-    approval until the call starts. `arguments` are those that a person put in the place of the model's.
+    It is done once it has a `result`, and waits for a person while it has a `question`.
     """
 
     started: bool = False
+    """True for a call that was ever started, also if its process ended before the result."""
     question: Question | None = None
+    """The question to a person, while it is open."""
     approved: bool = False
+    """True from a person's approval until the call starts."""
     approvals: tuple[Approval, ...] = ()
+    """The decisions of people about the call."""
     arguments: Mapping[str, Any] | None = None
+    """The arguments that a person put in the place of the model's."""
     result: ToolResult | None = None
+    """The result, once there is one."""
     duration_ms: Seconds = 0.0
+    """How long the call took."""
     started_at: Moment | None = None
+    """When the call started; None if it never did."""
 
     @property
     def is_done(self) -> bool:
+        """True if the call has a result."""
         return self.result is not None
 
     @property
     def is_waiting(self) -> bool:
+        """True if the call waits for a person."""
         return self.question is not None
 
     @property
@@ -173,25 +207,38 @@ class OpenCall(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class OpenStep(Struct, frozen=True, gc=False, omit_defaults=True):
-    """A step that is not closed: the model's answer or its failure, and how far each call has come.
+    """A step that is not closed: the answer, and the progress of each call.
 
     It is part of a state while the calls run, while some of them wait for a person, and after the process
-    that ran them has died. `seconds` is the active time that it has taken so far.
+    that ran them has died.
     """
 
     number: Count
+    """The number of the step within the execution."""
     started_at: Moment
+    """When the request was made."""
     message: Message | None = None
+    """The model's answer; None if there is none."""
     calls: tuple[OpenCall, ...] = ()
+    """The progress of each call of the message, in call order."""
     finish_reason: FinishReason | None = None
+    """Why the model ended its answer."""
     usage: Usage = NO_USAGE
+    """The tokens of the step."""
     source: ModelSource | None = None
+    """The origin of the answer."""
     seconds: Seconds = 0.0
+    """The active time that the step has taken so far."""
     failure: Failure | None = None
+    """The failure of the model call, or what is wrong with the answer."""
     interrupted: Interruption | None = None
+    """Why the answer was cut off; None if it was not."""
     request: RequestRecord | None = None
+    """The record of the request."""
     response_changed_by: tuple[str, ...] = ()
+    """The hooks that changed the response."""
     answered_at: Moment | None = None
+    """When the model had answered, or failed."""
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
@@ -208,11 +255,19 @@ class OpenStep(Struct, frozen=True, gc=False, omit_defaults=True):
         )
 
     def call_to_run(self, index: int) -> ToolCall:
-        """Return the call with the arguments that it runs with, after hooks and a person's edit."""
+        """Return a call with the arguments after hooks and a person's edit."""
         asked, call = self.tool_calls[index], self.calls[index]
         return asked if call.arguments is None else replace(asked, arguments=call.arguments)
 
+    def find_question(self, question_id: str) -> tuple[int, OpenCall]:
+        """Return the call that waits for the answer to this question, with its index."""
+        for index, call in enumerate(self.calls):
+            if call.question is not None and call.question.id == question_id:
+                return index, call
+        raise LookupError(f"no call waits for an answer to question {question_id!r}")
+
     def with_call(self, index: int, call: OpenCall) -> OpenStep:
+        """Return the step with another progress of one call."""
         calls = list(self.calls)
         calls[index] = call
         return replace(self, calls=tuple(calls))
@@ -226,7 +281,7 @@ class OpenStep(Struct, frozen=True, gc=False, omit_defaults=True):
         return True
 
     def stays_open(self, interrupted: Interruption | None) -> bool:
-        """Return whether a call waits for a person, or may be running although its task was cancelled."""
+        """Return whether a call waits for a person, or may run although it was cancelled."""
         if interrupted is Interruption.CANCELLED:
             return not self.is_done
         if interrupted is Interruption.SUPERSEDED:

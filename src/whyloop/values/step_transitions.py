@@ -1,4 +1,4 @@
-"""The transitions of a step: from the answer that opens it to the judgement that settles it."""
+"""The transitions of a step: from the answer to the evaluation of its outcome."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _feedback_of = attrgetter("feedback")
 
 
 class Answered(Transition, frozen=True, tag="answered", kw_only=True):
-    """The model answered. This opens the step and is recorded before any call runs.
+    """The model's answer. It opens the step and is recorded before any call runs.
 
     `started` are the calls that start now, `questions` those that wait for a person, both by index.
     """
@@ -93,7 +93,7 @@ class Answered(Transition, frozen=True, tag="answered", kw_only=True):
 
 
 class ModelFailed(Transition, frozen=True, tag="model_failed", kw_only=True):
-    """The model call failed. This opens a step that holds nothing but the failure."""
+    """The failure of the model call. It opens a step that has nothing but the failure."""
 
     started_at: Moment
     failure: Failure
@@ -115,7 +115,7 @@ class ModelFailed(Transition, frozen=True, tag="model_failed", kw_only=True):
 
 
 class Reopened(Transition, frozen=True, tag="reopened", kw_only=True):
-    """A step that was left open continues: these calls start now, and about those a person is asked."""
+    """The continuation of an open step: calls start now, or wait for a person."""
 
     started: tuple[int, ...] = ()
     questions: Mapping[int, Question] = {}
@@ -137,7 +137,7 @@ class Reopened(Transition, frozen=True, tag="reopened", kw_only=True):
 
 
 class CallFinished(Transition, frozen=True, tag="call_finished", kw_only=True):
-    """A call has its result, whatever it is: done, failed, denied, not run, or unknown."""
+    """The result of a call: done, failed, denied, not run, or unknown."""
 
     numbered: ClassVar[int] = 1
     index: Count
@@ -159,7 +159,7 @@ class CallFinished(Transition, frozen=True, tag="call_finished", kw_only=True):
 
 
 class Decided(Transition, frozen=True, tag="decided", kw_only=True):
-    """A person answered a question. A denial is followed by the result of the call."""
+    """A person's answer to a question. The result of the call follows a denial."""
 
     numbered: ClassVar[int] = 1
     question_id: str
@@ -180,7 +180,7 @@ class Decided(Transition, frozen=True, tag="decided", kw_only=True):
             execution = replace(execution, question=None, recoveries=0, approvals=approvals)
             return replace(state, execution=execution)
         step = _open(state)
-        index, call = find_question(step, self.question_id)
+        index, call = step.find_question(self.question_id)
         approval = self._approval(call.question.text if call.question else "")
         call = replace(
             call,
@@ -198,7 +198,10 @@ class Decided(Transition, frozen=True, tag="decided", kw_only=True):
 
 
 class Left(Transition, frozen=True, tag="left", kw_only=True):
-    """The step stays open: a call waits for a person, or was running when the task was cancelled."""
+    """The end of work on a step that stays open.
+
+    A call waits for a person, or was running when the task was cancelled.
+    """
 
     seconds: Seconds = 0.0
 
@@ -208,7 +211,7 @@ class Left(Transition, frozen=True, tag="left", kw_only=True):
 
 
 class Closed(Transition, frozen=True, tag="closed", kw_only=True):
-    """The step is done: its messages join the history, and every counter moves."""
+    """The end of a step: its messages join the history, and every counter moves."""
 
     seconds: Seconds = 0.0
     interrupted: Interruption | None = None
@@ -265,7 +268,7 @@ class Closed(Transition, frozen=True, tag="closed", kw_only=True):
 
 
 class Judged(Transition, frozen=True, tag="judged", kw_only=True):
-    """Every criterion was evaluated. `step` is the step that this settles, None between steps and at a pause.
+    """The evaluation of every criterion, which settles `step`; None between steps.
 
     If the run continues, all feedback of the criteria becomes one message to the model.
     """
@@ -299,9 +302,10 @@ class Judged(Transition, frozen=True, tag="judged", kw_only=True):
 
 
 class JudgedAlike(Transition, frozen=True, tag="judged_alike", kw_only=True):
-    """The stored form of `Judged`: None stands for an evaluation that is the same as in the outcome before.
+    """The stored form of `Judged`, with None for an evaluation like the one before.
 
-    Most rules say the same after every step: this halves what is stored of a step, and the time to read it.
+    Most rules decide the same after every step. This halves the stored size of a step, and the time to
+    read it.
     """
 
     decision: ContinuationDecision
@@ -316,7 +320,7 @@ class JudgedAlike(Transition, frozen=True, tag="judged_alike", kw_only=True):
 
     @classmethod
     def of(cls, judged: Judged, before: ContinuationOutcome) -> JudgedAlike:
-        """Return what differs from the outcome before."""
+        """Return the difference from the outcome before."""
         outcome = judged.outcome
         pairs = zip(outcome.evaluations, before.evaluations, strict=True)
         return cls(
@@ -329,10 +333,10 @@ class JudgedAlike(Transition, frozen=True, tag="judged_alike", kw_only=True):
         )
 
     def judged(self, before: ContinuationOutcome | None) -> Judged:
-        """Return the whole, given the outcome before."""
+        """Return the whole evaluation, given the outcome before."""
         earlier = before.evaluations if before is not None else ()
         if len(earlier) != len(self.evaluations):
-            raise ValueError("there is no such outcome before it")
+            raise ValueError("the outcome before it has other evaluations")
         pairs = zip(self.evaluations, earlier, strict=True)
         evaluations = tuple([old if new is None else new for new, old in pairs])
         outcome = ContinuationOutcome(self.decision, self.resolved_by, self.stop_reason, evaluations)
@@ -366,17 +370,9 @@ AnyTransition = (
 )
 
 
-def find_question(step: OpenStep, question_id: str) -> tuple[int, OpenCall]:
-    """Return the call that waits for the answer to this question, with its index."""
-    for index, call in enumerate(step.calls):
-        if call.question is not None and call.question.id == question_id:
-            return index, call
-    raise LookupError(f"no call waits for an answer to question {question_id!r}")
-
-
 def _open(state: AgentState) -> OpenStep:
     if state.open_step is None:
-        raise ValueError("there is no open step")
+        raise ValueError("the state has no open step")
     return state.open_step
 
 
@@ -393,7 +389,7 @@ def _spent(
     usage: Usage = NO_USAGE,
     numbered: int = 0,
 ) -> AgentState:
-    """Return the state with its open step as given, and the time and tokens of a transition counted."""
+    """Return the state with this open step, and the time and tokens counted."""
     execution, info = state.execution, state.state_info
     total = spent = state.usage + usage
     if execution.usage is not state.usage:  # Not the first query of the session.
@@ -452,7 +448,7 @@ def _tally(state: AgentState, *, failed: bool) -> FailureTally:
 
 
 def _feedback(outcome: ContinuationOutcome) -> Message | None:
-    """Return all feedback of a step as one message to the model; None if there is none."""
+    """Return all feedback of a step as one message to the model, if there is any."""
     if not any(map(_feedback_of, outcome.evaluations)):  # A generator costs three times as much.
         return None
     given = [evaluation for evaluation in outcome.evaluations if evaluation.feedback]

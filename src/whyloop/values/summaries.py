@@ -1,4 +1,4 @@
-"""Arguments and results in a few words, for those who watch a run."""
+"""Short summaries of arguments and results, for people that watch a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ SHOWN = 3
 def args_summary(
     arguments: Mapping[str, Any] | str, longest: int = 30, redaction: Redaction | None = None
 ) -> str:
-    """The first three arguments, such as `query: 'dbplus', types: ["program"]`, each value cut short."""
+    """Return the first three arguments, each value cut short.
+
+    For example `query: 'dbplus', types: ["program"]`.
+    """
     if isinstance(arguments, str):
         return result_summary(arguments, longest, redaction)
     if redaction is not None:
@@ -26,7 +29,7 @@ def args_summary(
 
 
 def result_summary(result: str, longest: int = 100, redaction: Redaction | None = None) -> str:
-    """The beginning of a result."""
+    """Return the beginning of a result."""
     return clean(redaction.beginning(result, longest)[:longest] if redaction else result[:longest])
 
 
@@ -41,7 +44,7 @@ def _redacted_summary(arguments: dict[str, Any], longest: int, redaction: Redact
 
 
 def _beginning(value: object, longest: int) -> object:
-    """As much of a value as is looked at for secrets: a number, a text, or JSON as text."""
+    """Return as much of a value as is searched for secrets: a number or a text."""
     if value is None or isinstance(value, int | float):
         return value
     return value[:longest] if isinstance(value, str) else _value(value, longest)

@@ -2,7 +2,7 @@
 
 
 def clean(text: str) -> str:
-    """The text with lone surrogates replaced, since no UTF-8 encoder takes them."""
+    """Return the text with lone surrogates replaced, which cannot be encoded."""
     if text.isascii():
         return text
     try:
@@ -12,12 +12,12 @@ def clean(text: str) -> str:
     return text
 
 
-# Persian words and joined emoji are misspelt without these, and no terminal obeys them.
+# Persian text and joined emoji are misspelt without these, and no terminal obeys them.
 _KEPT = "\n\u200c\u200d"
 
 
 def printable(text: str) -> str:
-    """Return the text with every character replaced that could steer a terminal; line ends stay."""
+    """Return the text without characters that could steer a terminal; line ends stay."""
     if text.isprintable():
         return text
     return "".join([char if char.isprintable() or char in _KEPT else _shown(char) for char in text])
@@ -28,12 +28,12 @@ def _shown(char: str) -> str:
 
 
 def shortened(text: str, limit: int = 100) -> str:
-    """The text on one line, safe to print, cut with an ellipsis where it is longer than the limit."""
+    """Return the text on one line, safe to print, cut with an ellipsis at the limit."""
     line = printable(" ".join(text[: limit * 4].split()))
     whole = len(line) <= limit and len(text) <= limit * 4
     return line if whole else line[: limit - 1] + "…"
 
 
 def counted(number: int, noun: str) -> str:
-    """A number with its noun: "1 step", "3 steps"."""
+    """Return a number with its noun: "1 step", "3 steps"."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

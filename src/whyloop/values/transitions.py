@@ -14,9 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from whyloop.values.approval import Question
-from whyloop.values.continuation import (
-    Budget,
-)
+from whyloop.values.continuation import Budget
 from whyloop.values.failure import ErrorType
 from whyloop.values.log import Log
 from whyloop.values.messages import Message
@@ -28,13 +26,12 @@ _IN_PROGRESS, _PENDING, _PAUSED = AgentStatus.IN_PROGRESS, AgentStatus.PENDING, 
 
 
 class Transition(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="is"):
-    """Something that happened to a session, and when.
-
-    `numbered` is the number of envelopes that it stands for, so that numbers follow from the journal alone.
-    """
+    """A change of a session, and when it happened."""
 
     at: Moment
+    """When it happened."""
     numbered: ClassVar[int] = 0
+    """The number of envelopes that it makes, so that their numbers follow from the journal alone."""
 
     def apply_to(self, state: AgentState) -> AgentState:
         """Return the state after this transition."""
@@ -50,13 +47,18 @@ def apply(state: AgentState, transition: Transition) -> AgentState:
 
 
 class Created(Transition, frozen=True, tag="created", kw_only=True):
-    """A session began to exist; nothing was asked yet."""
+    """The creation of a session without a query."""
 
     identity: str
+    """The identity of the session, unique for ever."""
     parent_agent_id: str | None = None
+    """The session whose tool runs this one, if there is one."""
     metadata: Mapping[str, Any] = {}
+    """The entries that the application gave to the session."""
     agent: str = ""
+    """The name of the agent."""
     key: str | None = None
+    """The idempotency key of the request."""
 
     def apply_to(self, state: AgentState) -> AgentState:
         return AgentState(
@@ -71,11 +73,14 @@ class Created(Transition, frozen=True, tag="created", kw_only=True):
 
 
 class Restored(Transition, frozen=True, tag="restored", kw_only=True):
-    """A session that lived elsewhere was stored, as it was then."""
+    """The import of a session, in the state that it had elsewhere."""
 
     identity: str
+    """The identity of the session, unique for ever."""
     state: dict[str, Any]
+    """The full snapshot of the session."""
     key: str | None = None
+    """The idempotency key of the request."""
 
     def apply_to(self, state: AgentState) -> AgentState:
         restored = AgentState.from_dict({**self.state, "agent_id": state.agent_id})
@@ -83,14 +88,23 @@ class Restored(Transition, frozen=True, tag="restored", kw_only=True):
 
 
 class Forked(Transition, frozen=True, tag="forked", kw_only=True):
-    """A session branched off another one. Every call without a result is asked about again."""
+    """The start of a session that branches off another one.
+
+    Every call without a result is asked about again.
+    """
 
     identity: str
+    """The identity of the new session."""
     execution_id: str
+    """The new id of the current execution."""
     from_agent_id: str
+    """The session that it branches off."""
     step: Count
+    """The number of steps that it shares with that session."""
     questions: Mapping[int, Question] = {}
+    """The questions about calls without a result, by the index of the call."""
     key: str | None = None
+    """The idempotency key of the request."""
 
     @property
     def numbered(self) -> int:  # type: ignore[override]
@@ -125,12 +139,16 @@ class Forked(Transition, frozen=True, tag="forked", kw_only=True):
 
 
 class Queried(Transition, frozen=True, tag="queried", kw_only=True):
-    """A user asked something: a new execution, with fresh counters and clocks."""
+    """A query of a user: a new execution, with fresh counters and clocks."""
 
     execution_id: str
+    """The id of the new execution."""
     message: Message
+    """The query."""
     agent: str = ""
+    """The name of the agent."""
     key: str | None = None
+    """The idempotency key of the request."""
 
     def apply_to(self, state: AgentState) -> AgentState:
         return replace(
@@ -150,11 +168,14 @@ class Queried(Transition, frozen=True, tag="queried", kw_only=True):
 
 
 class Resumed(Transition, frozen=True, tag="resumed", kw_only=True):
-    """A person continued a paused, stopped or failed execution; its counters stay as they are."""
+    """The continuation of a paused, stopped or failed execution by a person."""
 
     grant: Budget | None = None
+    """The budget that a person adds to the limits."""
     agent: str = ""
+    """The name of the agent."""
     key: str | None = None
+    """The idempotency key of the request."""
 
     def apply_to(self, state: AgentState) -> AgentState:
         execution = state.execution
@@ -186,7 +207,7 @@ class Resumed(Transition, frozen=True, tag="resumed", kw_only=True):
 
 
 class Begun(Transition, frozen=True, tag="begun"):
-    """The loop took the execution up."""
+    """The start of work on an execution."""
 
     numbered: ClassVar[int] = 1
 
@@ -201,12 +222,13 @@ class Begun(Transition, frozen=True, tag="begun"):
 
 
 class Recovered(Transition, frozen=True, tag="recovered", kw_only=True):
-    """Another runner continued an execution whose runner had died; its leg and its clock continue.
+    """The continuation of an execution by another runner, after its runner died.
 
-    With a `question` it does not continue: it crashed too often, and a person is asked.
+    Its leg and its clock continue. With a `question` the execution does not continue until a person decides.
     """
 
     question: Question | None = None
+    """The question to a person, if the run crashed too often."""
 
     @property
     def numbered(self) -> int:  # type: ignore[override]
@@ -225,10 +247,12 @@ class Recovered(Transition, frozen=True, tag="recovered", kw_only=True):
 
 
 class StopRequested(Transition, frozen=True, tag="stop_requested", kw_only=True):
-    """Somebody asked for the run to end. Time limits judge as before: no clock moves."""
+    """A request to end the run. No clock moves, so time limits decide as before."""
 
     reason: str
+    """The reason of the request."""
     key: str | None = None
+    """The idempotency key of the request."""
 
     def apply_to(self, state: AgentState) -> AgentState:
         return replace(
@@ -239,16 +263,20 @@ class StopRequested(Transition, frozen=True, tag="stop_requested", kw_only=True)
 
 
 class RetryPlanned(Transition, frozen=True, tag="retry_planned", kw_only=True):
-    """A failure is retried. A failed model call is repeated after this many seconds.
+    """The plan to retry a failure; a model call is repeated after some seconds.
 
     The wait is computed when the step is settled, so a new process waits only for the rest of it.
     """
 
     numbered: ClassVar[int] = 1
     seconds: Seconds
+    """The wait before the retry."""
     attempt: Count
+    """The number of this retry, from 1 on."""
     max_retries: Count
+    """The number of retries that the policy allows."""
     error_type: ErrorType
+    """The type of the failure."""
 
     def apply_to(self, state: AgentState) -> AgentState:
         execution = state.execution
@@ -257,9 +285,10 @@ class RetryPlanned(Transition, frozen=True, tag="retry_planned", kw_only=True):
 
 
 class Waited(Transition, frozen=True, tag="waited", kw_only=True):
-    """The wait before a retry ended after this many seconds."""
+    """The end of the wait before a retry."""
 
     seconds: Seconds
+    """The length of the wait."""
 
     def apply_to(self, state: AgentState) -> AgentState:
         execution = state.execution
@@ -271,9 +300,10 @@ class Waited(Transition, frozen=True, tag="waited", kw_only=True):
 
 
 class Noted(Transition, frozen=True, tag="noted", kw_only=True):
-    """A text that requests refer to by its hash was used for the first time in this session."""
+    """The first use of a text that requests refer to by its hash."""
 
     part: RequestPart
+    """The text and its hash."""
 
     def apply_to(self, state: AgentState) -> AgentState:
         return replace(state, request_parts=state.request_parts.appended(self.part))

@@ -40,7 +40,6 @@ from whyloop.values.step_transitions import (
     Judged,
     JudgedAlike,
     Reopened,
-    find_question,
 )
 from whyloop.values.transitions import Begun, Forked, Recovered, RetryPlanned, Transition
 
@@ -271,7 +270,7 @@ def _call_finished(state: AgentState, t: CallFinished) -> Events:
 def _decided(state: AgentState, t: Decided) -> Events:
     question, step, call = state.execution.question, state.open_step, RECOVERY
     if step is not None and (question is None or question.id != t.question_id):
-        index, _ = find_question(step, t.question_id)
+        index, _ = step.find_question(t.question_id)
         call = step.tool_calls[index]
     return [
         ApprovalDecided(
