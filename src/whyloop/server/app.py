@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, MutableMapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from functools import lru_cache
-from inspect import isawaitable
 from typing import Any
 from urllib.parse import quote, unquote_to_bytes
 
@@ -44,7 +43,6 @@ from whyloop.server.requests import (
 from whyloop.server.streams import event_stream, web_socket
 from whyloop.server.views import Tagged
 from whyloop.sessions.recovery import Recovery
-from whyloop.stores.records import Summary
 from whyloop.stores.store import Store
 from whyloop.wire.envelope import BroadcastConfig
 
@@ -109,7 +107,8 @@ class AgentServer:
         channels = tuple(each for each in also if isinstance(each, AuthorizesChannels))
         self._redaction = (config or BroadcastConfig()).redaction
         feed = EventFeed(store, config)
-        self._api = ChatApi(store, _chooser(agent), feed, events, channels, self._redaction)
+        choose_agent = (lambda _: agent) if isinstance(agent, Agent) else agent
+        self._api = ChatApi(store, choose_agent, feed, events, channels, self._redaction)
         there = {None, "agent" if agent is not None else None, "channels" if channels else None}
         self._operations = tuple(each for each in OPERATIONS if each.needs in there)
         self._limits = limits or Limits()
@@ -120,7 +119,8 @@ class AgentServer:
         self._recovery: Recovery | None = None
         if recover and agent is not None:
             handlers = () if events is None else (events,)
-            self._recovery = Recovery(store, _finder(agent), handlers=handlers)
+            agents = {"": agent, agent.name: agent} if isinstance(agent, Agent) else agent
+            self._recovery = Recovery(store, agents, handlers=handlers)
 
     @property
     def events(self) -> EventFeed:
@@ -279,24 +279,6 @@ def _wants_stream(request: Request) -> bool:
 
 def _not_possible(method: str, allowed: Iterable[str]) -> HTTPException:
     return HTTPException(405, f"{method} is not possible here", {"allow": ", ".join(allowed)})
-
-
-def _chooser(agent: Agent | ChooseAgent | None) -> ChooseAgent | None:
-    if isinstance(agent, Agent):
-        return lambda _: agent
-    return agent
-
-
-def _finder(agent: Agent | ChooseAgent) -> Callable[[Summary], Awaitable[Agent | None]]:
-    """Return the function that finds the agent with which a session continues by itself."""
-
-    async def find(summary: Summary) -> Agent | None:
-        if isinstance(agent, Agent):
-            return agent if summary.agent in ("", agent.name) else None
-        found = agent(summary)
-        return await found if isawaitable(found) else found
-
-    return find
 
 
 # Paths
