@@ -16,9 +16,10 @@ from whyloop.broadcasting import envelope_schema
 PAGE = DOCS / "envelope.md"
 HEAD = """# The envelope
 
-Every event that leaves the process has one form, whatever the transport. This page lists the fields. It is
-generated from the schema in the package, `envelope_schema()`. To send envelopes, see
-[broadcasting](broadcasting.md).
+Look up the fields that a client receives. Every event that leaves the process is sent as an envelope, whatever
+the transport. To send envelopes, see [Broadcasting](broadcasting.md).
+
+This page is generated from the JSON Schema in the package, `envelope_schema()`:
 
 ```python
 from whyloop.broadcasting import envelope_schema
@@ -34,15 +35,15 @@ SEEN_FROM_A_CLIENT = """## What a client can rely on
 
 - Numbered envelopes (`agent.status`, `agent.step.completed`, `agent.tool.*`, `agent.approval.*`,
   `agent.retry`) are sent under every preset. Their `seq` starts at 1 and increases by one within an
-  execution, in any process. They are recorded before they are sent, so a number never stands for two
-  different envelopes. After a gap, ask for [the envelopes after](server.md#following-a-session) the last
-  one that you have.
+  execution, in any process. They are recorded before they are sent, so two different envelopes never have
+  the same number. After a gap, request [the envelopes after](server.md#following-a-session) the last one
+  that you have.
 - All other envelopes carry the `seq` of the last numbered one. `agent.step.started` and
-  `agent.stream.chunk` are not recorded: a replay does not have them. `chunk_index` orders chunks.
-- A transport that is not sure that an envelope arrived sends it again; a client ignores a number that it
-  has.
-- A fork's current execution has a new id and starts at 1. Earlier executions keep their ids and numbers.
-- `data` has the fields below, and two more where a transport had to cut texts to make an envelope fit:
+  `agent.stream.chunk` are not recorded, so a replay does not have them. `chunk_index` orders chunks.
+- If a transport is not sure that an envelope arrived, it sends it again. A client should ignore a number
+  that it already has.
+- The current execution of a fork has a new id and starts at 1. Earlier executions keep their ids and numbers.
+- `data` has the fields below. If a transport had to cut texts to make an envelope fit, it has two more:
   `trimmed` is true, and `trimmed_fields` lists the fields that were cut.
 - Text that looks like a credential is `[removed]` from arguments, results, errors, questions and reasons,
   unless the configuration has `redaction=None`. The answer itself is sent as it is.
@@ -82,7 +83,7 @@ def _lines(schema: dict[str, Any]) -> Iterator[str]:
 
 
 def _table(schema: dict[str, Any], properties: dict[str, Any], required: list[str]) -> Iterator[str]:
-    yield "| field | | what it says |"
+    yield "| field | type | description |"
     yield "|---|---|---|"
     for name, field in properties.items():
         if name in TRIMMED:
