@@ -1,4 +1,4 @@
-"""Refunds that a person decides about: one process asks, a second decides, a third continues."""
+"""Ask a person before a refund: one process asks, a second decides, a third continues."""
 
 import asyncio
 import tempfile
@@ -20,7 +20,7 @@ def build(*replies: Reply | str) -> Agent:
 
 
 async def customer_writes(file: Path) -> None:
-    """Run in the web server until a person is needed."""
+    """Run in the web server until a call needs approval."""
     wanted = [(17, 40), (18, 900), (19, 250)]
     agent = build(calls(*(call("refund", {"order": order, "amount": amount}) for order, amount in wanted)))
     async with SqliteStore(file) as store:
@@ -30,7 +30,7 @@ async def customer_writes(file: Path) -> None:
 
 
 async def support_decides(file: Path) -> str:
-    """Decide as a colleague; that needs the store, and no agent."""
+    """Decide about the waiting calls, which needs the store but no agent."""
     async with SqliteStore(file) as store:
         (waiting,) = (await store.sessions(status="paused")).sessions
         state = await store.load(waiting.agent_id)
@@ -43,7 +43,7 @@ async def support_decides(file: Path) -> str:
 
 
 async def worker_continues(file: Path, agent_id: str) -> None:
-    """Run in a worker what was decided, and let the model answer."""
+    """Run the approved calls in a worker, and let the model answer."""
     async with SqliteStore(file) as store:
         session = await Session.open(store, build("You get 40 and 230 back."), agent_id)
         state = await session.resume()

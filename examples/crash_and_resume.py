@@ -1,4 +1,4 @@
-"""A process is killed in the middle of a payment, and another one continues the session."""
+"""Kill a process during a payment, and continue the session in another one."""
 
 import asyncio
 import os
@@ -13,14 +13,14 @@ from whyloop import Agent, Session, recover, tool
 from whyloop.stores import SqliteStore
 from whyloop.testing import ScriptedModel, call
 
-account = Path("account.txt")  # What really happened.
+account = Path("account.txt")  # The truth, outside the store.
 
 
 @tool
 def pay(amount: int, to: str) -> None:
-    """Pay somebody."""
+    """Pay a person."""
     account.write_text(f"paid {amount} to {to}")
-    os.kill(os.getpid(), signal.SIGKILL)  # The money is gone, and the result is lost.
+    os.kill(os.getpid(), signal.SIGKILL)  # The money was sent, but the result is lost.
 
 
 async def die() -> None:
@@ -40,7 +40,7 @@ async def take_over(truth: str) -> None:
         await store.deny("payment", question.id, f"the bank says: {truth}", by="Ada")
         await recover(store, {"bank": agent})
         state = await store.load("payment")
-        print("the model was told:", state.messages[2].text)
+        print("the model reads:", state.messages[2].text)
         print(state.explain())
 
 

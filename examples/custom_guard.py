@@ -1,7 +1,6 @@
-"""A rule of your own: once 100 has been refunded for one query, a person has to look at it.
+"""Write your own rule: stop once 100 has been refunded for one query.
 
-A criterion looks at what was done and decides whether to continue. To keep a call from running at all,
-use a hook that blocks it.
+A criterion judges a step after it has happened. To keep a call from running at all, block it with a hook.
 """
 
 from whyloop import Agent, AgentState, ContinuationDecision, ContinuationEvaluation, tool
@@ -15,7 +14,7 @@ def refund(order: str, amount: float) -> str:
 
 
 class RefundBudget:
-    """Forbid continuing once the refunds of this execution have used up the budget."""
+    """Forbid continuing once the refunds of this execution reach the budget."""
 
     def __init__(self, budget: float) -> None:
         self.budget = budget

@@ -1,4 +1,4 @@
-"""The same failures under three error policies: a tool fails twice before it works."""
+"""Compare three error policies on a tool that fails twice before it works."""
 
 from collections.abc import Callable
 
@@ -36,7 +36,7 @@ for name, policy in policies.items():
         evaluation = step.outcome and step.outcome.evaluation_for("ErrorPolicyCriterion")
         print(f"  step {step.number}: {evaluation.reason if evaluation else ''}")
 
-# A failed model call is repeated after a wait. The clock is a fake, so nothing really waits.
+# A failed model call is retried after a wait. With a fake clock, the wait takes no time.
 clock = FakeClock()
 agent = Agent(
     ScriptedModel([RateLimitError(), RateLimitError(retry_after=7), text("Good morning.")]),

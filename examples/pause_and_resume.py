@@ -1,4 +1,4 @@
-"""A run is stopped for a person, stored as JSON, read back by a second process, and resumed."""
+"""Stop a run for a person, store it as JSON, and resume it in a second process."""
 
 import json
 import tempfile
@@ -32,7 +32,7 @@ def build(script: ScriptedModel) -> Agent:
 with tempfile.TemporaryDirectory() as folder:
     file = Path(folder, "session.json")
 
-    # The first process works until the draft is ready, and stores the session.
+    # The first process runs until the draft is ready, and stores the session.
     agent = build(ScriptedModel([call("draft_contract", {"partner": "dbplus"})]))
     state = agent.run_sync("Send dbplus a contract")
     file.write_text(json.dumps(state.to_dict()))
@@ -40,7 +40,7 @@ with tempfile.TemporaryDirectory() as folder:
 
     clock.advance(3600)  # Ann has lunch, then approves.
 
-    # The second process has only the file.
+    # The second process only has the file.
     restored = AgentState.from_dict(json.loads(file.read_text()))
     agent = build(ScriptedModel([call("send_contract", {"partner": "dbplus"}), text("The contract is out.")]))
     state = agent.resume_sync(restored)

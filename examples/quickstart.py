@@ -1,4 +1,4 @@
-"""An agent with one tool, and the answer to "why did it stop?"."""
+"""Run an agent with one tool, and print why it stopped."""
 
 from whyloop import Agent, tool
 from whyloop.testing import ScriptedModel, call, text
@@ -10,7 +10,7 @@ def temperature(city: str) -> float:
     return {"Oslo": -3.5, "Rome": 14.0}[city]
 
 
-# The model follows a script, so this runs offline; any object with respond(request) takes its place.
+# The model follows a script, so this runs offline. For a real one, use whyloop.models.load().
 model = ScriptedModel([call("temperature", {"city": "Oslo"}), text("It is -3.5 °C in Oslo.")])
 agent = Agent(model, tools=[temperature])
 state = agent.run_sync("How cold is it in Oslo?")

@@ -23,7 +23,7 @@ KEY_LINES = {
         "worker 1 ended with SIGKILL",
         "left behind: in_progress",
         "It is unknown whether pay ran: it was interrupted before it could tell.",
-        "the model was told: Outcome unknown: it was interrupted before it could tell, and Ada did not let "
+        "the model reads: Outcome unknown: it was interrupted before it could tell, and Ada did not let "
         "it run again: the bank says: paid 50 to Bob",
         "1  pay outcome unknown: it was interrupted before it could tell",
         "Completed after 2 steps.",

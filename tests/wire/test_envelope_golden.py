@@ -80,7 +80,7 @@ async def fixed_events() -> list[AgentEvent]:
                 call("pay", {"amount": 90, "password": "open sesame"}),
                 call("pay", {"amount": 5, "password": "open sesame"}),
             ),
-            ModelError("sk-0123456789abcdefghij is no valid key"),
+            ModelError("sk-0123456789abcdefghij is not a valid key"),
         ]
     )
     world = FixedWorld(model, clock)
