@@ -211,7 +211,7 @@ class PostgresStore(Store):
     async def create(
         self, summary: Summary, entries: Sequence[Entry], *, key: RequestKey | None = None
     ) -> None:
-        change = _change(summary.agent_id, entries, key=key, listed=summary)
+        change = _change(summary.agent_id, entries, key=key, summary=summary)
         await self._change("create_session", summary.agent_id, {"change": change.decode()})
 
     async def append(
@@ -227,7 +227,7 @@ class PostgresStore(Store):
     ) -> str | None:
         token = None if lease is None else lease.token
         change = _change(
-            agent_id, entries, after=after, token=token, release=release, key=key, listed=summary
+            agent_id, entries, after=after, token=token, release=release, key=key, summary=summary
         )
         return _answer(agent_id, await self._appends.append(change), after, key).stop_request
 
@@ -493,28 +493,6 @@ def _answer(agent_id: str, row: Row, after: int = 0, key: RequestKey | None = No
     return _Answer(outcome, token, stop_request and read(stop_request), identity and read(identity), version)
 
 
-class _EntryRow(Struct, omit_defaults=True):
-    body: str
-    execution_id: str | None = None
-    seq: int | None = None
-    step_count: int | None = None
-    message_count: int | None = None
-    state: str | None = None
-
-
-class _Change(Struct, omit_defaults=True):
-    """A new session, or an append to one, as the functions in the database read it from JSON."""
-
-    agent_id: str
-    entries: list[_EntryRow]
-    after: int
-    token: int | None
-    release: bool
-    key: str | None = None
-    digest: str | None = None
-    listed: dict[str, Any] | None = None
-
-
 def _change(
     agent_id: str,
     entries: Sequence[Entry],
@@ -523,45 +501,37 @@ def _change(
     token: int | None = None,
     release: bool = False,
     key: RequestKey | None = None,
-    listed: Summary | None = None,
+    summary: Summary | None = None,
 ) -> bytes:
-    change = _Change(
-        checked_id(agent_id),
-        [_entry_row(agent_id, entry) for entry in entries],
-        min(after, LARGEST_VERSION),
-        token,
-        release,
-        written(key.key) if key else None,
-        written(key.digest) if key else None,
-        _listing(listed) if listed else None,
-    )
+    """Return a new session, or an append to one, as JSON that the functions in the database read."""
+    change = {
+        "agent_id": checked_id(agent_id),
+        "entries": [_entry_row(agent_id, entry) for entry in entries],
+        "after": min(after, LARGEST_VERSION),
+        "token": token,
+        "release": release,
+    }
+    if key is not None:
+        change |= {"key": written(key.key), "digest": written(key.digest)}
+    if summary is not None:
+        listing = msgspec.structs.asdict(listing_of(summary))
+        change["listed"] = {**listing, "identity": written(summary.identity)}
     try:
         return msgspec.json.encode(change)
     except UnicodeEncodeError:
         raise StoreError(f"invalid entry of session {agent_id!r}: it has an unpaired surrogate") from None
 
 
-def _entry_row(agent_id: str, entry: Entry) -> _EntryRow:
+def _entry_row(agent_id: str, entry: Entry) -> dict[str, Any]:
     checkpoint = entry.checkpoint
     if "\x00" in entry.body or (checkpoint is not None and "\x00" in checkpoint.state):
         raise StoreError(
             f"invalid entry of session {agent_id!r}: it has a NUL character, which is never part of JSON"
         )
     if checkpoint is None:
-        return _EntryRow(entry.body)
-    return _EntryRow(
-        entry.body,
-        written(checkpoint.execution_id),
-        checkpoint.seq,
-        checkpoint.step_count,
-        checkpoint.message_count,
-        checkpoint.state,
-    )
-
-
-def _listing(summary: Summary) -> dict[str, Any]:
-    """Return the columns that are written with a summary."""
-    return {**msgspec.structs.asdict(listing_of(summary)), "identity": written(summary.identity)}
+        return {"body": entry.body}
+    columns = msgspec.structs.asdict(checkpoint)
+    return {"body": entry.body, **columns, "execution_id": written(checkpoint.execution_id)}
 
 
 def _summary(row: Sequence[Any]) -> Summary:
