@@ -346,13 +346,15 @@ async def in_time(arguments: Mapping[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("rule", ["yes", 1, None, in_time])
-def test_a_rule_for_approvals_is_a_word_or_a_plain_function(rule: Any) -> None:
-    with pytest.raises(ToolDefinitionError, match="needs_approval is True, False or a plain function"):
+def test_a_rule_for_approvals_is_a_bool_or_a_plain_function(rule: Any) -> None:
+    with pytest.raises(
+        ToolDefinitionError, match=r"invalid needs_approval .*: use True, False or a function"
+    ):
         Tool(in_time, needs_approval=rule)
 
 
-def test_idempotent_is_a_word() -> None:
-    with pytest.raises(ToolDefinitionError, match="idempotent is True or False"):
+def test_idempotent_is_a_bool() -> None:
+    with pytest.raises(ToolDefinitionError, match=r"invalid idempotent .*: use True or False"):
         Tool(in_time, idempotent="yes")  # type: ignore[arg-type]
 
 

@@ -324,7 +324,7 @@ async def test_natural_mistakes_are_named(store: Store) -> None:
         await Session.open(store, anything)
     session = await Session.open(store, agent)
     await session.send("go")
-    with pytest.raises(ConfigurationError, match=r"a grant is a Budget"):
+    with pytest.raises(ConfigurationError, match=r"invalid grant .*: use a Budget"):
         await session.resume(grant=anything)
     with pytest.raises(ConfigurationError, match="must be text"):
         await store.request_stop(session.agent_id, 5)  # type: ignore[arg-type]

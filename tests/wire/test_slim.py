@@ -54,15 +54,15 @@ def test_the_presets_are_these() -> None:
 @pytest.mark.parametrize("field", ["max_messages", "max_content_length"])
 @pytest.mark.parametrize("value", [0, -1, 1.5, True, "10"])
 def test_an_impossible_limit_is_an_error_that_names_it(field: str, value: Any) -> None:
-    with pytest.raises(ConfigurationError, match=f"{field} is a whole number greater than zero"):
+    with pytest.raises(ConfigurationError, match=f"invalid {field} .*: use a whole number greater than zero"):
         Config(**{field: value})
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"redaction": True}, "redaction is a Redaction or None"),
-        ({"include_all_steps": 1}, "include_all_steps is True or False"),
+        ({"redaction": True}, "invalid redaction True: use a Redaction or None"),
+        ({"include_all_steps": 1}, "invalid include_all_steps 1: use True or False"),
     ],
 )
 def test_an_impossible_choice_is_an_error_that_names_it(options: dict[str, Any], words: str) -> None:

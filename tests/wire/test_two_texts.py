@@ -47,7 +47,7 @@ async def pay(amount: int, to: Literal["ada", "bob"], notes: list[dict[str, int]
 
 
 UNFIT: list[tuple[Any, str]] = [
-    (f'{{"amount": "{PRIVATE}', "they are no JSON object"),
+    (f'{{"amount": "{PRIVATE}', "not a JSON object"),
     ({"amount": PRIVATE, "to": "ada"}, "amount does not fit"),
     ({"amount": 1, "to": PRIVATE}, "to does not fit"),
     ({"amount": 1, "to": "ada", PRIVATE: 1}, "an argument is unknown"),

@@ -1,4 +1,4 @@
-"""An agent: a model, its tools, and the rules by which it goes on and stops."""
+"""An agent: a model, its tools, and the rules that let it continue or stop it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _PENDING, _IN_PROGRESS = AgentStatus.PENDING, AgentStatus.IN_PROGRESS
 
 
 class Agent:
-    """Runs a model with tools, step by step, and can say of every step why it was followed by another.
+    """A model with tools that runs step by step, and explains why each run ended.
 
     One agent serves any number of sessions at once; everything about a session is in its state.
     """
@@ -120,38 +120,45 @@ class Agent:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        """Close the toolsets, unless a run still uses them."""
         await self._setup.lifetime.close()
 
     # A whole execution
 
     async def run(self, query: Query, state: AgentState | None = None) -> AgentState:
-        """Work on a query until the criteria say stop; with a state, as the next query of that session."""
+        """Work on a query until the criteria stop the run.
+
+        With a state, it is the next query of that session.
+        """
         return await self.finish(self.start_run(query, state))
 
     async def resume(self, state: AgentState, *, grant: Budget | None = None) -> AgentState:
-        """Go on with an execution that was paused, stopped, failed or interrupted.
+        """Continue an execution that was paused, stopped, failed or interrupted.
 
-        A limit that is used up forbids it still, unless more is granted.
+        An exhausted limit still forbids it, unless more is granted.
         """
         return await self.finish(self.resume_run(state, grant=grant))
 
     def run_sync(self, query: Query, state: AgentState | None = None) -> AgentState:
+        """Do the same as `run`, in a program without an event loop."""
         return _run_sync("run", lambda: self.run(query, state=state))
 
     def resume_sync(self, state: AgentState, *, grant: Budget | None = None) -> AgentState:
+        """Do the same as `resume`, in a program without an event loop."""
         return _run_sync("resume", lambda: self.resume(state, grant=grant))
 
     # Step by step
 
     def start(self, query: Query, *, state: AgentState | None = None) -> AgentState:
-        """Return the state from which a new execution begins; `iterate` takes it from there."""
+        """Return the state from which a new execution begins, for `iterate`."""
         return self.start_run(query, state).state
 
     def restart(self, state: AgentState, *, grant: Budget | None = None) -> AgentState:
-        """Return the state from which an execution continues; an error if there is nothing left to do."""
+        """Return the state from which an execution continues, for `iterate`."""
         return self.resume_run(state, grant=grant).state
 
     def has_next_step(self, state: AgentState) -> bool:
+        """Return whether the execution has not ended."""
         return state.status is _IN_PROGRESS or state.status is _PENDING
 
     async def next_step(self, state: AgentState) -> AgentState:
@@ -166,7 +173,7 @@ class Agent:
         return run.state
 
     def iterate(self, state: AgentState) -> AsyncIterator[AgentState]:
-        """Yield every state from here to the end of the execution, as each step is recorded."""
+        """Yield the state after every step, up to the end of the execution."""
         return Run(self._setup, state).iterate()
 
     async def final_step(self, state: AgentState) -> AgentState:
@@ -176,20 +183,20 @@ class Agent:
         return state
 
     async def finish(self, run: Run) -> AgentState:
-        """Take a run to its end, or to a pause, and return the state it leaves."""
+        """Take a run to its end or to a pause, and return the state."""
         return await run.finish()
 
-    # Runs: what a session opens to record what happens
+    # Runs, for sessions that record them
 
     def new_session(
         self, agent_id: str | None = None, metadata: Mapping[str, object] | None = None
     ) -> AgentState:
-        """Return a session in which nothing has been asked yet."""
+        """Return a session without a query."""
         name = self._setup.world.new_id() if agent_id is None else agent_id
         return self.created(metadata).apply_to(AgentState.before_creation(name))
 
     def created(self, metadata: Mapping[str, object] | None = None, key: str | None = None) -> Created:
-        """Return the transition by which a new session of this agent begins to exist."""
+        """Return the transition that creates a session of this agent."""
         world = self._setup.world
         return Created(
             world.now(),
@@ -212,7 +219,7 @@ class Agent:
         """Return a run of a new query; an execution that has not ended is superseded."""
         if state is not None and not isinstance(state, AgentState):
             raise ConfigurationError(
-                f"state is an AgentState, not {type(state).__name__}: use from_dict first"
+                f"invalid state of type {type(state).__name__}: use AgentState.from_dict first"
             )
         message, world = _as_message(query), self._setup.world
         execution_id = world.new_id()
@@ -236,7 +243,7 @@ class Agent:
     ) -> Run:
         """Return a run that continues an execution that a person resumed."""
         if grant is not None and not isinstance(grant, Budget):
-            raise ConfigurationError(f"a grant is a Budget, such as Budget(steps=10), and not {grant!r}")
+            raise ConfigurationError(f"invalid grant {grant!r}: use a Budget, such as Budget(steps=10)")
         if state.status is AgentStatus.COMPLETED:
             raise NotResumableError(
                 "this execution is completed, so there is nothing to resume: ask the next question, "
@@ -252,9 +259,9 @@ class Agent:
         return run
 
     def recover_run(self, state: AgentState, journal: Journal, handlers: Iterable[Handler] = ()) -> Run:
-        """Return a run that continues an execution whose runner died; its leg and its clock continue.
+        """Return a run that continues an execution whose runner died.
 
-        After three recoveries without a finished step a person is asked.
+        Its leg and its clock continue. After three recoveries without a finished step a person is asked.
         """
         run = self._run(state, journal, handlers)
         world, question = self._setup.world, None
@@ -272,7 +279,7 @@ class Agent:
     # From outside
 
     def request_stop(self, reason: str, *, agent_id: str | None = None) -> int:
-        """End runs of this agent in this process, for this reason; return how many.
+        """End runs of this agent in this process; return how many.
 
         Every run is asked to stop, or only that of one session. An answer that is streaming ends at once.
         """
@@ -284,7 +291,7 @@ class Agent:
         return len(asked)
 
     def subscribe(self, handler: Handler) -> Callable[[], None]:
-        """Send every event to a handler from now on; call the function that is returned to end that."""
+        """Send every event to a handler, until the returned function is called."""
         refuse_handler(handler)
         return self._setup.handlers.add(handler)
 
@@ -296,7 +303,7 @@ def _as_message(query: Query) -> Message:
     if not isinstance(message, Message):
         if not isinstance(query, list | tuple) or not all(isinstance(part, Part) for part in query):
             raise ConfigurationError(
-                f"a query is text, a Message or a list of parts, not {shortened(repr(query), 80)}"
+                f"invalid query {shortened(repr(query), 80)}: use text, a Message or a list of parts"
             )
         message = Message.user(query)
     return replace(message, content=clean(message.content)) if isinstance(message.content, str) else message
@@ -313,68 +320,85 @@ def _run_sync(method: str, start: Callable[[], Coroutine[Any, Any, AgentState]])
 
 
 class AgentBuilder:
-    """Collects what `Agent` takes as keywords; every method returns a new builder, so one can branch off."""
+    """A builder of an agent, for those that prefer methods to keywords.
+
+    Every method returns a new builder, so that builders can branch off.
+    """
 
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
         self._options = dict(options or {})
 
     @classmethod
     def base(cls) -> AgentBuilder:
-        """Nothing but the defaults: 20 steps, 300 seconds, stop on any error."""
+        """Return a builder with the defaults: 20 steps, 300 seconds, stop on any error."""
         return cls()
 
     def with_model(self, model: Model) -> AgentBuilder:
+        """Set the model."""
         return self._with(model=model)
 
     def with_name(self, name: str) -> AgentBuilder:
-        """Name the agent: the name is recorded with its sessions, and a recovery finds it by that."""
+        """Name the agent: sessions record the name, and a recovery finds the agent by it."""
         return self._with(name=name)
 
     def with_tools(self, *tools: ToolLike | Iterable[ToolLike]) -> AgentBuilder:
+        """Add tools and toolsets."""
         return self._adding("tools", _flat(tools, ToolDefinition))
 
     def with_instructions(self, instructions: str) -> AgentBuilder:
+        """Set the instructions to the model."""
         return self._with(instructions=instructions)
 
     def with_max_steps(self, steps: int) -> AgentBuilder:
+        """Limit the steps of an execution."""
         return self._with(max_steps=steps)
 
     def with_max_tokens(self, tokens: int) -> AgentBuilder:
+        """Limit the tokens of an execution."""
         return self._with(max_tokens=tokens)
 
     def with_timeout(self, seconds: float) -> AgentBuilder:
+        """Limit the seconds of an execution by the wall clock."""
         return self._with(timeout=seconds)
 
     def with_stop_grace(self, seconds: float) -> AgentBuilder:
-        """Give running tool calls so many seconds to finish after a stop request or a deadline."""
+        """Set the seconds that running calls have after a stop request or a deadline."""
         return self._with(stop_grace=seconds)
 
     def with_cumulative_timeout(self, seconds: float) -> AgentBuilder:
-        """Count the seconds of work instead of the wall clock."""
+        """Limit the seconds of work instead of the wall clock."""
         return self._with(cumulative_timeout=seconds)
 
     def with_finish_reasons(self, *reasons: str | Iterable[str]) -> AgentBuilder:
+        """Set the finish reasons that end a run."""
         return self._with(finish_reasons=_flat(reasons, str))
 
     def with_error_policy(self, policy: ErrorPolicy) -> AgentBuilder:
+        """Set the error policy."""
         return self._with(error_policy=policy)
 
     def with_backoff(self, backoff: Backoff) -> AgentBuilder:
+        """Set the waits between retries of model calls."""
         return self._with(backoff=backoff)
 
     def add_criteria(self, *criteria: CriterionLike | Iterable[CriterionLike]) -> AgentBuilder:
+        """Add criteria."""
         return self._adding("criteria", _flat(criteria))
 
     def with_hooks(self, *hooks: Hook) -> AgentBuilder:
+        """Add hooks around model and tool calls."""
         return self._adding("hooks", hooks)
 
     def with_clock(self, clock: Clock) -> AgentBuilder:
+        """Set the clock."""
         return self._with(clock=clock)
 
     def with_event_handler(self, *handlers: Handler) -> AgentBuilder:
+        """Add event handlers."""
         return self._adding("event_handler", handlers)
 
     def build(self) -> Agent:
+        """Return the agent."""
         if "model" not in self._options:
             raise ConfigurationError("an agent needs a model: call with_model(…) before build()")
         return Agent(**self._options)
@@ -387,7 +411,7 @@ class AgentBuilder:
 
 
 def _flat(given: Iterable[Any], *single: type) -> tuple[Any, ...]:
-    """What was given one by one or in lists, in order."""
+    """Return items that were given one by one or in lists, in order."""
     flat: list[Any] = []
     for item in given:
         flat += [item] if isinstance(item, single) or not isinstance(item, Iterable) else item

@@ -1,4 +1,4 @@
-"""Tool calls: which of them run and which ask a person, running them, and the results of the unfinished."""
+"""The tool calls of a step: which run, which wait for a person, and their results."""
 
 from __future__ import annotations
 
@@ -40,16 +40,20 @@ _NO_TOOL: tuple[None, None] = (None, None)
 
 
 class CallPlan(Struct, frozen=True, gc=False):
-    """The calls of an answer after the hooks, which of them start, and the rest with results or questions."""
+    """The calls of an answer after the hooks, and what happens to each."""
 
     calls: tuple[ToolCall, ...]
+    """The calls as the hooks left them."""
     started: tuple[int, ...]
+    """The indices of the calls that start."""
     results: Mapping[int, ToolResult] = {}
+    """The results of calls that do not start, by index."""
     questions: Mapping[int, Question] = {}
+    """The questions to a person, by the index of the call."""
 
 
 async def plan_calls(run: Run, response: ModelResponse) -> CallPlan:
-    """Return which calls of a response start, which ask a person, and which have a result already.
+    """Return which calls of a response start, and what happens to the others.
 
     Hooks change or block the calls first, once: a person approves what will run.
     """
@@ -64,7 +68,7 @@ async def plan_calls(run: Run, response: ModelResponse) -> CallPlan:
 
 
 async def _hooked(run: Run, calls: Sequence[ToolCall]) -> tuple[tuple[ToolCall, ...], dict[int, ToolResult]]:
-    """Return the calls as the hooks left them, and the results of those that a hook blocked or answered."""
+    """Return the calls as the hooks left them, and the results that hooks gave."""
     changed: list[ToolCall] = []
     results: dict[int, ToolResult] = {}
     for index, asked in enumerate(calls):
@@ -78,7 +82,7 @@ async def _hooked(run: Run, calls: Sequence[ToolCall]) -> tuple[tuple[ToolCall, 
 async def _hook_call(
     setup: Setup, call: ToolCall, context: ToolContext
 ) -> tuple[ToolCall, ToolResult | None]:
-    """Return a call as the hooks left it, and its result if a hook blocked or answered it."""
+    """Return a call as the hooks left it, and its result if a hook gave one."""
     for name, before_tool in setup.hooks.before_tool:
         try:
             answer = await before_tool(deepcopy(call), context)
@@ -118,7 +122,7 @@ def _questions(
 
 
 def _question(setup: Setup, call: ToolCall) -> str | None:
-    """Return what a person is asked before the call may run; None if it may."""
+    """Return the question to a person before the call may run; None if it may."""
     tool, _ = setup.tools.get(call.name, _NO_TOOL)
     if tool is None or tool.needs_approval is False or isinstance(call.arguments, str):
         return None
@@ -126,7 +130,7 @@ def _question(setup: Setup, call: ToolCall) -> str | None:
         # A copy, so that no rule can change what will be run.
         arguments = tool.arguments.complete(deepcopy(call.arguments))
     except Exception:
-        return None  # It will not run with these arguments, and the model is told.
+        return None  # It will not run with these arguments, and its result says so.
     try:
         if tool.needs_approval is not True and not tool.needs_approval(arguments):
             return None
@@ -136,7 +140,7 @@ def _question(setup: Setup, call: ToolCall) -> str | None:
 
 
 def reopen(setup: Setup, opened: OpenStep, now: datetime) -> Reopened | None:
-    """Return which calls of a step that was left open run now and about which a person is asked.
+    """Return which calls of an open step start now, and the questions about others.
 
     A call that was running when its process ended may have run or not: it runs again only if it is
     idempotent, or if no tool could take its arguments. None if there is nothing to start or to ask.
@@ -164,9 +168,10 @@ def unfinished_calls(
     *,
     waiting: bool,
 ) -> Iterator[CallFinished]:
-    """Yield a result for every call that has none; those that wait for a person only if `waiting`.
+    """Yield a result for every call that has none.
 
-    A call that was ever started may have run: its outcome is unknown, and the model is told so.
+    A call that waits for a person gets one only if `waiting`. A call that was ever started may have run: its
+    result says that its outcome is unknown.
     """
     why = reason.text if reason else "the step ended"
     for index, call in enumerate(opened.calls):
@@ -181,8 +186,8 @@ def unfinished_calls(
 
 
 async def run_calls(run: Run, step: StepInProgress) -> None:
-    """Run the started calls at once. A result is recorded while others run, else with the step."""
-    deadline = run.setup.criteria.deadline(run.state, step.taken_up_at, step.counted)
+    """Run the started calls at once, and record each result while others run."""
+    deadline = run.setup.criteria.deadline(run.state, step.begun_at, step.counted)
     if len(step.to_run) == 1:  # A task costs 15 µs more.
         run.add(await run_call(run.setup, run.state, step.to_run[0], deadline))
         return
@@ -210,7 +215,7 @@ def _add_results(run: Run, tasks: set[asyncio.Task[CallFinished]]) -> None:
 
 
 async def run_call(setup: Setup, state: AgentState, index: int, deadline: datetime | None) -> CallFinished:
-    """Run one call; whatever goes wrong becomes its result."""
+    """Run one call; an error becomes its result."""
     world, opened = setup.world, state.open_step
     assert opened is not None
     call, started = opened.call_to_run(index), world.monotonic()
@@ -221,7 +226,7 @@ async def run_call(setup: Setup, state: AgentState, index: int, deadline: dateti
         result = await run_tool(setup, call, context)
     edited = opened.calls[index].arguments
     if edited is not None:
-        edits = [said.by for said in opened.calls[index].approvals if said.arguments is not None]
+        edits = [each.by for each in opened.calls[index].approvals if each.arguments is not None]
         by = edits[-1] if edits else SOMEBODY
         # Otherwise the model would not know which arguments led to its result.
         note = f"[{by} changed the arguments to {encoding.json_text(edited)}]"
@@ -232,7 +237,7 @@ async def run_call(setup: Setup, state: AgentState, index: int, deadline: dateti
 
 
 def run_context(state: AgentState) -> RunContext:
-    """Return what hooks around the model may know of the session."""
+    """Return the context of the session for hooks around the model."""
     execution = state.execution
     return RunContext(state.agent_id, execution.id, execution.step_count + 1, state.metadata)
 
@@ -254,7 +259,7 @@ def _context(state: AgentState, index: int, call: ToolCall, deadline: datetime |
 def _run_through(
     setup: Setup, call: ToolCall, context: ToolContext, hooks: Sequence[tuple[str, AroundTool]]
 ) -> RunTool:
-    """Return a function that runs the tool through hooks; a result that one replaced has its name."""
+    """Return a function that runs the tool through hooks and records their changes."""
     if not hooks:
         return partial(run_tool, setup, call, context)
     (name, around_tool), run_next = hooks[0], _run_through(setup, call, context, hooks[1:])
@@ -345,7 +350,7 @@ def _unknown_tool(call: ToolCall, names: Sequence[str]) -> ToolResult:
 
 
 def _not_an_object(tool: ToolDefinition, call: ToolCall, sent: str) -> ToolResult:
-    text = f"invalid arguments for {tool.name}: they are no JSON object"
+    text = f"invalid arguments for {tool.name}: not a JSON object"
     names = ", ".join(tool.spec.parameters.get("properties", {})) or "none"
     for_model = clean(f"{text}, but {sent[:200]!r}. Send one JSON object; the arguments are: {names}")
     return _failed(tool_failure(ErrorType.VALIDATION, call, text), for_model)
@@ -354,7 +359,7 @@ def _not_an_object(tool: ToolDefinition, call: ToolCall, sent: str) -> ToolResul
 def _invalid(
     tool: ToolDefinition, call: ToolCall, arguments: Mapping[str, Any], error: Exception
 ) -> ToolResult:
-    """Return a result that tells the model what to correct; people are not shown what was sent."""
+    """Return a result that shows the model what to correct, and people no arguments."""
     problems = tool.arguments.problems(arguments) or [Problem("they do not fit", error_text(error))]
     text = f"invalid arguments for {tool.name}"
     for_people = f"{text}: {'; '.join(problem.for_people for problem in problems)}"
@@ -371,7 +376,7 @@ running_inside: ContextVar[tuple[str, ...]] = ContextVar("whyloop_running_inside
 
 
 def parent_of_new_session() -> str | None:
-    """The session whose tool is starting another one, if one is; refused where that goes too deep."""
+    """Return the session whose tool starts another one, if one does."""
     outer = running_inside.get()
     if len(outer) >= MAX_DEPTH:
         raise NestingError(

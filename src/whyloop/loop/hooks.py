@@ -29,10 +29,11 @@ class Block(Struct, frozen=True, gc=False):
     """A hook's refusal to let a call run; the model and the trace get the reason."""
 
     reason: str
+    """Why the call is blocked."""
 
 
 class Hook:
-    """Override the methods that you need; the others cost nothing.
+    """The base class of hooks: override the methods that you need.
 
     The first hook of an agent is the outermost one. A wrapper (`around_model`, `around_tool`) is a coroutine
     of its own around the call, so its `finally` runs however the call ends: with a result, an error, a stop,
@@ -40,7 +41,7 @@ class Hook:
     """
 
     async def around_model(self, request: ModelRequest, context: RunContext, ask: AskModel) -> ModelResponse:
-        """Call `ask` with the request or a changed one, and return its response or another one."""
+        """Call `ask` with the request or another one, and return a response."""
         return await ask(request)
 
     async def before_tool(self, call: ToolCall, context: ToolContext) -> ToolCall | ToolResult | Block:
@@ -52,12 +53,12 @@ class Hook:
         return call
 
     async def around_tool(self, call: ToolCall, context: ToolContext, run: RunTool) -> ToolResult:
-        """Call `run`, and return its result or another one; the call itself cannot be changed any more."""
+        """Call `run` and return its result or another one; the call cannot be changed."""
         return await run()
 
 
 class Hooks:
-    """The hooks of an agent, sorted by the method that they override, each with the name to record."""
+    """The hooks of an agent by the method that they override, each with its name."""
 
     def __init__(self, hooks: Hook | Iterable[Hook] = ()) -> None:
         given = tuple(hooks) if isinstance(hooks, Iterable) else (hooks,)
@@ -75,7 +76,7 @@ class Hooks:
 
 
 def expected(kind: type[T], answer: object) -> T:
-    """Return the answer of a hook; raise a `TypeError` if a hook may not answer that."""
+    """Return the answer of a hook; raise a `TypeError` if it is of another type."""
     if isinstance(answer, kind):
         return answer
     # Named by its type: the value may hold arguments, and this text is for people.

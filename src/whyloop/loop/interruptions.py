@@ -1,4 +1,4 @@
-"""What may cut the work of a run off: a stop request, a deadline, the cancellation of its task."""
+"""Interruptions of a run: stop requests, deadlines, the cancellation of its task."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LATE_LOOK_SECONDS = 0.05
 
 
 class Interruptions:
-    """Ends the work of a run early, from any thread.
+    """The means to end the work of a run early, from any thread.
 
     The model's answer and a wait end at once; calls that run have a grace period. One timer serves all the
     steps of a run: `asyncio.timeout` costs 6 µs for each.
@@ -40,12 +40,13 @@ class Interruptions:
         self._loop = asyncio.get_running_loop()
 
     def end(self) -> None:
-        """No timer waits for the run any longer."""
+        """Cancel the timer of the run."""
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
 
     def request_stop(self, reason: str) -> None:
+        """Interrupt the run with this reason."""
         self._run.stop = reason
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._interrupt, Interruption.STOPPED)
@@ -53,7 +54,10 @@ class Interruptions:
     async def until_interrupted(
         self, step: StepInProgress, work: Coroutine[Any, Any, None]
     ) -> BaseException | None:
-        """Await some work. A stop or a deadline ends it; a cancellation from outside is returned."""
+        """Await some work until a stop or a deadline ends it.
+
+        Return the error of a cancellation from outside.
+        """
         task = asyncio.current_task(self._loop)
         assert task is not None
         self._task, self._step, cancelling = task, step, task.cancelling()
@@ -92,11 +96,14 @@ class Interruptions:
             self._task.cancel()
 
     def watch_deadline(self) -> None:
-        """Interrupt the step at its deadline. A limit on active time may move it, so look again then."""
+        """Interrupt the step at its deadline.
+
+        A limit on active time may move the deadline, so look again then.
+        """
         step, now = self._step, self._world.now()
         if step is not None and step.is_wait:  # It ends at the deadline by itself.
             step = None
-        started, counted = (now, 0.0) if step is None else (step.taken_up_at, step.counted)
+        started, counted = (now, 0.0) if step is None else (step.begun_at, step.counted)
         deadline = self._run.setup.criteria.deadline(self._run.state, started, counted)
         if deadline is None:
             return

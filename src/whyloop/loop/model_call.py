@@ -1,4 +1,4 @@
-"""The model call of a step: the request, the answer as it streams in, and the transition it becomes."""
+"""The model call of a step: the request, the stream, and the resulting transition."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _UNKNOWN_USAGE = Usage(reported=False)
 
 
 def ask_model(run: Run, step: StepInProgress) -> Awaitable[ModelResponse]:
-    """Return the model's response, to be awaited; its text is sent in chunks as it arrives."""
+    """Return an awaitable of the response; its text is sent in chunks as it arrives."""
     state, setup = run.state, run.setup
     if run.handlers:
-        send(run.handlers, [step_started(state, step.taken_up_at, setup.tool_names)])
+        send(run.handlers, [step_started(state, step.begun_at, setup.tool_names)])
     request = ModelRequest(state.messages, setup.tool_specs, setup.instructions)
     if setup.hooks.around_model:
         return _ask_through(run, step, request, setup.hooks.around_model)(request)
@@ -53,7 +53,7 @@ def _ask_through(
     hooks: Sequence[tuple[str, AroundModel]],
     changed_by: tuple[str, ...] = (),
 ) -> AskModel:
-    """Return a function that asks the model through hooks, and notes which of them changed something."""
+    """Return a function that asks the model through hooks and records their changes."""
     if not hooks:
         return partial(_stream, run, step)
     (name, around_model), inner_hooks = hooks[0], hooks[1:]
@@ -106,7 +106,10 @@ async def _stream(run: Run, step: StepInProgress, request: ModelRequest) -> Mode
 
 
 def _send_text(run: Run, step: StepInProgress, text: str) -> None:
-    """Send a text that did not arrive in pieces, unless it is a call: arguments are never in a chunk."""
+    """Send a text that did not arrive in pieces.
+
+    A text that is a call is not sent: arguments are never in a chunk.
+    """
     if text and written_call(text, run.setup.tool_names) is None:
         _send_chunk(run, step, text)
 
@@ -136,7 +139,7 @@ def answered(run: Run, response: ModelResponse, plan: CallPlan, step: StepInProg
         message = Message(_ASSISTANT, response.text, plan.calls, extras=response.extras, reasoning=reasoning)
     return Answered(
         run.world.now(),
-        started_at=step.taken_up_at,
+        started_at=step.begun_at,
         message=message,
         finish_reason=response.finish_reason,
         usage=response.usage,
@@ -152,11 +155,11 @@ def answered(run: Run, response: ModelResponse, plan: CallPlan, step: StepInProg
 
 
 def partly_answered(step: StepInProgress, now: datetime, seconds: float) -> Answered:
-    """Return the transition of an answer that was cut off; without any text there is no message."""
+    """Return the transition of an answer that was cut off; no text, no message."""
     text = clean("".join(step.chunks))
     return Answered(
         now,
-        started_at=step.taken_up_at,
+        started_at=step.begun_at,
         message=Message(_ASSISTANT, text, incomplete=True) if text else None,
         usage=_UNKNOWN_USAGE,
         seconds=seconds,
@@ -169,7 +172,7 @@ def failed(run: Run, step: StepInProgress, error: BaseException) -> ModelFailed:
     """Return the transition of a model call that failed."""
     return ModelFailed(
         run.world.now(),
-        started_at=step.taken_up_at,
+        started_at=step.begun_at,
         failure=model_failure(error),
         usage=_UNKNOWN_USAGE if step.chunk_count else NO_USAGE,
         seconds=step.lap(run.world.monotonic()),

@@ -36,7 +36,7 @@ _RETRY = ErrorHandlingDecision.RETRY
 
 
 class Run:
-    """The work of this process on one session, from a query or a resume to its end or a pause.
+    """The work of this process on one session, up to its end or a pause.
 
     `add` applies a transition; `record` appends all new ones to the journal as one entry and then sends their
     events, so nothing is announced that is not recorded.
@@ -68,11 +68,14 @@ class Run:
     # From outside
 
     def request_stop(self, reason: str) -> None:
-        """End the run, from any thread: an answer and a wait end at once, running calls within the grace."""
+        """End the run, from any thread.
+
+        An answer and a wait end at once, running calls within the grace period.
+        """
         self.interruptions.request_stop(reason)
 
     def leave(self) -> None:
-        """End the run after its step; the execution stays in progress, for another runner to continue."""
+        """End the run after its step, for another runner to continue the execution."""
         self._leaving = True
 
     # Its life
@@ -90,7 +93,7 @@ class Run:
         return self.state
 
     async def iterate(self) -> AsyncIterator[AgentState]:
-        """Yield the recorded state after every step, to the end of the execution, a pause or `leave`."""
+        """Yield the recorded state after every step, up to the end, a pause or `leave`."""
         try:
             await self.begin()
             while self.is_in_progress:
@@ -109,10 +112,11 @@ class Run:
 
     @property
     def is_in_progress(self) -> bool:
+        """True until the run has ended, paused or been left."""
         return self.state.status is _IN_PROGRESS and not self._leaving
 
     async def begin(self) -> None:
-        """Take the execution up; a step that was left open continues where it was."""
+        """Begin to work on the execution; a step that was left open continues."""
         self.interruptions.attach()
         self.setup.runs.add(self)
         if self.setup.toolsets:
@@ -132,7 +136,7 @@ class Run:
         self.interruptions.watch_deadline()
 
     async def _list_tools(self) -> None:
-        """Open the toolsets and list their tools; an error is that of the next step."""
+        """Open the toolsets and list their tools; the next step fails with their error."""
         try:
             await self.setup.lifetime.open()
             self._has_opened = True
@@ -181,7 +185,7 @@ class Run:
             raise cancelled
 
     async def take_step(self) -> None:
-        """Do the work of one step and settle it, also if a deadline, a stop or the task cuts it off."""
+        """Do the work of one step and settle it, also if it is interrupted."""
         step, self._reopened = self._reopened or self._new_step(), None
         cancelled = await self.interruptions.until_interrupted(step, self.work(step))
         if cancelled is not None:
@@ -226,10 +230,10 @@ class Run:
             await run_calls(self, step)
 
     def settle(self, step: StepInProgress) -> tuple[int | None, datetime]:
-        """Close the step or leave it open; return its number, None if it stays open, and the time."""
+        """Close the step or leave it open; return its number, if closed, and the time."""
         now, until = self.world.now(), None
         if step.interrupted is Interruption.OUT_OF_TIME:
-            deadline = self.setup.criteria.deadline(self.state, step.taken_up_at, step.counted)
+            deadline = self.setup.criteria.deadline(self.state, step.begun_at, step.counted)
             if deadline is not None:
                 now = until = max(now, deadline + JUST_AFTER)
         seconds = step.lap(self.world.monotonic(), until)
@@ -284,7 +288,7 @@ class Run:
         )
 
     def supersede(self) -> None:
-        """End an execution that another query replaces; what it left open is closed as it is."""
+        """End an execution that another query replaces, and close its open step."""
         now, number = self.world.now(), None
         had_ended = self.state.status.has_ended
         if not had_ended:
@@ -302,14 +306,14 @@ class Run:
             self._unlogged.append(self.state)
 
     async def _end_cancelled(self, error: BaseException) -> None:
-        """Record that the task was cancelled, unless the run has ended; leave the state with the error."""
+        """Record the cancellation, unless the run has ended; give the error the state."""
         if self.state.status is _IN_PROGRESS:
             self.stop = self.stop or CANCELLED
             await self.conclude(None, self.world.now())
         leave_state(error, self.state)
 
     async def end(self) -> None:
-        """Release the run: it can no longer be stopped, no timer waits for it, and its toolsets may close."""
+        """Release the run: no request or timer can end it, and its toolsets may close."""
         self.setup.runs.discard(self)
         self.interruptions.end()
         if self._has_opened:
@@ -355,7 +359,7 @@ class Run:
             log_end(state)
 
     def note(self, step: StepInProgress) -> None:
-        """Add the texts of a request that this session has not recorded yet, before the answer to it."""
+        """Add the texts of a request that this session has not recorded yet."""
         if step.request is self._noted:
             return
         self._noted = step.request
@@ -365,24 +369,28 @@ class Run:
         for part in step.request.parts:
             if part.hash not in self._known_parts:
                 self._known_parts.add(part.hash)
-                self.add(Noted(step.taken_up_at, part=part))
+                self.add(Noted(step.begun_at, part=part))
 
 
 class StepInProgress(Struct):
-    """What this process knows of a step beyond the state, to settle it whenever it is cut off."""
+    """The facts about a step that are not in the state, to settle it at any time."""
 
-    taken_up_at: datetime
+    begun_at: datetime
+    """When this process began to work on the step."""
     lapped_at: float
     """The reading of the stopwatch up to which its time is counted."""
     request: RequestParts
+    """The record of the request, and its texts."""
     counted: float = 0.0
     """The active seconds of this step that the state has counted."""
     response_changed_by: tuple[str, ...] = ()
+    """The hooks that changed the response."""
     interrupted: Interruption | None = None
+    """Why the step was cut off; None if it was not."""
     cut_off_by: Interruption | None = None
     """Why its work was cancelled; it may finish all the same."""
     is_wait: bool = False
-    """True for a provider's backoff before a step: it is no work, so no deadline interrupts it."""
+    """True for a provider's backoff before a step: it is not work, so no deadline interrupts it."""
     interruptible: bool = True
     """True while the model answers; calls that run have a grace period."""
     chunks: list[str] = []
@@ -398,6 +406,6 @@ class StepInProgress(Struct):
         """Return the active seconds since the previous lap, at least those up to a moment."""
         seconds, self.lapped_at = monotonic - self.lapped_at, monotonic
         if until is not None:
-            seconds = max(seconds, (until - self.taken_up_at).total_seconds() - self.counted)
+            seconds = max(seconds, (until - self.begun_at).total_seconds() - self.counted)
         self.counted += seconds
         return seconds

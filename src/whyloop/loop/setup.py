@@ -1,4 +1,4 @@
-"""What an agent is made of, as the loop sees it, and who receives its events."""
+"""The parts of an agent that a run needs, and the handlers of its events."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Handlers:
 
 
 def send(handlers: Sequence[Handler], events: Sequence[AgentEvent]) -> None:
-    """Give events to every handler in turn. One that raises is logged and never breaks the run."""
+    """Give events to every handler in turn; the error of one is logged."""
     for handler in handlers:
         for event in events:
             try:
@@ -89,13 +89,16 @@ _HASH_LENGTH = 16
 
 
 class RequestParts(Struct, frozen=True):
-    """What every request of an agent has in common: how it is recorded, and the texts behind it."""
+    """The record of a request, and the texts that it refers to."""
 
     record: RequestRecord
+    """The record, with hashes."""
     parts: tuple[RequestPart, ...]
+    """The texts behind the hashes."""
 
     @classmethod
     def of(cls, instructions: str | None, tools: tuple[ToolSpec, ...]) -> RequestParts:
+        """Return the parts that every request of an agent has in common."""
         given = None if instructions is None else _part(instructions)
         offered = _part(encoding.json_text(tools)) if tools else None
         record = RequestRecord(given.hash if given else None, offered.hash if offered else None)
@@ -117,7 +120,7 @@ class RequestParts(Struct, frozen=True):
 def _places(
     history: Sequence[Message], sent: Sequence[Message]
 ) -> tuple[tuple[tuple[int, int] | str, ...], list[RequestPart]]:
-    """Return where each message of a request is found: ranges of the history, or hashes of new texts."""
+    """Return where each message of a request is: in the history, or in a new text."""
     index_of = {id(message): index for index, message in enumerate(Log.of(history))}
     places: list[tuple[int, int] | str] = []
     parts: list[RequestPart] = []
@@ -141,15 +144,22 @@ def _part(text: str) -> RequestPart:
 
 
 class Setup(Struct, frozen=True):
-    """The parts of an agent that a run needs; only `runs` changes while it runs."""
+    """The parts of an agent that a run needs; only `runs` changes."""
 
     name: str
+    """The name of the agent."""
     world: World
+    """The model, the clock and all else outside."""
     instructions: str | None
+    """The instructions to the model."""
     criteria: ContinuationCriteria
+    """The rules that decide after every step."""
     hooks: Hooks
+    """The hooks around model and tool calls."""
     backoff: Backoff
+    """The waits between retries of model calls."""
     handlers: Handlers
+    """The event handlers."""
     stop_grace: float
     """Seconds that a running tool call has to finish after a stop request or a deadline."""
     toolsets: tuple[Toolset, ...]
@@ -159,11 +169,15 @@ class Setup(Struct, frozen=True):
     runs: set[Run]
     """The runs of this agent in progress in this process, so that they can be asked to stop."""
     tools: ToolTable = {}
+    """The tools by name."""
     tool_specs: tuple[ToolSpec, ...] = ()
+    """The descriptions of the tools for the model."""
     tool_names: tuple[str, ...] = ()
+    """The names of the tools."""
     plans_calls: bool = False
     """True if a hook may change a call, or a tool may need a person's approval."""
     request_parts: RequestParts = RequestParts(RequestRecord(), ())
+    """The record of a request that no hook changes."""
 
     def with_tools(self, tools: ToolTable) -> Setup:
         """Return the setup with these tools, and with what follows from them."""
@@ -178,7 +192,7 @@ class Setup(Struct, frozen=True):
         )
 
     async def with_listed_tools(self) -> Setup:
-        """Return the setup with the tools that the toolsets offer now, beside the functions."""
+        """Return the setup with the tools that the toolsets offer now."""
         listed = [(tool, toolset) for toolset in self.toolsets for tool in await toolset.list()]
         return self.with_tools(tools_by_name([*self.tools.values(), *listed]))
 
@@ -198,23 +212,23 @@ def assemble_criteria(
     error_policy: ErrorPolicy | None,
     criteria: CriterionLike | Iterable[CriterionLike],
 ) -> ContinuationCriteria:
-    """The criteria in the order they are asked: errors, requests, limits, the developer's own, the driver.
+    """Return the criteria of an agent, in the order in which they are evaluated.
 
-    A default steps aside for a criterion of its kind that the developer brings; what both a
-    keyword and a criterion say is a contradiction.
+    Errors, requests, limits, the developer's own, the driver. A developer's criterion replaces the default of
+    its kind; a keyword and a criterion of the same kind are a contradiction.
     """
     own = [as_criterion(candidate) for candidate in _several(criteria)]
     own_kinds = {type(c) for c in own if not isinstance(c, Limit) or c.scope == "execution"}
     if max_steps is UNSET:
-        max_steps = None if _makes_way(DEFAULT_MAX_STEPS, StepsLimit, own) else DEFAULT_MAX_STEPS
+        max_steps = None if _replaces_default(DEFAULT_MAX_STEPS, StepsLimit, own) else DEFAULT_MAX_STEPS
     if timeout is UNSET:
         by_work = cumulative_timeout is not None or CumulativeExecutionTimeLimit in own_kinds
-        makes_way = by_work or _makes_way(DEFAULT_TIMEOUT, ExecutionTimeLimit, own)
-        timeout = None if makes_way else DEFAULT_TIMEOUT
+        is_replaced = by_work or _replaces_default(DEFAULT_TIMEOUT, ExecutionTimeLimit, own)
+        timeout = None if is_replaced else DEFAULT_TIMEOUT
     default = () if FinishReasonCheck in own_kinds else DEFAULT_FINISH_REASONS
     reasons = default if finish_reasons is UNSET else finish_reasons or ()
     if error_policy is not None and not isinstance(error_policy, ErrorPolicy):
-        raise ConfigurationError(f"error_policy is an ErrorPolicy, not {error_policy!r}")
+        raise ConfigurationError(f"invalid error_policy {error_policy!r}: use an ErrorPolicy")
     assembled: list[Any] = []
     if error_policy is not None or ErrorPolicyCriterion not in own_kinds:
         assembled.append(ErrorPolicyCriterion(error_policy or ErrorPolicy()))
@@ -239,19 +253,20 @@ def assemble_criteria(
     return ContinuationCriteria(*assembled)
 
 
-def _makes_way(default: float, kind: type[Limit], own: list[Any]) -> bool:
-    """True if the developer's own limits of this kind leave nothing for the default one to decide."""
+def _replaces_default(default: float, kind: type[Limit], own: list[Any]) -> bool:
+    """Return whether the developer's own limits of this kind replace the default."""
     return any(type(c) is kind and (c.scope == "execution" or c.limit <= default) for c in own)
 
 
 def assemble_tools(tools: ToolLike | Iterable[ToolLike] | None) -> tuple[Functions, tuple[Toolset, ...]]:
-    """Return the functions among the tools, and the toolsets that are asked for theirs in each run."""
+    """Return the functions among the tools, and the toolsets."""
     given = list(tools) if isinstance(tools, Iterable) else [] if tools is None else [tools]
     functions = Functions([each for each in given if not isinstance(each, Toolset)])
     return functions, tuple([each for each in given if isinstance(each, Toolset)])
 
 
 def assemble_handlers(handlers: Handler | Iterable[Handler] | None) -> list[Handler]:
+    """Return the event handlers as a list; refuse one that is not a function."""
     given: list[Any] = list(handlers) if isinstance(handlers, Iterable) else [handlers]
     given = [] if handlers is None else given
     for handler in given:
@@ -260,7 +275,7 @@ def assemble_handlers(handlers: Handler | Iterable[Handler] | None) -> list[Hand
 
 
 def refuse_model(model: object) -> None:
-    """A model yields its answer, so that the pieces of it can be heard while they arrive."""
+    """Refuse an object that cannot stream an answer."""
     if isinstance(model, str):
         raise ConfigurationError(f"{model!r} is the name of a model: pass whyloop.models.load({model!r})")
     respond = getattr(model, "respond", None)
@@ -274,7 +289,7 @@ def refuse_model(model: object) -> None:
 
 
 def refuse_clock(clock: object) -> None:
-    """A clock can do all that is asked of it, and knows its time zone."""
+    """Refuse a clock that lacks a method or does not know its time zone."""
     if clock is None:
         return
     if not isinstance(clock, Clock):
@@ -284,7 +299,7 @@ def refuse_clock(clock: object) -> None:
 
 
 def refuse_handler(handler: object) -> None:
-    """An event handler is a plain function: events must not make the run wait."""
+    """Refuse a handler that is not a plain function: no event makes the run wait."""
     if not callable(handler):
         raise ConfigurationError(f"an event handler is a function of one event, not {handler!r}")
     if iscoroutinefunction(handler) or iscoroutinefunction(getattr(handler, "__call__", None)):  # noqa: B004

@@ -1,4 +1,4 @@
-"""The ports of the loop: the model, the clock, the journal, and the world that this process offers."""
+"""The ports of the loop: the model, the clock, the journal, the world."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ from whyloop.values.step_transitions import AnyTransition
 
 @runtime_checkable
 class Model(Protocol):
-    """A language model: yields pieces of text and reasoning as they come, then one complete response."""
+    """A language model."""
 
-    def respond(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]: ...
+    def respond(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
+        """Yield pieces of text and reasoning as they arrive, then one complete response."""
 
 
 class Timeout(Protocol):
-    """A block of code with a time limit; a `TimeoutError` leaves it once the limit has passed."""
+    """A block of code with a time limit, which ends it with a `TimeoutError`."""
 
     async def __aenter__(self) -> object: ...
 
@@ -36,38 +37,49 @@ class Timeout(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> bool | None: ...
 
-    def expired(self) -> bool: ...
+    def expired(self) -> bool:
+        """Return whether the limit has passed."""
 
 
 class Timer(Protocol):
     """A function that will be called later, unless it is cancelled."""
 
-    def cancel(self) -> None: ...
+    def cancel(self) -> None:
+        """Do not call the function."""
 
 
 @runtime_checkable
 class Clock(Protocol):
     """The time of day, a stopwatch, and the passing of time."""
 
-    def now(self) -> datetime: ...
+    def now(self) -> datetime:
+        """Return the time of day, with its time zone."""
 
-    def monotonic(self) -> float: ...
+    def monotonic(self) -> float:
+        """Return the reading of a stopwatch, in seconds."""
 
-    async def sleep(self, seconds: float) -> None: ...
+    async def sleep(self, seconds: float) -> None:
+        """Wait for some seconds."""
 
-    def timeout(self, seconds: float | None) -> Timeout: ...
+    def timeout(self, seconds: float | None) -> Timeout:
+        """Return a block with a time limit; None for no limit."""
 
-    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer: ...
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        """Call a function after some seconds, unless the timer is cancelled."""
 
 
 class World(Protocol):
-    """Everything in a step that touches the world."""
+    """Every effect of a step on the outside.
+
+    Its methods are those of a model and of a clock, and a few more.
+    """
 
     def respond(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]: ...
 
     def call_tool(
         self, toolset: Toolset, tool: ToolDefinition, arguments: Mapping[str, Any], context: ToolContext
-    ) -> Coroutine[Any, Any, object]: ...
+    ) -> Coroutine[Any, Any, object]:
+        """Run a tool, within its own time limit."""
 
     def now(self) -> datetime: ...
 
@@ -79,13 +91,15 @@ class World(Protocol):
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer: ...
 
-    def new_id(self) -> str: ...
+    def new_id(self) -> str:
+        """Return a new identifier."""
 
-    def random(self) -> float: ...
+    def random(self) -> float:
+        """Return a random number from 0 to 1."""
 
 
 class Journal(Protocol):
-    """Where a session is recorded while it runs."""
+    """The record of a session while it runs."""
 
     async def append(
         self, transitions: Sequence[AnyTransition], before: AgentState, after: AgentState
@@ -98,15 +112,19 @@ class Journal(Protocol):
 
 
 class StepByStep(Protocol):
-    """Anything that can be run one step at a time."""
+    """An object that can be run one step at a time."""
 
-    def has_next_step(self, state: AgentState) -> bool: ...
+    def has_next_step(self, state: AgentState) -> bool:
+        """Return whether the execution has not ended."""
 
-    async def next_step(self, state: AgentState) -> AgentState: ...
+    async def next_step(self, state: AgentState) -> AgentState:
+        """Return the state after one more step."""
 
-    async def final_step(self, state: AgentState) -> AgentState: ...
+    async def final_step(self, state: AgentState) -> AgentState:
+        """Return the state at the end of the execution."""
 
-    def iterate(self, state: AgentState) -> AsyncIterator[AgentState]: ...
+    def iterate(self, state: AgentState) -> AsyncIterator[AgentState]:
+        """Yield the state after every step."""
 
 
 class SystemClock:
@@ -127,7 +145,7 @@ class SystemClock:
 
 
 class LocalWorld:
-    """A world that does everything here and now."""
+    """The world of this process."""
 
     def __init__(self, model: Model, clock: Clock) -> None:
         self.respond = model.respond

@@ -30,7 +30,9 @@ class Problem(Struct, frozen=True):
     """A problem with one argument; only the text for the model shows its value."""
 
     for_people: str
+    """The problem without the value."""
     for_model: str
+    """The problem with the value, for the model to correct."""
     schema: str = ""
     """The part of the schema that the argument does not fit, as JSON."""
 

@@ -1,4 +1,4 @@
-"""Tools: what a model may call, the functions behind it, and the text that their results become."""
+"""Tools: their definitions, the functions behind them, and the text of results."""
 
 from __future__ import annotations
 
@@ -34,20 +34,25 @@ DEFAULT_MAX_RESULT_CHARS = 200_000
 
 
 class RunContext(Struct, frozen=True, gc=False):
-    """What hooks and tools may know about the session that runs; a model never sees it."""
+    """The facts about a session for hooks and tools; a model never sees them."""
 
     agent_id: str
+    """The id of the session."""
     execution_id: str
+    """The id of the execution."""
     step_number: int
+    """The number of the step within the execution."""
     metadata: Mapping[str, Any]
     """The entries that the application gave to the session."""
 
 
 class ToolContext(RunContext, frozen=True, gc=False, kw_only=True):
-    """What hooks and tools may know about a tool call, beside the session."""
+    """The facts about a tool call for hooks and tools, beside those of the session."""
 
     tool_call_id: str
+    """The provider's id of the call."""
     tool_name: str
+    """The name of the tool."""
     deadline: datetime | None = None
     """When the time of the execution is up; None if it has no limit."""
     call_index: int = 0
@@ -55,7 +60,7 @@ class ToolContext(RunContext, frozen=True, gc=False, kw_only=True):
 
     @property
     def idempotency_key(self) -> str:
-        """The same whenever this very call is made again, and different from that of any other call."""
+        """The key of this very call: the same if it is made again, unlike any other."""
         return f"{self.execution_id}:{self.step_number}:{self.call_index}:{self.tool_call_id}"
 
 
@@ -77,7 +82,7 @@ class ToolOptions(TypedDict, total=False):
 
 
 class ToolDefinition:
-    """What a model is offered under one name, and how its calls are treated.
+    """A tool as a model sees it, and how its calls are treated.
 
     `parameters` is the JSON schema of its arguments.
     """
@@ -95,15 +100,17 @@ class ToolDefinition:
     ) -> None:
         if not _NAME.fullmatch(name):
             raise ToolDefinitionError(
-                f"tool {name!r}: a name is 1 to 64 letters, digits, _ or -: use @tool(name=…)"
+                f"invalid tool name {name!r}: use 1 to 64 letters, digits, _ or -, with @tool(name=…)"
             )
         for option, value in (("timeout", timeout), ("max_result_chars", max_result_chars)):
             if value is not None and (isinstance(value, bool) or not value > 0):
-                raise ToolDefinitionError(f"tool {name!r}: {option} is greater than zero, not {value!r}")
+                raise ToolDefinitionError(
+                    f"tool {name!r}: invalid {option} {value!r}: use a number greater than zero"
+                )
         if not isinstance(needs_approval, bool):
             _refuse_approval(name, needs_approval)
         if not isinstance(idempotent, bool):
-            raise ToolDefinitionError(f"tool {name!r}: idempotent is True or False, not {idempotent!r}")
+            raise ToolDefinitionError(f"tool {name!r}: invalid idempotent {idempotent!r}: use True or False")
         self.name = name
         self.description = description
         self.timeout = timeout
@@ -146,7 +153,7 @@ class Tool(ToolDefinition):
         **options: Unpack[ToolOptions],
     ) -> None:
         if not callable(function):
-            raise ToolDefinitionError(f"{function!r} is not a function, so it cannot be a tool")
+            raise ToolDefinitionError(f"invalid tool {function!r}: not a function")
         name = name or str(getattr(function, "__name__", type(function).__name__))
         signature = signature_of(function, name)
         hints = hints_of(function, name, scope or {})
@@ -180,13 +187,19 @@ class Tool(ToolDefinition):
 
 
 @overload
-def tool(function: Callable[P, R], /) -> Tool: ...
+def tool(function: Callable[P, R], /) -> Tool:
+    """Make a function a tool; the schema comes from its signature and docstring."""
+
+
 @overload
 def tool(
     *, name: str | None = None, description: str | None = None, **options: Unpack[ToolOptions]
-) -> Callable[[Callable[P, R]], Tool]: ...
+) -> Callable[[Callable[P, R]], Tool]:
+    """Make a function a tool; the schema comes from its signature and docstring."""
+
+
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Tool | Callable[..., Tool]:
-    """Make a function callable by a model; the JSON schema comes from its signature and docstring."""
+    """Make a function a tool; the schema comes from its signature and docstring."""
     # Types that are written as text may name things that only the caller's function knows.
     scope = sys._getframe(1).f_locals
     if function is not None:
@@ -195,10 +208,10 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Tool 
 
 
 def _refuse_approval(name: str, rule: object) -> None:
-    """A rule for approvals is a plain function: it is asked about every call, and answers at once."""
+    """Refuse an approval rule that is not a plain function: it must answer at once."""
     if not callable(rule) or _is_async(rule):
         raise ToolDefinitionError(
-            f"tool {name!r}: needs_approval is True, False or a plain function of the arguments, not {rule!r}"
+            f"tool {name!r}: invalid needs_approval {rule!r}: use True, False or a function of the arguments"
         )
 
 
@@ -215,7 +228,7 @@ def _is_async(function: Callable[..., Any]) -> bool:
 
 
 def encoded(value: object, most: int | None) -> str:
-    """Text as it is, anything else as JSON; cut, and marked as cut, where it is longer than it may be."""
+    """Return a text, or a value as JSON; one that is too long is cut, and marked so."""
     text = clean(value) if isinstance(value, str) else _json(value)
     if most is not None and len(text) > most:
         return f"{text[:most]}\n[cut here: {len(text):,} characters in all, the first {most:,} are shown]"
@@ -233,7 +246,7 @@ def _json(value: object) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Pydantic models, known by their method; nothing else has a form that a model could read."""
+    """Return the JSON form of a pydantic model, which is known by its method."""
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
     raise TypeError(f"{type(value).__name__} has no JSON form")
@@ -243,7 +256,7 @@ T = TypeVar("T")
 
 
 async def in_thread(function: Callable[[], T]) -> T:
-    """What the function returns, computed in a thread of its own.
+    """Run a function in a thread of its own and return its result.
 
     The thread is a daemon: a function that never returns must keep neither the event loop nor the
     interpreter from ending, as the threads of `asyncio.to_thread` would.
@@ -280,7 +293,7 @@ def _hand_over(
 
 
 def _carried(error: BaseException) -> BaseException:
-    """The error, or a stand-in where a future cannot carry it."""
+    """Return the error, or another one if a future cannot carry it."""
     if isinstance(
         error, StopIteration | GeneratorExit | asyncio.CancelledError | KeyboardInterrupt | SystemExit
     ):

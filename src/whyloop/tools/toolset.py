@@ -50,11 +50,13 @@ class Functions(Toolset):
         self._functions = {tool.name: tool for tool in self.tools}
 
     async def list(self) -> Sequence[ToolDefinition]:
+        """Return the functions as tools."""
         return self.tools
 
     def call(
         self, name: str, arguments: Mapping[str, Any], context: ToolContext
     ) -> Coroutine[Any, Any, object]:
+        """Run one of the functions."""
         return self._functions[name].call(arguments, context)
 
 
@@ -76,7 +78,7 @@ def tools_by_name(tools: Iterable[tuple[ToolDefinition, Toolset]]) -> ToolTable:
 
 
 class Lifetime:
-    """Keep resources open while anything uses them.
+    """The time during which resources are open: while anything uses them.
 
     One task opens and closes them all, since many connections can only be closed by the task that opened
     them, and the uses come from any task.

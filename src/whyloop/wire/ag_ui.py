@@ -1,4 +1,4 @@
-"""A run as AG-UI events, for user interfaces of the Agent User Interaction Protocol."""
+"""A run as events of AG-UI, the Agent User Interaction Protocol."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _RESPONSE = {
 
 
 class AgUiStream(RunStream["BaseEvent"]):
-    """Turns the events of one run into AG-UI events.
+    """A stream that turns the events of one run into AG-UI events.
 
     A session is a thread, and a run is a run: pass the ids that the client chose, and the version of the
     protocol that it declares. Clients before 1.0 declare none; they refuse a run whose outcome they do not
@@ -232,7 +232,7 @@ def sse(part: BaseEvent) -> str:
 
 
 class AgUiHistory:
-    """The messages that a client makes of the streams of a session's runs, for one that has none of them."""
+    """The messages of a session's runs, for a client that has none of them."""
 
     def __init__(self, redaction: Redaction | None = DEFAULT_REDACTION) -> None:
         self._core = _package()

@@ -1,4 +1,4 @@
-"""A session as plain data for programs: each step, its calls, and why the run continued or ended."""
+"""A session as plain data for programs: its steps, their calls and outcomes."""
 
 from __future__ import annotations
 

@@ -38,25 +38,29 @@ from whyloop.wire.view import RECOVERY, read_back
 class BroadcastConfig(Struct, frozen=True, gc=False):
     """Which events become envelopes, and how much of a tool call they show.
 
-    Numbered envelopes are always sent. Without `include_tool_args` the arguments are summarized: the first
-    three, each value cut at `max_argument_length`. Results are always summarized, cut at
-    `max_result_length`. `redaction` says what is secret: it is removed from arguments, results, errors and
-    reasons, but not from the answer itself; with None, nothing is.
+    Numbered envelopes are always sent.
     """
 
     include_stream_chunks: bool = True
+    """Send the pieces of an answer as they arrive."""
     include_continuation: bool = False
+    """Send the evaluations of all rules after every step."""
     include_tool_args: bool = False
+    """Send all arguments of a call instead of a summary of the first three."""
     max_argument_length: int = 30
+    """The characters of each argument in a summary."""
     max_result_length: int = 100
+    """The characters of a result, which is always cut."""
     redaction: Redaction | None = Redaction()
+    """The secrets to remove from arguments, results, errors and reasons; None for none. Answers stay."""
     include_other_events: bool = False
+    """Send all other events too, with their public fields."""
 
     def __post_init__(self) -> None:
         if self.max_argument_length < 0 or self.max_result_length < 0:
-            raise ConfigurationError(f"{self!r}: a length is zero or more")
+            raise ConfigurationError(f"invalid {self!r}: use lengths of zero or more")
         if self.redaction is not None and not isinstance(self.redaction, Redaction):
-            raise ConfigurationError(f"BroadcastConfig: redaction is a Redaction or None: {self.redaction!r}")
+            raise ConfigurationError(f"invalid redaction {self.redaction!r}: use a Redaction or None")
 
     @classmethod
     def minimal(cls) -> BroadcastConfig:
@@ -208,14 +212,14 @@ def _approval_decided(event: ApprovalDecided, config: BroadcastConfig) -> Data:
 
 
 def _asked_about(event: ApprovalRequested | ApprovalDecided) -> Data:
-    """Return the tool call that a question is about; None twice if it is about the run itself."""
+    """Return the tool call of a question; None twice if it is about the run itself."""
     if (event.tool_call_id, event.tool) == (RECOVERY.id, RECOVERY.name):
         return {"tool": None, "tool_call_id": None}
     return {"tool": clean(event.tool), "tool_call_id": clean(event.tool_call_id)}
 
 
 def _arguments(event: ToolCallStarted | ApprovalRequested, config: BroadcastConfig) -> Data:
-    """Return the arguments of a call, or their summary, and the hooks that changed them."""
+    """Return the arguments of a call or their summary, and the hooks behind changes."""
     if config.include_tool_args:
         args = encoding.encode_or_describe(event.args)
         return {"args": config.redaction.data(args) if config.redaction else args, **_changes(event)}
@@ -270,7 +274,7 @@ def _continuation(event: ContinuationEvaluated, config: BroadcastConfig) -> Data
 
 
 def _other(event: AgentEvent, config: BroadcastConfig) -> Data:
-    """Return the class name and the public fields of an event that has no envelope of its own."""
+    """Return the name and the fields of an event without an envelope of its own."""
     names = [name for name in event.__struct_fields__ if name not in _IN_ENVELOPE and name[:1] != "_"]
     fields = {name: _field(getattr(event, name)) for name in names}
     shown = config.redaction.data(fields) if config.redaction else fields
@@ -330,12 +334,12 @@ NUMBERED = frozenset(
 
 
 def envelope_schema() -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) of every envelope that a run sends."""
+    """Return the JSON Schema (draft 2020-12) of every envelope that a run sends."""
     return _schema("envelope")
 
 
 def ui_message_schema() -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) of every message that a UI shows."""
+    """Return the JSON Schema (draft 2020-12) of every message that a UI shows."""
     return _schema("ui_message")
 
 

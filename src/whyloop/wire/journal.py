@@ -1,4 +1,4 @@
-"""A session as a journal: each entry holds the transitions of one append, and nothing else.
+"""A session as a journal: each entry has the transitions of one append.
 
 A session is read back by applying them in order. A long one can be read from a checkpoint on: the state
 before an entry, without its messages and steps.
@@ -31,11 +31,14 @@ STEPS_PER_CHECKPOINT = 32
 
 
 class JournalEntry(Struct, frozen=True, gc=False):
-    """The transitions of one append; `seq` is the number of the first envelope that they stand for."""
+    """The transitions of one append."""
 
     v: int
+    """The version of the format."""
     seq: int
+    """The number of the first envelope of the transitions."""
     transitions: tuple[AnyTransition, ...]
+    """The transitions, in order."""
 
 
 _encoder = msgspec.json.Encoder(enc_hook=encoding.describe)
@@ -52,7 +55,7 @@ def encode_entry(transitions: Sequence[AnyTransition], before: AgentState) -> st
 def _stored(
     transitions: Sequence[AnyTransition], last: ContinuationOutcome | None
 ) -> Iterator[AnyTransition]:
-    """Yield transitions as they are stored: of a judgement, what differs from the one before."""
+    """Yield transitions as they are stored: an outcome as a difference."""
     for transition in transitions:
         if isinstance(transition, Judged):
             outcome = transition.outcome
@@ -78,7 +81,7 @@ def transitions_of(agent_id: str, texts: Sequence[str]) -> list[AnyTransition]:
 
 
 def decode_entries(texts: Sequence[str]) -> list[JournalEntry]:
-    """Return the entries of a journal; a `SnapshotError` names the first invalid one, counted from 0."""
+    """Return the entries of a journal; a `SnapshotError` names the first invalid one."""
     try:
         entries = _decoder.decode(f"[{','.join(texts)}]")
     except msgspec.ValidationError as error:
@@ -109,7 +112,7 @@ def _unreadable(texts: Sequence[str]) -> SnapshotError:
 
 
 def state_of(agent_id: str, texts: Sequence[str], base: AgentState | None = None) -> AgentState:
-    """Return the state that a journal leads to, from the beginning or from an earlier state."""
+    """Return the state that a journal leads to, from its start or an earlier state."""
     with no_garbage_collection():
         state = fold(agent_id, decode_entries(texts), base)
     check_open_step(state.open_step, "$.open_step")
@@ -119,7 +122,7 @@ def state_of(agent_id: str, texts: Sequence[str], base: AgentState | None = None
 def fold(
     agent_id: str, entries: Sequence[JournalEntry], base: AgentState | None = None, first: int = 0
 ) -> AgentState:
-    """Apply the transitions of entries in order; `first` is the number of the first one, for errors."""
+    """Apply the transitions of entries, numbered from `first` on in errors."""
     if base is None:
         _check_beginning(entries)
     state = AgentState(agent_id=agent_id) if base is None else base
@@ -142,7 +145,7 @@ def fold(
 
 
 def _check_beginning(entries: Sequence[JournalEntry]) -> None:
-    """Reject a journal whose first entry does not begin a session: what was before it is lost."""
+    """Reject a journal whose first entry does not begin a session."""
     if not entries:
         raise SnapshotError("the journal has no entries")
     transitions = entries[0].transitions
@@ -152,7 +155,7 @@ def _check_beginning(entries: Sequence[JournalEntry]) -> None:
 
 @contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """Make thousands of values without looking for garbage among them, which takes a third of the time."""
+    """Make many values without a search for garbage, which takes a third of the time."""
     collecting = gc.isenabled()
     gc.disable()
     try:

@@ -1,6 +1,6 @@
-"""The events of one run in order: every part that begins also ends, and nothing follows the end.
+"""A run as a stream of parts, common to the protocols of user interfaces.
 
-This is common to the protocols of user interfaces; each protocol is a subclass.
+Every part that begins also ends, and nothing follows the end. Each protocol is a subclass.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _AT_WORK = (AgentStepStarted, StreamChunkReceived, ToolCallStarted, ApprovalRequ
 
 
 class RunStream(ABC, Generic[Part]):
-    """Turns the events of one run into the parts of a protocol.
+    """A stream that turns the events of one run into the parts of a protocol.
 
     A run is the work between a query or a resume and the next end or pause. The stream follows the first
     execution that it receives an event of, or the first one of a session with `agent_id`. An execution that
@@ -108,7 +108,7 @@ class RunStream(ABC, Generic[Part]):
         return parts
 
     def broken_off(self, error: str) -> list[Part]:
-        """Return the end of a run of which no more events will come; none if it has ended by itself."""
+        """Return the end of a run without further events; none if it has ended."""
         if self._ended:
             return []
         parts = self._rest()
@@ -174,7 +174,7 @@ class RunStream(ABC, Generic[Part]):
     # Steps and text
 
     def _in_step(self, number: int) -> Iterator[Part]:
-        """Open a step that was left open in an earlier run, or whose start was not received."""
+        """Open a step that an earlier run left open, or whose start was not received."""
         if self._step != number:
             yield from self._open_step(number, continued=self._resumed)
 
@@ -211,7 +211,7 @@ class RunStream(ABC, Generic[Part]):
             yield from self._text_ends(*text)
 
     def _message_id(self, step: int) -> str:
-        """Return the id of the assistant's message in a step: the same in every stream of the run."""
+        """Return the id of the assistant's message in a step, the same in every stream."""
         return f"{clean(self._execution_id or '')}:{step}"
 
     # Tools
@@ -310,7 +310,7 @@ class RunStream(ABC, Generic[Part]):
         return self._redaction.text(clean(text)) if self._redaction else clean(text)
 
     def _shown_data(self, value: object) -> Any:
-        """Return the value as JSON holds it, without secrets; its `repr` where JSON cannot hold it."""
+        """Return the value as JSON holds it, or its `repr`, without secrets."""
         return redacted(encoding.encode_or_describe(value), self._redaction)
 
     def _verdict(self, event: ContinuationEvaluated) -> dict[str, Any]:
@@ -349,7 +349,7 @@ class RunStream(ABC, Generic[Part]):
 
     @abstractmethod
     def _waits(self, question_id: str, question: str, stream_id: str | None) -> Iterator[Part]:
-        """Yield the parts of a question about a call, or about the run itself if there is no `stream_id`."""
+        """Yield the parts of a question about a call; without `stream_id`, about the run."""
 
     @abstractmethod
     def _decided(self, decision: dict[str, Any]) -> Iterator[Part]: ...

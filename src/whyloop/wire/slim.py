@@ -1,4 +1,4 @@
-"""Slim snapshots: as much of a state as goes over the wire or into a list of sessions, and back."""
+"""Slim snapshots: the part of a state for the wire or a list of sessions."""
 
 from __future__ import annotations
 
@@ -52,17 +52,19 @@ LEFT_OUT = "[left out]…"
 
 @runtime_checkable
 class CanSerializeAgentState(Protocol):
-    """A serializer that turns a state into plain data, and that data into a state that can be run."""
+    """A serializer from a state to plain data, and back to a state that can be run."""
 
-    def serialize(self, state: AgentState) -> dict[str, Any]: ...
+    def serialize(self, state: AgentState) -> dict[str, Any]:
+        """Return a state as plain data."""
 
-    def deserialize(self, data: Mapping[str, Any]) -> AgentState: ...
+    def deserialize(self, data: Mapping[str, Any]) -> AgentState:
+        """Return the state in plain data."""
 
 
 class SlimAgentStateSerializer:
-    """A serializer that writes as much of a state as its configuration allows, without secrets.
+    """A serializer of as much of a state as its configuration allows.
 
-    It counts what it cut. The document is described in `whyloop.wire.slim_document`.
+    It removes secrets, and counts what it cut. The document is described in `whyloop.wire.slim_document`.
     """
 
     def __init__(self, config: SlimSerializationConfig | None = None) -> None:
@@ -121,7 +123,10 @@ def _slim_snapshot(state: AgentState, config: SlimSerializationConfig) -> dict[s
     kept = kept_indices(state.messages, config.max_messages)
     # Secrets first, so that no cut leaves half of one behind.
     whole = _excerpt(state, config, kept, hide).changed(hide, partial(_without_secrets, hide, hide_text))
-    shown = whole if most is None else _shortened(whole, partial(_cut, most=most))
+    shown = whole
+    if most is not None:
+        shorten = partial(_cut, most=most)
+        shown = whole.changed(shorten, partial(_changed_message, change=shorten, stand_in=LEFT_OUT))
     left_out = len(state.request_parts) - len(shown.request_parts) if config.include_all_steps else 0
     truncated = Truncated(
         messages=len(state.messages) - len(kept),
@@ -132,7 +137,7 @@ def _slim_snapshot(state: AgentState, config: SlimSerializationConfig) -> dict[s
     current, outcome = shown.current_step, shown.outcome
     if current is not None and (outcome is None or current.outcome == outcome):
         current = replace(current, outcome=None)  # It is in `last_continuation`.
-    writer = _Writer(config, state.execution.id, kept, trimmed=len(kept) < len(state.messages))
+    writer = _Writer(config, state, kept)
     slim = copied(
         state,
         SlimState,
@@ -151,10 +156,6 @@ def _slim_snapshot(state: AgentState, config: SlimSerializationConfig) -> dict[s
     )
     document: dict[str, Any] = encoding.encode(slim)
     return document
-
-
-def _shortened(excerpt: _Excerpt, shorten: Change) -> _Excerpt:
-    return excerpt.changed(shorten, lambda message: _changed_message(message, shorten, LEFT_OUT))
 
 
 def _excerpt(
@@ -191,7 +192,7 @@ def _tool_errors(state: AgentState) -> Iterator[tuple[int, str]]:
 
 
 def _open_step_to_show(step: OpenStep | None, hide: Change) -> OpenStep | None:
-    """Return the open step, unless a provider's extras have a secret: they are of use only as a whole."""
+    """Return the open step, unless a provider's extras have a secret."""
     extras = step.message.extras if step and step.message else {}
     return None if extras and hide(extras) != extras else step
 
@@ -205,7 +206,7 @@ def _without_secrets(hide: Change, hide_text: Change, message: Message) -> Messa
 
 
 def _beginning(redaction: Redaction, most: int, value: Any) -> Any:
-    """Return a value without secrets, and of a text no more than the snapshot may show."""
+    """Return a value without secrets, and no more of a text than is shown."""
     return redaction.beginning(value, most) if isinstance(value, str) else redaction.data(value)
 
 
@@ -214,11 +215,10 @@ def _differences(before: Sequence[object], after: Sequence[object]) -> int:
 
 
 def kept_indices(messages: Sequence[Message], most: int | None) -> list[int]:
-    """Return which messages a history of at most this many keeps; the oldest are dropped first.
+    """Return which messages a history of at most this many keeps.
 
-    A call and its results stay or go together. Instructions at the beginning stay. The message after them
-    is a user's. Where too many steps follow the last one of a user, that one is kept all the same: the
-    steps make no sense without it.
+    The oldest are dropped first. A call and its results stay or go together. Instructions at the beginning
+    stay. The next message is a user's: if too many steps follow it, it is kept all the same.
     """
     count = len(messages)
     if most is None or count <= most:
@@ -237,7 +237,7 @@ def kept_indices(messages: Sequence[Message], most: int | None) -> list[int]:
 
 
 def _start_of_latest(messages: Sequence[Message], body: int, room: int) -> int:
-    """Return where the latest messages begin that fit into this room; never among a call's results."""
+    """Return where the latest messages begin that fit into this room."""
     start = count = len(messages)
     for index in range(count - 1, max(body, count - room) - 1, -1):
         if not messages[index].is_tool:
@@ -282,7 +282,7 @@ def _changed(value: T, change: Change) -> T:
 
 
 def _changed_message(message: Message, change: Change, stand_in: str) -> Message:
-    """Return the message with its content, its reasoning and its calls' arguments changed.
+    """Return the message with its content, reasoning and arguments changed.
 
     A provider's extras vouch for the exact text of the message: where it was changed they are left out.
     """
@@ -297,7 +297,7 @@ def _changed_message(message: Message, change: Change, stand_in: str) -> Message
 
 
 def _changed_part(part: Part, change: Change, stand_in: str) -> Part:
-    """Return a text changed. An image or a file is of use only as a whole, so a text replaces it."""
+    """Return a part with its text changed; a text replaces an image or a file."""
     if isinstance(part, TextPart):
         return _changed(part, change)
     fields = [value for name in part.__struct_fields__ if (value := getattr(part, name)) is not None]
@@ -307,13 +307,13 @@ def _changed_part(part: Part, change: Change, stand_in: str) -> Part:
 
 
 def _is_same_request(before: Message, after: Message) -> bool:
-    """Return whether two versions of a message are the same to a model and to the tools that it calls."""
+    """Return whether two versions of a message are the same to models and tools."""
     calls = zip(before.tool_calls, after.tool_calls, strict=True)
     return before.content == after.content and all(old.arguments == new.arguments for old, new in calls)
 
 
 def _changed_open_step(step: OpenStep, change: Change) -> OpenStep | None:
-    """Return the open step with its texts changed; None if that would change a call that is still to run."""
+    """Return the open step with its texts changed; None if a call to run would change."""
     message = step.message and _changed_message(step.message, change, LEFT_OUT)
     if step.message and message and not _is_same_request(step.message, message):
         return None
@@ -350,13 +350,11 @@ _ARGUMENTS: dict[type, dict[str, Any]] = {Approval: {"arguments": None}}
 class _Writer:
     """The form of values in a document, under one configuration."""
 
-    def __init__(
-        self, config: SlimSerializationConfig, execution_id: str, kept: list[int], *, trimmed: bool
-    ) -> None:
+    def __init__(self, config: SlimSerializationConfig, state: AgentState, kept: list[int]) -> None:
         self._config = config
-        self._execution_id = execution_id
+        self._execution_id = state.execution.id
         self._kept = kept
-        self._trimmed = trimmed
+        self._trimmed = len(kept) < len(state.messages)
         self._left_out: dict[type, dict[str, Any]] = {}
         if not config.include_metadata:
             self._left_out |= _METADATA
@@ -419,7 +417,7 @@ class _Writer:
         return replace(step, request=None) if self._is_out_of_place(step) else step
 
     def _is_out_of_place(self, step: Step | OpenStep) -> bool:
-        """Return whether a request refers to messages that are counted otherwise in the document."""
+        """Return whether a request refers to messages by indices of the whole history."""
         return self._trimmed and step.request is not None and step.request.messages is not None
 
     def continuation(self, outcome: ContinuationOutcome) -> SlimContinuation:
@@ -433,7 +431,7 @@ class _Writer:
 
 
 def _stripped(value: T, left_out: dict[type, dict[str, Any]]) -> T:
-    """Return a value with its times in UTC, and some fields as if they had nothing in them."""
+    """Return a value with its times in UTC, and with some fields emptied."""
     shown: Any = value
     if isinstance(value, datetime):
         try:

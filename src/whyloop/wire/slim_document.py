@@ -18,7 +18,7 @@ what a state needs beyond the rest to continue exactly as it would have:
 - `request_parts`: the texts that requests refer to, where all steps are included; a text that would have to
   be changed is left out, since it goes by its hash;
 - `open_step`: a step whose tool calls do not all have their results, in the form of the full snapshot. It is
-  present only if the calls that are still to run are there word by word;
+  present only if the calls that are still to run are unchanged;
 - `truncated`: `details` (steps, outcomes, questions, stop requests and request texts that were cut), and
   `open_step` if there is one that could not be kept.
 """
@@ -64,48 +64,50 @@ VERSION = 1
 
 
 class SlimSerializationConfig(Struct, frozen=True):
-    """What goes into a slim snapshot, and how much of it.
-
-    `max_messages` and `max_content_length` (in characters) are None for no limit. `redaction` says
-    what is secret, and is removed; with None, nothing is.
-    """
+    """The extent of a slim snapshot."""
 
     max_messages: int | None = 50
+    """The number of messages to keep; None for no limit."""
     max_content_length: int | None = 1000
+    """The length of each text in characters; None for no limit."""
     include_tool_args: bool = True
+    """Include the arguments of tool calls."""
     include_metadata: bool = True
+    """Include metadata, reasoning and details of failures."""
     include_all_steps: bool = False
+    """Include every step with all its evaluations."""
     redaction: Redaction | None = Redaction()
+    """The secrets to remove; None for none."""
 
     @classmethod
     def minimal(cls) -> SlimSerializationConfig:
-        """The last words of a session, for a list or a notification."""
+        """Return the configuration for a list or a notification: the latest messages."""
         return cls(10, 500, include_tool_args=False, include_metadata=False)
 
     @classmethod
     def standard(cls) -> SlimSerializationConfig:
-        """What a page about one session shows."""
+        """Return the configuration for a page about one session."""
         return cls()
 
     @classmethod
     def full(cls) -> SlimSerializationConfig:
-        """Everything but secrets, however much it is."""
+        """Return the configuration for everything but secrets."""
         return cls(None, None, include_all_steps=True)
 
     def __post_init__(self) -> None:
         for field in ("max_messages", "max_content_length"):
             limit = getattr(self, field)
             if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
-                raise _impossible(field, f"is a whole number greater than zero or None, not {limit!r}")
+                raise _invalid(field, limit, "a whole number greater than zero, or None")
         for field in ("include_tool_args", "include_metadata", "include_all_steps"):
             if not isinstance(choice := getattr(self, field), bool):
-                raise _impossible(field, f"is True or False, not {choice!r}")
+                raise _invalid(field, choice, "True or False")
         if self.redaction is not None and not isinstance(self.redaction, Redaction):
-            raise _impossible("redaction", f"is a Redaction or None, not {self.redaction!r}")
+            raise _invalid("redaction", self.redaction, "a Redaction or None")
 
 
-def _impossible(field: str, words: str) -> ConfigurationError:
-    return ConfigurationError(f"SlimSerializationConfig: {field} {words}")
+def _invalid(field: str, value: object, use: str) -> ConfigurationError:
+    return ConfigurationError(f"invalid {field} {value!r}: use {use}")
 
 
 class Tokens(Struct, frozen=True, omit_defaults=True):

@@ -1,4 +1,4 @@
-"""The values that the streams of a run share: calls, results, the end, and earlier decisions."""
+"""The values that the streams of a run share: calls, results, decisions, the end."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Result(Struct, frozen=True):
 
 
 class Ending(Struct, frozen=True):
-    """How a run ended, or what it waits for."""
+    """The end of a run, or its pause."""
 
     status: AgentStatus
     stop_reason: StopReason | None = None
@@ -78,7 +78,7 @@ def query_id(execution_id: str) -> str:
 
 
 def query_of(run: Iterable[AgentEvent]) -> AgentExecutionStarted | None:
-    """Return the event of a run with its query; None if it has none, as after a resume."""
+    """Return the event of a run with its query; None after a resume."""
     begun = (event for event in run if isinstance(event, AgentExecutionStarted))
     return next((event for event in begun if event.query is not None), None)
 
@@ -89,7 +89,7 @@ def is_about_run(call_id: str, name: str) -> bool:
 
 
 def decisions_since_pause(state: AgentState) -> Iterator[AgentEvent]:
-    """Yield the events of what was decided since the pause, with the results of calls that were denied."""
+    """Yield the events of decisions since the pause, and the results of denied calls."""
     execution, step = state.execution, state.open_step
     paused_after = execution.leg_started_at or execution.started_at
     common: dict[str, Any] = {

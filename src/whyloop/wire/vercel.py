@@ -1,4 +1,4 @@
-"""A run as the UI message stream of the Vercel AI SDK, for pages that are built with `useChat`."""
+"""A run as a UI message stream of the Vercel AI SDK, for pages with `useChat`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _CUT_OFF = {FinishReason.LENGTH: "length", FinishReason.CONTENT_FILTER: "content
 
 
 class VercelStream(RunStream[Data]):
-    """Turns the events of one run into the parts of a UI message stream.
+    """A stream that turns the events of one run into a UI message stream.
 
     An execution is one message, also when it is resumed after a pause. `sdk_version` is the client's major
     version: version 5 knows no approvals and refuses every part that it does not know, so there a question
@@ -146,7 +146,7 @@ def is_end(part: Data) -> bool:
 
 
 class VercelHistory:
-    """The messages that the SDK makes of the streams of a session's runs, for a page that is loaded again."""
+    """The messages of a session's runs, for a page that is loaded again."""
 
     def __init__(self, sdk_version: SdkVersion = 6, redaction: Redaction | None = DEFAULT_REDACTION) -> None:
         self.messages: list[Data] = []
@@ -213,7 +213,7 @@ class VercelHistory:
         return parts
 
     def _tool(self, call_id: str) -> Data | None:
-        """Return the part of a call of the current step; a provider may use its id again in a later one."""
+        """Return the part of a call of the current step; later ones may repeat its id."""
         step = takewhile(lambda part: part["type"] != "step-start", reversed(self._parts))
         return next((part for part in step if part.get("toolCallId") == call_id), None)
 

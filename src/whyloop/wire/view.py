@@ -1,4 +1,4 @@
-"""Events as a view of transitions: the same for a handler now and for a client next year.
+"""Events as a view of transitions: the same for a handler now and a client later.
 
 Every event is made with its fields by name: `**common` fields cost 2 to 3 µs for each event instead of 0.5.
 """
@@ -232,7 +232,7 @@ def _changed_by(call: ToolCall) -> tuple[str, ...]:
 
 
 RECOVERY = ToolCall("", "recovery", {})
-"""Stands for the tool call in a question about the run itself."""
+"""The tool call of a question about the run itself."""
 
 
 def _recovered(state: AgentState, t: Recovered) -> Events:
