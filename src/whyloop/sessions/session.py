@@ -113,7 +113,7 @@ class Session:
                 reading = await read_session(store, agent_id)
         return cls(store, agent, reading, owner, lease_seconds, handlers)
 
-    # What it is
+    # The session as it was last read
 
     @property
     def agent_id(self) -> str:
@@ -156,7 +156,7 @@ class Session:
         if (lease.identity, lease.version) != (known.summary.identity, known.version):
             await self.refresh()
 
-    # What can be done with it
+    # Runs and decisions
 
     async def send(
         self, query: Query, *, on_event: Handler | None = None, key: RequestKey | None = None
@@ -225,7 +225,7 @@ class Session:
         await self.store.edit(self.agent_id, question_id, arguments, by=by)
         return await self.refresh()
 
-    # How it runs
+    # Running
 
     async def _run(
         self,

@@ -248,11 +248,11 @@ class MemoryStore(Store):
 
 
 class _Runner:
-    """Exists as long as a store object is open, and leases that it took are void afterwards."""
+    """A runner lives as long as its store object is open; then its leases are void."""
 
 
 class _Shared:
-    """The sessions of store objects that stand beside each other."""
+    """The sessions that several store objects share."""
 
     def __init__(self) -> None:
         self.lock = Lock()
@@ -311,7 +311,7 @@ class _Held(Struct):
 
 
 class _Session(Struct):
-    """What is stored of one session."""
+    """One session as it is stored."""
 
     summary: Summary
     labels: set[int]

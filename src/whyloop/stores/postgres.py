@@ -378,7 +378,7 @@ class PostgresStore(Store):
     async def _change(
         self, function: str, agent_id: str, given: Mapping[str, Any], expected: int | None = None
     ) -> _Answer:
-        """Return the answer of a function in the database; raise the error that it stands for."""
+        """Call a function in the database; raise the error that its answer names."""
         given = {"agent_id": checked_id(agent_id), "again": False, "moment": self._moment(), **given}
         row = (await finish(self._connections.fetch(self._sql[function], given)))[0]
         return _answer(agent_id, row, expected or 0)
@@ -474,7 +474,7 @@ class _Answer(Struct, frozen=True, gc=False):
 
 
 def _answer(agent_id: str, row: Row, after: int = 0, key: RequestKey | None = None) -> _Answer:
-    """Return what a function in the database answered; raise the error that it stands for."""
+    """Return the answer of a function in the database; raise the error that it names."""
     outcome, version, owner, seconds, token, stop_request, digest, identity = row
     owner = owner and read(owner)
     match outcome:

@@ -38,7 +38,7 @@ Pool = AsyncConnectionPool[AsyncConnection[Row]]
 # After the first release, new migrations are added at the end, and none is ever changed.
 MIGRATIONS = {"0001": Path(__file__).with_name("postgres_0001.sql").read_text(encoding="utf-8")}
 
-# Settings of a connection, whatever the server's defaults are: entries are durable on return, each
+# Settings of a connection, independent of the server's defaults: entries are durable on return, each
 # statement sees what was committed before it, and times come in UTC. Every statement here can follow an
 # index in its order: a plan that reads all rows while a table is small would be kept when it is not.
 CONFIGURE = """
@@ -231,7 +231,7 @@ class Connections:
             case PoolTimeout():
                 return StoreUnavailableError, (
                     f"gave no connection within {self._timeout:g} s: it is down, or all {self._most} "
-                    "connections of this store are in use. What is stored is safe; try again"
+                    "connections of this store are in use. Stored sessions are safe; try again"
                 )
             case errors.QueryCanceled():
                 return StoreUnavailableError, (
@@ -245,8 +245,8 @@ class Connections:
                 )
             case psycopg.OperationalError() | psycopg.InterfaceError() | TimeoutError():
                 return StoreUnavailableError, (
-                    f"cannot be used at the moment: {text or 'it does not answer'}. What is stored is "
-                    "safe; a change on its way may or may not have arrived. Try again"
+                    f"cannot be used at the moment: {text or 'it does not answer'}. Stored sessions "
+                    "are safe; a change on its way may or may not have arrived. Try again"
                 )
         return StoreError, f"refused: {text}"
 
@@ -340,7 +340,7 @@ WHERE name IN ('statement_timeout', 'lock_timeout', 'idle_session_timeout')
 LARGEST_PAYLOAD = 7_400
 PATIENCE_SECONDS = 1.0
 # All connections of a server share room for some 6,400 locks. A store that follows more sessions than this
-# holds one lock that stands for all of them.
+# holds one lock for all of them.
 MOST_LOCKS = 200
 EVERYTHING = 0
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
@@ -426,7 +426,7 @@ class OwnConnection:
             await asyncio.wait([self._task])
 
     def abandon(self) -> None:
-        """Close the connection soon, from whatever thread."""
+        """Close the connection soon; any thread may call this."""
         if self._loop is not None and self._task is not None and not self._loop.is_closed():
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._task.cancel)
@@ -472,7 +472,7 @@ class OwnConnection:
         self._direct = rows[0][0] == self._pid
         if not self._direct:
             _log.warning(
-                "a connection pooler stands between this store and PostgreSQL: streaming text does not reach "
+                "a connection pooler is between this store and PostgreSQL: streaming text does not reach "
                 "followers in other processes, and a dead runner is detected when its lease lapses. "
                 "Connect to the server itself"
             )

@@ -290,7 +290,7 @@ async def fork_session(
 ) -> tuple[AgentState, list[Entry]]:
     """Return the state and the journal of a session that branches off another one after a step.
 
-    All of it is of one version, whatever is appended meanwhile: a journal only grows.
+    All of it is of one version, even if entries are appended meanwhile: a journal only grows.
     """
     summary = (await store.read(agent_id, limit=0)).summary
     if expected_version is not None and summary.version != expected_version:

@@ -266,7 +266,7 @@ def summary_of(state: AgentState) -> Summary:
 
 
 class Listing(Struct, frozen=True, gc=False):
-    """What a database keeps to list a session: the summary, fields that it needs as columns, and labels.
+    """The columns by which a database lists a session: its summary, some fields of it, and its labels.
 
     A session has one label for each condition that it meets. A label is 64 bits of a fingerprint, so that
     text of any length fits into an index.

@@ -81,8 +81,8 @@ UPDATE sessions SET
 WHERE number = ?
 """
 # The most frequent write, as one statement: 26 µs, where a transaction that begins with _SESSION takes 40 µs.
-# Where the lease is not held, a stop request waits or the entry before is missing, the checksum is NULL, and
-# where the entry exists its place is taken: both are refused, and the transaction finds out why.
+# If the lease is not held, a stop request waits or the entry before is missing, the checksum is NULL; if the
+# entry exists, its place is taken. Both are refused, and the transaction finds out why.
 _ADD_ENTRY_UNDER_LEASE = """
 INSERT INTO entries (place, body, checksum) VALUES (?1, ?2, (
     SELECT ?3 FROM sessions
@@ -96,9 +96,9 @@ _LONGEST_JOURNAL = 2**32 - 1
 class SqliteStore(Store):
     """A store in a file, for any number of processes on one machine; any thread may use it.
 
-    What was recorded survives the death of the process, whatever killed it. With the durability
-    "power" it also survives a power cut or a crash of the operating system, which may otherwise lose
-    the last moments, though never the file. That is not the default because agents die of deploys, of
+    Recorded entries survive the death of the process, however it died. With the durability "power" they
+    also survive a power cut or a crash of the operating system, which may otherwise lose the last
+    moments, though never the file. That is not the default because agents die of deploys, of
     memory running out and of bugs, and a write that waits for the disk takes five to ten times as
     long. Choose "power" where money is moved. Writes then run in a thread, one after the other. Writes
     that take long, such as deleting a session, always do.
@@ -458,7 +458,7 @@ WHERE status = 'in_progress' OR (status = 'paused' AND pending = 0) ORDER BY upd
 
 
 class _Session(NamedTuple):
-    """What has to be known of a session before it is changed."""
+    """The row of a session that is read before each change."""
 
     number: int
     identity: str
@@ -469,7 +469,7 @@ class _Session(NamedTuple):
 
     @property
     def token(self) -> int:
-        """That of its last lease: greater than all before, and not that of any other session."""
+        """The token of its last lease: greater than all before, and unique among all sessions."""
         return _token(self.number, self.leases)
 
     def must_be_held_with(self, lease: Lease) -> None:

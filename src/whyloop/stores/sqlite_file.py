@@ -303,7 +303,7 @@ class WriterThread(Forked):
         super().__init__()
 
     async def run(self, call: Callable[[], T]) -> T:
-        """Run a call in the thread to its end, whatever happens, and then deliver a cancellation."""
+        """Run a call in the thread to its end, and deliver a cancellation only then."""
         if self._closed:
             return call()
         if self._jobs is None:

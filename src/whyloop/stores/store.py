@@ -212,7 +212,7 @@ class Store(ABC):
     def receive_chunks(self, deliver: Deliver) -> ChunkReceiver:
         """Return a receiver that calls `deliver` on the event loop, within 150 ms of the sending."""
 
-    # What all stores share
+    # Shared by all stores
 
     @abstractmethod
     async def close(self) -> None:
@@ -251,7 +251,7 @@ class Store(ABC):
             status=_member(AgentStatus, "status", status),
             stop_reason=_member(StopReason, "stop_reason", stop_reason),
             started_after=_with_zone("started_after", started_after),
-            # What was updated before then has started before then: the list need not be read from its top.
+            # A session starts before it is updated, so the list need not be read from its top.
             started_before=min([end for end in ends if end is not None], default=None),
             metadata=metadata or {},
             resolved_by=resolved_by,

@@ -1,4 +1,4 @@
-"""What you need to test an agent: a model that follows a script, a clock that you move, and assertions."""
+"""Test an agent with a model that follows a script, a clock that you move, and assertions."""
 
 from whyloop.testing.assertions import CapturedEvents, assert_continued, assert_stopped, capture_events
 from whyloop.testing.clock import FakeClock

@@ -9,8 +9,8 @@ from types import TracebackType
 
 from whyloop.loop.world import Timeout, Timer
 
-# What waits on this clock and could still come back by itself is given this long, in real time,
-# before a timeout that has passed cuts it off. Nothing that returns ever waits for it.
+# A call that waits on this clock gets this long, in real time, to return by itself before a timeout that
+# has passed cuts it off. A call that returns never waits for it.
 _GRACE_SECONDS = 0.05
 
 

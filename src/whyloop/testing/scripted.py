@@ -177,7 +177,7 @@ class _Stream:
 
 
 def _json(arguments: Mapping[str, Any]) -> str:
-    """What a model would have written; NaN as models write it, which is not JSON."""
+    """Return the arguments as a model would write them; NaN is written too, which is not JSON."""
     import json
 
     try:
@@ -187,7 +187,7 @@ def _json(arguments: Mapping[str, Any]) -> str:
 
 
 def _usage(usage: Usage | Mapping[str, int] | int | None) -> Usage:
-    """A bare number is a total: a simple way to spend tokens in a test."""
+    """Return the usage; a bare number is a total, which is a simple way to spend tokens in a test."""
     if usage is None:
         return NO_USAGE
     if isinstance(usage, Mapping):
