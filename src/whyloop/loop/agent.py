@@ -26,6 +26,7 @@ from whyloop.loop.setup import (
     refuse_handler,
     refuse_model,
 )
+from whyloop.loop.stream import RunStream, StartedRun
 from whyloop.loop.world import Clock, Journal, LocalWorld, Model, SystemClock, World
 from whyloop.rules.criterion import CriterionLike
 from whyloop.rules.error_policy import Backoff, ErrorPolicy
@@ -125,19 +126,36 @@ class Agent:
 
     # A whole execution
 
-    async def run(self, query: Query, state: AgentState | None = None) -> AgentState:
-        """Work on a query until the criteria stop the run.
+    async def run(
+        self, query: Query, state: AgentState | None = None, *, on_event: Handler | None = None
+    ) -> AgentState:
+        """Work on a query until the criteria say stop.
 
-        With a state, it is the next query of that session.
+        With a state, it is the next query of that session. `on_event` receives the events of this run only.
         """
-        return await self.finish(self.start_run(query, state))
+        return await self.finish(self.start_run(query, state, handlers=_handlers(on_event)))
 
-    async def resume(self, state: AgentState, *, grant: Budget | None = None) -> AgentState:
+    def stream(self, query: Query, state: AgentState | None = None) -> RunStream:
+        """Work on a query and yield the events of the run as they happen.
+
+        Use it as `async with agent.stream(query) as run`, then `async for event in run`; `run.state` is the
+        state at the end. Leaving the block early stops the run.
+        """
+
+        def start(handler: Handler) -> StartedRun:
+            run = self.start_run(query, state, handlers=[handler])
+            return self.finish(run), run.request_stop
+
+        return RunStream(start)
+
+    async def resume(
+        self, state: AgentState, *, grant: Budget | None = None, on_event: Handler | None = None
+    ) -> AgentState:
         """Continue an execution that was paused, stopped, failed or interrupted.
 
         An exhausted limit still forbids it, unless more is granted.
         """
-        return await self.finish(self.resume_run(state, grant=grant))
+        return await self.finish(self.resume_run(state, grant=grant, handlers=_handlers(on_event)))
 
     def run_sync(self, query: Query, state: AgentState | None = None) -> AgentState:
         """Do the same as `run`, in a program without an event loop."""
@@ -294,6 +312,13 @@ class Agent:
         """Send every event to a handler, until the returned function is called."""
         refuse_handler(handler)
         return self._setup.handlers.add(handler)
+
+
+def _handlers(on_event: Handler | None) -> tuple[Handler, ...]:
+    if on_event is None:
+        return ()
+    refuse_handler(on_event)
+    return (on_event,)
 
 
 def _as_message(query: Query) -> Message:

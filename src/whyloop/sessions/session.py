@@ -22,6 +22,7 @@ from whyloop.events import AgentEvent, AgentStepStarted, StreamChunkReceived
 from whyloop.loop.agent import Agent, Query
 from whyloop.loop.run import Run
 from whyloop.loop.setup import Handler
+from whyloop.loop.stream import RunStream
 from whyloop.sessions.journal import Heartbeat, SessionJournal
 from whyloop.stores.live import live, turns
 from whyloop.stores.reading import Reading, read_session
@@ -171,6 +172,14 @@ class Session:
             return self.agent.start_run(query, state, journal=journal, handlers=handlers, key=name)
 
         return await self._run(start, on_event, key)
+
+    def stream(self, query: Query, *, key: RequestKey | None = None) -> RunStream:
+        """Ask the next question and yield the events of the run as they happen.
+
+        Use it as `async with session.stream(query) as run`, then `async for event in run`; `run.state` is the
+        state at the end. Leaving the block early stops the run.
+        """
+        return RunStream(lambda handler: (self.send(query, on_event=handler, key=key), self.stop_here))
 
     async def resume(
         self,
