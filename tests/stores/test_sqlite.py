@@ -14,12 +14,22 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from itertools import product
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
 from whyloop.errors import ConfigurationError, ConflictError, StoreError
-from whyloop.stores import Checkpoint, Entry, RequestKey, SessionFilter, SqliteStore, Summary
+from whyloop.stores import (
+    Checkpoint,
+    Entry,
+    MemoryStore,
+    RequestKey,
+    SessionFilter,
+    SqliteStore,
+    Store,
+    Summary,
+)
 from whyloop.stores.sqlite_file import APPLICATION_ID, MIGRATIONS
 from whyloop.testing import FakeClock
 from whyloop.testing.store_checks import journal
@@ -226,6 +236,48 @@ async def test_pages_of_two_labels_are_complete(tmp_path: Path) -> None:
                 if after is None:
                     break
             assert found == [f"{number:02}" for number in reversed(range(4, 15))]
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_random_filters_find_what_a_store_in_memory_finds(tmp_path: Path, seed: int) -> None:
+    random, memory = Random(seed), MemoryStore()
+
+    def some(*values: Any) -> Any:
+        return random.choice([None, *values])
+
+    def moment() -> datetime:
+        return START + timedelta(minutes=random.randrange(8))
+
+    def entries(most: int) -> dict[str, int]:
+        return {key: random.randrange(2) for key in random.sample("abc", random.randrange(most))}
+
+    async def pages(store: Store, wanted: SessionFilter, limit: int) -> list[list[str]]:
+        found, after = [], None
+        while True:
+            page = await store.find(wanted, limit=limit, after=after)
+            found.append([session.agent_id for session in page.sessions])
+            after = page.next
+            if after is None:
+                return found
+
+    async with SqliteStore(tmp_path / "s.db") as store:
+        for number in range(40):
+            status, reason = random.choice(list(AgentStatus)), some(StopReason.COMPLETED)
+            made = Summary(f"{number:02}", status, moment(), moment(), reason, metadata=entries(4), agent="x")
+            for each in (store, memory):
+                await each.create(made, [])
+        for _ in range(100):
+            wanted = SessionFilter(
+                status=some(*AgentStatus),
+                stop_reason=some(StopReason.COMPLETED),
+                started_after=some(moment()),
+                started_before=some(moment()),
+                metadata=entries(3),
+                agent=some("x"),
+                updated_before=some(moment()),
+            )
+            limit = random.choice([1, 2, 5, 100])
+            assert await pages(store, wanted, limit) == await pages(memory, wanted, limit), wanted
 
 
 async def test_metadata_is_not_mistaken_for_a_status(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from datetime import datetime, timedelta
 from secrets import randbits
@@ -335,10 +336,12 @@ class PostgresStore(Store):
             rows = await self._connections.fetch(self._sql["spans"], given, prepare=False)
             labels = [label for _, label in sorted((count, label) for label, count, _, _ in rows)]
             if all(count for _, count, _, _ in rows):
-                since, until = max(row[2] for row in rows), min(row[3] for row in rows)
-                within |= {"since": since - _MOMENT}
-                if within["until"] is None or until < within["until"]:
-                    within |= {"until": until + _MOMENT, "end": ""}
+                oldest, newest = max(row[2] for row in rows), min(row[3] for row in rows)
+                with suppress(OverflowError):  # It is the first moment of all.
+                    within["since"] = oldest - _MOMENT
+                with suppress(OverflowError):  # It is the last one.
+                    if within["until"] is None or newest < within["until"]:
+                        within |= {"until": newest + _MOMENT, "end": ""}
         return {**within, "label": labels[0], "others": labels[1:]}
 
     async def unattended(self, *, limit: int = UNATTENDED) -> tuple[Summary, ...]:

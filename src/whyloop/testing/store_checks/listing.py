@@ -122,6 +122,11 @@ async def check_moments_far_from_now_are_in_order_too(open_store: OpenStore) -> 
             await store.create(a_summary(str(year), started_at=moment), [])
             same((await store.read(str(year))).summary.started_at, moment, "when it started")
         same(await listed(store), [str(year) for year in reversed(years)], "the order")
+        first, last = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+        for name, moment in (("first", first), ("last", last)):
+            await store.create(a_summary(name, started_at=moment, agent="far"), [])
+        found = await listed(store, status=AgentStatus.PENDING, agent="far")
+        same(found, ["last", "first"], "the first and the last moment")
 
 
 async def check_the_zone_of_a_moment_does_not_matter(open_store: OpenStore) -> None:
