@@ -45,7 +45,7 @@ def test_a_rate_limit_has_the_wait() -> None:
     assert RateLimitError("busy", status=529).status == 529
 
 
-def test_a_model_error_keeps_what_support_will_ask_for() -> None:
+def test_a_model_error_keeps_its_status_and_request_id() -> None:
     error = ModelError("down", status=500, request_id="req-1")
     assert str(error) == "down"
     assert (error.status, error.request_id, error.retry_after) == (500, "req-1", None)

@@ -50,7 +50,7 @@ def test_a_long_traceback_is_cut_after_its_secrets_are_removed(caplog: pytest.Lo
     assert "ijklmnop" not in caplog.text
 
 
-def test_an_error_that_cannot_say_what_happened_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_without_a_text_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     class MuteError(Exception):
         def __str__(self) -> str:
             raise RuntimeError

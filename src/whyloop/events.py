@@ -243,7 +243,7 @@ class AgentStepCompleted(AgentEvent, frozen=True, kw_only=True):
     usage: Usage
     """The usage of the step."""
     finish_reason: FinishReason | None
-    """Why the model ended its answer; None if there is no answer."""
+    """Why the model ended its answer; None without an answer."""
     duration_ms: float
     """The time in which the model or a tool was at work."""
     outcome: ContinuationOutcome

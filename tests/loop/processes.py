@@ -227,7 +227,7 @@ class Processes:
         self.run.request_stop(reason)
 
     def decide(self, pending: PendingCall, approve: bool) -> None:
-        """Answer a question; a person who is asked whether a call ran looks at what the tools did."""
+        """Answer a question; whether a call ran is seen from the work of the tools."""
         state = self.journal.state
         if state.open_step is not None and pending.call_id:
             index = [c.question.id if c.question else None for c in state.open_step.calls].index(pending.id)

@@ -95,7 +95,7 @@ async def test_a_call_that_is_written_as_text_is_a_validation_failure(written: s
 
 
 @pytest.mark.parametrize("written", WRITTEN)
-async def test_the_model_is_told_to_make_the_call_and_corrects_itself(written: str) -> None:
+async def test_the_model_is_asked_to_make_the_call_and_corrects_itself(written: str) -> None:
     clock = FakeClock()
     agent = scripted(
         written,
@@ -108,11 +108,11 @@ async def test_the_model_is_told_to_make_the_call_and_corrects_itself(written: s
     state = await agent.run("go")
     assert (state.status, state.last_response) == (AgentStatus.COMPLETED, "x it is.")
     assert_continued(state, step=1, by="ErrorPolicyCriterion")
-    wrong, told = requests_of(agent)[1].messages[-2:]
+    wrong, feedback = requests_of(agent)[1].messages[-2:]
     assert (wrong.role, wrong.text) == ("assistant", written)
-    assert (told.role, told.source) == ("developer", ("ErrorPolicyCriterion",))
-    assert "call of echo written as text" in told.text
-    assert "call the tool itself" in told.text
+    assert (feedback.role, feedback.source) == ("developer", ("ErrorPolicyCriterion",))
+    assert "call of echo written as text" in feedback.text
+    assert "call the tool itself" in feedback.text
     assert clock.sleeps == []
 
 
@@ -135,7 +135,7 @@ async def test_an_answer_that_mentions_a_call_is_an_answer() -> None:
     assert (await scripted(WRITTEN[0]).run("go")).status is AgentStatus.COMPLETED
 
 
-async def test_a_truncated_answer_is_told_as_truncated() -> None:
+async def test_a_truncated_answer_ends_the_run_by_its_finish_reason() -> None:
     state = await scripted(text(WRITTEN[0], finish_reason="length"), tools=[echo]).run("go")
     assert_stopped(state, reason="finish_reason")
 
@@ -185,7 +185,7 @@ async def test_unsupported_output_is_reported_and_not_retried(said: str) -> None
 # Reasoning
 
 
-async def test_reasoning_that_streams_is_kept_with_the_message_and_is_no_text() -> None:
+async def test_reasoning_that_streams_is_kept_apart_from_the_text() -> None:
     agent = scripted(text("Hello.", reasoning="They greet me."))
     events = capture_events(agent)
     state = await agent.run("Hi")

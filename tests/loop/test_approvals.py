@@ -94,7 +94,7 @@ async def test_an_approved_call_runs_once_the_execution_is_resumed() -> None:
     assert "pay ok, approved by ada" in assert_readable(state)
 
 
-async def test_a_denied_call_never_runs_and_the_model_is_told_why() -> None:
+async def test_a_denied_call_never_runs_and_the_model_gets_the_reason() -> None:
     bank = Bank()
     agent = scripted(pay(), "Too bad", tools=bank.tools)
     paused = await agent.run("go")
@@ -111,7 +111,7 @@ async def test_a_denied_call_never_runs_and_the_model_is_told_why() -> None:
     assert "denied by ada" in assert_readable(state)
 
 
-async def test_an_edited_call_runs_with_the_new_arguments_and_the_model_is_told() -> None:
+async def test_an_edited_call_runs_with_the_new_arguments_and_its_result_names_them() -> None:
     bank = Bank()
     agent = scripted(pay(), "done", tools=bank.tools)
     paused = await agent.run("go")
@@ -258,7 +258,7 @@ async def test_a_rule_that_raises_means_asking() -> None:
     assert state.pending_calls[0].question == "pay waits for approval: its approval rule failed with KeyError"
 
 
-async def test_a_call_that_cannot_run_anyway_asks_nobody() -> None:
+async def test_a_call_that_cannot_run_does_not_ask_a_person() -> None:
     bank = Bank(needs_approval=lambda arguments: arguments["amount"] > 1)
     state = await scripted(call("pay", {"amount": "lots"}), tools=bank.tools).run("go")
     assert (state.status, state.stop_reason) == ("failed", "error")
@@ -266,7 +266,7 @@ async def test_a_call_that_cannot_run_anyway_asks_nobody() -> None:
     assert "there is no tool named 'nobody'" in state.messages[2].text
 
 
-async def test_another_question_ends_what_waited() -> None:
+async def test_another_query_ends_a_waiting_call() -> None:
     bank = Bank()
     agent = scripted(calls(call("look"), pay()), "Never mind then", tools=bank.tools)
     paused = await agent.run("go")
@@ -317,7 +317,7 @@ async def test_a_failure_beside_a_waiting_call_is_judged_when_the_step_is_at_its
     assert (state.status, state.stop_reason) == ("failed", "error")
 
 
-async def test_the_events_of_a_pause_and_of_what_follows() -> None:
+async def test_the_events_of_a_pause_and_its_resume() -> None:
     agent = scripted(calls(call("look"), pay()), "done", tools=Bank().tools)
     with capture_events(agent) as events:
         paused = await agent.run("go")
@@ -372,7 +372,7 @@ async def test_an_explanation_shows_how_far_the_step_has_come() -> None:
     assert "look ok; pay approved by ada; pay denied by bob; pay waits for a person" in decided.explain()
 
 
-async def test_who_decides_is_named_in_words() -> None:
+async def test_a_decision_with_values_of_other_types_is_refused() -> None:
     paused = await scripted(pay(), tools=Bank().tools).run("go")
     with pytest.raises(ConfigurationError, match="must be text"):
         paused.approve(question(paused), by=None)  # type: ignore[arg-type]
@@ -382,7 +382,7 @@ async def test_who_decides_is_named_in_words() -> None:
         paused.edit(question(paused), "amount=5")  # type: ignore[arg-type]
 
 
-async def test_calls_of_one_id_are_told_apart() -> None:
+async def test_calls_with_one_id_get_different_ids() -> None:
     bank = Bank()
     twins = calls(call("pay", {"amount": 1000}, id="c"), call("pay", {"amount": 1}, id="c"))
     agent = scripted(twins, "done", tools=bank.tools)
@@ -413,7 +413,7 @@ async def test_a_rule_cannot_change_the_call_that_it_is_asked_about() -> None:
     assert state.messages[1].tool_calls[0].arguments == {"items": ["a"]}
 
 
-async def test_arguments_that_do_not_fit_ask_nobody_whatever_the_rule() -> None:
+async def test_arguments_that_do_not_fit_never_ask_a_person() -> None:
     state = await scripted(call("pay", {"amount": "lots"}), tools=Bank(needs_approval=True).tools).run("go")
     assert (state.status, state.stop_reason) == ("failed", "error")
 

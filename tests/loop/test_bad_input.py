@@ -72,7 +72,7 @@ async def test_arguments_that_do_not_fit_are_a_validation_error_in_the_trace(arg
 
 
 def from_deep_inside(frames: int, function: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What the function returns when so many others are running around it, as in a web framework."""
+    """Call a function inside so many others, as in a web framework."""
     return from_deep_inside(frames - 1, function) if frames else function()
 
 
@@ -107,7 +107,7 @@ async def test_numbers_without_measure_leave_a_state_that_can_be_read(number: st
     [object(), {1, 2}, b"\xff", (1, 2), {1: 2}, float("nan"), {"x": float("-inf")}],
     ids=["object", "set", "bytes", "tuple", "number as key", "NaN", "infinity"],
 )
-async def test_a_driver_that_hands_over_what_json_cannot_hold_leaves_a_state_that_can_be_read(
+async def test_a_response_that_json_cannot_hold_leaves_a_readable_state(
     value: Any,
 ) -> None:
     async def respond(request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:

@@ -77,7 +77,7 @@ class Unrepresentable:
     ],
 )
 @pytest.mark.parametrize("plain", [True, False], ids=["plain", "async"])
-async def test_a_tool_that_returns_what_cannot_be_encoded_is_a_failed_tool(value: Any, plain: bool) -> None:
+async def test_a_result_that_cannot_be_encoded_is_a_failure(value: Any, plain: bool) -> None:
     async def give_async() -> Any:
         return value
 
@@ -178,7 +178,7 @@ async def test_a_tool_that_raises_odd_errors_is_a_failed_tool(error: Exception) 
     assert len(explanation) < 10_000
 
 
-async def test_what_goes_to_the_model_about_a_failed_tool_has_a_limit() -> None:
+async def test_the_error_of_a_failed_tool_is_cut_for_the_model() -> None:
     @tool
     async def fail() -> str:
         raise RuntimeError("x" * 10_000_000)
@@ -196,13 +196,13 @@ async def test_ten_megabytes_are_cut_and_marked_as_cut() -> None:
     agent = scripted(call("dump"), "done", tools=[dump])
     state = await agent.run("go")
     assert state.status is AgentStatus.COMPLETED
-    told = requests_of(agent)[1].messages[-1].text
-    assert len(told) < 300_000
-    assert "10,000,000 characters" in told
+    sent = requests_of(agent)[1].messages[-1].text
+    assert len(sent) < 300_000
+    assert "10,000,000 characters" in sent
     assert_readable(state)
 
 
-async def test_ten_megabytes_that_are_no_text_are_cut_too() -> None:
+async def test_ten_megabytes_of_json_are_cut_too() -> None:
     @tool(max_result_chars=100)
     def dump() -> list[int]:
         return list(range(1_000_000))
@@ -242,7 +242,7 @@ async def test_a_tool_that_recurses_without_end_is_a_failed_tool() -> None:
     assert "RecursionError" in explanation
 
 
-async def test_a_failed_tool_goes_on_under_a_lenient_policy_whatever_it_raised() -> None:
+async def test_any_error_of_a_tool_can_be_ignored_by_a_policy() -> None:
     @tool
     async def leave() -> str:
         raise SystemExit(3)

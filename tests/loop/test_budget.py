@@ -21,7 +21,7 @@ def agent_with(*replies: Any, **options: Any) -> Agent:
     return Agent(ScriptedModel(replies), [echo], clock=FakeClock(), **options)
 
 
-async def test_a_used_up_limit_forbids_to_go_on_without_another_step() -> None:
+async def test_an_exhausted_limit_forbids_continuing_without_another_step() -> None:
     agent = agent_with(call("echo"), "never said", max_steps=1)
     stopped = await agent.run("go")
     again = await agent.resume(stopped)
@@ -31,7 +31,7 @@ async def test_a_used_up_limit_forbids_to_go_on_without_another_step() -> None:
     assert again.last_continuation_outcome.evaluations[2].reason == "Limit reached: 1 of 1 steps used"
 
 
-async def test_granted_steps_let_it_go_on_and_are_in_the_trace() -> None:
+async def test_granted_steps_let_it_continue_and_are_in_the_trace() -> None:
     agent = agent_with(call("echo"), call("echo"), call("echo"), "never said", max_steps=1)
     stopped = await agent.run("go")
     state = await agent.resume(stopped, grant=Budget(steps=2))

@@ -99,7 +99,7 @@ POLICY = ErrorPolicy.retry_all(2)
     ],
     ids=lambda v: str(v) if isinstance(v, dict) else "",
 )
-def test_what_the_builder_is_told_is_what_the_keyword_says(
+def test_each_method_of_the_builder_is_the_same_as_its_keyword(
     built: AgentBuilder, keywords: dict[str, Any], kind: type, attribute: str, value: Any
 ) -> None:
     for agent in (built.build(), Agent(ScriptedModel([]), **keywords)):
@@ -210,7 +210,7 @@ def test_a_builder_without_a_model_says_so() -> None:
         AgentBuilder.base().build()
 
 
-def test_the_name_of_a_model_is_refused_with_what_to_do_instead() -> None:
+def test_the_name_of_a_model_is_refused_with_a_hint() -> None:
     name: Any = "gpt-4"
     with pytest.raises(ConfigurationError, match="gpt-4"):
         Agent(name)
@@ -227,13 +227,13 @@ def test_a_model_that_returns_its_answer_is_refused_when_the_agent_is_built() ->
 
 
 @pytest.mark.parametrize("model", [None, 42, object(), ScriptedModel])
-def test_what_is_no_model_is_refused(model: Any) -> None:
-    with pytest.raises(ConfigurationError, match="no model"):
+def test_an_object_that_is_not_a_model_is_refused(model: Any) -> None:
+    with pytest.raises(ConfigurationError, match="invalid model"):
         Agent(model)
 
 
 @pytest.mark.parametrize("policy", ["retry", 3, ErrorPolicy.retry_all])
-def test_what_is_no_policy_is_refused(policy: Any) -> None:
+def test_an_object_that_is_not_a_policy_is_refused(policy: Any) -> None:
     with pytest.raises(ConfigurationError, match="ErrorPolicy"):
         scripted(error_policy=policy)
 
@@ -244,7 +244,7 @@ def test_criteria_may_be_one_or_several_or_a_set_of_criteria() -> None:
         assert one(scripted(criteria=given), TokenUsageLimit) is guard
 
 
-async def test_criteria_of_ones_own_take_the_place_of_the_defaults_of_their_kind() -> None:
+async def test_own_criteria_replace_the_defaults_of_their_kind() -> None:
     own = [
         StepsLimit(2),
         ExecutionTimeLimit(10),
@@ -258,7 +258,7 @@ async def test_criteria_of_ones_own_take_the_place_of_the_defaults_of_their_kind
     assert_stopped(await agent.run("go"), reason="finish_reason")
 
 
-def test_a_limit_for_the_session_stands_beside_the_default_for_the_execution() -> None:
+def test_a_limit_for_the_session_keeps_the_default_for_the_execution() -> None:
     agent = scripted(criteria=[StepsLimit(500, scope="session")])
     assert names(agent).count("StepsLimit") == 2
 

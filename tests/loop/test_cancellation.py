@@ -50,7 +50,7 @@ async def test_a_cancellation_during_the_model_call_leaves_a_stopped_state() -> 
     assert len(events.of(AgentExecutionFinished)) == 1
 
 
-async def test_a_cancellation_during_one_of_two_tools_keeps_what_was_done() -> None:
+async def test_a_cancellation_during_one_of_two_tools_keeps_the_finished_result() -> None:
     hanging = asyncio.Event()
 
     @tool
@@ -182,7 +182,7 @@ async def test_a_cancellation_while_backing_off_leaves_the_state_too() -> None:
     assert done.status is AgentStatus.COMPLETED
 
 
-async def test_a_cancelled_session_is_no_longer_under_way() -> None:
+async def test_a_cancelled_run_is_not_asked_to_stop() -> None:
     agent = Agent(hanging_model())
     running = asyncio.create_task(agent.run("go"))
     await asyncio.sleep(0)

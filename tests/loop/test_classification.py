@@ -86,7 +86,7 @@ def failure_of(state: AgentState) -> Failure:
     ],
     ids=repr,
 )
-async def test_what_a_model_raises_is_classified(error: Exception, kind: str) -> None:
+async def test_errors_of_models_are_classified(error: Exception, kind: str) -> None:
     state = await scripted(error).run("go")
     failure = failure_of(state)
     assert failure.type == kind
@@ -204,7 +204,7 @@ async def test_a_model_that_breaks_in_the_middle_of_an_answer_leaves_nothing_bro
 
 
 @pytest.mark.parametrize(
-    ("error", "kind", "words"),
+    ("error", "kind", "expected"),
     [
         (RuntimeError("disk full"), "tool", "RuntimeError: disk full"),
         (ToolExecutionError("no such partner"), "tool", "no such partner"),
@@ -213,27 +213,27 @@ async def test_a_model_that_breaks_in_the_middle_of_an_answer_leaves_nothing_bro
     ],
     ids=repr,
 )
-async def test_what_a_tool_raises_is_classified(error: Exception, kind: str, words: str) -> None:
+async def test_errors_of_tools_are_classified(error: Exception, kind: str, expected: str) -> None:
     @tool
     async def fail() -> str:
         raise error
 
     state = await scripted(call("fail"), tools=[fail]).run("go")
     failure = failure_of(state)
-    assert (failure.type, failure.message) == (kind, words)
+    assert (failure.type, failure.message) == (kind, expected)
     assert (failure.tool_name, failure.tool_call_id) == ("fail", "call_1")
-    assert state.messages[-1].text == f"Error: {words}"
+    assert state.messages[-1].text == f"Error: {expected}"
 
 
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
-        ('{"a": 1, "b":', "no JSON object"),
-        ("not json", "no JSON object"),
-        ("[1, 2]", "no JSON object"),
-        ("null", "no JSON object"),
-        ('"a"', "no JSON object"),
-        ('{"a": 1, "b": NaN}', "no JSON object"),
+        ('{"a": 1, "b":', "not a JSON object"),
+        ("not json", "not a JSON object"),
+        ("[1, 2]", "not a JSON object"),
+        ("null", "not a JSON object"),
+        ('"a"', "not a JSON object"),
+        ('{"a": 1, "b": NaN}', "not a JSON object"),
         ({"a": 1, "b": "two"}, 'b: Expected `int`, got `str`. Schema: {"type": "integer"}'),
         ({"a": 1}, "b is missing. Schema:"),
         ({"a": 1, "b": 2, "c": 3}, "there is no argument 'c'; the arguments are: a, b"),
@@ -252,11 +252,11 @@ async def test_arguments_that_do_not_fit_are_a_validation_error_that_the_model_c
     state = await agent.run("go")
     (failure,) = state.steps[0].failures
     assert failure.type is ErrorType.VALIDATION
-    told = requests_of(agent)[1].messages[-1]
-    assert hint in told.text
-    assert "add" in told.text
-    assert len(told.text) < 300
-    assert told.tool_call_id == "call_1"
+    sent = requests_of(agent)[1].messages[-1]
+    assert hint in sent.text
+    assert "add" in sent.text
+    assert len(sent.text) < 300
+    assert sent.tool_call_id == "call_1"
     assert_readable(state)
 
 

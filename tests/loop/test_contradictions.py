@@ -1,4 +1,4 @@
-"""An agent that contradicts itself is told when it is built, with both sides named."""
+"""Contradictions in the options of an agent are refused when it is built, with both sides named."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_the_same_limit_twice_can_never_matter() -> None:
     refused("StepsLimit(5)", "never matter", criteria=[StepsLimit(5), StepsLimit(5)])
 
 
-def test_a_keyword_and_a_criterion_that_say_different_things_are_refused() -> None:
+def test_a_keyword_and_a_criterion_that_contradict_each_other_are_refused() -> None:
     refused("StepsLimit(5)", "StepsLimit(10)", max_steps=5, criteria=StepsLimit(10))
 
 

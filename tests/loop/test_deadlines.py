@@ -115,7 +115,7 @@ async def test_when_one_of_two_tools_hangs_the_others_result_is_kept() -> None:
     assert_readable(state)
 
 
-async def test_a_clock_that_is_moved_past_the_deadline_cuts_off_what_hangs() -> None:
+async def test_a_clock_that_is_moved_past_the_deadline_cuts_off_a_hanging_call() -> None:
     clock = FakeClock()
     agent = Agent(hanging_model(), clock=clock, timeout=300)
     running = asyncio.create_task(agent.run("go"))
@@ -235,7 +235,7 @@ async def test_the_clock_of_this_machine_waits_out_a_provider() -> None:
     assert state.execution.active_seconds < state.execution.wall_seconds
 
 
-async def test_a_limit_always_wins_against_what_it_cut_off() -> None:
+async def test_a_limit_always_wins_against_the_work_that_it_cut_off() -> None:
     for _ in range(10):
         state = await Agent(hanging_model(), timeout=0.002).run("go")
         assert_stopped(state, reason="time_limit", by=ExecutionTimeLimit)

@@ -1,4 +1,4 @@
-"""What the loop tells the world, in which order, with which fields."""
+"""The events of the loop, their order and their fields."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def test_a_run_with_one_tool_call_tells_exactly_this() -> None:
     ]
 
 
-async def test_every_event_says_whose_it_is_and_when() -> None:
+async def test_every_event_names_its_session_and_its_time() -> None:
     clock = FakeClock()
 
     @tool
@@ -115,7 +115,7 @@ async def test_the_start_of_a_resumed_execution_says_so() -> None:
     assert started.resumed
 
 
-async def test_a_resume_is_told_as_one_also_when_no_step_was_taken_before() -> None:
+async def test_a_resume_is_an_event_also_before_the_first_step() -> None:
     agent = scripted("done", "unused")
     unsubscribe = agent.subscribe(lambda event: agent.request_stop("wait") and None)
     stopped = await agent.run("go")
@@ -134,7 +134,7 @@ async def test_the_start_of_a_step_has_the_size_of_the_history_and_the_tools() -
     assert second.message_count == 3
 
 
-async def test_a_tool_call_is_told_with_its_arguments_and_its_result() -> None:
+async def test_the_events_of_a_tool_call_have_its_arguments_and_its_result() -> None:
     clock = FakeClock()
 
     @tool
@@ -153,7 +153,7 @@ async def test_a_tool_call_is_told_with_its_arguments_and_its_result() -> None:
     assert completed.duration_ms == pytest.approx(250)
 
 
-async def test_a_failed_tool_call_is_told_with_its_error() -> None:
+async def test_the_event_of_a_failed_tool_call_has_its_error() -> None:
     events = await captured(scripted(call("broken"), tools=[broken]))
     (completed,) = events.of(ToolCallCompleted)
     assert not completed.success
@@ -163,7 +163,7 @@ async def test_a_failed_tool_call_is_told_with_its_error() -> None:
     assert step.error_count == 1
 
 
-async def test_a_completed_step_is_told_with_its_numbers_and_its_outcome() -> None:
+async def test_the_event_of_a_completed_step_has_its_numbers_and_its_outcome() -> None:
     agent = scripted(call("echo", usage=Usage(input=8, output=2)), "done", tools=[echo])
     events = capture_events(agent)
     state = await agent.run("go")
@@ -178,13 +178,13 @@ async def test_a_completed_step_is_told_with_its_numbers_and_its_outcome() -> No
     assert [e.outcome for e in events.of(ContinuationEvaluated)] == [first.outcome, second.outcome]
 
 
-async def test_token_usage_is_told_for_the_step_and_for_the_execution_so_far() -> None:
+async def test_token_usage_is_reported_for_the_step_and_the_execution() -> None:
     events = await captured(scripted(call("echo", usage=10), text("done", usage=5), tools=[echo]))
     reported = [(e.usage.total, e.execution_usage.total) for e in events.of(TokenUsageReported)]
     assert reported == [(10, 10), (5, 15)]
 
 
-async def test_the_status_is_told_as_it_changes() -> None:
+async def test_every_change_of_the_status_is_an_event() -> None:
     events = await captured(scripted("done"))
     changes = [(e.previous_status, e.status) for e in events.of(AgentStatusChanged)]
     assert changes == [
@@ -193,7 +193,7 @@ async def test_the_status_is_told_as_it_changes() -> None:
     ]
 
 
-async def test_the_end_is_told_with_its_status_and_reason() -> None:
+async def test_the_event_of_the_end_has_its_status_and_reason() -> None:
     events = await captured(scripted(call("echo"), tools=[echo], max_steps=1))
     (finished,) = events.of(AgentExecutionFinished)
     assert finished.status is AgentStatus.STOPPED
@@ -201,7 +201,7 @@ async def test_the_end_is_told_with_its_status_and_reason() -> None:
     assert not events.of(AgentExecutionFailed)
 
 
-async def test_a_failed_execution_is_told_as_failed_and_then_as_finished() -> None:
+async def test_a_failed_execution_has_a_failed_and_a_finished_event() -> None:
     events = await captured(scripted(call("broken"), tools=[broken]))
     assert events.kinds()[-2:] == ["AgentExecutionFailed", "AgentExecutionFinished"]
     (failed,) = events.of(AgentExecutionFailed)
@@ -294,7 +294,7 @@ async def test_every_line_about_the_end_of_a_run_has_the_rule_and_its_reason() -
         assert (event.resolved_by, event.reason) == ("StepsLimit", "Limit reached: 1 of 1 steps used")
 
 
-async def test_a_retry_is_told_with_its_attempt_and_its_planned_wait() -> None:
+async def test_the_event_of_a_retry_has_its_attempt_and_its_wait() -> None:
     agent = scripted(
         RateLimitError(retry_after=7),
         call("broken"),
@@ -303,8 +303,8 @@ async def test_a_retry_is_told_with_its_attempt_and_its_planned_wait() -> None:
         error_policy=ErrorPolicy.retry_all(3),
     )
     events = await captured(agent)
-    told = [(e.attempt, e.max_retries, e.wait_seconds, e.error_type) for e in events.of(RetryScheduled)]
-    assert told == [(1, 3, 7.0, "rate_limit"), (2, 3, 0.0, "tool")]
+    retries = [(e.attempt, e.max_retries, e.wait_seconds, e.error_type) for e in events.of(RetryScheduled)]
+    assert retries == [(1, 3, 7.0, "rate_limit"), (2, 3, 0.0, "tool")]
     assert str(events.of(RetryScheduled)[0]).endswith("Rate limit error, retrying (1/3) in 7.0 s")
 
 
@@ -375,14 +375,14 @@ async def test_a_listener_can_be_taken_away_again() -> None:
 
 
 @pytest.mark.parametrize("handler", [42, "print", object()])
-def test_what_is_no_function_cannot_listen(handler: Any) -> None:
+def test_a_handler_that_is_not_a_function_is_refused(handler: Any) -> None:
     with pytest.raises(ConfigurationError, match="event handler"):
         scripted(event_handler=[handler])
     with pytest.raises(ConfigurationError, match="event handler"):
         scripted().subscribe(handler)
 
 
-def test_an_async_listener_is_refused_since_nobody_would_wait_for_it() -> None:
+def test_an_async_handler_is_refused() -> None:
     async def listen(event: AgentEvent) -> None:
         raise AssertionError
 

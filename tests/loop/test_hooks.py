@@ -140,7 +140,7 @@ async def test_a_hook_can_redact_a_result() -> None:
     assert requests_of(agent)[1].messages[-1].text == "card ****"
 
 
-async def test_a_hook_that_blocks_a_call_leaves_its_words_in_the_trace() -> None:
+async def test_a_hook_that_blocks_a_call_leaves_its_reason_in_the_trace() -> None:
     class Guard(Hook):
         async def before_tool(self, call: ToolCall, context: ToolContext) -> ToolCall | Block:
             return Block("nobody deletes on Fridays") if call.name == "broken" else call
@@ -158,8 +158,8 @@ async def test_a_hook_that_blocks_a_call_leaves_its_words_in_the_trace() -> None
     assert state.steps[0].failures == ()
     assert "nobody deletes on Fridays" in requests_of(agent)[1].messages[-1].text
     assert "nobody deletes on Fridays" in assert_readable(state)
-    told = [(e.tool, e.success) for e in events.of(ToolCallCompleted)]
-    assert told == [("broken", False), ("echo", True)]  # It is known before anything runs.
+    results = [(e.tool, e.success) for e in events.of(ToolCallCompleted)]
+    assert results == [("broken", False), ("echo", True)]  # It is known before anything runs.
 
 
 class Raise(Hook):
@@ -260,7 +260,7 @@ async def test_arguments_that_cannot_be_recorded_are_a_failed_hook() -> None:
     assert "a hook around echo failed" in assert_readable(state)
 
 
-async def test_who_made_or_replaced_a_result_is_recorded() -> None:
+async def test_the_hooks_that_made_or_replaced_a_result_are_recorded() -> None:
     class Cache(Hook):
         async def before_tool(self, call: ToolCall, context: ToolContext) -> ToolCall | ToolResult:
             return ToolResult("cached") if call.arguments == {"value": "a"} else call
@@ -295,7 +295,7 @@ async def test_the_parts_of_a_request_are_recorded_once_each_by_their_hash() -> 
         assert (step.request.messages, step.request.changed_by) == (None, ())
 
 
-async def test_what_a_hook_changed_in_a_request_or_a_response_is_recorded_with_its_name() -> None:
+async def test_changes_of_requests_and_responses_are_recorded_with_the_hooks_name() -> None:
     class Short(Hook):
         async def around_model(
             self, request: ModelRequest, context: RunContext, ask: AskModel
@@ -324,7 +324,7 @@ async def test_what_a_hook_changed_in_a_request_or_a_response_is_recorded_with_i
     assert parts[step.request.instructions or ""] == "Be brief."
 
 
-async def test_a_blocked_call_is_no_error_to_the_policy() -> None:
+async def test_a_blocked_call_is_not_a_failure() -> None:
     class Guard(Hook):
         async def before_tool(self, call: ToolCall, context: ToolContext) -> Block:
             return Block("no")
@@ -389,7 +389,7 @@ async def test_a_hook_that_answers_nonsense_is_a_failure_in_the_trace(
     assert "hook" in assert_readable(state)
 
 
-def test_what_is_no_hook_is_refused() -> None:
+def test_an_object_that_is_not_a_hook_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="not a hook"):
         scripted(hooks=[object()])
 

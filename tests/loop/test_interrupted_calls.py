@@ -86,14 +86,14 @@ class Office:
 
 
 async def cut_off(run: Run, agent: Agent, journal: DyingJournal) -> AgentState:
-    """What is recorded of a run that dies after an append."""
+    """Return the record of a run that dies after an append."""
     with pytest.raises(CrashError):
         await agent.finish(run)
     return journal.state
 
 
 async def cut_off_call(office: Office, *replies: Reply | str, after: int = 2) -> AgentState:
-    """What is recorded of a run that dies while the calls of its first step are running."""
+    """Return the record of a run that dies while the calls of its first step run."""
     agent, journal = office.agent(*replies), DyingJournal(after)
     state = await cut_off(agent.start_run("go", journal.create(agent), journal=journal), agent, journal)
     office.done.clear()
@@ -101,7 +101,7 @@ async def cut_off_call(office: Office, *replies: Reply | str, after: int = 2) ->
 
 
 async def cut_off_approved(office: Office, arguments: dict[str, Any] | None = None) -> AgentState:
-    """What is recorded of a run that dies while a call runs that a person approved or edited."""
+    """Return the record of a run that dies during a call that a person approved or edited."""
     agent = office.agent(call("shred", {"paper": "B"}), "ok")
     journal = DyingJournal(4)
     paused = await agent.finish(agent.start_run("go", journal.create(agent), journal=journal))
@@ -132,7 +132,7 @@ async def test_a_call_that_may_not_be_repeated_is_asked_about() -> None:
     assert state.steps[0].tool_calls[0].approvals[0].question.startswith("It is unknown whether")
 
 
-async def test_the_model_is_told_what_became_of_a_call_that_is_not_run_again() -> None:
+async def test_the_model_gets_the_outcome_of_a_call_that_is_not_run_again() -> None:
     office = Office()
     state = await cut_off_call(office, call("send", {"to": "Bob"}), "done")
     agent = office.agent("fine")
@@ -152,7 +152,7 @@ async def test_a_call_that_may_be_repeated_is_repeated_under_the_same_key() -> N
     assert state.step_count == 2
 
 
-async def test_what_was_done_stays_done_and_what_waited_still_waits() -> None:
+async def test_finished_calls_keep_their_results_and_waiting_calls_still_wait() -> None:
     office = Office()
     several = calls(call("send", {"to": "A"}), call("shred", {"paper": "B"}), call("slow", {"paper": "C"}))
     state = await cut_off_call(office, several, after=3)
@@ -181,7 +181,7 @@ async def test_an_approved_call_that_is_cut_off_is_asked_about_anew() -> None:
     assert office.done == ["shredded B"]
 
 
-async def test_an_edited_call_that_is_cut_off_keeps_its_arguments_and_who_edited_them() -> None:
+async def test_an_edited_call_that_is_cut_off_keeps_its_arguments_and_its_editor() -> None:
     office = Office()
     again = await office.agent("ok").resume(await cut_off_approved(office, {"paper": "X"}))
     (asked,) = again.pending_calls
@@ -234,7 +234,7 @@ async def test_another_query_instead_of_a_decision_about_an_uncertain_call_does_
     assert state.messages[2].text == "Outcome unknown: another query arrived first"
 
 
-async def test_a_stop_between_the_takeover_and_the_record_does_not_hide_what_is_uncertain() -> None:
+async def test_a_stop_before_the_record_does_not_hide_an_uncertain_call() -> None:
     class StoppingJournal(MemoryJournal):
         async def append(self, *entry: Any) -> str | None:
             await super().append(*entry)

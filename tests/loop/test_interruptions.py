@@ -1,4 +1,4 @@
-"""Wherever a run is cut, what is left is complete, can be read, and can go on."""
+"""A run that is interrupted at any moment leaves a complete state that can be resumed."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def turns(count: int) -> None:
 
 
 @pytest.mark.parametrize("moment", range(45))
-async def test_a_run_that_is_cancelled_at_any_moment_leaves_a_state_that_can_go_on(moment: int) -> None:
+async def test_a_run_that_is_cancelled_at_any_moment_can_be_resumed(moment: int) -> None:
     agent = busy_agent()
     start = agent.start("go")
     running = asyncio.create_task(agent.final_step(start))
@@ -117,7 +117,7 @@ async def test_a_run_that_is_cancelled_at_any_moment_leaves_a_state_that_can_go_
 
 
 @pytest.mark.parametrize("moment", range(45))
-async def test_a_stop_at_any_moment_leaves_a_state_that_can_go_on(moment: int) -> None:
+async def test_a_run_that_is_stopped_at_any_moment_can_be_resumed(moment: int) -> None:
     agent = busy_agent()
     running = asyncio.create_task(agent.run("go"))
     await turns(moment)

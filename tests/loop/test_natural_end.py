@@ -107,13 +107,13 @@ async def test_a_truncated_answer_that_may_continue_tells_the_model_that_its_cal
     )
     state = await agent.run("go")
     assert_continued(state, step=1, by=ToolCallPresenceCheck)
-    told = requests_of(agent)[1].messages[-1]
-    assert told.text == "Not run: the answer was truncated (length)"
+    result = requests_of(agent)[1].messages[-1]
+    assert result.text == "Not run: the answer was truncated (length)"
     assert state.messages[4].text == "x"
     assert_stopped(state, reason="completed")
 
 
-async def test_an_outcome_says_that_the_answer_was_truncated_also_where_that_is_no_reason_to_stop() -> None:
+async def test_an_outcome_names_a_truncated_answer_even_if_the_run_continues() -> None:
     state = await scripted(text("half", finish_reason="length"), finish_reasons=()).run("go")
     assert_stopped(state, reason="completed", by=ToolCallPresenceCheck)
     outcome = state.last_continuation_outcome
@@ -121,7 +121,7 @@ async def test_an_outcome_says_that_the_answer_was_truncated_also_where_that_is_
     assert "the answer was truncated" in outcome.reason
 
 
-async def test_a_truncated_call_is_no_failure_to_any_policy() -> None:
+async def test_a_truncated_call_is_not_a_failure() -> None:
     state = await scripted(
         call("echo", "{broken", finish_reason="length"),
         tools=[echo],

@@ -1,4 +1,4 @@
-"""What people write without looking it up works, or is refused with words."""
+"""Natural spellings of options work, or are refused with a clear error."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ async def test_a_recovery_continues_the_leg_and_its_clock() -> None:
     assert sum(isinstance(t, Begun) for t in journal.transitions) == 1
 
 
-async def test_a_limit_that_passed_while_nobody_ran_it_ends_a_recovered_run_without_a_model_call() -> None:
+async def test_a_limit_that_passed_before_a_recovery_ends_the_run_without_a_model_call() -> None:
     clock = FakeClock()
     journal = await died(scripted(call("echo"), tools=[echo], clock=clock, timeout=60), 3)
     clock.advance(61)

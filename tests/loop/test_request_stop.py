@@ -1,4 +1,4 @@
-"""Somebody outside asks for a stop: the run ends at the next safe point, with their words."""
+"""Stop requests from outside: the run ends at the next safe point, with their reason."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ from whyloop.testing import FakeClock, assert_stopped, call, calls, capture_even
 from whyloop.values.step import Interruption
 
 
-def assert_stopped_by(state: AgentState, words: str) -> None:
+def assert_stopped_by(state: AgentState, reason: str) -> None:
     assert_stopped(state, reason="user_requested", by=StopRequestedCheck)
     assert state.status is AgentStatus.STOPPED
     outcome = state.last_continuation_outcome
     assert outcome is not None
     said = outcome.evaluation_for(StopRequestedCheck)
     assert said is not None
-    assert said.reason == words
-    assert words in assert_readable(state)
+    assert said.reason == reason
+    assert reason in assert_readable(state)
 
 
 async def test_another_task_ends_the_run_at_the_next_safe_point() -> None:
@@ -123,18 +123,18 @@ async def test_a_stop_between_two_steps_keeps_the_model_from_being_asked_again()
 
 
 class Talking:
-    """A model that says some words and then nothing more, with a tool that it never gets to ask for."""
+    """A model that streams some chunks and then hangs before it asks for a tool."""
 
-    def __init__(self, *words: str) -> None:
-        self.words = words
+    def __init__(self, *chunks: str) -> None:
+        self.chunks = chunks
         self.silent = asyncio.Event()
 
     async def respond(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
-        for word in self.words:
-            yield TextDelta(word)
+        for chunk in self.chunks:
+            yield TextDelta(chunk)
         self.silent.set()
         await asyncio.Event().wait()
-        yield ModelResponse("".join(self.words), (ToolCall("a", "delete", {"name": "x"}),))
+        yield ModelResponse("".join(self.chunks), (ToolCall("a", "delete", {"name": "x"}),))
 
 
 async def test_a_stop_interrupts_a_streaming_answer_at_once_and_keeps_its_text() -> None:
@@ -160,7 +160,7 @@ async def test_a_stop_interrupts_a_streaming_answer_at_once_and_keeps_its_text()
     assert str(finished).endswith("(user_requested) by StopRequestedCheck: do not delete anything")
 
 
-async def test_a_stop_before_the_first_word_leaves_no_message() -> None:
+async def test_a_stop_before_the_first_chunk_leaves_no_message() -> None:
     model = Talking()
     agent = Agent(model, [echo])
     running = asyncio.create_task(agent.run("go"))
@@ -305,7 +305,7 @@ async def test_without_a_name_everything_under_way_is_stopped() -> None:
         assert_stopped_by(state, "shutting down")
 
 
-async def test_with_nothing_under_way_nobody_is_told_and_the_next_run_is_not_stopped() -> None:
+async def test_a_stop_request_without_a_run_does_not_stop_the_next_run() -> None:
     agent = scripted("done")
     assert agent.request_stop("too early") == 0
     assert (await agent.run("go")).status is AgentStatus.COMPLETED
@@ -349,23 +349,23 @@ async def test_a_stop_during_backoff_ends_the_run_before_the_next_attempt() -> N
     assert len(requests_of(agent)) == 1
 
 
-async def test_a_run_that_was_taken_up_again_in_the_middle_can_be_stopped() -> None:
+async def test_a_run_that_was_continued_in_the_middle_can_be_stopped() -> None:
     agent = scripted(call("echo"), call("echo"), "never said", tools=[echo])
     iteration = agent.iterate(agent.start("go"))
     state = await anext(iteration)
     await iteration.aclose()  # type: ignore[attr-defined]
-    told: list[int] = []
+    asked: list[int] = []
     agent.subscribe(
         lambda event: (
-            told.append(agent.request_stop("enough")) if isinstance(event, ToolCallStarted) else None
+            asked.append(agent.request_stop("enough")) if isinstance(event, ToolCallStarted) else None
         )
     )
     state = await agent.final_step(state)
-    assert told == [1]
+    assert asked == [1]
     assert_stopped_by(state, "enough")
 
 
 @pytest.mark.parametrize("reason", [5, None, b"stop"])
-def test_a_reason_is_given_in_words(reason: Any) -> None:
+def test_a_reason_to_stop_must_be_text(reason: Any) -> None:
     with pytest.raises(ConfigurationError, match="must be text"):
         scripted().request_stop(reason)

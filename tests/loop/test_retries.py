@@ -36,7 +36,7 @@ def said_by_policy(state: AgentState, step: int) -> ContinuationEvaluation:
     return said
 
 
-async def test_a_failed_tool_is_told_to_the_model_and_the_run_recovers() -> None:
+async def test_the_model_gets_the_error_of_a_tool_and_the_run_recovers() -> None:
     tools = [flaky(RuntimeError("busy"), "found")]
     agent = scripted(
         call("flaky"), call("flaky"), "done", tools=tools, error_policy=ErrorPolicy.retry_tool_errors()
@@ -95,7 +95,7 @@ async def test_one_failed_call_of_two_counts_once() -> None:
     assert said_by_policy(state, 1).context["consecutive_failures"] == 1
 
 
-async def test_ignored_failures_go_on_and_do_not_count_towards_later_retries() -> None:
+async def test_ignored_failures_do_not_count_towards_later_retries() -> None:
     agent = scripted(
         *(call("broken") for _ in range(5)),
         RateLimitError(),
@@ -186,7 +186,7 @@ async def test_retry_after_is_honoured_up_to_the_cap(wish: float | None, slept: 
     assert state.execution.backoff_seconds == slept
 
 
-async def test_nobody_waits_after_a_failed_tool() -> None:
+async def test_a_retry_after_a_failed_tool_does_not_wait() -> None:
     clock = FakeClock()
     agent = scripted(
         call("broken"), "done", tools=[broken], error_policy=ErrorPolicy.retry_all(), clock=clock
@@ -294,7 +294,7 @@ async def test_a_tool_can_say_that_another_attempt_is_useless(error: type[ToolEx
         )
 
 
-async def test_what_is_not_retryable_can_still_be_ignored() -> None:
+async def test_a_failure_that_is_not_retryable_can_be_ignored() -> None:
     tools = [flaky(ToolExecutionError("the account is closed", retryable=False))]
     policy = ErrorPolicy.ignore_tool_errors()
     state = await scripted(call("flaky"), "done", tools=tools, error_policy=policy).run("go")

@@ -50,7 +50,7 @@ async def test_a_tool_call_with_empty_content_keeps_its_calls_and_has_no_text() 
     assert [wanted.name for wanted in asked.tool_calls] == ["echo"]
 
 
-async def test_a_tool_call_with_words_keeps_the_words_apart_from_the_arguments() -> None:
+async def test_a_tool_call_with_text_keeps_the_text_apart_from_the_arguments() -> None:
     state = await scripted(call("echo", {"value": "s3cret"}, text="Let me look."), "done", tools=[echo]).run(
         "go"
     )
@@ -59,7 +59,7 @@ async def test_a_tool_call_with_words_keeps_the_words_apart_from_the_arguments()
     assert state.messages[1].tool_calls[0].arguments == {"value": "s3cret"}
 
 
-async def test_the_last_response_is_what_was_said_to_this_query() -> None:
+async def test_the_last_response_is_the_answer_to_this_query() -> None:
     agent = scripted("first", call("echo", text="looking"), text("", usage=1), tools=[echo])
     state = await agent.run("one")
     state = await agent.run("two", state=state)
@@ -123,7 +123,7 @@ async def test_instructions_and_tools_go_with_every_request() -> None:
     assert not any(m.is_system for m in state.messages)
 
 
-async def test_what_a_model_was_asked_stays_as_it_was() -> None:
+async def test_a_request_never_changes_afterwards() -> None:
     agent = scripted(call("echo"), "done", tools=[echo])
     await agent.run("go")
     assert [len(request.messages) for request in requests_of(agent)] == [1, 3]
@@ -147,7 +147,7 @@ async def test_a_query_may_be_a_message() -> None:
     assert state.messages[0] == Message.user("hello")
 
 
-async def test_resume_goes_on_with_the_same_execution_and_its_counters() -> None:
+async def test_resume_continues_the_same_execution_and_its_counters() -> None:
     replies = (call("echo", usage=4), call("echo", usage=4), text("done", usage=1))
     strict = scripted(*replies[:1], tools=[echo], max_steps=1)
     stopped = await strict.run("go")
@@ -204,7 +204,7 @@ def test_run_sync_and_resume_sync_serve_scripts() -> None:
     assert scripted("finished", tools=[echo]).resume_sync(stopped).last_response == "finished"
 
 
-async def test_run_sync_inside_an_event_loop_says_what_to_do_instead() -> None:
+async def test_run_sync_inside_an_event_loop_is_refused_with_a_hint() -> None:
     agent = scripted("unused")
     with pytest.raises(RuntimeError, match=r"await agent\.run"):
         agent.run_sync("go")

@@ -47,7 +47,7 @@ async def test_the_end_of_a_run_is_one_line_with_the_rule_and_its_reason(
     ]
 
 
-async def test_a_failed_run_is_logged_with_what_failed(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failed_run_is_logged_with_its_failure(caplog: pytest.LogCaptureFixture) -> None:
     await scripted(ModelError("the model is gone", status=404)).run("Hi")
     (line,) = lines(caplog, logging.INFO)
     assert "failed (error) by ErrorPolicyCriterion: " in line

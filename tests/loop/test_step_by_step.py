@@ -30,7 +30,7 @@ async def test_iterate_is_an_async_iterator() -> None:
     assert isinstance(agent.iterate(agent.start("go")), AsyncIterator)
 
 
-async def test_while_a_run_goes_on_there_is_no_stop_reason_to_show() -> None:
+async def test_a_run_in_progress_has_no_stop_reason() -> None:
     agent = three_steps()
     async for state in agent.iterate(agent.start("go")):
         assert (state.stop_reason is None) is agent.has_next_step(state)
@@ -72,7 +72,7 @@ async def test_final_step_of_an_ended_run_is_that_run() -> None:
     assert await agent.final_step(state) is state
 
 
-async def test_a_run_that_was_left_in_the_middle_can_be_taken_up_again() -> None:
+async def test_a_run_that_was_left_in_the_middle_can_be_continued() -> None:
     agent = three_steps()
     iteration = agent.iterate(agent.start("go"))
     state = await anext(iteration)
@@ -83,7 +83,7 @@ async def test_a_run_that_was_left_in_the_middle_can_be_taken_up_again() -> None
     assert state.step_count == 3
 
 
-async def test_a_run_that_was_saved_in_the_middle_can_be_taken_up_by_another_process() -> None:
+async def test_a_run_that_was_saved_in_the_middle_can_be_continued_by_another_process() -> None:
     agent = three_steps()
     state = await agent.next_step(agent.start("go"))
     restored = AgentState.from_dict(state.to_dict())
@@ -93,7 +93,7 @@ async def test_a_run_that_was_saved_in_the_middle_can_be_taken_up_by_another_pro
     assert done.execution.step_count == 3
 
 
-async def test_each_step_is_evaluated_once_and_told_once() -> None:
+async def test_each_step_is_evaluated_once_and_sent_once() -> None:
     asked: list[int] = []
 
     def count(state: AgentState) -> bool:

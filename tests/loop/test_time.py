@@ -186,7 +186,7 @@ async def test_active_seconds_accumulate_per_step_failed_ones_included() -> None
     assert state.state_info.cumulative_execution_seconds == 5
 
 
-async def test_active_seconds_are_back_to_zero_at_a_new_query_and_the_sessions_go_on() -> None:
+async def test_a_new_query_resets_active_seconds_but_not_those_of_the_session() -> None:
     clock = FakeClock()
     agent = scripted(call("work"), "one", call("work"), "two", tools=[working(clock, 5)], clock=clock)
     state = await agent.run("first")

@@ -1,4 +1,4 @@
-"""What can be made a tool, and what is refused with a reason."""
+"""Functions that can be tools, and those that are refused with a reason."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from whyloop.testing import FakeClock, ScriptedModel, call
 
 
 async def result_of(candidate: Tool | Callable[..., Any], arguments: dict[str, Any] | None = None) -> str:
-    """What the model reads after it called the tool."""
+    """Return the text that the model reads after it called the tool."""
     made = candidate if isinstance(candidate, Tool) else tool(candidate)
     state = await scripted(call(made.name, arguments), "done", tools=[made]).run("go")
     assert state.steps[0].failures == ()
     return state.messages[2].text
 
 
-def test_a_tool_has_the_name_and_the_words_of_its_function() -> None:
+def test_a_tool_has_the_name_and_the_docstring_of_its_function() -> None:
     @tool
     def search(query: str) -> str:
         """Finds things."""
@@ -109,7 +109,7 @@ async def add_async(a: int, b: int) -> int:
 
 
 @pytest.mark.parametrize("function", [add, add_async], ids=["plain", "async"])
-async def test_partials_are_tools_for_what_is_left(function: Callable[..., Any]) -> None:
+async def test_a_partial_is_a_tool_of_the_remaining_parameters(function: Callable[..., Any]) -> None:
     made = tool(name="add_ten")(functools.partial(function, 10))
     assert list(made.spec.parameters["properties"]) == ["b"]
     assert await result_of(made, {"b": 5}) == "15"
@@ -165,7 +165,7 @@ def function_argument(x: Callable[[int], int]) -> None: ...
 
 
 @pytest.mark.parametrize(
-    ("function", "words"),
+    ("function", "expected"),
     [
         (untyped, "'x' has no type"),
         (positional_only, "by name"),
@@ -180,9 +180,9 @@ def function_argument(x: Callable[[int], int]) -> None: ...
     ],
     ids=lambda v: getattr(v, "__name__", ""),
 )
-def test_a_function_that_no_model_could_call_is_refused_by_name(function: Any, words: str) -> None:
+def test_a_function_that_no_model_could_call_is_refused_by_name(function: Any, expected: str) -> None:
     for make in (tool, lambda f: scripted(tools=[f])):
-        with pytest.raises(ToolDefinitionError, match=words) as caught:
+        with pytest.raises(ToolDefinitionError, match=expected) as caught:
             make(function)
         assert isinstance(caught.value, ValueError)
         assert isinstance(caught.value, WhyloopError)
@@ -190,7 +190,7 @@ def test_a_function_that_no_model_could_call_is_refused_by_name(function: Any, w
 
 
 @pytest.mark.parametrize("candidate", [42, "search", None])
-def test_what_is_no_function_is_no_tool(candidate: Any) -> None:
+def test_an_object_that_is_not_a_function_is_refused(candidate: Any) -> None:
     with pytest.raises(ToolDefinitionError, match="not a function"):
         scripted(tools=[candidate])
 

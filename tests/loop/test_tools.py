@@ -34,7 +34,7 @@ async def test_several_calls_of_one_step_run_at_the_same_time() -> None:
     assert [m.text for m in state.messages if m.is_tool] == ["a", "b", "c"]
 
 
-async def test_results_are_in_call_order_whoever_finishes_first() -> None:
+async def test_results_are_in_call_order() -> None:
     first_may_finish = asyncio.Event()
 
     @tool
@@ -112,7 +112,7 @@ async def test_plain_functions_see_the_callers_context_variables() -> None:
     assert state.messages[2].text == "mine"
 
 
-async def test_a_tool_is_given_its_context_whatever_the_parameter_is_called() -> None:
+async def test_a_tool_gets_its_context_by_type_and_not_by_name() -> None:
     seen: list[ToolContext] = []
     clock = FakeClock()
 
@@ -140,7 +140,7 @@ async def test_a_tool_is_given_its_context_whatever_the_parameter_is_called() ->
         assert context.deadline == clock.now() + timedelta(seconds=300)
 
 
-async def test_without_a_time_limit_there_is_no_deadline() -> None:
+async def test_without_a_time_limit_the_deadline_is_none() -> None:
     seen: list[ToolContext] = []
 
     @tool
@@ -235,7 +235,7 @@ class Model(pydantic.BaseModel):
     ],
     ids=repr,
 )
-async def test_what_a_tool_returns_becomes_text_that_a_model_can_read(value: Any, written: str) -> None:
+async def test_results_become_text_that_a_model_can_read(value: Any, written: str) -> None:
     @tool(name="give")
     async def give() -> Any:
         return value

@@ -134,8 +134,8 @@ def check_calls(processes: Processes, state: AgentState) -> None:
     assert len(processes.hooked) == len(set(processes.hooked))
     results = {}
     for step in state.steps:
-        assistant, *told = state.messages_of(step) or (None,)
-        for asked, message in zip(assistant.tool_calls if assistant else (), told, strict=True):
+        assistant, *messages = state.messages_of(step) or (None,)
+        for asked, message in zip(assistant.tool_calls if assistant else (), messages, strict=True):
             if not isinstance(asked.arguments, str):
                 results[asked.arguments["ticket"]] = message.text
                 if asked.arguments["marked"] and asked.changes:

@@ -13,7 +13,7 @@ from whyloop import AgentState, Hook, ToolCall, ToolContext
 from whyloop.server import Access
 from whyloop.stores import Store
 from whyloop.testing import call, calls
-from whyloop.values.state import SOMEBODY
+from whyloop.values.state import UNNAMED_PERSON
 
 
 async def waiting(lab: Lab, agent_id: str = "a") -> tuple[str, list[Json]]:
@@ -72,7 +72,7 @@ async def test_a_call_runs_with_the_arguments_that_a_person_gave_it(store: Store
     await resumed(lab, path)
     assert "paid 3" in results(await store.load("a"))[0]
     [decided] = decisions((await lab.get(f"{path}/trace")).json)
-    assert (decided["verdict"], decided["by"]) == ("edited", SOMEBODY)
+    assert (decided["verdict"], decided["by"]) == ("edited", UNNAMED_PERSON)
     assert decided["arguments"] == {"amount": 3}
 
 

@@ -58,7 +58,7 @@ def test_stop_reasons_are_these_nine() -> None:
 
 
 @pytest.mark.parametrize(
-    ("decision", "words"),
+    ("decision", "expected"),
     [
         (FORBID, "StepsLimit forbade continuation"),
         (REQUEST, "StepsLimit requested continuation"),
@@ -67,11 +67,11 @@ def test_stop_reasons_are_these_nine() -> None:
     ],
 )
 @pytest.mark.parametrize("criterion", ["StepsLimit", StepsLimit])
-def test_a_decision_without_a_reason_is_given_these_words(
-    decision: ContinuationDecision, words: str, criterion: str | type
+def test_a_decision_without_a_reason_has_a_default_reason(
+    decision: ContinuationDecision, expected: str, criterion: str | type
 ) -> None:
     said = ContinuationEvaluation.from_decision(criterion, decision)
-    assert said == ContinuationEvaluation("StepsLimit", decision, words)
+    assert said == ContinuationEvaluation("StepsLimit", decision, expected)
     assert said.context == {}
     assert said.stop_reason is None
 
@@ -111,17 +111,17 @@ def test_an_outcome_explains_itself_in_a_few_plain_lines() -> None:
         assert said.decision.value in line
 
 
-def test_an_outcome_that_continues_explains_who_wanted_it() -> None:
+def test_an_outcome_that_continues_names_the_rule_that_requested_it() -> None:
     said = ContinuationEvaluation("ToolCallPresenceCheck", REQUEST, "2 tool calls")
-    words = ContinuationOutcome(REQUEST, "ToolCallPresenceCheck", None, (said,)).explain()
-    assert words.splitlines()[0] == "Continued, decided by ToolCallPresenceCheck: 2 tool calls."
+    expected = ContinuationOutcome(REQUEST, "ToolCallPresenceCheck", None, (said,)).explain()
+    assert expected.splitlines()[0] == "Continued, decided by ToolCallPresenceCheck: 2 tool calls."
 
 
 def test_a_reason_of_many_lines_does_not_break_the_explanation() -> None:
     said = ContinuationEvaluation("Guard", FORBID, "first\nsecond\n" + "x" * 5000)
-    words = ContinuationOutcome(FORBID, "Guard", StopReason.GUARD_FORBADE, (said,)).explain()
-    assert len(words.splitlines()) == 2
-    assert len(words) < 2000
+    expected = ContinuationOutcome(FORBID, "Guard", StopReason.GUARD_FORBADE, (said,)).explain()
+    assert len(expected.splitlines()) == 2
+    assert len(expected) < 2000
 
 
 def test_an_outcome_as_a_dict_has_everything_a_reader_needs() -> None:

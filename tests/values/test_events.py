@@ -52,7 +52,7 @@ def test_a_continuation_reads_as_one_line(
     assert str(ContinuationEvaluated(**WHOSE, outcome=outcome)) == f"Agent [1a2b3c4d] step 3: {line}: so"
 
 
-def test_every_event_carries_whose_it_is_and_when() -> None:
+def test_every_event_has_its_session_and_its_time() -> None:
     for name in events.__all__:
         kind = getattr(events, name)
         assert issubclass(kind, AgentEvent)

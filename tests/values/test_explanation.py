@@ -97,7 +97,7 @@ def lines(state: AgentState) -> list[str]:
         ),
     ],
 )
-async def test_the_headline_names_status_place_stop_reason_rule_and_reason(
+async def test_the_headline_names_status_step_stop_reason_rule_and_reason(
     agent: Agent, headline: str
 ) -> None:
     state = await agent.run("go")
@@ -137,7 +137,7 @@ def test_an_outcome_without_evaluations_still_has_a_headline() -> None:
 # The steps
 
 
-async def test_a_step_holds_what_it_did_and_what_was_decided() -> None:
+async def test_a_step_has_its_work_and_the_decision_after_it() -> None:
     agent = scripted(
         calls(call("echo"), call("broken"), usage=1200),
         text("done", usage=30),
@@ -258,7 +258,7 @@ def test_of_two_rules_with_one_name_the_one_that_decided_is_marked() -> None:
     assert judged(session(steps=1), allowed, forbade).explanation.deciding is forbade
 
 
-async def test_a_resumed_run_shows_what_the_rules_decided_before() -> None:
+async def test_a_resumed_run_shows_the_earlier_decisions_of_its_rules() -> None:
     agent = scripted(call("echo"), tools=[echo], max_steps=1)
     stopped = await agent.run("go")
     pending = agent.restart(stopped)
@@ -581,7 +581,7 @@ def test_hostile_text_steers_no_terminal_and_breaks_no_line(state: AgentState) -
 
 
 @pytest.mark.parametrize("state", [hostile(), hostile_pause()], ids=["stopped", "paused"])
-def test_hostile_text_is_no_markup_in_markdown(state: AgentState) -> None:
+def test_hostile_text_is_escaped_in_markdown(state: AgentState) -> None:
     for line in state.explanation.to_markdown().splitlines():
         unescaped = re.sub(r"\\.", "", re.sub(r"(`+) .*? \1", "", line))
         if line.startswith("|"):
@@ -669,7 +669,7 @@ async def test_the_headline_names_every_rule_that_forbade() -> None:
     assert headline.endswith(" Also forbidden by never (never forbade continuation).")
 
 
-async def test_what_people_decided_about_the_run_itself_is_part_of_the_explanation() -> None:
+async def test_decisions_about_the_run_itself_are_in_the_explanation() -> None:
     state = await scripted(call("echo"), tools=[echo], max_steps=1).run("go")
     at = state.state_info.updated_at
     state = (

@@ -51,7 +51,7 @@ def test_slices_are_those_of_a_list(items: list[int], part: slice) -> None:
 
 
 @given(st.lists(st.integers(), max_size=8), st.integers(-12, 12))
-def test_an_index_means_what_it_means_to_a_list(items: list[int], index: int) -> None:
+def test_an_index_means_the_same_as_for_a_list(items: list[int], index: int) -> None:
     log = Log(items)
     if -len(items) <= index < len(items):
         assert log[index] == items[index]

@@ -1,4 +1,4 @@
-"""Messages: who speaks, in which parts, and the tool calls beside the text."""
+"""Messages: their roles, their parts, and the tool calls beside the text."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def test_the_roles_are_these() -> None:
     ],
     ids=lambda v: str(getattr(v, "role", "")),
 )
-def test_a_message_knows_who_speaks(message: Message, true: set[str]) -> None:
+def test_a_message_knows_its_role(message: Message, true: set[str]) -> None:
     properties = {"is_user", "is_assistant", "is_tool", "is_developer", "is_system"}
     assert {name for name in properties if getattr(message, name)} == true
 
 
-def test_has_role_takes_any_number_of_roles_as_members_or_words() -> None:
+def test_has_role_takes_any_number_of_members_or_strings() -> None:
     message = Message.user("x")
     assert message.has_role(MessageRole.USER)
     assert message.has_role("system", "user")
@@ -39,7 +39,7 @@ def test_has_role_takes_any_number_of_roles_as_members_or_words() -> None:
     assert not message.has_role()
 
 
-def test_an_assistants_text_and_tool_calls_stand_side_by_side() -> None:
+def test_an_assistants_text_and_tool_calls_are_side_by_side() -> None:
     wanted = ToolCall("c1", "search", {"query": "x"})
     message = Message.assistant("Let me look.", [wanted])
     assert message.text == "Let me look."
@@ -100,7 +100,7 @@ def test_arguments_that_are_nested_too_deep_stay_text() -> None:
         ({"data": ""}, "base64.b64encode"),
     ],
 )
-def test_an_image_or_a_file_that_nobody_can_read_is_refused(part: Any, fields: Any, problem: str) -> None:
+def test_an_unreadable_image_or_file_is_refused(part: Any, fields: Any, problem: str) -> None:
     with pytest.raises(ConfigurationError, match=problem):
         part(**fields)
 

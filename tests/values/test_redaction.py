@@ -235,7 +235,7 @@ def test_people_s_own_patterns_and_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "expected"),
     [
         ({"patterns": ("(",)}, r"invalid patterns '\(': not a regular expression"),
         ({"patterns": ("x*",)}, r"invalid patterns 'x\*': it matches an empty text"),
@@ -244,8 +244,8 @@ def test_people_s_own_patterns_and_names() -> None:
         ({"names": ["pin"]}, "invalid names .*: use a tuple"),
     ],
 )
-def test_a_redaction_that_cannot_be_meant_is_rejected(options: dict[str, object], words: str) -> None:
-    with pytest.raises(ConfigurationError, match=words):
+def test_a_redaction_that_cannot_be_meant_is_rejected(options: dict[str, object], expected: str) -> None:
+    with pytest.raises(ConfigurationError, match=expected):
         Redaction(**options)  # type: ignore[arg-type]
 
 
@@ -368,7 +368,7 @@ def test_of_a_long_text_only_the_beginning_is_looked_at() -> None:
     assert len(Redaction().beginning("All is well. " * 1_000_000, 100)) == 101
 
 
-def test_what_a_provider_says_of_its_token_counts_is_left_alone() -> None:
+def test_token_counts_of_a_provider_are_kept() -> None:
     usage = {
         "total_tokens": 12,
         "completion_tokens_details": {"reasoning_tokens": 4},

@@ -65,10 +65,10 @@ def test_spaces_and_joined_characters_stay_readable() -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "words"), [(0, "0 steps"), (1, "1 step"), (2, "2 steps"), (1200, "1,200 steps")]
+    ("number", "expected"), [(0, "0 steps"), (1, "1 step"), (2, "2 steps"), (1200, "1,200 steps")]
 )
-def test_a_number_goes_with_its_noun(number: int, words: str) -> None:
-    assert counted(number, "step") == words
+def test_a_number_goes_with_its_noun(number: int, expected: str) -> None:
+    assert counted(number, "step") == expected
 
 
 def test_the_wall_time_of_an_execution_runs_from_its_start_to_the_last_that_happened() -> None:

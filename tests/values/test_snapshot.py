@@ -124,7 +124,7 @@ def test_a_version_that_is_none_is_refused(version: object) -> None:
 
 
 @pytest.mark.parametrize("data", [None, [], "state", 1])
-def test_what_is_no_object_is_refused(data: Any) -> None:
+def test_a_document_that_is_not_an_object_is_refused(data: Any) -> None:
     with pytest.raises(SnapshotError) as caught:
         AgentState.from_dict(data)
     assert caught.value.path == "$"
@@ -248,7 +248,7 @@ def test_an_open_step_that_contradicts_itself_is_an_error_that_names_the_path(
     assert caught.value.path == where
 
 
-async def test_a_paused_execution_goes_on_after_a_restore() -> None:
+async def test_a_paused_execution_continues_after_a_restore() -> None:
     paid: list[str] = []
 
     @tool(needs_approval=True)
@@ -276,7 +276,7 @@ def test_more_steps_counted_than_kept_is_how_a_slim_state_looks() -> None:
     assert len(state.execution_steps) == len(state.steps) == 6
 
 
-def test_a_snapshot_error_is_a_value_error_with_its_path_in_words() -> None:
+def test_a_snapshot_error_is_a_value_error_that_names_its_path() -> None:
     error = SnapshotError("Expected `int`", "$.steps[0]")
     assert isinstance(error, ValueError)
     assert str(error) == "Expected `int` (at $.steps[0])"

@@ -1,4 +1,4 @@
-"""A session as one immutable value, and the words in which it explains itself."""
+"""A session as one immutable value, and the text in which it explains itself."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_the_messages_of_a_step_can_be_found() -> None:
     assert state.messages_of(second) == state.messages[3:5]
 
 
-async def test_the_explanation_names_the_rule_its_words_and_numbers_and_every_step() -> None:
+async def test_the_explanation_names_the_rule_its_reason_its_numbers_and_every_step() -> None:
     agent = scripted(
         call("echo", usage=1200),
         call("broken", usage=34),
@@ -185,7 +185,7 @@ async def test_the_explanation_is_about_the_current_query_only() -> None:
     assert "echo" not in explanation
 
 
-def test_a_run_that_has_not_ended_explains_where_it_stands() -> None:
+def test_a_run_that_has_not_ended_explains_its_progress() -> None:
     assert "Nothing has been decided yet" in session().explain()
     going_on = session(steps=1, tool_calls=1).with_continuation_outcome(outcome(None))
     assert going_on.explain().startswith("In progress, after 1 step")
@@ -201,7 +201,7 @@ def test_a_run_has_ended_when_it_is_completed_stopped_or_failed(status: AgentSta
     assert status.has_ended is (status in ("completed", "stopped", "failed"))
 
 
-async def test_a_step_knows_what_kind_it_was() -> None:
+async def test_a_step_knows_its_type() -> None:
     agent = scripted(
         call("echo"), call("broken"), "done", tools=[echo, broken], error_policy=ErrorPolicy.retry_all()
     )
@@ -211,6 +211,6 @@ async def test_a_step_knows_what_kind_it_was() -> None:
     assert [step.error_count for step in state.steps] == [0, 1, 0]
 
 
-def test_metadata_is_added_to_and_replaced() -> None:
+def test_entries_of_metadata_are_added_and_replaced() -> None:
     state = AgentState(metadata={"a": 1}).with_metadata(b=2).with_metadata(a=3)
     assert state.metadata == {"a": 3, "b": 2}

@@ -80,14 +80,14 @@ async def test_every_transition_of_a_run_is_read_back_as_it_was() -> None:
         assert msgspec.json.decode(text, type=AnyTransition) == transition
 
 
-def test_apply_is_what_the_transition_says() -> None:
+def test_apply_does_the_same_as_the_transition() -> None:
     begun = Begun(at(1))
     assert apply(session(), begun) == begun.apply_to(session())
     with pytest.raises(NotImplementedError):
         Transition(START).apply_to(session())
 
 
-def test_a_state_is_never_changed_by_what_follows_from_it() -> None:
+def test_a_state_is_never_changed_by_a_later_transition() -> None:
     before = session(steps=2, tool_calls=1)
     document = before.to_dict()
     after_step(before, [ToolCall("c", "echo", {})], text="more")
@@ -109,7 +109,7 @@ def test_a_session_is_created_with_its_name_only_taken_from_before() -> None:
     assert_readable(state)
 
 
-def test_a_restored_session_is_what_it_was_under_its_new_name_and_identity() -> None:
+def test_a_restored_session_differs_only_in_name_and_identity() -> None:
     original = session(steps=2, tool_calls=1)
     restored = Restored(at(9), identity="new", state=original.to_dict()).apply_to(AgentState(agent_id="copy"))
     assert (restored.agent_id, restored.identity) == ("copy", "new")
@@ -196,7 +196,7 @@ def test_a_planned_wait_ends_when_it_was_waited_for() -> None:
     assert at_once.apply_to(session()).execution.wait_until is None
 
 
-def test_a_recovery_is_no_resume() -> None:
+def test_a_recovery_does_not_count_as_a_resume() -> None:
     before = session(steps=1, seconds=5)
     state = Recovered(at(60)).apply_to(before)
     assert state.execution.leg_started_at == before.execution.leg_started_at

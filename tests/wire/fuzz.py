@@ -123,7 +123,7 @@ def broken(rng: random.Random, text: str) -> str:
 
 
 class Tally:
-    """What came of the inputs: the paths of the errors, and the states that could be read all the same."""
+    """The results of the inputs: the paths of the errors, and the states that could be read."""
 
     def __init__(self) -> None:
         self.paths: list[str] = []

@@ -1,4 +1,4 @@
-"""What the tests of slim snapshots have in common."""
+"""Helpers of the tests of slim snapshots."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ from whyloop.wire.ag_ui import CONTINUATION, DECISION, AgUiStream
 ANY_EVENT: TypeAdapter[Any] = TypeAdapter(Event)
 
 
-def told(run: Iterable[AgentEvent], stream: AgUiStream | None = None) -> list[BaseEvent]:
+def parts_of(run: Iterable[AgentEvent], stream: AgUiStream | None = None) -> list[BaseEvent]:
     stream = stream or AgUiStream(protocol_version=PROTOCOL_VERSION)
     return [part for event in run for part in stream.parts(event)]
 
@@ -138,7 +138,7 @@ def check_encoding(parts: list[BaseEvent]) -> None:
 
 
 def check_contents(run: Run, parts: list[BaseEvent]) -> None:
-    """All that happened is told, in the words in which it happened."""
+    """Check that everything in a run is in its parts, with the same text."""
     texts: dict[str, str] = {}
     for part in parts:
         if isinstance(part, TextMessageContentEvent):
@@ -174,9 +174,9 @@ def check_end(ended: AgentStatusChanged, end: BaseEvent, resolved_by: str) -> No
 
 @settings(max_examples=500)
 @given(scenarios)
-def test_any_run_is_told_in_order_and_in_full(scenario: Scenario) -> None:
+def test_the_events_of_any_run_are_complete_and_in_order(scenario: Scenario) -> None:
     for run in scenario.runs():
-        parts = told(run)
+        parts = parts_of(run)
         check_order(parts)
         check_encoding(parts)
         check_contents(own_run(run), parts)
@@ -184,11 +184,11 @@ def test_any_run_is_told_in_order_and_in_full(scenario: Scenario) -> None:
 
 @settings(max_examples=100)
 @given(scenarios)
-def test_a_run_that_breaks_off_anywhere_is_told_to_an_end(scenario: Scenario) -> None:
+def test_a_run_that_breaks_off_anywhere_has_an_end(scenario: Scenario) -> None:
     for run in scenario.runs():
         for length in range(1, len(run)):
             stream = AgUiStream()
-            parts = told(run[:length], stream) + stream.broken_off("The server went away \ud800")
+            parts = parts_of(run[:length], stream) + stream.broken_off("The server went away \ud800")
             check_order(parts)
             assert stream.ended
             assert stream.broken_off("Again") == []
@@ -196,18 +196,18 @@ def test_a_run_that_breaks_off_anywhere_is_told_to_an_end(scenario: Scenario) ->
 
 @settings(max_examples=100)
 @given(scenarios)
-def test_a_run_that_is_heard_of_late_is_told_in_order(scenario: Scenario) -> None:
+def test_a_run_that_is_joined_late_is_in_order(scenario: Scenario) -> None:
     for run in scenario.runs():
         for first in range(1, len(run)):
             stream = AgUiStream()
-            check_order(told(run[first:], stream) + stream.broken_off("Nothing more was heard"))
+            check_order(parts_of(run[first:], stream) + stream.broken_off("Nothing more was heard"))
 
 
-async def test_the_fixed_run_is_told_as_it_went() -> None:
+async def test_the_fixed_run_has_the_expected_parts() -> None:
     events = await fixed_events()
     executions = dict.fromkeys(event.execution_id for event in events)
     first, second, third, *_ = (
-        told(event for event in events if event.execution_id == execution) for execution in executions
+        parts_of(event for event in events if event.execution_id == execution) for execution in executions
     )
     assert [part.type.value for part in first] == [
         "RUN_STARTED",
@@ -241,51 +241,51 @@ async def test_the_fixed_run_is_told_as_it_went() -> None:
     assert "the provider fell over" in third[-1].message
 
 
-async def test_tokens_of_the_run_are_told_at_its_end() -> None:
+async def test_the_end_of_a_run_has_its_tokens() -> None:
     events: Run = []
     await scripted(text("Done.", usage=7), event_handler=events.append).run("Go")
-    end = told(events)[-1]
+    end = parts_of(events)[-1]
     assert isinstance(end, RunFinishedEvent)
     assert end.usage is not None
     assert end.usage[0].total_tokens == 7
 
 
-async def test_ids_are_the_same_whoever_tells_the_run() -> None:
+async def test_ids_are_the_same_in_every_stream_of_a_run() -> None:
     events = await fixed_events()
-    assert told(events) == told(events)
-    texts = [part.message_id for part in told(events) if isinstance(part, TextMessageStartEvent)]
+    assert parts_of(events) == parts_of(events)
+    texts = [part.message_id for part in parts_of(events) if isinstance(part, TextMessageStartEvent)]
     assert texts == [f"{events[0].execution_id}:1", f"{events[0].execution_id}:2"]
 
 
 async def test_the_ids_of_the_client_can_be_given() -> None:
     events = await fixed_events()
-    parts = told(events, AgUiStream(thread_id="thread-1", run_id="run-1"))
+    parts = parts_of(events, AgUiStream(thread_id="thread-1", run_id="run-1"))
     for part in (parts[0], parts[-1]):
         assert isinstance(part, RunStartedEvent | RunFinishedEvent)
         assert (part.thread_id, part.run_id) == ("thread-1", "run-1")
 
 
-async def test_only_one_execution_is_told() -> None:
+async def test_a_stream_has_only_one_execution() -> None:
     events = await fixed_events()
     stream = AgUiStream()
-    check_order(told(events, stream))
+    check_order(parts_of(events, stream))
     assert stream.ended
-    assert told(events, stream) == []
-    assert told(events, AgUiStream(agent_id="somebody else")) == []
+    assert parts_of(events, stream) == []
+    assert parts_of(events, AgUiStream(agent_id="somebody else")) == []
 
 
-async def test_an_answer_that_was_not_streamed_is_told_at_the_end() -> None:
+async def test_an_answer_that_was_not_streamed_is_sent_at_the_end() -> None:
     async def respond(request: object) -> Any:
         yield ModelResponse("All at once.")
 
     events: Run = []
     await Agent(RespondingModel(respond), clock=FakeClock(), event_handler=events.append).run("Go")
-    parts = told(events)
+    parts = parts_of(events)
     check_order(parts)
     assert [part.delta for part in parts if isinstance(part, TextMessageContentEvent)] == ["All at once."]
 
 
-async def test_a_call_that_waits_is_an_interrupt_and_goes_on_in_the_next_run() -> None:
+async def test_a_call_that_waits_is_an_interrupt_and_continues_in_the_next_run() -> None:
     @tool(needs_approval=True)
     async def pay(amount: int) -> str:
         return f"paid {amount}"
@@ -295,7 +295,7 @@ async def test_a_call_that_waits_is_an_interrupt_and_goes_on_in_the_next_run() -
         call("pay", {"amount": 5}, id="pay_1"), "Done.", tools=[pay], event_handler=events.append
     )
     state = await agent.run("Pay")
-    first = told(events)
+    first = parts_of(events)
     check_order(first)
     assert isinstance(first[-1], RunFinishedEvent)
     outcome = first[-1].outcome
@@ -308,7 +308,7 @@ async def test_a_call_that_waits_is_an_interrupt_and_goes_on_in_the_next_run() -
 
     events.clear()
     await agent.resume(state.approve(interrupt.id))
-    second = told(events)
+    second = parts_of(events)
     check_order(second)
     assert isinstance(second[0], RunStartedEvent)
     assert isinstance(first[0], RunStartedEvent)
@@ -328,7 +328,7 @@ async def test_an_outcome_is_sent_only_to_a_client_that_declares_its_protocol() 
     async def outcomes(*script: Any, **options: Any) -> list[str | None]:
         events: Run = []
         await scripted(*script, tools=[pay], event_handler=events.append, **options).run("Go")
-        ends = [told(events, AgUiStream(protocol_version=version))[-1] for version in ("1.0", None)]
+        ends = [parts_of(events, AgUiStream(protocol_version=version))[-1] for version in ("1.0", None)]
         found = [end.outcome for end in ends if isinstance(end, RunFinishedEvent)]
         return [None if outcome is None else outcome.type for outcome in found]
 
@@ -339,7 +339,7 @@ async def test_an_outcome_is_sent_only_to_a_client_that_declares_its_protocol() 
     assert await outcomes(call("pay", id="pay_1")) == ["interrupt", "interrupt"]
 
 
-async def test_a_resumed_run_sends_first_what_was_decided_since_the_pause() -> None:
+async def test_a_resumed_run_begins_with_the_decisions_since_the_pause() -> None:
     @tool(needs_approval=True)
     async def pay(amount: int) -> str:
         return f"paid {amount}"
@@ -352,7 +352,7 @@ async def test_a_resumed_run_sends_first_what_was_decided_since_the_pause() -> N
     first, second = state.pending_calls
     decided = state.deny(first.id, "too much", by="Ann").approve(second.id, by="Ben")
     await agent.resume(decided)
-    parts = told(events, AgUiStream(resumed=decided))
+    parts = parts_of(events, AgUiStream(resumed=decided))
     check_order(parts)
     decisions = [part.value for part in parts if isinstance(part, CustomEvent) and part.name == DECISION]
     assert [(each["tool_call_id"], each["verdict"], each["by"], each["reason"]) for each in decisions] == [
@@ -379,18 +379,18 @@ async def test_credentials_in_errors_results_and_arguments_are_removed() -> None
     asked = calls(call("look", {"api_key": "sk-abcdefghijklmnop1234"}), call("fail"))
     agent = scripted(asked, tools=[look, fail], event_handler=events.append)
     await agent.run("Go")
-    parts = told(events)
+    parts = parts_of(events)
     sent = "".join(EventEncoder().encode(part) for part in parts)
     assert [secret for secret in ("open-sesame", "sk-abc", "abcdefghijklmnop1234") if secret in sent] == []
     assert isinstance(parts[-1], RunErrorEvent)
     assert "[removed]" in parts[-1].message
 
 
-async def test_calls_that_a_provider_numbers_anew_in_each_answer_are_told_apart() -> None:
+async def test_calls_that_a_provider_numbers_anew_in_each_answer_have_different_ids() -> None:
     one = Said([], [ToolCall("call_0", "work", {"value": "a"})], True, False, FinishReason.TOOL_CALLS)
     two = Said([], [ToolCall("call_0", "work", {"value": "b"})], True, False, FinishReason.TOOL_CALLS)
     (run,) = (await Scenario([one, two], ErrorPolicy(), 20, []).scene()).runs
-    parts = told(run)
+    parts = parts_of(run)
     check_order(parts)
     results = [part for part in parts if isinstance(part, ToolCallResultEvent)]
     assert [(part.tool_call_id, part.content) for part in results] == [("call_0", "a"), ("call_0:2", "b")]
@@ -406,7 +406,7 @@ def chunk(text: str, kind: Any, index: int) -> StreamChunkReceived:
 def test_reasoning_is_never_part_of_the_text() -> None:
     stream = AgUiStream()
     chunks = [chunk("Hm", "reasoning", 0), chunk("m.", "reasoning", 1), chunk("Four.", "text", 2)]
-    parts = told([*chunks, chunk("", "text", 3)], stream) + stream.broken_off("x")
+    parts = parts_of([*chunks, chunk("", "text", 3)], stream) + stream.broken_off("x")
     check_order(parts)
     check_encoding(parts)
     texts = {type(part): "" for part in parts}
@@ -420,7 +420,7 @@ def test_reasoning_is_never_part_of_the_text() -> None:
 async def test_a_call_that_a_hook_changed_says_so() -> None:
     events = await fixed_events()
     paying = [event for event in events if event.execution_id == events[-1].execution_id]
-    first = told(paying)
+    first = parts_of(paying)
     calls = [part for part in first if isinstance(part, ToolCallStartEvent)]
     assert [part.metadata for part in calls] == [{"whyloop": {"changed_by": ["Cap"]}}, None]
     assert [part.delta for part in first if isinstance(part, ToolCallArgsEvent)] == [
@@ -429,12 +429,12 @@ async def test_a_call_that_a_hook_changed_says_so() -> None:
     ]
 
 
-async def test_a_query_that_supersedes_a_paused_execution_is_told_from_its_own_start() -> None:
+async def test_a_query_that_supersedes_a_paused_execution_begins_its_own_stream() -> None:
     guarded = Said([], [ToolCall("c", "guarded", {})], True, False, FinishReason.TOOL_CALLS)
     scene = await Scenario([guarded], ErrorPolicy(), 20, [("query", 1)]).scene()
     _, second = scene.runs
     assert second[0].execution_id != second[-1].execution_id
-    parts = told(second)
+    parts = parts_of(second)
     check_order(parts)
     assert isinstance(parts[0], RunStartedEvent)
     assert parts[0].run_id == second[-1].execution_id
@@ -449,7 +449,7 @@ async def test_a_question_about_the_run_itself_is_an_interrupt_without_a_call() 
         scene.journal.crash(1)
         await scene.happens("recover", 0)
     await scene.happens("resume", 0)
-    parts = told(scene.runs[-1])
+    parts = parts_of(scene.runs[-1])
     check_order(parts)
     assert isinstance(parts[-1], RunFinishedEvent)
     outcome = parts[-1].outcome
@@ -459,18 +459,18 @@ async def test_a_question_about_the_run_itself_is_an_interrupt_without_a_call() 
     assert interrupt.reason == "run"
 
 
-@pytest.mark.parametrize("words", HOSTILE, ids=ascii)
+@pytest.mark.parametrize("text", HOSTILE, ids=ascii)
 @pytest.mark.parametrize("arguments", ODD_ARGUMENTS, ids=range(len(ODD_ARGUMENTS)))
-def test_hostile_words_pass_as_words(words: str, arguments: Any) -> None:
+def test_hostile_text_is_sent_as_text(text: str, arguments: Any) -> None:
     stream = AgUiStream()
-    parts = told(hand_made(words, arguments), stream) + stream.broken_off(words)
+    parts = parts_of(hand_made(text, arguments), stream) + stream.broken_off(text)
     check_order(parts)
     check_encoding(parts)
-    assert [part.content for part in parts if isinstance(part, ToolCallResultEvent)] == [clean(words)]
-    assert [part.delta for part in parts if isinstance(part, TextMessageContentEvent)] == [clean(words)]
+    assert [part.content for part in parts if isinstance(part, ToolCallResultEvent)] == [clean(text)]
+    assert [part.delta for part in parts if isinstance(part, TextMessageContentEvent)] == [clean(text)]
 
 
-def test_without_the_package_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_the_error_names_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ag_ui.core", None)
     with pytest.raises(ConfigurationError, match=r"pip install 'whyloop\[ag-ui\]'"):
         AgUiStream()

@@ -130,7 +130,7 @@ def test_a_question_about_the_run_itself_is_shown() -> None:
     assert (messages[-1]["content"], messages[-1]["metadata"]["question_id"]) == ("Continue?", "q")
 
 
-async def test_a_session_that_is_read_from_a_checkpoint_shows_what_follows() -> None:
+async def test_a_session_that_is_read_from_a_checkpoint_shows_the_rest() -> None:
     scene = Scene([asks(ToolCall("c1", "work", {}))], ErrorPolicy(), 20)
     await scene.happens("query", 0)
     before, start = scene.state, len(scene.journal.entries)

@@ -1,4 +1,4 @@
-"""What is in an envelope, field by field."""
+"""The fields of each envelope."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_time_has_milliseconds_and_never_more(microseconds: int, written: str)
     assert timestamp(datetime(2026, 1, 16, 10, 5, 1, microseconds, UTC)) == f"2026-01-16T10:05:01{written}"
 
 
-def test_a_time_is_told_in_utc() -> None:
+def test_times_are_sent_in_utc() -> None:
     elsewhere = datetime(2026, 1, 16, 12, 5, 1, 5000, timezone(timedelta(hours=2)))
     assert timestamp(elsewhere) == "2026-01-16T10:05:01.005Z"
 
@@ -131,7 +131,7 @@ def nested(depth: int) -> list[Any]:
     return inner
 
 
-def test_what_cannot_be_written_as_json_is_told_in_words() -> None:
+def test_a_value_that_json_cannot_hold_is_sent_as_its_repr() -> None:
     deep = nested(100_000)
     assert args_summary({"deep": deep}) == "deep: <list>"
     assert data_of(started({"deep": deep}), BroadcastConfig.debug())["args"] == "<dict>"
@@ -177,7 +177,7 @@ SECRETS = [
 
 
 @pytest.mark.parametrize("secret", SECRETS)
-def test_secrets_are_removed_wherever_they_are_told(secret: str) -> None:
+def test_secrets_are_removed_from_every_envelope(secret: str) -> None:
     stop = ContinuationDecision.FORBID_CONTINUATION
     said = ContinuationEvaluation("Mine", stop, secret, {"why": secret})
     events: list[AgentEvent] = [
@@ -212,7 +212,7 @@ def test_secrets_are_removed_wherever_they_are_told(secret: str) -> None:
         assert "removed]" not in str(data_of(event, open_to_all))
 
 
-def test_an_argument_with_the_name_of_a_secret_is_not_told() -> None:
+def test_an_argument_with_the_name_of_a_secret_is_removed() -> None:
     arguments = {"user": "ada", "password": "hunter2", "tokens": ["hunter2"]}
     event = started(arguments)
     assert data_of(event, BroadcastConfig.standard())["args_summary"] == (
@@ -234,13 +234,13 @@ def test_a_secret_that_is_cut_off_is_known_all_the_same() -> None:
 @given(
     st.dictionaries(st.text(max_size=40), st.integers() | st.booleans() | st.text(max_size=40), max_size=4)
 )
-def test_what_has_no_secrets_is_summed_up_as_it_is(arguments: dict[str, Any]) -> None:
+def test_arguments_without_secrets_are_summarized_unchanged(arguments: dict[str, Any]) -> None:
     assume(redacted(arguments) == encoding.encode(arguments))
     event = started({**arguments, "list": [1, {"a": None}]})
     assert data_of(event, BroadcastConfig())["args_summary"] == args_summary(event.args)
 
 
-def test_the_answer_itself_is_told_as_it_is() -> None:
+def test_the_answer_itself_is_sent_unchanged() -> None:
     assert data_of(chunk(SECRETS[0]), BroadcastConfig())["chunk"] == SECRETS[0]
     over = AgentStatusChanged(
         **COMMON,
@@ -258,7 +258,7 @@ def test_lengths_can_be_chosen() -> None:
     assert (done["result_summary"], done["duration_ms"]) == ("res", 1.235)
 
 
-def test_the_hooks_that_changed_a_call_are_named_and_nothing_is_said_where_none_did() -> None:
+def test_hooks_are_named_only_if_they_changed_a_call() -> None:
     for event in (started({}), completed(), asked()):
         assert "changed_by" not in data_of(event, BroadcastConfig())
     for event in (

@@ -132,12 +132,12 @@ def golden() -> dict[str, Envelopes]:
 
 
 @each_preset
-async def test_the_same_run_is_told_the_same_way_today(name: str) -> None:
+async def test_a_recorded_run_has_the_same_envelopes_today(name: str) -> None:
     assert written(await fixed_events())[name] == golden()[name]
 
 
 @each_preset
-def test_what_was_told_fits_the_schema(name: str) -> None:
+def test_recorded_envelopes_fit_the_schema(name: str) -> None:
     for each in golden()[name]:
         assert problems(each) == []
 
@@ -164,14 +164,14 @@ def test_the_numbered_envelopes_are_the_same_events_under_every_preset() -> None
     assert numbered[0] == numbered[1] == numbered[2]
 
 
-def test_every_event_is_told_in_the_presets_that_have_it() -> None:
+def test_every_event_is_sent_in_the_presets_that_have_it() -> None:
     kinds = {name: {envelope["event"] for envelope in envelopes} for name, envelopes in golden().items()}
     assert kinds["debug"] == set(EVENTS)
     assert kinds["standard"] == set(EVENTS) - {"agent.continuation", "agent.event"}
     assert kinds["minimal"] == kinds["standard"] - {"agent.stream.chunk"}
 
 
-def test_each_status_says_how_it_stands() -> None:
+def test_each_status_has_its_stop_reason_and_rule() -> None:
     said = [e["data"] for e in golden()["minimal"] if e["event"] == "agent.status"]
     assert all(data["resolved_by"] and data["reason"] for data in said if data["status"] != "in_progress")
     assert [(data["previous_status"], data["status"], data["stop_reason"]) for data in said] == [

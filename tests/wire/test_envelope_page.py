@@ -93,8 +93,8 @@ def _table(schema: dict[str, Any], properties: dict[str, Any], required: list[st
 
 
 def _described(schema: dict[str, Any], field: dict[str, Any]) -> str:
-    told = field if "description" in field else schema["$defs"][_name(field)]
-    description: str = told["description"]
+    described = field if "description" in field else schema["$defs"][_name(field)]
+    description: str = described["description"]
     return description
 
 
@@ -131,7 +131,7 @@ def _short(envelope: dict[str, Any]) -> dict[str, Any]:
     return {**envelope, "data": {**envelope["data"], "evaluations": evaluations[:2]}}
 
 
-def test_the_page_says_what_the_schema_says() -> None:
+def test_the_page_agrees_with_the_schema() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(), "python -m tests.wire.test_envelope_page"
 
 

@@ -50,7 +50,7 @@ _validator = Draft202012Validator(SCHEMA)
 
 
 def problems(document: dict[str, Any]) -> list[str]:
-    """What the schema has against an envelope."""
+    """Return the problems of an envelope by the schema."""
     return [error.message for error in _validator.iter_errors(document)]
 
 
@@ -162,7 +162,7 @@ _common: dict[str, st.SearchStrategy[Any]] = {
 
 
 class Mine(AgentEvent, frozen=True, kw_only=True):
-    """An event of somebody's own."""
+    """An event of an application."""
 
     value: Any
     _private: str = "hidden"

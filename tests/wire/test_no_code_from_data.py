@@ -1,4 +1,4 @@
-"""What is read is data: nothing in whyloop can turn it into code."""
+"""Input is data: nothing in whyloop can turn it into code."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ def running_data(source: str) -> list[str]:
         "__import__('pickle')",
     ],
 )
-def test_what_could_run_data_is_found(source: str) -> None:
+def test_code_that_could_run_data_is_found(source: str) -> None:
     assert running_data(source)
 
 
-def test_what_only_looks_like_it_is_not() -> None:
+def test_code_that_only_looks_like_it_is_not_found() -> None:
     assert running_data("import re, msgspec\nre.compile('x')\nevaluate(1)\n'eval(1)'") == []
 
 
 @pytest.mark.parametrize("path", FILES, ids=[str(path.relative_to(ROOT)) for path in FILES])
-def test_no_file_can_run_what_it_reads(path: Path) -> None:
+def test_no_module_can_run_the_data_that_it_reads(path: Path) -> None:
     assert running_data(path.read_text(encoding="utf-8")) == []
 
 

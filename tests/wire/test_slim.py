@@ -59,14 +59,14 @@ def test_an_impossible_limit_is_an_error_that_names_it(field: str, value: Any) -
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "expected"),
     [
         ({"redaction": True}, "invalid redaction True: use a Redaction or None"),
         ({"include_all_steps": 1}, "invalid include_all_steps 1: use True or False"),
     ],
 )
-def test_an_impossible_choice_is_an_error_that_names_it(options: dict[str, Any], words: str) -> None:
-    with pytest.raises(ConfigurationError, match=words):
+def test_an_impossible_choice_is_an_error_that_names_it(options: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ConfigurationError, match=expected):
         Config(**options)
 
 
@@ -141,14 +141,14 @@ def test_arguments_that_are_left_out_are_read_back_as_none() -> None:
         (session(steps=1, tool_calls=1, failures=[tool_failure()]), "error"),
     ],
 )
-def test_the_current_step_says_what_it_was(state: AgentState, kind: str) -> None:
+def test_the_current_step_has_its_type(state: AgentState, kind: str) -> None:
     step = slim(state)["current_step"]
     assert step["type"] == kind
     assert step["has_tool_calls"] == (kind != "final")
     assert step["errors"] == (kind == "error")
 
 
-def test_steps_are_there_when_they_are_asked_for() -> None:
+def test_steps_are_included_on_request() -> None:
     state = session(steps=3, tool_calls=1)
     document = slim(state, include_all_steps=True)
     assert [step["step_number"] for step in document["steps"]] == [1, 2, 3]
@@ -182,7 +182,7 @@ def test_times_are_in_utc() -> None:
     assert slim(state)["execution"]["started_at"] == "0001-01-01T00:00:00Z"
 
 
-def test_what_a_provider_wants_back_is_kept_for_the_current_query_only() -> None:
+def test_extras_are_kept_for_the_current_query_only() -> None:
     signed = replace(Message.assistant("thinking"), extras={"anthropic": {"blocks": ["x" * 5000]}})
     state = replace(session(), messages=Log([signed, Message.user("and?"), signed]))
     documents = slim(state)["messages"]
@@ -194,14 +194,14 @@ def test_what_a_provider_wants_back_is_kept_for_the_current_query_only() -> None
     assert list(read(everything).messages) == list(state.messages)
 
 
-def test_what_a_provider_wants_back_is_left_out_where_a_word_was_changed() -> None:
+def test_extras_are_left_out_if_their_message_was_changed() -> None:
     cut = replace(Message.assistant("x" * 2000), extras={"anthropic": {"blocks": []}})
     secret = replace(Message.assistant("ok"), extras={"openai": {"api_key": "abc"}})
     documents = slim(saying(Message.user("go"), cut, secret))["messages"]
     assert [document.get("metadata") for document in documents] == [None, None, None]
 
 
-def test_what_is_said_about_a_message_is_kept() -> None:
+def test_the_metadata_of_a_message_is_kept() -> None:
     changed = ToolCall("1", "pay", {"amount": 7}, (CallChange("Cap", {"amount": 90}, "pay_all"),))
     thought = replace(Message.assistant("I pay.", [changed]), reasoning="They ask me to.")
     result = Message.tool("paid", tool_call_id="1", tool_name="pay")

@@ -104,7 +104,7 @@ LOSSES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-async def test_where_a_word_of_it_would_be_changed_it_is_left_out_and_counted(loss: str) -> None:
+async def test_an_open_step_that_would_be_changed_is_left_out_and_counted(loss: str) -> None:
     content, options = LOSSES[loss]
     state = await waiting(**content)
     document = slim(state, **options)
@@ -113,7 +113,7 @@ async def test_where_a_word_of_it_would_be_changed_it_is_left_out_and_counted(lo
     await goes_on_by_asking_again(state, document)
 
 
-async def test_the_smallest_configuration_leaves_it_out_and_says_what_is_waited_for() -> None:
+async def test_the_smallest_configuration_leaves_it_out_and_keeps_the_pause() -> None:
     state = await waiting()
     document = SlimAgentStateSerializer(SlimSerializationConfig.minimal()).serialize(state)
     assert (document["status"], document["truncated"]["open_step"]) == ("paused", 1)
@@ -159,14 +159,14 @@ async def test_results_of_calls_that_are_done_are_cut_like_other_contents() -> N
     assert (done.last_response, paid) == ("Done.", ["500 to Bob"])
 
 
-async def test_secrets_in_results_are_removed_and_what_waits_is_kept() -> None:
+async def test_secrets_in_results_are_removed_and_waiting_calls_are_kept() -> None:
     state = await waiting()
     assert state.open_step is not None
     done, waits = state.open_step.calls
     assert done.result is not None
-    told = replace(done, result=replace(done.result, content=TOKEN, error=f"password={TOKEN}"))
+    finished = replace(done, result=replace(done.result, content=TOKEN, error=f"password={TOKEN}"))
     asked = replace(waits, question=Question("q", f"May I use {TOKEN}?"))
-    state = replace(state, open_step=replace(state.open_step, calls=(told, asked)))
+    state = replace(state, open_step=replace(state.open_step, calls=(finished, asked)))
     document = slim(state)
     assert document["open_step"]["calls"][1]["question"] == {"id": "q", "text": "May I use [removed]?"}
     assert "abcdefgh" not in json.dumps(document)
@@ -174,7 +174,7 @@ async def test_secrets_in_results_are_removed_and_what_waits_is_kept() -> None:
     assert read(document).pending_calls[0].arguments == ARGUMENTS
 
 
-async def test_what_a_provider_wants_back_is_kept_or_the_step_is_not() -> None:
+async def test_an_open_step_is_kept_with_its_extras_or_not_at_all() -> None:
     state = await waiting()
     assert state.open_step is not None
 
@@ -222,7 +222,7 @@ def test_a_decision_is_kept() -> None:
     }
 
 
-def test_of_a_decision_the_words_are_redacted_and_cut_and_who_and_when_stays() -> None:
+def test_the_texts_of_a_decision_are_redacted_and_cut_and_person_and_time_stay() -> None:
     state = decided(
         by="a" * 50,
         question=f"Use {TOKEN}?",
@@ -245,7 +245,7 @@ def test_of_a_decision_the_words_are_redacted_and_cut_and_who_and_when_stays() -
     assert short["truncated"]["details"] == 1
 
 
-async def test_without_arguments_none_are_left_in_decisions_and_in_what_waits() -> None:
+async def test_without_arguments_none_are_left_in_decisions_and_questions() -> None:
     assert "arguments" not in approval_in(slim(decided(), include_tool_args=False))
     paused = slim(await waiting(), include_tool_args=False)
     (said,) = paused["last_continuation"]["evaluations"]

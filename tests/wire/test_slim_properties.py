@@ -1,4 +1,4 @@
-"""What holds for the slim snapshot of any run, under any configuration."""
+"""Properties of the slim snapshot of any run, under any configuration."""
 
 from __future__ import annotations
 

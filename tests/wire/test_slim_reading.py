@@ -41,7 +41,7 @@ async def test_a_state_that_is_read_back_is_the_next_query_s_history() -> None:
     assert after.agent_id == state.agent_id
 
 
-async def test_a_stopped_execution_goes_on_with_its_counters_and_its_time() -> None:
+async def test_a_stopped_execution_continues_with_its_counters_and_its_time() -> None:
     clock = FakeClock()
     first = scripted(call("echo"), clock=clock, tools=[echo], max_steps=1)
     state = await first.run("go")
@@ -142,7 +142,7 @@ def test_a_version_that_is_none_is_refused(version: object) -> None:
 
 
 @pytest.mark.parametrize("data", [None, [], "state", 1])
-def test_what_is_no_object_is_refused(data: Any) -> None:
+def test_a_document_that_is_not_an_object_is_refused(data: Any) -> None:
     with pytest.raises(SnapshotError) as caught:
         SlimAgentStateSerializer().deserialize(data)
     assert caught.value.path == "$"
@@ -178,7 +178,7 @@ def test_a_missing_field_and_a_wrong_type_are_errors_that_name_the_path(path: st
         assert caught.value.path == path
 
 
-async def test_what_was_read_back_can_be_stored_in_full() -> None:
+async def test_a_state_that_was_read_back_can_be_stored_in_full() -> None:
     agent = scripted(call("echo"), call("echo"), "done", tools=[echo], max_steps=2)
     restored = read(slim(await agent.run("go")))
     assert AgentState.from_dict(restored.to_dict()) == restored

@@ -51,7 +51,7 @@ def test_it_can_be_switched_off() -> None:
     assert read(document).messages[0].text == TOKEN
 
 
-def test_no_place_in_a_state_is_forgotten() -> None:
+def test_secrets_are_removed_from_every_field_of_a_state() -> None:
     outcome = ContinuationOutcome(
         ContinuationDecision.FORBID_CONTINUATION,
         "Guard",
@@ -122,7 +122,7 @@ def test_a_secret_is_removed_before_a_cut_could_leave_half_of_it() -> None:
     assert document["truncated"]["contents"] == 0
 
 
-def test_what_cannot_be_written_is_named_so() -> None:
+def test_a_value_that_cannot_be_written_is_marked() -> None:
     deep: dict[str, Any] = {}
     for _ in range(200_000):
         deep = {"a": deep}

@@ -77,7 +77,7 @@ async def test_redaction_can_be_switched_off(make: Make) -> None:
 
 
 @streams
-async def test_the_words_of_a_run_that_breaks_off_have_no_secret_in_them(make: Make) -> None:
+async def test_the_error_of_a_run_that_breaks_off_has_no_secret(make: Make) -> None:
     stream = make()
     first, *_ = await events_of_a_run()
     stream.parts(first)

@@ -1,4 +1,4 @@
-"""What a slim snapshot keeps of a history, and how it cuts what is too long."""
+"""The messages that a slim snapshot keeps, and how it cuts long texts."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_the_oldest_go_first_in_whole_groups(shape: str, most: int | None, kept:
     assert_complete_history([messages[index] for index in kept])
 
 
-def test_what_is_dropped_is_counted() -> None:
+def test_dropped_messages_are_counted() -> None:
     document = slim(session(steps=60, tool_calls=1), max_messages=9)
     assert document["truncated"] == {"messages": 112, "contents": 0}
     assert len(document["messages"]) == 9
@@ -116,7 +116,7 @@ def test_arguments_are_cut_text_by_text() -> None:
     assert document["truncated"] == {"messages": 0, "contents": 1}
 
 
-def test_arguments_that_are_no_object_are_cut_too() -> None:
+def test_arguments_that_are_not_an_object_are_cut_too() -> None:
     wanted = ToolCall("1", "write", "{" * 50)
     document = slim(saying(Message.assistant("", [wanted])), max_content_length=5)
     assert document["messages"][0]["metadata"]["tool_calls"][0]["args"] == "{{{{…"

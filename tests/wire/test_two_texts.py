@@ -1,4 +1,4 @@
-"""A failure has two texts: only the model is told what was wrong with the arguments that it sent."""
+"""A failure has two texts: only the one for the model quotes the arguments that it sent."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ UNFIT: list[tuple[Any, str]] = [
     ({"amount": 1, "to": "ada", "notes": [{"a": PRIVATE}]}, "notes does not fit"),
     ({"amount": PRIVATE}, "amount does not fit; to is missing"),
 ]
-each_unfit = pytest.mark.parametrize(("arguments", "words"), UNFIT, ids=[words for _, words in UNFIT])
+each_unfit = pytest.mark.parametrize(("arguments", "expected"), UNFIT, ids=[text for _, text in UNFIT])
 
 
 async def failed_run(arguments: Any, events: list[AgentEvent] | None = None) -> AgentState:
@@ -63,15 +63,15 @@ async def failed_run(arguments: Any, events: list[AgentEvent] | None = None) -> 
 
 
 @each_unfit
-async def test_people_are_told_which_argument_does_not_fit(arguments: Any, words: str) -> None:
+async def test_people_see_which_argument_does_not_fit(arguments: Any, expected: str) -> None:
     state = await failed_run(arguments)
     (failure,) = state.steps[0].failures
-    assert failure.message == f"invalid arguments for pay: {words}"
+    assert failure.message == f"invalid arguments for pay: {expected}"
 
 
 @each_unfit
 async def test_no_argument_and_no_schema_reaches_people(
-    arguments: Any, words: str, caplog: pytest.LogCaptureFixture
+    arguments: Any, expected: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     events: list[AgentEvent] = []
@@ -96,7 +96,7 @@ async def test_no_argument_and_no_schema_reaches_people(
 
 
 @each_unfit
-async def test_the_model_is_told_the_place_and_the_part_of_the_schema(arguments: Any, words: str) -> None:
+async def test_the_model_gets_the_path_and_the_part_of_the_schema(arguments: Any, expected: str) -> None:
     agent = scripted(
         call("pay", arguments), "sorry", tools=[pay], error_policy=ErrorPolicy.retry_tool_errors()
     )

@@ -22,13 +22,13 @@ from whyloop.wire.vercel import CONTINUATION, DECISION, DONE, HEADERS, QUESTION,
 Part = dict[str, Any]
 
 
-def told(run: Iterable[AgentEvent], stream: VercelStream | None = None) -> list[Part]:
+def parts_of(run: Iterable[AgentEvent], stream: VercelStream | None = None) -> list[Part]:
     stream = stream or VercelStream()
     return [part for event in run for part in stream.parts(event)]
 
 
 def check_order(parts: list[Part]) -> None:
-    """What the SDK relies on: a part begins before it goes on, and all that begins ends."""
+    """Check the order that the SDK relies on: a part begins before it continues, and ends."""
     texts: set[str] = set()
     calls: set[str] = set()
     in_step = False
@@ -79,26 +79,26 @@ def ending(parts: list[Part]) -> dict[str, Any]:
 
 @settings(max_examples=300)
 @given(scenarios)
-def test_any_run_is_told_in_order(scenario: Scenario) -> None:
+def test_the_parts_of_any_run_are_in_order(scenario: Scenario) -> None:
     for run in scenario.runs():
-        parts = told(run)
+        parts = parts_of(run)
         check_order(parts)
         check_lines(parts)
 
 
 @settings(max_examples=60)
 @given(scenarios)
-def test_a_run_that_breaks_off_or_is_heard_of_late_is_told_in_order(scenario: Scenario) -> None:
+def test_a_run_that_breaks_off_or_is_joined_late_is_in_order(scenario: Scenario) -> None:
     for run in scenario.runs():
         for cut in range(1, len(run)):
             for piece in (run[:cut], run[cut:]):
                 stream = VercelStream()
-                check_order(told(piece, stream) + stream.broken_off("The server went away"))
+                check_order(parts_of(piece, stream) + stream.broken_off("The server went away"))
                 assert stream.ended
 
 
-async def test_the_fixed_run_is_told_as_it_went() -> None:
-    parts = told(await fixed_events())
+async def test_the_fixed_run_has_the_expected_parts() -> None:
+    parts = parts_of(await fixed_events())
     assert [part["type"] for part in parts] == [
         "start",
         "start-step",
@@ -125,7 +125,7 @@ async def test_the_fixed_run_is_told_as_it_went() -> None:
     assert ending(parts)["last_response"] == "There are “four”.\n"
 
 
-async def test_every_end_has_a_word_of_the_protocol() -> None:
+async def test_every_end_has_a_finish_reason_of_the_protocol() -> None:
     @tool(needs_approval=True)
     async def pay() -> str:
         return "paid"
@@ -135,7 +135,7 @@ async def test_every_end_has_a_word_of_the_protocol() -> None:
         agent = scripted(*script, tools=[pay], event_handler=events.append, **options)
         agent.subscribe(lambda event: agent.request_stop("enough") if stop else None)
         await agent.run("Go")
-        return told(events)
+        return parts_of(events)
 
     completed = await ends("Done.")
     assert completed[-1] == {"type": "finish", "finishReason": "stop"}
@@ -170,12 +170,12 @@ async def paused_and_decided() -> tuple[list[Part], list[Part]]:
     asked = calls(call("pay", {"amount": 5}, id="pay_1"), call("pay", {"amount": 7}, id="pay_2"))
     agent = scripted(asked, "Done.", tools=[pay], event_handler=events.append)
     state = await agent.run("Pay")
-    before = told(events)
+    before = parts_of(events)
     events.clear()
     first, second = state.pending_calls
     decided = state.deny(first.id, "too much", by="Ann").approve(second.id)
     await agent.resume(decided)
-    return before, told(events, VercelStream(resumed=decided))
+    return before, parts_of(events, VercelStream(resumed=decided))
 
 
 async def test_a_denial_is_sent_as_one_and_leaves_the_input_alone() -> None:
@@ -185,7 +185,7 @@ async def test_a_denial_is_sent_as_one_and_leaves_the_input_alone() -> None:
     assert about_denied == [{"type": "tool-output-denied", "toolCallId": "pay_1"}]
 
 
-async def test_a_resumed_run_sends_first_what_was_decided_since_the_pause() -> None:
+async def test_a_resumed_run_begins_with_the_decisions_since_the_pause() -> None:
     _, parts = await paused_and_decided()
     assert parts[0]["type"] == "start"
     decided = [part["data"] for part in parts if part["type"] == DECISION]
@@ -205,14 +205,14 @@ async def test_a_client_of_version_5_gets_only_parts_that_it_knows() -> None:
     events: Run = []
     agent = scripted(call("pay", id="pay_1"), "Done.", tools=[pay], event_handler=events.append)
     state = await agent.run("Pay")
-    parts = told(events, VercelStream(sdk_version=5))
+    parts = parts_of(events, VercelStream(sdk_version=5))
     (question,) = [part for part in parts if part["type"] == QUESTION]
     assert question["data"] == {"question": "pay waits for approval", "toolCallId": "pay_1"}
     assert parts[-1] == {"type": "finish"}
     events.clear()
     denied = state.deny(state.pending_calls[0].id)
     await agent.resume(denied)
-    parts += told(events, VercelStream(sdk_version=5, resumed=denied))
+    parts += parts_of(events, VercelStream(sdk_version=5, resumed=denied))
     assert "denied by somebody" in [part.get("errorText") for part in parts]
     types = {part["type"] for part in parts}
     assert not types & {"tool-approval-request", "tool-output-denied"}
@@ -239,7 +239,7 @@ async def test_a_result_that_is_json_is_sent_as_data(returned: Any, output: Any)
 
     events: Run = []
     await scripted(call("look"), "Done.", tools=[look], event_handler=events.append).run("Go")
-    sent = [part["output"] for part in told(events) if part["type"] == "tool-output-available"]
+    sent = [part["output"] for part in parts_of(events) if part["type"] == "tool-output-available"]
     assert sent == [output]
 
 
@@ -255,7 +255,7 @@ async def test_credentials_in_errors_results_and_arguments_are_removed() -> None
     events: Run = []
     asked = calls(call("look", {"api_key": "sk-abcdefghijklmnop1234"}), call("fail"))
     await scripted(asked, tools=[look, fail], event_handler=events.append).run("Go")
-    parts = told(events)
+    parts = parts_of(events)
     sent = "".join(sse(part) for part in parts)
     assert [secret for secret in ("open-sesame", "sk-abc", "abcdefghijklmnop1234") if secret in sent] == []
     assert [part["output"] for part in parts if "output" in part] == [{"password": "[removed]"}]
@@ -265,7 +265,7 @@ async def test_credentials_in_errors_results_and_arguments_are_removed() -> None
 async def test_a_call_that_a_hook_changed_says_so() -> None:
     events = await fixed_events()
     paying = [event for event in events if event.execution_id == events[-1].execution_id]
-    calls = [part for part in told(paying) if part["type"] == "tool-input-available"]
+    calls = [part for part in parts_of(paying) if part["type"] == "tool-input-available"]
     assert [part.get("providerMetadata") for part in calls] == [{"whyloop": {"changed_by": ["Cap"]}}, None]
     assert [part["input"]["amount"] for part in calls] == [7, 5]
 
@@ -279,7 +279,7 @@ def test_a_question_about_the_run_itself_is_a_part_of_its_own() -> None:
         status=AgentStatus.PAUSED,
         pending_calls=(PendingCall("q", "", "recovery", {}, "Continue?"),),
     )
-    parts = told([paused])
+    parts = parts_of([paused])
     assert parts[1] == {"type": QUESTION, "id": "q", "data": {"question": "Continue?"}}
     assert parts[-1] == {"type": "finish", "finishReason": "tool-calls"}
 
@@ -288,7 +288,7 @@ def test_reasoning_is_never_part_of_the_text() -> None:
     (started, chunk, *_) = hand_made("Hm.", {})
     assert isinstance(chunk, StreamChunkReceived)
     stream = VercelStream()
-    parts = told([started, replace(chunk, kind="reasoning"), replace(chunk, chunk="Four.")], stream)
+    parts = parts_of([started, replace(chunk, kind="reasoning"), replace(chunk, chunk="Four.")], stream)
     parts += stream.broken_off("x")
     assert [(part["type"], part["delta"]) for part in parts if "delta" in part] == [
         ("reasoning-delta", "Hm."),
@@ -300,25 +300,25 @@ def test_reasoning_is_never_part_of_the_text() -> None:
     ]
 
 
-@pytest.mark.parametrize("words", HOSTILE, ids=ascii)
+@pytest.mark.parametrize("text", HOSTILE, ids=ascii)
 @pytest.mark.parametrize("arguments", ODD_ARGUMENTS, ids=range(len(ODD_ARGUMENTS)))
-def test_hostile_words_pass_as_words(words: str, arguments: Any) -> None:
+def test_hostile_text_is_sent_as_text(text: str, arguments: Any) -> None:
     stream = VercelStream()
-    parts = told(hand_made(words, arguments), stream) + stream.broken_off(words)
+    parts = parts_of(hand_made(text, arguments), stream) + stream.broken_off(text)
     check_order(parts)
     check_lines(parts)
-    assert [part["delta"] for part in parts if part["type"] == "text-delta"] == [clean(words)]
-    assert [part["errorText"] for part in parts if part["type"] == "error"] == [clean(words)]
+    assert [part["delta"] for part in parts if part["type"] == "text-delta"] == [clean(text)]
+    assert [part["errorText"] for part in parts if part["type"] == "error"] == [clean(text)]
 
 
 def test_objects_that_the_sdk_refuses_go_as_text() -> None:
     arguments = {"a": [{"__proto__": 1}], "constructor": {"prototype": 2}}
-    given = [part["input"] for part in told(hand_made("x", arguments)) if "input" in part]
+    given = [part["input"] for part in parts_of(hand_made("x", arguments)) if "input" in part]
     assert given == ['{"a":[{"__proto__":1}],"constructor":{"prototype":2}}']
-    given = [part["input"] for part in told(hand_made("x", {"a": [{"__proto__": 1}]})) if "input" in part]
+    given = [part["input"] for part in parts_of(hand_made("x", {"a": [{"__proto__": 1}]})) if "input" in part]
     assert given == [{"a": ['{"__proto__":1}']}]
 
 
-def test_a_stream_says_what_it_is() -> None:
+def test_a_stream_has_the_headers_of_the_protocol() -> None:
     assert HEADERS["x-vercel-ai-ui-message-stream"] == "v1"
     assert DONE == "data: [DONE]\n\n"

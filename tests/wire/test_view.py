@@ -59,7 +59,7 @@ def test_the_journal_yields_the_envelopes_that_were_sent_live(scenario: Scenario
 
 @settings(max_examples=150)
 @given(crashing_scenarios)
-def test_after_crashes_no_number_stands_for_two_envelopes(scenario: Scenario) -> None:
+def test_after_crashes_no_two_envelopes_have_one_number(scenario: Scenario) -> None:
     scene = scenario.play()
     config = BroadcastConfig.standard()
     recorded = [each for each in read_later(scene, config) if each["event"] in NUMBERED]

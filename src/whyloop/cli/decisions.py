@@ -16,7 +16,7 @@ from whyloop.cli.store_access import find_session, load_session
 from whyloop.errors import ConfigurationError
 from whyloop.stores.store import Store
 from whyloop.values.approval import Approval, Verdict
-from whyloop.values.state import SOMEBODY, AgentState
+from whyloop.values.state import UNNAMED_PERSON, AgentState
 from whyloop.values.text import clean, shortened
 
 
@@ -164,7 +164,7 @@ def _decider(by: str | None) -> str:
     try:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):
-        return SOMEBODY
+        return UNNAMED_PERSON
 
 
 def _parse_arguments(text: str) -> Mapping[str, Any]:

@@ -26,7 +26,7 @@ from whyloop.values.decisions import uncertain_question
 from whyloop.values.failure import ErrorType, Failure
 from whyloop.values.messages import CallChange, ToolCall, ToolResult
 from whyloop.values.model import ModelResponse
-from whyloop.values.state import SOMEBODY, AgentState
+from whyloop.values.state import UNNAMED_PERSON, AgentState
 from whyloop.values.step import Interruption, OpenStep
 from whyloop.values.step_transitions import CallFinished, Reopened
 from whyloop.values.text import clean
@@ -227,7 +227,7 @@ async def run_call(setup: Setup, state: AgentState, index: int, deadline: dateti
     edited = opened.calls[index].arguments
     if edited is not None:
         edits = [each.by for each in opened.calls[index].approvals if each.arguments is not None]
-        by = edits[-1] if edits else SOMEBODY
+        by = edits[-1] if edits else UNNAMED_PERSON
         # Otherwise the model would not know which arguments led to its result.
         note = f"[{by} changed the arguments to {encoding.json_text(edited)}]"
         result = replace(result, content=f"{note}\n{result.content}")

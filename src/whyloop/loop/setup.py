@@ -280,7 +280,7 @@ def refuse_model(model: object) -> None:
         raise ConfigurationError(f"{model!r} is the name of a model: pass whyloop.models.load({model!r})")
     respond = getattr(model, "respond", None)
     if isinstance(model, type) or not callable(respond):
-        raise ConfigurationError(f"{model!r} is no model: it needs a method respond(request)")
+        raise ConfigurationError(f"invalid model {model!r}: use an object with a method respond(request)")
     if iscoroutinefunction(respond):
         raise ConfigurationError(
             f"{type(model).__name__}.respond returns its answer, and a model yields it: "
@@ -293,19 +293,21 @@ def refuse_clock(clock: object) -> None:
     if clock is None:
         return
     if not isinstance(clock, Clock):
-        raise ConfigurationError(f"{clock!r} is no clock: it needs now, monotonic, sleep and timeout")
+        raise ConfigurationError(
+            f"invalid clock {clock!r}: it needs now, monotonic, sleep, timeout, call_later"
+        )
     if clock.now().tzinfo is None:
-        raise ConfigurationError("a clock's now() has a time zone: use datetime.now(UTC)")
+        raise ConfigurationError("invalid clock: now() has no time zone: use datetime.now(UTC)")
 
 
 def refuse_handler(handler: object) -> None:
     """Refuse a handler that is not a plain function: no event makes the run wait."""
     if not callable(handler):
-        raise ConfigurationError(f"an event handler is a function of one event, not {handler!r}")
+        raise ConfigurationError(f"invalid event handler {handler!r}: use a function of one event")
     if iscoroutinefunction(handler) or iscoroutinefunction(getattr(handler, "__call__", None)):  # noqa: B004
         raise ConfigurationError(
-            f"event handler {handler!r} is async, and the run does not wait for its listeners: "
-            "pass a plain function, such as a queue's put_nowait"
+            f"invalid event handler {handler!r}: it is async, and a run does not wait for handlers: "
+            "use a plain function, such as a queue's put_nowait"
         )
 
 

@@ -42,7 +42,7 @@ from whyloop.values.continuation import Budget
 from whyloop.values.decisions import decide
 from whyloop.values.redaction import Redaction
 from whyloop.values.scalars import new_id
-from whyloop.values.state import SOMEBODY, AgentState, AgentStatus
+from whyloop.values.state import UNNAMED_PERSON, AgentState, AgentStatus
 from whyloop.values.step_transitions import AnyTransition
 from whyloop.values.text import shortened
 from whyloop.wire.view import read_back
@@ -278,7 +278,7 @@ class Api:
         agent: Agent | None = None,
     ) -> Tagged:
         await self.check(call)
-        by, question_id = call.access.user or call.body.by or SOMEBODY, call.body.question_id
+        by, question_id = call.access.user or call.body.by or UNNAMED_PERSON, call.body.question_id
 
         def plan(reading: Reading) -> Sequence[AnyTransition]:
             if call.precondition is not None:

@@ -31,7 +31,7 @@ from whyloop.stores.store import Store
 from whyloop.values.continuation import Budget
 from whyloop.values.messages import Message
 from whyloop.values.scalars import new_id
-from whyloop.values.state import SOMEBODY, AgentState, AgentStatus
+from whyloop.values.state import UNNAMED_PERSON, AgentState, AgentStatus
 from whyloop.values.text import shortened
 from whyloop.wire.envelope import BroadcastConfig, envelope
 from whyloop.wire.journal import encode_entry
@@ -217,18 +217,18 @@ class Session:
         """End the session's run, wherever it runs; return False if there was none."""
         return await self.store.request_stop(self.agent_id, reason)
 
-    async def approve(self, question_id: str, *, by: str = SOMEBODY) -> AgentState:
+    async def approve(self, question_id: str, *, by: str = UNNAMED_PERSON) -> AgentState:
         """Let a pending tool call run; `resume` continues."""
         await self.store.approve(self.agent_id, question_id, by=by)
         return await self.refresh()
 
-    async def deny(self, question_id: str, reason: str = "", *, by: str = SOMEBODY) -> AgentState:
+    async def deny(self, question_id: str, reason: str = "", *, by: str = UNNAMED_PERSON) -> AgentState:
         """Do not let a pending tool call run; the model is given the reason."""
         await self.store.deny(self.agent_id, question_id, reason, by=by)
         return await self.refresh()
 
     async def edit(
-        self, question_id: str, arguments: Mapping[str, object], *, by: str = SOMEBODY
+        self, question_id: str, arguments: Mapping[str, object], *, by: str = UNNAMED_PERSON
     ) -> AgentState:
         """Let a pending tool call run with other arguments."""
         await self.store.edit(self.agent_id, question_id, arguments, by=by)

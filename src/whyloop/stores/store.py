@@ -54,7 +54,7 @@ from whyloop.values.approval import Verdict
 from whyloop.values.continuation import StopReason
 from whyloop.values.decisions import decide
 from whyloop.values.scalars import new_id, utc_now
-from whyloop.values.state import SOMEBODY, AgentState, AgentStatus
+from whyloop.values.state import UNNAMED_PERSON, AgentState, AgentStatus
 from whyloop.values.step_transitions import AnyTransition
 from whyloop.values.text import clean
 from whyloop.values.transitions import Restored
@@ -285,7 +285,7 @@ class Store(ABC):
         return recorded is None or bool(recorded.transitions)
 
     async def approve(
-        self, agent_id: str, question_id: str, *, by: str = SOMEBODY, key: RequestKey | None = None
+        self, agent_id: str, question_id: str, *, by: str = UNNAMED_PERSON, key: RequestKey | None = None
     ) -> AgentState:
         """Let a pending tool call run when the session is resumed."""
         return await self.decide(agent_id, question_id, Verdict.APPROVED, by=by, key=key)
@@ -296,7 +296,7 @@ class Store(ABC):
         question_id: str,
         reason: str = "",
         *,
-        by: str = SOMEBODY,
+        by: str = UNNAMED_PERSON,
         key: RequestKey | None = None,
     ) -> AgentState:
         """Do not let a pending tool call run; the model is given the reason."""
@@ -308,7 +308,7 @@ class Store(ABC):
         question_id: str,
         arguments: Mapping[str, object],
         *,
-        by: str = SOMEBODY,
+        by: str = UNNAMED_PERSON,
         key: RequestKey | None = None,
     ) -> AgentState:
         """Let a pending tool call run with other arguments."""
@@ -320,7 +320,7 @@ class Store(ABC):
         question_id: str,
         verdict: Verdict,
         *,
-        by: str = SOMEBODY,
+        by: str = UNNAMED_PERSON,
         reason: str | None = None,
         arguments: Mapping[str, object] | None = None,
         key: RequestKey | None = None,

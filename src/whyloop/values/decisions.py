@@ -10,7 +10,7 @@ from whyloop.errors import ApprovalError, ConfigurationError
 from whyloop.values import encoding
 from whyloop.values.approval import Approval, Question, Verdict
 from whyloop.values.messages import ToolResult
-from whyloop.values.state import SOMEBODY, AgentState
+from whyloop.values.state import UNNAMED_PERSON, AgentState
 from whyloop.values.step import OpenCall
 from whyloop.values.step_transitions import AnyTransition, CallFinished, Decided
 from whyloop.values.text import clean, shortened
@@ -128,4 +128,4 @@ def _checked(
                 f"invalid arguments {shortened(repr(arguments), 80)}: pass a dict of arguments by name"
             )
         changed = encoding.jsonable(arguments)
-    return clean(by).strip() or SOMEBODY, reason and clean(reason), changed
+    return clean(by).strip() or UNNAMED_PERSON, reason and clean(reason), changed

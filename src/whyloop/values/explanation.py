@@ -265,7 +265,7 @@ def explanation_of_step(state: AgentState, number: int) -> Explanation:
 def outcome_headline(outcome: ContinuationOutcome) -> str:
     """Return one line: continue, pause or stop, the rule that decided, its reason."""
     rule, reason = shortened(outcome.resolved_by, NAME_LENGTH), _reason(outcome)
-    why = f": {reason}" if reason else ", since there is no criterion to ask"
+    why = f": {reason}" if reason else ", since there are no criteria"
     if outcome.should_continue:
         return f"Continued, decided by {rule}{why}"
     if outcome.pauses:

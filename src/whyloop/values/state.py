@@ -140,7 +140,8 @@ class StateInfo(Struct, frozen=True, gc=False):
 
 __all__ = ["AgentState", "AgentStatus"]
 
-SOMEBODY = "somebody"
+UNNAMED_PERSON = "somebody"
+"""The name in the trace if a decision names no person."""
 
 
 class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
@@ -254,12 +255,14 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
 
     # Changes
 
-    def approve(self, question_id: str, *, by: str = SOMEBODY, now: datetime | None = None) -> AgentState:
+    def approve(
+        self, question_id: str, *, by: str = UNNAMED_PERSON, now: datetime | None = None
+    ) -> AgentState:
         """Let a pending call run when the execution is resumed."""
         return self._decided(question_id, Verdict.APPROVED, by, now)
 
     def deny(
-        self, question_id: str, reason: str = "", *, by: str = SOMEBODY, now: datetime | None = None
+        self, question_id: str, reason: str = "", *, by: str = UNNAMED_PERSON, now: datetime | None = None
     ) -> AgentState:
         """Do not let a pending call run; the model gets the reason."""
         return self._decided(question_id, Verdict.DENIED, by, now, reason or None)
@@ -269,7 +272,7 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
         question_id: str,
         arguments: Mapping[str, object],
         *,
-        by: str = SOMEBODY,
+        by: str = UNNAMED_PERSON,
         now: datetime | None = None,
     ) -> AgentState:
         """Let a pending call run with other arguments; its result names them."""

@@ -116,7 +116,7 @@ class Step(Struct, frozen=True, gc=False, omit_defaults=True):
     tool_calls: tuple[ToolRun, ...] = ()
     """Its tool calls, in call order."""
     finish_reason: FinishReason | None = None
-    """Why the model ended its answer; None if there is no answer."""
+    """Why the model ended its answer; None without an answer."""
     usage: Usage = NO_USAGE
     """The tokens of the step."""
     duration_ms: Seconds = 0.0

@@ -410,7 +410,7 @@ def _spent(
 
 
 def _finished_calls(opened: OpenStep) -> tuple[list[Message], list[ToolRun], list[Failure]]:
-    """Return the messages with the results of a step's calls, how each went, and their failures."""
+    """Return the result messages of a step's calls, how each ended, and the failures."""
     messages: list[Message] = []
     runs: list[ToolRun] = []
     failures: list[Failure] = []
