@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.support import assert_readable, broken, echo, requests_of, scripted
+from tests.support import RespondingModel, assert_readable, broken, echo, requests_of, scripted
 from whyloop import (
     Agent,
     AgentState,
@@ -21,6 +21,7 @@ from whyloop import (
     ModelRequest,
     ModelResponse,
     RunContext,
+    TextDelta,
     ToolCall,
     ToolContext,
     ToolResult,
@@ -477,3 +478,58 @@ async def test_a_wrapper_ends_when_the_task_is_cancelled() -> None:
     with pytest.raises(asyncio.CancelledError):
         await running
     assert notes[-2:] == ["span before hang", "span after hang"]
+
+
+@pytest.mark.parametrize("error", [SystemExit("bye"), asyncio.CancelledError()])
+@pytest.mark.parametrize("where", ["before", "around"])
+@pytest.mark.parametrize("count", [1, 2])
+async def test_an_exit_or_a_cancellation_that_a_hook_raises_itself_is_the_result_of_the_call(
+    error: BaseException, where: str, count: int
+) -> None:
+    class Leaves(Hook):
+        async def before_tool(self, call: ToolCall, context: ToolContext) -> ToolCall:
+            if where == "before":
+                raise error
+            return call
+
+        async def around_tool(self, call: ToolCall, context: ToolContext, run: RunTool) -> ToolResult:
+            if where == "around":
+                raise error
+            return await run()
+
+    policy = ErrorPolicy.ignore_tool_errors()
+    answer = calls(*[call("echo") for _ in range(count)])
+    state = await scripted(answer, "done", tools=[echo], hooks=[Leaves()], error_policy=policy).run("go")
+    assert state.status is AgentStatus.COMPLETED
+    assert all(run.error is not None and "a hook around" in run.error for run in state.steps[0].tool_calls)
+
+
+async def test_the_partial_text_of_an_answer_is_that_of_the_last_time_a_hook_asked() -> None:
+    asked = 0
+    hanging = asyncio.Event()
+
+    async def respond(request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
+        nonlocal asked
+        asked += 1
+        yield TextDelta("First half" if asked == 1 else "Second")
+        if asked == 1:
+            raise ConnectionError("cut off")
+        hanging.set()
+        await asyncio.Event().wait()
+        yield ModelResponse("too late")
+
+    class Twice(Hook):
+        async def around_model(
+            self, request: ModelRequest, context: RunContext, ask: AskModel
+        ) -> ModelResponse:
+            try:
+                return await ask(request)
+            except ConnectionError:
+                return await ask(request)
+
+    agent = Agent(RespondingModel(respond), hooks=[Twice()])
+    run = asyncio.create_task(agent.run("go"))
+    await hanging.wait()
+    agent.request_stop("enough")
+    state = await run
+    assert (state.messages[-1].text, state.messages[-1].incomplete) == ("Second", True)

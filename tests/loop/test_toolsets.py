@@ -10,8 +10,17 @@ from typing import Any, Self
 import pytest
 
 from tests.support import echo, requests_of, scripted
-from whyloop import Agent, AgentStatus, ErrorPolicy, ToolContext, ToolDefinition, Toolset
-from whyloop.errors import ConfigurationError
+from whyloop import (
+    Agent,
+    AgentStatus,
+    ErrorPolicy,
+    RunContext,
+    ToolContext,
+    ToolDefinition,
+    Toolset,
+    tool,
+)
+from whyloop.errors import ConfigurationError, ToolDefinitionError
 from whyloop.testing import FakeClock, ScriptedModel, call, calls
 from whyloop.tools.toolset import Functions
 
@@ -194,3 +203,80 @@ async def test_a_toolset_can_wrap_another_one() -> None:
 def test_two_functions_of_one_name_are_refused_when_the_agent_is_built() -> None:
     with pytest.raises(ConfigurationError, match="two tools are named 'echo'"):
         scripted(tools=[echo, echo])
+
+
+async def test_a_toolset_that_lists_something_else_is_a_failure_that_says_so() -> None:
+    class Careless(Toolset):
+        async def list(self) -> Sequence[ToolDefinition]:
+            return [{"name": "search"}]  # type: ignore[list-item]
+
+    state = await scripted(tools=Careless()).run("go")
+    assert "Careless.list returned dict: return a list of ToolDefinition" in state.explain()
+
+
+@pytest.mark.parametrize("parameters", [None, {}, {"type": "string"}, [], "object"])
+def test_parameters_that_are_not_the_schema_of_an_object_are_refused(parameters: Any) -> None:
+    with pytest.raises(ToolDefinitionError, match="not the JSON schema of an object"):
+        ToolDefinition("search", "Search.", parameters)
+
+
+@pytest.mark.parametrize("name", ["", "a b", None, 5])
+def test_a_name_that_no_provider_accepts_is_refused(name: Any) -> None:
+    with pytest.raises(ToolDefinitionError, match="1 to 64 letters"):
+        ToolDefinition(name, "Search.", SCHEMA)
+
+
+@pytest.mark.parametrize(
+    "inner", [{"type": 5}, {"enum": 5}, {"$ref": "#/$defs/loop"}, {"anyOf": 5}, {"required": 5}]
+)
+async def test_a_tool_whose_schema_is_invalid_has_a_result_and_does_not_end_the_run(inner: Any) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"query": inner},
+        "$defs": {"loop": {"$ref": "#/$defs/loop"}},
+    }
+
+    class Odd(Catalogue):
+        async def list(self) -> Sequence[ToolDefinition]:
+            return [ToolDefinition("search", "Search.", schema)]
+
+    policy = ErrorPolicy.ignore_tool_errors()
+    agent = scripted(call("search", {"query": {"key": "s3cret"}}), "done", tools=Odd(), error_policy=policy)
+    state = await agent.run("go")
+    assert state.status is AgentStatus.COMPLETED
+    assert state.steps[0].tool_calls[0].error == "invalid arguments for search: they do not fit"
+
+
+async def test_a_toolset_that_changes_its_arguments_does_not_change_the_history() -> None:
+    class Greedy(Catalogue):
+        async def list(self) -> Sequence[ToolDefinition]:
+            return [ToolDefinition("search", "Search.", {"type": "object"})]
+
+        async def call(self, name: str, arguments: Mapping[str, Any], context: ToolContext) -> object:
+            arguments["filter"].clear()
+            return "done"
+
+    state = await scripted(call("search", {"filter": {"year": 2026}}), "done", tools=Greedy()).run("go")
+    assert state.messages[1].tool_calls[0].arguments == {"filter": {"year": 2026}}
+
+
+async def test_an_approved_call_whose_tool_is_gone_fails_and_names_those_that_are_left() -> None:
+    catalogue = Catalogue(needs_approval=True)
+    agent = scripted(call("search", {"query": "tea"}), "done", tools=[echo, catalogue])
+    paused = await agent.run("go")
+    catalogue.name = "find"
+    state = await agent.resume(paused.approve(paused.pending_calls[0].id))
+    error = "there is no tool named 'search'. The tools are: echo, find."
+    assert state.steps[0].tool_calls[0].error == error
+
+
+async def test_a_function_may_take_the_context_of_its_run() -> None:
+    @tool
+    async def where(context: RunContext) -> str:
+        """Say where it runs."""
+        return context.agent_id
+
+    agent = scripted(call("where", {}), "done", tools=where)
+    state = await agent.run("go", agent.new_session("s-1"))
+    assert where.spec.parameters["properties"] == {}
+    assert state.messages[2].text == "s-1"

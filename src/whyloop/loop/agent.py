@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from math import inf
 from types import TracebackType
 from typing import Any, Self
@@ -31,7 +32,7 @@ from whyloop.loop.world import Clock, Journal, LocalWorld, Model, SystemClock, W
 from whyloop.rules.criterion import CriterionLike
 from whyloop.rules.error_policy import Backoff, ErrorPolicy
 from whyloop.tools.tool import ToolDefinition
-from whyloop.tools.toolset import Lifetime, ToolLike
+from whyloop.tools.toolset import ToolLike, keep_open
 from whyloop.values import encoding
 from whyloop.values.approval import Question
 from whyloop.values.continuation import Budget
@@ -105,24 +106,26 @@ class Agent:
             handlers=Handlers(assemble_handlers(event_handler)),
             stop_grace=stop_grace,
             toolsets=toolsets,
-            lifetime=Lifetime(toolsets),
             runs=set(),
         ).with_tools(functions.table)
         self.name = name
         self.model = model
         self.criteria = self._setup.criteria
         self.tools = functions.tools
+        self._entered: list[AbstractAsyncContextManager[None]] = []
 
     async def __aenter__(self) -> Self:
         """Open the toolsets of the agent, and keep them open between its runs."""
-        await self._setup.lifetime.open()
+        toolsets = keep_open(self._setup.toolsets)
+        await toolsets.__aenter__()
+        self._entered.append(toolsets)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Close the toolsets, unless a run still uses them."""
-        await self._setup.lifetime.close()
+        await self._entered.pop().__aexit__(None, None, None)
 
     # A whole execution
 

@@ -94,7 +94,8 @@ async def _hook_call(
             call = _changed(call, expected(ToolCall, answer), name)
         except (ScriptError, NestingError):
             raise
-        except Exception as error:
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            _raise_cancellation(error)
             return call, _hook_failed(call, error)
     return call, None
 
@@ -276,7 +277,8 @@ def _run_through(
             answer = _textual(expected(ToolResult, await around_tool(deepcopy(call), context, run_inner)))
         except (ScriptError, NestingError):
             raise
-        except Exception as error:
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            _raise_cancellation(error)
             return _hook_failed(call, error)
         if result is None:
             return replace(answer, changed_by=(name,))
@@ -291,6 +293,8 @@ async def run_tool(setup: Setup, call: ToolCall, context: ToolContext) -> ToolRe
     """Run the tool; an error becomes a result that the model can act on."""
     tool, toolset = setup.tools.get(call.name, _NO_TOOL)
     if tool is None or toolset is None:
+        if setup.toolset_error is not None:
+            return _failed(tool_failure(ErrorType.TOOL, call, f"not run: {setup.toolset_error}"))
         return _unknown_tool(call, setup.tool_names)
     if isinstance(call.arguments, str):
         return _not_an_object(tool, call, call.arguments)
@@ -313,13 +317,16 @@ async def run_tool(setup: Setup, call: ToolCall, context: ToolContext) -> ToolRe
         if len(running_inside.get()) > 1:
             raise  # Only the outermost agent continues, or each of them would try again in turn.
         return _raised(call, error)
-    except asyncio.CancelledError as error:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            raise
-        return _raised(call, error)  # The tool raised it itself: nothing was cancelled.
     except BaseException as error:
+        _raise_cancellation(error)
         return _raised(call, error)
+
+
+def _raise_cancellation(error: BaseException) -> None:
+    """Raise the error if this task is being cancelled, and not if a tool or a hook raised it itself."""
+    task = asyncio.current_task()
+    if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+        raise error
 
 
 def _textual(result: ToolResult) -> ToolResult:
@@ -337,7 +344,7 @@ def _raised(call: ToolCall, error: BaseException) -> ToolResult:
     return _failed(raised_by_tool(call, error))
 
 
-def _hook_failed(call: ToolCall, error: Exception) -> ToolResult:
+def _hook_failed(call: ToolCall, error: BaseException) -> ToolResult:
     log_tool_error(call.name, error)
     text = f"a hook around {call.name} failed: {error_text(error)}"
     return _failed(tool_failure(ErrorType.UNKNOWN, call, text))
@@ -360,7 +367,11 @@ def _invalid(
     tool: ToolDefinition, call: ToolCall, arguments: Mapping[str, Any], error: Exception
 ) -> ToolResult:
     """Return a result that shows the model what to correct, and people no arguments."""
-    problems = tool.arguments.problems(arguments) or [Problem("they do not fit", error_text(error))]
+    try:
+        problems = tool.arguments.problems(arguments)
+    except Exception:  # The schema itself is invalid: it came from a toolset.
+        problems = []
+    problems = problems or [Problem("they do not fit", error_text(error))]
     text = f"invalid arguments for {tool.name}"
     for_people = f"{text}: {'; '.join(problem.for_people for problem in problems)}"
     lines = [f"- {p.for_model}" + (f". Schema: {p.schema}" if p.schema else "") for p in problems]

@@ -81,6 +81,7 @@ def _ask_through(
 async def _stream(run: Run, step: StepInProgress, request: ModelRequest) -> ModelResponse:
     """Read the model's stream to its end and return the complete response."""
     response, thought = None, False
+    step.chunks = []  # A hook may ask again, and what it had heard before is not part of this answer.
     async for item in run.world.respond(request):
         if isinstance(item, ModelResponse):
             response = item

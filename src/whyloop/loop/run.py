@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from datetime import datetime
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from whyloop.errors import NestingError, ScriptError, leave_state
 from whyloop.events import AgentEvent
@@ -16,7 +18,8 @@ from whyloop.loop.interruptions import JUST_AFTER, Interruptions
 from whyloop.loop.model_call import answered, ask_model, failed, partly_answered
 from whyloop.loop.setup import RequestParts, Setup, send
 from whyloop.loop.world import Journal
-from whyloop.rules.classification import normalize_response
+from whyloop.rules.classification import error_text, normalize_response
+from whyloop.tools.toolset import keep_open
 from whyloop.values.failure import ErrorHandlingDecision
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.step import Interruption, OpenStep
@@ -51,8 +54,8 @@ class Run:
         self._leaving = False
         self._blocked = False  # By a limit that is exhausted, or a question about the run itself.
         self._reopened: StepInProgress | None = None
-        self._has_opened = False  # The toolsets, which are closed when the run ends.
-        self._toolset_error: Exception | None = None
+        self._must_list = bool(setup.toolsets)
+        self._toolsets: AsyncExitStack | None = None  # Those that are open, until the run ends.
         self._recorded = state
         self._unrecorded: list[AnyTransition] = []
         self._unsent: list[AgentEvent] = []
@@ -88,8 +91,8 @@ class Run:
             while self.is_in_progress:
                 await self._advance()
         finally:
-            await self.end()
             running_inside.reset(inside)
+            await self.end()
         return self.state
 
     async def iterate(self) -> AsyncIterator[AgentState]:
@@ -119,15 +122,14 @@ class Run:
         """Begin to work on the execution; a step that was left open continues."""
         self.interruptions.attach()
         self.setup.runs.add(self)
-        if self.setup.toolsets:
-            await self._list_tools()
         if self.state.status is _PENDING:
             self.add(Begun(self.world.now()))
         state, execution = self.state, self.state.execution
         # A limit may be exhausted before the first step of a leg: after a resume, or for the whole session.
         self._blocked = execution.question is not None or self.setup.criteria.exhausted(state)
-        if state.open_step is not None and self.is_in_progress and not self._blocked:
-            self._reopen(state.open_step)
+        is_ready = self.is_in_progress and not self._blocked and not self._must_list
+        if state.open_step is not None and is_ready:
+            self._reopened = self._reopen(state.open_step, self._new_step())
         try:
             await self.record()
         except asyncio.CancelledError as error:
@@ -135,22 +137,31 @@ class Run:
             raise
         self.interruptions.watch_deadline()
 
-    async def _list_tools(self) -> None:
-        """Open the toolsets and list their tools; the next step fails with their error."""
-        try:
-            await self.setup.lifetime.open()
-            self._has_opened = True
-            self.setup = await self.setup.with_listed_tools()
-        except Exception as error:
-            self._toolset_error = error
-
-    def _reopen(self, opened: OpenStep) -> None:
+    def _reopen(self, opened: OpenStep, step: StepInProgress) -> StepInProgress | None:
+        """Continue an open step: some calls start, a person is asked about others; None if there are none."""
         reopened = reopen(self.setup, opened, self.world.now())
-        if reopened is not None and self.state.execution.stop_request is None:
-            self._reopened = step = self._new_step()
-            step.to_run = reopened.started
-            step.unlaunched = tuple([i for i in reopened.started if not opened.calls[i].started])
-            self.add(reopened)
+        if reopened is None or self.state.execution.stop_request is not None:
+            return None
+        step.to_run = reopened.started
+        step.unlaunched = tuple([i for i in reopened.started if not opened.calls[i].started])
+        self.add(reopened)
+        return step
+
+    async def _list_tools(self, step: StepInProgress) -> None:
+        """Open the toolsets and list their tools; after an error the next step tries again."""
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(keep_open(self.setup.toolsets))
+            self.setup = await self.setup.with_listed_tools()
+            self._toolsets = stack.pop_all()
+        self._must_list, step.request = False, self.setup.request_parts
+
+    async def _reopen_with_toolsets(self, opened: OpenStep, step: StepInProgress) -> None:
+        """List the tools, then reopen the step, also without those that cannot be listed."""
+        try:
+            await self._list_tools(step)
+        except (Exception, SystemExit) as error:
+            self.setup = replace(self.setup, toolset_error=error_text(error))
+        self._reopen(opened, step)
 
     async def _advance(self) -> None:
         """Wait, then take a step, unless the run must end before it."""
@@ -200,8 +211,8 @@ class Run:
         """Ask the model, unless it has answered already, and run its calls."""
         if self.state.open_step is None:
             try:
-                if self._toolset_error is not None:
-                    raise self._toolset_error
+                if self._must_list:
+                    await self._list_tools(step)
                 response = normalize_response(await ask_model(self, step))
             except (ScriptError, NestingError):
                 raise
@@ -221,6 +232,8 @@ class Run:
             step.to_run = step.unlaunched = plan.started
             if not plan.calls:
                 return
+        elif self._must_list:
+            await self._reopen_with_toolsets(self.state.open_step, step)
         step.interruptible = False
         await self.record()  # Before any call runs.
         if self.must_stop:
@@ -316,10 +329,10 @@ class Run:
         """Release the run: no request or timer can end it, and its toolsets may close."""
         self.setup.runs.discard(self)
         self.interruptions.end()
-        if self._has_opened:
-            self._has_opened = False
+        toolsets, self._toolsets = self._toolsets, None
+        if toolsets is not None:
             try:
-                await self.setup.lifetime.close()
+                await toolsets.aclose()
             except Exception as error:  # The run has ended all the same.
                 log_toolset_error(error)
 

@@ -31,7 +31,8 @@ from whyloop.rules.limits import (
     StepsLimit,
     TokenUsageLimit,
 )
-from whyloop.tools.toolset import Functions, Lifetime, ToolLike, Toolset, ToolTable, tools_by_name
+from whyloop.tools.tool import ToolDefinition
+from whyloop.tools.toolset import Functions, ToolLike, Toolset, ToolTable, tools_by_name
 from whyloop.values import encoding
 from whyloop.values.log import Log
 from whyloop.values.messages import Message
@@ -163,9 +164,7 @@ class Setup(Struct, frozen=True):
     stop_grace: float
     """Seconds that a running tool call has to finish after a stop request or a deadline."""
     toolsets: tuple[Toolset, ...]
-    """The toolsets whose tools each run lists when it begins."""
-    lifetime: Lifetime
-    """How long the toolsets stay open."""
+    """The toolsets that each run opens before its first step, to list their tools."""
     runs: set[Run]
     """The runs of this agent in progress in this process, so that they can be asked to stop."""
     tools: ToolTable = {}
@@ -178,6 +177,8 @@ class Setup(Struct, frozen=True):
     """True if a hook may change a call, or a tool may need a person's approval."""
     request_parts: RequestParts = RequestParts(RequestRecord(), ())
     """The record of a request that no hook changes."""
+    toolset_error: str | None = None
+    """Why the toolsets could not be opened or listed, so that their tools are unknown."""
 
     def with_tools(self, tools: ToolTable) -> Setup:
         """Return the setup with these tools, and with what follows from them."""
@@ -193,8 +194,16 @@ class Setup(Struct, frozen=True):
 
     async def with_listed_tools(self) -> Setup:
         """Return the setup with the tools that the toolsets offer now."""
-        listed = [(tool, toolset) for toolset in self.toolsets for tool in await toolset.list()]
-        return self.with_tools(tools_by_name([*self.tools.values(), *listed]))
+        found = list(self.tools.values())
+        for toolset in self.toolsets:
+            for tool in await toolset.list():
+                if not isinstance(tool, ToolDefinition):
+                    raise ConfigurationError(
+                        f"{type(toolset).__name__}.list returned {type(tool).__name__}: "
+                        "return a list of ToolDefinition"
+                    )
+                found.append((tool, toolset))
+        return replace(self.with_tools(tools_by_name(found)), toolset_error=None)
 
 
 DEFAULT_MAX_STEPS = 20

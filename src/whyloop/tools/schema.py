@@ -8,6 +8,7 @@ import json
 import re
 import typing
 from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
 from typing import Annotated, Any
 
 import msgspec
@@ -113,10 +114,10 @@ class SchemaArguments:
         self.schema = schema
 
     def parse(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments; raise a `ValueError` if they do not fit."""
+        """Return a copy of the arguments; raise a `ValueError` if they do not fit."""
         if (problem := problem_with(dict(arguments), self.schema)) is not None:
             raise ValueError(problem)
-        return dict(arguments)
+        return deepcopy(dict(arguments))  # They are recorded, and a toolset may change what it gets.
 
     def problems(self, arguments: Mapping[str, Any]) -> list[Problem]:
         """Return what is wrong with arguments that do not fit."""

@@ -98,7 +98,7 @@ class ToolDefinition:
         needs_approval: NeedsApproval = False,
         idempotent: bool = False,
     ) -> None:
-        if not _NAME.fullmatch(name):
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise ToolDefinitionError(
                 f"invalid tool name {name!r}: use 1 to 64 letters, digits, _ or -, with @tool(name=…)"
             )
@@ -111,6 +111,11 @@ class ToolDefinition:
             _refuse_approval(name, needs_approval)
         if not isinstance(idempotent, bool):
             raise ToolDefinitionError(f"tool {name!r}: invalid idempotent {idempotent!r}: use True or False")
+        if not isinstance(parameters, Mapping) or parameters.get("type") != "object":
+            raise ToolDefinitionError(
+                f"tool {name!r}: its parameters are not the JSON schema of an object: "
+                'use {"type": "object", "properties": …}'
+            )
         self.name = name
         self.description = description
         self.timeout = timeout
@@ -216,7 +221,7 @@ def _refuse_approval(name: str, rule: object) -> None:
 
 
 def _is_context(hint: object) -> bool:
-    return hint is ToolContext or ToolContext in get_args(hint)
+    return any(context is hint or context in get_args(hint) for context in (ToolContext, RunContext))
 
 
 def _is_async(function: Callable[..., Any]) -> bool:

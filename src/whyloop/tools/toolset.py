@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from types import TracebackType
 from typing import Any, Self
 
@@ -17,11 +18,11 @@ class Toolset:
 
     Derive from it and write `list` and `call`. A toolset that wraps another one can rename, filter or guard
     its tools. If it holds a connection, open it in `__aenter__` and close it in `__aexit__`: one task does
-    both, and the toolset stays open while a run or an `async with agent` needs it.
+    both, and the toolset stays open while a run or an `async with agent` needs it, of any agent that has it.
     """
 
     async def list(self) -> Sequence[ToolDefinition]:
-        """Return the tools that it offers now. A run asks once, when it begins."""
+        """Return the tools that it offers now. A run asks once, before its first step."""
         raise NotImplementedError
 
     async def call(self, name: str, arguments: Mapping[str, Any], context: ToolContext) -> object:
@@ -78,49 +79,90 @@ def tools_by_name(tools: Iterable[tuple[ToolDefinition, Toolset]]) -> ToolTable:
 
 
 class Lifetime:
-    """The time during which resources are open: while anything uses them.
+    """One opening of a toolset, used by any number of runs and agents.
 
-    One task opens and closes them all, since many connections can only be closed by the task that opened
-    them, and the uses come from any task.
+    One task opens and closes it, since many connections can only be closed by the task that opened them,
+    and the uses come from any task.
     """
 
-    def __init__(self, resources: Sequence[Toolset]) -> None:
-        self._resources = resources
-        self._users = 0
-        self._owner: asyncio.Task[None] | None = None
-        self._opened: asyncio.Future[None] | None = None
-        self._unused: asyncio.Event | None = None
-
-    async def open(self) -> None:
-        """Open the resources, unless they are open; an error of theirs is raised here."""
-        self._users += 1
-        if self._owner is None:
-            self._opened, self._unused = asyncio.get_running_loop().create_future(), asyncio.Event()
-            self._owner = asyncio.create_task(self._own(self._opened, self._unused))
-        try:
-            assert self._opened is not None
-            await asyncio.shield(self._opened)
-        except BaseException:
-            await self.close()
-            raise
+    def __init__(self, toolset: Toolset, previous: Lifetime | None) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.users = 0
+        self.opened: asyncio.Future[None] = self.loop.create_future()
+        self._unused = asyncio.Event()
+        self.owner = self.loop.create_task(self._own(toolset, previous))
 
     async def close(self) -> None:
-        """End one use; the last one closes the resources."""
-        self._users -= 1
-        if self._users or self._owner is None or self._unused is None:
-            return
-        owner, self._owner = self._owner, None
-        self._unused.set()
-        await asyncio.shield(owner)
-
-    async def _own(self, opened: asyncio.Future[None], unused: asyncio.Event) -> None:
-        async with AsyncExitStack() as stack:
-            try:
-                for resource in self._resources:
-                    await stack.enter_async_context(resource)
-            except BaseException as error:
-                opened.set_exception(error)
-                opened.exception()  # It is raised by `open`, if anything still waits there.
+        """End one use; the last one closes the toolset."""
+        with _lock:
+            self.users -= 1
+            if self.users:
                 return
-            opened.set_result(None)
-            await unused.wait()
+        if self.opened.done():
+            self._unused.set()
+        else:
+            self.owner.cancel()
+        await asyncio.wait([self.owner])
+        if not self.owner.cancelled():
+            self.owner.result()  # An error of the toolset is raised here.
+
+    async def _own(self, toolset: Toolset, previous: Lifetime | None) -> None:
+        try:
+            if previous is not None:
+                await asyncio.wait([previous.owner])
+            async with toolset:
+                self.opened.set_result(None)
+                await self._unused.wait()
+        except BaseException as error:
+            if self.opened.done():
+                raise
+            if isinstance(error, asyncio.CancelledError):  # The uses are not cancelled by that.
+                error = ConnectionError(f"the opening of {type(toolset).__name__} was cancelled")
+            self.opened.set_exception(error)
+            self.opened.exception()  # It is raised for each use, if one still waits.
+        finally:
+            if previous is not None and not previous.owner.done():
+                await asyncio.wait([previous.owner])
+            with _lock:
+                if _in_use.get(id(toolset)) is self:
+                    del _in_use[id(toolset)]
+
+
+# The toolsets that are open, by id: the same one may serve several agents. The lock is for their threads.
+_in_use: dict[int, Lifetime] = {}
+_lock = threading.RLock()  # Reentrant, since a task may run as soon as it is created.
+
+
+@asynccontextmanager
+async def keep_open(toolsets: Iterable[Toolset]) -> AsyncIterator[None]:
+    """Open toolsets, unless they are open already, and keep them open."""
+    async with AsyncExitStack() as stack:
+        for toolset in toolsets:
+            if _has_lifetime(toolset):
+                lifetime = _use(toolset)
+                stack.push_async_callback(lifetime.close)
+                await asyncio.shield(lifetime.opened)
+        yield
+
+
+def _use(toolset: Toolset) -> Lifetime:
+    """Return the lifetime of a toolset with one more use; one that is closing is followed by another."""
+    with _lock:
+        lifetime = _in_use.get(id(toolset))
+        if lifetime is not None and (lifetime.owner.done() or lifetime.loop.is_closed()):
+            lifetime = None
+        if lifetime is not None and lifetime.loop is not asyncio.get_running_loop():
+            raise ConfigurationError(
+                f"{type(toolset).__name__} is open on another event loop, which cannot share it: "
+                "give each event loop a toolset of its own"
+            )
+        if lifetime is None or not lifetime.users:
+            lifetime = _in_use[id(toolset)] = Lifetime(toolset, lifetime)
+        lifetime.users += 1
+        return lifetime
+
+
+def _has_lifetime(toolset: Toolset) -> bool:
+    """Return whether there is anything to open or to close."""
+    kind = type(toolset)
+    return kind.__aenter__ is not Toolset.__aenter__ or kind.__aexit__ is not Toolset.__aexit__
