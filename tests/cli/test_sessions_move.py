@@ -188,7 +188,7 @@ def test_without_a_terminal_deletion_needs_yes(capsys: Capsys, monkeypatch: pyte
     kept("one")
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
     error = refused(capsys, "delete", "one", code=2)
-    assert error == "nothing can be asked without a terminal: confirm with --yes"
+    assert error == "without a terminal, confirm with --yes"
     assert titles() == ["A question"]
 
 
@@ -304,7 +304,7 @@ def test_without_a_terminal_pruning_needs_a_yes(
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
     error = refused(capsys, "prune", "--older-than", "90d", code=2)
-    assert error == "nothing can be asked without a terminal: confirm with --yes"
+    assert error == "without a terminal, confirm with --yes"
     assert ids() == EVERYTHING
     assert run(capsys, "prune", "--older-than", "500d")[0] == 0  # There is nothing to ask about.
 

@@ -58,7 +58,7 @@ class Channel:
 
     @property
     def position(self) -> tuple[int, int, list[FeedItem]]:
-        """Where a follower begins: the items and the entries so far, and the text since the last entry."""
+        """The position of a new follower: items and entries so far, and the text since the last entry."""
         return self.count, self.reading.version, list(self._text)
 
     def add(self, items: Sequence[FeedItem], text: Sequence[FeedItem]) -> None:

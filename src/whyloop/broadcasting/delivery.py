@@ -111,7 +111,7 @@ class Delivery:
             _log.warning("envelopes are dropped: %s", why)
 
     async def close(self, timeout: float = 5.0) -> None:  # noqa: ASYNC109
-        """Send the rest, for so many seconds at most; the envelopes that are left then are dropped."""
+        """Send the rest within the timeout, in seconds; drop and count what is left then."""
         with self._lock:
             self._closed = True
             worker = self._live_worker() if len(self._buffer) else self._worker

@@ -112,7 +112,7 @@ class PusherBroadcaster:
         return self._app.authorization(socket_id, channel_name, channel_data(user))
 
     async def close(self, timeout: float = 5.0) -> None:  # noqa: ASYNC109
-        """Send the rest, for so many seconds at most, and close the connection."""
+        """Send the rest within the timeout, in seconds, and close the connection."""
         await self._delivery.close(timeout)
         if self._connection is not None and self._connection.is_here():
             await self._connection.close()

@@ -60,7 +60,7 @@ class Command(NamedTuple):
     """The function that runs it, as "module:function" of this package."""
     opens: Opens
     summary: str
-    """What it does, for the list of commands."""
+    """Its purpose, for the list of commands."""
     options: tuple[Option | tuple[Option, ...], ...]
     """Its options; of those in a tuple of their own, only one may be given."""
     details: str = ""

@@ -21,7 +21,7 @@ from whyloop.values.text import clean, shortened
 
 
 async def approve(store: Store, args: argparse.Namespace) -> int:
-    """Let a call run that waits for a person, with its arguments or with others."""
+    """Let a call run that waits for a person, with its arguments or with new ones."""
     if args.args is None:
         return await _decide(store, args, Verdict.APPROVED)
     return await _decide(store, args, Verdict.EDITED, arguments=_parse_arguments(args.args))

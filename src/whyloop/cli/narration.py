@@ -67,7 +67,7 @@ class Narrator:
 
     def __init__(self) -> None:
         self.activity = "starting"
-        """What the run does now."""
+        """The current activity of the run, in a few characters or as the text that streams in."""
         self.headroom: list[Headroom] = []
         self.tokens = 0
         self._last_time: datetime | None = None

@@ -51,7 +51,7 @@ class Look(NamedTuple):
 
 
 class Kind(Enum):
-    """What a line is about."""
+    """The subject of a line, with its look."""
 
     QUERY = Look("❯", "bold magenta", "", "bold", "\nuser: {text}")
     WAITED = Look("…", "yellow", "", "yellow", "\n({text})")
@@ -325,7 +325,7 @@ def _approval_lines(explanation: Explanation) -> list[str]:
     ]
 
 
-# What can be done now
+# Next commands
 
 
 def pending_text(call: PendingCall) -> str:

@@ -162,7 +162,7 @@ def _handle_ctrl_c(agent: Agent, task: asyncio.Task[AgentState], progress: Progr
         else:
             task.cancel()
 
-    # Where there are no such handlers, Ctrl-C ends the program as it ends any other.
+    # Windows has no such handlers: there Ctrl-C ends the program at once.
     with suppress(NotImplementedError, RuntimeError, ValueError):
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop)
 

@@ -242,7 +242,7 @@ def _on_signals(stopping: asyncio.Event) -> None:
             loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_DFL)
 
-    # Where there are no such handlers, Ctrl-C ends the program as it ends any other.
+    # Windows has no such handlers: there Ctrl-C ends the program at once.
     with suppress(NotImplementedError, RuntimeError, ValueError):
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop)

@@ -167,7 +167,7 @@ async def prune(store: Store, args: argparse.Namespace) -> int:
 
 def _check_terminal() -> None:
     if sys.stdin is None or not sys.stdin.isatty():
-        raise ConfigurationError("nothing can be asked without a terminal: confirm with --yes")
+        raise ConfigurationError("without a terminal, confirm with --yes")
 
 
 def _is_confirmed(count: int) -> bool:

@@ -22,7 +22,7 @@ Label = str | int | float | bool | None
 
 
 class Access(Struct, frozen=True):
-    """What a client may do."""
+    """The rights of a client."""
 
     user: str
     """The name of the person, under which decisions are recorded."""

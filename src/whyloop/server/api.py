@@ -1,4 +1,4 @@
-"""What the server does for each operation."""
+"""The operations of the server, carried out on the sessions of a store."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Call(Struct, frozen=True):
     """A request that was understood."""
 
     access: Access
-    """What the client may do."""
+    """The rights of the client."""
     agent_id: str = ""
     query: Any = None
     body: Any = None

@@ -175,7 +175,7 @@ class AgentServer:
                 await self._live(receive, send)
 
     async def _answer(self, request: Request, send: Send) -> None:
-        """Answer a request. No operation is looked for before its client was admitted."""
+        """Answer a request; look for its operation only after the client was admitted."""
         with ExitStack() as held:
             try:
                 held.enter_context(self._admission.counted("requests"))
@@ -237,7 +237,7 @@ class AgentServer:
         raise BadRequestError("there is nothing here: see /openapi.json", 404, "not_found")
 
     async def _socket(self, websocket: WebSocket) -> None:
-        """Serve a WebSocket. As for requests, nothing is looked for before its client was admitted."""
+        """Serve a WebSocket; look for its session only after the client was admitted."""
         with ExitStack() as held:
             try:
                 held.enter_context(self._admission.counted("requests"))

@@ -1,4 +1,4 @@
-"""What clients send and receive; the document of the API is made from these types."""
+"""The bodies of requests and responses; the document of the API is made from these types."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Deny(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Grant(Struct, frozen=True, forbid_unknown_fields=True):
-    """What is granted in addition to the limits."""
+    """A budget on top of the limits."""
 
     steps: Amount = 0
     tokens: Amount = 0
@@ -80,7 +80,7 @@ class Resume(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Fork(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where a session branches off, and the id of the new one."""
+    """The step after which a session branches off, and the id of the new session."""
 
     step: Annotated[int, Meta(ge=1, le=999_999_999, description="After this step of the session.")] | None = (
         None
@@ -95,7 +95,7 @@ class Subscription(Struct, frozen=True):
     channel_name: str
 
 
-# What clients of other protocols send; they may send more than this.
+# Requests of clients of other protocols; they may send more fields.
 
 
 class AgUiMessage(Struct, frozen=True, rename="camel"):
@@ -133,7 +133,7 @@ class ChatMessage(Struct, frozen=True):
 
 
 class Chat(Struct, frozen=True):
-    """What the transport of the AI SDK sends; the chat is a session."""
+    """The request of the AI SDK's transport; the chat is a session."""
 
     id: SessionId
     messages: Annotated[list[ChatMessage], Meta(min_length=1)]
@@ -208,7 +208,7 @@ class EventPage(Struct, frozen=True):
 
 
 class Trace(Struct, frozen=True):
-    """What was done and decided, step by step, and why; `next` is the `after` of the next page."""
+    """Steps with their calls, decisions and reasons; `next` is the `after` of the next page."""
 
     agent_id: str
     status: AgentStatus
@@ -233,14 +233,14 @@ class Stopped(Struct, frozen=True):
 
 
 class Authorization(Struct, frozen=True, omit_defaults=True):
-    """What a subscriber sends to the server of the channel."""
+    """The signature that a subscriber sends to the server of the channel."""
 
     auth: str
     channel_data: str | None = None
 
 
 class Problem(Struct, frozen=True):
-    """What went wrong: a word for programs and a sentence for people."""
+    """The reason of a refusal: a word for programs and a sentence for people."""
 
     type: str
     message: str

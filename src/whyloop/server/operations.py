@@ -102,7 +102,7 @@ class Operation(Struct, frozen=True):
     """Whether it changes something; by default, unless it is a GET."""
     has_stream: bool = False
     streams: str | None = None
-    """What the server-sent events are that it answers with, if it answers with nothing else."""
+    """The content of its server-sent events, if these are its only answer."""
     has_etag: bool = False
     """True if the answer carries the `ETag` of the session."""
     is_conditional: bool = False

@@ -92,7 +92,7 @@ class PartnerDesk:
 
 
 class DeletionBudget:
-    """A rule of the assistant's own: after so many deletions a person has to look first."""
+    """A rule of this assistant: after `limit` deletions a person has to look first."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit

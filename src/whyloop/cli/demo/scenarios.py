@@ -61,7 +61,7 @@ class Scenario:
     """The tools that ask a person before they run."""
     approval: Approval | None = None
     react: Callable[[Agent, AgentEvent], None] | None = None
-    """What a person does when an event arrives."""
+    """The reaction of a person to an event."""
 
     @property
     def settings(self) -> str:
