@@ -207,7 +207,7 @@ class MemoryJournal:
 
     def create(self, agent: Agent, metadata: Mapping[str, object] | None = None) -> AgentState:
         """Record a new session of the agent."""
-        self.write([agent.created(metadata)], AgentState(agent_id=self.agent_id))
+        self.write([agent.creation(metadata)], AgentState(agent_id=self.agent_id))
         return self.state
 
     def decide(self, question_id: str, verdict: Verdict, by: str, now: datetime, *more: Any) -> AgentState:

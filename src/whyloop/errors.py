@@ -280,7 +280,7 @@ def is_retryable(status: int | None, text: str = "", retry_after: float | None =
     return not (300 <= status < 500 or status == _NOT_IMPLEMENTED) or status in _TEMPORARY
 
 
-def leave_state(error: BaseException, state: AgentState) -> None:
+def attach_state(error: BaseException, state: AgentState) -> None:
     """Attach the recorded state to the exception that ends a run."""
     error.whyloop_state = state  # type: ignore[attr-defined]
 

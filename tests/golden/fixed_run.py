@@ -80,7 +80,7 @@ async def stopped_run(journal: Recording) -> AgentState:
         error_policy=ErrorPolicy.retry_tool_errors(),
     )
     query: list[Part] = [TextPart("Who are they?"), ImagePart(url="https://example.com/a.png")]
-    state = await agent.finish(agent.start_run(query, journal.create(agent, METADATA), journal=journal))
+    state = await agent.start_run(query, journal.create(agent, METADATA), journal=journal).finish()
     clock.advance(86_400)
 
     def stop_after_second_step(event: AgentEvent) -> None:
@@ -88,7 +88,7 @@ async def stopped_run(journal: Recording) -> AgentState:
             agent.request_stop("closed for today")
 
     run = agent.start_run("And again?", state, journal=journal, handlers=[stop_after_second_step])
-    return await agent.finish(run)
+    return await run.finish()
 
 
 async def paused_run(state: AgentState, journal: Recording) -> AgentState:
@@ -128,7 +128,7 @@ async def paused_run(state: AgentState, journal: Recording) -> AgentState:
         pass  # Those ids are taken.
     agent = Agent(model, [pay, balance], world=world, name="cashier")
     clock.advance(3_600)
-    state = await agent.finish(agent.start_run("Pay them.", state, journal=journal))
+    state = await agent.start_run("Pay them.", state, journal=journal).finish()
     asked = {pending.call_id: pending.id for pending in state.pending_calls}
     clock.advance(60)
     journal.decide(asked["pay_1"], Verdict.APPROVED, "ada", clock.now())
@@ -138,7 +138,7 @@ async def paused_run(state: AgentState, journal: Recording) -> AgentState:
     edited = {"amount": 90, "to": "Again GmbH"}
     state = journal.decide(asked["pay_3"], Verdict.EDITED, "ada", clock.now(), None, edited)
     clock.advance(7_200)
-    return await agent.finish(agent.resume_run(state, journal=journal))
+    return await agent.resume_run(state, journal=journal).finish()
 
 
 if __name__ == "__main__":

@@ -275,7 +275,7 @@ class Processes:
     async def _finish(self, agent: Agent, run: Run) -> None:
         self.run = run
         try:
-            self.state = await agent.finish(run)
+            self.state = await run.finish()
         except CrashError:
             await run.end()
         else:

@@ -88,7 +88,7 @@ class Office:
 async def cut_off(run: Run, agent: Agent, journal: DyingJournal) -> AgentState:
     """Return the record of a run that dies after an append."""
     with pytest.raises(CrashError):
-        await agent.finish(run)
+        await run.finish()
     return journal.state
 
 
@@ -104,7 +104,7 @@ async def cut_off_approved(office: Office, arguments: dict[str, Any] | None = No
     """Return the record of a run that dies during a call that a person approved or edited."""
     agent = office.agent(call("shred", {"paper": "B"}), "ok")
     journal = DyingJournal(4)
-    paused = await agent.finish(agent.start_run("go", journal.create(agent), journal=journal))
+    paused = await agent.start_run("go", journal.create(agent), journal=journal).finish()
     asked, now = paused.pending_calls[0].id, paused.state_info.updated_at
     verdict = Verdict.APPROVED if arguments is None else Verdict.EDITED
     decided = journal.decide(asked, verdict, "ada", now, None, arguments)
@@ -247,7 +247,7 @@ async def test_a_stop_before_the_record_does_not_hide_an_uncertain_call() -> Non
     agent = office.agent()
     asked = opened.pending_calls[0].id
     run = agent.resume_run(opened.approve(asked), journal=journal)
-    state = await agent.finish(run)
+    state = await run.finish()
     assert (state.stop_reason, office.done) == ("user_requested", [])
     results = [m.text for m in state.messages if m.is_tool]
     # The first was running when its process died; the second was never started by anybody.
@@ -267,7 +267,7 @@ async def test_nothing_is_recorded_twice_or_left_out() -> None:
     agent = office.agent(
         call("send", {"to": "A"}), calls(call("send", {"to": "B"}), call("slow", {"paper": "C"})), "ok"
     )
-    await agent.finish(agent.start_run("go", journal.create(agent), journal=journal))
+    await agent.start_run("go", journal.create(agent), journal=journal).finish()
     kinds = [[type(t).__name__ for t in entry.transitions] for entry in decode_entries(journal.entries)]
     assert kinds == [
         ["Created"],
@@ -295,7 +295,7 @@ async def test_a_journal_that_fails_ends_the_run_with_its_error(fails_at: int) -
     )
     events = capture_events(agent)
     with pytest.raises(OSError, match="no space left"):
-        await agent.finish(agent.start_run("go", journal.create(agent), journal=journal))
+        await agent.start_run("go", journal.create(agent), journal=journal).finish()
     assert len(journal.entries) == fails_at
     # Nothing is announced that is not recorded.
     seen = [event for event in events if not isinstance(event, AgentStepStarted | StreamChunkReceived)]

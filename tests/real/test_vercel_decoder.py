@@ -68,7 +68,7 @@ def streamed(run: Iterable[AgentEvent], stream: VercelStream | None = None) -> s
     """A run as the body of a response."""
     stream = stream or VercelStream()
     parts = [part for event in run for part in stream.parts(event)]
-    return "".join(sse(part) for part in [*parts, *stream.broken_off("it broke off")]) + DONE
+    return "".join(sse(part) for part in [*parts, *stream.break_off("it broke off")]) + DONE
 
 
 def read(version: str, messages: list[list[str]]) -> list[list[Seen]]:

@@ -223,7 +223,7 @@ class RandomSession:
             lives = dice.randint(1, 2) if self._dies_early else dice.randint(1, 6)
             self._journal.lives = lives if dies else None
             try:
-                self._state = await self._agent.finish(run)
+                self._state = await run.finish()
             except ProcessDiedError:
                 self._state = self._journal.state
             self._end_leg(query)

@@ -40,7 +40,7 @@ async def recorded(*replies: Any, **options: Any) -> list[AgentState]:
     """Return what was recorded of a run, from its beginning to its end."""
     journal = Journal()
     agent = scripted(*replies, **options)
-    await agent.finish(agent.start_run("Go", journal.create(agent), journal=journal))
+    await agent.start_run("Go", journal.create(agent), journal=journal).finish()
     return journal.states
 
 
@@ -125,7 +125,7 @@ async def test_a_run_whose_process_died_is_over_when_the_next_question_arrives()
 async def test_a_call_that_was_running_when_its_process_died_is_asked_about_when_another_continues() -> None:
     _, died, *_ = await recorded(call("echo"), "Done.", tools=[echo])
     journal, agent = Journal(), scripted("Done.", tools=[echo])
-    *_, paused = [await agent.finish(agent.recover_run(died, journal)), *journal.states]
+    *_, paused = [await agent.recover_run(died, journal).finish(), *journal.states]
     assert shown(died)[2:] == [("status", "Running echo"), ("status", "")]
     ((_, question),) = shown(paused)[2:]
     assert question.startswith("It is unknown whether echo ran")
@@ -137,7 +137,7 @@ async def test_a_call_that_was_approved_runs_when_the_run_is_resumed() -> None:
     approved = paused.approve(paused.pending_calls[0].id, now=START)
     assert shown(approved)[2:] == [("status", "pay: approved by somebody")]
     journal, agent = Journal(), scripted("Done.", tools=[pay])
-    await agent.finish(agent.resume_run(approved, journal=journal))
+    await agent.resume_run(approved, journal=journal).finish()
     assert shown(journal.states[0])[2:] == [("status", "Running pay"), ("status", "")]
 
 

@@ -254,7 +254,7 @@ class Scene:
     async def _run(self, run: LoopRun) -> None:
         self.runs.append([])
         try:
-            self.state = await self.agent.finish(run)
+            self.state = await run.finish()
         except CrashError:
             self.state = self.journal.state
 

@@ -188,10 +188,10 @@ def test_a_run_that_breaks_off_anywhere_has_an_end(scenario: Scenario) -> None:
     for run in scenario.runs():
         for length in range(1, len(run)):
             stream = AgUiStream()
-            parts = parts_of(run[:length], stream) + stream.broken_off("The server went away \ud800")
+            parts = parts_of(run[:length], stream) + stream.break_off("The server went away \ud800")
             check_order(parts)
             assert stream.ended
-            assert stream.broken_off("Again") == []
+            assert stream.break_off("Again") == []
 
 
 @settings(max_examples=100)
@@ -200,7 +200,7 @@ def test_a_run_that_is_joined_late_is_in_order(scenario: Scenario) -> None:
     for run in scenario.runs():
         for first in range(1, len(run)):
             stream = AgUiStream()
-            check_order(parts_of(run[first:], stream) + stream.broken_off("Nothing more was heard"))
+            check_order(parts_of(run[first:], stream) + stream.break_off("Nothing more was heard"))
 
 
 async def test_the_fixed_run_has_the_expected_parts() -> None:
@@ -406,7 +406,7 @@ def chunk(text: str, kind: Any, index: int) -> StreamChunkReceived:
 def test_reasoning_is_never_part_of_the_text() -> None:
     stream = AgUiStream()
     chunks = [chunk("Hm", "reasoning", 0), chunk("m.", "reasoning", 1), chunk("Four.", "text", 2)]
-    parts = parts_of([*chunks, chunk("", "text", 3)], stream) + stream.broken_off("x")
+    parts = parts_of([*chunks, chunk("", "text", 3)], stream) + stream.break_off("x")
     check_order(parts)
     check_encoding(parts)
     texts = {type(part): "" for part in parts}
@@ -463,7 +463,7 @@ async def test_a_question_about_the_run_itself_is_an_interrupt_without_a_call() 
 @pytest.mark.parametrize("arguments", ODD_ARGUMENTS, ids=range(len(ODD_ARGUMENTS)))
 def test_hostile_text_is_sent_as_text(text: str, arguments: Any) -> None:
     stream = AgUiStream()
-    parts = parts_of(hand_made(text, arguments), stream) + stream.broken_off(text)
+    parts = parts_of(hand_made(text, arguments), stream) + stream.break_off(text)
     check_order(parts)
     check_encoding(parts)
     assert [part.content for part in parts if isinstance(part, ToolCallResultEvent)] == [clean(text)]

@@ -14,12 +14,12 @@ from whyloop.errors import ModelError, ToolExecutionError
 from whyloop.events import AgentEvent
 from whyloop.testing import call, calls
 from whyloop.wire.ag_ui import AgUiStream
-from whyloop.wire.run_stream import RunStream
+from whyloop.wire.protocol_stream import ProtocolStream
 from whyloop.wire.vercel import VercelStream
 
 KEY, PASSWORD, CARD = "sk-proj-0123456789abcdefghijklmnop", "hunter2-and-more", "4111111111111111"
 
-Make = Callable[..., RunStream[Any]]
+Make = Callable[..., ProtocolStream[Any]]
 streams = pytest.mark.parametrize("make", [AgUiStream, VercelStream])
 
 
@@ -51,7 +51,7 @@ async def events_of_a_run() -> list[AgentEvent]:
     return seen
 
 
-def written(stream: RunStream[Any], events: list[AgentEvent]) -> str:
+def written(stream: ProtocolStream[Any], events: list[AgentEvent]) -> str:
     parts = [part for event in events for part in stream.parts(event)]
     return json.dumps([part if isinstance(part, dict) else part.model_dump_json() for part in parts])
 
@@ -81,5 +81,5 @@ async def test_the_error_of_a_run_that_breaks_off_has_no_secret(make: Make) -> N
     stream = make()
     first, *_ = await events_of_a_run()
     stream.parts(first)
-    [*_, last] = [str(part) for part in stream.broken_off(f"cannot reach postgres://a:{PASSWORD}@db")]
+    [*_, last] = [str(part) for part in stream.break_off(f"cannot reach postgres://a:{PASSWORD}@db")]
     assert PASSWORD not in last

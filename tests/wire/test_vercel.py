@@ -93,7 +93,7 @@ def test_a_run_that_breaks_off_or_is_joined_late_is_in_order(scenario: Scenario)
         for cut in range(1, len(run)):
             for piece in (run[:cut], run[cut:]):
                 stream = VercelStream()
-                check_order(parts_of(piece, stream) + stream.broken_off("The server went away"))
+                check_order(parts_of(piece, stream) + stream.break_off("The server went away"))
                 assert stream.ended
 
 
@@ -289,7 +289,7 @@ def test_reasoning_is_never_part_of_the_text() -> None:
     assert isinstance(chunk, StreamChunkReceived)
     stream = VercelStream()
     parts = parts_of([started, replace(chunk, kind="reasoning"), replace(chunk, chunk="Four.")], stream)
-    parts += stream.broken_off("x")
+    parts += stream.break_off("x")
     assert [(part["type"], part["delta"]) for part in parts if "delta" in part] == [
         ("reasoning-delta", "Hm."),
         ("text-delta", "Four."),
@@ -304,7 +304,7 @@ def test_reasoning_is_never_part_of_the_text() -> None:
 @pytest.mark.parametrize("arguments", ODD_ARGUMENTS, ids=range(len(ODD_ARGUMENTS)))
 def test_hostile_text_is_sent_as_text(text: str, arguments: Any) -> None:
     stream = VercelStream()
-    parts = parts_of(hand_made(text, arguments), stream) + stream.broken_off(text)
+    parts = parts_of(hand_made(text, arguments), stream) + stream.break_off(text)
     check_order(parts)
     check_lines(parts)
     assert [part["delta"] for part in parts if part["type"] == "text-delta"] == [clean(text)]

@@ -136,7 +136,7 @@ class Agent:
 
         With a state, it is the next query of that session. `on_event` receives the events of this run only.
         """
-        return await self.finish(self.start_run(query, state, handlers=_handlers(on_event)))
+        return await self.start_run(query, state, handlers=_handlers(on_event)).finish()
 
     def stream(self, query: Query, state: AgentState | None = None) -> RunStream:
         """Work on a query and yield the events of the run as they happen.
@@ -147,7 +147,7 @@ class Agent:
 
         def start(handler: Handler) -> StartedRun:
             run = self.start_run(query, state, handlers=[handler])
-            return self.finish(run), run.request_stop
+            return run.finish(), run.request_stop
 
         return RunStream(start)
 
@@ -158,7 +158,7 @@ class Agent:
 
         An exhausted limit still forbids it, unless more is granted.
         """
-        return await self.finish(self.resume_run(state, grant=grant, handlers=_handlers(on_event)))
+        return await self.resume_run(state, grant=grant, handlers=_handlers(on_event)).finish()
 
     def run_sync(self, query: Query, state: AgentState | None = None) -> AgentState:
         """Do the same as `run`, in a program without an event loop."""
@@ -203,10 +203,6 @@ class Agent:
             state = latest
         return state
 
-    async def finish(self, run: Run) -> AgentState:
-        """Take a run to its end or to a pause, and return the state."""
-        return await run.finish()
-
     # Runs, for sessions that record them
 
     def new_session(
@@ -214,9 +210,9 @@ class Agent:
     ) -> AgentState:
         """Return a session without a query."""
         name = self._setup.world.new_id() if agent_id is None else agent_id
-        return self.created(metadata).apply_to(AgentState.before_creation(name))
+        return self.creation(metadata).apply_to(AgentState.before_creation(name))
 
-    def created(self, metadata: Mapping[str, object] | None = None, key: str | None = None) -> Created:
+    def creation(self, metadata: Mapping[str, object] | None = None, key: str | None = None) -> Created:
         """Return the transition that creates a session of this agent."""
         world = self._setup.world
         return Created(
@@ -247,7 +243,7 @@ class Agent:
         name = world.new_id() if state is None else state.agent_id
         run = self._run(state or AgentState.before_creation(name), journal, handlers)
         if state is None:
-            run.add(self.created())
+            run.add(self.creation())
         if run.state.open_step is not None or run.state.status in (_IN_PROGRESS, AgentStatus.PAUSED):
             run.supersede()
         run.add(Queried(world.now(), execution_id=execution_id, message=message, agent=self.name, key=key))

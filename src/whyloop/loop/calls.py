@@ -61,13 +61,15 @@ async def plan_calls(run: Run, response: ModelResponse) -> CallPlan:
         text = f"{Interruption.TRUNCATED.text} ({response.finish_reason})"
         result = ToolResult(f"Not run: {text}", f"not run: {text}")
         return CallPlan(response.tool_calls, (), dict.fromkeys(range(len(response.tool_calls)), result))
-    calls, results = await _hooked(run, response.tool_calls)
+    calls, results = await _run_before_hooks(run, response.tool_calls)
     questions = _questions(run.setup, calls, results)
     started = tuple([i for i in range(len(calls)) if i not in results and i not in questions])
     return CallPlan(calls, started, results, questions)
 
 
-async def _hooked(run: Run, calls: Sequence[ToolCall]) -> tuple[tuple[ToolCall, ...], dict[int, ToolResult]]:
+async def _run_before_hooks(
+    run: Run, calls: Sequence[ToolCall]
+) -> tuple[tuple[ToolCall, ...], dict[int, ToolResult]]:
     """Return the calls as the hooks left them, and the results that hooks gave."""
     changed: list[ToolCall] = []
     results: dict[int, ToolResult] = {}

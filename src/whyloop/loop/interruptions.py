@@ -51,7 +51,7 @@ class Interruptions:
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._interrupt, Interruption.STOPPED)
 
-    async def until_interrupted(
+    async def run_until_interrupted(
         self, step: StepInProgress, work: Coroutine[Any, Any, None]
     ) -> BaseException | None:
         """Await some work until a stop or a deadline ends it.

@@ -130,7 +130,7 @@ def _send_chunk(
     step.chunk_count += 1
 
 
-def answered(run: Run, response: ModelResponse, plan: CallPlan, step: StepInProgress) -> Answered:
+def answer_transition(run: Run, response: ModelResponse, plan: CallPlan, step: StepInProgress) -> Answered:
     """Return the transition of a model's response, with what is wrong with it."""
     truncated, message = response.finish_reason.truncates, None
     has_results = run.state.execution.has_tool_results
@@ -155,7 +155,7 @@ def answered(run: Run, response: ModelResponse, plan: CallPlan, step: StepInProg
     )
 
 
-def partly_answered(step: StepInProgress, now: datetime, seconds: float) -> Answered:
+def partial_answer_transition(step: StepInProgress, now: datetime, seconds: float) -> Answered:
     """Return the transition of an answer that was cut off; no text, no message."""
     text = clean("".join(step.chunks))
     return Answered(
@@ -169,7 +169,7 @@ def partly_answered(step: StepInProgress, now: datetime, seconds: float) -> Answ
     )
 
 
-def failed(run: Run, step: StepInProgress, error: BaseException) -> ModelFailed:
+def failure_transition(run: Run, step: StepInProgress, error: BaseException) -> ModelFailed:
     """Return the transition of a model call that failed."""
     return ModelFailed(
         run.world.now(),

@@ -10,12 +10,17 @@ from datetime import datetime
 from msgspec import Struct
 from msgspec.structs import replace
 
-from whyloop.errors import NestingError, ScriptError, leave_state
+from whyloop.errors import NestingError, ScriptError, attach_state
 from whyloop.events import AgentEvent
 from whyloop.logger import log_end, log_toolset_error
 from whyloop.loop.calls import CallPlan, plan_calls, reopen, run_calls, running_inside, unfinished_calls
 from whyloop.loop.interruptions import JUST_AFTER, Interruptions
-from whyloop.loop.model_call import answered, ask_model, failed, partly_answered
+from whyloop.loop.model_call import (
+    answer_transition,
+    ask_model,
+    failure_transition,
+    partial_answer_transition,
+)
 from whyloop.loop.setup import RequestParts, Setup, send
 from whyloop.loop.world import Journal
 from whyloop.rules.classification import error_text, normalize_response
@@ -189,7 +194,7 @@ class Run:
         step = self._new_step()
         step.is_wait = True
         seconds = max(0.0, (until - self.world.now()).total_seconds())
-        cancelled = await self.interruptions.until_interrupted(step, self.world.sleep(seconds))
+        cancelled = await self.interruptions.run_until_interrupted(step, self.world.sleep(seconds))
         now = self.world.now() if cancelled or step.interrupted else max(until, self.world.now())
         self.add(Waited(now, seconds=max(0.0, self.world.monotonic() - started)))
         if cancelled is not None:
@@ -198,7 +203,7 @@ class Run:
     async def take_step(self) -> None:
         """Do the work of one step and settle it, also if it is interrupted."""
         step, self._reopened = self._reopened or self._new_step(), None
-        cancelled = await self.interruptions.until_interrupted(step, self.work(step))
+        cancelled = await self.interruptions.run_until_interrupted(step, self.work(step))
         if cancelled is not None:
             # A deploy that cuts a run off is like a crash: the next runner finds the calls as they were.
             step.interrupted = Interruption.CANCELLED
@@ -218,7 +223,7 @@ class Run:
                 raise
             except (Exception, SystemExit) as error:
                 self.note(step)
-                self.add(failed(self, step, error))
+                self.add(failure_transition(self, step, error))
                 return
             step.interruptible, calls = False, response.tool_calls
             if calls and (self.setup.plans_calls or response.finish_reason.truncates):
@@ -226,7 +231,7 @@ class Run:
             else:
                 plan = CallPlan(calls, tuple(range(len(calls))))
             self.note(step)
-            self.add(answer := answered(self, response, plan, step))
+            self.add(answer := answer_transition(self, response, plan, step))
             for index, result in plan.results.items():
                 self.add(CallFinished(answer.at, index=index, result=result))
             step.to_run = step.unlaunched = plan.started
@@ -252,7 +257,7 @@ class Run:
         seconds = step.lap(self.world.monotonic(), until)
         if self.state.open_step is None and step.interrupted is not None:
             self.note(step)
-            self.add(partly_answered(step, now, seconds))
+            self.add(partial_answer_transition(step, now, seconds))
             seconds = 0.0
         opened = self.state.open_step
         return None if opened is None else self._close(opened, step, now, seconds), now
@@ -280,14 +285,14 @@ class Run:
         self.add(Judged(now, outcome=outcome, step=number))
         failures = self.state.execution.failures.consecutive
         if failures and number is not None and outcome.decision.continues and outcome.handling is _RETRY:
-            self.add(self._planned_retry(failures))
+            self.add(self._plan_retry(failures))
         if not outcome.decision.continues:
             self._unlogged.append(self.state)
         await self.record()
         if self.stop is not None and outcome.pauses and self.state.execution.stop_request is None:
             await self.conclude(None, self.world.now())  # A stop was requested meanwhile.
 
-    def _planned_retry(self, failures: int) -> RetryPlanned:
+    def _plan_retry(self, failures: int) -> RetryPlanned:
         step = self.state.steps[-1]
         failure, seconds = step.model_failure, 0.0
         if failure is not None:
@@ -323,7 +328,7 @@ class Run:
         if self.state.status is _IN_PROGRESS:
             self.stop = self.stop or CANCELLED
             await self.conclude(None, self.world.now())
-        leave_state(error, self.state)
+        attach_state(error, self.state)
 
     async def end(self) -> None:
         """Release the run: no request or timer can end it, and its toolsets may close."""

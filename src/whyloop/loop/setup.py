@@ -112,13 +112,13 @@ class RequestParts(Struct, frozen=True):
         own = RequestParts.of(sent.instructions, sent.tools)
         record, parts = replace(own.record, changed_by=changed_by), list(own.parts)
         if sent.messages is not before.messages:
-            places, added = _places(before.messages, sent.messages)
+            places, added = _locate_messages(before.messages, sent.messages)
             record = replace(record, messages=places)
             parts += added
         return RequestParts(record, tuple(parts))
 
 
-def _places(
+def _locate_messages(
     history: Sequence[Message], sent: Sequence[Message]
 ) -> tuple[tuple[tuple[int, int] | str, ...], list[RequestPart]]:
     """Return where each message of a request is: in the history, or in a new text."""

@@ -161,9 +161,11 @@ class LocalWorld:
         self, toolset: Toolset, tool: ToolDefinition, arguments: Mapping[str, Any], context: ToolContext
     ) -> Coroutine[Any, Any, object]:
         work = toolset.call(tool.name, arguments, context)
-        return work if tool.timeout is None else self._timed(tool, tool.timeout, work)
+        return work if tool.timeout is None else self._run_timed(tool, tool.timeout, work)
 
-    async def _timed(self, tool: ToolDefinition, seconds: float, work: Coroutine[Any, Any, object]) -> object:
+    async def _run_timed(
+        self, tool: ToolDefinition, seconds: float, work: Coroutine[Any, Any, object]
+    ) -> object:
         timeout = self.timeout(seconds)
         try:
             async with timeout:

@@ -30,7 +30,7 @@ from whyloop.stores.records import RequestKey
 from whyloop.values.state import AgentStatus
 from whyloop.wire import ag_ui, vercel
 from whyloop.wire.ag_ui import AgUiHistory, AgUiStream
-from whyloop.wire.run_stream import RunStream
+from whyloop.wire.protocol_stream import ProtocolStream
 from whyloop.wire.stream_values import query_id
 from whyloop.wire.vercel import DONE, HEADERS, VercelHistory, VercelStream
 
@@ -221,7 +221,7 @@ class ChatApi(Api):
         self,
         held: ExitStack,
         watcher: Watcher,
-        stream: RunStream[Part],
+        stream: ProtocolStream[Part],
         line: Callable[[Part], str],
         start: Reading,
         begin: Callable[[list[Part]], list[Part]] = list,
@@ -241,7 +241,7 @@ class ChatApi(Api):
                             yield part
                         if stream.ended:
                             return
-            for part in stream.broken_off(BROKEN_OFF):
+            for part in stream.break_off(BROKEN_OFF):
                 yield part
 
         is_vercel = isinstance(stream, VercelStream)

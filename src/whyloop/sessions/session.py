@@ -256,7 +256,7 @@ class Session:
                     self._run_here = start(journal, handlers)
                     if self._leaving:
                         self._run_here.leave()
-                    return await self.agent.finish(self._run_here)
+                    return await self._run_here.finish()
         finally:
             self._run_here = None
             if journal is not None:
@@ -319,7 +319,7 @@ async def create_session(
 ) -> Reading:
     """Store a new session of an agent, and return it."""
     empty = AgentState() if agent_id is None else AgentState(agent_id=agent_id)
-    created = agent.created(metadata, key.key if key else None)
+    created = agent.creation(metadata, key.key if key else None)
     state = created.apply_to(empty)
     summary = summary_of(state)
     await store.create(summary, [Entry(encode_entry([created], empty))], key=key)

@@ -178,12 +178,12 @@ class Tool(ToolDefinition):
         if self._context_parameter is not None:
             arguments = {**arguments, self._context_parameter: context}
         if not self.is_async:
-            return self._in_thread(arguments)
+            return self._run_in_thread(arguments)
         work: Coroutine[Any, Any, Any] = self.function(**arguments)
         return work
 
-    async def _in_thread(self, arguments: Mapping[str, Any]) -> Any:
-        result = await in_thread(functools.partial(self.function, **arguments))
+    async def _run_in_thread(self, arguments: Mapping[str, Any]) -> Any:
+        result = await run_in_thread(functools.partial(self.function, **arguments))
         return await result if inspect.isawaitable(result) else result
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -260,7 +260,7 @@ def _plain(value: Any) -> Any:
 T = TypeVar("T")
 
 
-async def in_thread(function: Callable[[], T]) -> T:
+async def run_in_thread(function: Callable[[], T]) -> T:
     """Run a function in a thread of its own and return its result.
 
     The thread is a daemon: a function that never returns must keep neither the event loop nor the

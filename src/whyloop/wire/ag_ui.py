@@ -14,7 +14,7 @@ from whyloop.values.model import Usage
 from whyloop.values.redaction import DEFAULT_REDACTION, Redaction
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.text import clean
-from whyloop.wire.run_stream import RunStream, TextKind
+from whyloop.wire.protocol_stream import ProtocolStream, TextKind
 from whyloop.wire.stream_values import Call, Ending, Result, is_about_run, query_id, query_of
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ _RESPONSE = {
 }
 
 
-class AgUiStream(RunStream["BaseEvent"]):
+class AgUiStream(ProtocolStream["BaseEvent"]):
     """A stream that turns the events of one run into AG-UI events.
 
     A session is a thread, and a run is a run: pass the ids that the client chose, and the version of the

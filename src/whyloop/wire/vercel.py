@@ -14,7 +14,7 @@ from whyloop.values.model import FinishReason
 from whyloop.values.redaction import DEFAULT_REDACTION, Redaction
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.text import clean
-from whyloop.wire.run_stream import RunStream, TextKind
+from whyloop.wire.protocol_stream import ProtocolStream, TextKind
 from whyloop.wire.stream_values import Call, Ending, Result, query_id, query_of
 
 Data = dict[str, Any]
@@ -45,7 +45,7 @@ _LARGEST = 2**53 - 1
 _CUT_OFF = {FinishReason.LENGTH: "length", FinishReason.CONTENT_FILTER: "content-filter"}
 
 
-class VercelStream(RunStream[Data]):
+class VercelStream(ProtocolStream[Data]):
     """A stream that turns the events of one run into a UI message stream.
 
     An execution is one message, also when it is resumed after a pause. `sdk_version` is the client's major

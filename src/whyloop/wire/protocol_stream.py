@@ -41,7 +41,7 @@ TextKind = Literal["text", "reasoning"]
 _AT_WORK = (AgentStepStarted, StreamChunkReceived, ToolCallStarted, ApprovalRequested, RetryScheduled)
 
 
-class RunStream(ABC, Generic[Part]):
+class ProtocolStream(ABC, Generic[Part]):
     """A stream that turns the events of one run into the parts of a protocol.
 
     A run is the work between a query or a resume and the next end or pause. The stream follows the first
@@ -90,10 +90,10 @@ class RunStream(ABC, Generic[Part]):
         if self._ended or not self._is_ours(event):
             return []
         if self._execution_id is None:
-            if self._may_be_superseded(event):
+            if self._hold_back(event):
                 return []
             self._resumed = isinstance(event, AgentExecutionStarted) and event.resumed
-        return [part for each in (*self._released(event), event) for part in self._parts(each)]
+        return [part for each in (*self._release_held(event), event) for part in self._parts(each)]
 
     def all_parts(self, run: Iterable[AgentEvent]) -> list[Part]:
         """Return the parts of a recorded run.
@@ -101,38 +101,38 @@ class RunStream(ABC, Generic[Part]):
         It may be decisions alone, which no run has followed yet, or the questions of a fork.
         """
         parts = [part for event in run for part in self.parts(event)]
-        parts += self._rest()
+        parts += self._release_rest()
         if not self._ended:
             for question_id, call, question in self._questions:
                 parts += self._waits(question_id, question, self._calls[call])
         return parts
 
-    def broken_off(self, error: str) -> list[Part]:
+    def break_off(self, error: str) -> list[Part]:
         """Return the end of a run without further events; none if it has ended."""
         if self._ended:
             return []
-        parts = self._rest()
+        parts = self._release_rest()
         ending = Ending(AgentStatus.FAILED, error_message=self._shown(error), usage=self._usage)
         return parts if self._ended else [*parts, *self._end(ending)]
 
-    def _rest(self) -> list[Part]:
+    def _release_rest(self) -> list[Part]:
         """Return the parts of events that were held for the beginning of a run."""
         if not self._held:
             return []
         self._resumed = isinstance(self._held[0], ApprovalDecided)
-        return [part for each in self._released(self._held[-1]) for part in self._parts(each)]
+        return [part for each in self._release_held(self._held[-1]) for part in self._parts(each)]
 
     def _is_ours(self, event: AgentEvent) -> bool:
         if self._execution_id is not None:
             return event.execution_id == self._execution_id
         return self._agent_id is None or event.agent_id == self._agent_id
 
-    def _released(self, event: AgentEvent) -> list[AgentEvent]:
+    def _release_held(self, event: AgentEvent) -> list[AgentEvent]:
         """Return the events that were held and belong to the execution of this one."""
         held, self._held = self._held, []
         return [each for each in held if each.execution_id == event.execution_id]
 
-    def _may_be_superseded(self, event: AgentEvent) -> bool:
+    def _hold_back(self, event: AgentEvent) -> bool:
         """Hold an event that does not say yet which execution this run is about."""
         if isinstance(event, (AgentExecutionStarted, *_AT_WORK)):
             return False
