@@ -325,7 +325,7 @@ async def run_tool(setup: Setup, call: ToolCall, context: ToolContext) -> ToolRe
 
 
 def _raise_cancellation(error: BaseException) -> None:
-    """Raise the error if this task is being cancelled, and not if a tool or a hook raised it itself."""
+    """Raise the error if this task is cancelled, not if a tool or a hook raised it."""
     task = asyncio.current_task()
     if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
         raise error

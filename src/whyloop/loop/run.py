@@ -153,7 +153,7 @@ class Run:
         return step
 
     async def _list_tools(self, step: StepInProgress) -> None:
-        """Open the toolsets and list their tools; after an error the next step tries again."""
+        """Open the toolsets and list their tools; after an error the next step retries."""
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(keep_open(self.setup.toolsets))
             self.setup = await self.setup.with_listed_tools()

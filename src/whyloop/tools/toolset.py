@@ -146,7 +146,10 @@ async def keep_open(toolsets: Iterable[Toolset]) -> AsyncIterator[None]:
 
 
 def _use(toolset: Toolset) -> Lifetime:
-    """Return the lifetime of a toolset with one more use; one that is closing is followed by another."""
+    """Return the lifetime of a toolset with one more use.
+
+    One that is closing is followed by another.
+    """
     with _lock:
         lifetime = _in_use.get(id(toolset))
         if lifetime is not None and (lifetime.owner.done() or lifetime.loop.is_closed()):

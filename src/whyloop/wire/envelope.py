@@ -27,7 +27,7 @@ from whyloop.events import (
 from whyloop.values import encoding
 from whyloop.values.continuation import ContinuationOutcome
 from whyloop.values.model import Usage
-from whyloop.values.redaction import Redaction
+from whyloop.values.redaction import Redaction, redacted
 from whyloop.values.state import AgentState
 from whyloop.values.step_transitions import AnyTransition
 from whyloop.values.summaries import args_summary, result_summary
@@ -222,7 +222,7 @@ def _arguments(event: ToolCallStarted | ApprovalRequested, config: BroadcastConf
     """Return the arguments of a call or their summary, and the hooks behind changes."""
     if config.include_tool_args:
         args = encoding.encode_or_describe(event.args)
-        return {"args": config.redaction.data(args) if config.redaction else args, **_changes(event)}
+        return {"args": redacted(args, config.redaction), **_changes(event)}
     summary = args_summary(event.args, config.max_argument_length, config.redaction)
     return {"args_summary": summary, **_changes(event)}
 
@@ -255,8 +255,7 @@ def _continuation(event: ContinuationEvaluated, config: BroadcastConfig) -> Data
     if isinstance(contexts, str):
         # One of them cannot be written as JSON; the others still can.
         contexts = [encoding.encode_or_describe(e.context) for e in evaluations]
-    if config.redaction:
-        contexts = [config.redaction.data(context) for context in contexts]
+    contexts = [redacted(context, config.redaction) for context in contexts]
     return {
         "step_number": event.step_number,
         **_verdict(event.outcome),
@@ -277,8 +276,7 @@ def _other(event: AgentEvent, config: BroadcastConfig) -> Data:
     """Return the name and the fields of an event without an envelope of its own."""
     names = [name for name in event.__struct_fields__ if name not in _IN_ENVELOPE and name[:1] != "_"]
     fields = {name: _field(getattr(event, name)) for name in names}
-    shown = config.redaction.data(fields) if config.redaction else fields
-    return {"name": type(event).__name__, "fields": shown}
+    return {"name": type(event).__name__, "fields": redacted(fields, config.redaction)}
 
 
 _IN_ENVELOPE = ("agent_id", "execution_id", "time", "seq")

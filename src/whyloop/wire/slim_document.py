@@ -252,7 +252,7 @@ def state_from_slim(data: Mapping[str, Any]) -> AgentState:
     execution = _execution(slim.execution, messages)
     last = _outcome(slim.last_continuation) if slim.last_continuation else None
     current = _step(slim.current_step, execution, last) if slim.current_step else None
-    # Where the steps were left out the current one is all that is known of them.
+    # If the steps were left out, only the current one is known.
     steps = [_step(step, execution, None) for step in slim.steps] or [step for step in [current] if step]
     return copied(
         slim,

@@ -24,6 +24,7 @@ class Call(Struct, frozen=True):
     stream_id: str
     """The provider's id, made unique within the run."""
     name: str
+    """The name of the tool."""
     arguments: Any
     """As JSON holds them; None if the call never started."""
     changed_by: tuple[str, ...]
@@ -36,13 +37,17 @@ class Result(Struct, frozen=True):
     """The end of a tool call in a stream."""
 
     stream_id: str
+    """The id of the call."""
     step: int
+    """The number of the step."""
     text: str
     """What the tool returned; the error if it did not succeed."""
     error: str | None
+    """Why the call did not succeed; None if it did."""
     denied: bool
     """True if a person did not let the call run."""
     duration_ms: float
+    """How long the call took."""
     changed_by: tuple[str, ...]
     """The hooks that made or replaced the result."""
 
@@ -51,14 +56,23 @@ class Ending(Struct, frozen=True):
     """The end of a run, or its pause."""
 
     status: AgentStatus
+    """The status of the session."""
     stop_reason: StopReason | None = None
+    """Why the run ended; None at a pause."""
     resolved_by: str | None = None
+    """The rule that decided."""
     reason: str | None = None
+    """The reason that the rule gave."""
     step_count: int = 0
+    """The closed steps of the execution."""
     error_message: str | None = None
+    """The error of a failed run."""
     last_response: str | None = None
+    """The last text of the assistant."""
     finish_reason: FinishReason | None = None
+    """Why the model ended its last answer."""
     usage: Usage = Usage()
+    """The tokens of the run."""
 
     def summary(self) -> dict[str, Any]:
         """Return the fields that a user interface shows."""
