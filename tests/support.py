@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -31,13 +31,16 @@ from whyloop import (
     Verdict,
     tool,
 )
+from whyloop.broadcasting import BroadcastConfig
 from whyloop.loop.world import Model
 from whyloop.testing import FakeClock, Reply, ScriptedModel
 from whyloop.values.decisions import decide
 from whyloop.values.model import Delta
-from whyloop.values.step_transitions import Answered, AnyTransition, CallFinished, Closed
+from whyloop.values.step_transitions import Answered, AnyTransition, CallFinished, Closed, JudgedAlike
 from whyloop.values.transitions import Queried
-from whyloop.wire.journal import encode_entry, state_of, transitions_of
+from whyloop.wire.envelope import envelope
+from whyloop.wire.journal import decode_entries, encode_entry, state_of
+from whyloop.wire.view import read_back
 
 START = datetime(2026, 1, 16, 10, tzinfo=UTC)
 
@@ -294,3 +297,30 @@ def fixed_agent(*replies: ScriptItem, clock: FakeClock | None = None, **options:
     """An agent whose runs are the same every time, down to the last byte."""
     model = ScriptedModel(replies)
     return Agent(model, world=FixedWorld(model, clock or FakeClock()), **options)
+
+
+def transitions_of(agent_id: str, texts: Sequence[str]) -> list[AnyTransition]:
+    """Return all transitions of a journal, each as it happened."""
+    state, found = AgentState(agent_id=agent_id), list[AnyTransition]()
+    for entry in decode_entries(texts):
+        for transition in entry.transitions:
+            if isinstance(transition, JudgedAlike):
+                transition = transition.judged(state.last_continuation_outcome)  # noqa: PLW2901
+            found.append(transition)
+            state = transition.apply_to(state)
+    return found
+
+
+def envelopes_of(
+    state: AgentState,
+    transitions: Iterable[AnyTransition],
+    config: BroadcastConfig,
+    session_id: str | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Yield the envelopes of recorded transitions, from the state before the first.
+
+    They equal the ones that were sent live, but for step starts and chunks, which are never recorded.
+    """
+    for event in read_back(state, transitions):
+        if (written := envelope(event, config, session_id)) is not None:
+            yield written

@@ -287,7 +287,7 @@ async def test_a_tool_call_without_any_tools_is_a_validation_error() -> None:
     assert failure_of(await scripted(call("add")).run("go")).type is ErrorType.VALIDATION
 
 
-async def test_of_several_failed_calls_the_first_in_call_order_decides_and_all_are_listed() -> None:
+async def test_the_first_of_several_failed_calls_decides_and_all_are_listed() -> None:
     agent = scripted(calls(call("echo"), call("add", "oops"), call("broken")), tools=[echo, add, broken])
     state = await agent.run("go")
     assert failure_of(state).type is ErrorType.VALIDATION

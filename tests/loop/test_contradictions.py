@@ -147,7 +147,7 @@ def test_a_finish_reason_that_does_not_exist_is_refused() -> None:
     refused("'done'", "length", finish_reasons=["done"])
 
 
-def test_a_clock_beside_a_world_of_ones_own_is_refused() -> None:
+def test_a_clock_beside_an_own_world_is_refused() -> None:
     from tests.support import FixedWorld
     from whyloop import Agent
     from whyloop.testing import FakeClock

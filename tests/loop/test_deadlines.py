@@ -208,7 +208,7 @@ async def test_a_limit_that_the_developer_brings_cuts_off_too() -> None:
 
 
 @pytest.mark.parametrize("order", [1, -1])
-async def test_of_two_limits_the_one_that_ends_first_cuts_off(order: int) -> None:
+async def test_the_earlier_of_two_limits_cuts_off(order: int) -> None:
     limits = [ExecutionTimeLimit(LIMIT), CumulativeExecutionTimeLimit(100, scope="session")][::order]
     async with asyncio.timeout(5):
         state = await Agent(hanging_model(), criteria=limits).run("go")

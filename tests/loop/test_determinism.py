@@ -104,7 +104,7 @@ async def test_ids_randomness_time_and_tools_come_from_the_world() -> None:
     assert asked.count("tool echo") == 1
 
 
-async def test_nothing_else_is_asked_for_time_or_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_time_and_chance_come_from_the_world_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     def forbidden(*args: object) -> Any:
         raise AssertionError("the loop went around its port")
 

@@ -96,7 +96,7 @@ async def test_a_field_that_belongs_to_one_criterion_is_refused_from_another(fie
     assert "set by the error policy alone" in state.explain()
 
 
-async def test_a_limit_of_ones_own_may_say_that_it_is_exhausted() -> None:
+async def test_an_own_limit_may_be_exhausted() -> None:
     spent = Says(FORBID, "the budget is spent", exhausted=True)
     state = await scripted("hello", criteria=[spent]).run("go")
     assert_stopped(state, reason="completed", by=ToolCallPresenceCheck)

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from tests.support import START, FixedWorld, MemoryJournal
+from tests.support import START, FixedWorld, MemoryJournal, envelopes_of
 from tests.wire.random_runs import Changer
 from whyloop import (
     Agent,
@@ -35,7 +35,7 @@ from whyloop.loop.run import Run
 from whyloop.testing import FakeClock
 from whyloop.values.decisions import decide
 from whyloop.values.step_transitions import AnyTransition
-from whyloop.wire.envelope import NUMBERED, envelopes_of
+from whyloop.wire.envelope import NUMBERED
 from whyloop.wire.ui import canonical_messages
 
 Json = dict[str, Any]

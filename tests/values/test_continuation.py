@@ -85,7 +85,7 @@ def test_an_evaluation_is_found_by_class_or_by_name() -> None:
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_of_two_criteria_with_one_name_the_one_that_carried_the_day_is_found(order: int) -> None:
+def test_the_deciding_one_of_two_criteria_with_one_name_is_found(order: int) -> None:
     allowed = ContinuationEvaluation("StepsLimit", ALLOW, "5 of 20 steps used")
     forbade = ContinuationEvaluation("StepsLimit", FORBID, "50 of 50 steps used in this session")
     said = (allowed, forbade)[::order]

@@ -252,7 +252,7 @@ async def test_every_forbid_is_named() -> None:
     assert explanation.deciding is explanation.evaluations[0]
 
 
-def test_of_two_rules_with_one_name_the_one_that_decided_is_marked() -> None:
+def test_the_deciding_one_of_two_rules_with_one_name_is_marked() -> None:
     allowed = ContinuationEvaluation("StepsLimit", ALLOW, "5 of 20 steps used")
     forbade = ContinuationEvaluation("StepsLimit", FORBID, "50 of 50", {}, StopReason.STEPS_LIMIT_REACHED)
     assert judged(session(steps=1), allowed, forbade).explanation.deciding is forbade

@@ -202,7 +202,7 @@ def test_a_number_can_be_a_password_but_not_a_token() -> None:
     assert redacted(numbers) == {**numbers, "password": "[removed]"}
 
 
-def test_nothing_at_all_is_not_a_secret() -> None:
+def test_an_empty_value_is_not_a_secret() -> None:
     nothing: dict[str, object] = {
         "password": None,
         "has_password": True,
@@ -360,7 +360,7 @@ def test_a_megabyte_takes_at_most_twelve_times_a_tenth_of_it_and_300_ms(name: st
     pytest.fail("; ".join(measured))
 
 
-def test_of_a_long_text_only_the_beginning_is_looked_at() -> None:
+def test_only_the_beginning_of_a_long_text_is_read() -> None:
     for text in ("All is well. " * 1_000_000, f"{KEY}\n" * 500_000, "pwd: a1a1a1 " * 1_000_000):
         started = time.process_time()
         assert len(Redaction().beginning(text, 100)) <= 101

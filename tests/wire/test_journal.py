@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from tests.golden.fixed_run import AGENT_ID, Recording, fixed_run, journal, snapshot
+from tests.support import transitions_of
 from tests.wire.random_runs import SESSION, Said, Scenario, Scene, crashing_scenarios
 from whyloop import AgentState, AgentStatus, ErrorPolicy, FinishReason, Message, ToolCall
 from whyloop.errors import SnapshotError, StoreError
@@ -21,7 +22,6 @@ from whyloop.wire.journal import (
     encode_head,
     fold,
     state_of,
-    transitions_of,
 )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.golden.fixed_run import AGENT_ID, journal
+from tests.support import envelopes_of, transitions_of
 from tests.wire.fuzz import Tally, broken
 from tests.wire.test_fuzz import INPUTS as SNAPSHOTS, READERS
 from whyloop import AgentState
@@ -16,8 +17,7 @@ from whyloop.broadcasting import BroadcastConfig
 from whyloop.errors import SnapshotError
 from whyloop.stores.reading import HEADER, imported
 from whyloop.wire.document import document
-from whyloop.wire.envelope import envelopes_of
-from whyloop.wire.journal import decode_entries, decode_head, encode_head, state_of, transitions_of
+from whyloop.wire.journal import decode_entries, decode_head, encode_head, state_of
 from whyloop.wire.ui import canonical_messages
 
 pytestmark = pytest.mark.slow

@@ -168,7 +168,7 @@ def test_no_field_of_a_value_is_forgotten() -> None:
     assert read(document) == state
 
 
-def test_where_the_steps_are_left_out_only_the_texts_of_requests_are_too() -> None:
+def test_the_texts_of_requests_are_left_out_with_the_steps() -> None:
     state, _ = make_state()
     # The current step has its own outcome and not that of the pause.
     assert read(SlimAgentStateSerializer().serialize(state)) == replace(state, request_parts=Log())

@@ -70,7 +70,7 @@ def question_of(state: AgentState) -> str:
     return pending.id
 
 
-async def test_it_is_kept_whole_and_can_be_run() -> None:
+async def test_an_open_step_is_kept_whole_and_can_be_run() -> None:
     state = await waiting()
     document = slim(state)
     assert document["truncated"] == {"messages": 0, "contents": 0}

@@ -44,7 +44,7 @@ def test_a_value_is_marked_by_a_key_that_says_secret() -> None:
     }
 
 
-def test_it_can_be_switched_off() -> None:
+def test_redaction_can_be_switched_off() -> None:
     state = saying(Message.user(TOKEN)).with_metadata(password="hunter2")
     document = slim(state, redaction=None)
     assert document["metadata"] == {"password": "hunter2"}
@@ -140,7 +140,7 @@ def test_a_value_that_cannot_be_written_is_marked() -> None:
     assert UNREADABLE in json.dumps(slim(session().with_metadata(steep=steep)))
 
 
-def test_of_a_long_text_no_more_is_looked_at_than_is_shown() -> None:
+def test_no_more_of_a_long_text_is_read_than_is_shown() -> None:
     """A text that is shortened anyway takes no longer than a short one."""
     text = "say password: a1a1a1 now and then\n" * 300_000
     started = time.process_time()

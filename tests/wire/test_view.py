@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from msgspec.structs import replace
 
+from tests.support import envelopes_of
 from tests.wire.random_runs import SESSION, Said, Scenario, Scene, crashing_scenarios, scenarios
 from whyloop import AgentState, ErrorPolicy, FinishReason, ToolCall
 from whyloop.broadcasting import AgentEventEnvelopeAdapter, BroadcastConfig
@@ -15,7 +16,7 @@ from whyloop.events import AgentStepStarted, StreamChunkReceived
 from whyloop.values.log import Log
 from whyloop.values.step_transitions import Answered, ModelFailed
 from whyloop.values.transitions import Queried
-from whyloop.wire.envelope import NUMBERED, envelopes_of
+from whyloop.wire.envelope import NUMBERED
 from whyloop.wire.journal import JournalEntry, decode_entries, decode_head, encode_head
 
 PRESETS = [BroadcastConfig.minimal(), BroadcastConfig.standard(), BroadcastConfig.debug()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Any
@@ -28,11 +28,9 @@ from whyloop.values import encoding
 from whyloop.values.continuation import ContinuationOutcome
 from whyloop.values.model import Usage
 from whyloop.values.redaction import Redaction, redacted
-from whyloop.values.state import AgentState
-from whyloop.values.step_transitions import AnyTransition
 from whyloop.values.summaries import args_summary, result_summary
 from whyloop.values.text import clean
-from whyloop.wire.view import RECOVERY, read_back
+from whyloop.wire.view import RECOVERY
 
 
 class BroadcastConfig(Struct, frozen=True, gc=False):
@@ -100,21 +98,6 @@ def envelope(event: AgentEvent, config: BroadcastConfig, session_id: str | None 
         "execution_id": clean(event.execution_id),
         "data": data(event, config),
     }
-
-
-def envelopes_of(
-    state: AgentState,
-    transitions: Iterable[AnyTransition],
-    config: BroadcastConfig,
-    session_id: str | None = None,
-) -> Iterator[Data]:
-    """Yield the envelopes of recorded transitions, from the state before the first.
-
-    They equal the ones that were sent live, but for step starts and chunks, which are never recorded.
-    """
-    for event in read_back(state, transitions):
-        if (written := envelope(event, config, session_id)) is not None:
-            yield written
 
 
 def timestamp(moment: datetime) -> str:

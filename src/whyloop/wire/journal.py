@@ -68,18 +68,6 @@ def _stored(
             yield transition
 
 
-def transitions_of(agent_id: str, texts: Sequence[str]) -> list[AnyTransition]:
-    """Return all transitions of a journal, each as it happened."""
-    state, found = AgentState(agent_id=agent_id), list[AnyTransition]()
-    for entry in decode_entries(texts):
-        for transition in entry.transitions:
-            if isinstance(transition, JudgedAlike):
-                transition = transition.judged(state.last_continuation_outcome)  # noqa: PLW2901
-            found.append(transition)
-            state = transition.apply_to(state)
-    return found
-
-
 def decode_entries(texts: Sequence[str]) -> list[JournalEntry]:
     """Return the entries of a journal; a `SnapshotError` names the first invalid one."""
     try:
