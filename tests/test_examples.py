@@ -22,10 +22,10 @@ KEY_LINES = {
     "crash_and_resume.py": [
         "worker 1 ended with SIGKILL",
         "left behind: in_progress",
-        "It is unknown whether pay ran: it was interrupted before it could tell.",
-        "the model reads: Outcome unknown: it was interrupted before it could tell, and Ada did not let "
-        "it run again: the bank says: paid 50 to Bob",
-        "1  pay outcome unknown: it was interrupted before it could tell",
+        "It is unknown whether pay ran: it was interrupted before its result was recorded.",
+        "the model reads: Outcome unknown: it was interrupted before its result was recorded, and Ada did "
+        "not let it run again: the bank says: paid 50 to Bob",
+        "1  pay outcome unknown: it was interrupted before its result was recorded",
         "Completed after 2 steps.",
     ],
     "quickstart.py": [

@@ -19,7 +19,7 @@ from whyloop.values.failure import ErrorType
 from whyloop.values.messages import Message
 from whyloop.values.model import FinishReason, Usage
 from whyloop.values.state import AgentStatus
-from whyloop.values.text import shortened
+from whyloop.values.text import counted, shortened
 
 __all__ = [
     "AgentEvent",
@@ -96,7 +96,8 @@ class AgentStepStarted(AgentEvent, frozen=True, kw_only=True):
 
     @property
     def _what(self) -> str:
-        return f"step started ({self.message_count} messages, {len(self.available_tools)} tools)"
+        messages, tools = counted(self.message_count, "message"), counted(len(self.available_tools), "tool")
+        return f"step started ({messages}, {tools})"
 
 
 class StreamChunkReceived(AgentEvent, frozen=True, kw_only=True):

@@ -124,8 +124,8 @@ async def test_a_call_that_may_not_be_repeated_is_asked_about() -> None:
     assert outcome.resolved_by == "ApprovalRequired"
     (asked,) = paused.pending_calls
     assert asked.question == (
-        "It is unknown whether send ran: it was interrupted before it could tell. Find out, then approve to "
-        "run it again, or deny and say what became of it"
+        "It is unknown whether send ran: it was interrupted before its result was recorded. Find out, then "
+        "approve to run it again, or deny with the result that you found"
     )
     state = await agent.resume(paused.approve(asked.id, by="ada"))
     assert (state.status, office.done) == ("completed", ["sent to Bob"])
@@ -139,7 +139,9 @@ async def test_the_model_gets_the_outcome_of_a_call_that_is_not_run_again() -> N
     paused = await agent.resume(state)
     state = await agent.resume(paused.deny(paused.pending_calls[0].id, "Bob has it", by="ada"))
     assert (state.status, office.done) == ("completed", [])
-    assert state.messages[2].text.startswith("Outcome unknown: it was interrupted before it could tell")
+    assert state.messages[2].text.startswith(
+        "Outcome unknown: it was interrupted before its result was recorded"
+    )
     assert state.messages[2].text.endswith("and ada did not let it run again: Bob has it")
 
 

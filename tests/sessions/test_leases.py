@@ -62,7 +62,7 @@ async def test_who_takes_over_in_the_middle_of_a_step_has_the_session(timed: tup
     assert [message.text for message in state.messages] == [
         "go",
         "",
-        "Outcome unknown: it was interrupted before it could tell, "
+        "Outcome unknown: it was interrupted before its result was recorded, "
         "and ada did not let it run again: it hangs",
         "never mind",
     ]

@@ -66,8 +66,8 @@ def decide(
 def uncertain_question(question_id: str, tool_name: str) -> Question:
     """Return the question about a call that may have run."""
     text = (
-        f"It is unknown whether {shortened(tool_name, 64)} ran: it was interrupted before it could tell. "
-        "Find out, then approve to run it again, or deny and say what became of it"
+        f"It is unknown whether {shortened(tool_name, 64)} ran: it was interrupted before its result was "
+        "recorded. Find out, then approve to run it again, or deny with the result that you found"
     )
     return Question(question_id, text, uncertain=True)
 
@@ -96,7 +96,7 @@ def _denied(call: OpenCall, by: str, reason: str | None) -> ToolResult:
     """Return the result of a call that a person did not let run."""
     why = f": {reason}" if reason else ""
     if call.started:
-        text = f"it was interrupted before it could tell, and {by} did not let it run again{why}"
+        text = f"it was interrupted before its result was recorded, and {by} did not let it run again{why}"
         return ToolResult(f"Outcome unknown: {text}", f"outcome unknown: {text}")
     return ToolResult(f"Denied by {by}{why}", f"denied by {by}{why}")
 
