@@ -12,12 +12,14 @@ from msgspec.structs import replace
 from whyloop.values.approval import Approval, PendingCall, Question
 from whyloop.values.continuation import ContinuationOutcome, StopReason
 from whyloop.values.failure import Failure
-from whyloop.values.messages import Message, ToolCall, ToolResult
+from whyloop.values.messages import Message, MessageRole, ToolCall, ToolResult
 from whyloop.values.model import NO_USAGE, FinishReason, ModelSource, Usage
 from whyloop.values.scalars import Count, Moment, Seconds
 from whyloop.values.text import shortened
 
 FAILURE_LENGTH = 200
+
+_TOOL = MessageRole.TOOL
 
 
 class StepType(StrEnum):
@@ -279,6 +281,32 @@ class OpenStep(Struct, frozen=True, gc=False, omit_defaults=True):
             if call.result is None:
                 return False
         return True
+
+    def finished_calls(self) -> tuple[list[Message], list[ToolRun], list[Failure]]:
+        """Return the result messages of the calls, how each ended, and the failures."""
+        messages: list[Message] = []
+        runs: list[ToolRun] = []
+        failures: list[Failure] = []
+        for asked, call in zip(self.tool_calls, self.calls, strict=True):
+            result = call.result
+            if result is None:
+                raise ValueError(f"call {asked.id!r} has no result, so the step cannot be closed")
+            messages.append(Message(_TOOL, result.content, (), asked.id, asked.name))
+            runs.append(
+                ToolRun(
+                    asked.id,
+                    asked.name,
+                    result.error is None,
+                    result.error,
+                    call.duration_ms,
+                    call.approvals,
+                    call.started_at,
+                    result.changed_by,
+                )
+            )
+            if result.failure is not None:
+                failures.append(result.failure)
+        return messages, runs, failures
 
     def stays_open(self, interrupted: Interruption | None) -> bool:
         """Return whether a call waits for a person, or may run although it was cancelled."""

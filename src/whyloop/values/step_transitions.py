@@ -21,7 +21,7 @@ from whyloop.values.messages import Message, MessageRole, ToolResult
 from whyloop.values.model import NO_USAGE, FinishReason, ModelSource, Usage
 from whyloop.values.scalars import Count, Moment, Seconds
 from whyloop.values.state import AgentState, AgentStatus, StateInfo
-from whyloop.values.step import Interruption, OpenCall, OpenStep, RequestRecord, Step, ToolRun
+from whyloop.values.step import Interruption, OpenCall, OpenStep, RequestRecord, Step
 from whyloop.values.transitions import (
     Begun,
     Created,
@@ -37,17 +37,14 @@ from whyloop.values.transitions import (
     Waited,
 )
 
-_TOOL, _DEVELOPER = MessageRole.TOOL, MessageRole.DEVELOPER
+_DEVELOPER = MessageRole.DEVELOPER
 _IN_PROGRESS = AgentStatus.IN_PROGRESS
 _IGNORE = ErrorHandlingDecision.IGNORE
 _feedback_of = attrgetter("feedback")
 
 
 class Answered(Transition, frozen=True, tag="answered", kw_only=True):
-    """The model's answer. It opens the step and is recorded before any call runs.
-
-    `started` are the calls that start now, `questions` those that wait for a person, both by index.
-    """
+    """The model's answer. It opens the step and is recorded before any call runs."""
 
     started_at: Moment
     message: Message | None = None
@@ -55,9 +52,13 @@ class Answered(Transition, frozen=True, tag="answered", kw_only=True):
     usage: Usage = NO_USAGE
     source: ModelSource | None = None
     seconds: Seconds = 0.0
+    """The active time up to the answer."""
     started: tuple[int, ...] = ()
+    """The indices of the calls that start now."""
     questions: Mapping[int, Question] = {}
+    """The questions about calls that wait for a person, by index."""
     failure: Failure | None = None
+    """What is wrong with the answer, if anything is."""
     interrupted: Interruption | None = None
     request: RequestRecord | None = None
     response_changed_by: tuple[str, ...] = ()
@@ -118,7 +119,9 @@ class Reopened(Transition, frozen=True, tag="reopened", kw_only=True):
     """The continuation of an open step: calls start now, or wait for a person."""
 
     started: tuple[int, ...] = ()
+    """The indices of the calls that start now."""
     questions: Mapping[int, Question] = {}
+    """The questions about calls that wait for a person, by index."""
 
     @property
     def numbered(self) -> int:  # type: ignore[override]
@@ -141,8 +144,11 @@ class CallFinished(Transition, frozen=True, tag="call_finished", kw_only=True):
 
     numbered: ClassVar[int] = 1
     index: Count
+    """The index of the call."""
     result: ToolResult
+    """The result."""
     seconds: Seconds = 0.0
+    """How long the call took."""
 
     def apply_to(self, state: AgentState) -> AgentState:
         step = _open(state)
@@ -163,11 +169,15 @@ class Decided(Transition, frozen=True, tag="decided", kw_only=True):
 
     numbered: ClassVar[int] = 1
     question_id: str
+    """The id of the question."""
     verdict: Verdict
     by: str
+    """The name of the person."""
     reason: str | None = None
     arguments: Mapping[str, Any] | None = None
+    """The arguments of an edit."""
     key: str | None = None
+    """The idempotency key of the request."""
 
     def apply_to(self, state: AgentState) -> AgentState:
         state = _numbered(
@@ -198,10 +208,7 @@ class Decided(Transition, frozen=True, tag="decided", kw_only=True):
 
 
 class Left(Transition, frozen=True, tag="left", kw_only=True):
-    """The end of work on a step that stays open.
-
-    A call waits for a person, or was running when the task was cancelled.
-    """
+    """The end of work on a step that stays open: a call waits, or was cancelled."""
 
     seconds: Seconds = 0.0
 
@@ -215,10 +222,11 @@ class Closed(Transition, frozen=True, tag="closed", kw_only=True):
 
     seconds: Seconds = 0.0
     interrupted: Interruption | None = None
+    """Why the step was cut off; None if it was not."""
 
     def apply_to(self, state: AgentState) -> AgentState:
         opened, execution, history = _open(state), state.execution, state.messages
-        messages, runs, failures = _finished_calls(opened)
+        messages, runs, failures = opened.finished_calls()
         response, tally = execution.last_response, execution.failures
         if opened.message is not None:
             messages.insert(0, opened.message)
@@ -274,7 +282,9 @@ class Judged(Transition, frozen=True, tag="judged", kw_only=True):
     """
 
     outcome: ContinuationOutcome
+    """All evaluations, and what they resolve to."""
     step: Count | None = None
+    """The number of the step that this settles."""
 
     @property
     def numbered(self) -> int:  # type: ignore[override]
@@ -407,33 +417,6 @@ def _spent(
             last_seq=execution.last_seq + numbered,
         ),
     )
-
-
-def _finished_calls(opened: OpenStep) -> tuple[list[Message], list[ToolRun], list[Failure]]:
-    """Return the result messages of a step's calls, how each ended, and the failures."""
-    messages: list[Message] = []
-    runs: list[ToolRun] = []
-    failures: list[Failure] = []
-    for asked, call in zip(opened.tool_calls, opened.calls, strict=True):
-        result = call.result
-        if result is None:
-            raise ValueError(f"call {asked.id!r} has no result, so the step cannot be closed")
-        messages.append(Message(_TOOL, result.content, (), asked.id, asked.name))
-        runs.append(
-            ToolRun(
-                asked.id,
-                asked.name,
-                result.error is None,
-                result.error,
-                call.duration_ms,
-                call.approvals,
-                call.started_at,
-                result.changed_by,
-            )
-        )
-        if result.failure is not None:
-            failures.append(result.failure)
-    return messages, runs, failures
 
 
 def _tally(state: AgentState, *, failed: bool) -> FailureTally:
