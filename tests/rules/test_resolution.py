@@ -129,7 +129,7 @@ def test_without_criteria_the_run_is_completed_without_evaluations() -> None:
     assert outcome.stop_reason is StopReason.COMPLETED
     assert outcome.evaluations == ()
     assert outcome.resolved_by == "ContinuationCriteria"
-    assert "no criterion" in outcome.explain()
+    assert "no criteria" in outcome.explain()
 
 
 def test_only_allowances_mean_going_on() -> None:
