@@ -240,3 +240,40 @@ def test_a_toolset_with_nothing_to_open_serves_runs_in_several_threads() -> None
     for thread in threads:
         thread.join()
     assert [state.status for state in states] == [AgentStatus.COMPLETED] * 2
+
+
+@pytest.mark.parametrize(
+    ("idempotent", "is_gone", "status"),
+    [
+        (True, False, AgentStatus.COMPLETED),
+        (False, False, AgentStatus.PAUSED),
+        (True, True, AgentStatus.PAUSED),
+    ],
+)
+async def test_a_call_that_was_running_is_made_again_only_if_its_tool_is_still_idempotent(
+    idempotent: bool, is_gone: bool, status: AgentStatus
+) -> None:
+    class Slow(Line):
+        async def call(self, name: str, arguments: Mapping[str, Any], context: ToolContext) -> object:
+            self.notes.append(context.idempotency_key)
+            if len(self.notes) == 2:
+                running.set()
+                await asyncio.Event().wait()
+            return "found"
+
+    running, line = asyncio.Event(), Slow(idempotent=idempotent)
+    agent = scripted(call("search", {}), "done", tools=line, stop_grace=0)
+    run = asyncio.create_task(agent.run("go"))
+    await running.wait()
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError) as caught:
+        await run
+    left = interrupted_state(caught.value)
+    assert left is not None
+    if is_gone:
+        agent = scripted("done")
+    state = await agent.resume(left)
+    assert state.status is status
+    keys = [note for note in line.notes if note not in ("open", "close")]
+    assert len(keys) == 1 + (status is AgentStatus.COMPLETED)
+    assert len(set(keys)) == 1

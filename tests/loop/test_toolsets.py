@@ -162,6 +162,7 @@ async def test_a_toolset_that_offers_the_name_of_another_tool_is_a_failure_in_th
     state = await scripted(tools=[echo, Catalogue("echo")]).run("go")
     assert state.status is AgentStatus.FAILED
     assert "two tools are named 'echo'" in state.steps[0].failures[0].message
+    assert "in a toolset around it with tool.renamed(…)" in state.steps[0].failures[0].message
 
 
 async def test_a_toolset_that_cannot_be_closed_is_logged_and_the_run_keeps_its_state(

@@ -72,7 +72,7 @@ def tools_by_name(tools: Iterable[tuple[ToolDefinition, Toolset]]) -> ToolTable:
         if tool.name in found:
             raise ConfigurationError(
                 f"two tools are named {tool.name!r}, and a model could not tell them apart: "
-                "rename one with @tool(name=…)"
+                "rename one with @tool(name=…), or in a toolset around it with tool.renamed(…)"
             )
         found[tool.name] = (tool, toolset)
     return found
