@@ -145,6 +145,25 @@ async def test_a_task_that_is_cancelled_while_a_toolset_opens_leaves_its_state()
     assert state.status is AgentStatus.STOPPED
 
 
+async def test_a_task_that_is_cancelled_while_a_toolset_closes_leaves_its_state() -> None:
+    line = Line()
+    line.may_close.clear()
+    run = asyncio.create_task(scripted("done", tools=line).run("go"))
+    while line.notes != ["open"]:
+        await asyncio.sleep(0)
+    line.reached.clear()
+    await line.reached.wait()
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError) as caught:
+        await run
+    state = interrupted_state(caught.value)
+    assert state is not None
+    assert state.last_response == "done"
+    line.may_close.set()
+    await turns()
+    assert line.notes == ["open", "close"]
+
+
 async def test_a_retry_opens_a_toolset_again() -> None:
     line, clock = Line(), FakeClock()
     line.error = ConnectionError("down")

@@ -338,6 +338,9 @@ class Run:
         if toolsets is not None:
             try:
                 await toolsets.aclose()
+            except asyncio.CancelledError as error:
+                attach_state(error, self.state)
+                raise
             except Exception as error:  # The run has ended all the same.
                 log_toolset_error(error)
 
