@@ -54,7 +54,7 @@ whole word: `token` is in `accessToken` and `tokens`, and not in `tokenizer`.
 """
 
 
-class Redaction(Struct, frozen=True):
+class Redaction(Struct, frozen=True, cache_hash=True):
     """Which texts and values are secret; all of them are replaced by "[removed]"."""
 
     patterns: tuple[str, ...] = ()
@@ -197,7 +197,8 @@ class _Rules:
         except Exception:  # The parts that JSON can hold are kept.
             return self._parts(value)
         found = self._own or self._name.search(lower) or MAY_HAVE_CREDENTIALS.search(lower)
-        if found or is_too_deep(data):
+        # JSON that is shorter than two brackets for each level cannot be too deep.
+        if found or (len(lower) > 2 * MAX_DEPTH and is_too_deep(data)):
             return self._inner(data, 0)
         return data
 
