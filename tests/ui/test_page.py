@@ -291,6 +291,7 @@ class FakeSession:
         frames = [f"id: e1:{each['seq']}\ndata: {json.dumps(each)}\n\n" for each in envelopes]
         self._stream = "retry: 600000\n\n" + "".join(frames)
         self.stored: list[dict[str, Any]] = []
+        self.stored_once_decided: list[dict[str, Any]] = []
         self.decisions: list[Any] = []
 
     async def open(self, stage: Stage) -> None:
@@ -306,6 +307,7 @@ class FakeSession:
             await route.fulfill(json={"messages": self.stored, "after": None})
         else:
             self.decisions.append((path, json.loads(route.request.post_data)))
+            self.stored = self.stored_once_decided
             await route.fulfill(json={"pending_calls": ["another"]})
 
 
@@ -324,7 +326,7 @@ async def test_questions_are_shown_as_they_are_asked_and_decided_by_their_ids() 
             "button.: approve",
             "button.: deny",
         )
-        session.stored = [STOPPED]
+        session.stored_once_decided = [STOPPED]
         await stage.window.page.click("text=deny >> nth=1")
         await stage.window.has("section.status", "Agent stopped: steps_limit")
         assert session.decisions == [("deny", {"question_id": "q2"})]

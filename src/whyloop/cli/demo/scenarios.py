@@ -82,6 +82,7 @@ async def _play(scenario: Scenario, handler: Handler | None, paced: bool) -> Age
         instructions=INSTRUCTIONS,
         world=DemoWorld(model, clock, tool_seconds=scenario.tool_seconds, paced=paced),
         event_handler=handler,
+        stop_grace=0,  # The demo has a clock of its own, and a grace period would pass on the real one.
         **scenario.options,
     )
     react = scenario.react
