@@ -15,7 +15,7 @@ KEY_LINES = {
         "Paused in step 1. ApprovalRequired decided: 2 tool calls wait for a person: refund, refund.",
         "  refund waits for approval: {'order': 18, 'amount': 900}",
         "  40 refunded for order 17\n  Denied by Ada: order 18 was never paid",
-        '  [Ada changed the arguments to {"order":19,"amount":230}]\n230 refunded for order 19',
+        "  230 refunded for order 19",
         "Completed after 2 steps.",
         "refund denied by Ada: order 18 was never paid; refund ok, edited by Ada",
     ],

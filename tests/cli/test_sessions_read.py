@@ -87,7 +87,7 @@ def test_a_session_is_shown_from_its_first_word_to_the_last(capsys: Capsys) -> N
         "    found invoices",
         "  pay(amount: 500, to: 'Bob') ok",
         f'    edited by grace, {today:%Y-%m-%d %H:%M} UTC: {{"amount": 50, "to": "Bob"}}',
-        '    [grace changed the arguments to {"amount":50,"to":"Bob"}] paid 50 to Bob',
+        "    paid 50 to Bob",
         "  continue, ToolCallPresenceCheck: The results of 2 tool calls await the model",
         "",
         "step 2",

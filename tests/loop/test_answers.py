@@ -109,7 +109,7 @@ async def test_the_model_is_asked_to_make_the_call_and_corrects_itself(written: 
     assert (state.status, state.last_response) == (AgentStatus.COMPLETED, "x it is.")
     assert_continued(state, step=1, by="ErrorPolicyCriterion")
     wrong, feedback = requests_of(agent)[1].messages[-2:]
-    assert (wrong.role, wrong.text) == ("assistant", written)
+    assert (wrong.role, wrong.model_text) == ("assistant", written)
     assert (feedback.role, feedback.source) == ("developer", ("ErrorPolicyCriterion",))
     assert "call of echo written as text" in feedback.text
     assert "call the tool itself" in feedback.text
@@ -151,10 +151,12 @@ async def test_people_are_never_shown_a_call_that_is_written_as_text(written: st
     agent, _ = answering(ModelResponse(written))
     events = capture_events(agent)
     state = await agent.run("go")
-    assert not [event for event in events if isinstance(event, StreamChunkReceived)]
+    before = "One moment." if written.startswith("One moment.") else ""
+    assert "".join(event.chunk for event in events if isinstance(event, StreamChunkReceived)) == before
     assert [event.last_response for event in events if isinstance(event, AgentStatusChanged)][-1] is None
     assert not [message for message in canonical_messages(state) if '"echo"' in message["content"]]
-    assert (state.last_response, state.messages[-1].text) == ("", written)
+    answer = state.messages[-1]
+    assert (state.last_response, answer.text, answer.model_text) == ("", before, written)
 
 
 # What arrives and is not supported

@@ -118,7 +118,7 @@ async def test_an_edited_call_runs_with_the_new_arguments_and_its_result_names_t
     state = await agent.resume(paused.edit(question(paused), {"amount": 50}, by="ada"))
     assert bank.paid == [50]
     assert state.messages[1].tool_calls[0].arguments == {"amount": 500}
-    assert state.messages[2].text == '[ada changed the arguments to {"amount":50}]\npaid 50 to Bob'
+    assert state.messages[2].model_text == '[ada changed the arguments to {"amount":50}]\npaid 50 to Bob'
     assert state.steps[0].tool_calls[0].approvals[0].arguments == {"amount": 50}
 
 

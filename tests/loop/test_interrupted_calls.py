@@ -190,7 +190,7 @@ async def test_an_edited_call_that_is_cut_off_keeps_its_arguments_and_its_editor
     assert asked.arguments == {"paper": "X"}
     state = await office.agent("ok").resume(again.approve(asked.id, by="bob"))
     assert office.done == ["shredded X"]
-    assert state.messages[2].text.startswith("[ada changed the arguments")
+    assert state.messages[2].model_text.startswith("[ada changed the arguments")
 
 
 async def test_a_call_of_a_tool_that_is_gone_by_then_is_asked_about_too() -> None:

@@ -135,7 +135,7 @@ async def test_the_session_itself_takes_decisions(store: Store) -> None:
     state = await session.edit(three, {"amount": 33}, by="cyd")
     assert state.pending_calls == ()
     state = await session.resume()
-    assert [message.text for message in state.messages if message.is_tool] == [
+    assert [message.model_text for message in state.messages if message.is_tool] == [
         "paid 1",
         "Denied by bob: too much",
         '[cyd changed the arguments to {"amount":33}]\npaid 33',

@@ -108,11 +108,11 @@ def make_state() -> tuple[AgentState, list[Any]]:
     change = CallChange("Cap", {"a": 0}, "shout")
     asked = ToolCall("c", "echo", {"a": 1}, (change,))
     said = replace(Message.assistant("x", [asked]), extras={"p": {"q": 1}}, reasoning="hm", incomplete=True)
-    result = Message.tool("no", tool_call_id="c", tool_name="echo")
+    result = replace(Message.tool("[x]\nno", tool_call_id="c", tool_name="echo"), shown="no")
     feedback = replace(Message.developer("again"), source=("Guard",))
     # One call is done; the other waits. Neither could be both, so each field is in one of them.
     done = OpenCall(
-        True, None, True, (approval,), {"a": 2}, ToolResult("x", "no", failure, ("Cap",)), 7, at(2)
+        True, None, True, (approval,), {"a": 2}, ToolResult("x", "no", failure, ("Cap",), "[n]"), 7, at(2)
     )
     open_step = OpenStep(
         number=2,
@@ -152,7 +152,7 @@ def make_state() -> tuple[AgentState, list[Any]]:
         request_parts=Log([RequestPart("h1", "Be brief."), RequestPart("h2", "[]")]),
     )
     whole = replace(feedback, tool_calls=(asked,), tool_call_id="c", tool_name="echo")
-    whole = replace(whole, extras={"p": 1}, reasoning="hm", incomplete=True)
+    whole = replace(whole, extras={"p": 1}, reasoning="hm", incomplete=True, shown="s")
     values: list[Any] = [execution, step, step.tool_calls[0], failure, step.source, usage, outcome, state]
     values += [evaluation, approval, question, request, change, asked, whole, open_step, done.result]
     return state, [*values, replace(done, question=question)]

@@ -14,6 +14,7 @@ from whyloop import (
     Agent,
     AgentState,
     ErrorPolicy,
+    FinishReason,
     Hook,
     ModelRequest,
     ModelResponse,
@@ -27,7 +28,7 @@ from whyloop import (
 from whyloop.broadcasting import BroadcastConfig
 from whyloop.events import AgentEvent
 from whyloop.loop.hooks import RunTool
-from whyloop.testing import FakeClock, call
+from whyloop.testing import FakeClock, ScriptedModel, call, text as written
 from whyloop.wire.envelope import envelope
 from whyloop.wire.ui import canonical_messages
 
@@ -169,3 +170,71 @@ async def test_a_driver_that_answers_wrongly_shows_no_argument(yielded: Any) -> 
     (failure,) = state.steps[0].failures
     assert failure.type == "validation"
     assert PRIVATE not in state.explain() + failure.message
+
+
+WRITTEN = [
+    f'<tool_call>{{"name": "echo", "arguments": {{"value": "{PRIVATE}"}}}}</tool_call>',
+    f'Let me look.\n\n```json\n{{"name": "echo", "arguments": {{"value": "{PRIVATE}"}}}}\n```',
+    f'{{"name": "echo", "arguments": {{"value": "{PRIVATE}"}}}}',
+    f'```tool_call\necho("{PRIVATE}")\n```',
+    f'<function=echo>{{"value": "{PRIVATE}"}}</function>',
+]
+
+
+def shown_texts(state: AgentState, events: list[AgentEvent]) -> list[str]:
+    """Return what people and minimal formats show of a run."""
+    minimal = [envelope(event, BroadcastConfig.minimal()) for event in events]
+    calls = ("agent.tool.started", "agent.tool.pending")  # Which summarise the arguments of a call.
+    return [
+        *[json.dumps(each["data"]) for each in minimal if each and each["event"] not in calls],
+        json.dumps(SlimAgentStateSerializer(SlimSerializationConfig.minimal()).serialize(state)),
+        *[str(message["content"]) for message in canonical_messages(state)],
+        *[message.text for message in state.messages],
+        state.last_response,
+    ]
+
+
+@pytest.mark.parametrize("finish_reason", [FinishReason.STOP, FinishReason.LENGTH])
+@pytest.mark.parametrize("text", WRITTEN)
+async def test_a_call_written_as_text_is_for_the_model_alone(text: str, finish_reason: FinishReason) -> None:
+    events: list[AgentEvent] = []
+    answer = written(text, finish_reason=finish_reason)
+    agent = scripted(answer, tools=[echo], event_handler=[events.append])
+    state = await agent.run("Go.")
+    assert PRIVATE in state.messages[-1].model_text
+    assert [shown for shown in shown_texts(state, events) if PRIVATE in shown] == []
+    assert state.messages[-1].text == ("Let me look." if text.startswith("Let") else "")
+
+
+async def test_the_model_reads_the_call_that_it_wrote_as_text() -> None:
+    agent = scripted(WRITTEN[0], "Sorry.", tools=[echo], error_policy=ErrorPolicy.retry_all(2))
+    state = await agent.run("Go.")
+    assert state.last_response == "Sorry."
+    assert [m.model_text for m in requests_of(agent)[1].messages if m.is_assistant] == [WRITTEN[0]]
+
+
+def echo_nothing(value: str) -> str:
+    return "echoed"
+
+
+async def test_arguments_that_a_person_chose_are_for_the_model_alone() -> None:
+    events: list[AgentEvent] = []
+    agent = Agent(
+        ScriptedModel([call("echo_nothing", {"value": "a"}), "Done."]),
+        [tool(needs_approval=True)(echo_nothing)],
+        clock=FakeClock(),
+        event_handler=[events.append],
+    )
+    paused = await agent.run("Go.")
+    state = await agent.resume(paused.edit(paused.pending_calls[0].id, {"value": PRIVATE}, by="ann"))
+    assert state.last_response == "Done."
+    result = next(message for message in state.messages if message.is_tool)
+    assert result.model_text == f'[ann changed the arguments to {{"value":"{PRIVATE}"}}]\nechoed'
+    assert result.text == "echoed"
+    assert [shown for shown in shown_texts(state, events) if PRIVATE in shown] == []
+
+
+async def test_both_texts_survive_a_full_snapshot() -> None:
+    state = await scripted(WRITTEN[1], tools=[echo]).run("Go.")
+    serializer = SlimAgentStateSerializer(SlimSerializationConfig.full())
+    assert serializer.deserialize(serializer.serialize(state)).messages == state.messages

@@ -196,7 +196,7 @@ def _step(state: AgentState, step: Step, full: bool) -> Iterator[Line]:
         yield failed_model_call(step.model_failure.message)
     note = changes_note(step.response_changed_by)
     answer = next((message for message in messages if message.is_assistant), None)
-    if answer is not None and answer.content:
+    if answer is not None and answer.text:
         yield _answer(answer, full, note)
     elif note:
         yield Line(Kind.ERROR, f"response {note}")
@@ -225,7 +225,7 @@ def _run(run: ToolRun, asked: ToolCall | None, result: str, full: bool) -> Itera
 def _open_step(step: OpenStep, full: bool) -> Iterator[Line]:
     if step.failure is not None:
         yield failed_model_call(step.failure.message)
-    if step.message is not None and step.message.content:
+    if step.message is not None and step.message.text:
         yield _answer(step.message, full, changes_note(step.response_changed_by))
     for index, call in enumerate(step.calls):
         asked, result = step.call_to_run(index), call.result

@@ -233,7 +233,7 @@ async def run_call(setup: Setup, state: AgentState, index: int, deadline: dateti
         by = edits[-1] if edits else UNNAMED_PERSON
         # Otherwise the model would not know which arguments led to its result.
         note = f"[{by} changed the arguments to {encoding.json_text(edited)}]"
-        result = replace(result, content=f"{note}\n{result.content}")
+        result = replace(result, note=note)
     return CallFinished(
         world.now(), index=index, result=result, seconds=max(0.0, world.monotonic() - started)
     )

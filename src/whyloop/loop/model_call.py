@@ -13,7 +13,7 @@ from whyloop.loop.calls import CallPlan, run_context
 from whyloop.loop.hooks import AroundModel, AskModel, expected
 from whyloop.loop.setup import send
 from whyloop.rules.classification import answer_failure, model_failure, normalize_response
-from whyloop.rules.written_calls import written_call
+from whyloop.rules.written_calls import VisibleText, written_call
 from whyloop.values.messages import Message, MessageRole
 from whyloop.values.model import (
     NO_USAGE,
@@ -107,11 +107,9 @@ async def _stream(run: Run, step: StepInProgress, request: ModelRequest) -> Mode
 
 
 def _send_text(run: Run, step: StepInProgress, text: str) -> None:
-    """Send a text that did not arrive in pieces.
-
-    A text that is a call is not sent: arguments are never in a chunk.
-    """
-    if text and written_call(text, run.setup.tool_names) is None:
+    """Send a text that did not arrive in pieces, without a call in it: arguments are never in a chunk."""
+    shown = _shown(run, text)
+    if text := text if shown is None else shown:
         _send_chunk(run, step, text)
 
 
@@ -137,7 +135,14 @@ def answer_transition(run: Run, response: ModelResponse, plan: CallPlan, step: S
     failure = answer_failure(response, run.setup.tool_names, after_results=has_results)
     if failure is None or failure.readable:
         reasoning = clean(response.reasoning) if response.reasoning else ""
-        message = Message(_ASSISTANT, response.text, plan.calls, extras=response.extras, reasoning=reasoning)
+        message = Message(
+            _ASSISTANT,
+            response.text,
+            plan.calls,
+            extras=response.extras,
+            reasoning=reasoning,
+            shown=_shown(run, response.text) if failure or truncated else None,
+        )
     return Answered(
         run.world.now(),
         started_at=step.begun_at,
@@ -153,6 +158,14 @@ def answer_transition(run: Run, response: ModelResponse, plan: CallPlan, step: S
         request=step.request.record,
         response_changed_by=step.response_changed_by,
     )
+
+
+def _shown(run: Run, text: str) -> str | None:
+    """Return the text before a call that is written as text; None if there is no such call."""
+    if written_call(text, run.setup.tool_names) is None:
+        return None
+    shown = VisibleText(run.setup.tool_specs).add(text).rstrip()
+    return shown if written_call(shown, run.setup.tool_names) is None else ""
 
 
 def partial_answer_transition(step: StepInProgress, now: datetime, seconds: float) -> Answered:

@@ -83,7 +83,7 @@ class AnthropicMessages(ProviderApi):
 
     def encode(self, request: ModelRequest, settings: Settings) -> bytes:
         messages = list(request.messages)
-        leading = [message.text for message in takewhile(lambda message: message.is_system, messages)]
+        leading = [message.model_text for message in takewhile(lambda message: message.is_system, messages)]
         system = [request.instructions or "", *leading]
         options = msgspec.json.encode(_options(request, settings, system) | _container(messages, settings))
         rest = messages[len(leading) :]
@@ -145,7 +145,7 @@ def _fit(name: str) -> str:
 
 def _assistant_blocks(message: Message) -> list[Block]:
     """Return an assistant's message as the row of blocks that it was."""
-    text, calls = message.text, message.tool_calls
+    text, calls = message.model_text, message.tool_calls
     row: Sequence[Block] = message.extras.get(NAME, {}).get("blocks", ())
     if not _describes(row, text, calls):
         # The message came from elsewhere or was edited: of the row, only thoughts still hold.

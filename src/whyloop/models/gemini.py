@@ -159,7 +159,7 @@ def message_parts(message: Message) -> list[dict[str, Any]]:
     if message.is_assistant:
         return _model_parts(message)
     if message.is_tool:
-        response = {"name": message.tool_name, "response": _tool_response(message.text)}
+        response = {"name": message.tool_name, "response": _tool_response(message.model_text)}
         return [{"functionResponse": {**_id(message.tool_call_id), **response}}]
     if isinstance(message.content, str):
         return [{"text": message.content}]
@@ -171,7 +171,7 @@ def _model_parts(message: Message) -> list[dict[str, Any]]:
 
     Text and calls that the kept parts do not name (another provider's, or changed since) come last.
     """
-    text, calls = message.text, list(message.tool_calls)
+    text, calls = message.model_text, list(message.tool_calls)
     parts: list[dict[str, Any]] = []
     for kept in message.extras.get(NAME, {}).get("parts", ()):
         if isinstance(kept.get("text"), int):

@@ -113,7 +113,7 @@ def message_document(message: Message, quirks: frozenset[str] = frozenset()) -> 
     """Return one message as this host understands it."""
     if message.is_tool:
         call_id = _id(message.tool_call_id or "", quirks)
-        return {"role": "tool", "tool_call_id": call_id, "content": message.text}
+        return {"role": "tool", "tool_call_id": call_id, "content": message.model_text}
     if message.is_assistant:
         return _assistant(message, quirks)
     # Such a host knows no developer: after the beginning, the application's messages are the user's.
@@ -134,7 +134,7 @@ def _id(call_id: str, quirks: frozenset[str]) -> str:
 
 def _assistant(message: Message, quirks: frozenset[str]) -> dict[str, Any]:
     extras = {} if "no_extras" in quirks else message.extras.get(NAME, {})
-    document: dict[str, Any] = {"role": "assistant", "content": message.text or None}
+    document: dict[str, Any] = {"role": "assistant", "content": message.model_text or None}
     document |= {key: extras[key] for key in _SENT_BACK if key in extras}
     # Hosts that show reasoning want it back with the calls that it led to. Some want it with every message
     # as soon as there are tools, also from models that had none; others refuse it elsewhere.
@@ -143,7 +143,7 @@ def _assistant(message: Message, quirks: frozenset[str]) -> dict[str, Any]:
     elif message.tool_calls and "reasoning_content" in extras:
         document["reasoning_content"] = extras["reasoning_content"]
     if not message.tool_calls:
-        document["content"] = message.text
+        document["content"] = message.model_text
         return document
     signed = extras.get("tool_calls", {})
     document["tool_calls"] = [

@@ -210,7 +210,7 @@ def items_of(message: Message, *, reasoning: bool = True) -> list[Item]:
     kept: Sequence[Item] = extras.get("items", ()) if extras else ()
     # A message that was changed since is another message: the thoughts behind the old one would be refused.
     if not kept or not _fits(kept, message):
-        kept = [{"type": "message", "lengths": [len(message.text)]}] if message.text else []
+        kept = [{"type": "message", "lengths": [len(message.model_text)]}] if message.model_text else []
         kept += [{"type": "function_call"} for _ in message.tool_calls]
     elif not reasoning:
         kept = [_without_id(item) for item in kept if item["type"] != "reasoning"]
@@ -219,7 +219,7 @@ def items_of(message: Message, *, reasoning: bool = True) -> list[Item]:
         if item["type"] == "message":
             texts = []
             for length in item["lengths"]:
-                texts.append(message.text[start : start + length])
+                texts.append(message.model_text[start : start + length])
                 start += length
             items.append(_message_item(texts, item))
         elif item["type"] == "function_call":
@@ -232,7 +232,7 @@ def items_of(message: Message, *, reasoning: bool = True) -> list[Item]:
 def _fits(kept: Iterable[Item], message: Message) -> bool:
     lengths = [length for item in kept if item["type"] == "message" for length in item["lengths"]]
     calls = [item.get("call_id") for item in kept if item["type"] == "function_call"]
-    return sum(lengths) == len(message.text) and calls == [call.id for call in message.tool_calls]
+    return sum(lengths) == len(message.model_text) and calls == [call.id for call in message.tool_calls]
 
 
 def _message_item(texts: Iterable[str], kept: Item) -> Item:

@@ -68,7 +68,8 @@ class FilePart(Struct, frozen=True, gc=False, tag_field="type", tag="file"):
         _check_content("file", self.url, self.data)
 
 
-_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:.")
+# Any other scheme is one that a provider does not read, and a browser might run.
+_ADDRESS = re.compile(r"(?:https?://|gs://|data:)\S", re.IGNORECASE)
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}\Z")
 _CHECKED = 256  # As much as tells text from base64; images are large, and are read back often.
 
@@ -162,6 +163,8 @@ class Message(Struct, frozen=True, gc=False, omit_defaults=True):
     """True for an answer that was interrupted."""
     source: tuple[str, ...] = ()
     """The criteria whose feedback a developer message has."""
+    shown: str | None = None
+    """The text for people where the content has arguments of a tool; None if they read the content."""
 
     @classmethod
     def system(cls, content: str) -> Message:
@@ -190,7 +193,12 @@ class Message(Struct, frozen=True, gc=False, omit_defaults=True):
 
     @property
     def text(self) -> str:
-        """The natural language of this message, without images and files."""
+        """The natural language of this message, for people: without arguments, images and files."""
+        return self.model_text if self.shown is None else self.shown
+
+    @property
+    def model_text(self) -> str:
+        """The text that the model receives, without images and files."""
         if isinstance(self.content, str):
             return self.content
         return "\n".join(part.text for part in self.content if isinstance(part, TextPart))
@@ -236,3 +244,5 @@ class ToolResult(Struct, frozen=True, gc=False, omit_defaults=True):
     """The failure that an error policy acts on, if there is one."""
     changed_by: tuple[str, ...] = ()
     """The hooks that made or replaced the result."""
+    note: str = ""
+    """A note for the model alone, in front of the content: the arguments that a person chose."""

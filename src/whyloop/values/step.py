@@ -291,7 +291,7 @@ class OpenStep(Struct, frozen=True, gc=False, omit_defaults=True):
             result = call.result
             if result is None:
                 raise ValueError(f"call {asked.id!r} has no result, so the step cannot be closed")
-            messages.append(Message(_TOOL, result.content, (), asked.id, asked.name))
+            messages.append(_result_message(asked, result))
             runs.append(
                 ToolRun(
                     asked.id,
@@ -315,6 +315,13 @@ class OpenStep(Struct, frozen=True, gc=False, omit_defaults=True):
         if interrupted is Interruption.SUPERSEDED:
             return False
         return any(call.question is not None for call in self.calls)
+
+
+def _result_message(asked: ToolCall, result: ToolResult) -> Message:
+    if not result.note:
+        return Message(_TOOL, result.content, (), asked.id, asked.name)
+    content = f"{result.note}\n{result.content}"
+    return Message(_TOOL, content, (), asked.id, asked.name, shown=result.content)
 
 
 def _arguments(asked: ToolCall, call: OpenCall) -> Mapping[str, Any] | str:

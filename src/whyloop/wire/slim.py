@@ -166,7 +166,8 @@ def _excerpt(
         # The text that a model reads about a failed call may quote the arguments of the call.
         for index, error in _tool_errors(state):
             if index in messages:
-                messages[index] = replace(messages[index], content=f"Error: {hide(error)}")
+                messages[index] = replace(messages[index], content=f"Error: {hide(error)}", shown=None)
+        messages = {index: _without_arguments(message) for index, message in messages.items()}
     return _Excerpt(
         messages=tuple(messages.values()),
         current_step=state.current_step,
@@ -176,6 +177,13 @@ def _excerpt(
         # No call is ever run without its arguments.
         open_step=_open_step_to_show(state.open_step, hide) if config.include_tool_args else None,
         request_parts=tuple(state.request_parts) if config.include_all_steps else (),
+    )
+
+
+def _without_arguments(message: Message) -> Message:
+    """Return the message with the text for people alone; a provider's extras belong to the other."""
+    return (
+        message if message.shown is None else replace(message, content=message.shown, shown=None, extras={})
     )
 
 
@@ -260,7 +268,7 @@ _TEXTS: dict[type, tuple[str, ...]] = {
     Step: ("tool_calls", "failures", "source", "outcome"),
     TextPart: ("text",),
     ToolCall: ("arguments", "changes"),
-    ToolResult: ("content", "error", "failure"),
+    ToolResult: ("content", "error", "failure", "note"),
     ToolRun: ("error", "approvals"),
 }
 """The fields with texts of models, tools and people. Names and ids stay, since values refer to them."""
@@ -292,8 +300,10 @@ def _changed_message(message: Message, change: Change, stand_in: str) -> Message
     else:
         content = tuple([_changed_part(part, change, stand_in) for part in content])
     calls = _changed(message.tool_calls, change)
-    shown = replace(message, content=content, tool_calls=calls, reasoning=change(message.reasoning))
-    return shown if _is_same_request(message, shown) else replace(shown, extras={})
+    shown = None if message.shown is None else change(message.shown)
+    reasoning = change(message.reasoning)
+    changed = replace(message, content=content, tool_calls=calls, reasoning=reasoning, shown=shown)
+    return changed if _is_same_request(message, changed) else replace(changed, extras={})
 
 
 def _changed_part(part: Part, change: Change, stand_in: str) -> Part:

@@ -174,6 +174,7 @@ class MessageMetadata(Struct, frozen=True, omit_defaults=True):
     reasoning: str = ""
     incomplete: bool = False
     source: tuple[str, ...] = ()
+    shown: str | None = None
 
 
 class SlimMessage(Struct, frozen=True, omit_defaults=True):

@@ -152,9 +152,7 @@ class _History:
         ids = _Ids(step.execution_id, step.number)
         answer, *results = self._state.messages_of(step) or (None,)
         if answer is not None:
-            # A wrong answer has no text: it may be a call, and the status after it says why.
-            is_wrong = any(failure.readable for failure in step.failures)
-            yield _assistant(ids, answer, "" if is_wrong else answer.text, step.started_at)
+            yield _assistant(ids, answer, answer.text, step.started_at)
         for message, run in zip(results, step.tool_calls, strict=False):
             result = _result(message.text, run.error, run.duration_ms, run.changed_by)
             yield _tool(ids, run, result, step.completed_at)
