@@ -165,6 +165,9 @@ WRITTEN = [
     '<|python_tag|>{"name": "get_weather", "parameters": {"city": "Oslo"}}',
     '[TOOL_CALLS][{"name": "get_weather", "arguments": {"city": "Oslo"}}]',
     '[TOOL_CALLS]get_weather{"city": "Oslo"}',
+    '{"name": "functions.get_weather", "arguments": {"city": "Oslo"}}',
+    '{"name": "get_weather", "arguments": {"city": "Oslo"}',
+    '```json\n[{"name": "get_weather", "arguments": {"city": "Oslo"}\n```',
 ]
 
 
@@ -189,6 +192,8 @@ def test_nothing_of_a_written_call_is_shown_while_it_streams(text: str) -> None:
         '{"city": "Oslo"}',
         '{"name": "Ada", "arguments": {"city": "Oslo"}}',
         '{"name": "get_weather", "temperature": 3}',
+        '{"name": "get_weather", "temperature": {"of": "Oslo"}',
+        'An example: {"name": "get_weather", "arguments": {"city": "Oslo"}',
         'Call it with {"name": "get_weather", "arguments": {"city": "Oslo"}} and you get the weather.',
         "The tag `<tool_call>` begins a call of get_weather.",
         "I called get_weather(city='Oslo') and it is sunny.",

@@ -19,10 +19,12 @@ _OPENING = re.compile(
     r"(?:```\w*\s*|<(?:tool_calls?|function_calls?|function(?:=[\w.-]+)?)>\s*"
     r"|<\|[\w▁-]+\|>\s*|<｜[^｜>]*｜>\s*|\[TOOL_CALLS\]\s*)+$"
 )
+_LAST_CLOSING = re.compile(r"\s*(?:```|</\w+>)?\s*\Z")
 _CLOSING = re.compile(r"(?:\s*(?:```|</[\w]+>|<\|[\w▁-]+\|>|<｜[^｜>]*｜>))+")
 # The keys of a call that is written as JSON.
 _NAME_KEYS = ("name", "tool", "tool_name", "function")
 _ARGUMENT_KEYS = ("arguments", "parameters", "args", "input", "tool_input")
+_NAMESPACE = "functions."  # In which OpenAI's models know their tools.
 _OTHER_KEYS = ("type", "id", "call_id")
 _WITHOUT_ARGUMENTS = frozenset({*_NAME_KEYS, *_OTHER_KEYS})
 _CALL_KEYS = frozenset({*_WITHOUT_ARGUMENTS, *_ARGUMENT_KEYS})
@@ -47,7 +49,12 @@ def written_call(text: str, tools: Collection[str]) -> str | None:
     """
     if not tools or not _SIGN.search(text):
         return None
-    return _tagged_call(text, tools) or _fenced_call(text, tools) or _document_call(text, tools)
+    return (
+        _tagged_call(text, tools)
+        or _fenced_call(text, tools)
+        or _document_call(text, tools)
+        or _unclosed_call(text, tools)
+    )
 
 
 def _tagged_call(text: str, tools: Collection[str]) -> str | None:
@@ -81,6 +88,23 @@ def _document_call(text: str, tools: Collection[str]) -> str | None:
         last = _END.match(text, closing.end() if closing else end) is not None
         if (first or last) and (name := _named_tool(document, tools, whole=first and last)):
             return name
+    return None
+
+
+def _unclosed_call(text: str, tools: Collection[str]) -> str | None:
+    """Return the tool that a text calls whose last brackets are missing."""
+    found = _DOCUMENT.search(text)
+    if found is None or found.start() >= _LONGEST_OPENING:
+        return None
+    if _OPENING.sub("", text[: found.start()]).strip():
+        return None  # In the middle of an answer it is an example.
+    rest = _LAST_CLOSING.sub("", text[found.start() :])
+    for missing in ("}", "}}", "]", "}]"):
+        try:
+            document = msgspec.json.decode(rest + missing)
+        except (msgspec.DecodeError, RecursionError, UnicodeError):
+            continue
+        return _named_tool(document, tools, whole=True)
     return None
 
 
@@ -144,7 +168,8 @@ def _called_tool(entry: Any, tools: Collection[str], *, whole: bool) -> str | No
 
 
 def _name_in(entry: Mapping[str, Any]) -> str | None:
-    return next((entry[key] for key in _NAME_KEYS if isinstance(entry.get(key), str)), None)
+    name = next((entry[key] for key in _NAME_KEYS if isinstance(entry.get(key), str)), None)
+    return name if name is None else name.removeprefix(_NAMESPACE)
 
 
 def without_calls(text: str, calls: Sequence[ToolCall]) -> str:
@@ -372,7 +397,7 @@ class _Object:
         """Take a key, or the text of the latest; return whether it may still be a call."""
         if not is_key:
             if self._enveloped and self._key in _NAME_KEYS:
-                self._enveloped = self._named = text in self._tools
+                self._enveloped = self._named = text.removeprefix(_NAMESPACE) in self._tools
         else:
             self._key, self.is_empty = text, False
             self._takers = [
