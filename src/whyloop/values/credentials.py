@@ -36,11 +36,17 @@ _WHOLE = (
     re.compile(r"discord(?:app)?\.com/api/webhooks/[A-Za-z0-9/_-]{16,}+"),
     re.compile(r"webhook\.office\.com/[A-Za-z0-9/@_-]{16,}+"),
 )
+_OPTION = (
+    r"--(?:(?:access|admin|auth|client|db|user)-)?"
+    r"(?:password|passwd|passphrase|token|secret|(?:api|access|account|secret)-key)"
+)
 # The same with a part before the secret that stays: the first group.
 _AFTER = (
     re.compile(r"(://)[^/\s:@\"']{0,100}:[^/\s\"']{1,200}(?=@)"),
     re.compile(r"(ig(?<=[sS]ig)(?<![A-Za-z0-9][sS]ig)(?:nature)?=)[A-Za-z0-9%+/=_-]{8,}+"),
     re.compile(r"(-Signature=)[A-Fa-f0-9]{8,}+"),
+    # An option of a command; one that begins with a dash is the next option, $NAME and <name> stand for one.
+    re.compile(rf"({_OPTION}[ =][ \t]{{0,3}}[\"']?)[^\s\"'$<-][^\s\"']{{3,200}}"),
 )
 _BASIC = re.compile(r"(asic (?<=[bB]asic ))([A-Za-z0-9+/]{6,1000}+={0,2})")
 _BEARER = re.compile(r"(earer (?<=[bB]earer ))([A-Za-z0-9._~+/-]{12,}+=*+)")
@@ -50,6 +56,7 @@ _CURL = re.compile(r"curl (?:[^\n\\]++|\\[\s\S])*+")
 
 
 MAY_HAVE_CREDENTIALS = re.compile(
+    rf"{_OPTION}[ =]|"
     r"://|sig|akia|asia|aiza|eyj|private key|hooks?\.|discord|basic |bearer |curl |atatt3|dapi"
     r"|[-_.][a-z0-9_-]{16}"
 )
