@@ -47,7 +47,7 @@ ERRORS = """
 ApprovalError BroadcastError ConfigurationError ConflictError KeyUsedError LeaseLostError
 ModelError NestingError NotResumableError RateLimitError RequestTimeoutError ResponseValidationError
 ScriptError SessionExistsError SessionNotFoundError SessionRunningError SnapshotError StoreError
-StoreUnavailableError ToolDefinitionError ToolExecutionError ToolTimeoutError WhyloopError
+StoreUnavailableError ToolDefinitionError ToolExecutionError ToolTimeoutError UnfinishedRunError WhyloopError
 """
 
 

@@ -1,7 +1,8 @@
 """Every public name of whyloop, listed once: `from whyloop import …` finds them here."""
 
 from whyloop.errors import interrupted_state as interrupted_state
-from whyloop.loop.agent import Agent as Agent, AgentBuilder as AgentBuilder
+from whyloop.loop.agent import Agent as Agent
+from whyloop.loop.builder import AgentBuilder as AgentBuilder
 from whyloop.loop.hooks import (
     Block as Block,
     Hook as Hook,

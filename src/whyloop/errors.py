@@ -4,6 +4,7 @@ WhyloopError                     anything below
 ├── ConfigurationError           an agent, a limit or a policy that cannot work (also a ValueError)
 │   └── ToolDefinitionError      a function that cannot be offered to a model as a tool
 ├── NotResumableError            `resume` was given a state with nothing left to do
+├── UnfinishedRunError           the outcome of a run that has not ended (also a RuntimeError)
 ├── NestingError                 agents that call agents went too deep
 ├── SnapshotError                stored data that cannot be read back; names the path
 ├── ApprovalError                a decision about a question that is not open
@@ -57,6 +58,10 @@ class ToolDefinitionError(ConfigurationError):
 
 class NotResumableError(WhyloopError):
     """`resume` was given a state with nothing left to do."""
+
+
+class UnfinishedRunError(WhyloopError, RuntimeError):
+    """The outcome of a run was read before the run had ended."""
 
 
 class NestingError(WhyloopError):

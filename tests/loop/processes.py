@@ -233,7 +233,6 @@ class Processes:
             index = [c.question.id if c.question else None for c in state.open_step.calls].index(pending.id)
             question = state.open_step.calls[index].question
             if question is not None and question.uncertain:
-                assert not isinstance(pending.arguments, str)
                 approve = pending.arguments["ticket"] not in [ticket for _, ticket in self.ran]
         verdict = Verdict.APPROVED if approve or not pending.call_id else Verdict.DENIED
         self.decided.add(len(self.journal.entries))

@@ -53,8 +53,8 @@ async def test_final_step_only_folds_iterate() -> None:
     class Counting(Agent):
         folded = 0
 
-        async def iterate(self, state: AgentState) -> AsyncIterator[AgentState]:
-            async for latest in super().iterate(state):
+        async def iterate(self, state: AgentState, *, deps: None = None) -> AsyncIterator[AgentState]:
+            async for latest in super().iterate(state, deps=deps):
                 self.folded += 1
                 yield latest
 

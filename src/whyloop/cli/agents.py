@@ -27,7 +27,7 @@ _MODEL_OPTIONS = ("model", "tools", "instructions", "base_url", "max_steps", "ma
 AnyTool = Tool | Callable[..., Any]
 
 
-def agent_of(args: argparse.Namespace) -> Agent:
+def agent_of(args: argparse.Namespace) -> Agent[Any, Any]:
     """Return the agent that the options describe."""
     if args.agent is None:
         return _agent_with_model(args)
@@ -49,7 +49,7 @@ def agent_options(args: argparse.Namespace) -> tuple[str, ...]:
     return tuple(options)
 
 
-def find_agent(path: str) -> Agent:
+def find_agent(path: str) -> Agent[Any, Any]:
     """Return the agent at a path, or the one that the function there makes."""
     option = f"--agent {path}"
     value = _find(option, path)
@@ -59,7 +59,7 @@ def find_agent(path: str) -> Agent:
     return value
 
 
-def find_agents(path: str) -> Mapping[str, Agent]:
+def find_agents(path: str) -> Mapping[str, Agent[Any, Any]]:
     """Return the agents at a path by name: those of a dict, or one alone."""
     option = f"--agents {path}"
     value = _find(option, path)
@@ -87,7 +87,7 @@ def find_tools(paths: Iterable[str]) -> list[AnyTool]:
     return [found for path in paths for found in _tools_at(path)]
 
 
-def _agent_with_model(args: argparse.Namespace) -> Agent:
+def _agent_with_model(args: argparse.Namespace) -> Agent[Any, Any]:
     name = args.model or os.environ.get(MODEL_VARIABLE)
     if not name:
         raise ConfigurationError(

@@ -48,11 +48,11 @@ def resume(args: argparse.Namespace) -> Coroutine[Any, Any, int]:
     return _resume(agent_of(args), _grant(args), args)
 
 
-async def _ask(agent: Agent, question: str, args: argparse.Namespace) -> int:
+async def _ask(agent: Agent[Any, Any], question: str, args: argparse.Namespace) -> int:
     if args.session is None and not args.store and not os.environ.get(STORE_VARIABLE):
         return exit_code(await _show_run(agent, args, agent.run(question), _unrecorded))
 
-    async def send(session: Session) -> AgentState:
+    async def send(session: Session[Any, Any]) -> AgentState:
         if session.state.pending_calls:
             write_error("open questions are dropped, since another question is asked")
         return await session.send(question)
@@ -60,8 +60,8 @@ async def _ask(agent: Agent, question: str, args: argparse.Namespace) -> int:
     return exit_code(await _run_session(agent, args, args.session, send))
 
 
-async def _resume(agent: Agent, grant: Budget | None, args: argparse.Namespace) -> int:
-    async def work(session: Session) -> AgentState:
+async def _resume(agent: Agent[Any, Any], grant: Budget | None, args: argparse.Namespace) -> int:
+    async def work(session: Session[Any, Any]) -> AgentState:
         try:
             return await session.resume(grant=grant)
         except NotResumableError:
@@ -111,7 +111,10 @@ def _grant(args: argparse.Namespace) -> Budget | None:
 
 
 async def _run_session(
-    agent: Agent, args: argparse.Namespace, typed: str | None, work: Callable[[Session], Work]
+    agent: Agent[Any, Any],
+    args: argparse.Namespace,
+    typed: str | None,
+    work: Callable[[Session[Any, Any]], Work],
 ) -> AgentState:
     """Run a session of the store, or a new one if none was named."""
     async with open_named_store(args.store, create=typed is None) as store:
@@ -127,7 +130,10 @@ async def _run_session(
 
 
 async def _show_run(
-    agent: Agent, args: argparse.Namespace, work: Work, next_steps: Callable[[AgentState], list[str]]
+    agent: Agent[Any, Any],
+    args: argparse.Namespace,
+    work: Work,
+    next_steps: Callable[[AgentState], list[str]],
 ) -> AgentState:
     """Show a run as it happens, the explanation at its end, and what can be done now."""
     task = asyncio.ensure_future(work)
@@ -150,7 +156,7 @@ async def _show_run(
     return state
 
 
-def _handle_ctrl_c(agent: Agent, task: asyncio.Task[AgentState], progress: Progress) -> None:
+def _handle_ctrl_c(agent: Agent[Any, Any], task: asyncio.Task[AgentState], progress: Progress) -> None:
     """Ask the agent to stop at the first Ctrl-C, and cancel the run at the second."""
     pressed = 0
 

@@ -90,7 +90,7 @@ async def serve(store: Store, args: argparse.Namespace) -> int:
     return 0
 
 
-def _agent(args: argparse.Namespace) -> Agent | None:
+def _agent(args: argparse.Namespace) -> Agent[Any, Any] | None:
     is_described = agent_options(args) or os.environ.get(MODEL_VARIABLE)
     return agent_of(args) if is_described else None
 

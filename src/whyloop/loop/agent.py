@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from math import inf
-from types import TracebackType
-from typing import Any, Self
+from types import GenericAlias, NoneType, TracebackType
+from typing import TYPE_CHECKING, Any, Generic, Self
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
@@ -31,15 +31,18 @@ from whyloop.loop.stream import RunStream, StartedRun
 from whyloop.loop.world import Clock, Journal, LocalWorld, Model, SystemClock, World
 from whyloop.rules.criterion import CriterionLike
 from whyloop.rules.error_policy import Backoff, ErrorPolicy
-from whyloop.tools.tool import ToolDefinition
 from whyloop.tools.toolset import ToolLike, keep_open
 from whyloop.values import encoding
 from whyloop.values.approval import Question
 from whyloop.values.continuation import Budget
+from whyloop.values.generics import D_contra, T, T_co
 from whyloop.values.messages import Message, Part
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.text import clean, shortened
 from whyloop.values.transitions import Created, Queried, Recovered, Resumed
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeForm
 
 Query = str | Message | Sequence[Part]
 
@@ -48,11 +51,36 @@ MAX_RECOVERIES = 3
 _PENDING, _IN_PROGRESS = AgentStatus.PENDING, AgentStatus.IN_PROGRESS
 
 
-class Agent:
+class Agent(Generic[D_contra, T_co]):
     """A model with tools that runs step by step, and explains why each run ended.
 
     One agent serves any number of sessions at once; everything about a session is in its state.
+    `Agent[D, T]` has deps of type D and answers of type T; a type checker infers both.
+
+    Args:
+        model: The language model, such as `whyloop.models.load("openai:gpt-5")`.
+        tools: Functions, `@tool` functions and toolsets that the model may call. Default: none.
+        instructions: The instructions to the model. Default: none.
+        deps_type: The type of the deps that each run needs. Default: None, a run needs no deps.
+        output_type: The type of the answer. Default: str, the text of the model.
+        max_steps: The steps of one execution at most; None for no limit. Default: 20.
+        max_tokens: The tokens of one execution at most. Default: no limit.
+        timeout: The seconds of one execution at most, by the wall clock; None for no limit. Default: 300.
+        cumulative_timeout: The seconds of work at most, instead of the wall clock. Default: no limit.
+        finish_reasons: The model's finish reasons that end a run. Default: "length" and "content_filter".
+        error_policy: Which errors stop the run, are retried or ignored. Default: any error stops it.
+        backoff: The waits between retries of model calls. Default: `Backoff()`.
+        criteria: More criteria; one of the kind of a default replaces it. Default: none.
+        hooks: Code around model and tool calls, the first one outermost. Default: none.
+        clock: The clock, such as `whyloop.testing.FakeClock()`. Default: that of this machine.
+        event_handler: A function, or several, that receives every event. Default: none.
+        world: Every effect of a run, to run on another engine. Default: this process.
+        name: The name by which a server and a recovery find the agent. Default: "agent".
+        stop_grace: The seconds that running calls have after a stop request or a deadline. Default: 5.
     """
+
+    if not TYPE_CHECKING:  # At run time the type variables have no defaults, and `Agent[D]` is right too.
+        __class_getitem__ = classmethod(GenericAlias)
 
     def __init__(
         self,
@@ -60,6 +88,8 @@ class Agent:
         tools: ToolLike | Iterable[ToolLike] | None = (),
         *,
         instructions: str | None = None,
+        deps_type: TypeForm[D_contra] = NoneType,  # type: ignore[assignment]
+        output_type: TypeForm[T_co] = str,  # type: ignore[assignment]
         max_steps: int | UnsetType | None = UNSET,
         max_tokens: int | None = None,
         timeout: float | UnsetType | None = UNSET,
@@ -75,6 +105,8 @@ class Agent:
         name: str = "agent",
         stop_grace: float = 5.0,
     ) -> None:
+        if output_type is not str:
+            raise ConfigurationError("output_type is not available yet: read state.last_response")
         refuse_model(model)
         refuse_clock(clock)
         if clock is not None and world is not None:
@@ -107,6 +139,7 @@ class Agent:
             stop_grace=stop_grace,
             toolsets=toolsets,
             runs=set(),
+            deps_type=deps_type,
         ).with_tools(functions.table)
         self.name = name
         self.model = model
@@ -130,15 +163,23 @@ class Agent:
     # A whole execution
 
     async def run(
-        self, query: Query, state: AgentState | None = None, *, on_event: Handler | None = None
-    ) -> AgentState:
+        self,
+        query: Query,
+        state: AgentState | None = None,
+        *,
+        deps: D_contra | None = None,
+        on_event: Handler | None = None,
+    ) -> AgentState[T_co]:
         """Work on a query until the criteria say stop.
 
-        With a state, it is the next query of that session. `on_event` receives the events of this run only.
+        With a state, it is the next query of that session. `deps` reach tools, hooks and instructions, and
+        are never stored. `on_event` receives the events of this run only.
         """
-        return await self.start_run(query, state, handlers=_handlers(on_event)).finish()
+        return await self.start_run(query, state, deps=deps, handlers=_handlers(on_event)).finish()
 
-    def stream(self, query: Query, state: AgentState | None = None) -> RunStream:
+    def stream(
+        self, query: Query, state: AgentState | None = None, *, deps: D_contra | None = None
+    ) -> RunStream[T_co]:
         """Work on a query and yield the events of the run as they happen.
 
         Use it as `async with agent.stream(query) as run`, then `async for event in run`; `run.state` is the
@@ -146,35 +187,44 @@ class Agent:
         """
 
         def start(handler: Handler) -> StartedRun:
-            run = self.start_run(query, state, handlers=[handler])
+            run = self.start_run(query, state, deps=deps, handlers=[handler])
             return run.finish(), run.request_stop
 
         return RunStream(start)
 
     async def resume(
-        self, state: AgentState, *, grant: Budget | None = None, on_event: Handler | None = None
-    ) -> AgentState:
+        self,
+        state: AgentState,
+        *,
+        grant: Budget | None = None,
+        deps: D_contra | None = None,
+        on_event: Handler | None = None,
+    ) -> AgentState[T_co]:
         """Continue an execution that was paused, stopped, failed or interrupted.
 
-        An exhausted limit still forbids it, unless more is granted.
+        An exhausted limit still forbids it, unless more is granted. Deps are not stored: pass them again.
         """
-        return await self.resume_run(state, grant=grant, handlers=_handlers(on_event)).finish()
+        return await self.resume_run(state, grant=grant, deps=deps, handlers=_handlers(on_event)).finish()
 
-    def run_sync(self, query: Query, state: AgentState | None = None) -> AgentState:
+    def run_sync(
+        self, query: Query, state: AgentState | None = None, *, deps: D_contra | None = None
+    ) -> AgentState[T_co]:
         """Do the same as `run`, in a program without an event loop."""
-        return _run_sync("run", lambda: self.run(query, state=state))
+        return _run_sync("run", lambda: self.run(query, state=state, deps=deps))
 
-    def resume_sync(self, state: AgentState, *, grant: Budget | None = None) -> AgentState:
+    def resume_sync(
+        self, state: AgentState, *, grant: Budget | None = None, deps: D_contra | None = None
+    ) -> AgentState[T_co]:
         """Do the same as `resume`, in a program without an event loop."""
-        return _run_sync("resume", lambda: self.resume(state, grant=grant))
+        return _run_sync("resume", lambda: self.resume(state, grant=grant, deps=deps))
 
     # Step by step
 
-    def start(self, query: Query, *, state: AgentState | None = None) -> AgentState:
+    def start(self, query: Query, *, state: AgentState | None = None) -> AgentState[T_co]:
         """Return the state from which a new execution begins, for `iterate`."""
         return self.start_run(query, state).state
 
-    def restart(self, state: AgentState, *, grant: Budget | None = None) -> AgentState:
+    def restart(self, state: AgentState, *, grant: Budget | None = None) -> AgentState[T_co]:
         """Return the state from which an execution continues, for `iterate`."""
         return self.resume_run(state, grant=grant).state
 
@@ -182,9 +232,9 @@ class Agent:
         """Return whether the execution has not ended."""
         return state.status is _IN_PROGRESS or state.status is _PENDING
 
-    async def next_step(self, state: AgentState) -> AgentState:
+    async def next_step(self, state: AgentState, *, deps: D_contra | None = None) -> AgentState[T_co]:
         """Return the state after one more step, recorded and evaluated."""
-        run = Run(self._setup, state)
+        run = self._run(state, deps)
         try:
             await run.begin()
             if run.state.status is _IN_PROGRESS:
@@ -193,13 +243,13 @@ class Agent:
             await run.end()
         return run.state
 
-    def iterate(self, state: AgentState) -> AsyncIterator[AgentState]:
+    def iterate(self, state: AgentState, *, deps: D_contra | None = None) -> AsyncIterator[AgentState[T_co]]:
         """Yield the state after every step, up to the end of the execution."""
-        return Run(self._setup, state).iterate()
+        return self._run(state, deps).iterate()
 
-    async def final_step(self, state: AgentState) -> AgentState:
+    async def final_step(self, state: AgentState, *, deps: D_contra | None = None) -> AgentState[T_co]:
         """Return the last of the states that `iterate` yields."""
-        async for latest in self.iterate(state):
+        async for latest in self.iterate(state, deps=deps):
             state = latest
         return state
 
@@ -207,7 +257,7 @@ class Agent:
 
     def new_session(
         self, agent_id: str | None = None, metadata: Mapping[str, object] | None = None
-    ) -> AgentState:
+    ) -> AgentState[T_co]:
         """Return a session without a query."""
         name = self._setup.world.new_id() if agent_id is None else agent_id
         return self.creation(metadata).apply_to(AgentState.before_creation(name))
@@ -229,6 +279,7 @@ class Agent:
         query: Query,
         state: AgentState | None = None,
         *,
+        deps: D_contra | None = None,
         journal: Journal | None = None,
         handlers: Iterable[Handler] = (),
         key: str | None = None,
@@ -241,7 +292,7 @@ class Agent:
         message, world = _as_message(query), self._setup.world
         execution_id = world.new_id()
         name = world.new_id() if state is None else state.agent_id
-        run = self._run(state or AgentState.before_creation(name), journal, handlers)
+        run = self._run(state or AgentState.before_creation(name), deps, journal, handlers)
         if state is None:
             run.add(self.creation())
         if run.state.open_step is not None or run.state.status in (_IN_PROGRESS, AgentStatus.PAUSED):
@@ -254,6 +305,7 @@ class Agent:
         state: AgentState,
         *,
         grant: Budget | None = None,
+        deps: D_contra | None = None,
         journal: Journal | None = None,
         handlers: Iterable[Handler] = (),
         key: str | None = None,
@@ -271,16 +323,23 @@ class Agent:
                 "this session has no query yet: ask one, with run(text, state=state) or, of a session, "
                 "send(text)"
             )
-        run = self._run(state, journal, handlers)
+        run = self._run(state, deps, journal, handlers)
         run.add(Resumed(self._setup.world.now(), grant=grant, agent=self.name, key=key))
         return run
 
-    def recover_run(self, state: AgentState, journal: Journal, handlers: Iterable[Handler] = ()) -> Run:
+    def recover_run(
+        self,
+        state: AgentState,
+        journal: Journal,
+        handlers: Iterable[Handler] = (),
+        *,
+        deps: D_contra | None = None,
+    ) -> Run:
         """Return a run that continues an execution whose runner died.
 
         Its leg and its clock continue. After three recoveries without a finished step a person is asked.
         """
-        run = self._run(state, journal, handlers)
+        run = self._run(state, deps, journal, handlers)
         world, question = self._setup.world, None
         if state.execution.recoveries >= MAX_RECOVERIES:
             text = f"The run was recovered {MAX_RECOVERIES} times without finishing a step. Continue?"
@@ -288,9 +347,18 @@ class Agent:
         run.add(Recovered(world.now(), question=question))
         return run
 
-    def _run(self, state: AgentState, journal: Journal | None, handlers: Iterable[Handler]) -> Run:
-        own = tuple(handlers)
-        setup = replace(self._setup, handlers=Handlers(own, self._setup.handlers)) if own else self._setup
+    def _run(
+        self,
+        state: AgentState,
+        deps: object,
+        journal: Journal | None = None,
+        handlers: Iterable[Handler] = (),
+    ) -> Run:
+        setup, own = self._setup, tuple(handlers)
+        if own:
+            setup = replace(setup, handlers=Handlers(own, setup.handlers))
+        if deps is not None:
+            setup = replace(setup, deps=deps)
         return Run(setup, state, journal)
 
     # From outside
@@ -333,7 +401,7 @@ def _as_message(query: Query) -> Message:
     return replace(message, content=clean(message.content)) if isinstance(message.content, str) else message
 
 
-def _run_sync(method: str, start: Callable[[], Coroutine[Any, Any, AgentState]]) -> AgentState:
+def _run_sync(method: str, start: Callable[[], Coroutine[Any, Any, AgentState[T]]]) -> AgentState[T]:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -341,102 +409,3 @@ def _run_sync(method: str, start: Callable[[], Coroutine[Any, Any, AgentState]])
     raise RuntimeError(
         f"{method}_sync was called inside a running event loop: use `await agent.{method}(…)` there"
     )
-
-
-class AgentBuilder:
-    """A builder of an agent, for those that prefer methods to keywords.
-
-    Every method returns a new builder, so that builders can branch off.
-    """
-
-    def __init__(self, options: Mapping[str, Any] | None = None) -> None:
-        self._options = dict(options or {})
-
-    @classmethod
-    def base(cls) -> AgentBuilder:
-        """Return a builder with the defaults: 20 steps, 300 seconds, stop on any error."""
-        return cls()
-
-    def with_model(self, model: Model) -> AgentBuilder:
-        """Set the model."""
-        return self._with(model=model)
-
-    def with_name(self, name: str) -> AgentBuilder:
-        """Name the agent: sessions record the name, and a recovery finds the agent by it."""
-        return self._with(name=name)
-
-    def with_tools(self, *tools: ToolLike | Iterable[ToolLike]) -> AgentBuilder:
-        """Add tools and toolsets."""
-        return self._adding("tools", _flat(tools, ToolDefinition))
-
-    def with_instructions(self, instructions: str) -> AgentBuilder:
-        """Set the instructions to the model."""
-        return self._with(instructions=instructions)
-
-    def with_max_steps(self, steps: int) -> AgentBuilder:
-        """Limit the steps of an execution."""
-        return self._with(max_steps=steps)
-
-    def with_max_tokens(self, tokens: int) -> AgentBuilder:
-        """Limit the tokens of an execution."""
-        return self._with(max_tokens=tokens)
-
-    def with_timeout(self, seconds: float) -> AgentBuilder:
-        """Limit the seconds of an execution by the wall clock."""
-        return self._with(timeout=seconds)
-
-    def with_stop_grace(self, seconds: float) -> AgentBuilder:
-        """Set the seconds that running calls have after a stop request or a deadline."""
-        return self._with(stop_grace=seconds)
-
-    def with_cumulative_timeout(self, seconds: float) -> AgentBuilder:
-        """Limit the seconds of work instead of the wall clock."""
-        return self._with(cumulative_timeout=seconds)
-
-    def with_finish_reasons(self, *reasons: str | Iterable[str]) -> AgentBuilder:
-        """Set the finish reasons that end a run."""
-        return self._with(finish_reasons=_flat(reasons, str))
-
-    def with_error_policy(self, policy: ErrorPolicy) -> AgentBuilder:
-        """Set the error policy."""
-        return self._with(error_policy=policy)
-
-    def with_backoff(self, backoff: Backoff) -> AgentBuilder:
-        """Set the waits between retries of model calls."""
-        return self._with(backoff=backoff)
-
-    def add_criteria(self, *criteria: CriterionLike | Iterable[CriterionLike]) -> AgentBuilder:
-        """Add criteria."""
-        return self._adding("criteria", _flat(criteria))
-
-    def with_hooks(self, *hooks: Hook) -> AgentBuilder:
-        """Add hooks around model and tool calls."""
-        return self._adding("hooks", hooks)
-
-    def with_clock(self, clock: Clock) -> AgentBuilder:
-        """Set the clock."""
-        return self._with(clock=clock)
-
-    def with_event_handler(self, *handlers: Handler) -> AgentBuilder:
-        """Add event handlers."""
-        return self._adding("event_handler", handlers)
-
-    def build(self) -> Agent:
-        """Return the agent."""
-        if "model" not in self._options:
-            raise ConfigurationError("an agent needs a model: call with_model(…) before build()")
-        return Agent(**self._options)
-
-    def _with(self, **options: Any) -> AgentBuilder:
-        return AgentBuilder({**self._options, **options})
-
-    def _adding(self, option: str, more: tuple[Any, ...]) -> AgentBuilder:
-        return self._with(**{option: (*self._options.get(option, ()), *more)})
-
-
-def _flat(given: Iterable[Any], *single: type) -> tuple[Any, ...]:
-    """Return items that were given one by one or in lists, in order."""
-    flat: list[Any] = []
-    for item in given:
-        flat += [item] if isinstance(item, single) or not isinstance(item, Iterable) else item
-    return tuple(flat)

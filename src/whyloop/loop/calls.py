@@ -74,7 +74,7 @@ async def _run_before_hooks(
     changed: list[ToolCall] = []
     results: dict[int, ToolResult] = {}
     for index, asked in enumerate(calls):
-        call, result = await _hook_call(run.setup, asked, _context(run.state, index, asked))
+        call, result = await _hook_call(run.setup, asked, _context(run.setup, run.state, index, asked))
         changed.append(call)
         if result is not None:
             results[index] = result
@@ -222,7 +222,7 @@ async def run_call(setup: Setup, state: AgentState, index: int, deadline: dateti
     world, opened = setup.world, state.open_step
     assert opened is not None
     call, started = opened.call_to_run(index), world.monotonic()
-    context = _context(state, index, call, deadline)
+    context = _context(setup, state, index, call, deadline)
     if setup.hooks.around_tool:
         result = await _run_through(setup, call, context, setup.hooks.around_tool)()
     else:
@@ -239,19 +239,22 @@ async def run_call(setup: Setup, state: AgentState, index: int, deadline: dateti
     )
 
 
-def run_context(state: AgentState) -> RunContext:
-    """Return the context of the session for hooks around the model."""
+def run_context(setup: Setup, state: AgentState) -> RunContext:
+    """Return the context of the step for hooks around the model and for instructions."""
     execution = state.execution
-    return RunContext(state.agent_id, execution.id, execution.step_count + 1, state.metadata)
+    return RunContext(state.agent_id, execution.id, execution.step_count + 1, state.metadata, setup.deps)
 
 
-def _context(state: AgentState, index: int, call: ToolCall, deadline: datetime | None = None) -> ToolContext:
+def _context(
+    setup: Setup, state: AgentState, index: int, call: ToolCall, deadline: datetime | None = None
+) -> ToolContext:
     execution = state.execution
     return ToolContext(
         state.agent_id,
         execution.id,
         execution.step_count + 1,
         state.metadata,
+        setup.deps,
         tool_call_id=call.id,
         tool_name=call.name,
         deadline=deadline,

@@ -70,7 +70,9 @@ def _ask_through(
             answer = await _ask_through(run, step, original, inner_hooks, by)(request)
             return answer
 
-        response = expected(ModelResponse, await around_model(received, run_context(run.state), ask_next))
+        response = expected(
+            ModelResponse, await around_model(received, run_context(run.setup, run.state), ask_next)
+        )
         if response is not answer:
             step.response_changed_by = (*step.response_changed_by, name)
         return response

@@ -125,6 +125,7 @@ class Run:
 
     async def begin(self) -> None:
         """Begin to work on the execution; a step that was left open continues."""
+        self.setup.refuse_missing_deps()
         self.interruptions.attach()
         self.setup.runs.add(self)
         if self.state.status is _PENDING:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
 from inspect import iscoroutinefunction
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Struct, UnsetType
@@ -177,6 +178,10 @@ class Setup(Struct, frozen=True):
     """True if a hook may change a call, or a tool may need a person's approval."""
     request_parts: RequestParts = RequestParts(RequestRecord(), ())
     """The record of a request that no hook changes."""
+    deps_type: object = NoneType
+    """The type of the deps that a run needs; that of None if it needs none."""
+    deps: Any = None
+    """The objects of the application for the tools, hooks and instructions of this run; never stored."""
     toolset_error: str | None = None
     """Why the toolsets could not be opened or listed, so that their tools are unknown."""
 
@@ -191,6 +196,16 @@ class Setup(Struct, frozen=True):
             plans_calls=bool(self.hooks.before_tool) or any(t.needs_approval for t, _ in tools.values()),
             request_parts=RequestParts.of(self.instructions, specs),
         )
+
+    def refuse_missing_deps(self) -> None:
+        """Raise a `ConfigurationError` if the run needs deps and has none."""
+        if self.deps is None and self.deps_type is not NoneType:
+            kind = getattr(self.deps_type, "__name__", self.deps_type)
+            raise ConfigurationError(
+                f"agent {self.name!r} has no deps and needs {kind}: pass deps=… to run, resume, stream or "
+                "send. Deps are never stored, so every run of a session needs them; a server, a recovery and "
+                "the command line take a function that returns them"
+            )
 
     async def with_listed_tools(self) -> Setup:
         """Return the setup with the tools that the toolsets offer now."""

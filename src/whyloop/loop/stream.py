@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Generic, Self
 
 from whyloop.events import AgentEvent
 from whyloop.loop.setup import Handler
+from whyloop.values.generics import T_co
 from whyloop.values.state import AgentState
 
 LEFT = "The stream of the run was closed before its end"
@@ -17,7 +18,7 @@ StartedRun = tuple[Coroutine[Any, Any, AgentState], Callable[[str], object]]
 """A run to be awaited, and the function that stops it for a reason."""
 
 
-class RunStream:
+class RunStream(Generic[T_co]):
     """One run and its events, in order, for one reader.
 
     The run works in a task of its own and never waits for the reader. Leaving the `async with` block before
@@ -33,7 +34,7 @@ class RunStream:
         self._has_raised = False
 
     @property
-    def state(self) -> AgentState:
+    def state(self) -> AgentState[T_co]:
         """The state at the end of the run; a `RuntimeError` while the run is in progress."""
         if self._task is None or not self._task.done():
             raise RuntimeError("the run is in progress: read its events to the end first")

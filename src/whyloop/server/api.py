@@ -47,7 +47,7 @@ from whyloop.values.step_transitions import AnyTransition
 from whyloop.values.text import shortened
 from whyloop.wire.view import read_back
 
-ChooseAgent = Callable[[Summary], Agent | Awaitable[Agent]]
+ChooseAgent = Callable[[Summary], Agent[Any, Any] | Awaitable[Agent[Any, Any]]]
 
 
 @runtime_checkable
@@ -275,7 +275,7 @@ class Api:
         verdict: Verdict,
         reason: str | None = None,
         arguments: Mapping[str, Any] | None = None,
-        agent: Agent | None = None,
+        agent: Agent[Any, Any] | None = None,
     ) -> Tagged:
         await self.check(call)
         by, question_id = call.access.user or call.body.by or UNNAMED_PERSON, call.body.question_id
@@ -357,7 +357,7 @@ class Api:
         assert isinstance(session, ServedSession)
         return session
 
-    async def _agent(self, summary: Summary) -> Agent:
+    async def _agent(self, summary: Summary) -> Agent[Any, Any]:
         assert self._choose_agent is not None, "a server without an agent has no such operation"
         with calling_the_app():
             found = self._choose_agent(summary)
@@ -382,7 +382,9 @@ def _continues_by_itself(state: AgentState) -> bool:
     return state.status is AgentStatus.IN_PROGRESS or is_decided
 
 
-def _check_arguments(agent: Agent, state: AgentState, question_id: str, arguments: Mapping[str, Any]) -> None:
+def _check_arguments(
+    agent: Agent[Any, Any], state: AgentState, question_id: str, arguments: Mapping[str, Any]
+) -> None:
     """Raise 400 if edited arguments do not fit the tool; skip a question that is not open."""
     asked = next((call for call in state.pending_calls if call.id == question_id), None)
     tool = next((tool for tool in agent.tools if asked is not None and tool.name == asked.name), None)

@@ -81,7 +81,7 @@ class AgentServer:
     def __init__(
         self,
         store: Store,
-        agent: Agent | ChooseAgent | None = None,
+        agent: Agent[Any, Any] | ChooseAgent | None = None,
         *,
         config: BroadcastConfig | None = None,
         also: Iterable[CanBroadcastAgentEvents] = (),

@@ -22,7 +22,7 @@ Run = Callable[[Handler], Coroutine[Any, Any, AgentState]]
 CLOSING = "The server is shutting down."
 
 
-class ServedSession(Session):
+class ServedSession(Session[Any, Any]):
     """A session that a request runs, if it is at a version that the client named."""
 
     precondition: Precondition | None = None
@@ -43,9 +43,9 @@ class Runs:
     """The runs of a server."""
 
     def __init__(self) -> None:
-        self._running: dict[asyncio.Task[AgentState], Session] = {}
+        self._running: dict[asyncio.Task[AgentState], Session[Any, Any]] = {}
 
-    async def start(self, session: Session, run: Run) -> None:
+    async def start(self, session: Session[Any, Any], run: Run) -> None:
         """Return as soon as the run has begun and is recorded; raise the error if it could not begin."""
         begun = asyncio.Event()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
 
 from whyloop.errors import (
     ConflictError,
@@ -25,7 +26,8 @@ AT_ONCE = 20
 EVERY_SECONDS = 1.0
 SECONDS_AFTER_ERROR = 30.0
 
-Agents = Mapping[str, Agent] | Callable[[Summary], Agent | Awaitable[Agent | None] | None]
+AnyAgent = Agent[Any, Any]
+Agents = Mapping[str, AnyAgent] | Callable[[Summary], AnyAgent | Awaitable[AnyAgent | None] | None]
 """The agents by name, or a function that finds the agent of a session; None leaves it alone."""
 
 _log = Logger()
@@ -69,7 +71,7 @@ class Recovery:
         self._continued: list[str] = []
         self._unknown: set[str] = set()
         self._failed: dict[str, float] = {}
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, Session[Any, Any]] = {}
         self._looking: asyncio.Task[None] | None = None
         self._leaving = False
 
@@ -134,7 +136,7 @@ class Recovery:
                 _log.warning("sessions that could continue cannot be looked for: %s", error, exc_info=trace)
             await asyncio.sleep(self._every_seconds)
 
-    async def _continue(self, agent_id: str, agent: Agent) -> None:
+    async def _continue(self, agent_id: str, agent: AnyAgent) -> None:
         try:
             session = await Session.open(self._store, agent, agent_id, handlers=self._handlers)
             if self._leaving:
@@ -157,7 +159,7 @@ class Recovery:
         trace = None if isinstance(error, WhyloopError) else error
         _log.warning("session %r could not be continued: %s", agent_id, error, exc_info=trace)
 
-    async def _agent_of(self, summary: Summary) -> Agent | None:
+    async def _agent_of(self, summary: Summary) -> AnyAgent | None:
         agents, agent = self._agents, None
         if isinstance(agents, Mapping):
             agent = agents.get(summary.agent)

@@ -8,6 +8,8 @@ import socket
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
+from types import GenericAlias
+from typing import TYPE_CHECKING, Any, Generic, Self
 
 import msgspec
 
@@ -29,6 +31,7 @@ from whyloop.stores.reading import Reading, read_session
 from whyloop.stores.records import Entry, Lease, RequestKey, checked_id, summary_of
 from whyloop.stores.store import Store
 from whyloop.values.continuation import Budget
+from whyloop.values.generics import D_contra, T_co
 from whyloop.values.messages import Message
 from whyloop.values.scalars import new_id
 from whyloop.values.state import UNNAMED_PERSON, AgentState, AgentStatus
@@ -39,17 +42,21 @@ from whyloop.wire.journal import encode_entry
 LEASE_SECONDS = 30.0
 
 
-class Session:
+class Session(Generic[D_contra, T_co]):
     """A conversation of an agent with a person or a program, recorded as it happens.
 
     Only one process runs a session at a time. Each step is in the store before anything builds on it, so
-    another process can continue where this one ended, however it ended.
+    another process can continue where this one ended, however it ended. `Session[D, T]` is a conversation of
+    an `Agent[D, T]`.
     """
+
+    if not TYPE_CHECKING:  # At run time the type variables have no defaults.
+        __class_getitem__ = classmethod(GenericAlias)
 
     def __init__(
         self,
         store: Store,
-        agent: Agent,
+        agent: Agent[D_contra, T_co],
         reading: Reading,
         owner: str,
         lease_seconds: float,
@@ -70,7 +77,7 @@ class Session:
     async def open(
         cls,
         store: Store,
-        agent: Agent,
+        agent: Agent[D_contra, T_co],
         agent_id: str | None = None,
         *,
         create: bool = False,
@@ -79,7 +86,7 @@ class Session:
         lease_seconds: float = LEASE_SECONDS,
         handlers: Iterable[Handler] = (),
         key: RequestKey | None = None,
-    ) -> Session:
+    ) -> Self:
         """Return a session of the store, or a new one if no id is given.
 
         With `create`, an unknown id becomes a new session too; `metadata` is what a new session starts with.
@@ -121,7 +128,7 @@ class Session:
         return self._reading.state.agent_id
 
     @property
-    def state(self) -> AgentState:
+    def state(self) -> AgentState[T_co]:
         """The session as this process last saw it; `refresh` reads it again."""
         return self._reading.state
 
@@ -143,7 +150,7 @@ class Session:
         """Return why the last execution continued, step by step, and why it stopped."""
         return self.state.explain()
 
-    async def refresh(self) -> AgentState:
+    async def refresh(self) -> AgentState[T_co]:
         """Return the session as it is in the store now, whichever process continued it."""
         before = self._reading
         reading = await read_session(self.store, self.agent_id, before)
@@ -160,43 +167,61 @@ class Session:
     # Runs and decisions
 
     async def send(
-        self, query: Query, *, on_event: Handler | None = None, key: RequestKey | None = None
-    ) -> AgentState:
+        self,
+        query: Query,
+        *,
+        deps: D_contra | None = None,
+        on_event: Handler | None = None,
+        key: RequestKey | None = None,
+    ) -> AgentState[T_co]:
         """Ask the next question, and work on it until the criteria say stop.
 
-        `on_event` receives the events meanwhile; with the first one the question is stored.
+        `deps` reach tools, hooks and instructions, and are never stored. `on_event` receives the events
+        meanwhile; with the first one the question is stored.
         """
 
         def start(journal: SessionJournal, handlers: Iterable[Handler]) -> Run:
             state, name = self.state, key.key if key else None
-            return self.agent.start_run(query, state, journal=journal, handlers=handlers, key=name)
+            return self.agent.start_run(query, state, deps=deps, journal=journal, handlers=handlers, key=name)
 
         return await self._run(start, on_event, key)
 
-    def stream(self, query: Query, *, key: RequestKey | None = None) -> RunStream:
+    def stream(
+        self, query: Query, *, deps: D_contra | None = None, key: RequestKey | None = None
+    ) -> RunStream[T_co]:
         """Ask the next question and yield the events of the run as they happen.
 
         Use it as `async with session.stream(query) as run`, then `async for event in run`; `run.state` is the
         state at the end. Leaving the block early stops the run.
         """
-        return RunStream(lambda handler: (self.send(query, on_event=handler, key=key), self.stop_here))
+        return RunStream(
+            lambda handler: (self.send(query, deps=deps, on_event=handler, key=key), self.stop_here)
+        )
 
     async def resume(
         self,
         *,
         grant: Budget | None = None,
+        deps: D_contra | None = None,
         on_event: Handler | None = None,
         key: RequestKey | None = None,
-    ) -> AgentState:
-        """Continue an execution that was paused, stopped, failed or cut off by a crash."""
+    ) -> AgentState[T_co]:
+        """Continue an execution that was paused, stopped, failed or cut off by a crash.
+
+        Deps are not stored: pass them again.
+        """
 
         def start(journal: SessionJournal, handlers: Iterable[Handler]) -> Run:
             state, name = self.state, key.key if key else None
-            return self.agent.resume_run(state, grant=grant, journal=journal, handlers=handlers, key=name)
+            return self.agent.resume_run(
+                state, grant=grant, deps=deps, journal=journal, handlers=handlers, key=name
+            )
 
         return await self._run(start, on_event, key)
 
-    async def recover(self, *, on_event: Handler | None = None) -> AgentState:
+    async def recover(
+        self, *, deps: D_contra | None = None, on_event: Handler | None = None
+    ) -> AgentState[T_co]:
         """Continue an execution whose runner died, or a pause whose questions are all decided.
 
         It is not a resume: the leg and its clock continue.
@@ -204,12 +229,12 @@ class Session:
 
         def start(journal: SessionJournal, handlers: Iterable[Handler]) -> Run:
             if self.state.status is AgentStatus.PAUSED and not self.state.pending_calls:
-                return self.agent.resume_run(self.state, journal=journal, handlers=handlers)
+                return self.agent.resume_run(self.state, deps=deps, journal=journal, handlers=handlers)
             if self.state.status is not AgentStatus.IN_PROGRESS:
                 raise NotResumableError(
                     f"session {self.agent_id!r} is {self.state.status}: nothing to recover"
                 )
-            return self.agent.recover_run(self.state, journal, handlers)
+            return self.agent.recover_run(self.state, journal, handlers, deps=deps)
 
         return await self._run(start, on_event)
 
@@ -217,19 +242,19 @@ class Session:
         """End the session's run, wherever it runs; return False if there was none."""
         return await self.store.request_stop(self.agent_id, reason)
 
-    async def approve(self, question_id: str, *, by: str = UNNAMED_PERSON) -> AgentState:
+    async def approve(self, question_id: str, *, by: str = UNNAMED_PERSON) -> AgentState[T_co]:
         """Let a pending tool call run; `resume` continues."""
         await self.store.approve(self.agent_id, question_id, by=by)
         return await self.refresh()
 
-    async def deny(self, question_id: str, reason: str = "", *, by: str = UNNAMED_PERSON) -> AgentState:
+    async def deny(self, question_id: str, reason: str = "", *, by: str = UNNAMED_PERSON) -> AgentState[T_co]:
         """Do not let a pending tool call run; the model is given the reason."""
         await self.store.deny(self.agent_id, question_id, reason, by=by)
         return await self.refresh()
 
     async def edit(
         self, question_id: str, arguments: Mapping[str, object], *, by: str = UNNAMED_PERSON
-    ) -> AgentState:
+    ) -> AgentState[T_co]:
         """Let a pending tool call run with other arguments."""
         await self.store.edit(self.agent_id, question_id, arguments, by=by)
         return await self.refresh()
@@ -241,7 +266,7 @@ class Session:
         start: Callable[[SessionJournal, Iterable[Handler]], Run],
         on_event: Handler | None,
         key: RequestKey | None = None,
-    ) -> AgentState:
+    ) -> AgentState[T_co]:
         """Run the agent, recording to this session's journal for as long as this process holds its lease."""
         lease = await self._acquire()
         self._journal = journal = None
@@ -312,7 +337,7 @@ def _encoded(event: AgentEvent) -> str:
 
 async def create_session(
     store: Store,
-    agent: Agent,
+    agent: Agent[Any, Any],
     agent_id: str | None,
     metadata: Mapping[str, object] | None,
     key: RequestKey | None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from whyloop.events import AgentEvent
 from whyloop.loop.agent import Agent
@@ -81,7 +81,7 @@ class CapturedEvents(list[AgentEvent]):
         self.stop()
 
 
-def capture_events(agent: Agent) -> CapturedEvents:
+def capture_events(agent: Agent[Any, Any]) -> CapturedEvents:
     """Return a list that fills with the agent's events from now on."""
     captured = CapturedEvents()
     captured._unsubscribe = agent.subscribe(captured.append)

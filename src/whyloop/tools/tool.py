@@ -13,7 +13,8 @@ import threading
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, ParamSpec, TypedDict, TypeVar, Unpack, get_args, overload
+from types import UnionType
+from typing import Annotated, Any, Generic, TypedDict, Union, Unpack, get_args, get_origin, overload
 
 import msgspec
 from msgspec import Struct
@@ -21,11 +22,9 @@ from msgspec import Struct
 from whyloop.errors import ToolDefinitionError, ToolExecutionError
 from whyloop.rules.classification import error_text
 from whyloop.tools.schema import Arguments, SchemaArguments, docstring_of, hints_of, signature_of
+from whyloop.values.generics import AnyD_co, P, R_co, T
 from whyloop.values.model import ToolSpec
 from whyloop.values.text import clean
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 # The names that every provider accepts.
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -33,8 +32,11 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 DEFAULT_MAX_RESULT_CHARS = 200_000
 
 
-class RunContext(Struct, frozen=True, gc=False):
-    """The facts about a session for hooks and tools; a model never sees them."""
+class RunContext(Struct, Generic[AnyD_co], frozen=True):
+    """The facts about a run for hooks, tools and instructions; a model never sees them.
+
+    `RunContext[D]` is the context of an agent whose deps are of type D.
+    """
 
     agent_id: str
     """The id of the session."""
@@ -44,10 +46,21 @@ class RunContext(Struct, frozen=True, gc=False):
     """The number of the step within the execution."""
     metadata: Mapping[str, Any]
     """The entries that the application gave to the session."""
+    deps: AnyD_co = None  # type: ignore[assignment]
+    """The objects that the application passed to this run; never stored."""
+
+    def __repr__(self) -> str:
+        """Leave the deps out, so that no log has them."""
+        return (
+            f"{type(self).__name__}({', '.join([f'{key}={value!r}' for key, value in self.__rich_repr__()])})"
+        )
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [(name, getattr(self, name)) for name in self.__struct_fields__ if name != "deps"]
 
 
-class ToolContext(RunContext, frozen=True, gc=False, kw_only=True):
-    """The facts about a tool call for hooks and tools, beside those of the session."""
+class ToolContext(RunContext[AnyD_co], Generic[AnyD_co], frozen=True, kw_only=True):
+    """The facts about a tool call for hooks and tools, beside those of the run."""
 
     tool_call_id: str
     """The provider's id of the call."""
@@ -145,12 +158,12 @@ class ToolDefinition:
         return f"<tool {self.name}>"
 
 
-class Tool(ToolDefinition):
-    """A Python function that a model may call."""
+class Tool(ToolDefinition, Generic[P, R_co]):
+    """A Python function that a model may call, and that the program calls as before."""
 
     def __init__(
         self,
-        function: Callable[..., Any],
+        function: Callable[P, R_co],
         *,
         name: str | None = None,
         description: str | None = None,
@@ -179,27 +192,27 @@ class Tool(ToolDefinition):
             arguments = {**arguments, self._context_parameter: context}
         if not self.is_async:
             return self._run_in_thread(arguments)
-        work: Coroutine[Any, Any, Any] = self.function(**arguments)
-        return work
+        function: Callable[..., Coroutine[Any, Any, Any]] = self.function  # type: ignore[assignment]
+        return function(**arguments)
 
     async def _run_in_thread(self, arguments: Mapping[str, Any]) -> Any:
         result = await run_in_thread(functools.partial(self.function, **arguments))
         return await result if inspect.isawaitable(result) else result
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Call the function itself, as the rest of the program does."""
         return self.function(*args, **kwargs)
 
 
 @overload
-def tool(function: Callable[P, R], /) -> Tool:
+def tool(function: Callable[P, R_co], /) -> Tool[P, R_co]:
     """Make a function a tool; the schema comes from its signature and docstring."""
 
 
 @overload
 def tool(
     *, name: str | None = None, description: str | None = None, **options: Unpack[ToolOptions]
-) -> Callable[[Callable[P, R]], Tool]:
+) -> Callable[[Callable[P, R_co]], Tool[P, R_co]]:
     """Make a function a tool; the schema comes from its signature and docstring."""
 
 
@@ -221,7 +234,11 @@ def _refuse_approval(name: str, rule: object) -> None:
 
 
 def _is_context(hint: object) -> bool:
-    return any(context is hint or context in get_args(hint) for context in (ToolContext, RunContext))
+    """Return whether a type is a context, with or without its deps, or a union with one."""
+    kind = get_origin(hint) or hint
+    if kind is ToolContext or kind is RunContext:
+        return True
+    return kind in (Union, UnionType, Annotated) and any(_is_context(each) for each in get_args(hint))
 
 
 def _is_async(function: Callable[..., Any]) -> bool:
@@ -255,9 +272,6 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
     raise TypeError(f"{type(value).__name__} has no JSON form")
-
-
-T = TypeVar("T")
 
 
 async def run_in_thread(function: Callable[[], T]) -> T:

@@ -58,7 +58,7 @@ class PendingCall(Struct, frozen=True, gc=False):
     """The provider's id of the call, which may occur again in a later step."""
     name: str
     """The name of the tool."""
-    arguments: Mapping[str, Any] | str
+    arguments: dict[str, Any]
     """The arguments that the call would run with."""
     question: str
     """The text of the question."""

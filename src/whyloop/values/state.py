@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from whyloop.errors import UnfinishedRunError
 from whyloop.values import encoding
 from whyloop.values.approval import Approval, PendingCall, Question, Verdict
 from whyloop.values.continuation import Budget, ContinuationOutcome, StopReason
 from whyloop.values.failure import FailureTally
+from whyloop.values.generics import AnyT_co
 from whyloop.values.log import Log
 from whyloop.values.messages import Message
 from whyloop.values.model import NO_USAGE, Usage
@@ -144,11 +146,12 @@ UNNAMED_PERSON = "somebody"
 """The name in the trace if a decision names no person."""
 
 
-class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
+class AgentState(Struct, Generic[AnyT_co], frozen=True, eq=False, gc=False, kw_only=True):
     """One conversation: its messages, its steps, and the outcome of each step.
 
     A state never changes: applying a transition returns a new one, and history is only ever added to, so
-    older states stay valid and share what they have in common with newer ones.
+    older states stay valid and share what they have in common with newer ones. `AgentState[T]` is the state
+    of an agent whose answers are of type T.
     """
 
     agent_id: str = msgspec.field(default_factory=new_id)
@@ -183,7 +186,7 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
     """The texts that the requests of steps refer to by their hashes."""
 
     @classmethod
-    def before_creation(cls, agent_id: str) -> AgentState:
+    def before_creation(cls, agent_id: str) -> AgentState[AnyT_co]:
         """Return the state before the first transition: nothing but a name."""
         return cls(
             agent_id=agent_id,
@@ -225,6 +228,17 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
         )
 
     @property
+    def outcome(self) -> ContinuationOutcome:
+        """The outcome with which the run ended or paused; an `UnfinishedRunError` before that."""
+        outcome = self.last_continuation_outcome
+        if outcome is None or outcome.should_continue:
+            raise UnfinishedRunError(
+                f"session {self.agent_id!r} has no outcome yet, it is {self.status}: run it to its end, or "
+                "read last_continuation_outcome, the latest outcome or None"
+            )
+        return outcome
+
+    @property
     def stop_reason(self) -> StopReason | None:
         """Why the run ended; None while it has not."""
         outcome = self.last_continuation_outcome
@@ -257,13 +271,13 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
 
     def approve(
         self, question_id: str, *, by: str = UNNAMED_PERSON, now: datetime | None = None
-    ) -> AgentState:
+    ) -> AgentState[AnyT_co]:
         """Let a pending call run when the execution is resumed."""
         return self._decided(question_id, Verdict.APPROVED, by, now)
 
     def deny(
         self, question_id: str, reason: str = "", *, by: str = UNNAMED_PERSON, now: datetime | None = None
-    ) -> AgentState:
+    ) -> AgentState[AnyT_co]:
         """Do not let a pending call run; the model gets the reason."""
         return self._decided(question_id, Verdict.DENIED, by, now, reason or None)
 
@@ -274,7 +288,7 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
         *,
         by: str = UNNAMED_PERSON,
         now: datetime | None = None,
-    ) -> AgentState:
+    ) -> AgentState[AnyT_co]:
         """Let a pending call run with other arguments; its result names them."""
         return self._decided(question_id, Verdict.EDITED, by, now, arguments=arguments)
 
@@ -286,7 +300,7 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
         now: datetime | None,
         reason: str | None = None,
         arguments: Mapping[str, object] | None = None,
-    ) -> AgentState:
+    ) -> AgentState[AnyT_co]:
         from whyloop.values.decisions import decide
 
         state = self
@@ -294,7 +308,7 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
             state = transition.apply_to(state)
         return state
 
-    def with_continuation_outcome(self, outcome: ContinuationOutcome) -> AgentState:
+    def with_continuation_outcome(self, outcome: ContinuationOutcome) -> AgentState[AnyT_co]:
         """Return the state after the criteria were evaluated with this outcome."""
         from whyloop.values.step_transitions import Judged
 
@@ -302,7 +316,7 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
         judged = Judged(self.state_info.updated_at, outcome=outcome, step=closed.number if closed else None)
         return judged.apply_to(self)
 
-    def mark_execution_started(self, now: datetime | None = None) -> AgentState:
+    def mark_execution_started(self, now: datetime | None = None) -> AgentState[AnyT_co]:
         """Set when this process began to work on the execution."""
         return replace(self, execution_started_at=now or utc_now())
 
@@ -310,7 +324,9 @@ class AgentState(Struct, frozen=True, eq=False, gc=False, kw_only=True):
         """Add time that was spent on the session to its own clock; no limit counts it."""
         return replace(self, state_info=self.state_info.add_execution_time(seconds))
 
-    def with_metadata(self, entries: Mapping[str, object] | None = None, /, **more: object) -> AgentState:
+    def with_metadata(
+        self, entries: Mapping[str, object] | None = None, /, **more: object
+    ) -> AgentState[AnyT_co]:
         """Return the session with these entries in its metadata, as JSON holds them."""
         return replace(self, metadata={**self.metadata, **encoding.jsonable({**(entries or {}), **more})})
 

@@ -324,5 +324,6 @@ def _result_message(asked: ToolCall, result: ToolResult) -> Message:
     return Message(_TOOL, content, (), asked.id, asked.name, shown=result.content)
 
 
-def _arguments(asked: ToolCall, call: OpenCall) -> Mapping[str, Any] | str:
-    return asked.arguments if call.arguments is None else call.arguments
+def _arguments(asked: ToolCall, call: OpenCall) -> dict[str, Any]:
+    arguments = asked.arguments if call.arguments is None else call.arguments
+    return {} if isinstance(arguments, str) else dict(arguments)  # A call with text for them never waits.

@@ -1,0 +1,115 @@
+"""A builder of agents, for those that prefer methods to keywords."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from whyloop.errors import ConfigurationError
+from whyloop.loop.agent import Agent
+from whyloop.loop.hooks import Hook
+from whyloop.loop.setup import Handler
+from whyloop.loop.world import Clock, Model
+from whyloop.rules.criterion import CriterionLike
+from whyloop.rules.error_policy import Backoff, ErrorPolicy
+from whyloop.tools.tool import ToolDefinition
+from whyloop.tools.toolset import ToolLike
+
+
+class AgentBuilder:
+    """A builder of an agent, for those that prefer methods to keywords.
+
+    Every method returns a new builder, so that builders can branch off.
+    """
+
+    def __init__(self, options: Mapping[str, Any] | None = None) -> None:
+        self._options = dict(options or {})
+
+    @classmethod
+    def base(cls) -> AgentBuilder:
+        """Return a builder with the defaults: 20 steps, 300 seconds, stop on any error."""
+        return cls()
+
+    def with_model(self, model: Model) -> AgentBuilder:
+        """Set the model."""
+        return self._with(model=model)
+
+    def with_name(self, name: str) -> AgentBuilder:
+        """Name the agent: sessions record the name, and a recovery finds the agent by it."""
+        return self._with(name=name)
+
+    def with_tools(self, *tools: ToolLike | Iterable[ToolLike]) -> AgentBuilder:
+        """Add tools and toolsets."""
+        return self._adding("tools", _flat(tools, ToolDefinition))
+
+    def with_instructions(self, instructions: str) -> AgentBuilder:
+        """Set the instructions to the model."""
+        return self._with(instructions=instructions)
+
+    def with_max_steps(self, steps: int) -> AgentBuilder:
+        """Limit the steps of an execution."""
+        return self._with(max_steps=steps)
+
+    def with_max_tokens(self, tokens: int) -> AgentBuilder:
+        """Limit the tokens of an execution."""
+        return self._with(max_tokens=tokens)
+
+    def with_timeout(self, seconds: float) -> AgentBuilder:
+        """Limit the seconds of an execution by the wall clock."""
+        return self._with(timeout=seconds)
+
+    def with_stop_grace(self, seconds: float) -> AgentBuilder:
+        """Set the seconds that running calls have after a stop request or a deadline."""
+        return self._with(stop_grace=seconds)
+
+    def with_cumulative_timeout(self, seconds: float) -> AgentBuilder:
+        """Limit the seconds of work instead of the wall clock."""
+        return self._with(cumulative_timeout=seconds)
+
+    def with_finish_reasons(self, *reasons: str | Iterable[str]) -> AgentBuilder:
+        """Set the finish reasons that end a run."""
+        return self._with(finish_reasons=_flat(reasons, str))
+
+    def with_error_policy(self, policy: ErrorPolicy) -> AgentBuilder:
+        """Set the error policy."""
+        return self._with(error_policy=policy)
+
+    def with_backoff(self, backoff: Backoff) -> AgentBuilder:
+        """Set the waits between retries of model calls."""
+        return self._with(backoff=backoff)
+
+    def add_criteria(self, *criteria: CriterionLike | Iterable[CriterionLike]) -> AgentBuilder:
+        """Add criteria."""
+        return self._adding("criteria", _flat(criteria))
+
+    def with_hooks(self, *hooks: Hook) -> AgentBuilder:
+        """Add hooks around model and tool calls."""
+        return self._adding("hooks", hooks)
+
+    def with_clock(self, clock: Clock) -> AgentBuilder:
+        """Set the clock."""
+        return self._with(clock=clock)
+
+    def with_event_handler(self, *handlers: Handler) -> AgentBuilder:
+        """Add event handlers."""
+        return self._adding("event_handler", handlers)
+
+    def build(self) -> Agent[Any, Any]:
+        """Return the agent."""
+        if "model" not in self._options:
+            raise ConfigurationError("an agent needs a model: call with_model(…) before build()")
+        return Agent(**self._options)
+
+    def _with(self, **options: Any) -> AgentBuilder:
+        return AgentBuilder({**self._options, **options})
+
+    def _adding(self, option: str, more: tuple[Any, ...]) -> AgentBuilder:
+        return self._with(**{option: (*self._options.get(option, ()), *more)})
+
+
+def _flat(given: Iterable[Any], *single: type) -> tuple[Any, ...]:
+    """Return items that were given one by one or in lists, in order."""
+    flat: list[Any] = []
+    for item in given:
+        flat += [item] if isinstance(item, single) or not isinstance(item, Iterable) else item
+    return tuple(flat)
