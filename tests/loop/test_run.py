@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from datetime import timedelta
 
 import pytest
@@ -246,3 +248,16 @@ async def test_a_custom_guard_stops_the_run_with_guard() -> None:
     state = await scripted(call("echo"), tools=[echo], criteria=never).run("go")
     assert_stopped(state, reason="guard", by="never")
     assert state.status is AgentStatus.STOPPED
+
+
+async def test_a_finished_run_is_freed_at_once_and_not_by_the_garbage_collector() -> None:
+    agent = scripted(call("echo", {"value": "a"}), "done", tools=[echo])
+    run = agent.start_run("go")
+    await run.finish()
+    freed = weakref.ref(run)
+    gc.disable()
+    try:
+        del run
+        assert freed() is None
+    finally:
+        gc.enable()

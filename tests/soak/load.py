@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import AsyncIterator
 from typing import NamedTuple
@@ -19,6 +20,7 @@ from whyloop import (
     tool,
 )
 from whyloop.broadcasting import EventFeed
+from whyloop.cli.services import freeze_startup
 from whyloop.stores import Store
 from whyloop.values.text import counted
 
@@ -70,10 +72,12 @@ async def run_load(store: Store, sessions: int, seconds: float) -> Load:
     started = time.monotonic()
     agent = Agent(BusyModel(started + seconds), [lookup], max_steps=10**6, timeout=None)
     lags: list[float] = []
+    freeze_startup()  # As in a process that serves sessions.
     beating = asyncio.create_task(beat(lags))
     states = await asyncio.gather(*[_run(store, agent) for _ in range(sessions)])
     took = time.monotonic() - started
     beating.cancel()
+    gc.unfreeze()
     problems: list[str] = []
     feed = EventFeed(store)
     for agent_id, steps, last_seq in states:

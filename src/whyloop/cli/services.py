@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import os
 import signal
 import socket
@@ -86,8 +87,18 @@ async def serve(store: Store, args: argparse.Namespace) -> int:
         write_error("It shows sessions and runs none: name an --agent or a --model for that.")
     if token is not None:
         write_error("Clients send the token: Authorization: Bearer …")
+    freeze_startup()
     await EndingStreams(config).serve([listening])
     return 0
+
+
+def freeze_startup() -> None:
+    """Keep what was loaded so far out of garbage collections, which pause all sessions.
+
+    There are 50,000 such objects. A full collection visits each: 40 ms instead of 5.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def _agent(args: argparse.Namespace) -> Agent[Any, Any] | None:
@@ -185,6 +196,7 @@ async def work(store: Store, args: argparse.Namespace) -> int:
     progress = WorkerProgress(write_error)
     stopping = asyncio.Event()
     _on_signals(stopping)
+    freeze_startup()
     write_error(f"Looking for sessions of {', '.join(shortened(name, 64) for name in agents)}.")
     async with Recovery(store, agents, handlers=[progress], at_once=args.at_once):
         await stopping.wait()

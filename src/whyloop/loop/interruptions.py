@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Coroutine
 from datetime import timedelta
 from functools import partial
@@ -28,7 +29,9 @@ class Interruptions:
     """
 
     def __init__(self, run: Run) -> None:
-        self._run, self._world = run, run.world
+        # Not a cycle: a finished run is freed at once, and a long session not in a pause for garbage.
+        self._run: Run = weakref.proxy(run)
+        self._world = run.world
         self._step: StepInProgress | None = None  # While its work may be interrupted.
         self._task: asyncio.Task[object] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None

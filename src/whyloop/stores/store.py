@@ -34,6 +34,7 @@ from whyloop.stores.reading import (
     fork_session,
     imported,
     read_session,
+    release_all,
 )
 from whyloop.stores.records import (
     Checkpoint,
@@ -396,6 +397,7 @@ class Store(ABC):
             key=key.key if key else None,
         )
         await self.create(summary_of(state), entries, key=key)
+        release_all(list(entries))
         return state
 
     async def export(self, *agent_ids: str) -> AsyncIterator[str]:
