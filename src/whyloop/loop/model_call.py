@@ -14,7 +14,7 @@ from whyloop.loop.hooks import AroundModel, AskModel, expected
 from whyloop.loop.setup import send
 from whyloop.rules.classification import answer_failure, model_failure, normalize_response
 from whyloop.rules.written_calls import VisibleText, written_call
-from whyloop.values.messages import Message, MessageRole
+from whyloop.values.messages import NO_EXTRAS, Message, MessageRole
 from whyloop.values.model import (
     NO_USAGE,
     ModelRequest,
@@ -141,7 +141,7 @@ def answer_transition(run: Run, response: ModelResponse, plan: CallPlan, step: S
             _ASSISTANT,
             response.text,
             plan.calls,
-            extras=response.extras,
+            extras=response.extras or NO_EXTRAS,
             reasoning=reasoning,
             shown=_shown(run, response.text) if failure or truncated else None,
         )

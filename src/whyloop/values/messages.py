@@ -142,6 +142,10 @@ _USER, _ASSISTANT, _TOOL = MessageRole.USER, MessageRole.ASSISTANT, MessageRole.
 _SYSTEM, _DEVELOPER = MessageRole.SYSTEM, MessageRole.DEVELOPER
 
 
+NO_EXTRAS: Mapping[str, Any] = {}
+"""The extras of most messages: one value for all, since 64 bytes for each add up."""
+
+
 class Message(Struct, frozen=True, gc=False, omit_defaults=True):
     """One message; an assistant's has its text and its tool calls side by side."""
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from whyloop.values.approval import Approval, PendingCall, Question
 from whyloop.values.continuation import ContinuationOutcome, StopReason
 from whyloop.values.failure import Failure
-from whyloop.values.messages import Message, MessageRole, ToolCall, ToolResult
+from whyloop.values.messages import NO_EXTRAS, Message, MessageRole, ToolCall, ToolResult
 from whyloop.values.model import NO_USAGE, FinishReason, ModelSource, Usage
 from whyloop.values.scalars import Count, Moment, Seconds
 from whyloop.values.text import shortened
@@ -319,7 +319,7 @@ class OpenStep(Struct, frozen=True, gc=False, omit_defaults=True):
 
 def _result_message(asked: ToolCall, result: ToolResult) -> Message:
     if not result.note:
-        return Message(_TOOL, result.content, (), asked.id, asked.name)
+        return Message(_TOOL, result.content, (), asked.id, asked.name, NO_EXTRAS)
     content = f"{result.note}\n{result.content}"
     return Message(_TOOL, content, (), asked.id, asked.name, shown=result.content)
 
