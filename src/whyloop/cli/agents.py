@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from whyloop.cli.commands import MODEL_VARIABLE
@@ -17,6 +17,7 @@ from whyloop.loop.agent import Agent
 from whyloop.models.presets import load
 from whyloop.rules.classification import error_text
 from whyloop.rules.error_policy import ErrorPolicy
+from whyloop.sessions.session import MakeDeps
 from whyloop.tools.tool import Tool
 from whyloop.values.text import shortened
 
@@ -40,7 +41,7 @@ def agent_of(args: argparse.Namespace) -> Agent[Any, Any]:
 def agent_options(args: argparse.Namespace) -> tuple[str, ...]:
     """Return the options that describe this agent again; empty if there are none."""
     options: list[str] = []
-    for name in ("agent", *_MODEL_OPTIONS):
+    for name in ("agent", "deps", *_MODEL_OPTIONS):
         value = getattr(args, name)
         if value is True:
             options.append(_option(name))
@@ -82,6 +83,19 @@ def find_agents(path: str) -> Mapping[str, Agent[Any, Any]]:
     return agents
 
 
+def find_deps(path: str | None) -> MakeDeps | None:
+    """Return the function at a path that returns the deps for a session's run."""
+    if path is None:
+        return None
+    option = f"--deps {path}"
+    make = _at(option, path, FunctionType)
+    if not callable(make):
+        text = shortened(repr(make), 80)
+        raise ConfigurationError(f"{option}: {text} is not a function of a session's summary")
+    found: MakeDeps = make
+    return found
+
+
 def find_tools(paths: Iterable[str]) -> list[AnyTool]:
     """Return the tools at some paths."""
     return [found for path in paths for found in _tools_at(path)]
@@ -113,10 +127,7 @@ def _option(name: str) -> str:
 
 def _find(option: str, path: str) -> object:
     """Return the agents at "package.module:name"; a function there is called."""
-    name, _, wanted = path.partition(":")
-    if not all(name.split(".")) or not wanted:
-        raise ConfigurationError(f"{option}: write package.module:name")
-    value = _attribute(option, _import(option, name), wanted, Agent)
+    value, wanted = _at(option, path, Agent), path.partition(":")[2]
     if isinstance(value, Agent | Mapping) or not callable(value):
         return value
     try:
@@ -124,6 +135,14 @@ def _find(option: str, path: str) -> object:
     except Exception as error:
         reason = shortened(error_text(error), 200)
         raise ConfigurationError(f"{option}: {wanted}() failed: {reason}") from None
+
+
+def _at(option: str, path: str, kind: type) -> Any:
+    """Return the value at "package.module:name"."""
+    name, _, wanted = path.partition(":")
+    if not all(name.split(".")) or not wanted:
+        raise ConfigurationError(f"{option}: write package.module:name")
+    return _attribute(option, _import(option, name), wanted, kind)
 
 
 def _tools_at(path: str) -> list[AnyTool]:
@@ -172,6 +191,9 @@ def _attribute(option: str, module: ModuleType, wanted: str, kind: type) -> Any:
     try:
         return attrgetter(wanted)(module)
     except AttributeError:
-        others = ", ".join(key for key, value in vars(module).items() if isinstance(value, kind))
+        found = {key: value for key, value in vars(module).items() if isinstance(value, kind)}
+        if kind is FunctionType:
+            found = {key: value for key, value in found.items() if value.__module__ == module.__name__}
+        others = ", ".join(found)
         hint = f"; its {kind.__name__.lower()}s are {others}" if others else ""
         raise ConfigurationError(f"{option}: {module.__name__} has no {wanted!r}{hint}") from None

@@ -128,8 +128,13 @@ _STORE = _option(
 _SESSION = _option("id SESSION", "the session: its id, or the beginning of it")
 _JSON = _flag("--json", "print JSON")
 _YES = _flag("--yes", "do not ask")
+_DEPS = _option(
+    "--deps PATH",
+    "package.module:name of a function of a session's summary that returns its deps",
+)
 _AGENT = (
     _option("--agent PATH", "an agent of your code, package.module:name, instead of a model"),
+    _DEPS,
     _option("--model NAME", f"such as openai:gpt-5 or ollama:qwen3 (default: ${MODEL_VARIABLE})"),
     _option(
         "--tools PATH",
@@ -240,6 +245,7 @@ COMMANDS = (
                 "makes them",
                 required=True,
             ),
+            _DEPS,
             _option("--at-once N", "run at most N sessions at once (default: 20)", type=int, default=20),
         ),
         "It looks for them once a second, until SIGTERM or Ctrl-C; then each run ends after its step, and "

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
-from whyloop.cli.agents import agent_of, agent_options
+from whyloop.cli.agents import agent_of, agent_options, find_deps
 from whyloop.cli.commands import STORE_VARIABLE
 from whyloop.cli.formats import command_line, short
 from whyloop.cli.narration import Narrator
@@ -21,10 +21,12 @@ from whyloop.cli.store_access import find_session, open_named_store
 from whyloop.errors import ConfigurationError, NotResumableError
 from whyloop.events import AgentEvent, AgentStepCompleted, StreamChunkReceived
 from whyloop.loop.agent import Agent
-from whyloop.sessions.session import Session
+from whyloop.rules.classification import error_text
+from whyloop.sessions.session import MakeDeps, Session, deps_for
+from whyloop.stores.records import Summary, summary_of
 from whyloop.values.continuation import Budget
 from whyloop.values.state import AgentState, AgentStatus
-from whyloop.values.text import printable
+from whyloop.values.text import printable, shortened
 from whyloop.wire.document import document
 
 # The answer is on stdout, and the question was typed a moment ago.
@@ -40,36 +42,56 @@ def run(args: argparse.Namespace) -> Coroutine[Any, Any, int]:
     Ctrl-C has to end the reading.
     """
     _find_question(args)
-    return _ask(agent_of(args), _question(args), args)
+    return _ask(agent_of(args), find_deps(args.deps), _question(args), args)
 
 
 def resume(args: argparse.Namespace) -> Coroutine[Any, Any, int]:
     """Continue a session and return the exit code."""
-    return _resume(agent_of(args), _grant(args), args)
+    return _resume(agent_of(args), find_deps(args.deps), _grant(args), args)
 
 
-async def _ask(agent: Agent[Any, Any], question: str, args: argparse.Namespace) -> int:
+async def _ask(
+    agent: Agent[Any, Any], make_deps: MakeDeps | None, question: str, args: argparse.Namespace
+) -> int:
     if args.session is None and not args.store and not os.environ.get(STORE_VARIABLE):
-        return exit_code(await _show_run(agent, args, agent.run(question), _unrecorded))
+        return exit_code(await _show_run(agent, args, _run_alone(agent, make_deps, question), _unrecorded))
 
     async def send(session: Session[Any, Any]) -> AgentState:
         if session.state.pending_calls:
             write_error("open questions are dropped, since another question is asked")
-        return await session.send(question)
+        return await session.send(question, deps=await _deps(session.summary, make_deps))
 
     return exit_code(await _run_session(agent, args, args.session, send))
 
 
-async def _resume(agent: Agent[Any, Any], grant: Budget | None, args: argparse.Namespace) -> int:
+async def _resume(
+    agent: Agent[Any, Any], make_deps: MakeDeps | None, grant: Budget | None, args: argparse.Namespace
+) -> int:
     async def work(session: Session[Any, Any]) -> AgentState:
         try:
-            return await session.resume(grant=grant)
+            deps = await _deps(session.summary, make_deps)
+            return await session.resume(grant=grant, deps=deps)
         except NotResumableError:
             status = session.state.status if session.state.messages else "new"
             ask = command_line(args, "run", "…", options=("--session", args.id))
             raise CommandError(f"there is nothing to resume: the session is {status}. Ask: {ask}") from None
 
     return exit_code(await _run_session(agent, args, args.id, work))
+
+
+async def _deps(summary: Summary, make: MakeDeps | None) -> Any:
+    try:
+        return await deps_for(summary, make)
+    except Exception as error:
+        raise ConfigurationError(
+            f"--deps: the function failed: {shortened(error_text(error), 200)}"
+        ) from None
+
+
+async def _run_alone(agent: Agent[Any, Any], make_deps: MakeDeps | None, question: str) -> AgentState:
+    state = agent.new_session()
+    deps = await _deps(summary_of(state), make_deps)
+    return await agent.run(question, state=state, deps=deps)
 
 
 def _unrecorded(state: AgentState) -> list[str]:

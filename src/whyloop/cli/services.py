@@ -14,7 +14,7 @@ from hmac import compare_digest
 from ipaddress import IPv6Address, ip_address
 from typing import TYPE_CHECKING, Any
 
-from whyloop.cli.agents import agent_of, agent_options, find_agents
+from whyloop.cli.agents import agent_of, agent_options, find_agents, find_deps
 from whyloop.cli.commands import MODEL_VARIABLE, TOKEN_VARIABLE
 from whyloop.cli.formats import short
 from whyloop.cli.output import USAGE_ERROR, CommandError, write_error
@@ -58,7 +58,14 @@ async def serve(store: Store, args: argparse.Namespace) -> int:
 
     agent, token = _agent(args), _token(args)
     access = {"public": True} if token is None else {"access": _access(token)}
-    server = AgentServer(store, agent, recover=agent is not None, origins=args.origin or (), **access)
+    server = AgentServer(
+        store,
+        agent,
+        deps=find_deps(args.deps),
+        recover=agent is not None,
+        origins=args.origin or (),
+        **access,
+    )
     config = Config(
         server,
         http=_limited,  # type: ignore[arg-type]  # A function that returns one serves as well.
@@ -192,13 +199,13 @@ async def work(store: Store, args: argparse.Namespace) -> int:
     """Continue sessions until a signal."""
     if args.at_once < 1:
         raise ConfigurationError(f"invalid --at-once {args.at_once}: use a number from 1 on")
-    agents = find_agents(args.agents)
+    agents, make_deps = find_agents(args.agents), find_deps(args.deps)
     progress = WorkerProgress(write_error)
     stopping = asyncio.Event()
     _on_signals(stopping)
     freeze_startup()
     write_error(f"Looking for sessions of {', '.join(shortened(name, 64) for name in agents)}.")
-    async with Recovery(store, agents, handlers=[progress], at_once=args.at_once):
+    async with Recovery(store, agents, deps=make_deps, handlers=[progress], at_once=args.at_once):
         await stopping.wait()
         write_error("Stopping: each run ends after its step.")
     progress.finish()

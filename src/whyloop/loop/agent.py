@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from math import inf
 from types import GenericAlias, NoneType, TracebackType
@@ -25,12 +25,14 @@ from whyloop.loop.setup import (
     assemble_tools,
     refuse_clock,
     refuse_handler,
+    refuse_instructions,
     refuse_model,
 )
 from whyloop.loop.stream import RunStream, StartedRun
 from whyloop.loop.world import Clock, Journal, LocalWorld, Model, SystemClock, World
 from whyloop.rules.criterion import CriterionLike
 from whyloop.rules.error_policy import Backoff, ErrorPolicy
+from whyloop.tools.tool import RunContext
 from whyloop.tools.toolset import ToolLike, keep_open
 from whyloop.values import encoding
 from whyloop.values.approval import Question
@@ -60,7 +62,8 @@ class Agent(Generic[D_contra, T_co]):
     Args:
         model: The language model, such as `whyloop.models.load("openai:gpt-5")`.
         tools: Functions, `@tool` functions and toolsets that the model may call. Default: none.
-        instructions: The instructions to the model. Default: none.
+        instructions: The instructions to the model: a text, or a function of the `RunContext` that returns
+            it, plain or async, called for each request. Default: none.
         deps_type: The type of the deps that each run needs. Default: None, a run needs no deps.
         output_type: The type of the answer. Default: str, the text of the model.
         max_steps: The steps of one execution at most; None for no limit. Default: 20.
@@ -87,7 +90,7 @@ class Agent(Generic[D_contra, T_co]):
         model: Model,
         tools: ToolLike | Iterable[ToolLike] | None = (),
         *,
-        instructions: str | None = None,
+        instructions: str | Callable[[RunContext[D_contra]], str | Awaitable[str]] | None = None,
         deps_type: TypeForm[D_contra] = NoneType,  # type: ignore[assignment]
         output_type: TypeForm[T_co] = str,  # type: ignore[assignment]
         max_steps: int | UnsetType | None = UNSET,
@@ -108,6 +111,7 @@ class Agent(Generic[D_contra, T_co]):
         if output_type is not str:
             raise ConfigurationError("output_type is not available yet: read state.last_response")
         refuse_model(model)
+        refuse_instructions(instructions)
         refuse_clock(clock)
         if clock is not None and world is not None:
             raise ConfigurationError("a world brings its own clock: pass clock or world, not both")
@@ -360,6 +364,10 @@ class Agent(Generic[D_contra, T_co]):
         if deps is not None:
             setup = replace(setup, deps=deps)
         return Run(setup, state, journal)
+
+    def check_deps(self, deps: object) -> None:
+        """Raise a `ConfigurationError` if runs of this agent need deps and these are None."""
+        replace(self._setup, deps=deps).refuse_missing_deps()
 
     # From outside
 

@@ -8,7 +8,7 @@ from typing import Any
 from whyloop.errors import ConfigurationError
 from whyloop.loop.agent import Agent
 from whyloop.loop.hooks import Hook
-from whyloop.loop.setup import Handler
+from whyloop.loop.setup import Handler, Instructions
 from whyloop.loop.world import Clock, Model
 from whyloop.rules.criterion import CriterionLike
 from whyloop.rules.error_policy import Backoff, ErrorPolicy
@@ -42,9 +42,13 @@ class AgentBuilder:
         """Add tools and toolsets."""
         return self._adding("tools", _flat(tools, ToolDefinition))
 
-    def with_instructions(self, instructions: str) -> AgentBuilder:
-        """Set the instructions to the model."""
+    def with_instructions(self, instructions: Instructions) -> AgentBuilder:
+        """Set the instructions to the model: a text, or a function that returns it."""
         return self._with(instructions=instructions)
+
+    def with_deps_type(self, deps_type: object) -> AgentBuilder:
+        """Set the type of the deps that each run needs."""
+        return self._with(deps_type=deps_type)
 
     def with_max_steps(self, steps: int) -> AgentBuilder:
         """Limit the steps of an execution."""

@@ -62,7 +62,7 @@ async def plan_calls(run: Run, response: ModelResponse) -> CallPlan:
         result = ToolResult(f"Not run: {text}", f"not run: {text}")
         return CallPlan(response.tool_calls, (), dict.fromkeys(range(len(response.tool_calls)), result))
     calls, results = await _run_before_hooks(run, response.tool_calls)
-    questions = _questions(run.setup, calls, results)
+    questions = _questions(run, calls, results)
     started = tuple([i for i in range(len(calls)) if i not in results and i not in questions])
     return CallPlan(calls, started, results, questions)
 
@@ -113,20 +113,18 @@ def _changed(call: ToolCall, answer: ToolCall, by: str) -> ToolCall:
     return ToolCall(call.id, clean(answer.name), arguments, changes)
 
 
-def _questions(
-    setup: Setup, calls: Sequence[ToolCall], results: Mapping[int, ToolResult]
-) -> dict[int, Question]:
+def _questions(run: Run, calls: Sequence[ToolCall], results: Mapping[int, ToolResult]) -> dict[int, Question]:
     questions = {}
     for index, call in enumerate(calls):
-        text = None if index in results else _question(setup, call)
+        text = None if index in results else _question(run, index, call)
         if text is not None:
-            questions[index] = Question(setup.world.new_id(), text)
+            questions[index] = Question(run.world.new_id(), text)
     return questions
 
 
-def _question(setup: Setup, call: ToolCall) -> str | None:
+def _question(run: Run, index: int, call: ToolCall) -> str | None:
     """Return the question to a person before the call may run; None if it may."""
-    tool, _ = setup.tools.get(call.name, _NO_TOOL)
+    tool, _ = run.setup.tools.get(call.name, _NO_TOOL)
     if tool is None or tool.needs_approval is False or isinstance(call.arguments, str):
         return None
     try:
@@ -135,7 +133,7 @@ def _question(setup: Setup, call: ToolCall) -> str | None:
     except Exception:
         return None  # It will not run with these arguments, and its result says so.
     try:
-        if tool.needs_approval is not True and not tool.needs_approval(arguments):
+        if not tool.waits_for_approval(arguments, _context(run.setup, run.state, index, call)):
             return None
     except Exception as error:
         return f"{tool.name} waits for approval: its approval rule failed with {type(error).__name__}"

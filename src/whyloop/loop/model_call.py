@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from functools import partial
+from inspect import isawaitable
 from typing import TYPE_CHECKING
 
-from whyloop.errors import ResponseValidationError
+from whyloop.errors import ResponseValidationError, WhyloopError
 from whyloop.events import ChunkKind
 from whyloop.loop.calls import CallPlan, run_context
 from whyloop.loop.hooks import AroundModel, AskModel, expected
-from whyloop.loop.setup import send
-from whyloop.rules.classification import answer_failure, model_failure, normalize_response
+from whyloop.loop.setup import RequestParts, send
+from whyloop.rules.classification import answer_failure, error_text, model_failure, normalize_response
 from whyloop.rules.written_calls import VisibleText, written_call
+from whyloop.tools.tool import RunContext
 from whyloop.values.messages import NO_EXTRAS, Message, MessageRole
 from whyloop.values.model import (
     NO_USAGE,
@@ -40,9 +42,32 @@ def ask_model(run: Run, step: StepInProgress) -> Awaitable[ModelResponse]:
     state, setup = run.state, run.setup
     if run.handlers:
         send(run.handlers, [step_started(state, step.begun_at, setup.tool_names)])
-    request = ModelRequest(state.messages, setup.tool_specs, setup.instructions)
-    if setup.hooks.around_model:
-        return _ask_through(run, step, request, setup.hooks.around_model)(request)
+    if setup.instructions is None or isinstance(setup.instructions, str):
+        return _ask(run, step, ModelRequest(state.messages, setup.tool_specs, setup.instructions))
+    return _ask_instructed(run, step, setup.instructions)
+
+
+async def _ask_instructed(
+    run: Run, step: StepInProgress, instruct: Callable[[RunContext], str | Awaitable[str]]
+) -> ModelResponse:
+    """Make the instructions for this request, and ask the model with them."""
+    try:
+        made = instruct(run_context(run.setup, run.state))
+        text = await made if isawaitable(made) else made
+    except (WhyloopError, SystemExit):
+        raise
+    except Exception as error:
+        raise RuntimeError(f"the instructions could not be made: {error_text(error)}") from error
+    if not isinstance(text, str):
+        raise TypeError(f"the function for the instructions returned {type(text).__name__}: return a text")
+    text = clean(text)
+    step.request = run.setup.request_parts.instructed(text)
+    return await _ask(run, step, ModelRequest(run.state.messages, run.setup.tool_specs, text))
+
+
+def _ask(run: Run, step: StepInProgress, request: ModelRequest) -> Awaitable[ModelResponse]:
+    if hooks := run.setup.hooks.around_model:
+        return _ask_through(run, step, request, step.request, hooks)(request)
     return _stream(run, step, request)
 
 
@@ -50,6 +75,7 @@ def _ask_through(
     run: Run,
     step: StepInProgress,
     original: ModelRequest,
+    parts: RequestParts,
     hooks: Sequence[tuple[str, AroundModel]],
     changed_by: tuple[str, ...] = (),
 ) -> AskModel:
@@ -65,9 +91,9 @@ def _ask_through(
             nonlocal answer
             is_changed = expected(ModelRequest, request) is not received
             by = (*changed_by, name) if is_changed else changed_by
-            step.request = run.setup.request_parts.changed(original, request, by)
+            step.request = parts.changed(original, request, by)
             step.response_changed_by = ()
-            answer = await _ask_through(run, step, original, inner_hooks, by)(request)
+            answer = await _ask_through(run, step, original, parts, inner_hooks, by)(request)
             return answer
 
         response = expected(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from hashlib import sha256
 from inspect import iscoroutinefunction
 from types import NoneType
@@ -32,7 +32,7 @@ from whyloop.rules.limits import (
     StepsLimit,
     TokenUsageLimit,
 )
-from whyloop.tools.tool import ToolDefinition
+from whyloop.tools.tool import RunContext, ToolDefinition
 from whyloop.tools.toolset import Functions, ToolLike, Toolset, ToolTable, tools_by_name
 from whyloop.values import encoding
 from whyloop.values.log import Log
@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 
 
 Handler = Callable[[AgentEvent], object]
+
+Instructions = str | Callable[[RunContext[Any]], str | Awaitable[str]]
+"""The instructions to a model: a text, or a function of the context that returns it, plain or async."""
 
 _log = logging.getLogger("whyloop")
 
@@ -106,6 +109,11 @@ class RequestParts(Struct, frozen=True):
         record = RequestRecord(given.hash if given else None, offered.hash if offered else None)
         return cls(record, tuple([part for part in (given, offered) if part is not None]))
 
+    def instructed(self, text: str) -> RequestParts:
+        """Return the record of a request with instructions that were made for it."""
+        part = _part(text)
+        return RequestParts(replace(self.record, instructions=part.hash), (part, *self.parts))
+
     def changed(self, before: ModelRequest, sent: ModelRequest, changed_by: tuple[str, ...]) -> RequestParts:
         """Return the record of a request that hooks changed, with the texts that it needs."""
         if not changed_by:
@@ -152,8 +160,8 @@ class Setup(Struct, frozen=True):
     """The name of the agent."""
     world: World
     """The model, the clock and all else outside."""
-    instructions: str | None
-    """The instructions to the model."""
+    instructions: Instructions | None
+    """The instructions to the model, or a function that returns them for each request."""
     criteria: ContinuationCriteria
     """The rules that decide after every step."""
     hooks: Hooks
@@ -194,7 +202,9 @@ class Setup(Struct, frozen=True):
             tool_specs=specs,
             tool_names=tuple(tools),
             plans_calls=bool(self.hooks.before_tool) or any(t.needs_approval for t, _ in tools.values()),
-            request_parts=RequestParts.of(self.instructions, specs),
+            request_parts=RequestParts.of(
+                self.instructions if isinstance(self.instructions, str) else None, specs
+            ),
         )
 
     def refuse_missing_deps(self) -> None:
@@ -309,6 +319,14 @@ def refuse_model(model: object) -> None:
         raise ConfigurationError(
             f"{type(model).__name__}.respond returns its answer, and a model yields it: "
             "write `yield ModelResponse(…)` instead of `return …`"
+        )
+
+
+def refuse_instructions(instructions: object) -> None:
+    """Refuse instructions that are neither a text nor a function."""
+    if instructions is not None and not isinstance(instructions, str) and not callable(instructions):
+        raise ConfigurationError(
+            f"invalid instructions {instructions!r}: use a text, or a function of the RunContext"
         )
 
 

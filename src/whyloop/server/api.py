@@ -32,7 +32,7 @@ from whyloop.server.requests import (
 )
 from whyloop.server.runs import Runs, ServedSession
 from whyloop.server.views import Tagged, messages_page, state_view, summaries_view, trace_page
-from whyloop.sessions.session import create_session
+from whyloop.sessions.session import MakeDeps, create_session, deps_for
 from whyloop.stores.live import Watcher, live
 from whyloop.stores.reading import Reading, entries_after, read_end, read_version, release
 from whyloop.stores.records import RequestKey, Summary, checked_id
@@ -88,11 +88,13 @@ class Api:
         events: AgentEventEnvelopeAdapter | None,
         channels: Sequence[AuthorizesChannels] = (),
         redaction: Redaction | None = None,
+        make_deps: MakeDeps | None = None,
     ) -> None:
         self.feed = feed
         self.runs = Runs()
         self._store = store
         self._choose_agent = choose_agent
+        self._make_deps = make_deps
         self._events = events
         self._channels = channels
         self._redaction = redaction
@@ -351,10 +353,14 @@ class Api:
         return await read_end(self._store, call.agent_id)
 
     async def _session(self, call: Call) -> ServedSession:
-        agent = await self._agent(await self.check(call))
+        summary = await self.check(call)
+        agent = await self._agent(summary)
+        with calling_the_app():
+            deps = await deps_for(summary, self._make_deps)
+            agent.check_deps(deps)
         handlers = () if self._events is None else (self._events,)
         session = await ServedSession.open(self._store, agent, call.agent_id, handlers=handlers)
-        assert isinstance(session, ServedSession)
+        session.deps = deps
         return session
 
     async def _agent(self, summary: Summary) -> Agent[Any, Any]:
@@ -368,12 +374,12 @@ class Api:
 
 
 def _send(session: ServedSession, call: Call, on_event: Handler) -> Coroutine[Any, Any, AgentState]:
-    return session.send(call.body.text, on_event=on_event, key=call.key)
+    return session.send(call.body.text, deps=session.deps, on_event=on_event, key=call.key)
 
 
 def _resume(session: ServedSession, call: Call, on_event: Handler) -> Coroutine[Any, Any, AgentState]:
     grant = call.body.grant and Budget(**msgspec.structs.asdict(call.body.grant))
-    return session.resume(grant=grant, on_event=on_event, key=call.key)
+    return session.resume(grant=grant, deps=session.deps, on_event=on_event, key=call.key)
 
 
 def _continues_by_itself(state: AgentState) -> bool:

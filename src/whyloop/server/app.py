@@ -43,6 +43,7 @@ from whyloop.server.requests import (
 from whyloop.server.streams import event_stream, web_socket
 from whyloop.server.views import Tagged
 from whyloop.sessions.recovery import Recovery
+from whyloop.sessions.session import MakeDeps, refuse_make_deps
 from whyloop.stores.store import Store
 from whyloop.wire.envelope import BroadcastConfig
 
@@ -74,6 +75,8 @@ class AgentServer:
     runner died, and paused ones whose questions are all decided. One agent continues the sessions of its
     name; a function continues those for which it returns an agent.
 
+    `deps` is a function that returns the deps for each run, by the summary of its session, plain or async.
+
     The toolsets of an agent stay open for the lifespan of the server. If `agent` is a function, its agents
     open them for each run, unless you enter the agents yourself.
     """
@@ -83,6 +86,7 @@ class AgentServer:
         store: Store,
         agent: Agent[Any, Any] | ChooseAgent | None = None,
         *,
+        deps: MakeDeps | None = None,
         config: BroadcastConfig | None = None,
         also: Iterable[CanBroadcastAgentEvents] = (),
         access: CheckAccess | None = None,
@@ -98,6 +102,9 @@ class AgentServer:
             raise ConfigurationError(
                 f"invalid agent {agent!r:.80}: use an Agent or a function that finds one"
             )
+        refuse_make_deps(deps)
+        if isinstance(agent, Agent):
+            agent.check_deps(deps)
         if isinstance(origins, str):
             raise ConfigurationError(
                 f"invalid origins {origins!r:.80}: use a list, such as [{origins!r:.80}]"
@@ -108,7 +115,7 @@ class AgentServer:
         self._redaction = (config or BroadcastConfig()).redaction
         feed = EventFeed(store, config)
         choose_agent = (lambda _: agent) if isinstance(agent, Agent) else agent
-        self._api = ChatApi(store, choose_agent, feed, events, channels, self._redaction)
+        self._api = ChatApi(store, choose_agent, feed, events, channels, self._redaction, deps)
         there = {None, "agent" if agent is not None else None, "channels" if channels else None}
         self._operations = tuple(each for each in OPERATIONS if each.needs in there)
         self._limits = limits or Limits()
@@ -120,7 +127,7 @@ class AgentServer:
         if recover and agent is not None:
             handlers = () if events is None else (events,)
             agents = {"": agent, agent.name: agent} if isinstance(agent, Agent) else agent
-            self._recovery = Recovery(store, agents, handlers=handlers)
+            self._recovery = Recovery(store, agents, deps=deps, handlers=handlers)
 
     @property
     def events(self) -> EventFeed:

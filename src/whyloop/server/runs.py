@@ -26,6 +26,7 @@ class ServedSession(Session[Any, Any]):
     """A session that a request runs, if it is at a version that the client named."""
 
     precondition: Precondition | None = None
+    deps: Any = None
 
     async def prepare(self, lease: Lease) -> None:
         """Refuse to run the session at another version than the client named."""

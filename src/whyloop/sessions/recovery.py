@@ -18,7 +18,7 @@ from whyloop.errors import (
 from whyloop.logger import Logger
 from whyloop.loop.agent import Agent
 from whyloop.loop.setup import Handler
-from whyloop.sessions.session import Session
+from whyloop.sessions.session import MakeDeps, Session, deps_for, refuse_make_deps
 from whyloop.stores.records import Summary
 from whyloop.stores.store import Store
 
@@ -37,15 +37,21 @@ _NOT_OURS = (ConflictError, LeaseLostError, NotResumableError, SessionNotFoundEr
 
 
 async def recover(
-    store: Store, agents: Agents, *, handlers: Iterable[Handler] = (), at_once: int = AT_ONCE
+    store: Store,
+    agents: Agents,
+    *,
+    deps: MakeDeps | None = None,
+    handlers: Iterable[Handler] = (),
+    at_once: int = AT_ONCE,
 ) -> list[str]:
     """Continue every session that has no runner and could continue; return their ids once they have ended.
 
     These are sessions whose runner died, and paused ones whose questions are all decided. Each has one
     runner: a session that another process continues first is left to it. Calls that may have run ask a
-    person, unless they are idempotent.
+    person, unless they are idempotent. `deps` is a function that returns the deps for a session's run, by its
+    summary.
     """
-    recovery = Recovery(store, agents, handlers=handlers, at_once=at_once)
+    recovery = Recovery(store, agents, deps=deps, handlers=handlers, at_once=at_once)
     await recovery.look()
     return await recovery.finish()
 
@@ -58,12 +64,15 @@ class Recovery:
         store: Store,
         agents: Agents,
         *,
+        deps: MakeDeps | None = None,
         handlers: Iterable[Handler] = (),
         at_once: int = AT_ONCE,
         every_seconds: float = EVERY_SECONDS,
     ) -> None:
+        refuse_make_deps(deps)
         self._store = store
         self._agents = agents
+        self._make_deps = deps
         self._handlers = tuple(handlers)
         self._at_once = at_once
         self._every_seconds = every_seconds
@@ -90,7 +99,7 @@ class Recovery:
                     self._fail(summary.agent_id, error)
                     continue
                 if agent is not None:
-                    run = asyncio.create_task(self._continue(summary.agent_id, agent))
+                    run = asyncio.create_task(self._continue(summary, agent))
                     self._runs[summary.agent_id] = run
                     room -= 1
 
@@ -136,14 +145,17 @@ class Recovery:
                 _log.warning("sessions that could continue cannot be looked for: %s", error, exc_info=trace)
             await asyncio.sleep(self._every_seconds)
 
-    async def _continue(self, agent_id: str, agent: AnyAgent) -> None:
+    async def _continue(self, summary: Summary, agent: AnyAgent) -> None:
+        agent_id = summary.agent_id
         try:
+            deps = await deps_for(summary, self._make_deps)
+            agent.check_deps(deps)
             session = await Session.open(self._store, agent, agent_id, handlers=self._handlers)
             if self._leaving:
                 return
             self._continued.append(agent_id)
             self._sessions[agent_id] = session
-            await session.recover()
+            await session.recover(deps=deps)
         except _NOT_OURS:
             if agent_id in self._continued:
                 self._continued.remove(agent_id)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
+from inspect import isawaitable
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any, Generic, Self
 
@@ -28,7 +29,7 @@ from whyloop.loop.stream import RunStream
 from whyloop.sessions.journal import Heartbeat, SessionJournal
 from whyloop.stores.live import live, turns
 from whyloop.stores.reading import Reading, read_session
-from whyloop.stores.records import Entry, Lease, RequestKey, checked_id, summary_of
+from whyloop.stores.records import Entry, Lease, RequestKey, Summary, checked_id, summary_of
 from whyloop.stores.store import Store
 from whyloop.values.continuation import Budget
 from whyloop.values.generics import D_contra, T_co
@@ -40,6 +41,26 @@ from whyloop.wire.envelope import BroadcastConfig, envelope
 from whyloop.wire.journal import encode_entry
 
 LEASE_SECONDS = 30.0
+
+MakeDeps = Callable[[Summary], object | Awaitable[object]]
+"""A function that returns the deps for a run of the session with this summary, plain or async."""
+
+
+async def deps_for(summary: Summary, make: MakeDeps | None) -> Any:
+    """Return the deps for a run of a session; None without a function that makes them."""
+    if make is None:
+        return None
+    made = make(summary)
+    return await made if isawaitable(made) else made
+
+
+def refuse_make_deps(make: object) -> None:
+    """Refuse deps where a function that makes them for each session is expected."""
+    if make is not None and not callable(make):
+        raise ConfigurationError(
+            f"invalid deps of type {type(make).__name__}: pass a function of a session's summary that "
+            "returns the deps for its run"
+        )
 
 
 class Session(Generic[D_contra, T_co]):
@@ -131,6 +152,11 @@ class Session(Generic[D_contra, T_co]):
     def state(self) -> AgentState[T_co]:
         """The session as this process last saw it; `refresh` reads it again."""
         return self._reading.state
+
+    @property
+    def summary(self) -> Summary:
+        """The session as this process last saw it, as lists show it."""
+        return summary_of(self.state)
 
     @property
     def version(self) -> int:

@@ -77,8 +77,10 @@ class ToolContext(RunContext[AnyD_co], Generic[AnyD_co], frozen=True, kw_only=Tr
         return f"{self.execution_id}:{self.step_number}:{self.call_index}:{self.tool_call_id}"
 
 
-NeedsApproval = bool | Callable[[Mapping[str, Any]], bool]
-"""Whether a call waits for a person: always, never, or by its arguments."""
+NeedsApproval = (
+    bool | Callable[[Mapping[str, Any]], bool] | Callable[[Mapping[str, Any], ToolContext[Any]], bool]
+)
+"""Whether a call waits for a person: always, never, or by its arguments and, if it takes it, its context."""
 
 
 class ToolOptions(TypedDict, total=False):
@@ -89,7 +91,7 @@ class ToolOptions(TypedDict, total=False):
     max_result_chars: int | None
     """Characters of a result that the model gets at most; None for all."""
     needs_approval: NeedsApproval
-    """Whether a person is asked before a call runs: always, never, or by its arguments."""
+    """Whether a person is asked before a call runs: always, never, or by its arguments and its context."""
     idempotent: bool
     """Whether a call may be made again, with the same idempotency key, if its outcome is unknown."""
 
@@ -137,6 +139,13 @@ class ToolDefinition:
         self.max_result_chars = max_result_chars
         self.arguments: Arguments | SchemaArguments = SchemaArguments(parameters)
         self.spec = ToolSpec(name, description, parameters)
+
+    def waits_for_approval(self, arguments: Mapping[str, Any], context: ToolContext) -> bool:
+        """Return whether a person is asked before a call with these arguments runs."""
+        rule: Any = self.needs_approval
+        if isinstance(rule, bool):
+            return rule
+        return bool(rule(arguments, context) if _takes_context(rule) else rule(arguments))
 
     def renamed(self, name: str) -> ToolDefinition:
         """Return the same tool under another name, for a toolset that wraps another one."""
@@ -229,8 +238,20 @@ def _refuse_approval(name: str, rule: object) -> None:
     """Refuse an approval rule that is not a plain function: it must answer at once."""
     if not callable(rule) or _is_async(rule):
         raise ToolDefinitionError(
-            f"tool {name!r}: invalid needs_approval {rule!r}: use True, False or a function of the arguments"
+            f"tool {name!r}: invalid needs_approval {rule!r}: use True, False or a function of the arguments "
+            "and, as a second parameter, of the ToolContext"
         )
+
+
+def _takes_context(rule: Callable[..., Any]) -> bool:
+    """Return whether an approval rule has a second parameter without a default."""
+    try:
+        inspect.signature(rule).bind(None)
+    except ValueError:  # A function of C has no signature.
+        return False
+    except TypeError:
+        return True
+    return False
 
 
 def _is_context(hint: object) -> bool:

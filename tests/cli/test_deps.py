@@ -1,0 +1,89 @@
+"""`--deps`: a function of your code makes the deps of each run from the summary of its session."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.cli.shop import loaded, refused, run
+from whyloop.cli.commands import COMMANDS
+
+pytestmark = pytest.mark.usefixtures("in_the_shop")
+
+Capsys = pytest.CaptureFixture[str]
+
+BANK = """
+from dataclasses import dataclass
+from whyloop import Agent, ToolContext, tool
+from whyloop.testing import ScriptedModel, call
+
+@dataclass
+class Bank:
+    owner: str
+
+@tool(needs_approval=lambda arguments, context: context.deps.owner != "ann")
+async def pay(context: ToolContext[Bank]) -> str:
+    return f"paid by {context.deps.owner}"
+
+def agent():
+    return Agent(ScriptedModel([call("pay"), "done"]), [pay], deps_type=Bank)
+
+def after():
+    return Agent(ScriptedModel(["done"]), [pay], deps_type=Bank)
+
+async def bank(summary):
+    return Bank(f"the runner of {summary.agent_id}")
+
+def anns(summary):
+    return Bank("ann")
+
+def broken(summary):
+    raise OSError("no such bank")
+
+number = 7
+"""
+
+
+@pytest.fixture(autouse=True)
+def bank(tmp_path: Path) -> None:
+    (tmp_path / "bank.py").write_text(BANK, encoding="utf-8")
+
+
+def test_a_run_that_is_not_recorded_has_deps(capsys: Capsys) -> None:
+    code, out, _ = run(capsys, "run", "go", "--agent", "bank:agent", "--deps", "bank:anns")
+    assert (code, out) == (0, "done\n")
+
+
+def test_a_session_gets_its_deps_when_it_is_asked_and_when_it_is_resumed(capsys: Capsys) -> None:
+    options = ["--deps", "bank:bank", "--store", "whyloop.db"]
+    _, _, err = run(capsys, "run", "go", "--agent", "bank:agent", *options)
+    session = re.findall(r"^session (\w+)", err)[0]
+    assert "--agent bank:agent --deps bank:bank" in err
+    run(capsys, "approve", session)
+    assert run(capsys, "resume", session, "--agent", "bank:after", *options)[:2] == (0, "done\n")
+    assert loaded(session).messages[2].text == f"paid by the runner of {session}"
+
+
+@pytest.mark.parametrize(
+    ("deps", "reason"),
+    [
+        ("bank:number", "--deps bank:number: 7 is not a function of a session's summary"),
+        ("bank:nothing", "--deps bank:nothing: bank has no 'nothing'; its functions are agent, after"),
+        ("bank", "--deps bank: write package.module:name"),
+        ("bank:broken", "--deps: the function failed: OSError: no such bank"),
+    ],
+)
+def test_deps_that_cannot_be_made_are_one_clear_line(deps: str, reason: str, capsys: Capsys) -> None:
+    assert reason in refused(capsys, "run", "go", "--agent", "bank:agent", "--deps", deps, code=2)
+
+
+def test_missing_deps_name_what_to_pass(capsys: Capsys) -> None:
+    message = refused(capsys, "run", "go", "--agent", "bank:agent", code=2)
+    assert message.startswith("agent 'agent' has no deps and needs Bank")
+
+
+def test_every_command_that_runs_sessions_takes_deps() -> None:
+    takers = {command.name for command in COMMANDS if "name='--deps'" in repr(command)}
+    assert {"run", "resume", "serve", "worker"} <= takers
