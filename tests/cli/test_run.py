@@ -123,8 +123,11 @@ def test_tools_and_decisions_are_on_stderr(capsys: pytest.CaptureFixture[str]) -
     code, out, err = run(capsys, server, "--tools", "my_tools:weather")
     assert (code, out) == (0, "It is 14 °C.\n")
     lines = err.splitlines()
-    assert lines[0].startswith("  weather(city: 'Oslo') ok (")
-    assert lines[1].startswith(
+    assert lines[0] == (
+        "openai:gpt-test with weather; the model may correct its mistakes (--error-policy retry_tool_errors)"
+    )
+    assert lines[1].startswith("  weather(city: 'Oslo') ok (")
+    assert lines[2].startswith(
         "  continue, ToolCallPresenceCheck: The results of 1 tool call await the model"
     )
 
@@ -132,14 +135,14 @@ def test_tools_and_decisions_are_on_stderr(capsys: pytest.CaptureFixture[str]) -
 def test_words_between_tools_are_lines_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
     stream = chat_events("Let me see.", calls=[{"index": 0, "id": "a", "function": {"name": "weather"}}])
     server = FaultyServer(say(chunked(stream + DONE)), say(chat_answer("No city.")))
-    code, out, err = run(capsys, server, "--tools", "my_tools", "--retry")
+    code, out, err = run(capsys, server, "--tools", "my_tools")
     assert (code, out) == (0, "Let me see.\nNo city.\n")
     assert "  retry, ErrorPolicyCriterion: Validation error, retrying (1/3)" in err
 
 
 def test_an_answer_that_broke_off_and_came_again_is_there_once(capsys: pytest.CaptureFixture[str]) -> None:
     server = FaultyServer(cut(chunked(chat_events("Hel", finish=None))[:-5]), say(chat_answer()))
-    code, out, err = run(capsys, server, "--retry")
+    code, out, err = run(capsys, server)
     assert (code, out) == (0, "Hello.\n")
     assert "the model call failed: openai:gpt-test: the response was cut off" in err
     assert "before the next attempt" in err
@@ -150,12 +153,17 @@ def test_a_terminal_sees_each_attempt_as_it_comes(
 ) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     server = FaultyServer(cut(chunked(chat_events("Hel", finish=None))[:-5]), say(chat_answer()))
-    assert run(capsys, server, "--retry")[:2] == (0, "Hel\nHello.\n")
+    assert run(capsys, server)[:2] == (0, "Hel\nHello.\n")
 
 
 def test_an_answer_that_broke_off_for_good_ends_its_line(capsys: pytest.CaptureFixture[str]) -> None:
     server = FaultyServer(cut(chunked(chat_events("Hel", finish=None))[:-5]))
-    assert run(capsys, server)[:2] == (14, "Hel\n")
+    assert run(capsys, server, "--error-policy", "stop_on_any_error")[:2] == (14, "Hel\n")
+
+
+def test_the_last_attempt_is_written_even_if_it_broke_off(capsys: pytest.CaptureFixture[str]) -> None:
+    server = FaultyServer(hang(chunked(chat_events("Hel", finish=None))[:-5]))
+    assert run(capsys, server, "--timeout", "0.3")[:2] == (12, "Hel\n")
 
 
 def test_quiet_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:
@@ -293,8 +301,8 @@ ENDINGS: dict[str, tuple[FaultyServer, list[str]]] = {
     "steps_limit": (FaultyServer(say(chat_call("weather", '{"city": "Oslo"}'))), ["--max-steps", "2"]),
     "token_limit": (FaultyServer(say(_call_with_usage(50))), ["--max-tokens", "10"]),
     "time_limit": (FaultyServer(hang()), ["--timeout", "0.1"]),
-    "retry_limit": (FaultyServer(say(whole(b"overloaded", 503, retry_after_ms="1"))), ["--retry"]),
-    "error": (FaultyServer(say(chat_call("broken"))), []),
+    "retry_limit": (FaultyServer(say(whole(b"overloaded", 503, retry_after_ms="1"))), []),
+    "error": (FaultyServer(say(chat_call("broken"))), ["--error-policy", "stop_on_any_error"]),
     "finish_reason": (FaultyServer(say(chunked(chat_events("Hel", finish="length") + DONE))), []),
 }
 
@@ -398,6 +406,7 @@ def test_a_second_ctrl_c_cancels_the_tools_that_run(tmp_path: Path) -> None:
         assert running.stderr is not None
         wait_for((tmp_path / "started").exists)
         running.send_signal(signal.SIGINT)
+        assert "forever" in running.stderr.readline()
         assert "Ctrl-C again" in running.stderr.readline()
         running.send_signal(signal.SIGINT)
         out, err = running.communicate(timeout=20)
@@ -408,7 +417,7 @@ def test_a_second_ctrl_c_cancels_the_tools_that_run(tmp_path: Path) -> None:
 def test_a_reader_that_goes_away_ends_the_run() -> None:
     words = chunked(b"".join(chat_events(f"{number} ", finish=None) for number in range(2000)))
     with in_a_thread(FaultyServer(trickle(words, 0.002, size=100))) as server:
-        running = started(server, "--quiet")
+        running = started(server, "--quiet", "--error-policy", "stop_on_any_error")
         assert running.stdout is not None
         assert running.stdout.read(1) == "0"
         running.stdout.close()
@@ -432,7 +441,7 @@ needs_dev_full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="ther
 
 
 @needs_dev_full
-@pytest.mark.parametrize("options", ["", "--json", "--retry", "--quiet"])
+@pytest.mark.parametrize("options", ["", "--json", "--error-policy stop_on_any_error", "--quiet"])
 def test_a_disk_that_is_full(options: str) -> None:
     code, err = in_a_shell(f"{options} >/dev/full", FaultyServer(say(chat_answer())))
     assert code == CANNOT_WRITE, err
@@ -444,7 +453,7 @@ def test_a_disk_that_is_full(options: str) -> None:
 @needs_dev_full
 def test_a_disk_that_is_full_stops_the_run() -> None:
     endless = hang(chunked(chat_events("Hel", finish=None))[:-5])
-    code, err = in_a_shell("--quiet >/dev/full", FaultyServer(endless))
+    code, err = in_a_shell("--quiet --error-policy stop_on_any_error >/dev/full", FaultyServer(endless))
     assert (code, err.count("\n")) == (CANNOT_WRITE, 1), err
 
 

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
+from hypothesis import given, strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
+from whyloop import Agent, ModelRequest, ModelResponse, TextDelta
 from whyloop.cli.demo import PlainView
+from whyloop.cli.demo.pictures import draw_run, svg
 from whyloop.cli.demo.scenarios import SCENARIOS, Query, Scenario, play
-from whyloop.cli.drawing import LiveView, svg
+from whyloop.cli.live import LiveView, full_rows
+from whyloop.cli.renderer import Kind
 from whyloop.errors import RateLimitError
-from whyloop.testing import call, text
+from whyloop.testing import FakeClock, call, text
 
 ESCAPE = "\x1b"
 COLOUR = re.compile(r"\x1b\[(?:\d+;)*[349][0-7](?:;\d+)*m")
@@ -39,9 +44,7 @@ def drawn(scenario: Scenario, *, width: int = 100, live: bool = False, colour: b
         markup=False,
         emoji=False,
     )
-    with LiveView(console, live=live) as view:
-        view.open(scenario)
-        view.close(play(scenario, view))
+    draw_run(console, scenario, lambda view: play(scenario, view), live=live)
     return file.getvalue()
 
 
@@ -155,14 +158,13 @@ def test_what_happens_now_is_shown_below_and_taken_away_at_the_end(monkeypatch: 
 def test_the_cursor_comes_back_when_a_run_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     file = io.StringIO()
-    view = LiveView(Console(file=file, force_terminal=True), live=True)
+    view = LiveView(Console(file=file, force_terminal=True))
 
     def broken(_: object) -> None:
         raise KeyboardInterrupt
 
     def watched() -> None:
         with view:
-            view.open(SCENARIOS["guard"])
             play(SCENARIOS["guard"], broken)
 
     with pytest.raises(KeyboardInterrupt):
@@ -190,3 +192,74 @@ def test_the_picture_is_the_same_each_time_and_has_colours(monkeypatch: pytest.M
     monkeypatch.setenv("COLUMNS", "60")
     assert svg(SCENARIOS["guard"]) == picture
     assert "fill: #d0b344" in picture
+
+
+# Answers that stream in
+
+
+def streamed(pieces: Sequence[str], *, width: int = 40, height: int = 10) -> str:
+    """Return what a live view has printed of an answer, without what it showed in between."""
+    file = io.StringIO()
+    console = Console(file=file, width=width, height=height, force_terminal=True, color_system=None)
+
+    class Talker:
+        async def respond(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
+            for piece in pieces:
+                yield TextDelta(piece)
+            yield ModelResponse("".join(pieces))
+
+    with LiveView(console, hidden=(Kind.STEP, Kind.QUERY)) as view:
+        Agent(Talker(), event_handler=view, clock=FakeClock()).run_sync("Hi")
+    return file.getvalue()
+
+
+def test_an_answer_that_is_longer_than_the_screen_is_printed_row_by_row(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    shown = streamed([f"word{number} " for number in range(400)])
+    lines = re.split(r"[\r\n]", re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", shown))
+    printed = [line for line in lines if line.startswith(("    word", " ◆  word"))]
+    assert " ".join(line.strip(" ◆") for line in printed).split() == [f"word{n}" for n in range(400)]
+    assert sum(line.startswith(" ◆") for line in printed) == 1
+
+
+def test_an_answer_that_streams_steers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    shown = streamed(["so ", HOSTILE, "\r\x1b[H so on " * 30])
+    assert "\x1b]0;" not in shown
+    assert "\x1b[H" not in shown
+    assert "\x07" not in shown
+
+
+@given(st.text(st.sampled_from("ab 漢\n\u0301")), st.integers(10, 14), st.data())
+def test_rows_do_not_depend_on_how_a_text_arrives(text: str, width: int, data: st.DataObject) -> None:
+    whole, used = full_rows(text, width)
+    assert all(cell_len(row) <= width for row in whole)
+    assert "".join(whole).replace(" ", "") == re.sub(r"[ \n]", "", text[:used])
+    assert cell_len(text[used:]) <= width
+    cut = data.draw(st.integers(0, len(text)))
+    first, start = full_rows(text[:cut], width)
+    assert first + full_rows(text[start:], width)[0] == whole
+
+
+def test_a_model_that_is_silent_is_seen_to_be_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    clock = FakeClock()
+    start, file = clock.monotonic(), io.StringIO()
+    console = Console(
+        file=file,
+        width=80,
+        force_terminal=True,
+        color_system=None,
+        get_time=lambda: clock.monotonic() - start,
+    )
+    frames = []
+    with LiveView(console, live=False) as view:
+        for seconds in (0.0, 0.1, 2.8, 39.8):
+            clock.advance(seconds)
+            console.print(view._current())
+            frames.append(file.getvalue().strip())
+            file.truncate(file.seek(0))
+    assert frames[0] != frames[1]
+    assert [frame[3:] for frame in frames] == ["starting"] * 3 + ["starting  42 s"]

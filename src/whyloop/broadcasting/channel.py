@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from whyloop.broadcasting.transports import CHUNK
+from whyloop.events import AgentEvent
 from whyloop.stores.reading import Reading
 
 
@@ -33,6 +34,8 @@ class FeedItem(Struct, frozen=True):
     seq: int
     is_numbered: bool
     body: str
+    event: AgentEvent | None = None
+    """The recorded event that it was made from, if the feed keeps events."""
 
     @property
     def cursor(self) -> Cursor:

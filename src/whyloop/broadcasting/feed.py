@@ -67,7 +67,8 @@ class EventFeed:
     Followers of one session share what is read and rendered. One that is too slow for what is remembered
     reads from the journal again, so no follower has a queue. A new follower also gets the text that has
     streamed in since the last entry. That is remembered for `linger_seconds` after the last follower has
-    left, so that a client whose connection was cut gets it when it returns.
+    left, so that a client whose connection was cut gets it when it returns. With `keep_events`, each recorded
+    envelope comes with its event, whose result is whole, for a reader in this process.
 
     Use it with `async with`, or `close` it.
     """
@@ -79,11 +80,13 @@ class EventFeed:
         *,
         recent: int = RECENT,
         linger_seconds: float = LINGER_SECONDS,
+        keep_events: bool = False,
     ) -> None:
         self.store = store
         self.config = config or BroadcastConfig.standard()
         self._recent = recent
         self._linger_seconds = linger_seconds
+        self._keep_events = keep_events
         self._channels: dict[tuple[asyncio.AbstractEventLoop, str], Channel] = {}
         self._is_closed = False
 
@@ -239,7 +242,8 @@ class EventFeed:
             written = envelope(event, self.config)
             if written is not None:
                 body = _encode(written).decode()
-                items.append(FeedItem(event.execution_id, event.seq, written["event"] in NUMBERED, body))
+                is_numbered, kept = written["event"] in NUMBERED, event if self._keep_events else None
+                items.append(FeedItem(event.execution_id, event.seq, is_numbered, body, kept))
         return items, state
 
     # Following

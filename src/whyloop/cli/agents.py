@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import atexit
 import importlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from operator import attrgetter
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from whyloop.cli.commands import MODEL_VARIABLE
+from whyloop.cli.commands import DEFAULT_ERROR_POLICY, ERROR_POLICIES, LOCAL_MODEL, MODEL_VARIABLE
 from whyloop.errors import ConfigurationError
 from whyloop.loop.agent import Agent
+from whyloop.loop.world import Model
 from whyloop.models.presets import load
 from whyloop.rules.classification import error_text
 from whyloop.rules.error_policy import ErrorPolicy
@@ -21,9 +24,15 @@ from whyloop.sessions.session import MakeDeps
 from whyloop.tools.tool import Tool
 from whyloop.values.text import shortened
 
+if TYPE_CHECKING:
+    from whyloop.models.local import LocalServer
+
 SECONDS_PER_REQUEST = 120.0  # Or as long as the whole run may take, if that is longer.
 # The options that describe a model; --agent names an agent that has all of this.
-_MODEL_OPTIONS = ("model", "tools", "instructions", "base_url", "max_steps", "max_tokens", "timeout", "retry")
+_MODEL_OPTIONS = (
+    *("model", "tools", "instructions", "base_url", "max_steps", "max_tokens", "timeout"),
+    "error_policy",
+)
 
 AnyTool = Tool | Callable[..., Any]
 
@@ -101,21 +110,61 @@ def find_tools(paths: Iterable[str]) -> list[AnyTool]:
     return [found for path in paths for found in _tools_at(path)]
 
 
+def model_name(args: argparse.Namespace) -> str | None:
+    """Return the name of the model that the options or the environment give."""
+    name: str | None = args.model or os.environ.get(MODEL_VARIABLE)
+    return name
+
+
+def error_policy_of(args: argparse.Namespace) -> str:
+    """Return the name of the error policy of an agent that the options describe."""
+    name: str = args.error_policy or DEFAULT_ERROR_POLICY
+    return name
+
+
+def introduction(args: argparse.Namespace, agent: Agent[Any, Any]) -> str:
+    """Return the model and its tools, and what happens after an error, which an agent of code decides."""
+    tools = ", ".join(shortened(tool.name, 40) for tool in agent.tools)
+    policy, with_tools = error_policy_of(args), f" with {tools}" if tools else ""
+    if args.agent is not None:
+        return f"{shortened(args.agent)}{with_tools}"
+    effect = f"{ERROR_POLICIES[policy]} (--error-policy {policy})"
+    return f"{shortened(model_name(args) or '')}{with_tools}; {effect}"
+
+
 def _agent_with_model(args: argparse.Namespace) -> Agent[Any, Any]:
-    name = args.model or os.environ.get(MODEL_VARIABLE)
+    name = model_name(args)
     if not name:
         raise ConfigurationError(
             f"name a model: --model openai:gpt-5, or one for all runs in {MODEL_VARIABLE}"
         )
     limits: dict[str, Any] = {"max_steps": args.max_steps, "timeout": args.timeout}
     return Agent(
-        load(name, base_url=args.base_url, timeout=max(SECONDS_PER_REQUEST, args.timeout or 0)),
+        _model(name, args),
         find_tools(args.tools),
         instructions=args.instructions,
         max_tokens=args.max_tokens,
-        error_policy=ErrorPolicy.retry_tool_errors() if args.retry else None,
+        error_policy=getattr(ErrorPolicy, error_policy_of(args))(),
         **{key: value for key, value in limits.items() if value is not None},
     )
+
+
+def _model(name: str, args: argparse.Namespace) -> Model:
+    if name != LOCAL_MODEL:
+        return load(name, base_url=args.base_url, timeout=max(SECONDS_PER_REQUEST, args.timeout or 0))
+    if args.base_url is not None:
+        raise ConfigurationError("--model local starts a server of its own: leave out --base-url")
+    return _local_server().model(temperature=0.0, timeout=SECONDS_PER_REQUEST)
+
+
+@cache
+def _local_server() -> LocalServer:
+    """Start the server of the small model; it ends with this process."""
+    from whyloop.models.local import LocalServer
+
+    server = LocalServer()
+    atexit.register(server.close)
+    return server
 
 
 def _option(name: str) -> str:

@@ -17,6 +17,15 @@ MODEL_VARIABLE = "WHYLOOP_MODEL"
 TOKEN_VARIABLE = "WHYLOOP_TOKEN"
 DEFAULT_STORE = "whyloop.db"
 DEFAULT_SCENARIO = "natural-end"
+LOCAL_MODEL = "local"
+# What happens after an error, by the name of the policy.
+ERROR_POLICIES = {
+    "stop_on_any_error": "any error ends the run",
+    "retry_tool_errors": "the model may correct its mistakes",
+    "ignore_tool_errors": "errors of tools are ignored",
+    "retry_all": "every error is retried",
+}
+DEFAULT_ERROR_POLICY = "retry_tool_errors"
 HOST, PORT = "127.0.0.1", 8000
 LONGEST_DAYS = 36_500
 _SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,9})?) ?(s|min|m|h|d|w)", re.ASCII)
@@ -135,7 +144,11 @@ _DEPS = _option(
 _AGENT = (
     _option("--agent PATH", "an agent of your code, package.module:name, instead of a model"),
     _DEPS,
-    _option("--model NAME", f"such as openai:gpt-5 or ollama:qwen3 (default: ${MODEL_VARIABLE})"),
+    _option(
+        "--model NAME",
+        f"such as openai:gpt-5 or ollama:qwen3; {LOCAL_MODEL} is a small one on this machine "
+        f"(default: ${MODEL_VARIABLE})",
+    ),
     _option(
         "--tools PATH",
         "tools or functions, package.module:name; a module alone names all its tools",
@@ -148,7 +161,12 @@ _AGENT = (
     _option("--max-steps N", "stop after N steps (default: 20)", type=int),
     _option("--max-tokens N", "stop after N tokens", type=int),
     _option("--timeout SECONDS", "stop after this time (default: 300)", type=float),
-    _flag("--retry", "try again when a tool fails or the provider is busy"),
+    _option(
+        "--error-policy NAME",
+        f"{', '.join(ERROR_POLICIES)} (default: {DEFAULT_ERROR_POLICY}, "
+        f"{ERROR_POLICIES[DEFAULT_ERROR_POLICY]})",
+        choices=tuple(ERROR_POLICIES),
+    ),
 )
 _OUTPUT = (
     _flag("--json", "print the trace as JSON instead of the answer"),

@@ -2,42 +2,29 @@
 
 from __future__ import annotations
 
-import io
-import re
 from collections.abc import Iterable, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.padding import Padding
 from rich.panel import Panel
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.rule import Rule
-from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from whyloop.cli.narration import Headroom, Narrator, headroom_of
+from whyloop.cli.narration import Headroom, headroom_of
 from whyloop.cli.output import STATUS_STYLES
 from whyloop.cli.renderer import GAP, LABEL_WIDTH, NOTHING, Kind, Line, SessionRow
-from whyloop.events import AgentEvent
 from whyloop.values.continuation import ContinuationDecision
 from whyloop.values.explanation import REASON_LENGTH, Explanation
 from whyloop.values.explanation_text import step_rows, when_asked
 from whyloop.values.next_action import NAME_LENGTH
-from whyloop.values.state import AgentState
 from whyloop.values.text import shortened
-
-if TYPE_CHECKING:
-    from whyloop.cli.demo.scenarios import Scenario
-    from whyloop.models.local import LocalServer
 
 BAR = 20
 NUMBER_WIDTH = 5
+SIGN_WIDTH = 4
 WIDEST = 120
-DEMO_WIDTH = 100
 LEAST_TITLE = 12
 LONGEST_RUNNER = 16
 
@@ -49,7 +36,7 @@ _DECISION_STYLES = {
 }
 
 
-def row(line: Line) -> RenderableType:
+def row(line: Line, *, has_sign: bool = True) -> RenderableType:
     """Return one line of a run: a sign, the text, and the measure at the right edge."""
     if line.kind is Kind.STEP:
         return Padding(Rule(Text(line.text, style="bold"), align="left", style="dim"), (1, 0, 0, 0))
@@ -59,11 +46,12 @@ def row(line: Line) -> RenderableType:
     if line.note:
         text.append(f"  {line.note}", "yellow")
     grid = Table.grid(expand=True)
-    grid.add_column(width=4)
+    grid.add_column(width=SIGN_WIDTH)
     # A result is worth a glance, so it gets one line; everything else is shown to its end.
     grid.add_column(ratio=1, no_wrap=line.kind is Kind.RESULT, overflow="ellipsis")
     grid.add_column(justify="right", no_wrap=True)
-    grid.add_row(Text(f" {look.sign}", style=look.sign_style), text, Text(f"  {line.measure}", style="dim"))
+    sign = Text(f" {look.sign}" if has_sign else "", style=look.sign_style)
+    grid.add_row(sign, text, Text(f"{GAP}{line.measure}", style="dim"))
     return Padding(grid, (1, 0, 0, 0)) if line.kind in (Kind.QUERY, Kind.WAITED) else grid
 
 
@@ -108,6 +96,13 @@ def rules_table(explanation: Explanation) -> Table:
             Text(shortened(evaluation.reason, REASON_LENGTH), style=style),
         )
     return table
+
+
+def draw_end(console: Console, explanation: Explanation, tokens: int) -> None:
+    """Print how a run that was shown ended: the headline, the limits, and what each rule decided."""
+    console.print(verdict(explanation, tokens))
+    if explanation.evaluations:
+        console.print(rules_table(explanation))
 
 
 def draw_explanation(
@@ -184,113 +179,3 @@ def draw_notes(console: Console, notes: Sequence[str]) -> None:
     for number, note in enumerate(["", *notes] if notes else []):
         # A command to copy is never broken into lines of its own.
         console.print(Text(note, style="bold yellow" if number == 1 else ""), soft_wrap=True)
-
-
-# The demo
-
-
-class LiveView:
-    """Print what happened and, while it is live, show what happens now below it."""
-
-    def __init__(self, console: Console, *, live: bool) -> None:
-        self._console = console
-        self._narrator = Narrator()
-        self._spinner = Spinner("dots", style="cyan")
-        self._live = (
-            Live(console=console, get_renderable=self._activity, transient=True, refresh_per_second=12)
-            if live
-            else None
-        )
-
-    def __enter__(self) -> LiveView:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._end_live()
-
-    def open(self, scenario: Scenario) -> None:
-        """Print what is about to be shown."""
-        self._console.print(_banner(scenario))
-        if self._live is not None:
-            self._live.start()
-
-    def __call__(self, event: AgentEvent) -> None:
-        for line in self._narrator.lines(event):
-            self._console.print(row(line))
-        if self._live is not None:
-            self._live.refresh()
-
-    def close(self, state: AgentState, hint: str = "") -> None:
-        """Print the explanation: the headline, what each rule decided, what would let the run continue."""
-        self._end_live()
-        explanation = state.explanation
-        self._console.print(verdict(explanation, state.execution.usage.total))
-        if explanation.evaluations:
-            self._console.print(rules_table(explanation))
-        if explanation.next_actions:
-            self._console.print(Text("To continue", style="bold"))
-            for action in explanation.next_actions:
-                self._console.print(Padding(Text(str(action)), (0, 0, 0, 2)))
-        if hint:
-            self._console.print(Text(hint, style="dim"))
-
-    def _activity(self) -> RenderableType:
-        self._spinner.update(text=Text(self._narrator.activity, style="cyan"))
-        used = bars(self._narrator.headroom, self._narrator.tokens)
-        return Padding(Group(self._spinner, used), (1, 0, 0, 1))
-
-    def _end_live(self) -> None:
-        """Remove the part that shows what happens now."""
-        if self._live is not None:
-            self._live.stop()
-
-
-def show_in_short(console: Console, scenario: Scenario, state: AgentState) -> None:
-    """Print a scenario in two lines: its title, and how it ended, in the colour of its status."""
-    style = STATUS_STYLES[state.status]
-    console.print(Text.assemble((scenario.name, f"bold {style}"), f"  {scenario.title}"))
-    console.print(Padding(Text(state.explanation.headline, style="dim"), (0, 0, 1, 2)))
-
-
-def start_server(console: Console) -> LocalServer:
-    """Start the server of the local model, with a bar that moves until it is ready."""
-    from whyloop.models.local import LocalServer
-
-    columns = (TextColumn("{task.description}", style="cyan"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        progress.add_task("Starting the model", total=None)
-        return LocalServer()
-
-
-def _banner(scenario: Scenario) -> RenderableType:
-    text = Text.assemble((scenario.title, "bold"), f"\n{scenario.shows}")
-    if scenario.settings:
-        text.append("\n\nAgent(model, tools, ", "dim").append(scenario.settings, "cyan").append(")", "dim")
-    title = Text(f"whyloop demo {scenario.name}", style="bold cyan")
-    return Panel(text, title=title, title_align="left", border_style="cyan", padding=(0, 1))
-
-
-def svg(scenario: Scenario) -> str:
-    """Return the scenario as a terminal shows it, the same on every run."""
-    from whyloop.cli.demo.scenarios import play
-
-    console = Console(
-        record=True,
-        width=DEMO_WIDTH,
-        file=io.StringIO(),
-        force_terminal=True,
-        color_system="truecolor",
-        no_color=False,
-        legacy_windows=False,
-        highlight=False,
-        markup=False,
-        emoji=False,
-    )
-    with LiveView(console, live=False) as view:
-        view.open(scenario)
-        view.close(play(scenario, view))
-    picture = console.export_svg(title=f"whyloop demo {scenario.name}", unique_id=f"whyloop-{scenario.name}")
-    # Rich would fetch its font from another site.
-    return re.sub(r"<!--.*?-->|@font-face \{.*?\}", "", picture, flags=re.DOTALL)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import msgspec
+
+from whyloop.broadcasting.transports import CHUNK
 from whyloop.cli.formats import arguments_summary, long_span_text, span_text
 from whyloop.cli.renderer import Kind, Line, changes_note, decision_line, failed_model_call, joined_notes
 from whyloop.events import (
@@ -62,16 +65,35 @@ def headroom_of(evaluations: Iterable[ContinuationEvaluation]) -> list[Headroom]
     return [found for evaluation in evaluations if (found := _headroom(evaluation)) is not None]
 
 
+def live_event(body: str) -> AgentEvent:
+    """Return the event of an envelope that is sent and never recorded: a step's start, or streaming text."""
+    envelope = msgspec.json.decode(body)
+    data = envelope["data"]
+    common: dict[str, Any] = {
+        "agent_id": envelope["agent_id"],
+        "parent_agent_id": None,
+        "execution_id": envelope["execution_id"],
+        "step_number": data.get("step_number", 0),
+        "time": datetime.fromisoformat(envelope["timestamp"]),
+        "seq": envelope["seq"],
+    }
+    if envelope["event"] == CHUNK:
+        return StreamChunkReceived(**common, **data)
+    fields = {"message_count": data["message_count"], "available_tools": tuple(data["available_tools"])}
+    return AgentStepStarted(**common, **fields)
+
+
 class Narrator:
     """Turn the events of a run into lines, all of them safe to print."""
 
     def __init__(self) -> None:
         self.activity = "starting"
-        """The current activity of the run, in a few characters or as the text that streams in."""
+        """The current activity of the run, in a few characters; empty once the run has ended."""
+        self.text = ""
+        """The answer as it has streamed in so far; empty once it is complete."""
         self.headroom: list[Headroom] = []
         self.tokens = 0
         self._last_time: datetime | None = None
-        self._text = ""
         self._calls: dict[str, tuple[str, str]] = {}
         self._step_started = False
         self._end_shown = False
@@ -85,7 +107,7 @@ class Narrator:
                 return self._query(event, waited)
             case AgentStepStarted():
                 return self._step(event, waited)
-            case StreamChunkReceived() if event.kind == "text":
+            case StreamChunkReceived():
                 return self._chunk(event)
             case ToolCallStarted():
                 self._calls[event.tool_call_id] = (
@@ -115,7 +137,7 @@ class Narrator:
         return [*_pause(waited), *query]
 
     def _step(self, event: AgentStepStarted, waited: float) -> list[Line]:
-        self.activity, self._text = "the model answers", ""
+        self.activity, self.text = "the model answers", ""
         self._calls.clear()
         self._step_started = True  # A step that was left open by another run does not start again.
         step = Line(Kind.STEP, f"step {event.step_number}")
@@ -124,12 +146,14 @@ class Narrator:
         return [Line(Kind.WAITED, f"waited {long_span_text(waited)} before the next attempt"), step]
 
     def _chunk(self, event: StreamChunkReceived) -> list[Line]:
-        self._text += event.chunk
-        self.activity = "" if event.is_complete else printable(self._text)
+        if event.kind != "text":
+            self.activity = "the model thinks"
+            return []
+        self.text += printable(event.chunk)
         if not event.is_complete:
             return []
-        text, self._text = self._text, ""
-        return [Line(Kind.ANSWER, printable(text))]
+        text, self.text, self.activity = self.text, "", "the model answers"
+        return [Line(Kind.ANSWER, text)]
 
     def _tool(self, event: ToolCallCompleted) -> list[Line]:
         tool, started = shortened(event.tool), event.tool_call_id in self._calls
@@ -163,7 +187,10 @@ class Narrator:
     def _status(self, event: AgentStatusChanged) -> list[Line]:
         """Return a line about a pause, or about an end that no step led to."""
         shown, self._end_shown = self._end_shown, False
-        if event.status is AgentStatus.IN_PROGRESS or shown:
+        if event.status is AgentStatus.IN_PROGRESS:
+            return []
+        self.activity = ""
+        if shown:
             return []
         head = "pause" if event.status is AgentStatus.PAUSED else f"stop ({event.stop_reason})"
         text = shortened(f"{event.resolved_by}: {event.reason}", REASON_LENGTH)
@@ -171,8 +198,8 @@ class Narrator:
 
     def _cut_off_answer(self) -> list[Line]:
         """Return the text of an answer that was cut off."""
-        text, self._text = self._text, ""
-        return [Line(Kind.ANSWER, printable(text.rstrip()), note="cut off")] if text else []
+        text, self.text = self.text, ""
+        return [Line(Kind.ANSWER, text.rstrip(), note="cut off")] if text else []
 
     def _failed_model_call(self, event: AgentStepCompleted) -> list[Line]:
         if not event.error_count or self._calls or not self._step_started:

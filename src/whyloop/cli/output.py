@@ -27,7 +27,7 @@ _ENDINGS = {
     "steps_limit": (10, "--max-steps was reached"),
     "token_limit": (11, "--max-tokens was reached"),
     "time_limit": (12, "--timeout was reached"),
-    "retry_limit": (13, "an error, and --retry did not help"),
+    "retry_limit": (13, "an error that remained after all retries"),
     "error": (14, "an error"),
     "finish_reason": (15, "the answer was truncated or filtered"),
     "guard": (16, "a rule of your own forbade continuing"),
@@ -86,6 +86,11 @@ def log_runs_to_stderr() -> None:
 def is_terminal() -> bool:
     """Return whether stdout is a terminal that can draw."""
     return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def can_draw() -> bool:
+    """Return whether a run can be drawn: on one terminal, with the answer and all else in one place."""
+    return is_terminal() and sys.stderr is not None and sys.stderr.isatty()
 
 
 def terminal(widest: int | None = None) -> Console:

@@ -7,15 +7,24 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from whyloop.cli.agents import agent_of, agent_options, find_deps
+from whyloop.cli.agents import agent_of, agent_options, error_policy_of, find_deps, introduction
 from whyloop.cli.commands import STORE_VARIABLE
 from whyloop.cli.formats import command_line, short
 from whyloop.cli.narration import Narrator
-from whyloop.cli.output import CannotWrite, CommandError, exit_code, write, write_error, write_json
+from whyloop.cli.output import (
+    CannotWrite,
+    CommandError,
+    can_draw,
+    exit_code,
+    terminal,
+    write,
+    write_error,
+    write_json,
+)
 from whyloop.cli.renderer import Kind, explanation_lines, next_commands
 from whyloop.cli.store_access import find_session, open_named_store
 from whyloop.errors import ConfigurationError, NotResumableError
@@ -158,27 +167,52 @@ async def _show_run(
     next_steps: Callable[[AgentState], list[str]],
 ) -> AgentState:
     """Show a run as it happens, the explanation at its end, and what can be done now."""
+    if args.agent is None and not args.quiet:
+        write_error(introduction(args, agent))
     task = asyncio.ensure_future(work)
-    # A pipe cannot take text back, and an agent may retry an answer that broke off.
-    whole = bool(args.retry or args.agent) and not sys.stdout.isatty()
-    progress = Progress(answer=not args.json, quiet=args.quiet, on_failure=task.cancel, whole=whole)
+    if can_draw() and not (args.quiet or args.json):
+        return await _draw_run(agent, task, next_steps)
+    progress = Progress(
+        answer=not args.json, quiet=args.quiet, on_failure=task.cancel, whole=waits_for_steps(args)
+    )
     agent.subscribe(progress)
-    _handle_ctrl_c(agent, task, progress)
-    try:
-        state = await task
-    except asyncio.CancelledError:
-        if progress.failure:
-            raise progress.failure from None
-        raise
-    if progress.failure:
-        raise progress.failure
+    with on_ctrl_c(agent, task, progress.note):
+        state = await progress.result_of(task)
     if args.json:
         write_json(document(state))
-    _show_end(state, progress, args.quiet, next_steps)
+    _print_end(state, progress, args.quiet, next_steps)
     return state
 
 
-def _handle_ctrl_c(agent: Agent[Any, Any], task: asyncio.Task[AgentState], progress: Progress) -> None:
+async def _draw_run(
+    agent: Agent[Any, Any], task: asyncio.Future[AgentState], next_steps: Callable[[AgentState], list[str]]
+) -> AgentState:
+    from whyloop.cli.drawing import WIDEST, draw_end, draw_notes
+    from whyloop.cli.live import LiveView
+
+    console = terminal(WIDEST)
+    with LiveView(console, hidden=(Kind.QUERY,)) as view:
+        agent.subscribe(view)
+        with on_ctrl_c(agent, task, view.note):
+            state = await task
+    draw_end(console, state.explanation, state.execution.usage.total)
+    draw_notes(console, next_steps(state))
+    return state
+
+
+def waits_for_steps(args: argparse.Namespace) -> bool:
+    """Return whether the text of a step is printed when the step is complete.
+
+    A file or a pipe cannot take text back, and an agent may retry an answer that broke off.
+    """
+    may_retry = args.agent is not None or error_policy_of(args) != "stop_on_any_error"
+    return may_retry and not sys.stdout.isatty()
+
+
+@contextmanager
+def on_ctrl_c(
+    agent: Agent[Any, Any], task: asyncio.Future[AgentState], note: Callable[[str], object]
+) -> Iterator[None]:
     """Ask the agent to stop at the first Ctrl-C, and cancel the run at the second."""
     pressed = 0
 
@@ -186,16 +220,22 @@ def _handle_ctrl_c(agent: Agent[Any, Any], task: asyncio.Task[AgentState], progr
         nonlocal pressed
         pressed += 1
         if pressed == 1 and agent.request_stop("Ctrl-C was pressed"):
-            progress.note("  stopping; tool calls that run may finish, Ctrl-C again ends them at once")
+            note("  stopping; tool calls that run may finish, Ctrl-C again ends them at once")
         else:
             task.cancel()
 
+    loop = asyncio.get_running_loop()
     # Windows has no such handlers: there Ctrl-C ends the program at once.
     with suppress(NotImplementedError, RuntimeError, ValueError):
-        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop)
+        loop.add_signal_handler(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        with suppress(NotImplementedError, RuntimeError, ValueError):
+            loop.remove_signal_handler(signal.SIGINT)
 
 
-def _show_end(
+def _print_end(
     state: AgentState, progress: Progress, quiet: bool, next_steps: Callable[[AgentState], list[str]]
 ) -> None:
     explanation = state.explanation
@@ -211,11 +251,16 @@ class Progress:
     """Write a run as its events arrive: the answer to stdout, notes to stderr.
 
     With `whole`, the text of a step waits until it is complete, so that an attempt that failed and is made
-    again leaves nothing on stdout.
+    again leaves nothing on stdout. The last one is written, however it ended.
     """
 
     def __init__(
-        self, *, answer: bool, quiet: bool, on_failure: Callable[[], object], whole: bool = False
+        self,
+        *,
+        answer: bool,
+        quiet: bool,
+        on_failure: Callable[[], object] = lambda: None,
+        whole: bool = False,
     ) -> None:
         self._answer = answer
         self._quiet = quiet
@@ -230,12 +275,26 @@ class Progress:
         if isinstance(event, StreamChunkReceived) and event.kind == "text":
             self._take(event)
         if isinstance(event, AgentStepCompleted):
+            if self._waiting and not event.outcome.should_continue:
+                self._write("".join(self._waiting))
             self._waiting.clear()
             if self._mid_line:
                 self._write("\n")
         lines = [line for line in self._narrator.lines(event) if line.kind not in _NOT_SHOWN]
         if not self._quiet:
             self.note("\n".join(line.plain().strip("\n") for line in lines))
+
+    async def result_of(self, task: asyncio.Future[AgentState]) -> AgentState:
+        """Return the state at the end of a run; raise the error if its answer could not be written."""
+        try:
+            state = await task
+        except asyncio.CancelledError:
+            if self.failure:
+                raise self.failure from None
+            raise
+        if self.failure:
+            raise self.failure
+        return state
 
     def note(self, text: str) -> None:
         """Write something that is not the answer."""

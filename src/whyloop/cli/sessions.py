@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 
 from whyloop.broadcasting.console import AgentConsoleLogger
-from whyloop.broadcasting.feed import EventFeed
+from whyloop.broadcasting.feed import EventFeed, cursor_of
 from whyloop.cli.formats import age, before_now, seconds_since, short, span_text, unique_length
+from whyloop.cli.narration import live_event
 from whyloop.cli.output import is_terminal, terminal, write, write_error, write_json, write_lines
 from whyloop.cli.renderer import (
     GAP,
@@ -32,6 +33,7 @@ from whyloop.values.explanation import Explanation, explanation_of_step
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.text import clean, counted, shortened
 from whyloop.wire.document import document, step_document
+from whyloop.wire.envelope import BroadcastConfig
 
 PAGE_OF_ALL = 1000
 LONGEST_ID = 64
@@ -246,7 +248,9 @@ def _explained(state: AgentState, explanation: Explanation, step: int | None) ->
 
 
 async def watch(store: Store, args: argparse.Namespace) -> int:
-    """Print the events of a session: those so far, and then new ones as they come."""
+    """Show the events of a session: those so far, and then new ones as they come."""
+    if is_terminal() and not args.json:
+        return await _draw_session(store, args)
     agent_id = (await find_session(store, args.id)).agent_id
     async with EventFeed(store) as feed:
         cursor = await feed.cursor(agent_id, args.after)
@@ -258,4 +262,27 @@ async def watch(store: Store, args: argparse.Namespace) -> int:
                     [msgspec.json.decode(item.body) for item in items]
                 )
                 write(lines.getvalue())
+    return 0
+
+
+async def _draw_session(store: Store, args: argparse.Namespace) -> int:
+    """Draw the session so far, or what comes after the cursor, and then what happens."""
+    from whyloop.cli.drawing import WIDEST, draw_conversation
+    from whyloop.cli.live import LiveView
+
+    summary, state = await load_session(store, args.id)
+    console = terminal(WIDEST)
+    async with EventFeed(store, BroadcastConfig.debug(), keep_events=True) as feed:
+        cursor = await feed.cursor(summary.agent_id, args.after)
+        if cursor is None:
+            draw_conversation(console, _heading(state, summary), conversation(state), ())
+            cursor = cursor_of(state.execution)
+        events = (
+            feed.recorded(summary.agent_id, cursor) if args.so_far else feed.follow(summary.agent_id, cursor)
+        )
+        with LiveView(console, live=not args.so_far, idle="waiting for events, Ctrl-C ends") as view:
+            async with aclosing(events) as batches:
+                async for items in batches:
+                    for item in items:
+                        view(item.event or live_event(item.body))
     return 0

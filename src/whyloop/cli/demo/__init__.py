@@ -93,11 +93,9 @@ def _show(scenario: Scenario, run: Play, *, live: bool = True, hint: str = "") -
         plain = PlainView(scenario, hint)
         _print(plain.text(run(plain)))
         return
-    from whyloop.cli.drawing import DEMO_WIDTH, LiveView
+    from whyloop.cli.demo.pictures import WIDTH, draw_run
 
-    with LiveView(terminal(DEMO_WIDTH), live=live) as view:
-        view.open(scenario)
-        view.close(run(view), hint)
+    draw_run(terminal(WIDTH), scenario, run, live=live, hint=hint)
 
 
 def _show_all(scenarios: list[Scenario]) -> None:
@@ -106,11 +104,11 @@ def _show_all(scenarios: list[Scenario]) -> None:
         for scenario in scenarios:
             _print(f"{scenario.name}: {scenario.title}\n  {play(scenario).explanation.headline}\n")
         return
-    from whyloop.cli.drawing import DEMO_WIDTH, show_in_short
+    from whyloop.cli.demo.pictures import WIDTH, draw_in_short
 
-    console = terminal(DEMO_WIDTH)
+    console = terminal(WIDTH)
     for scenario in scenarios:
-        show_in_short(console, scenario, play(scenario))
+        draw_in_short(console, scenario, play(scenario))
 
 
 def _show_local() -> None:
@@ -119,7 +117,7 @@ def _show_local() -> None:
 
     try:
         if is_terminal():
-            from whyloop.cli.drawing import start_server
+            from whyloop.cli.demo.pictures import start_server
 
             server = start_server(terminal())
         else:
@@ -131,7 +129,7 @@ def _show_local() -> None:
 
 
 def _draw(scenario: Scenario, path: str) -> None:
-    from whyloop.cli.drawing import svg
+    from whyloop.cli.demo.pictures import svg
 
     try:
         with open(path, "w", encoding="utf-8") as file:

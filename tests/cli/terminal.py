@@ -1,0 +1,87 @@
+"""A terminal for commands that draw and ask: it types, reads, and presses Ctrl-C."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import termios
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tests.cli.shop import WHYLOOP, environment
+
+CTRL_C, CTRL_D = "\x03", "\x04"
+SECONDS = 30  # For a machine that is busy; nothing waits as long.
+_CODES = re.compile(r"\x1b\[[\d;?]*[A-Za-z]|\r")
+
+
+class Terminal:
+    """A command on a terminal of its own."""
+
+    def __init__(self, running: subprocess.Popen[bytes], ours: int) -> None:
+        self.running = running
+        self.shown = ""
+        """Everything that was printed, with its control codes."""
+        self._ours = ours
+        self._read_up_to = 0
+
+    @property
+    def text(self) -> str:
+        """Everything that was printed, without colours and movements of the cursor."""
+        return _CODES.sub("", self.shown)
+
+    def type(self, text: str) -> None:
+        os.write(self._ours, text.encode())
+
+    def read_until(self, wanted: str) -> str:
+        """Return what is printed next, up to a text."""
+        while (at := self.text.find(wanted, self._read_up_to)) < 0:
+            assert self._read(), f"it ended without {wanted!r}: {self.text[self._read_up_to :]}"
+        start, self._read_up_to = self._read_up_to, at + len(wanted)
+        return self.text[start : self._read_up_to]
+
+    def read_to_the_end(self) -> str:
+        """Return what is printed until the command ends."""
+        while self._read():
+            pass
+        self.running.wait(timeout=SECONDS)
+        start, self._read_up_to = self._read_up_to, len(self.text)
+        return self.text[start:]
+
+    def _read(self) -> bool:
+        ready, _, _ = select.select([self._ours], [], [], SECONDS)
+        assert ready, f"nothing more came after {self.text[self._read_up_to :]!r}"
+        try:
+            piece = os.read(self._ours, 65_536)
+        except OSError:  # How some systems say that the other end is closed.
+            return False
+        self.shown += piece.decode(errors="replace")
+        return bool(piece)
+
+
+@contextmanager
+def terminal(*argv: str, **variables: str) -> Iterator[Terminal]:
+    """Run a whyloop command on a terminal of 100 columns and 40 rows."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+    running = subprocess.Popen(
+        [*WHYLOOP, *argv],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=environment(**{"TERM": "xterm-256color", **variables}),
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509  (Ctrl-C needs it)
+    )
+    os.close(theirs)
+    try:
+        yield Terminal(running, ours)
+    finally:
+        running.kill()
+        running.wait()
+        os.close(ours)
