@@ -15,9 +15,10 @@ WHYLOOP = """
 Agent AgentBuilder AgentErrorContextResolver AgentState AgentStatus Approval ApprovalRequired
 Backoff Block Budget CallExplanation CanDecideToContinue CanExplainContinuation CanResolveErrorContext
 CanSerializeAgentState ContinuationCriteria ContinuationDecision ContinuationEvaluation ContinuationOutcome
-CumulativeExecutionTimeLimit ErrorContext ErrorHandlingDecision ErrorPolicy ErrorPolicyCriterion
+Correction CumulativeExecutionTimeLimit ErrorContext ErrorHandlingDecision ErrorPolicy ErrorPolicyCriterion
 ErrorType Execution ExecutionTimeLimit Explanation Failure FilePart FinishReason FinishReasonCheck
-Hook ImagePart Interruption Message MessageRole ModelRequest ModelResponse ModelSource NextAction PendingCall
+Hook ImagePart Interruption Message MessageRole ModelRequest ModelResponse ModelSource NextAction
+OutputDelta OutputFormat OutputMode PendingCall
 ReasoningDelta Recovery Redaction RepeatedCall RunContext Session SlimAgentStateSerializer
 SlimSerializationConfig StateInfo Step StepExplanation StepsLimit StopReason StopRequestedCheck
 TextDelta TextPart TokenUsageLimit
@@ -27,7 +28,7 @@ Usage Verdict interrupted_state recover tool
 EVENTS = """
 AgentEvent AgentExecutionFailed AgentExecutionFinished AgentExecutionStarted AgentStatusChanged
 AgentStepCompleted AgentStepStarted ApprovalDecided ApprovalRequested ContinuationEvaluated
-RetryScheduled StreamChunkReceived TokenUsageReported
+OutputChunkReceived RetryScheduled StreamChunkReceived TokenUsageReported
 ToolCallCompleted ToolCallStarted
 """
 TESTING = """
@@ -45,9 +46,10 @@ envelope_schema ui_message_schema
 SERVER = "Access AgentServer Limits"
 ERRORS = """
 ApprovalError BroadcastError ConfigurationError ConflictError KeyUsedError LeaseLostError
-ModelError NestingError NotResumableError RateLimitError RequestTimeoutError ResponseValidationError
-ScriptError SessionExistsError SessionNotFoundError SessionRunningError SnapshotError StoreError
-StoreUnavailableError ToolDefinitionError ToolExecutionError ToolTimeoutError UnfinishedRunError WhyloopError
+ModelError NestingError NotResumableError OutputError RateLimitError RequestTimeoutError
+ResponseValidationError ScriptError SessionExistsError SessionNotFoundError SessionRunningError
+SnapshotError StoreError StoreUnavailableError ToolDefinitionError ToolExecutionError ToolTimeoutError
+UnfinishedRunError WhyloopError
 """
 
 

@@ -63,6 +63,7 @@ from whyloop.values.explanation import (
     StepExplanation as StepExplanation,
 )
 from whyloop.values.failure import (
+    Correction as Correction,
     ErrorContext as ErrorContext,
     ErrorHandlingDecision as ErrorHandlingDecision,
     ErrorType as ErrorType,
@@ -82,6 +83,9 @@ from whyloop.values.model import (
     ModelRequest as ModelRequest,
     ModelResponse as ModelResponse,
     ModelSource as ModelSource,
+    OutputDelta as OutputDelta,
+    OutputFormat as OutputFormat,
+    OutputMode as OutputMode,
     ReasoningDelta as ReasoningDelta,
     TextDelta as TextDelta,
     ToolSpec as ToolSpec,

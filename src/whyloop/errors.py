@@ -5,6 +5,7 @@ WhyloopError                     anything below
 │   └── ToolDefinitionError      a function that cannot be offered to a model as a tool
 ├── NotResumableError            `resume` was given a state with nothing left to do
 ├── UnfinishedRunError           the outcome of a run that has not ended (also a RuntimeError)
+├── OutputError                  `state.output` of a run without an answer, or of a loaded state
 ├── NestingError                 agents that call agents went too deep
 ├── SnapshotError                stored data that cannot be read back; names the path
 ├── ApprovalError                a decision about a question that is not open
@@ -58,6 +59,10 @@ class ToolDefinitionError(ConfigurationError):
 
 class NotResumableError(WhyloopError):
     """`resume` was given a state with nothing left to do."""
+
+
+class OutputError(WhyloopError):
+    """A run has no output, for the reason that the message gives, or its type is not known."""
 
 
 class UnfinishedRunError(WhyloopError, RuntimeError):

@@ -2,7 +2,7 @@
 
 `str(event)` is one readable line. A handler receives every event in order and cannot break the run. Events
 are a view of what the journal records, so a client that reads the journal later receives the same ones;
-`AgentStepStarted` and `StreamChunkReceived` exist only while a run is live.
+`AgentStepStarted`, `StreamChunkReceived` and `OutputChunkReceived` exist only while a run is live.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ __all__ = [
     "ApprovalDecided",
     "ApprovalRequested",
     "ContinuationEvaluated",
+    "OutputChunkReceived",
     "RetryScheduled",
     "StreamChunkReceived",
     "TokenUsageReported",
@@ -115,6 +116,20 @@ class StreamChunkReceived(AgentEvent, frozen=True, kw_only=True):
     @property
     def _what(self) -> str:
         return "answer complete" if self.is_complete else f"chunk {self.chunk_index}: {self.chunk!r}"
+
+
+class OutputChunkReceived(AgentEvent, frozen=True, kw_only=True):
+    """A piece of the JSON of a typed answer as it streams in. Live only.
+
+    It is not text for people: whether the answer fits is not known yet. See `RunStream.partial_output`.
+    """
+
+    chunk: str
+    """The piece of JSON."""
+
+    @property
+    def _what(self) -> str:
+        return f"output chunk of {len(self.chunk)} characters"
 
 
 class ToolCallStarted(AgentEvent, frozen=True, kw_only=True):

@@ -87,6 +87,11 @@ def log_toolset_error(error: BaseException) -> None:
     _log.error("Closing the toolsets failed", exc_info=error)
 
 
+def log_output_error(validator: str, error: BaseException) -> None:
+    """Write the traceback of a validator's error: lines of code, and no values."""
+    _log.error("Output validator %s failed", validator, exc_info=error)
+
+
 def log_tool_error(tool: str, error: BaseException) -> None:
     """Write the traceback of a tool's error: lines of code, and no values."""
     _log.error("Tool %s failed", tool, exc_info=error)

@@ -81,7 +81,7 @@ async def test_arguments_are_checked_against_the_schema_before_the_toolset_is_ca
     failed = state.steps[0].tool_calls[0]
     assert "call" not in " ".join(catalogue.notes)
     assert failed.error == "invalid arguments for search: they do not fit its schema"
-    assert "$ lacks 'query'" in requests_of(agent)[1].messages[-1].text
+    assert "$.query is missing" in requests_of(agent)[1].messages[-1].text
 
 
 async def test_a_tool_of_a_toolset_waits_for_approval_and_is_listed_again_after_the_pause() -> None:

@@ -241,7 +241,7 @@ SCHEMA = {"type": "object", "properties": {"x": {"type": "integer"}}, "required"
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [('{"x": "no"}', "x is string"), ("{}", "lacks 'x'"), ("no", "not JSON"), ("", "not JSON")],
+    [('{"x": "no"}', "x is string"), ("{}", "x is missing"), ("no", "not JSON"), ("", "not JSON")],
 )
 def test_structured_output_that_misses_its_schema_is_a_validation_error(text: str, words: str) -> None:
     answer = ResponseBody(OpenAIChat(), "application/json", schema=SCHEMA)

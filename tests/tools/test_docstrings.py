@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from whyloop.tools.schema import docstring_of
+from whyloop.tools.docstrings import docstring_of
 
 
 def google() -> None:
@@ -61,7 +61,7 @@ def sphinx() -> None:
 
 @pytest.mark.parametrize("function", [google, numpy, sphinx], ids=lambda f: f.__name__)
 def test_the_text_is_kept_and_the_parameters_are_taken_out(function: object) -> None:
-    text, parameters = docstring_of(function)  # type: ignore[arg-type]
+    text, parameters = docstring_of(function)
     assert text == "Searches the register.\n\nFinds partners by name, also by part of it."
     assert parameters == {
         "query": "what to look for, over two lines",

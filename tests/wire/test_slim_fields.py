@@ -25,6 +25,7 @@ from whyloop import (
     FinishReason,
     Message,
     ModelSource,
+    OutputMode,
     SlimAgentStateSerializer,
     SlimSerializationConfig,
     StateInfo,
@@ -36,7 +37,7 @@ from whyloop import (
     Verdict,
 )
 from whyloop.values.approval import Question
-from whyloop.values.failure import FailureTally
+from whyloop.values.failure import Correction, FailureTally
 from whyloop.values.log import Log
 from whyloop.values.messages import CallChange, ToolResult
 from whyloop.values.step import Interruption, OpenCall, OpenStep, RequestPart, RequestRecord
@@ -84,7 +85,8 @@ def make_state() -> tuple[AgentState, list[Any]]:
         last_response="x",
         has_tool_results=True,
     )
-    failure = Failure(ErrorType.TOOL, "no", "echo", "c", 5, {"x": 1}, retryable=False, readable=True)
+    correction = Correction("x is not a number", 1, 2)
+    failure = Failure(ErrorType.TOOL, "no", "echo", "c", 5, {"x": 1}, False, True, correction)
     request = RequestRecord("h1", "h2", ((0, 1), "h3"), ("Cap",))
     step = Step(
         number=1,
@@ -99,11 +101,12 @@ def make_state() -> tuple[AgentState, list[Any]]:
         duration_ms=7,
         failures=(failure,),
         interrupted=Interruption.STOPPED,
-        source=ModelSource("m", "r", "w", ("n",)),
+        source=ModelSource("m", "r", "w", ("n",), OutputMode.TOOL),
         outcome=outcome,
         request=request,
         response_changed_by=("Cap",),
         answered_at=at(2),
+        output="[1]",
     )
     change = CallChange("Cap", {"a": 0}, "shout")
     asked = ToolCall("c", "echo", {"a": 1}, (change,))
@@ -131,6 +134,7 @@ def make_state() -> tuple[AgentState, list[Any]]:
         request=request,
         response_changed_by=("Cap",),
         answered_at=at(2),
+        output="[1]",
     )
     state = AgentState(
         agent_id="a",
@@ -150,6 +154,7 @@ def make_state() -> tuple[AgentState, list[Any]]:
         execution_started_at=at(1),
         open_step=open_step,
         request_parts=Log([RequestPart("h1", "Be brief."), RequestPart("h2", "[]")]),
+        decoded_output=[1],
     )
     whole = replace(feedback, tool_calls=(asked,), tool_call_id="c", tool_name="echo")
     whole = replace(whole, extras={"p": 1}, reasoning="hm", incomplete=True, shown="s")

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from whyloop.errors import ConfigurationError, NotResumableError
 from whyloop.loop.calls import parent_of_new_session
 from whyloop.loop.hooks import Hook, Hooks
+from whyloop.loop.output import Validator, assemble_output
 from whyloop.loop.run import Run
 from whyloop.loop.setup import (
     Handler,
@@ -65,7 +66,12 @@ class Agent(Generic[D_contra, T_co]):
         instructions: The instructions to the model: a text, or a function of the `RunContext` that returns
             it, plain or async, called for each request. Default: none.
         deps_type: The type of the deps that each run needs. Default: None, a run needs no deps.
-        output_type: The type of the answer. Default: str, the text of the model.
+        output_type: The type of the answer: a dataclass, `TypedDict`, struct, pydantic model, union, list,
+            literal or scalar; `state.output` is a value of it. Default: str, the text of the model.
+        output_validators: A function, or several, that takes the output and returns it, also changed, or
+            raises a `ValueError` with a message for the model. Default: none.
+        output_retries: How often the model may correct an answer that does not fit, before the error policy
+            is asked. Default: 1.
         max_steps: The steps of one execution at most; None for no limit. Default: 20.
         max_tokens: The tokens of one execution at most. Default: no limit.
         timeout: The seconds of one execution at most, by the wall clock; None for no limit. Default: 300.
@@ -93,6 +99,8 @@ class Agent(Generic[D_contra, T_co]):
         instructions: str | Callable[[RunContext[D_contra]], str | Awaitable[str]] | None = None,
         deps_type: TypeForm[D_contra] = NoneType,  # type: ignore[assignment]
         output_type: TypeForm[T_co] = str,  # type: ignore[assignment]
+        output_validators: Validator | Iterable[Validator] = (),
+        output_retries: int = 1,
         max_steps: int | UnsetType | None = UNSET,
         max_tokens: int | None = None,
         timeout: float | UnsetType | None = UNSET,
@@ -108,8 +116,6 @@ class Agent(Generic[D_contra, T_co]):
         name: str = "agent",
         stop_grace: float = 5.0,
     ) -> None:
-        if output_type is not str:
-            raise ConfigurationError("output_type is not available yet: read state.last_response")
         refuse_model(model)
         refuse_instructions(instructions)
         refuse_clock(clock)
@@ -144,6 +150,7 @@ class Agent(Generic[D_contra, T_co]):
             toolsets=toolsets,
             runs=set(),
             deps_type=deps_type,
+            output=assemble_output(output_type, output_validators, output_retries, model),
         ).with_tools(functions.table)
         self.name = name
         self.model = model
@@ -368,6 +375,15 @@ class Agent(Generic[D_contra, T_co]):
     def check_deps(self, deps: object) -> None:
         """Raise a `ConfigurationError` if runs of this agent need deps and these are None."""
         replace(self._setup, deps=deps).refuse_missing_deps()
+
+    def output(self, state: AgentState) -> T_co:
+        """Return the output of a completed run, also of a state that was loaded.
+
+        It is a value of the agent's `output_type`; an `OutputError` says why there is none.
+        """
+        output = self._setup.output
+        value: T_co = state.output if output is None else output.decode(state)
+        return value
 
     # From outside
 

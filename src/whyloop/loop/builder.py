@@ -8,6 +8,7 @@ from typing import Any
 from whyloop.errors import ConfigurationError
 from whyloop.loop.agent import Agent
 from whyloop.loop.hooks import Hook
+from whyloop.loop.output import Validator
 from whyloop.loop.setup import Handler, Instructions
 from whyloop.loop.world import Clock, Model
 from whyloop.rules.criterion import CriterionLike
@@ -85,6 +86,12 @@ class AgentBuilder:
     def add_criteria(self, *criteria: CriterionLike | Iterable[CriterionLike]) -> AgentBuilder:
         """Add criteria."""
         return self._adding("criteria", _flat(criteria))
+
+    def with_output_type(
+        self, output_type: object, *, validators: Validator | Iterable[Validator] = (), retries: int = 1
+    ) -> AgentBuilder:
+        """Set the type of the answer, the functions that check it, and the number of corrections."""
+        return self._with(output_type=output_type, output_validators=validators, output_retries=retries)
 
     def with_hooks(self, *hooks: Hook) -> AgentBuilder:
         """Add hooks around model and tool calls."""

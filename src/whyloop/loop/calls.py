@@ -25,7 +25,7 @@ from whyloop.values.approval import Question
 from whyloop.values.decisions import uncertain_question
 from whyloop.values.failure import ErrorType, Failure
 from whyloop.values.messages import CallChange, ToolCall, ToolResult
-from whyloop.values.model import ModelResponse
+from whyloop.values.model import OUTPUT_TOOL, ModelResponse
 from whyloop.values.state import UNNAMED_PERSON, AgentState
 from whyloop.values.step import Interruption, OpenStep
 from whyloop.values.step_transitions import CallFinished, Reopened
@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from whyloop.loop.run import Run, StepInProgress
 
 _NO_TOOL: tuple[None, None] = (None, None)
+_UNUSED = ToolResult(
+    f"Not used: other calls came with it. Call {OUTPUT_TOOL} alone, after their results.",
+    "not used: other calls came with the answer",
+)
 
 # Which calls run
 
@@ -74,7 +78,9 @@ async def _run_before_hooks(
     changed: list[ToolCall] = []
     results: dict[int, ToolResult] = {}
     for index, asked in enumerate(calls):
-        call, result = await _hook_call(run.setup, asked, _context(run.setup, run.state, index, asked))
+        call, result = asked, _UNUSED if run.setup.output is not None else None
+        if asked.name != OUTPUT_TOOL or result is None:
+            call, result = await _hook_call(run.setup, asked, _context(run.setup, run.state, index, asked))
         changed.append(call)
         if result is not None:
             results[index] = result
@@ -97,7 +103,7 @@ async def _hook_call(
         except (ScriptError, NestingError):
             raise
         except (Exception, SystemExit, asyncio.CancelledError) as error:
-            _raise_cancellation(error)
+            raise_cancellation(error)
             return call, _hook_failed(call, error)
     return call, None
 
@@ -281,7 +287,7 @@ def _run_through(
         except (ScriptError, NestingError):
             raise
         except (Exception, SystemExit, asyncio.CancelledError) as error:
-            _raise_cancellation(error)
+            raise_cancellation(error)
             return _hook_failed(call, error)
         if result is None:
             return replace(answer, changed_by=(name,))
@@ -321,11 +327,11 @@ async def run_tool(setup: Setup, call: ToolCall, context: ToolContext) -> ToolRe
             raise  # Only the outermost agent continues, or each of them would try again in turn.
         return _raised(call, error)
     except BaseException as error:
-        _raise_cancellation(error)
+        raise_cancellation(error)
         return _raised(call, error)
 
 
-def _raise_cancellation(error: BaseException) -> None:
+def raise_cancellation(error: BaseException) -> None:
     """Raise the error if this task is cancelled, not if a tool or a hook raised it."""
     task = asyncio.current_task()
     if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():

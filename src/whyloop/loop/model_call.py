@@ -12,6 +12,7 @@ from whyloop.errors import ResponseValidationError, WhyloopError
 from whyloop.events import ChunkKind
 from whyloop.loop.calls import CallPlan, run_context
 from whyloop.loop.hooks import AroundModel, AskModel, expected
+from whyloop.loop.output import json_start
 from whyloop.loop.setup import RequestParts, send
 from whyloop.rules.classification import answer_failure, error_text, model_failure, normalize_response
 from whyloop.rules.written_calls import VisibleText, written_call
@@ -21,6 +22,8 @@ from whyloop.values.model import (
     NO_USAGE,
     ModelRequest,
     ModelResponse,
+    OutputDelta,
+    OutputMode,
     ReasoningDelta,
     TextDelta,
     Usage,
@@ -28,7 +31,7 @@ from whyloop.values.model import (
 from whyloop.values.step import Interruption
 from whyloop.values.step_transitions import Answered, ModelFailed
 from whyloop.values.text import clean
-from whyloop.wire.view import chunk_received, step_started
+from whyloop.wire.view import chunk_received, output_chunk, step_started
 
 if TYPE_CHECKING:
     from whyloop.loop.run import Run, StepInProgress
@@ -42,9 +45,12 @@ def ask_model(run: Run, step: StepInProgress) -> Awaitable[ModelResponse]:
     state, setup = run.state, run.setup
     if run.handlers:
         send(run.handlers, [step_started(state, step.begun_at, setup.tool_names)])
-    if setup.instructions is None or isinstance(setup.instructions, str):
-        return _ask(run, step, ModelRequest(state.messages, setup.tool_specs, setup.instructions))
-    return _ask_instructed(run, step, setup.instructions)
+    instructions = setup.instructions
+    if instructions is None or isinstance(instructions, str):
+        if setup.output is not None:
+            instructions = setup.output.instructions(instructions, setup.output_mode)
+        return _ask(run, step, instructions)
+    return _ask_instructed(run, step, instructions)
 
 
 async def _ask_instructed(
@@ -61,11 +67,15 @@ async def _ask_instructed(
     if not isinstance(text, str):
         raise TypeError(f"the function for the instructions returned {type(text).__name__}: return a text")
     text = clean(text)
+    if run.setup.output is not None:
+        text = run.setup.output.instructions(text, run.setup.output_mode) or ""
     step.request = run.setup.request_parts.instructed(text)
-    return await _ask(run, step, ModelRequest(run.state.messages, run.setup.tool_specs, text))
+    return await _ask(run, step, text)
 
 
-def _ask(run: Run, step: StepInProgress, request: ModelRequest) -> Awaitable[ModelResponse]:
+def _ask(run: Run, step: StepInProgress, instructions: str | None) -> Awaitable[ModelResponse]:
+    setup = run.setup
+    request = ModelRequest(run.state.messages, setup.tool_specs, instructions, setup.output_format)
     if hooks := run.setup.hooks.around_model:
         return _ask_through(run, step, request, step.request, hooks)(request)
     return _stream(run, step, request)
@@ -110,15 +120,19 @@ async def _stream(run: Run, step: StepInProgress, request: ModelRequest) -> Mode
     """Read the model's stream to its end and return the complete response."""
     response, thought = None, False
     step.chunks = []  # A hook may ask again, and what it had heard before is not part of this answer.
+    step.holds_back, step.sent = False, 0
     async for item in run.world.respond(request):
         if isinstance(item, ModelResponse):
             response = item
         elif isinstance(item, TextDelta):
-            _send_chunk(run, step, clean(item.text))
+            send_text = _send_chunk if run.setup.output is None else _send_typed
+            send_text(run, step, clean(item.text))
             step.chunks.append(item.text)
         elif isinstance(item, ReasoningDelta):
             thought = True
             _send_chunk(run, step, clean(item.text), kind="reasoning")
+        elif isinstance(item, OutputDelta):
+            _send_output(run, item.text)
         else:
             raise ResponseValidationError(
                 f"the model yielded {type(item).__name__} instead of a ModelResponse"
@@ -127,11 +141,47 @@ async def _stream(run: Run, step: StepInProgress, request: ModelRequest) -> Mode
         raise ResponseValidationError("the model's stream ended without a complete response")
     if response.reasoning and not thought:
         _send_chunk(run, step, clean(normalize_response(response).reasoning), kind="reasoning")
+    if run.setup.output is not None:
+        return response  # The rest follows when it is known whether the answer fits.
     if response.text and not step.chunks:
         _send_text(run, step, normalize_response(response).text)
     if step.chunk_count:
         _send_chunk(run, step, "", is_complete=True)
     return response
+
+
+async def read_answer(run: Run, step: StepInProgress, response: ModelResponse) -> ModelResponse:
+    """Read a response as an output, and send the text that was held back if people may see it."""
+    output = run.setup.output
+    if output is None:
+        return response
+    response, step.answer = await output.read(run, response)
+    text = response.text if step.answer.shown is None else step.answer.shown
+    sent = clean("".join(step.chunks))[: step.sent]
+    if (rest := text.removeprefix(sent)) and text.startswith(sent):
+        _send_chunk(run, step, rest)
+    if step.chunk_count:
+        _send_chunk(run, step, "", is_complete=True)
+    return response
+
+
+def _send_typed(run: Run, step: StepInProgress, text: str) -> None:
+    """Send the language of a typed answer as text, and its JSON as pieces of an output."""
+    is_first = not any(map(str.strip, step.chunks))
+    start = 0 if step.holds_back else json_start(text, is_first=is_first)
+    if run.setup.output_mode is OutputMode.TEXT:
+        start = None
+    if language := text[:start]:
+        step.sent += len(language)
+        _send_chunk(run, step, language)
+    if start is not None:
+        step.holds_back = True
+        _send_output(run, text[start:])
+
+
+def _send_output(run: Run, text: str) -> None:
+    if run.handlers:
+        send(run.handlers, [output_chunk(run.state, run.world.now(), text)])
 
 
 def _send_text(run: Run, step: StepInProgress, text: str) -> None:
@@ -158,9 +208,13 @@ def _send_chunk(
 
 def answer_transition(run: Run, response: ModelResponse, plan: CallPlan, step: StepInProgress) -> Answered:
     """Return the transition of a model's response, with what is wrong with it."""
-    truncated, message = response.finish_reason.truncates, None
-    has_results = run.state.execution.has_tool_results
-    failure = answer_failure(response, run.setup.tool_names, after_results=has_results)
+    truncated, message, answer = response.finish_reason.truncates, None, step.answer
+    if answer is not None:
+        failure, shown = answer.failure, answer.shown
+    else:
+        has_results = run.state.execution.has_tool_results
+        failure = answer_failure(response, run.setup.tool_names, after_results=has_results)
+        shown = _shown(run, response.text) if failure or truncated else None
     if failure is None or failure.readable:
         reasoning = clean(response.reasoning) if response.reasoning else ""
         message = Message(
@@ -169,7 +223,7 @@ def answer_transition(run: Run, response: ModelResponse, plan: CallPlan, step: S
             plan.calls,
             extras=response.extras or NO_EXTRAS,
             reasoning=reasoning,
-            shown=_shown(run, response.text) if failure or truncated else None,
+            shown=shown,
         )
     return Answered(
         run.world.now(),
@@ -185,6 +239,7 @@ def answer_transition(run: Run, response: ModelResponse, plan: CallPlan, step: S
         interrupted=Interruption.TRUNCATED if truncated else None,
         request=step.request.record,
         response_changed_by=step.response_changed_by,
+        output=None if answer is None else answer.output,
     )
 
 
@@ -199,10 +254,11 @@ def _shown(run: Run, text: str) -> str | None:
 def partial_answer_transition(step: StepInProgress, now: datetime, seconds: float) -> Answered:
     """Return the transition of an answer that was cut off; no text, no message."""
     text = clean("".join(step.chunks))
+    shown = text[: step.sent] if step.holds_back else None
     return Answered(
         now,
         started_at=step.begun_at,
-        message=Message(_ASSISTANT, text, incomplete=True) if text else None,
+        message=Message(_ASSISTANT, text, incomplete=True, shown=shown) if text else None,
         usage=_UNKNOWN_USAGE,
         seconds=seconds,
         interrupted=step.interrupted,

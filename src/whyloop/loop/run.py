@@ -20,7 +20,9 @@ from whyloop.loop.model_call import (
     ask_model,
     failure_transition,
     partial_answer_transition,
+    read_answer,
 )
+from whyloop.loop.output import Answer
 from whyloop.loop.setup import RequestParts, Setup, send
 from whyloop.loop.world import Journal
 from whyloop.rules.classification import error_text, normalize_response
@@ -219,7 +221,7 @@ class Run:
             try:
                 if self._must_list:
                     await self._list_tools(step)
-                response = normalize_response(await ask_model(self, step))
+                response = await read_answer(self, step, normalize_response(await ask_model(self, step)))
             except (ScriptError, NestingError):
                 raise
             except (Exception, SystemExit) as error:
@@ -233,6 +235,8 @@ class Run:
                 plan = CallPlan(calls, tuple(range(len(calls))))
             self.note(step)
             self.add(answer := answer_transition(self, response, plan, step))
+            if step.answer is not None and step.answer.output is not None:
+                self.state = replace(self.state, decoded_output=step.answer.value)
             for index, result in plan.results.items():
                 self.add(CallFinished(answer.at, index=index, result=result))
             step.to_run = step.unlaunched = plan.started
@@ -284,9 +288,10 @@ class Run:
             self.add(StopRequested(now, reason=self.stop))
         outcome = self.setup.criteria.evaluate(self.state)
         self.add(Judged(now, outcome=outcome, step=number))
-        failures = self.state.execution.failures.consecutive
-        if failures and number is not None and outcome.decision.continues and outcome.handling is _RETRY:
-            self.add(self._plan_retry(failures))
+        failures = self.state.execution.failures
+        is_retry = failures.total and outcome.decision.continues and outcome.handling is _RETRY
+        if is_retry and number is not None:
+            self.add(self._plan_retry(failures.consecutive))
         if not outcome.decision.continues:
             self._unlogged.append(self.state)
         await self.record()
@@ -295,14 +300,17 @@ class Run:
 
     def _plan_retry(self, failures: int) -> RetryPlanned:
         step = self.state.steps[-1]
-        failure, seconds = step.model_failure, 0.0
+        failure, seconds, most = step.model_failure, 0.0, self.setup.criteria.max_retries
+        correction = step.failures[0].correction
+        if correction is not None and correction.is_free:
+            failures, most = correction.attempt, correction.limit
         if failure is not None:
             seconds = self.setup.backoff.delay(failures, self.world.random(), failure.retry_after)
         return RetryPlanned(
             step.completed_at,
             seconds=seconds,
             attempt=failures,
-            max_retries=self.setup.criteria.max_retries,
+            max_retries=most,
             error_type=step.failures[0].type,
         )
 
@@ -419,6 +427,12 @@ class StepInProgress(Struct):
     """The text of the answer as far as it has arrived."""
     chunk_count: int = 0
     """The number of chunks that were sent, of text and of reasoning."""
+    sent: int = 0
+    """The characters of a typed answer that were sent as text."""
+    holds_back: bool = False
+    """True once the JSON of a typed answer has begun, which is not sent as text."""
+    answer: Answer | None = None
+    """The output that the answer is; None for an agent without an output type."""
     to_run: tuple[int, ...] = ()
     """The calls that were recorded as started by this process."""
     unlaunched: tuple[int, ...] = ()

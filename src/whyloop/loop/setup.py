@@ -37,10 +37,11 @@ from whyloop.tools.toolset import Functions, ToolLike, Toolset, ToolTable, tools
 from whyloop.values import encoding
 from whyloop.values.log import Log
 from whyloop.values.messages import Message
-from whyloop.values.model import ModelRequest, ToolSpec
+from whyloop.values.model import OUTPUT_TOOL, ModelRequest, OutputFormat, OutputMode, ToolSpec
 from whyloop.values.step import RequestPart, RequestRecord
 
 if TYPE_CHECKING:
+    from whyloop.loop.output import Output
     from whyloop.loop.run import Run
 
 
@@ -192,19 +193,33 @@ class Setup(Struct, frozen=True):
     """The objects of the application for the tools, hooks and instructions of this run; never stored."""
     toolset_error: str | None = None
     """Why the toolsets could not be opened or listed, so that their tools are unknown."""
+    output: Output | None = None
+    """The output type; None for an agent that answers with text."""
+    output_mode: OutputMode | None = None
+    """How the model is asked for an output."""
+    output_format: OutputFormat | None = None
+    """The form of the answer, for a provider that supports it."""
 
     def with_tools(self, tools: ToolTable) -> Setup:
         """Return the setup with these tools, and with what follows from them."""
-        specs = tuple([tool.spec for tool, _ in tools.values()])
+        specs, output, mode = tuple([tool.spec for tool, _ in tools.values()]), self.output, None
+        instructions = self.instructions if isinstance(self.instructions, str) else None
+        if output is not None:
+            if OUTPUT_TOOL in tools:
+                raise ConfigurationError(f"invalid tool name {OUTPUT_TOOL!r}: it is that of the output tool")
+            mode = output.mode(with_tools=bool(specs))
+            specs = (*specs, output.tool) if mode is OutputMode.TOOL else specs
+            instructions = output.instructions(instructions, mode)
         return replace(
             self,
             tools=tools,
             tool_specs=specs,
             tool_names=tuple(tools),
-            plans_calls=bool(self.hooks.before_tool) or any(t.needs_approval for t, _ in tools.values()),
-            request_parts=RequestParts.of(
-                self.instructions if isinstance(self.instructions, str) else None, specs
-            ),
+            plans_calls=bool(self.hooks.before_tool or output)
+            or any(t.needs_approval for t, _ in tools.values()),
+            output_mode=mode,
+            output_format=output.format if output is not None and mode is OutputMode.NATIVE else None,
+            request_parts=RequestParts.of(instructions, specs),
         )
 
     def refuse_missing_deps(self) -> None:

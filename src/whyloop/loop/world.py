@@ -22,7 +22,11 @@ from whyloop.values.step_transitions import AnyTransition
 
 @runtime_checkable
 class Model(Protocol):
-    """A language model."""
+    """A language model.
+
+    It may declare how it gives typed answers, as `output_mode`: "native" if it takes `request.output`, "tool"
+    (the default) or "prompt"; or a function that returns one of these for `with_tools=True` or `False`.
+    """
 
     def respond(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
         """Yield pieces of text and reasoning as they arrive, then one complete response."""

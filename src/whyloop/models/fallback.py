@@ -7,12 +7,13 @@ from collections.abc import AsyncIterator, Iterable
 from msgspec.structs import replace
 
 from whyloop.errors import ConfigurationError, ScriptError
+from whyloop.loop.output import output_mode_of
 from whyloop.loop.world import Model
 from whyloop.models.presets import load
 from whyloop.models.wrapper import answer_of, name_of, secrets_of
 from whyloop.rules.classification import model_failure
 from whyloop.values.failure import ErrorType, Failure
-from whyloop.values.model import Delta, ModelRequest, ModelResponse, ModelSource
+from whyloop.values.model import Delta, ModelRequest, ModelResponse, ModelSource, OutputMode
 from whyloop.values.text import shortened
 
 DEFAULT_ERRORS = (ErrorType.RATE_LIMIT, ErrorType.TIMEOUT, ErrorType.MODEL)
@@ -32,6 +33,12 @@ class FallbackModel:
         self.on = _error_types(on)
         self.name = " or ".join(map(name_of, self.models))
         self.secrets = tuple(secret for model in self.models for secret in secrets_of(model))
+
+    def output_mode(self, *, with_tools: bool) -> OutputMode:
+        """Return the form in which every one of the models can give typed answers."""
+        modes = {output_mode_of(model, with_tools=with_tools) for model in self.models}
+        order = (OutputMode.PROMPT, OutputMode.TOOL, OutputMode.NATIVE)
+        return next(mode for mode in order if mode in modes)
 
     async def respond(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
         notes: list[str] = []

@@ -15,12 +15,21 @@ from msgspec import Struct
 
 from whyloop import errors
 from whyloop.errors import ConfigurationError, ModelError, ScriptError, SnapshotError
+from whyloop.loop.output import output_mode_of
 from whyloop.loop.world import Model
 from whyloop.models.secrets import cleaned, without_secrets
 from whyloop.models.wrapper import answer_of, name_of, secrets_of
 from whyloop.values.credentials import REMOVED
 from whyloop.values.messages import Message
-from whyloop.values.model import Delta, ModelRequest, ModelResponse, ReasoningDelta, TextDelta
+from whyloop.values.model import (
+    OUTPUT_TOOL,
+    Delta,
+    ModelRequest,
+    ModelResponse,
+    OutputMode,
+    ReasoningDelta,
+    TextDelta,
+)
 from whyloop.values.text import counted, shortened
 
 NamedTexts = list[tuple[str, str]]
@@ -58,6 +67,8 @@ class Exchange(Struct, frozen=True, omit_defaults=True):
     """The complete answer; None if there was none."""
     error: RecordedError | None = None
     """The error that ended the exchange, if one did."""
+    output: str | None = None
+    """The name of the output that the provider was asked for; None if it was not."""
 
 
 class RecordingModel:
@@ -74,6 +85,10 @@ class RecordingModel:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.write_bytes(b"")
 
+    def output_mode(self, *, with_tools: bool) -> OutputMode:
+        """Return the form in which the other model gives typed answers."""
+        return output_mode_of(self.inner, with_tools=with_tools)
+
     async def respond(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
         chunks: list[str] = []
         thoughts: list[str] = []
@@ -85,7 +100,7 @@ class RecordingModel:
                         chunks.append(item.text)
                     elif isinstance(item, ReasoningDelta):
                         thoughts.append(item.text)
-                    else:
+                    elif isinstance(item, ModelResponse):
                         response = item
                         self._record(request, chunks, thoughts, response)
                     yield item
@@ -114,6 +129,7 @@ class RecordingModel:
             self._safe(thoughts),
             response,
             error,
+            request.output.name if request.output else None,
         )
         # Text by text, and not as JSON: there, the n of an escaped line end is right before a key.
         document = cleaned(msgspec.json.decode(msgspec.json.encode(exchange)), self.secrets)
@@ -140,6 +156,13 @@ class ReplayModel:
         self._secrets = tuple(secrets)
         self._left = _read(self.path)
         self._total = len(self._left)
+
+    def output_mode(self, *, with_tools: bool) -> OutputMode:
+        """Return the form in which the recorded model gave typed answers."""
+        if any(exchange.output is not None for exchange in self._left):
+            return OutputMode.NATIVE
+        has_tool = any(OUTPUT_TOOL in exchange.tools for exchange in self._left)
+        return OutputMode.TOOL if has_tool else OutputMode.PROMPT
 
     async def respond(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
         exchange = self._exchange_for(request)

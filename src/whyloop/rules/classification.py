@@ -22,7 +22,7 @@ from whyloop.errors import (
 from whyloop.rules.written_calls import without_calls, written_call
 from whyloop.values.failure import ErrorType, Failure
 from whyloop.values.messages import ToolCall
-from whyloop.values.model import FinishReason, ModelResponse, ModelSource, Usage
+from whyloop.values.model import FinishReason, ModelResponse, ModelSource, OutputMode, Usage
 from whyloop.values.text import clean, shortened
 
 MAX_ERROR_LENGTH = 10_000
@@ -277,10 +277,12 @@ def _source(source: object) -> ModelSource | None:
     )
     notes = source.notes if isinstance(source.notes, tuple) else ()
     words = tuple(note for note in notes if isinstance(note, str))
-    same = (model, answer, word, words) == (
+    output = source.output if isinstance(source.output, OutputMode) else None
+    same = (model, answer, word, words, output) == (
         source.model,
         source.response_id,
         source.finish_word,
         source.notes,
+        source.output,
     )
-    return source if same else ModelSource(model, answer, word, words)
+    return source if same else ModelSource(model, answer, word, words, output)

@@ -13,7 +13,7 @@ from whyloop.errors import ConfigurationError
 from whyloop.rules.criterion import Criterion
 from whyloop.values import encoding
 from whyloop.values.continuation import ContinuationDecision, ContinuationEvaluation, StopReason
-from whyloop.values.failure import ErrorContext, ErrorHandlingDecision, ErrorType
+from whyloop.values.failure import Correction, ErrorContext, ErrorHandlingDecision, ErrorType, Failure
 from whyloop.values.state import AgentState
 from whyloop.values.text import counted, shortened
 
@@ -191,6 +191,8 @@ class ErrorPolicyCriterion(Criterion):
         context = self.resolver.resolve(state)
         if context is _NO_ERROR:
             return self._no_errors
+        if (free := _free_correction(state)) is not None:
+            return self._correct(*free, context)
         if not context.is_failure:
             return self._nothing_wrong(context)
         step = state.current_step
@@ -227,6 +229,14 @@ class ErrorPolicyCriterion(Criterion):
                     text = f"{label}, stopped by policy: {message}"
                 return self._evaluation(_FORBID, text, context, handling, reason)
 
+    def _correct(
+        self, failure: Failure, correction: Correction, context: ErrorContext
+    ) -> ContinuationEvaluation:
+        """Let the model correct an answer that does not fit, without asking the policy."""
+        text = f"{failure.type.label}, correcting the answer ({correction.attempt}/{correction.limit})"
+        context = replace(context, type=failure.type, message=failure.message, tool_name=None)
+        return self._evaluation(_REQUEST, text, context, _RETRY, feedback=failure.message)
+
     def _nothing_wrong(self, context: ErrorContext) -> ContinuationEvaluation:
         return self._evaluation(_ALLOW, "No errors present", context, None)
 
@@ -253,6 +263,15 @@ class ErrorPolicyCriterion(Criterion):
         return ContinuationEvaluation(
             _CRITERION, decision, reason, numbers, stop_reason, handling=handling, feedback=feedback
         )
+
+
+def _free_correction(state: AgentState) -> tuple[Failure, Correction] | None:
+    """Return the failure of an answer that is corrected before the policy is asked."""
+    step = state.current_step if state.open_step is None else None
+    failure = step.failures[0] if step is not None and step.failures else None
+    if failure is None or failure.correction is None or not failure.is_free:
+        return None
+    return failure, failure.correction
 
 
 class Backoff(Struct, frozen=True):

@@ -82,7 +82,7 @@ def _fenced_call(text: str, tools: Collection[str]) -> str | None:
 
 
 def _document_call(text: str, tools: Collection[str]) -> str | None:
-    for start, end, document in _documents(text):
+    for start, end, document in documents_in(text):
         closing = _CLOSING.match(text, end)
         first = start < _LONGEST_OPENING and not _OPENING.sub("", text[:start]).strip()
         last = _END.match(text, closing.end() if closing else end) is not None
@@ -108,7 +108,7 @@ def _unclosed_call(text: str, tools: Collection[str]) -> str | None:
     return None
 
 
-def _documents(text: str) -> Iterator[tuple[int, int, Any]]:
+def documents_in(text: str) -> Iterator[tuple[int, int, Any]]:
     """Yield where the JSON documents in a text begin and end, and each document."""
     position = attempts = 0
     while attempts < _MOST_ATTEMPTS and (found := _DOCUMENT.search(text, position)):

@@ -17,6 +17,7 @@ from whyloop.values.model import (
     FinishReason,
     ModelRequest,
     ModelResponse,
+    OutputMode,
     ReasoningDelta,
     TextDelta,
     Usage,
@@ -84,10 +85,16 @@ class ScriptedModel:
     """Give the replies of a script in order and keep every request; an exception in the script is raised.
 
     A request without a reply is a `ScriptError`. As a context manager, or with `assert_finished`, the model
-    also fails on a reply that was never requested.
+    also fails on a reply that was never requested. `output_mode` is how it gives typed answers.
     """
 
-    def __init__(self, replies: Iterable[Reply | str | BaseException | type[BaseException]]) -> None:
+    def __init__(
+        self,
+        replies: Iterable[Reply | str | BaseException | type[BaseException]],
+        *,
+        output_mode: OutputMode | str = OutputMode.TOOL,
+    ) -> None:
+        self.output_mode = output_mode
         self._replies = iter(replies)
         self._calls = 0
         self.requests: list[ModelRequest] = []

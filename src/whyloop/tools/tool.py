@@ -21,7 +21,8 @@ from msgspec import Struct
 
 from whyloop.errors import ToolDefinitionError, ToolExecutionError
 from whyloop.rules.classification import error_text
-from whyloop.tools.schema import Arguments, SchemaArguments, docstring_of, hints_of, signature_of
+from whyloop.tools.docstrings import docstring_of
+from whyloop.tools.schema import Arguments, SchemaArguments, hints_of, signature_of
 from whyloop.values.generics import AnyD_co, P, R_co, T
 from whyloop.values.model import ToolSpec
 from whyloop.values.text import clean

@@ -340,7 +340,8 @@ def _step(state: AgentState, step: Step, number: int) -> StepExplanation:
     if error is not None:
         did = f"the model call failed: {error}"
     elif wrong is not None:
-        did = f"the answer was wrong: {shortened(wrong.message, ERROR_LENGTH)}"
+        text = wrong.message if wrong.correction else f"the answer was wrong: {wrong.message}"
+        did = shortened(text, ERROR_LENGTH)
     elif calls:
         did = "; ".join(call.text for call in calls)
     else:

@@ -36,6 +36,22 @@ class ErrorHandlingDecision(StrEnum):
     IGNORE = "ignore"
 
 
+class Correction(Struct, frozen=True, gc=False):
+    """A request to the model to correct an answer that does not fit the output type."""
+
+    for_model: str
+    """The problem with the answer, with its path and the relevant part of the schema."""
+    attempt: Count
+    """The number of this correction within the execution, from 1 on."""
+    limit: Count
+    """The number of corrections before the error policy is asked."""
+
+    @property
+    def is_free(self) -> bool:
+        """True if the error policy is not asked."""
+        return self.attempt <= self.limit
+
+
 class Failure(Struct, frozen=True, gc=False, omit_defaults=True):
     """A failure of the model call itself, or of one tool call."""
 
@@ -55,6 +71,13 @@ class Failure(Struct, frozen=True, gc=False, omit_defaults=True):
     """False if another attempt cannot succeed."""
     readable: bool = False
     """True for an answer that arrived and is wrong: it stays in the history, to be corrected."""
+    correction: Correction | None = None
+    """The text for the model about an answer that does not fit the output type; people see `message`."""
+
+    @property
+    def is_free(self) -> bool:
+        """True if the answer is corrected without asking the error policy."""
+        return self.correction is not None and self.correction.is_free
 
     @property
     def is_model_call(self) -> bool:
@@ -70,8 +93,13 @@ class FailureTally(Struct, frozen=True, gc=False):
     total: Count = 0
     """All failed steps."""
 
-    def after_step(self, *, failed: bool, forgiven: bool) -> FailureTally:
-        """Return the tally after one more step; earlier failures may be forgiven."""
+    def after_step(self, *, failed: bool, forgiven: bool, free: bool = False) -> FailureTally:
+        """Return the tally after one more step; earlier failures may be forgiven.
+
+        A `free` failure does not count as one in a row: the error policy is not asked about it.
+        """
+        if free:
+            return FailureTally(0 if forgiven else self.consecutive, self.total + 1)
         if failed:
             return FailureTally(1 if forgiven else self.consecutive + 1, self.total + 1)
         return FailureTally(0, self.total) if self.consecutive else self

@@ -93,6 +93,32 @@ class ToolSpec(Struct, frozen=True, gc=False):
     """The JSON schema of its arguments."""
 
 
+OUTPUT_TOOL = "final_answer"
+"""The name of the tool by which a model gives an answer of the agent's `output_type`."""
+
+
+class OutputMode(StrEnum):
+    """How a model is asked for an answer of a type."""
+
+    NATIVE = "native"
+    """The provider makes the answer fit a JSON schema."""
+    TOOL = "tool"
+    """The model answers with a call of an output tool."""
+    PROMPT = "prompt"
+    """The instructions ask for JSON."""
+    TEXT = "text"
+    """The answer is text as it is."""
+
+
+class OutputFormat(Struct, frozen=True, gc=False):
+    """The form of an answer, for a model whose provider supports it."""
+
+    name: str
+    """A name for the schema: letters, digits, _ and -."""
+    schema: Mapping[str, Any]
+    """The JSON schema of an object."""
+
+
 class ModelRequest(Struct, frozen=True, gc=False):
     """A request to a model: the history, the tools and the instructions."""
 
@@ -102,6 +128,8 @@ class ModelRequest(Struct, frozen=True, gc=False):
     """The tools that the model may call."""
     instructions: str | None = None
     """The instructions of the agent."""
+    output: OutputFormat | None = None
+    """The form of the answer; None for text, and for a model whose `output_mode` is not native."""
 
 
 class TextDelta(Struct, frozen=True, gc=False):
@@ -118,7 +146,14 @@ class ReasoningDelta(Struct, frozen=True, gc=False):
     """The piece; it is not part of the answer's text."""
 
 
-Delta = TextDelta | ReasoningDelta
+class OutputDelta(Struct, frozen=True, gc=False):
+    """A piece of the JSON of a typed answer, which a model gives as a call of `OUTPUT_TOOL`."""
+
+    text: str
+    """The piece."""
+
+
+Delta = TextDelta | ReasoningDelta | OutputDelta
 """A piece of an answer that is still streaming in."""
 
 
@@ -133,6 +168,8 @@ class ModelSource(Struct, frozen=True, gc=False, omit_defaults=True):
     """The provider's own term for the finish reason."""
     notes: tuple[str, ...] = ()
     """Events on the way to the answer, such as a fallback to another model."""
+    output: OutputMode | None = None
+    """How the answer was asked for by an agent with an output type."""
 
 
 class ModelResponse(Struct, frozen=True, gc=False):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from whyloop.errors import SnapshotError
 from whyloop.values import encoding
@@ -98,6 +98,7 @@ def state_from_dict(data: Mapping[str, Any]) -> AgentState:
         messages=Log(snapshot.messages),
         steps=Log(snapshot.steps),
         execution_started_at=None,
+        decoded_output=UNSET,
         request_parts=Log(snapshot.request_parts),
     )
 

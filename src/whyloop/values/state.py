@@ -8,10 +8,10 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Generic
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from whyloop.errors import UnfinishedRunError
+from whyloop.errors import OutputError, UnfinishedRunError
 from whyloop.values import encoding
 from whyloop.values.approval import Approval, PendingCall, Question, Verdict
 from whyloop.values.continuation import Budget, ContinuationOutcome, StopReason
@@ -184,6 +184,8 @@ class AgentState(Struct, Generic[AnyT_co], frozen=True, eq=False, gc=False, kw_o
     """A step whose tool calls are not all done."""
     request_parts: Log[RequestPart] = msgspec.field(default_factory=Log)
     """The texts that the requests of steps refer to by their hashes."""
+    decoded_output: Any = UNSET
+    """The output of the run as a value of the agent's `output_type`; never stored. See `output`."""
 
     @classmethod
     def before_creation(cls, agent_id: str) -> AgentState[AnyT_co]:
@@ -248,6 +250,36 @@ class AgentState(Struct, Generic[AnyT_co], frozen=True, eq=False, gc=False, kw_o
     def last_response(self) -> str:
         """The last text of the assistant to this query; empty if there is none yet."""
         return self.execution.last_response
+
+    @property
+    def output(self) -> AnyT_co:
+        """The answer of a completed run as a value of the agent's `output_type`; without one, its text.
+
+        An `OutputError` says why there is none. A loaded state has no types: use `agent.output(state)`.
+        """
+        written, step = self.written_output, self.current_step
+        if written is None and (step is None or step.source is None or step.source.output is None):
+            return self.last_response  # type: ignore[return-value]
+        if self.decoded_output is UNSET:
+            raise OutputError("the output of a loaded state is JSON: use agent.output(state)")
+        value: AnyT_co = self.decoded_output
+        return value
+
+    @property
+    def written_output(self) -> str | None:
+        """The JSON of the output of a completed run; None if its agent has no `output_type`.
+
+        An `OutputError` says why a run has none.
+        """
+        step, outcome = self.current_step, self.last_continuation_outcome
+        if self.status is AgentStatus.COMPLETED and step is not None:
+            return step.output
+        if outcome is None or outcome.should_continue:
+            raise OutputError(f"there is no output: the run has not ended ({self.status})")
+        ended = f" ({outcome.stop_reason})" if outcome.stop_reason else ""
+        raise OutputError(
+            f"there is no output: the run is {self.status}{ended} by {outcome.resolved_by}: {outcome.reason}"
+        )
 
     def messages_of(self, step: Step) -> tuple[Message, ...]:
         """Return the messages of a step: the assistant's, then the results of its calls."""
@@ -354,4 +386,5 @@ class AgentState(Struct, Generic[AnyT_co], frozen=True, eq=False, gc=False, kw_o
     __hash__ = None  # type: ignore[assignment]
 
 
-_STORED = tuple(name for name in AgentState.__struct_fields__ if name != "execution_started_at")
+_UNSTORED = ("execution_started_at", "decoded_output")
+_STORED = tuple(name for name in AgentState.__struct_fields__ if name not in _UNSTORED)

@@ -137,6 +137,8 @@ class Step(Struct, frozen=True, gc=False, omit_defaults=True):
     """The hooks that changed the response."""
     answered_at: Moment | None = None
     """When the model had answered, or failed."""
+    output: str | None = None
+    """The JSON of the output, if the answer is one; `agent.output(state)` decodes it."""
 
     @property
     def has_tool_calls(self) -> bool:
@@ -241,6 +243,8 @@ class OpenStep(Struct, frozen=True, gc=False, omit_defaults=True):
     """The hooks that changed the response."""
     answered_at: Moment | None = None
     """When the model had answered, or failed."""
+    output: str | None = None
+    """The JSON of the output, if the answer is one; `agent.output(state)` decodes it."""
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:

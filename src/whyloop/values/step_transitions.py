@@ -39,7 +39,7 @@ from whyloop.values.transitions import (
 
 _DEVELOPER = MessageRole.DEVELOPER
 _IN_PROGRESS = AgentStatus.IN_PROGRESS
-_IGNORE = ErrorHandlingDecision.IGNORE
+_IGNORE, _RETRY = ErrorHandlingDecision.IGNORE, ErrorHandlingDecision.RETRY
 _feedback_of = attrgetter("feedback")
 
 
@@ -62,6 +62,8 @@ class Answered(Transition, frozen=True, tag="answered", kw_only=True):
     interrupted: Interruption | None = None
     request: RequestRecord | None = None
     response_changed_by: tuple[str, ...] = ()
+    output: str | None = None
+    """The JSON of the output, if the answer is one."""
 
     @property
     def numbered(self) -> int:  # type: ignore[override]
@@ -89,6 +91,7 @@ class Answered(Transition, frozen=True, tag="answered", kw_only=True):
             request=self.request,
             response_changed_by=self.response_changed_by,
             answered_at=self.at,
+            output=self.output,
         )
         return _spent(state, self.at, self.seconds, step, self.usage, self.numbered)
 
@@ -235,7 +238,7 @@ class Closed(Transition, frozen=True, tag="closed", kw_only=True):
         if opened.failure is not None:
             failures.insert(0, opened.failure)
         if failures or tally.consecutive:
-            tally = _tally(state, failed=bool(failures))
+            tally = _tally(state, failures)
         step = Step(
             opened.number,
             execution.id,
@@ -254,6 +257,7 @@ class Closed(Transition, frozen=True, tag="closed", kw_only=True):
             opened.request,
             opened.response_changed_by,
             opened.answered_at,
+            opened.output,
         )
         info = state.state_info
         return replace(
@@ -297,7 +301,7 @@ class Judged(Transition, frozen=True, tag="judged", kw_only=True):
             steps = steps.with_last(replace(steps.last, outcome=outcome))
         if outcome.decision.continues:
             status = _IN_PROGRESS
-            if (feedback := _feedback(outcome)) is not None:
+            if (feedback := _feedback(outcome, steps.last)) is not None:
                 messages = messages.appended(feedback)
         else:
             status = AgentStatus.after(outcome)
@@ -419,7 +423,7 @@ def _spent(
     )
 
 
-def _tally(state: AgentState, *, failed: bool) -> FailureTally:
+def _tally(state: AgentState, failed: list[Failure]) -> FailureTally:
     """Return the failure counts after a step.
 
     An ignored failure is forgotten here and not when it is judged: judging again must see it.
@@ -427,13 +431,19 @@ def _tally(state: AgentState, *, failed: bool) -> FailureTally:
     failures = state.execution.failures
     previous = state.current_step
     outcome = previous.outcome if previous is not None else None
-    return failures.after_step(failed=failed, forgiven=outcome is not None and outcome.handling is _IGNORE)
+    forgiven, free = outcome is not None and outcome.handling is _IGNORE, bool(failed) and failed[0].is_free
+    return failures.after_step(failed=bool(failed), forgiven=forgiven, free=free)
 
 
-def _feedback(outcome: ContinuationOutcome) -> Message | None:
-    """Return all feedback of a step as one message to the model, if there is any."""
+def _feedback(outcome: ContinuationOutcome, step: Step | None) -> Message | None:
+    """Return all feedback of a step as one message; a correction has a text of its own for the model."""
     if not any(map(_feedback_of, outcome.evaluations)):  # A generator costs three times as much.
         return None
     given = [evaluation for evaluation in outcome.evaluations if evaluation.feedback]
-    text = "\n\n".join([evaluation.feedback for evaluation in given if evaluation.feedback])
-    return Message(_DEVELOPER, text, source=tuple([evaluation.criterion for evaluation in given]))
+    text = "\n\n".join([each.feedback for each in given if each.feedback])
+    source = tuple([each.criterion for each in given])
+    correction = step.failures[0].correction if step is not None and step.failures else None
+    if correction is None or not correction.for_model:
+        return Message(_DEVELOPER, text, source=source)
+    texts = [correction.for_model if each.handling is _RETRY else each.feedback or "" for each in given]
+    return Message(_DEVELOPER, "\n\n".join(texts), source=source, shown=text)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, ClassVar
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from whyloop.values.approval import Question
@@ -164,6 +164,7 @@ class Queried(Transition, frozen=True, tag="queried", kw_only=True):
             last_continuation_outcome=None,
             execution_started_at=self.at,
             open_step=None,
+            decoded_output=UNSET,
         )
 
 

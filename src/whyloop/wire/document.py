@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from whyloop.values.messages import ToolCall
 from whyloop.values.state import AgentState
@@ -58,7 +59,7 @@ def step_document(state: AgentState, step: Step) -> dict[str, Any]:
         "request": msgspec.to_builtins(step.request),
         "response_changed_by": list(step.response_changed_by),
         "tool_calls": [_call(run, calls.get(run.id), results.get(run.id)) for run in step.tool_calls],
-        "failures": list(msgspec.to_builtins(step.failures)),
+        "failures": [msgspec.to_builtins(replace(each, correction=None)) for each in step.failures],
         "interrupted": step.interrupted and step.interrupted.value,
         "outcome": step.outcome.to_dict() if step.outcome else None,
     }

@@ -19,7 +19,7 @@ from whyloop.values.continuation import (
 )
 from whyloop.values.credentials import REMOVED
 from whyloop.values.encoding import copied
-from whyloop.values.failure import Failure
+from whyloop.values.failure import Correction, Failure
 from whyloop.values.messages import CallChange, Message, Part, TextPart, ToolCall, ToolResult
 from whyloop.values.model import ModelSource
 from whyloop.values.redaction import Redaction, plain_data
@@ -261,11 +261,12 @@ _TEXTS: dict[type, tuple[str, ...]] = {
     ContinuationEvaluation: ("reason", "context", "feedback"),
     ContinuationOutcome: ("evaluations",),
     Execution: ("stop_request", "question", "approvals"),
-    Failure: ("message", "details"),
+    Correction: ("for_model",),
+    Failure: ("message", "details", "correction"),
     ModelSource: ("notes",),
     OpenCall: ("question", "approvals", "arguments", "result"),
     Question: ("text",),
-    Step: ("tool_calls", "failures", "source", "outcome"),
+    Step: ("tool_calls", "failures", "source", "outcome", "output"),
     TextPart: ("text",),
     ToolCall: ("arguments", "changes"),
     ToolResult: ("content", "error", "failure", "note"),
@@ -283,6 +284,8 @@ def _changed(value: T, change: Change) -> T:
         shown = tuple([_changed(item, change) for item in value])
     elif isinstance(value, Struct):
         fields = {name: _changed(getattr(value, name), change) for name in _TEXTS[type(value)]}
+        if isinstance(value, Step) and fields["output"] != value.output:
+            fields["output"] = None  # Part of a JSON document is not an output.
         shown = replace(value, **fields)
     else:
         shown = change(value)
@@ -354,7 +357,7 @@ _METADATA: dict[type, dict[str, Any]] = {
     Step: {"source": None, "request": None},
 }
 _NO_METADATA = MessageMetadata()
-_ARGUMENTS: dict[type, dict[str, Any]] = {Approval: {"arguments": None}}
+_ARGUMENTS: dict[type, dict[str, Any]] = {Approval: {"arguments": None}, Correction: {"for_model": ""}}
 
 
 class _Writer:

@@ -212,6 +212,7 @@ class SlimStep(Struct, frozen=True, omit_defaults=True):
     request: RequestRecord | None = None
     response_changed_by: tuple[str, ...] = ()
     answered_at: Moment | None = None
+    output: str | None = None
 
 
 class Truncated(Struct, frozen=True, omit_defaults=True):
@@ -266,6 +267,7 @@ def state_from_slim(data: Mapping[str, Any]) -> AgentState:
         execution=execution,
         last_continuation_outcome=last,
         execution_started_at=None,
+        decoded_output=UNSET,
         request_parts=Log(slim.request_parts),
     )
 

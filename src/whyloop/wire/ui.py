@@ -348,6 +348,9 @@ def _retry(state: AgentState) -> dict[str, Any] | None:
     if policy is None or policy.handling is not ErrorHandlingDecision.RETRY:
         return None
     attempt, most = execution.failures.consecutive, policy.context.get("max_retries")
+    failures = state.current_step.failures if state.current_step else ()
+    if failures and failures[0].correction is not None and failures[0].is_free:
+        attempt, most = failures[0].correction.attempt, failures[0].correction.limit
     if not attempt or not isinstance(most, int):
         return None
     until = execution.wait_until

@@ -22,6 +22,7 @@ from whyloop.events import (
     ApprovalRequested,
     ChunkKind,
     ContinuationEvaluated,
+    OutputChunkReceived,
     RetryScheduled,
     StreamChunkReceived,
     TokenUsageReported,
@@ -113,6 +114,20 @@ def chunk_received(
         chunk_index=index,
         is_complete=is_complete,
         kind=kind,
+    )
+
+
+def output_chunk(state: AgentState, time: datetime, text: str) -> OutputChunkReceived:
+    """Return the event that a piece of a typed answer has arrived."""
+    execution = state.execution
+    return OutputChunkReceived(
+        agent_id=state.agent_id,
+        parent_agent_id=state.parent_agent_id,
+        execution_id=execution.id,
+        step_number=execution.step_count + 1,
+        time=time,
+        seq=execution.last_seq,
+        chunk=text,
     )
 
 

@@ -1,0 +1,393 @@
+"""The `output_type` of an agent: how a model is asked for it, and how its answer becomes a value.
+
+The form is chosen by what the model supports together with tools, and recorded in the source of the step: the
+provider's structured output, a call of an output tool, or a prompt. In every form an answer that is JSON and
+fits the type is the output; one that does not fit goes back to the model with the problem.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
+
+from whyloop.errors import ConfigurationError, NestingError, OutputError, ScriptError
+from whyloop.logger import log_output_error
+from whyloop.loop.calls import raise_cancellation, run_context
+from whyloop.rules.classification import answer_failure, error_text
+from whyloop.rules.written_calls import documents_in
+from whyloop.tools.conversion import convert, message_and_path, to_plain
+from whyloop.tools.schema import Problem, known_names, problems_with, schema_at
+from whyloop.tools.tool import RunContext
+from whyloop.tools.types import schema_of
+from whyloop.values import encoding
+from whyloop.values.failure import Correction, ErrorType, Failure
+from whyloop.values.model import (
+    OUTPUT_TOOL,
+    FinishReason,
+    ModelResponse,
+    ModelSource,
+    OutputFormat,
+    OutputMode,
+    ToolSpec,
+)
+from whyloop.values.state import AgentState
+from whyloop.values.text import clean
+
+if TYPE_CHECKING:
+    from whyloop.loop.run import Run
+
+VALUE = "value"
+"""The field that holds an output that is not an object, since every provider wants an object."""
+
+MOST_PROBLEMS = 5
+
+_FENCE = re.compile(r"\A\s*```\w*\s*\n(.*?)\n?\s*```\s*\Z", re.DOTALL)
+# Where the JSON of an answer may begin: the text before it is language.
+_JSON_START = re.compile(r"[{`]|\A\s*\[")
+_LATER_JSON_START = re.compile(r"[{`]")
+_MISSING = re.compile(r"missing required field `(?P<field>[^`]*)`")
+_ASK_AGAIN = {
+    OutputMode.NATIVE: "Answer again, with one JSON document that fits.",
+    OutputMode.PROMPT: "Answer again, with one JSON document that fits, and nothing else.",
+    OutputMode.TOOL: f"Call {OUTPUT_TOOL} again, with arguments that fit.",
+    OutputMode.TEXT: "Answer again.",
+}
+
+Validator = Callable[..., Any]
+"""A function that takes an output, and a `RunContext` if it wants one, and returns the output.
+
+It may be async. The message of a `ValueError` or an `AssertionError` goes to the model.
+"""
+
+
+class Answer(Struct, frozen=True):
+    """What a response amounts to for an agent with an output type."""
+
+    output: str | None = None
+    """The JSON of the output, if the response is one."""
+    value: Any = UNSET
+    """The output."""
+    failure: Failure | None = None
+    """What is wrong with the response."""
+    shown: str | None = None
+    """The text of the message for people, if it differs from that for the model."""
+
+
+class MisfitError(Exception):
+    """An answer does not fit the output type."""
+
+    def __init__(self, *problems: Problem) -> None:
+        super().__init__(problems[0].for_people)
+        self.problems = problems
+
+
+class Output:
+    """The output type of an agent, its validators, and the number of corrections."""
+
+    def __init__(self, kind: Any, validators: Iterable[Validator], retries: int, model: object) -> None:
+        if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
+            raise ConfigurationError(f"invalid output_retries {retries!r}: use a whole number from zero on")
+        self.kind = kind
+        self.retries = retries
+        self._model = model
+        self._validators = [_CheckedValidator(validator) for validator in validators]
+        self.name = re.sub(r"[^A-Za-z0-9_-]+", "_", str(getattr(kind, "__name__", "answer")))[:64]
+        self._is_wrapped, self.schema = _object_schema(kind)
+
+    # Asking for it
+
+    def mode(self, *, with_tools: bool) -> OutputMode:
+        """Return the form in which the model is asked, with tools or without."""
+        return OutputMode.TEXT if self.kind is str else output_mode_of(self._model, with_tools=with_tools)
+
+    @property
+    def format(self) -> OutputFormat:
+        """The form of the answer for a provider that supports it."""
+        return OutputFormat(self.name, self.schema)
+
+    @property
+    def tool(self) -> ToolSpec:
+        """The tool by which the model gives its answer."""
+        about = "Give the final answer. Call it alone, once all other work is done: no other answer is read."
+        described = self.schema.get("description")
+        return ToolSpec(OUTPUT_TOOL, f"{about} {described}" if described else about, self.schema)
+
+    def instructions(self, given: str | None, mode: OutputMode | None) -> str | None:
+        """Return the instructions; in a prompt they ask for JSON too."""
+        if mode is not OutputMode.PROMPT:
+            return given
+        schema = encoding.json_text(self.schema)
+        asked = f"Give your final answer as one JSON document and nothing else. Its JSON schema is:\n{schema}"
+        return f"{given}\n\n{asked}" if given else asked
+
+    # Reading it
+
+    def decode(self, state: AgentState) -> Any:
+        """Return the output that a completed run has stored."""
+        written = state.written_output
+        if written is None:
+            raise OutputError(
+                "there is no output in this state: it was made without an output_type, "
+                "or a slim snapshot has left the output out"
+            )
+        try:
+            return convert(msgspec.json.decode(written), self.kind)
+        except Exception as error:
+            raise OutputError(
+                f"the stored output does not fit the output type {_name(self.kind)}: {error_text(error)}"
+            ) from error
+
+    async def read(self, run: Run, response: ModelResponse) -> tuple[ModelResponse, Answer]:
+        """Return a response as it is recorded, and the output that it is or what is wrong with it."""
+        setup, calls = run.setup, response.tool_calls
+        mode = setup.output_mode or OutputMode.TOOL
+        response = replace(response, source=replace(response.source or ModelSource(), output=mode))
+        own = [call for call in calls if call.name == OUTPUT_TOOL]
+        if len(own) < len(calls) and not response.finish_reason.truncates:
+            return response, Answer(failure=answer_failure(response, setup.tool_names, after_results=True))
+        is_text = mode is OutputMode.TEXT
+        if response.finish_reason.truncates or response.finish_reason is FinishReason.PAUSE_TURN:
+            rest = tuple([call for call in calls if call.name != OUTPUT_TOOL])
+            response = replace(response, tool_calls=rest)
+            return response, Answer(shown=None if is_text else language_in(response.text))
+        written = answer_failure(response, setup.tool_names, after_results=True)
+        if written is not None and mode is not OutputMode.NATIVE:
+            return response, Answer(failure=written, shown=language_in(response.text))
+        text = response.text
+        if own:  # The call becomes the text of the answer: it needs no result.
+            sent = own[0].arguments
+            content = sent if isinstance(sent, str) else encoding.json_text(sent)
+            text = f"{text}\n\n{content}" if text.strip() else content
+            response = replace(response, text=text, tool_calls=(), extras={})
+        language = text if is_text else language_in(text)
+        try:
+            data, value = self._fitting(own[0].arguments) if own else self._find(text)
+            output, value = await self._validate(data, value, run_context(setup, run.state))
+        except MisfitError as misfit:
+            return response, Answer(failure=self._failure(misfit, run.state, mode), shown=language)
+        except _ValidatorError as odd:
+            failure = Failure(ErrorType.UNKNOWN, str(odd), retryable=odd.retryable)
+            return response, Answer(failure=failure, shown=language)
+        shown = value if is_text else f"{language}{output}"
+        return response, Answer(output, value, shown=None if shown == text else shown)
+
+    def _find(self, text: str) -> tuple[Any, Any]:
+        """Return the document in a text that fits the type, and its value."""
+        if self.kind is str:
+            if not text.strip():
+                raise MisfitError(Problem("it is empty", "it is empty"))
+            return text, text
+        if not text.strip():
+            raise MisfitError(Problem("it is empty", "it is empty: give the answer as JSON"))
+        fence = _FENCE.match(text)
+        try:
+            whole = msgspec.json.decode(fence[1] if fence else text)
+        except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+            return self._find_inside(text, error)
+        return self._fitting(whole)
+
+    def _find_inside(self, text: str, error: Exception) -> tuple[Any, Any]:
+        """Return the one object within a text that fits the type, and its value."""
+        found, misfit = [], None
+        for _, _, document in documents_in(text):
+            if isinstance(document, dict):
+                try:
+                    found.append(self._fitting(document))
+                except MisfitError as wrong:
+                    misfit = wrong
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise MisfitError(Problem("it has several documents", "it has several JSON documents: give one"))
+        raise misfit or MisfitError(Problem("it is not JSON", f"it is not JSON: {error}"))
+
+    def _fitting(self, document: Any) -> tuple[Any, Any]:
+        """Return the data of the output in a document, and its value; raise a `MisfitError`."""
+        if isinstance(document, dict) and document.get("name") == OUTPUT_TOOL and len(document) == 2:
+            document = document.get("arguments", document)  # The call, written as text.
+        data, path = document, ""
+        if self._is_wrapped:
+            path = f".{VALUE}"
+            data = document[VALUE] if isinstance(document, dict) and document.keys() == {VALUE} else document
+        try:
+            if encoding.is_too_deep(data):
+                raise ValueError("it is nested too deep")
+            return data, convert(data, self.kind)
+        except Exception as error:
+            raise MisfitError(*self._problems(data, error, path)) from None
+
+    def _problems(self, data: Any, error: Exception, root: str) -> list[Problem]:
+        """Return the problems of data that does not fit: the error first, then others that are known."""
+        message, path = message_and_path(error)
+        found: dict[str, str] = {}
+        if _MISSING.search(message) is None:  # The schema lists all fields that are missing.
+            found[f"${root}{path}"] = message
+        document = {VALUE: data} if self._is_wrapped else data
+        for where, text in problems_with(document, self.schema):
+            if len(found) < MOST_PROBLEMS:
+                found.setdefault(where, text)
+        found = found or {f"${root}{path}": message}
+        return [_problem(where, text, self.schema) for where, text in found.items()]
+
+    async def _validate(self, data: Any, value: Any, context: RunContext) -> tuple[str, Any]:
+        """Return the JSON of the output and its value, after the validators."""
+        if not self._validators:
+            return encoding.json_text(data), value
+        for validator in self._validators:
+            value = await validator.run(value, context)
+        try:
+            plain = to_plain(value)
+            convert(plain, self.kind)
+        except Exception:
+            last = self._validators[-1].name
+            problem = f"returned {type(value).__name__}, which does not fit the output type"
+            hint = ": return the output" if value is None else ""
+            raise _ValidatorError(f"the output validator {last} {problem}{hint}", retryable=False) from None
+        return encoding.json_text(plain), value
+
+    def _failure(self, misfit: MisfitError, state: AgentState, mode: OutputMode) -> Failure:
+        earlier = [failure for step in state.execution_steps for failure in step.failures]
+        attempt = 1 + len([failure for failure in earlier if failure.correction is not None])
+        lines = [f"- {p.for_model}" + (f". Schema: {p.schema}" if p.schema else "") for p in misfit.problems]
+        text = clean("\n".join(["The answer does not fit:", *lines, _ASK_AGAIN[mode]]))
+        people = "; ".join([problem.for_people for problem in misfit.problems])
+        return Failure(
+            ErrorType.VALIDATION,
+            f"the answer does not fit the output type: {people}",
+            readable=True,
+            correction=Correction(text, attempt, self.retries),
+        )
+
+
+def assemble_output(
+    kind: Any, validators: Validator | Iterable[Validator], retries: int, model: object
+) -> Output | None:
+    """Return the output of an agent; None for text that nothing checks."""
+    given = tuple(validators) if isinstance(validators, Iterable) else (validators,)
+    output = Output(kind, given, retries, model)
+    if kind is not str or given:
+        return output
+    if retries != 1:
+        raise ConfigurationError(
+            f"output_retries={retries!r} corrects an output: pass output_type or output_validators too"
+        )
+    return None  # All text fits.
+
+
+def output_mode_of(model: object, *, with_tools: bool) -> OutputMode:
+    """Return the form in which a model gives typed answers, with tools or without.
+
+    A model declares it as `output_mode`: `native`, `tool` or `prompt`, or a function of `with_tools` that
+    returns one of these. A model that declares nothing answers with a tool call.
+    """
+    declared = getattr(model, "output_mode", OutputMode.TOOL)
+    mode = declared(with_tools=with_tools) if callable(declared) else declared
+    if mode not in (OutputMode.NATIVE, OutputMode.TOOL, OutputMode.PROMPT):
+        raise ConfigurationError(f"invalid output_mode {mode!r} of a model: use native, tool or prompt")
+    return OutputMode(mode)
+
+
+def language_in(text: str) -> str:
+    """Return the text before the JSON in an answer."""
+    start = _JSON_START.search(text)
+    return text[: start.start()] if start else text
+
+
+def json_start(piece: str, *, is_first: bool) -> int | None:
+    """Return where the JSON in a piece of an answer begins; None if it is all language."""
+    start = (_JSON_START if is_first else _LATER_JSON_START).search(piece)
+    return start.start() if start else None
+
+
+def _object_schema(kind: Any) -> tuple[bool, dict[str, Any]]:
+    """Return whether a type is wrapped in an object, and the schema of the object."""
+    if kind is str:
+        return False, {}
+    try:
+        schema = schema_of(kind)
+    except Exception as error:
+        raise ConfigurationError(
+            f"invalid output_type {_name(kind)}: {error_text(error)}. Use a dataclass, a TypedDict, "
+            "a struct, a pydantic model, or a union, list or scalar of these"
+        ) from error
+    if schema.get("type") == "object":
+        return False, schema
+    definitions = schema.pop("$defs", None)
+    wrapped: dict[str, Any] = {"type": "object", "properties": {VALUE: schema}, "required": [VALUE]}
+    wrapped["additionalProperties"] = False
+    return True, {**wrapped, "$defs": definitions} if definitions else wrapped
+
+
+def _problem(path: str, message: str, schema: dict[str, Any]) -> Problem:
+    """Return a problem; people see the names of fields, and nothing that the model wrote."""
+    missing = _MISSING.search(message)
+    if missing:
+        path, message = f"{path}.{missing['field']}", "is missing"
+    name = known_names(schema, path) or "it"
+    people = f"{name} is missing" if message == "is missing" else f"{name} does not fit"
+    return Problem(people, f"{path}: {message}", schema_at(schema, path))
+
+
+def _name(kind: Any) -> str:
+    return str(getattr(kind, "__name__", kind))
+
+
+# Validators
+
+
+class _ValidatorError(Exception):
+    """A validator did something other than return an output or reject it."""
+
+    def __init__(self, message: str, *, retryable: bool = True) -> None:
+        super().__init__(message)
+        self.retryable = retryable
+
+
+class _CheckedValidator:
+    """A validator whose parameters are known."""
+
+    def __init__(self, function: Validator) -> None:
+        self._function = function
+        self.name = str(getattr(function, "__name__", type(function).__name__))
+        try:
+            parameters = list(inspect.signature(function).parameters.values())
+        except (TypeError, ValueError):
+            raise ConfigurationError(
+                f"invalid output validator {function!r}: use a function of the output"
+            ) from None
+        positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        taken = [each for each in parameters if each.kind in positional]
+        needed = [each for each in parameters if each.default is each.empty and each.kind not in (2, 4)]
+        if not taken or len(needed) > 2 or any(each not in taken for each in needed):
+            raise ConfigurationError(
+                f"invalid output validator {self.name}: write {self.name}(output) or "
+                f"{self.name}(output, context)"
+            )
+        self._takes_context = len(needed) == 2 or (
+            len(taken) > 1 and "RunContext" in str(taken[1].annotation)
+        )
+
+    async def run(self, value: Any, context: RunContext) -> Any:
+        """Return the output as the validator leaves it; raise a `MisfitError` if it rejects it."""
+        arguments: Sequence[Any] = (value, context) if self._takes_context else (value,)
+        try:
+            result = self._function(*arguments)
+            return await result if inspect.isawaitable(result) else result
+        except (ScriptError, NestingError):
+            raise
+        except (ValueError, AssertionError) as error:
+            text = clean(str(error)) or f"the validator {self.name} rejected it"
+            raise MisfitError(Problem(f"the validator {self.name} rejected it", text)) from error
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            raise_cancellation(error)
+            log_output_error(self.name, error)
+            raise _ValidatorError(
+                f"the output validator {self.name} raised {type(error).__name__}"
+            ) from error

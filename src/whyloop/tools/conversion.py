@@ -1,0 +1,153 @@
+"""Values of Python types, made from JSON.
+
+msgspec makes them, and this module what it refuses: pydantic's models, and unions of several classes.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Annotated, Any, NotRequired, Required, get_args, get_origin
+
+import msgspec
+
+from whyloop.tools.types import (
+    UNIONS,
+    discriminator,
+    fields_of,
+    is_object,
+    is_pydantic,
+    property_names,
+    tag_of,
+    without_alias,
+)
+
+_AT = " - at `$"
+
+
+def convert(data: Any, kind: Any) -> Any:
+    """Return JSON data as a value of a type; raise a `ValidationError` that ends with the path."""
+    if msgspec_knows(kind):
+        return msgspec.convert(data, kind, dec_hook=from_plain)
+    return _convert(data, kind)
+
+
+def to_plain(value: Any) -> Any:
+    """Return a value as JSON data that `convert` takes."""
+    return msgspec.to_builtins(value, str_keys=True, enc_hook=_dumped)
+
+
+def _dumped(value: Any) -> Any:
+    if is_pydantic(type(value)):
+        return value.model_dump(mode="json", by_alias=True, round_trip=True)
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def msgspec_knows(kind: Any) -> bool:
+    """Return whether msgspec takes a type as it is; it refuses unions of several classes."""
+    try:
+        msgspec.json.Decoder(kind, dec_hook=from_plain)
+    except TypeError:
+        return False
+    return True
+
+
+_knows = functools.lru_cache(1024)(msgspec_knows)
+
+
+def _convert(data: Any, kind: Any) -> Any:
+    """Convert a type with a union in it that msgspec refuses, level by level."""
+    kind = without_alias(kind)
+    if get_origin(kind) in (Annotated, Required, NotRequired):
+        return _convert(data, get_args(kind)[0])
+    if _knows(kind):
+        return msgspec.convert(data, kind, dec_hook=from_plain)
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin in UNIONS:
+        return _convert_union(data, arguments)
+    if origin in (list, set, frozenset, tuple):
+        items = msgspec.convert(data, list)
+        return origin([_inside(item, arguments[0], f"[{index}]") for index, item in enumerate(items)])
+    if origin in (dict, Mapping):
+        pairs = msgspec.convert(data, dict[str, Any])
+        return {key: _inside(value, arguments[1], "[...]") for key, value in pairs.items()}
+    if is_object(kind):
+        return _convert_object(data, kind)
+    raise TypeError(f"the type {kind!r} is not supported here")
+
+
+def _inside(data: Any, kind: Any, step: str) -> Any:
+    try:
+        return _convert(data, kind)
+    except msgspec.ValidationError as error:
+        message, path = message_and_path(error)
+        raise msgspec.ValidationError(f"{message}{_AT}{step}{path}`") from None
+
+
+def _convert_object(data: Any, kind: Any) -> Any:
+    given = msgspec.convert(data, dict[str, Any])
+    values = {}
+    if (tag := tag_of(kind)) is not None and given.get(tag[0], tag[1]) != tag[1]:
+        raise msgspec.ValidationError(f"Invalid value {given[tag[0]]!r}{_AT}.{tag[0]}`")
+    for field in fields_of(kind):
+        if field.key in given:
+            values[field.name] = _inside(given[field.key], field.kind, f".{field.key}")
+        elif field.required:
+            raise msgspec.ValidationError(f"Object missing required field `{field.key}`")
+    try:
+        return kind(**values)
+    except (TypeError, ValueError) as error:
+        raise msgspec.ValidationError(str(error)) from error
+
+
+def _convert_union(data: Any, kinds: tuple[Any, ...]) -> Any:
+    """Return the value of the alternative that a discriminator names, or else of the best one."""
+    if data is None and type(None) in kinds:
+        return None
+    found = discriminator([kind for kind in kinds if kind is not type(None)])
+    if found is not None and isinstance(data, dict):
+        field, by_value = found
+        for value, kind in by_value.items():
+            if data.get(field) == value:
+                return _convert(data, kind)
+        choices = ", ".join(map(repr, by_value))
+        raise msgspec.ValidationError(
+            f"Invalid value {data.get(field)!r}, use one of {choices}{_AT}.{field}`"
+        )
+    errors = []
+    # The alternative with the fewest fields that it does not know is meant.
+    for kind in sorted(kinds, key=functools.partial(_unknown_fields, data)):
+        try:
+            return _convert(data, kind)
+        except msgspec.ValidationError as error:
+            errors.append(str(error))
+    raise msgspec.ValidationError(f"It fits none of {len(kinds)} alternatives: {'; '.join(errors)}")
+
+
+def _unknown_fields(data: Any, kind: Any) -> int:
+    if not isinstance(data, dict):
+        return 0
+    names = property_names(kind)
+    return len(data) + 1 if names is None else len(data.keys() - names)
+
+
+def message_and_path(error: BaseException) -> tuple[str, str]:
+    """Return the message of a `ValidationError`, and the path of the misfit below the root."""
+    message, *paths = str(error).split(_AT)
+    return message, "".join(path.rstrip("`") for path in reversed(paths))
+
+
+def from_plain(kind: Any, value: Any) -> Any:
+    """Return a pydantic model made from a model's arguments."""
+    if not is_pydantic(kind):
+        raise TypeError(f"a {kind!r} cannot be made from a model's arguments")
+    try:
+        return kind.model_validate_json(msgspec.json.encode(value))
+    except ValueError as error:
+        problems = getattr(error, "errors", None)
+        if problems is None:
+            raise
+        first = problems(include_url=False, include_input=False)[0]
+        steps = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in first["loc"]]
+        path = f"{_AT}{''.join(steps)}`" if steps else ""
+        raise ValueError(f"{first['msg']}{path}") from error  # msgspec adds the path to it.
