@@ -56,6 +56,11 @@ def greeting() -> Agent:
     return Agent(ScriptedModel(["Hello there."]))
 
 
+def talking() -> Agent:
+    """Answers three questions."""
+    return Agent(ScriptedModel([text("One.", usage=10), text("Two.", usage=20), text("Three.", usage=30)]))
+
+
 def paying() -> Agent:
     """Looks something up, then waits for a person before it pays."""
     first = calls(

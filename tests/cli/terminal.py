@@ -10,6 +10,7 @@ import select
 import struct
 import subprocess
 import termios
+from codecs import getincrementaldecoder
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -28,6 +29,7 @@ class Terminal:
         self.shown = ""
         """Everything that was printed, with its control codes."""
         self._ours = ours
+        self._decoder = getincrementaldecoder("utf-8")()
         self._read_up_to = 0
 
     @property
@@ -60,7 +62,7 @@ class Terminal:
             piece = os.read(self._ours, 65_536)
         except OSError:  # How some systems say that the other end is closed.
             return False
-        self.shown += piece.decode(errors="replace")
+        self.shown += self._decoder.decode(piece)
         return bool(piece)
 
 

@@ -285,7 +285,7 @@ def test_every_stop_reason_and_a_pause_have_codes_of_their_own_and_help_shows_th
 
 
 def test_the_guide_has_every_exit_code() -> None:
-    guide = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
+    guide = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text(encoding="utf-8")
     for reason, code in EXIT_CODES.items():
         assert f"| {code} | `{reason}` |" in guide
     assert f"| {CANNOT_WRITE} | |" in guide

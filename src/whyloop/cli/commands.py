@@ -204,6 +204,16 @@ COMMANDS = (
         ),
     ),
     Command(
+        "chat",
+        "chat:chat",
+        Opens.NONE,
+        "talk with an agent in the terminal, and ask it why",
+        (*_AGENT, _STORE, _option("--session SESSION", "continue this session of the store")),
+        "The session is recorded as it happens. Commands begin with a slash, and /help lists them. Ctrl-C "
+        "stops a run, Ctrl-D leaves. In a pipe, each line is a question, the answers go to stdout and "
+        "everything else goes to stderr.",
+    ),
+    Command(
         "run",
         "runs:run",
         Opens.NONE,

@@ -24,7 +24,7 @@ async def approve(store: Store, args: argparse.Namespace) -> int:
     """Let a call run that waits for a person, with its arguments or with new ones."""
     if args.args is None:
         return await _decide(store, args, Verdict.APPROVED)
-    return await _decide(store, args, Verdict.EDITED, arguments=_parse_arguments(args.args))
+    return await _decide(store, args, Verdict.EDITED, arguments=parse_arguments(args.args, "--args"))
 
 
 async def deny(store: Store, args: argparse.Namespace) -> int:
@@ -38,7 +38,7 @@ async def deny(store: Store, args: argparse.Namespace) -> int:
 async def stop(store: Store, args: argparse.Namespace) -> int:
     """Stop a session's run, wherever it runs."""
     summary = await find_session(store, args.id)
-    reason = args.reason or f"{_decider(None)} asked for it with whyloop stop"
+    reason = args.reason or f"{decider(None)} asked for it with whyloop stop"
     if not await store.request_stop(summary.agent_id, reason):
         write_lines([f"There is nothing to stop: the session is {summary.status}."])
     elif summary.runner is not None:
@@ -68,7 +68,7 @@ async def _decide(
     reason: str | None = None,
     arguments: Mapping[str, Any] | None = None,
 ) -> int:
-    by = _decider(args.by)
+    by = decider(args.by)
     _, state = await load_session(store, args.id)
     question = _find_question(state, args.question, verdict)
     if question.decision is not None:
@@ -155,7 +155,7 @@ def _verb(verdict: Verdict) -> str:
     return "denied" if verdict is Verdict.DENIED else "approved"
 
 
-def _decider(by: str | None) -> str:
+def decider(by: str | None) -> str:
     """Return the name that was given, or the login name."""
     if by is not None:
         if not by.strip():
@@ -167,11 +167,12 @@ def _decider(by: str | None) -> str:
         return UNNAMED_PERSON
 
 
-def _parse_arguments(text: str) -> Mapping[str, Any]:
+def parse_arguments(text: str, name: str) -> Mapping[str, Any]:
+    """Return the arguments that a person wrote as JSON; an error names where."""
     try:
         arguments = msgspec.json.decode(clean(text))
     except (msgspec.DecodeError, RecursionError) as error:
-        raise ConfigurationError(f"--args is not JSON: {shortened(str(error), 100)}") from None
+        raise ConfigurationError(f"{name} is not JSON: {shortened(str(error), 100)}") from None
     if not isinstance(arguments, dict):
-        raise ConfigurationError('--args is not a JSON object, such as {"amount": 5}')
+        raise ConfigurationError(f'{name} is not a JSON object, such as {{"amount": 5}}')
     return arguments

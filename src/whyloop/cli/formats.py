@@ -92,6 +92,11 @@ def command_line(args: argparse.Namespace, name: str, *arguments: str, options: 
     return "".join(char if char.isprintable() else "?" for char in shlex.join(line))
 
 
+def store_name(address: str | None) -> str:
+    """Return the store that a command uses, without a password."""
+    return without_password(address or os.environ.get(STORE_VARIABLE) or DEFAULT_STORE)
+
+
 def without_password(address: str) -> str:
     """Return the path of a file; any other address may hold a password, and is not shown."""
     return "ADDRESS" if "://" in address or not {"@", "="}.isdisjoint(address) else address

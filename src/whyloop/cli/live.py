@@ -50,6 +50,7 @@ class LiveView:
         if idle:
             self._narrator.activity = ""
         self._spinner = Spinner("dots", style="cyan")
+        self._note = ""
         self._printed = 0
         self._last_event_at = console.get_time()
         self._live = (
@@ -87,8 +88,10 @@ class LiveView:
             self._live.refresh()
 
     def note(self, text: str) -> None:
-        """Print something that is not of the run."""
-        self._console.print(Text(text, style="yellow"))
+        """Show something below the run for as long as it runs."""
+        self._note = text
+        if self._live is not None:
+            self._live.refresh()
 
     def _end_answer(self, line: Line) -> None:
         """Print what is left of an answer that has ended."""
@@ -123,6 +126,8 @@ class LiveView:
             return Text()
         self._spinner.update(text=text)
         parts: list[RenderableType] = [self._spinner]
+        if self._note:
+            parts.append(Text(self._note, style="yellow"))
         if self._has_bars:
             parts.append(bars(narrator.headroom, narrator.tokens))
         above = 0 if narrator.text else 1  # The text continues the rows that are printed.

@@ -192,9 +192,10 @@ class Narrator:
         self.activity = ""
         if shown:
             return []
-        head = "pause" if event.status is AgentStatus.PAUSED else f"stop ({event.stop_reason})"
         text = shortened(f"{event.resolved_by}: {event.reason}", REASON_LENGTH)
-        return [Line(Kind.STOP, text, head)]
+        if event.status is AgentStatus.PAUSED:
+            return [Line(Kind.PAUSE, text, "pause")]
+        return [Line(Kind.STOP, text, f"stop ({event.stop_reason})")]
 
     def _cut_off_answer(self) -> list[Line]:
         """Return the text of an answer that was cut off."""

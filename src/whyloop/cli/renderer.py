@@ -68,6 +68,7 @@ class Kind(Enum):
     CONTINUE = Look("→", "cyan", "bold cyan", "dim", "  {head}, {text}{note}{measure}")
     COMPLETE = Look("■", "green", "bold green", "", "  {head}, {text}{note}{measure}")
     STOP = Look("■", "yellow", "bold yellow", "", "  {head}, {text}{note}{measure}")
+    PAUSE = Look("‖", "yellow", "bold yellow", "", "  {head}, {text}{note}{measure}")
 
 
 class Line(NamedTuple):
@@ -121,7 +122,7 @@ def decision_line(outcome: ContinuationOutcome, usage: Usage | None = None, ms: 
     if outcome.should_continue:
         return Line(Kind.CONTINUE, text, "continue", measure)
     if outcome.pauses:
-        return Line(Kind.STOP, text, "pause", measure)
+        return Line(Kind.PAUSE, text, "pause", measure)
     kind = Kind.COMPLETE if outcome.stop_reason is StopReason.COMPLETED else Kind.STOP
     return Line(kind, text, f"stop ({outcome.stop_reason})", measure)
 

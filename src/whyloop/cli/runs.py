@@ -7,7 +7,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -68,7 +68,7 @@ async def _ask(
     async def send(session: Session[Any, Any]) -> AgentState:
         if session.state.pending_calls:
             write_error("open questions are dropped, since another question is asked")
-        return await session.send(question, deps=await _deps(session.summary, make_deps))
+        return await session.send(question, deps=await deps_of(session.summary, make_deps))
 
     return exit_code(await _run_session(agent, args, args.session, send))
 
@@ -78,7 +78,7 @@ async def _resume(
 ) -> int:
     async def work(session: Session[Any, Any]) -> AgentState:
         try:
-            deps = await _deps(session.summary, make_deps)
+            deps = await deps_of(session.summary, make_deps)
             return await session.resume(grant=grant, deps=deps)
         except NotResumableError:
             status = session.state.status if session.state.messages else "new"
@@ -88,7 +88,8 @@ async def _resume(
     return exit_code(await _run_session(agent, args, args.id, work))
 
 
-async def _deps(summary: Summary, make: MakeDeps | None) -> Any:
+async def deps_of(summary: Summary, make: MakeDeps | None) -> Any:
+    """Return the deps for a run of this session; an error of the function names the option."""
     try:
         return await deps_for(summary, make)
     except Exception as error:
@@ -99,7 +100,7 @@ async def _deps(summary: Summary, make: MakeDeps | None) -> Any:
 
 async def _run_alone(agent: Agent[Any, Any], make_deps: MakeDeps | None, question: str) -> AgentState:
     state = agent.new_session()
-    deps = await _deps(summary_of(state), make_deps)
+    deps = await deps_of(summary_of(state), make_deps)
     return await agent.run(question, state=state, deps=deps)
 
 
@@ -258,13 +259,15 @@ class Progress:
         self,
         *,
         answer: bool,
-        quiet: bool,
+        quiet: bool = False,
         on_failure: Callable[[], object] = lambda: None,
         whole: bool = False,
+        hidden: Collection[Kind] = (),
     ) -> None:
         self._answer = answer
         self._quiet = quiet
-        self._on_failure = on_failure
+        self.on_failure = on_failure
+        self._hidden = {*_NOT_SHOWN, *hidden}
         self._whole = whole
         self._waiting: list[str] = []
         self._narrator = Narrator()
@@ -280,7 +283,7 @@ class Progress:
             self._waiting.clear()
             if self._mid_line:
                 self._write("\n")
-        lines = [line for line in self._narrator.lines(event) if line.kind not in _NOT_SHOWN]
+        lines = [line for line in self._narrator.lines(event) if line.kind not in self._hidden]
         if not self._quiet:
             self.note("\n".join(line.plain().strip("\n") for line in lines))
 
@@ -323,4 +326,4 @@ class Progress:
             # An event handler cannot break a run, so the run is cancelled.
             self.failure = error
             self._mid_line = False
-            self._on_failure()
+            self.on_failure()

@@ -66,6 +66,7 @@ class LocalServer:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
+            start_new_session=True,  # Ctrl-C stops a run, and not the model of the next one.
         )
         try:
             self.address = self._read_address()

@@ -1,0 +1,389 @@
+"""`whyloop chat`: a conversation in the terminal, with every run shown and kept in a store."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import re
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+from whyloop.cli.agents import agent_of, agent_options, find_deps, introduction, model_name
+from whyloop.cli.decisions import decider, parse_arguments
+from whyloop.cli.formats import command_line, escaped, exact_arguments, short, span_text, store_name
+from whyloop.cli.output import CommandError, can_draw, terminal, write_error
+from whyloop.cli.prompt import Prompt
+from whyloop.cli.renderer import Kind, show_explanation
+from whyloop.cli.runs import Progress, deps_of, on_ctrl_c, waits_for_steps
+from whyloop.cli.store_access import find_session, open_named_store
+from whyloop.errors import ConfigurationError, NotResumableError, WhyloopError
+from whyloop.loop.agent import Agent
+from whyloop.loop.setup import Handler
+from whyloop.sessions.session import Session
+from whyloop.stores.store import Store
+from whyloop.values.approval import PendingCall, Verdict
+from whyloop.values.continuation import Budget
+from whyloop.values.explanation import explanation_of_step
+from whyloop.values.model import Usage
+from whyloop.values.next_action import next_actions_of
+from whyloop.values.state import AgentState, AgentStatus
+from whyloop.values.text import counted, shortened
+
+LONGEST_ERROR = 1000
+LONGEST_ANSWER = 300
+QUESTION, DECISION, ARGUMENTS = (
+    "❯ ",
+    "  y approves, n [reason] denies, e [arguments] edits: ",
+    "  arguments: ",
+)
+# The question was typed a moment ago, the prompt asks what a call waits for, and /why tells the rest.
+_HIDDEN = (Kind.QUERY, Kind.STEP, Kind.CONTINUE, Kind.OPEN, Kind.PAUSE, Kind.COMPLETE)
+_COMMAND = re.compile(r"/([a-z]+)(?:\s+(.*))?", re.DOTALL)
+
+T = TypeVar("T")
+Work = Callable[[Session[Any, Any], Any, Handler], Coroutine[Any, Any, AgentState]]
+"""A run of the session, given the deps and a handler for its events."""
+
+
+def chat(args: argparse.Namespace) -> int:
+    """Talk with an agent until the end of the input."""
+    agent, stack = agent_of(args), AsyncExitStack()
+    with asyncio.Runner() as runner:
+        try:
+            store = runner.run(
+                stack.enter_async_context(open_named_store(args.store, create=not args.session))
+            )
+            conversation = Chat(args, agent, store, runner.run, stack)
+            conversation.talk()
+        finally:
+            runner.run(stack.aclose())
+    return 0
+
+
+class Leave(Exception):  # noqa: N818  (it is what a person asked for)
+    """The person leaves the chat."""
+
+
+class Chat:
+    """One conversation: it asks for a line, runs the agent on it, and asks again.
+
+    The event loop only runs while the agent does, so that Ctrl-C at the prompt is the prompt's.
+    """
+
+    def __init__(
+        self,
+        args: argparse.Namespace,
+        agent: Agent[Any, Any],
+        store: Store,
+        run: Callable[[Coroutine[Any, Any, Any]], Any],
+        stack: AsyncExitStack,
+    ) -> None:
+        self._args = args
+        self._agent = agent
+        self._store = store
+        self._run = run
+        self._stack = stack
+        self._deps = find_deps(args.deps)
+        self._session: Session[Any, Any] | None = None
+        self._prompt = Prompt(f"/{command.name}" for command in COMMANDS)
+        self._draws = can_draw()
+        if self._draws:
+            import whyloop.cli.live  # noqa: F401  (before the first question, since it takes a moment)
+        self._prefilled = ""
+
+    def talk(self) -> None:
+        """Answer lines until the person leaves."""
+        self._run(self._stack.enter_async_context(self._agent))
+        if self._args.session:
+            self._switch(self._run(find_session(self._store, self._args.session)).agent_id)
+        self._note(introduction(self._args, self._agent))
+        self._note(f"Recorded in {store_name(self._args.store)}. /help lists the commands, Ctrl-D leaves.")
+        try:
+            if self._session is not None:
+                self._recall(self._session.state)
+            while True:
+                prefilled, self._prefilled = self._prefilled, ""
+                self._attempt(partial(self._take, prefilled))
+        except Leave:
+            self._note_how_to_continue()
+
+    def _take(self, prefilled: str) -> None:
+        """Ask for a line and do what it says: a command, or a question to the agent."""
+        line = self._prompt.ask(QUESTION, prefilled=prefilled)
+        if line is None:
+            raise Leave
+        line = line.strip()
+        if not line:
+            return
+        self._prompt.remember(line)
+        if match := _COMMAND.fullmatch(line):
+            name, argument = match[1], (match[2] or "").strip()
+            command = next((each for each in COMMANDS if each.name == name), None)
+            if command is None:
+                raise ConfigurationError(f"unknown command /{name}: /help lists the commands")
+            command.run(self, argument)
+        else:
+            self._ask(line)
+
+    def _attempt(self, work: Callable[[], object]) -> None:
+        """Do something; an error is a line, and Ctrl-C leads back to the prompt."""
+        try:
+            work()
+        except KeyboardInterrupt:
+            self._note("\nCtrl-D or /quit leaves.")
+        except (WhyloopError, CommandError) as error:
+            write_error(f"  {shortened(str(error), LONGEST_ERROR)}")
+
+    # Runs
+
+    def _ask(self, question: str) -> None:
+        if self._session is None:
+            self._session = self._run(Session.open(self._store, self._agent))
+        elif self._session.state.pending_calls:
+            self._note("  Open questions are dropped, since another question is asked.")
+        self._work(lambda session, deps, handler: session.send(question, deps=deps, on_event=handler))
+
+    def _resume(self, grant: Budget | None = None) -> None:
+        self._work(lambda session, deps, handler: session.resume(grant=grant, deps=deps, on_event=handler))
+
+    def _work(self, work: Work) -> None:
+        """Run the agent, ask the person what it asks, and continue until it has nothing more to ask."""
+        with self._prompt.silenced():
+            state = self._run(self._show(work))
+        if state is None:
+            self._note("    Ended at once. /resume continues.")
+        elif state.pending_calls:
+            self._decide_all()
+        elif state.status is AgentStatus.COMPLETED:
+            self._note(f"    {_execution_text(state)}")
+        else:
+            self._note("    /why explains, /resume continues.")
+
+    async def _show(self, work: Work) -> AgentState | None:
+        """Return the state after a run that was shown as it happened; None if it was cancelled."""
+        session = self._session
+        assert session is not None
+        deps = await deps_of(session.summary, self._deps)
+        try:
+            if not self._draws:
+                progress = Progress(answer=True, hidden=_HIDDEN, whole=waits_for_steps(self._args))
+                return await self._stoppable(work(session, deps, progress), progress.note, progress)
+            from whyloop.cli.drawing import WIDEST
+            from whyloop.cli.live import LiveView
+
+            with LiveView(terminal(WIDEST), hidden=_HIDDEN, has_bars=False) as view:
+                return await self._stoppable(work(session, deps, view), view.note)
+        except asyncio.CancelledError:
+            await session.refresh()
+            return None
+
+    async def _stoppable(
+        self,
+        work: Coroutine[Any, Any, AgentState],
+        note: Callable[[str], object],
+        progress: Progress | None = None,
+    ) -> AgentState:
+        task = asyncio.ensure_future(work)
+        if progress is not None:
+            progress.on_failure = task.cancel
+        with on_ctrl_c(self._agent, task, note):
+            return await (progress.result_of(task) if progress is not None else task)
+
+    # Questions of the agent
+
+    def _decide_all(self) -> None:
+        """Ask the person about each call that waits, then continue the run."""
+        session = self._session
+        assert session is not None
+        for call in session.state.pending_calls:
+            try:
+                verdict, reason, arguments = self._verdict(call)
+            except KeyboardInterrupt:
+                self._note("\n  Not decided. /resume asks again.")
+                return
+            self._run(
+                self._store.decide(
+                    session.agent_id, call.id, verdict, by=decider(None), reason=reason, arguments=arguments
+                )
+            )
+        self._run(session.refresh())
+        self._resume()
+
+    def _verdict(self, call: PendingCall) -> tuple[Verdict, str | None, Any]:
+        """Return what the person decides about a call, which is shown exactly as it would run."""
+        self._note(f" ?  {shortened(call.question, LONGEST_ERROR)}")
+        for line in exact_arguments(call.arguments, full=True) if call.call_id else ():
+            self._note(f"    {line}")
+        self._prompt.discard()
+        while (answer := self._prompt.ask(DECISION)) is not None:
+            word, _, rest = answer.strip().partition(" ")
+            match word.lower():
+                case "y" | "yes":
+                    return Verdict.APPROVED, None, None
+                case "n" | "no":
+                    return Verdict.DENIED, rest.strip() or None, None
+                case "e" | "edit" if call.call_id:
+                    edited = rest if rest or not self._prompt.is_terminal else self._edited(call)
+                    try:
+                        return Verdict.EDITED, None, parse_arguments(edited, "the edit")
+                    except ConfigurationError as error:
+                        write_error(f"  {error}")
+                case _:
+                    self._note("  Answer y, n or e.")
+        raise Leave
+
+    def _edited(self, call: PendingCall) -> str:
+        text = escaped(json.dumps(call.arguments, ensure_ascii=False))
+        return self._prompt.ask(ARGUMENTS, prefilled=text) or ""
+
+    # Commands
+
+    def help(self, _: str) -> None:
+        width = max(len(command.usage) for command in COMMANDS)
+        for command in COMMANDS:
+            self._note(f"  {command.usage:<{width}}  {command.help}")
+        self._note("  A line that ends with \\ continues on the next. Ctrl-C stops a run, Ctrl-D leaves.")
+
+    def why(self, argument: str) -> None:
+        state = self._asked().state
+        if argument and not argument.isdecimal():
+            raise ConfigurationError(f"invalid step {argument!r}: use a number")
+        show_explanation(explanation_of_step(state, int(argument)) if argument else state.explanation)
+
+    def undo(self, _: str) -> None:
+        """Go back before the last question, in a fork: the session itself keeps it."""
+        session = self._asked()
+        state = session.state
+        questions = [message.text for message in state.messages if message.is_user]
+        steps = len(state.steps) - state.execution.step_count
+        if steps:
+            self._switch(self._run(self._store.fork(session.agent_id, step=steps)).agent_id)
+        else:
+            self._session = None
+        self._prefilled = escaped(questions[-1])
+        self._note(
+            f"  Went back before {shortened(questions[-1], 60)!r}. {short(session.agent_id)} keeps it."
+        )
+
+    def fork(self, _: str) -> None:
+        session = self._asked()
+        self._switch(self._run(self._store.fork(session.agent_id)).agent_id)
+        assert self._session is not None
+        self._note(
+            f"  This is {short(self._session.agent_id)} now; {short(session.agent_id)} stays as it is."
+        )
+
+    def usage(self, _: str) -> None:
+        state = self._asked().state
+        self._note(f"  last question  {_execution_text(state)}")
+        self._note(f"  session        {counted(state.step_count, 'step')} · {_usage_text(state.usage)}")
+
+    def model(self, name: str) -> None:
+        """Continue with another model, and the same tools and limits."""
+        if self._args.agent is not None:
+            raise ConfigurationError("the model is part of --agent: start another chat with --session")
+        if name:
+            args = argparse.Namespace(**{**vars(self._args), "model": name})
+            agent = agent_of(args)
+            self._run(self._stack.enter_async_context(agent))
+            self._args, self._agent = args, agent
+            if self._session is not None:
+                self._switch(self._session.agent_id)
+        self._note(f"  {shortened(model_name(self._args) or '')}")
+
+    def resume(self, _: str) -> None:
+        """Continue a run that paused, stopped or failed; an exhausted limit is raised."""
+        state = self._asked().state
+        if state.pending_calls:
+            self._decide_all()
+            return
+        grants = [action.grant for action in next_actions_of(state) if action.grant is not None]
+        try:
+            self._resume(grants[0] if grants else None)
+        except NotResumableError:
+            raise CommandError(f"there is nothing to resume: the run is {state.status}") from None
+
+    def quit(self, _: str) -> None:
+        raise Leave
+
+    # Sessions
+
+    def _asked(self) -> Session[Any, Any]:
+        """Return the session; refuse if nothing was asked in it yet."""
+        if self._session is None or not self._session.state.messages:
+            raise ConfigurationError("nothing was asked yet")
+        return self._session
+
+    def _switch(self, agent_id: str) -> None:
+        self._session = self._run(Session.open(self._store, self._agent, agent_id))
+
+    def _recall(self, state: AgentState) -> None:
+        """Show how the session ended so far, and ask what it waits for."""
+        questions = [message.text for message in state.messages if message.is_user]
+        for question in questions:
+            self._prompt.remember(escaped(question))
+        if questions:
+            self._note(f"  {counted(len(questions), 'question')} so far. The last one:")
+            self._note(f"  {QUESTION}{shortened(questions[-1], LONGEST_ANSWER)}")
+            self._note(f"  {shortened(state.last_response or '', LONGEST_ANSWER)}")
+        if state.pending_calls:
+            self._attempt(self._decide_all)
+        elif questions and state.status is not AgentStatus.COMPLETED:
+            self._note(f"  {state.explanation.headline} /resume continues.")
+
+    def _note_how_to_continue(self) -> None:
+        if self._session is None:
+            return
+        session, options = short(self._session.agent_id), agent_options(self._args)
+        again = command_line(self._args, "chat", options=("--session", session, *options))
+        waiting = len(self._session.state.pending_calls)
+        decide = f", and to decide {counted(waiting, 'question')}" if waiting else ""
+        self._note(f"To continue{decide}: {again}")
+
+    def _note(self, text: str) -> None:
+        """Print something that is neither a question nor an answer."""
+        if self._draws:
+            from rich.text import Text
+
+            terminal().print(Text(text, style="dim"), soft_wrap=True)
+        else:
+            write_error(text)
+
+
+def _execution_text(state: AgentState) -> str:
+    """Return what the last question took: "2 steps · 115 tokens (85 read, 30 written) · 2.7 s"."""
+    execution = state.execution
+    steps, active = counted(execution.step_count, "step"), span_text(execution.active_seconds)
+    return f"{steps} · {_usage_text(execution.usage)} · {active}"
+
+
+def _usage_text(usage: Usage) -> str:
+    least = "" if usage.reported else "at least "
+    return f"{least}{counted(usage.total, 'token')} ({usage.input:,} read, {usage.output:,} written)"
+
+
+class Command(NamedTuple):
+    """A command that is typed at the prompt."""
+
+    usage: str
+    help: str
+    run: Callable[[Chat, str], None]
+
+    @property
+    def name(self) -> str:
+        return self.usage.split()[0].removeprefix("/")
+
+
+COMMANDS = (
+    Command("/why [STEP]", "explain why the last run ended, or continued after a step", Chat.why),
+    Command("/resume", "continue the run after a stop, an error or an open question", Chat.resume),
+    Command("/undo", "go back before the last question", Chat.undo),
+    Command("/fork", "continue in a copy of the session", Chat.fork),
+    Command("/usage", "show the tokens of the last run and of the session", Chat.usage),
+    Command("/model [NAME]", "show the model, or continue with another one", Chat.model),
+    Command("/help", "list the commands", Chat.help),
+    Command("/quit", "leave; the session stays in the store", Chat.quit),
+)
