@@ -27,7 +27,7 @@ check: $(VENV)/.dev ## The fast gate: format, lint, strict types, unit tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -m "not slow and not soak" -n 2 --dist loadfile $(PYTEST)
+	WHYLOOP_QUICK=1 $(BIN)/python -m pytest -m "not slow and not soak" -n 2 --dist loadfile $(PYTEST)
 
 soak: $(VENV)/.dev ## Load, long runs and large scale, on an otherwise idle machine (up to an hour)
 	$(BIN)/python -m pytest -m soak -s $(PYTEST)

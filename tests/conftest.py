@@ -8,10 +8,14 @@ from typing import Any
 
 from hypothesis import HealthCheck, settings
 
-from tests.support import NetworkBlockedError
+from tests.support import QUICK, NetworkBlockedError
 
 settings.register_profile(
-    "whyloop", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "whyloop",
+    max_examples=20 if QUICK else 100,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("whyloop")
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
+
+import pytest
+from hypothesis import settings
 
 from whyloop import (
     Agent,
@@ -54,6 +58,20 @@ class NetworkBlockedError(Exception):
 def at(seconds: float) -> datetime:
     """A moment, counted from the start of the tests' time."""
     return START + timedelta(seconds=seconds)
+
+
+QUICK = bool(os.environ.get("WHYLOOP_QUICK"))
+"""True in the fast gate, which tries a tenth of the examples of a property."""
+
+
+def examples(count: int) -> settings:
+    """Try a property on so many examples, or on a tenth of them in the fast gate."""
+    return settings(max_examples=max(10, count // 10) if QUICK else count)
+
+
+def seeds(count: int) -> pytest.MarkDecorator:
+    """Run a test with so many seeds, or with a tenth of them in the fast gate."""
+    return pytest.mark.parametrize("seed", range(max(2, count // 10) if QUICK else count))
 
 
 def scripted(*replies: ScriptItem, **options: Any) -> Agent:

@@ -14,7 +14,7 @@ import pytest
 from tests.cli.shop import WHYLOOP, environment, loaded, question_of, refused, run
 from whyloop import AgentState
 
-pytestmark = pytest.mark.usefixtures("in_the_shop")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("in_the_shop")]
 
 Capsys = pytest.CaptureFixture[str]
 

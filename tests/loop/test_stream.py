@@ -72,7 +72,7 @@ async def test_concurrent_streams_of_one_agent_receive_their_own_events_only() -
 
 async def test_leaving_a_stream_early_stops_the_run() -> None:
     agent = Agent(Endless())
-    async with agent.stream("go") as run:
+    async with asyncio.timeout(30), agent.stream("go") as run:
         async for event in run:
             if isinstance(event, StreamChunkReceived):
                 break

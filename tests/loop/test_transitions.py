@@ -7,10 +7,10 @@ from collections import Counter
 from functools import reduce
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tests.loop.processes import LIVE_ONLY, Answer, AskedCall, Processes, ScriptItem
-from tests.support import assert_complete_history
+from tests.support import assert_complete_history, examples
 from whyloop import AgentState, ErrorPolicy, FinishReason
 from whyloop.errors import ModelError, RateLimitError
 from whyloop.events import (
@@ -147,7 +147,7 @@ def check_calls(processes: Processes, state: AgentState) -> None:
         assert not results.get(ticket, "").startswith(("Not run", "Denied"))
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(scripts, policies, st.booleans(), st.booleans(), st.booleans())
 def test_state_and_events_follow_from_the_journal(
     script: list[ScriptItem], policy: ErrorPolicy, approve: bool, impatient: bool, resume: bool
@@ -176,7 +176,7 @@ def check_appends(processes: Processes) -> None:
         assert appends <= allowed
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(scripts, crashes, st.booleans(), st.booleans(), st.booleans())
 def test_crashes_repeat_and_lose_nothing(
     script: list[ScriptItem],

@@ -6,9 +6,9 @@ import asyncio
 from typing import Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
-from tests.support import broken, echo, requests_of, scripted
+from tests.support import broken, echo, examples, requests_of, scripted
 from whyloop import (
     AgentState,
     ApprovalRequired,
@@ -73,7 +73,7 @@ contexts = st.dictionaries(
 )
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(contexts, st.permutations(range(5)))
 def test_neither_context_nor_order_changes_how_a_run_ends(context: dict[str, Any], order: list[int]) -> None:
     criteria = [

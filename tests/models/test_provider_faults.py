@@ -22,6 +22,7 @@ from tests.models.faulty_server import (
     until_close,
     whole,
 )
+from tests.support import QUICK
 from whyloop import Agent, AgentState, ErrorPolicy
 from whyloop.models import load
 from whyloop.testing import FakeClock
@@ -119,7 +120,7 @@ async def test_a_stream_that_is_cut_is_all_or_nothing(provider: str, framed: Any
     response = framed(b"".join(STREAMS[provider]))
     body_starts = response.index(b"\r\n\r\n") + 4
     async with FaultyServer(cut()) as server:
-        for size in range(body_starts, len(response), 3):
+        for size in range(body_starts, len(response), 30 if QUICK else 3):
             server.behaviours = [cut(response[:size])]
             state = await run_at(server, provider)
             if state.status == "completed":

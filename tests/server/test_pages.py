@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests.server.support import Json, Lab, agent_with, path_of
-from tests.support import RespondingModel, broken, echo
+from tests.support import RespondingModel, broken, echo, seeds
 from whyloop import (
     Agent,
     AgentState,
@@ -134,7 +134,7 @@ async def any_session(store: Store, seed: int) -> Session:
 
 
 @pytest.mark.usefixtures("checkpoints")
-@pytest.mark.parametrize("seed", range(40))
+@seeds(40)
 async def test_pages_of_messages_are_the_whole_history(seed: int) -> None:
     store = MemoryStore()
     lab, session = Lab(store), await any_session(store, seed)
@@ -148,7 +148,7 @@ async def test_pages_of_messages_are_the_whole_history(seed: int) -> None:
 
 
 @pytest.mark.usefixtures("checkpoints")
-@pytest.mark.parametrize("seed", range(40))
+@seeds(40)
 async def test_pages_of_steps_are_the_whole_trace(seed: int) -> None:
     store = MemoryStore()
     lab, session = Lab(store), await any_session(store, seed)
@@ -172,7 +172,7 @@ async def test_pages_of_steps_are_the_whole_trace(seed: int) -> None:
 
 
 @pytest.mark.usefixtures("checkpoints")
-@pytest.mark.parametrize("seed", range(15))
+@seeds(15)
 async def test_pages_of_a_session_in_progress_end_with_its_status(seed: int) -> None:
     """Every version of a session has its pages, whatever was going on then."""
     store = MemoryStore()

@@ -9,10 +9,20 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tests.golden.fixed_run import snapshot
-from tests.support import START, ScriptItem, assert_readable, broken, echo, empty_session, scripted, session
+from tests.support import (
+    START,
+    ScriptItem,
+    assert_readable,
+    broken,
+    echo,
+    empty_session,
+    examples,
+    scripted,
+    session,
+)
 from whyloop import AgentState, Backoff, ErrorPolicy, Message, Usage, tool
 from whyloop.errors import ModelError, RateLimitError, SnapshotError
 from whyloop.testing import call, calls, text
@@ -66,7 +76,7 @@ policies = st.sampled_from(
 )
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.lists(replies, max_size=6), policies, st.lists(words, min_size=1, max_size=2), json_values)
 def test_any_run_survives_a_round_trip(
     script: list[ScriptItem], policy: ErrorPolicy, queries: list[str], note: Any

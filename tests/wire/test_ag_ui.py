@@ -33,10 +33,10 @@ from ag_ui.core import (
     ToolCallStartEvent,
 )
 from ag_ui.encoder import EventEncoder
-from hypothesis import given, settings
+from hypothesis import given
 from pydantic import TypeAdapter
 
-from tests.support import START, RespondingModel, scripted
+from tests.support import START, RespondingModel, examples, scripted
 from tests.wire.random_runs import (
     HOSTILE,
     ODD_ARGUMENTS,
@@ -172,7 +172,7 @@ def check_end(ended: AgentStatusChanged, end: BaseEvent, resolved_by: str) -> No
     assert end.outcome.type == kinds[ended.status]
 
 
-@settings(max_examples=500)
+@examples(500)
 @given(scenarios)
 def test_the_events_of_any_run_are_complete_and_in_order(scenario: Scenario) -> None:
     for run in scenario.runs():
@@ -182,7 +182,7 @@ def test_the_events_of_any_run_are_complete_and_in_order(scenario: Scenario) -> 
         check_contents(own_run(run), parts)
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(scenarios)
 def test_a_run_that_breaks_off_anywhere_has_an_end(scenario: Scenario) -> None:
     for run in scenario.runs():
@@ -194,7 +194,7 @@ def test_a_run_that_breaks_off_anywhere_has_an_end(scenario: Scenario) -> None:
             assert stream.break_off("Again") == []
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(scenarios)
 def test_a_run_that_is_joined_late_is_in_order(scenario: Scenario) -> None:
     for run in scenario.runs():

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from jsonschema import Draft202012Validator
 from msgspec.structs import replace
 
-from tests.support import START, at, session
+from tests.support import START, at, examples, session
 from tests.wire.random_runs import SESSION, Said, Scenario, Scene, crashing_scenarios
 from tests.wire.support import with_messages
 from whyloop import (
@@ -35,7 +35,7 @@ def shown(messages: list[dict[str, Any]], role: str) -> list[dict[str, Any]]:
     return [message for message in messages if message["role"] == role]
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(crashing_scenarios)
 def test_every_history_fits_the_schema_and_has_the_last_number(scenario: Scenario) -> None:
     for state in scenario.play().journal.states:

@@ -6,11 +6,11 @@ import json
 from decimal import Decimal
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from msgspec.structs import replace
 
 from tests.golden.fixed_run import fixed_run
-from tests.support import session
+from tests.support import examples, session
 from tests.wire.random_runs import SESSION, Said, Scenario, crashing_scenarios
 from whyloop import ErrorPolicy, FinishReason, ToolCall, Usage
 from whyloop.values.step import Interruption
@@ -18,7 +18,7 @@ from whyloop.wire.document import document, step_document
 from whyloop.wire.journal import decode_head, encode_head
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(crashing_scenarios)
 def test_every_state_is_plain_data(scenario: Scenario) -> None:
     for state in scenario.play().journal.states:

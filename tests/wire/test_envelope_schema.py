@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from jsonschema import Draft202012Validator
 
-from tests.support import START, at, scripted
+from tests.support import START, at, examples, scripted
 from whyloop import (
     AgentStatus,
     ContinuationDecision,
@@ -265,7 +265,7 @@ configs = st.builds(
 )
 
 
-@settings(max_examples=1000)
+@examples(1000)
 @given(events, configs)
 def test_every_event_has_an_envelope_that_fits_unless_it_is_left_out(
     event: AgentEvent, config: BroadcastConfig
@@ -304,7 +304,7 @@ replies = st.lists(
 )
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(replies, st.integers(1, 4), configs)
 async def test_every_envelope_of_a_random_run_fits_and_is_numbered(
     script: list[Any], most: int, config: BroadcastConfig

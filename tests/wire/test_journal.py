@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from tests.golden.fixed_run import AGENT_ID, Recording, fixed_run, journal, snapshot
-from tests.support import transitions_of
+from tests.support import examples, transitions_of
 from tests.wire.random_runs import SESSION, Said, Scenario, Scene, crashing_scenarios
 from whyloop import AgentState, AgentStatus, ErrorPolicy, FinishReason, Message, ToolCall
 from whyloop.errors import SnapshotError, StoreError
@@ -42,7 +42,7 @@ def check_restoring(scene: Scene) -> None:
         assert state_of(SESSION, [encode_entry([restored], empty)]) == state
 
 
-@settings(max_examples=250)
+@examples(250)
 @given(crashing_scenarios)
 def test_any_run_can_be_read_from_any_entry_on(scenario: Scenario) -> None:
     scene = scenario.play()

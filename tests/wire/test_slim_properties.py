@@ -8,10 +8,10 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from msgspec.structs import replace
 
-from tests.support import ScriptItem, assert_complete_history, broken, echo, scripted
+from tests.support import ScriptItem, assert_complete_history, broken, echo, examples, scripted
 from tests.values.test_snapshot import guarded, json_values, policies, replies, words
 from tests.wire.support import read
 from whyloop import (
@@ -89,7 +89,7 @@ async def check_running(state: AgentState) -> None:
         assert resumed.execution.step_count == state.execution.step_count + steps
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(st.lists(replies, max_size=6), policies, queries, configs, st.integers(0, 2))
 def test_any_run_can_be_written_within_its_limits_read_and_run(
     script: list[ScriptItem],
@@ -122,7 +122,7 @@ def test_any_run_can_be_written_within_its_limits_read_and_run(
     asyncio.run(check())
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.lists(replies, max_size=6), policies, queries)
 def test_a_snapshot_of_everything_loses_nothing(
     script: list[ScriptItem], policy: ErrorPolicy, asked: list[str]
@@ -142,7 +142,7 @@ def planted(data: Any, position: int) -> Any:
     return {"note": f"it is {SECRET}!", "data": data} if place == 2 else {f"x{SECRET}": data}
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(json_values, st.integers(0, 3), configs, st.booleans())
 def test_no_planted_secret_is_ever_in_a_snapshot(
     data: Any, position: int, config: SlimSerializationConfig, as_text: bool

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from msgspec.structs import replace
 
-from tests.support import START, scripted
+from tests.support import START, examples, scripted
 from tests.wire.random_runs import HOSTILE, ODD_ARGUMENTS, Run, Scenario, hand_made, scenarios
 from tests.wire.test_envelope_golden import fixed_events
 from whyloop import AgentStatus, ErrorPolicy, PendingCall, tool
@@ -77,7 +77,7 @@ def ending(parts: list[Part]) -> dict[str, Any]:
     return about
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(scenarios)
 def test_the_parts_of_any_run_are_in_order(scenario: Scenario) -> None:
     for run in scenario.runs():
@@ -86,7 +86,7 @@ def test_the_parts_of_any_run_are_in_order(scenario: Scenario) -> None:
         check_lines(parts)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(scenarios)
 def test_a_run_that_breaks_off_or_is_joined_late_is_in_order(scenario: Scenario) -> None:
     for run in scenario.runs():

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from msgspec.structs import replace
 
-from tests.support import envelopes_of
+from tests.support import envelopes_of, examples
 from tests.wire.random_runs import SESSION, Said, Scenario, Scene, crashing_scenarios, scenarios
 from whyloop import AgentState, ErrorPolicy, FinishReason, ToolCall
 from whyloop.broadcasting import AgentEventEnvelopeAdapter, BroadcastConfig
@@ -50,7 +50,7 @@ def read_later(scene: Scene, config: BroadcastConfig) -> Envelopes:
     return list(envelopes_of(AgentState(agent_id=SESSION), scene.journal.transitions, config))
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(scenarios)
 def test_the_journal_yields_the_envelopes_that_were_sent_live(scenario: Scenario) -> None:
     scene = scenario.play()
@@ -58,7 +58,7 @@ def test_the_journal_yields_the_envelopes_that_were_sent_live(scenario: Scenario
         assert read_later(scene, config) == sent_live(scene, config)
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(crashing_scenarios)
 def test_after_crashes_no_two_envelopes_have_one_number(scenario: Scenario) -> None:
     scene = scenario.play()
@@ -75,7 +75,7 @@ def test_after_crashes_no_two_envelopes_have_one_number(scenario: Scenario) -> N
         last[each["execution_id"]] = each["seq"]
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(crashing_scenarios)
 def test_reading_can_start_at_any_entry(scenario: Scenario) -> None:
     scene = scenario.play()
@@ -94,7 +94,7 @@ def test_reading_can_start_at_any_entry(scenario: Scenario) -> None:
 FAILING = Said([], [ToolCall("c", "fail", {})], True, False, FinishReason.TOOL_CALLS)
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(crashing_scenarios)
 @example(Scenario([FAILING] * 3, ErrorPolicy.ignore_tool_errors(), 20, []))
 def test_a_session_that_is_read_from_a_checkpoint_is_the_same_but_for_its_history(scenario: Scenario) -> None:
