@@ -126,6 +126,8 @@ class OutputChunkReceived(AgentEvent, frozen=True, kw_only=True):
 
     chunk: str
     """The piece of JSON."""
+    is_wrapped: bool = False
+    """True if the output is the field `value` of the JSON, since it is not an object itself."""
 
     @property
     def _what(self) -> str:

@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import AsyncIterator, Callable
 from datetime import date
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal
 
-import msgspec
-import pydantic
 import pytest
 
+from tests.loop.outputs import (
+    ANSWER,
+    INVOICE,
+    MODES,
+    VALUE,
+    WRONG,
+    Circle,
+    Invoice,
+    Item,
+    Missing,
+    Person,
+    Point,
+    Square,
+    agent_of,
+    each_mode,
+    reply,
+)
 from tests.support import RespondingModel, echo, requests_of, scripted
 from whyloop import (
     Agent,
-    AgentBuilder,
     AgentState,
     AgentStatus,
     ContinuationDecision,
     ContinuationEvaluation,
-    ErrorPolicy,
     Hook,
     ModelRequest,
     ModelResponse,
     OutputMode,
-    RunContext,
     Session,
     StopReason,
     ToolCall,
@@ -33,76 +44,16 @@ from whyloop import (
     tool,
 )
 from whyloop.errors import ConfigurationError, OutputError
-from whyloop.events import AgentEvent, OutputChunkReceived, RetryScheduled, StreamChunkReceived
 from whyloop.stores import MemoryStore
-from whyloop.testing import FakeClock, Reply, ScriptedModel, call, calls, text
+from whyloop.testing import FakeClock, call, calls, text
 from whyloop.values.step import StepType
-
-ANSWER = "final_answer"
-MODES = ["native", "tool", "prompt"]
-each_mode = pytest.mark.parametrize("mode", MODES)
-
-
-@dataclasses.dataclass
-class Item:
-    name: str
-    price: float
-
-
-@dataclasses.dataclass
-class Invoice:
-    """An invoice as it was sent."""
-
-    number: str
-    day: date
-    items: list[Item]
-
-
-@dataclasses.dataclass
-class Missing:
-    reason: str
-
-
-class Point(TypedDict):
-    x: int
-    y: int
-
-
-class Circle(msgspec.Struct, tag=True):
-    radius: float
-
-
-class Square(msgspec.Struct, tag=True):
-    side: float
-
-
-class Person(pydantic.BaseModel):
-    name: str
-    age: int = pydantic.Field(ge=0)
-
-
-INVOICE = {"number": "A-1", "day": "2026-01-16", "items": [{"name": "rope", "price": 2.5}]}
-VALUE = Invoice("A-1", date(2026, 1, 16), [Item("rope", 2.5)])
-WRONG = {"number": "A-1", "day": "2026-01-16", "items": [{"name": "rope", "price": "a lot"}]}
-
-
-def given(mode: str, answer: Any) -> Reply | str:
-    """Return a reply with this answer, as a model in this mode gives it."""
-    return call(ANSWER, answer) if mode == "tool" else json.dumps(answer)
-
-
-def agent_of(mode: str, *replies: Any, tools: Any = (), **options: Any) -> Agent[None, Any]:
-    options.setdefault("output_type", Invoice)
-    options.setdefault("clock", FakeClock())
-    return Agent(ScriptedModel(replies, output_mode=mode), tools, **options)
-
 
 # The answer
 
 
 @each_mode
 async def test_the_output_is_a_value_of_the_type(mode: str) -> None:
-    agent = agent_of(mode, given(mode, INVOICE))
+    agent = agent_of(mode, reply(mode, INVOICE))
     state = await agent.run("Read it.")
     assert state.output == VALUE
     assert state.status is AgentStatus.COMPLETED
@@ -116,7 +67,7 @@ async def test_the_output_is_a_value_of_the_type(mode: str) -> None:
 
 @each_mode
 async def test_a_loaded_state_gives_the_output_through_its_agent(mode: str) -> None:
-    agent = agent_of(mode, given(mode, INVOICE))
+    agent = agent_of(mode, reply(mode, INVOICE))
     state = await agent.run("Read it.")
     loaded = AgentState.from_dict(json.loads(json.dumps(state.to_dict())))
     assert loaded == state
@@ -128,7 +79,7 @@ async def test_a_loaded_state_gives_the_output_through_its_agent(mode: str) -> N
 
 async def test_a_session_gives_the_output_after_it_was_opened_again() -> None:
     store = MemoryStore()
-    agent = agent_of("tool", given("tool", INVOICE))
+    agent = agent_of("tool", reply("tool", INVOICE))
     session = await Session.open(store, agent)
     assert (await session.send("Read it.")).output == VALUE
     again = await Session.open(store, agent, session.agent_id)
@@ -140,7 +91,7 @@ async def test_a_session_gives_the_output_after_it_was_opened_again() -> None:
 @each_mode
 async def test_the_journal_folds_to_the_same_state_without_the_type(mode: str) -> None:
     store = MemoryStore()
-    agent = agent_of(mode, given(mode, WRONG), given(mode, WRONG))
+    agent = agent_of(mode, reply(mode, WRONG), reply(mode, WRONG))
     session = await Session.open(store, agent)
     state = await session.send("Read it.")
     read = (await Session.open(store, scripted("x"), session.agent_id)).state
@@ -148,7 +99,7 @@ async def test_the_journal_folds_to_the_same_state_without_the_type(mode: str) -
     for step in read.steps:
         assert step.outcome is not None
     assert agent.criteria.evaluate(read) == read.last_continuation_outcome
-    correction = await agent_of(mode, given(mode, WRONG), max_steps=1).run("go")
+    correction = await agent_of(mode, reply(mode, WRONG), max_steps=1).run("go")
     assert correction.stop_reason is StopReason.STEPS_LIMIT_REACHED
 
 
@@ -172,7 +123,7 @@ KINDS: list[tuple[Any, Any, Any]] = [
 @each_mode
 @pytest.mark.parametrize(("kind", "answer", "value"), KINDS, ids=[str(kind) for kind, _, _ in KINDS])
 async def test_every_kind_of_type_can_be_an_output(mode: str, kind: Any, answer: Any, value: Any) -> None:
-    agent = agent_of(mode, given(mode, answer), output_type=kind)
+    agent = agent_of(mode, reply(mode, answer), output_type=kind)
     state = await agent.run("go")
     assert state.output == value
     assert type(state.output) is type(value)
@@ -241,7 +192,7 @@ async def test_a_text_without_one_fitting_document_is_not_an_output(
 async def test_each_mode_asks_in_its_own_way() -> None:
     asked = {}
     for mode in MODES:
-        agent = agent_of(mode, given(mode, INVOICE), tools=[echo], instructions="Be exact.")
+        agent = agent_of(mode, reply(mode, INVOICE), tools=[echo], instructions="Be exact.")
         await agent.run("go")
         (asked[mode],) = requests_of(agent)
     native, by_tool, prompt = (asked[mode] for mode in MODES)
@@ -263,7 +214,7 @@ async def test_the_mode_may_depend_on_whether_there_are_tools() -> None:
         def __init__(self) -> None:
             self.requests: list[ModelRequest] = []
 
-        def output_mode(self, *, with_tools: bool) -> str:
+        def output_mode(self, *, with_tools: bool, schema: object) -> str:
             return "tool" if with_tools else "native"
 
         async def respond(self, request: ModelRequest) -> AsyncIterator[ModelResponse]:
@@ -290,7 +241,7 @@ async def test_a_model_that_declares_nothing_is_given_a_tool() -> None:
 
 async def test_the_request_that_asks_for_an_output_is_recorded() -> None:
     for mode, part in (("tool", ANSWER), ("prompt", "JSON schema")):
-        state = await agent_of(mode, given(mode, INVOICE)).run("go")
+        state = await agent_of(mode, reply(mode, INVOICE)).run("go")
         assert any(part in each.text for each in state.request_parts)
 
 
@@ -334,7 +285,7 @@ async def test_an_output_beside_other_calls_is_discarded_and_the_model_is_told()
 async def test_an_output_needs_no_approval_while_other_calls_wait() -> None:
     guarded = tool(needs_approval=True, name="pay")(lambda_tool())
     agent = agent_of(
-        "tool", calls(call("pay", {}), call(ANSWER, INVOICE)), given("tool", INVOICE), tools=guarded
+        "tool", calls(call("pay", {}), call(ANSWER, INVOICE)), reply("tool", INVOICE), tools=guarded
     )
     paused = await agent.run("go")
     assert paused.status is AgentStatus.PAUSED
@@ -377,10 +328,10 @@ def test_a_tool_cannot_have_the_name_of_the_output_tool() -> None:
 @each_mode
 async def test_a_truncated_answer_is_not_an_output(mode: str, reason: str) -> None:
     if mode == "tool":
-        reply = call(ANSWER, INVOICE, finish_reason=reason)
+        cut = call(ANSWER, INVOICE, finish_reason=reason)
     else:
-        reply = text(json.dumps(INVOICE), finish_reason=reason)
-    state = await agent_of(mode, reply).run("go")
+        cut = text(json.dumps(INVOICE), finish_reason=reason)
+    state = await agent_of(mode, cut).run("go")
     assert state.stop_reason is StopReason.FINISH_REASON_RECEIVED
     assert state.steps[0].output is None
     assert state.steps[0].tool_calls == ()
@@ -401,7 +352,7 @@ async def test_a_guard_that_forbids_the_answer_leaves_no_output() -> None:
         def explain(self, state: AgentState) -> ContinuationEvaluation:
             return ContinuationEvaluation("Guard", ContinuationDecision.FORBID_CONTINUATION, "not this one")
 
-    agent = agent_of("tool", given("tool", INVOICE), criteria=Guard())
+    agent = agent_of("tool", reply("tool", INVOICE), criteria=Guard())
     state = await agent.run("go")
     with pytest.raises(OutputError, match=r"stopped \(guard\) by Guard: not this one"):
         _ = state.output
@@ -410,248 +361,19 @@ async def test_a_guard_that_forbids_the_answer_leaves_no_output() -> None:
 
 
 async def test_an_answer_on_the_last_allowed_step_is_an_output() -> None:
-    assert (await agent_of("tool", given("tool", INVOICE), max_steps=1).run("go")).output == VALUE
+    assert (await agent_of("tool", reply("tool", INVOICE), max_steps=1).run("go")).output == VALUE
 
 
 async def test_before_the_end_there_is_no_output() -> None:
-    agent = agent_of("tool", given("tool", INVOICE))
+    agent = agent_of("tool", reply("tool", INVOICE))
     with pytest.raises(OutputError, match="the run has not ended"):
         _ = agent.start("go").output
 
 
 async def test_the_next_query_of_a_session_has_its_own_output() -> None:
-    agent = agent_of("tool", given("tool", INVOICE), given("tool", {**INVOICE, "number": "B"}))
+    agent = agent_of("tool", reply("tool", INVOICE), reply("tool", {**INVOICE, "number": "B"}))
     first = await agent.run("go")
     second = await agent.run("and this", state=first)
     assert (first.output.number, second.output.number) == ("A-1", "B")
     with pytest.raises(OutputError):
         _ = agent.start("third", state=second).output
-
-
-# Corrections
-
-
-@each_mode
-async def test_an_answer_that_does_not_fit_goes_back_with_the_problem(mode: str) -> None:
-    agent = agent_of(mode, given(mode, WRONG), given(mode, INVOICE))
-    state = await agent.run("go")
-    assert state.output == VALUE
-    assert [step.type for step in state.steps] == [StepType.ERROR, StepType.FINAL]
-    *_, answer, feedback = requests_of(agent)[1].messages
-    assert answer.is_assistant
-    assert json.loads(answer.model_text) == WRONG
-    assert feedback.is_developer
-    assert "$.items[0].price: Expected `float`, got `str`. Schema: " in feedback.model_text
-    assert '{"type": "number"}' in feedback.model_text
-    assert "final_answer" in feedback.model_text or mode != "tool"
-
-
-async def test_every_problem_is_named_at_once() -> None:
-    agent = agent_of("tool", call(ANSWER, {"items": [{"name": 1}]}), given("tool", INVOICE))
-    await agent.run("go")
-    told = requests_of(agent)[1].messages[-1].model_text
-    for path in (
-        "$.number: is missing",
-        "$.day: is missing",
-        "$.items[0].name: ",
-        "$.items[0].price: is missing",
-    ):
-        assert path in told
-
-
-@pytest.mark.parametrize(
-    "policy", [ErrorPolicy.stop_on_any_error(), ErrorPolicy.retry_all(2), ErrorPolicy.ignore_tool_errors()]
-)
-async def test_corrections_come_before_any_policy(policy: ErrorPolicy) -> None:
-    wrong = [given("tool", WRONG)] * 2
-    agent = agent_of("tool", *wrong, given("tool", INVOICE), error_policy=policy, output_retries=2)
-    state = await agent.run("go")
-    assert state.output == VALUE
-    assert [step.failures[0].correction.attempt for step in state.steps[:2]] == [1, 2]  # type: ignore[union-attr]
-
-
-async def test_the_policy_is_asked_after_the_corrections() -> None:
-    wrong = [given("tool", WRONG)] * 4
-    stopped = await agent_of("tool", *wrong).run("go")
-    assert stopped.step_count == 2
-    assert stopped.stop_reason is StopReason.ERROR_FORBADE
-    retried = await agent_of("tool", *wrong, error_policy=ErrorPolicy.retry_tool_errors(2)).run("go")
-    assert retried.step_count == 4
-    assert retried.stop_reason is StopReason.RETRY_LIMIT_REACHED
-
-
-async def test_no_corrections_are_made_without_retries() -> None:
-    state = await agent_of("tool", given("tool", WRONG), output_retries=0).run("go")
-    assert state.step_count == 1
-    assert state.status is AgentStatus.FAILED
-
-
-async def test_a_new_query_has_its_own_corrections() -> None:
-    pair = [given("tool", WRONG), given("tool", INVOICE)]
-    agent = agent_of("tool", *pair, *pair)
-    state = await agent.run("go", state=await agent.run("go"))
-    assert state.output == VALUE
-
-
-async def test_a_correction_is_reported_as_a_retry() -> None:
-    events: list[AgentEvent] = []
-    await agent_of("tool", given("tool", WRONG), given("tool", INVOICE)).run("go", on_event=events.append)
-    (retry,) = [event for event in events if isinstance(event, RetryScheduled)]
-    assert (retry.attempt, retry.max_retries, retry.wait_seconds) == (1, 1, 0)
-
-
-# Validators
-
-
-def check(invoice: Invoice) -> Invoice:
-    if not invoice.items or invoice.items[0].price > 100:
-        raise ValueError(f"the price {invoice.items[0].price} is too high: look again")
-    return dataclasses.replace(invoice, number=invoice.number.lower())
-
-
-async def test_a_validator_may_change_the_output() -> None:
-    agent = agent_of("tool", given("tool", INVOICE), output_validators=check)
-    state = await agent.run("go")
-    assert state.output.number == "a-1"
-    assert agent.output(AgentState.from_dict(state.to_dict())).number == "a-1"
-
-
-async def test_the_message_of_a_validator_goes_to_the_model_and_not_to_people() -> None:
-    dear = {**INVOICE, "items": [{"name": "gold", "price": 4711}]}
-    agent = agent_of("tool", given("tool", dear), given("tool", INVOICE), output_validators=[check])
-    state = await agent.run("go")
-    told = requests_of(agent)[1].messages[-1]
-    assert "- the price 4711.0 is too high: look again" in told.model_text
-    assert told.text.endswith("the validator check rejected it")
-    assert state.output.number == "a-1"
-
-
-async def test_validators_run_in_order_plain_or_async_with_the_context_if_they_want_it() -> None:
-    seen: list[Any] = []
-
-    async def first(invoice: Invoice, context: RunContext) -> Invoice:
-        seen.append((context.step_number, context.agent_id))
-        return dataclasses.replace(invoice, number="1")
-
-    def second(invoice: Invoice, strict: bool = True) -> Invoice:
-        assert strict
-        return dataclasses.replace(invoice, number=invoice.number + "2")
-
-    state = await agent_of("native", json.dumps(INVOICE), output_validators=[first, second]).run("go")
-    assert state.output.number == "12"
-    assert seen == [(1, state.agent_id)]
-
-
-def forgets(invoice: Invoice) -> None: ...
-
-
-def confuses(invoice: Invoice) -> object:
-    return {"number": 5}
-
-
-def breaks(invoice: Invoice) -> object:
-    raise KeyError(invoice.items[0].name)
-
-
-def leaves(invoice: Invoice) -> object:
-    raise SystemExit(3)
-
-
-@pytest.mark.parametrize(
-    ("validator", "problem"),
-    [
-        (
-            forgets,
-            "the output validator forgets returned NoneType, which does not fit the output type: return",
-        ),
-        (confuses, "the output validator confuses returned dict, which does not fit the output type"),
-        (breaks, "the output validator breaks raised KeyError"),
-        (leaves, "the output validator leaves raised SystemExit"),
-    ],
-)
-async def test_an_odd_validator_ends_the_run_with_a_clear_reason(validator: Any, problem: str) -> None:
-    state = await agent_of("tool", given("tool", INVOICE), output_validators=validator).run("go")
-    assert state.status is AgentStatus.FAILED
-    assert problem in state.explain()
-    assert "rope" not in state.explain()
-
-
-# Bad input
-
-
-class Opaque:
-    pass
-
-
-@dataclasses.dataclass
-class Holder:
-    inner: Opaque
-
-
-@pytest.mark.parametrize("kind", [Opaque, Holder, list[Opaque], "Invoice", 5, Callable[[], int], set[Opaque]])
-def test_a_type_without_a_schema_is_refused(kind: Any) -> None:
-    with pytest.raises(ConfigurationError, match="invalid output_type"):
-        agent_of("tool", output_type=kind)
-
-
-@pytest.mark.parametrize("retries", [-1, 1.5, True, "2", None])
-def test_invalid_retries_are_refused(retries: Any) -> None:
-    with pytest.raises(ConfigurationError, match="invalid output_retries"):
-        agent_of("tool", output_retries=retries)
-
-
-@pytest.mark.parametrize("validator", [5, lambda: 1, lambda a, b, c: a, lambda *, a: a])
-def test_a_validator_that_cannot_take_an_output_is_refused(validator: Any) -> None:
-    with pytest.raises(ConfigurationError, match="invalid output validator"):
-        agent_of("tool", output_validators=[validator])
-
-
-def test_corrections_need_something_to_correct() -> None:
-    with pytest.raises(ConfigurationError, match="pass output_type or output_validators too"):
-        scripted("x", output_retries=3)
-
-
-def test_an_unknown_mode_of_a_model_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="use native, tool or prompt"):
-        agent_of("json")
-
-
-async def test_another_type_than_the_stored_one_is_an_error() -> None:
-    state = await agent_of("tool", given("tool", INVOICE)).run("go")
-    other = agent_of("tool", output_type=Missing)
-    with pytest.raises(OutputError, match="does not fit the output type Missing"):
-        other.output(AgentState.from_dict(state.to_dict()))
-    with pytest.raises(OutputError, match="there is no output in this state"):
-        other.output(await scripted("hi").run("go"))
-
-
-def test_the_builder_takes_an_output_type() -> None:
-    model = ScriptedModel([given("tool", INVOICE)])
-    builder = AgentBuilder.base().with_model(model).with_output_type(Invoice, validators=check, retries=2)
-    assert builder.build().run_sync("go").output.number == "a-1"
-
-
-# While it streams
-
-
-def streamed(events: list[AgentEvent]) -> tuple[str, str]:
-    text = [e.chunk for e in events if isinstance(e, StreamChunkReceived) and e.kind == "text"]
-    return "".join(text), "".join(e.chunk for e in events if isinstance(e, OutputChunkReceived))
-
-
-@pytest.mark.parametrize("mode", ["native", "prompt"])
-async def test_json_is_streamed_as_output_and_shown_when_it_fits(mode: str) -> None:
-    events: list[AgentEvent] = []
-    agent = agent_of(mode, f"Look:\n\n\n{json.dumps(WRONG)}", f"Now: {json.dumps(INVOICE)}")
-    state = await agent.run("go", on_event=events.append)
-    shown, pieces = streamed(events)
-    assert shown == "Look:\n\n\n" + state.last_response
-    assert "a lot" not in shown
-    assert pieces == json.dumps(WRONG) + json.dumps(INVOICE)
-
-
-async def test_language_with_braces_before_a_tool_call_is_shown() -> None:
-    events: list[AgentEvent] = []
-    agent = agent_of("native", call("echo", {}, "I try {x}."), json.dumps(INVOICE), tools=[echo])
-    await agent.run("go", on_event=events.append)
-    assert streamed(events)[0].startswith("I try {x}.{")

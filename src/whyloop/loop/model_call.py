@@ -180,8 +180,10 @@ def _send_typed(run: Run, step: StepInProgress, text: str) -> None:
 
 
 def _send_output(run: Run, text: str) -> None:
-    if run.handlers:
-        send(run.handlers, [output_chunk(run.state, run.world.now(), text)])
+    output = run.setup.output
+    if run.handlers and output is not None:
+        chunk = output_chunk(run.state, run.world.now(), text, is_wrapped=output.is_wrapped)
+        send(run.handlers, [chunk])
 
 
 def _send_text(run: Run, step: StepInProgress, text: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -29,6 +29,7 @@ from whyloop.tools.types import schema_of
 from whyloop.values import encoding
 from whyloop.values.failure import Correction, ErrorType, Failure
 from whyloop.values.model import (
+    OUTPUT_FIELD,
     OUTPUT_TOOL,
     FinishReason,
     ModelResponse,
@@ -42,9 +43,6 @@ from whyloop.values.text import clean
 
 if TYPE_CHECKING:
     from whyloop.loop.run import Run
-
-VALUE = "value"
-"""The field that holds an output that is not an object, since every provider wants an object."""
 
 MOST_PROBLEMS = 5
 
@@ -99,13 +97,15 @@ class Output:
         self._model = model
         self._validators = [_CheckedValidator(validator) for validator in validators]
         self.name = re.sub(r"[^A-Za-z0-9_-]+", "_", str(getattr(kind, "__name__", "answer")))[:64]
-        self._is_wrapped, self.schema = _object_schema(kind)
+        self.is_wrapped, self.schema = _object_schema(kind)
 
     # Asking for it
 
     def mode(self, *, with_tools: bool) -> OutputMode:
         """Return the form in which the model is asked, with tools or without."""
-        return OutputMode.TEXT if self.kind is str else output_mode_of(self._model, with_tools=with_tools)
+        if self.kind is str:
+            return OutputMode.TEXT
+        return output_mode_of(self._model, with_tools=with_tools, schema=self.schema)
 
     @property
     def format(self) -> OutputFormat:
@@ -213,9 +213,13 @@ class Output:
         if isinstance(document, dict) and document.get("name") == OUTPUT_TOOL and len(document) == 2:
             document = document.get("arguments", document)  # The call, written as text.
         data, path = document, ""
-        if self._is_wrapped:
-            path = f".{VALUE}"
-            data = document[VALUE] if isinstance(document, dict) and document.keys() == {VALUE} else document
+        if self.is_wrapped:
+            path = f".{OUTPUT_FIELD}"
+            data = (
+                document[OUTPUT_FIELD]
+                if isinstance(document, dict) and document.keys() == {OUTPUT_FIELD}
+                else document
+            )
         try:
             if encoding.is_too_deep(data):
                 raise ValueError("it is nested too deep")
@@ -229,7 +233,7 @@ class Output:
         found: dict[str, str] = {}
         if _MISSING.search(message) is None:  # The schema lists all fields that are missing.
             found[f"${root}{path}"] = message
-        document = {VALUE: data} if self._is_wrapped else data
+        document = {OUTPUT_FIELD: data} if self.is_wrapped else data
         for where, text in problems_with(document, self.schema):
             if len(found) < MOST_PROBLEMS:
                 found.setdefault(where, text)
@@ -281,14 +285,14 @@ def assemble_output(
     return None  # All text fits.
 
 
-def output_mode_of(model: object, *, with_tools: bool) -> OutputMode:
+def output_mode_of(model: object, *, with_tools: bool, schema: Mapping[str, Any]) -> OutputMode:
     """Return the form in which a model gives typed answers, with tools or without.
 
-    A model declares it as `output_mode`: `native`, `tool` or `prompt`, or a function of `with_tools` that
-    returns one of these. A model that declares nothing answers with a tool call.
+    A model declares it as `output_mode`: `native`, `tool` or `prompt`, or a function of `with_tools` and the
+    `schema` that returns one of these. A model that declares nothing answers with a tool call.
     """
     declared = getattr(model, "output_mode", OutputMode.TOOL)
-    mode = declared(with_tools=with_tools) if callable(declared) else declared
+    mode = declared(with_tools=with_tools, schema=schema) if callable(declared) else declared
     if mode not in (OutputMode.NATIVE, OutputMode.TOOL, OutputMode.PROMPT):
         raise ConfigurationError(f"invalid output_mode {mode!r} of a model: use native, tool or prompt")
     return OutputMode(mode)
@@ -320,7 +324,11 @@ def _object_schema(kind: Any) -> tuple[bool, dict[str, Any]]:
     if schema.get("type") == "object":
         return False, schema
     definitions = schema.pop("$defs", None)
-    wrapped: dict[str, Any] = {"type": "object", "properties": {VALUE: schema}, "required": [VALUE]}
+    wrapped: dict[str, Any] = {
+        "type": "object",
+        "properties": {OUTPUT_FIELD: schema},
+        "required": [OUTPUT_FIELD],
+    }
     wrapped["additionalProperties"] = False
     return True, {**wrapped, "$defs": definitions} if definitions else wrapped
 

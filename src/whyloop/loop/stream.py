@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Generic, Self
 
-from whyloop.events import AgentEvent
+import msgspec
+
+from whyloop.events import AgentEvent, AgentStepStarted, OutputChunkReceived
 from whyloop.loop.setup import Handler
 from whyloop.values.generics import T_co
+from whyloop.values.model import OUTPUT_FIELD
 from whyloop.values.state import AgentState
 
 LEFT = "The stream of the run was closed before its end"
@@ -32,6 +37,20 @@ class RunStream(Generic[T_co]):
         self._task: asyncio.Task[AgentState] | None = None
         self._has_begun = False
         self._has_raised = False
+        self._output: list[OutputChunkReceived] = []
+
+    @property
+    def partial_output(self) -> Any:
+        """The JSON data of a typed answer as far as its events have been read; None before it begins.
+
+        Texts may be cut off and fields may be missing, since nothing is checked yet: `state.output` is the
+        whole.
+        """
+        text = "".join([event.chunk for event in self._output])
+        data = partial_json(text)
+        if not self._output or not self._output[0].is_wrapped:
+            return data
+        return data.get(OUTPUT_FIELD) if isinstance(data, dict) else data
 
     @property
     def state(self) -> AgentState[T_co]:
@@ -62,10 +81,18 @@ class RunStream(Generic[T_co]):
             raise RuntimeError("enter the stream before you read it: `async with agent.stream(…) as run`")
         event = None if self._task.done() and self._events.empty() else await self._events.get()
         if event is not None:
+            self._keep(event)
             return event
         self._has_raised = True
         await self._task  # An error of the run is raised here.
         raise StopAsyncIteration
+
+    def _keep(self, event: AgentEvent) -> None:
+        """Keep the pieces of a typed answer; each step begins anew."""
+        if isinstance(event, OutputChunkReceived):
+            self._output.append(event)
+        elif isinstance(event, AgentStepStarted):
+            self._output = []
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -88,3 +115,40 @@ class RunStream(Generic[T_co]):
             task.result()
         elif not task.cancelled():
             task.exception()
+
+
+# A string, the beginning of one without half an escape, a bracket or sign, or another scalar.
+_TOKEN = re.compile(
+    r'"(?:[^"\\]|\\.)*"'
+    r'|(?P<cut>"(?:[^"\\]|\\(?:u[0-9a-fA-F]{4}|[^u]))*)(?:\\(?:u[0-9a-fA-F]{0,3})?)?\Z'
+    r'|[{}\[\]:,]|[^\s"{}\[\]:,]+',
+    re.DOTALL,
+)
+_CLOSES = {"{": "}", "[": "]"}
+
+
+def partial_json(text: str) -> Any:
+    """Return the data in the beginning of a JSON document; None if there is none yet.
+
+    A text that is cut off is included, and a number or a key that may continue is not.
+    """
+    text = text[next((index for index, char in enumerate(text) if char in _CLOSES), len(text)) :]
+    closing, ends, before = list[str](), [(0, "")], ""
+    for token in _TOKEN.finditer(text):
+        piece = token["cut"] or token[0]
+        is_key = before in ("{", ",") and closing[-1] == "}"
+        if piece in _CLOSES:
+            closing.append(_CLOSES[piece])
+        elif piece in ("}", "]") and closing:
+            closing.pop()
+        may_continue = is_key or piece in (",", ":") or (piece[0] not in '"{}[]' and token.end() == len(text))
+        if not may_continue or piece in ("}", "]"):
+            rest = '"' if token["cut"] else ""
+            ends = [ends[-1], (token.start(), f"{piece}{rest}{''.join(reversed(closing))}")]
+        if not closing:
+            break
+        before = piece
+    for end, rest in reversed(ends):  # Half a character at the end of a text is not JSON.
+        with suppress(msgspec.DecodeError, RecursionError, UnicodeError):
+            return msgspec.json.decode(text[:end] + rest)
+    return None

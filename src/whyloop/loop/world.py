@@ -25,7 +25,7 @@ class Model(Protocol):
     """A language model.
 
     It may declare how it gives typed answers, as `output_mode`: "native" if it takes `request.output`, "tool"
-    (the default) or "prompt"; or a function that returns one of these for `with_tools=True` or `False`.
+    (the default) or "prompt"; or a function of the keywords `with_tools` and `schema` that returns one.
     """
 
     def respond(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:

@@ -29,14 +29,17 @@ from whyloop.models.provider import (
     parsed,
     token_count,
 )
+from whyloop.models.structured_output import enforced_schema
 from whyloop.rules.written_calls import without_calls
 from whyloop.values.messages import FilePart, ImagePart, Message, MessageRole, Part, TextPart, ToolCall
 from whyloop.values.model import (
+    OUTPUT_TOOL,
     Delta,
     FinishReason,
     ModelRequest,
     ModelResponse,
     ModelSource,
+    OutputDelta,
     ReasoningDelta,
     TextDelta,
     Usage,
@@ -44,8 +47,7 @@ from whyloop.values.model import (
 
 NAME = "anthropic"
 API_VERSION = "2023-06-01"
-DEFAULT_MAX_TOKENS = 8192
-"""The API wants a number; this one is long enough for an answer and every model of today takes it."""
+DEFAULT_MAX_TOKENS = 8192  # The API wants a number; every model of today takes this one.
 
 Block = dict[str, Any]
 
@@ -224,8 +226,8 @@ def _options(request: ModelRequest, settings: Settings, system: list[str]) -> di
         ]
     if request.tools or settings.extra.get("tools"):
         options |= _tool_choice(settings)
-    if settings.response_format is not None:
-        options["output_config"] = {"format": {"type": "json_schema", "schema": settings.response_format}}
+    if (schema := enforced_schema(request, settings)) is not None:
+        options["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
     return merged(options, settings.extra)
 
 
@@ -242,16 +244,11 @@ def _tool_choice(settings: Settings) -> dict[str, Any]:
     wanted, one_by_one = settings.tool_choice, settings.parallel_tool_calls is False
     if wanted is None and not one_by_one:
         return {}
-    choice: dict[str, Any]
-    if wanted in (None, "auto", "none"):
-        choice = {"type": wanted or "auto"}
-    elif wanted == "required":
-        choice = {"type": "any"}
-    else:
-        choice = {"type": "tool", "name": wanted}
-    if one_by_one and wanted != "none":
-        choice["disable_parallel_tool_use"] = True
-    return {"tool_choice": choice}
+    kinds = {None: "auto", "auto": "auto", "none": "none", "required": "any"}
+    choice: dict[str, Any] = {"type": kinds.get(wanted, "tool")}
+    choice |= {} if wanted in kinds else {"name": wanted}
+    single = {"disable_parallel_tool_use": True} if one_by_one and wanted != "none" else {}
+    return {"tool_choice": choice | single}
 
 
 def _container(messages: Sequence[Message], settings: Settings) -> dict[str, Any]:
@@ -388,6 +385,8 @@ class _PartialBlock:
             self.pieces.setdefault(_PIECES[kind], []).append(text)
             if kind == "thinking_delta":
                 return _deltas(ReasoningDelta, text)
+            if self.start.get("name") == OUTPUT_TOOL:
+                return _deltas(OutputDelta, text)
             if kind == "text_delta" and self.start["type"] == "text":
                 return _deltas(TextDelta, text)
         return ()
@@ -446,5 +445,5 @@ class MessageStream(StreamReader):
         self._usage.update({key: value for key, value in (usage or {}).items() if value is not None})
 
 
-def _deltas(kind: type[TextDelta] | type[ReasoningDelta], text: str) -> Iterable[Delta]:
+def _deltas(kind: type[Delta], text: str) -> Iterable[Delta]:
     return (kind(text),) if text else ()

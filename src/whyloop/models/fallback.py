@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -34,9 +35,9 @@ class FallbackModel:
         self.name = " or ".join(map(name_of, self.models))
         self.secrets = tuple(secret for model in self.models for secret in secrets_of(model))
 
-    def output_mode(self, *, with_tools: bool) -> OutputMode:
+    def output_mode(self, *, with_tools: bool, schema: Mapping[str, Any]) -> OutputMode:
         """Return the form in which every one of the models can give typed answers."""
-        modes = {output_mode_of(model, with_tools=with_tools) for model in self.models}
+        modes = {output_mode_of(model, with_tools=with_tools, schema=schema) for model in self.models}
         order = (OutputMode.PROMPT, OutputMode.TOOL, OutputMode.NATIVE)
         return next(mode for mode in order if mode in modes)
 

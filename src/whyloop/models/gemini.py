@@ -250,9 +250,9 @@ def _options(request: ModelRequest, settings: Settings) -> dict[str, Any]:
         generation["temperature"] = settings.temperature
     if settings.max_tokens is not None:
         generation["maxOutputTokens"] = settings.max_tokens
-    if settings.response_format is not None:
-        generation["responseMimeType"] = "application/json"
-        generation["responseJsonSchema"] = settings.response_format
+    schema = request.output.schema if request.output else settings.response_format
+    if schema is not None:
+        generation |= {"responseMimeType": "application/json", "responseJsonSchema": schema}
     return options | ({"generationConfig": generation} if generation else {})
 
 

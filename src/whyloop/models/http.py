@@ -25,8 +25,9 @@ from whyloop.models.failures import http_error, request_id_in, retry_after_secon
 from whyloop.models.provider import ProviderApi, Settings
 from whyloop.models.response_body import ResponseBody
 from whyloop.models.secrets import header_secrets, without_cut_secrets, without_secrets
+from whyloop.models.structured_output import supported_mode
 from whyloop.rules.classification import error_text
-from whyloop.values.model import Delta, ModelRequest, ModelResponse
+from whyloop.values.model import Delta, ModelRequest, ModelResponse, OutputMode
 from whyloop.values.text import shortened
 
 DEFAULT_TIMEOUT = 120.0
@@ -90,6 +91,14 @@ class HttpModel:
     def __repr__(self) -> str:
         return f"<model {self.name} at {self.url}>"
 
+    def output_mode(self, *, with_tools: bool, schema: Mapping[str, Any]) -> OutputMode:
+        """Return how this model gives answers of a type, with tools or without."""
+        if self.settings.response_format is not None:
+            raise ConfigurationError(
+                f"{self.name} has a response_format and its agent an output_type: pass the output_type alone"
+            )
+        return supported_mode(self.api.name, self.settings, schema, with_tools=with_tools)
+
     async def respond(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
         """Ask; pieces of text and reasoning come first, the complete response last."""
         body = self.api.encode(request, self.settings)
@@ -114,7 +123,8 @@ class HttpModel:
                     answer = ResponseBody(
                         self.api,
                         headers.get("content-type", ""),
-                        tools=request.tools,
+                        # A provider that enforces a schema writes no call as text.
+                        tools=() if request.output else request.tools,
                         schema=self.settings.response_format,
                     )
                     async for chunk in response.content.iter_any():

@@ -25,14 +25,17 @@ from whyloop.models.provider import (
     token_count,
     usage_of,
 )
+from whyloop.models.structured_output import schema_format
 from whyloop.rules.written_calls import without_calls
 from whyloop.values.messages import ImagePart, Message, Part, TextPart, ToolCall
 from whyloop.values.model import (
+    OUTPUT_TOOL,
     Delta,
     FinishReason,
     ModelRequest,
     ModelResponse,
     ModelSource,
+    OutputDelta,
     ReasoningDelta,
     TextDelta,
     Usage,
@@ -41,8 +44,7 @@ from whyloop.values.text import shortened
 
 NAME = "openai-chat"
 
-Signature = Mapping[str, Any]
-"""Fields of a tool call that go back with it."""
+Signature = Mapping[str, Any]  # Fields of a tool call that go back with it.
 
 _FINISH = {
     "stop": FinishReason.STOP,
@@ -198,10 +200,8 @@ def _options(request: ModelRequest, settings: Settings) -> dict[str, Any]:
             options["tool_choice"] = _tool_choice(settings.tool_choice, quirks)
         if settings.parallel_tool_calls is not None:
             options["parallel_tool_calls"] = settings.parallel_tool_calls
-    if schema := settings.response_format:
-        name = re.sub(r"[^A-Za-z0-9_-]", "_", str(schema.get("title", "answer")))[:64]
-        json_schema = {"name": name, "schema": schema, "strict": True}
-        options["response_format"] = {"type": "json_schema", "json_schema": json_schema}
+    if form := schema_format(request, settings):
+        options["response_format"] = {"type": "json_schema", "json_schema": form}
     return options | extra
 
 
@@ -347,16 +347,16 @@ class ChatStream(StreamReader):
             self._text.append(text)
             return (TextDelta(text),) if text else ()
         self._take_extras(delta)
+        deltas: list[Delta] = []
         for piece in delta.get("tool_calls") or ():
             if "custom" in piece:
                 self._message.setdefault("tool_calls", []).append(piece)
-            else:
-                self._calls.add(piece)
+            elif self._calls.add(piece).name == OUTPUT_TOOL:
+                deltas.append(OutputDelta((piece.get("function") or {}).get("arguments") or ""))
         if older := delta.get("function_call"):
             self._calls.add({"index": "function_call", "function": older})
         text, thought = _texts(delta.get("content"))
         thought = _reasoning(delta) + thought
-        deltas: list[Delta] = []
         if thought:
             self._reasoning.append(thought)
             deltas.append(ReasoningDelta(thought))
@@ -386,7 +386,7 @@ class _PartialCalls:
         self._calls: list[_PartialCall] = []
         self._latest: dict[Any, _PartialCall] = {}
 
-    def add(self, piece: Mapping[str, Any]) -> None:
+    def add(self, piece: Mapping[str, Any]) -> _PartialCall:
         index = piece.get("index")
         call = self._known(piece, index)
         if call is None:
@@ -394,6 +394,7 @@ class _PartialCalls:
             self._calls.append(call)
         self._latest[index] = call
         call.add(piece)
+        return call
 
     def complete(self) -> list[tuple[ToolCall, Signature]]:
         return [(new_call(call.id, call.name, call.arguments), call.signature) for call in self._calls]

@@ -10,8 +10,17 @@ import msgspec
 
 from whyloop.models.openai_response_items import NAME, Item, items_of, kind_of, response_from, texts_of
 from whyloop.models.provider import EncodedMessages, ProviderApi, Settings, StreamReader, data_url
+from whyloop.models.structured_output import schema_format
 from whyloop.values.messages import ImagePart, Message, Part, TextPart
-from whyloop.values.model import Delta, ModelRequest, ModelResponse, ReasoningDelta, TextDelta
+from whyloop.values.model import (
+    OUTPUT_TOOL,
+    Delta,
+    ModelRequest,
+    ModelResponse,
+    OutputDelta,
+    ReasoningDelta,
+    TextDelta,
+)
 
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
 
@@ -113,7 +122,8 @@ def _options(request: ModelRequest, settings: Settings) -> dict[str, Any]:
             options["tool_choice"] = _tool_choice(settings.tool_choice)
         if settings.parallel_tool_calls is not None:
             options["parallel_tool_calls"] = settings.parallel_tool_calls
-    form = {"format": _response_format(settings.response_format)} if settings.response_format else {}
+    schema = schema_format(request, settings)
+    form = {"format": {"type": "json_schema", **schema}} if schema else {}
     if text := form | (extra.pop("text", None) or {}):
         options["text"] = text
     return options | extra
@@ -121,11 +131,6 @@ def _options(request: ModelRequest, settings: Settings) -> dict[str, Any]:
 
 def _tool_choice(choice: str) -> Any:
     return choice if choice in ("auto", "none", "required") else {"type": "function", "name": choice}
-
-
-def _response_format(schema: Mapping[str, Any]) -> dict[str, Any]:
-    name = re.sub(r"[^a-zA-Z0-9_-]+", "_", str(schema.get("title") or "answer"))[:64]
-    return {"type": "json_schema", "name": name, "schema": schema, "strict": True}
 
 
 # Streams
@@ -225,6 +230,8 @@ class ResponsesStream(StreamReader):
             pieces.append(piece)
         else:
             pieces[:] = [piece]
+        if name == "function_call_arguments" and partial.item.get("name") == OUTPUT_TOOL:
+            return (OutputDelta(piece),) if ending == "delta" else ()
         if name != "output_text":
             return self._show_reasoning(name, pieces, piece) if ending == "delta" else ()
         in_step = ending == "delta" and partial.shown == partial.received

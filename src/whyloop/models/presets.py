@@ -51,11 +51,16 @@ QUIRKS = {
     "no_developer": "knows system messages and no developer messages",
     "no_extras": "refuses fields of other hosts",
     "short_ids": "wants ids of nine letters and digits for tool calls",
+    "no_schema": "takes no JSON schema for an answer",
+    "no_schema_with_tools": "takes no JSON schema for an answer together with tools",
+    "no_tools": "knows no tools",
     "reasoning_back": "wants reasoning_content with every message of the assistant",
 }
 """The known habits of hosts that differ from others with the same API."""
 
 _OLD = frozenset({"max_tokens", "no_developer"})
+# A server that makes an answer fit a grammar cannot let the model call a tool instead.
+_LOCAL = _OLD | {"no_schema_with_tools"}
 
 PRESETS = {
     "openai": Preset("openai-chat", "https://api.openai.com/v1", "OPENAI_API_KEY"),
@@ -66,33 +71,45 @@ PRESETS = {
         "openai-chat",
         "https://api.groq.com/openai/v1",
         "GROQ_API_KEY",
-        frozenset({"no_developer", "no_extras"}),
+        frozenset({"no_developer", "no_extras", "no_schema"}),
     ),
-    "openrouter": Preset("openai-chat", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
+    "openrouter": Preset(
+        "openai-chat", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", frozenset({"no_schema"})
+    ),
     "mistral": Preset(
         "openai-chat",
         "https://api.mistral.ai/v1",
         "MISTRAL_API_KEY",
         frozenset(
             {"max_tokens", "no_stream_options", "tool_choice_any", "no_developer", "no_extras", "short_ids"}
+            | {"no_schema_with_tools"}
         ),
     ),
     "deepseek": Preset(
-        "openai-chat", "https://api.deepseek.com/v1", "DEEPSEEK_API_KEY", _OLD | {"reasoning_back"}
+        "openai-chat",
+        "https://api.deepseek.com/v1",
+        "DEEPSEEK_API_KEY",
+        _OLD | {"reasoning_back", "no_schema"},
     ),
     "xai": Preset("openai-chat", "https://api.x.ai/v1", "XAI_API_KEY"),
-    "together": Preset("openai-chat", "https://api.together.xyz/v1", "TOGETHER_API_KEY", _OLD),
-    "cerebras": Preset("openai-chat", "https://api.cerebras.ai/v1", "CEREBRAS_API_KEY"),
-    "huggingface": Preset("openai-chat", "https://router.huggingface.co/v1", "HF_TOKEN", _OLD),
-    "ollama": Preset("openai-chat", "http://127.0.0.1:11434/v1", None, _OLD),
-    "lmstudio": Preset("openai-chat", "http://127.0.0.1:1234/v1", None, _OLD),
-    "vllm": Preset("openai-chat", "http://127.0.0.1:8000/v1", None, _OLD),
+    "together": Preset(
+        "openai-chat", "https://api.together.xyz/v1", "TOGETHER_API_KEY", _OLD | {"no_schema"}
+    ),
+    "cerebras": Preset(
+        "openai-chat", "https://api.cerebras.ai/v1", "CEREBRAS_API_KEY", frozenset({"no_schema_with_tools"})
+    ),
+    "huggingface": Preset(
+        "openai-chat", "https://router.huggingface.co/v1", "HF_TOKEN", _OLD | {"no_schema"}
+    ),
+    "ollama": Preset("openai-chat", "http://127.0.0.1:11434/v1", None, _LOCAL),
+    "lmstudio": Preset("openai-chat", "http://127.0.0.1:1234/v1", None, _LOCAL),
+    "vllm": Preset("openai-chat", "http://127.0.0.1:8000/v1", None, _LOCAL),
     # llama.cpp promises to keep a connection and closes it after a stream.
     "llama.cpp": Preset(
         "openai-chat",
         "http://127.0.0.1:8080/v1",
         None,
-        frozenset({"max_tokens", "no_developer", "no_keep_alive"}),
+        _LOCAL | {"no_keep_alive"},
     ),
     "azure": Preset(
         "openai-chat",

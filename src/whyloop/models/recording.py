@@ -7,8 +7,9 @@ and the answer or the error that ended it. Secrets are removed before it is writ
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -85,9 +86,9 @@ class RecordingModel:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.write_bytes(b"")
 
-    def output_mode(self, *, with_tools: bool) -> OutputMode:
+    def output_mode(self, *, with_tools: bool, schema: Mapping[str, Any]) -> OutputMode:
         """Return the form in which the other model gives typed answers."""
-        return output_mode_of(self.inner, with_tools=with_tools)
+        return output_mode_of(self.inner, with_tools=with_tools, schema=schema)
 
     async def respond(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
         chunks: list[str] = []
@@ -157,7 +158,7 @@ class ReplayModel:
         self._left = _read(self.path)
         self._total = len(self._left)
 
-    def output_mode(self, *, with_tools: bool) -> OutputMode:
+    def output_mode(self, *, with_tools: bool, schema: Mapping[str, Any]) -> OutputMode:
         """Return the form in which the recorded model gave typed answers."""
         if any(exchange.output is not None for exchange in self._left):
             return OutputMode.NATIVE

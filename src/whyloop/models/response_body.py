@@ -95,8 +95,8 @@ class ResponseBody:
             if self.ended:
                 break
             for delta in self._reader.read(event.name, event.data):
-                if isinstance(delta, ReasoningDelta):
-                    self._showed_reasoning = True
+                if not isinstance(delta, TextDelta):
+                    self._showed_reasoning |= isinstance(delta, ReasoningDelta)
                     deltas.append(delta)
                     continue
                 text = delta.text if self._visible is None else self._visible.add(delta.text)

@@ -198,7 +198,11 @@ def fields_of(kind: Any) -> list[Field]:
         ]
     hints = typing.get_type_hints(kind, include_extras=True)
     if typing.is_typeddict(kind):
-        return [Field(name, name, hint, name in kind.__required_keys__) for name, hint in hints.items()]
+        # An annotation that is written as text is not among the keys that Python knows as not required.
+        return [
+            Field(name, name, hint, name in kind.__required_keys__ and get_origin(hint) is not NotRequired)
+            for name, hint in hints.items()
+        ]
     empty = dataclasses.MISSING
     return [
         Field(

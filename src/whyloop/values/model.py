@@ -97,6 +97,10 @@ OUTPUT_TOOL = "final_answer"
 """The name of the tool by which a model gives an answer of the agent's `output_type`."""
 
 
+OUTPUT_FIELD = "value"
+"""The field that holds an output that is not an object, since every provider wants an object."""
+
+
 class OutputMode(StrEnum):
     """How a model is asked for an answer of a type."""
 

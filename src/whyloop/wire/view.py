@@ -117,7 +117,7 @@ def chunk_received(
     )
 
 
-def output_chunk(state: AgentState, time: datetime, text: str) -> OutputChunkReceived:
+def output_chunk(state: AgentState, time: datetime, text: str, *, is_wrapped: bool) -> OutputChunkReceived:
     """Return the event that a piece of a typed answer has arrived."""
     execution = state.execution
     return OutputChunkReceived(
@@ -128,6 +128,7 @@ def output_chunk(state: AgentState, time: datetime, text: str) -> OutputChunkRec
         time=time,
         seq=execution.last_seq,
         chunk=text,
+        is_wrapped=is_wrapped,
     )
 
 

@@ -1,0 +1,281 @@
+"""An answer that does not fit goes back to the model, and a validator may reject it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.loop.outputs import (
+    ANSWER,
+    INVOICE,
+    PRIVATE,
+    VALUE,
+    WRONG,
+    Invoice,
+    Missing,
+    agent_of,
+    each_mode,
+    reply,
+)
+from tests.support import requests_of, scripted
+from whyloop import (
+    AgentBuilder,
+    AgentState,
+    AgentStatus,
+    ErrorPolicy,
+    RunContext,
+    SlimAgentStateSerializer,
+    SlimSerializationConfig,
+    StopReason,
+)
+from whyloop.broadcasting import BroadcastConfig
+from whyloop.errors import ConfigurationError, OutputError
+from whyloop.events import AgentEvent, RetryScheduled
+from whyloop.testing import ScriptedModel, call
+from whyloop.values.step import StepType
+from whyloop.wire.document import document
+from whyloop.wire.envelope import envelope
+from whyloop.wire.ui import canonical_messages
+
+# Corrections
+
+
+@each_mode
+async def test_an_answer_that_does_not_fit_goes_back_with_the_problem(mode: str) -> None:
+    agent = agent_of(mode, reply(mode, WRONG), reply(mode, INVOICE))
+    state = await agent.run("go")
+    assert state.output == VALUE
+    assert [step.type for step in state.steps] == [StepType.ERROR, StepType.FINAL]
+    *_, answer, feedback = requests_of(agent)[1].messages
+    assert answer.is_assistant
+    assert json.loads(answer.model_text) == WRONG
+    assert feedback.is_developer
+    assert "$.items[0].price: Expected `float`, got `str`. Schema: " in feedback.model_text
+    assert '{"type": "number"}' in feedback.model_text
+    assert "final_answer" in feedback.model_text or mode != "tool"
+
+
+async def test_every_problem_is_named_at_once() -> None:
+    agent = agent_of("tool", call(ANSWER, {"items": [{"name": 1}]}), reply("tool", INVOICE))
+    await agent.run("go")
+    told = requests_of(agent)[1].messages[-1].model_text
+    for path in (
+        "$.number: is missing",
+        "$.day: is missing",
+        "$.items[0].name: ",
+        "$.items[0].price: is missing",
+    ):
+        assert path in told
+
+
+@pytest.mark.parametrize(
+    "policy", [ErrorPolicy.stop_on_any_error(), ErrorPolicy.retry_all(2), ErrorPolicy.ignore_tool_errors()]
+)
+async def test_corrections_come_before_any_policy(policy: ErrorPolicy) -> None:
+    wrong = [reply("tool", WRONG)] * 2
+    agent = agent_of("tool", *wrong, reply("tool", INVOICE), error_policy=policy, output_retries=2)
+    state = await agent.run("go")
+    assert state.output == VALUE
+    assert [step.failures[0].correction.attempt for step in state.steps[:2]] == [1, 2]  # type: ignore[union-attr]
+
+
+async def test_the_policy_is_asked_after_the_corrections() -> None:
+    wrong = [reply("tool", WRONG)] * 4
+    stopped = await agent_of("tool", *wrong).run("go")
+    assert stopped.step_count == 2
+    assert stopped.stop_reason is StopReason.ERROR_FORBADE
+    retried = await agent_of("tool", *wrong, error_policy=ErrorPolicy.retry_tool_errors(2)).run("go")
+    assert retried.step_count == 4
+    assert retried.stop_reason is StopReason.RETRY_LIMIT_REACHED
+
+
+async def test_no_corrections_are_made_without_retries() -> None:
+    state = await agent_of("tool", reply("tool", WRONG), output_retries=0).run("go")
+    assert state.step_count == 1
+    assert state.status is AgentStatus.FAILED
+
+
+async def test_a_new_query_has_its_own_corrections() -> None:
+    pair = [reply("tool", WRONG), reply("tool", INVOICE)]
+    agent = agent_of("tool", *pair, *pair)
+    state = await agent.run("go", state=await agent.run("go"))
+    assert state.output == VALUE
+
+
+async def test_a_correction_is_reported_as_a_retry() -> None:
+    events: list[AgentEvent] = []
+    await agent_of("tool", reply("tool", WRONG), reply("tool", INVOICE)).run("go", on_event=events.append)
+    (retry,) = [event for event in events if isinstance(event, RetryScheduled)]
+    assert (retry.attempt, retry.max_retries, retry.wait_seconds) == (1, 1, 0)
+
+
+# Validators
+
+
+def check(invoice: Invoice) -> Invoice:
+    if not invoice.items or invoice.items[0].price > 100:
+        raise ValueError(f"the price {invoice.items[0].price} is too high: look again")
+    return dataclasses.replace(invoice, number=invoice.number.lower())
+
+
+async def test_a_validator_may_change_the_output() -> None:
+    agent = agent_of("tool", reply("tool", INVOICE), output_validators=check)
+    state = await agent.run("go")
+    assert state.output.number == "a-1"
+    assert agent.output(AgentState.from_dict(state.to_dict())).number == "a-1"
+
+
+async def test_the_message_of_a_validator_goes_to_the_model_and_not_to_people() -> None:
+    dear = {**INVOICE, "items": [{"name": "gold", "price": 4711}]}
+    agent = agent_of("tool", reply("tool", dear), reply("tool", INVOICE), output_validators=[check])
+    state = await agent.run("go")
+    told = requests_of(agent)[1].messages[-1]
+    assert "- the price 4711.0 is too high: look again" in told.model_text
+    assert told.text.endswith("the validator check rejected it")
+    assert state.output.number == "a-1"
+
+
+async def test_validators_run_in_order_plain_or_async_with_the_context_if_they_want_it() -> None:
+    seen: list[Any] = []
+
+    async def first(invoice: Invoice, context: RunContext) -> Invoice:
+        seen.append((context.step_number, context.agent_id))
+        return dataclasses.replace(invoice, number="1")
+
+    def second(invoice: Invoice, strict: bool = True) -> Invoice:
+        assert strict
+        return dataclasses.replace(invoice, number=invoice.number + "2")
+
+    state = await agent_of("native", json.dumps(INVOICE), output_validators=[first, second]).run("go")
+    assert state.output.number == "12"
+    assert seen == [(1, state.agent_id)]
+
+
+def forgets(invoice: Invoice) -> None: ...
+
+
+def confuses(invoice: Invoice) -> object:
+    return {"number": 5}
+
+
+def breaks(invoice: Invoice) -> object:
+    raise KeyError(invoice.items[0].name)
+
+
+def leaves(invoice: Invoice) -> object:
+    raise SystemExit(3)
+
+
+@pytest.mark.parametrize(
+    ("validator", "problem"),
+    [
+        (
+            forgets,
+            "the output validator forgets returned NoneType, which does not fit the output type: return",
+        ),
+        (confuses, "the output validator confuses returned dict, which does not fit the output type"),
+        (breaks, "the output validator breaks raised KeyError"),
+        (leaves, "the output validator leaves raised SystemExit"),
+    ],
+)
+async def test_an_odd_validator_ends_the_run_with_a_clear_reason(validator: Any, problem: str) -> None:
+    state = await agent_of("tool", reply("tool", INVOICE), output_validators=validator).run("go")
+    assert state.status is AgentStatus.FAILED
+    assert problem in state.explain()
+    assert "rope" not in state.explain()
+
+
+# Bad input
+
+
+class Opaque:
+    pass
+
+
+@dataclasses.dataclass
+class Holder:
+    inner: Opaque
+
+
+@pytest.mark.parametrize("kind", [Opaque, Holder, list[Opaque], "Invoice", 5, Callable[[], int], set[Opaque]])
+def test_a_type_without_a_schema_is_refused(kind: Any) -> None:
+    with pytest.raises(ConfigurationError, match="invalid output_type"):
+        agent_of("tool", output_type=kind)
+
+
+@pytest.mark.parametrize("retries", [-1, 1.5, True, "2", None])
+def test_invalid_retries_are_refused(retries: Any) -> None:
+    with pytest.raises(ConfigurationError, match="invalid output_retries"):
+        agent_of("tool", output_retries=retries)
+
+
+@pytest.mark.parametrize("validator", [5, lambda: 1, lambda a, b, c: a, lambda *, a: a])
+def test_a_validator_that_cannot_take_an_output_is_refused(validator: Any) -> None:
+    with pytest.raises(ConfigurationError, match="invalid output validator"):
+        agent_of("tool", output_validators=[validator])
+
+
+def test_corrections_need_something_to_correct() -> None:
+    with pytest.raises(ConfigurationError, match="pass output_type or output_validators too"):
+        scripted("x", output_retries=3)
+
+
+def test_an_unknown_mode_of_a_model_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="use native, tool or prompt"):
+        agent_of("json")
+
+
+async def test_another_type_than_the_stored_one_is_an_error() -> None:
+    state = await agent_of("tool", reply("tool", INVOICE)).run("go")
+    other = agent_of("tool", output_type=Missing)
+    with pytest.raises(OutputError, match="does not fit the output type Missing"):
+        other.output(AgentState.from_dict(state.to_dict()))
+    with pytest.raises(OutputError, match="there is no output in this state"):
+        other.output(await scripted("hi").run("go"))
+
+
+def test_the_builder_takes_an_output_type() -> None:
+    model = ScriptedModel([reply("tool", INVOICE)])
+    builder = AgentBuilder.base().with_model(model).with_output_type(Invoice, validators=check, retries=2)
+    assert builder.build().run_sync("go").output.number == "a-1"
+
+
+# People
+
+
+@each_mode
+@pytest.mark.parametrize("retries", [0, 1])
+async def test_no_answer_that_does_not_fit_reaches_people(
+    mode: str, retries: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    events: list[AgentEvent] = []
+    private = {"number": "A-1", "day": PRIVATE, PRIVATE: 1, "items": [{"name": "x", "price": PRIVATE}]}
+    agent = agent_of(mode, *[reply(mode, private)] * 2, output_retries=retries)
+    state = await agent.run("go", on_event=events.append)
+    minimal = [envelope(event, BroadcastConfig.minimal()) for event in events]
+    standard = [envelope(event, BroadcastConfig.standard()) for event in events]
+    shown = [
+        *[str(event) for event in events],
+        *[json.dumps(each) for each in [*minimal, *standard]],
+        json.dumps(SlimAgentStateSerializer(SlimSerializationConfig.minimal()).serialize(state)),
+        state.explain(),
+        state.explanation.to_markdown(),
+        json.dumps(state.explanation.to_dict()),
+        *[str(message) for message in canonical_messages(state)],
+        *[message.text for message in state.messages],
+        *[json.dumps(step.outcome.to_dict()) for step in state.steps if step.outcome],
+        json.dumps(document(state)),
+        state.last_response,
+        caplog.text,
+    ]
+    for text_for_people in shown:
+        assert PRIVATE not in text_for_people
+        assert '"format"' not in text_for_people
+    assert PRIVATE in state.messages[1].model_text
+    assert "items.price does not fit" in state.explain()
