@@ -1,4 +1,8 @@
-"""Recordings of real providers, where they are available, and ways to feed them to an API."""
+"""Exchanges with providers, and ways to feed them to an API.
+
+A few are in this folder, written by hand in the formats of the providers. Recordings of real providers are
+added where they are available.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,8 @@ from whyloop.rules.written_calls import VisibleText
 from whyloop.values.messages import Message, MessageRole
 from whyloop.values.model import Delta, ModelResponse, ReasoningDelta, TextDelta, ToolSpec
 
-FOLDER = Path(
+EXCHANGES = Path(__file__).parent / "exchanges"
+RECORDINGS = Path(
     os.environ.get("WHYLOOP_RECORDINGS") or Path(__file__).parents[2] / ".." / "shared" / "recordings"
 )
 
@@ -48,11 +53,8 @@ class Recording(NamedTuple):
 
 
 def recordings(api: str) -> list[Any]:
-    """Every recording of an API as a parameter of a test; one that is skipped where there are none."""
-    files = sorted((FOLDER / api).glob("*.json"))
-    if not files:
-        reason = f"no recordings at {FOLDER / api}: set WHYLOOP_RECORDINGS"
-        return [pytest.param(None, id="recordings-missing", marks=pytest.mark.skip(reason=reason))]
+    """Every exchange with an API as a parameter of a test."""
+    files = [*sorted((EXCHANGES / api).glob("*.json")), *sorted((RECORDINGS / api).glob("*.json"))]
     return [pytest.param(path, id=path.stem) for path in files]
 
 

@@ -1,4 +1,4 @@
-"""Anthropic's messages against recordings of real answers, where they are available."""
+"""Anthropic's messages against recordings of real answers."""
 
 from __future__ import annotations
 
@@ -35,9 +35,8 @@ OPTIONS = ("tools", "thinking", "output_config", "mcp_servers", "metadata", "sys
 
 
 def those(wanted: Callable[[Recording], object]) -> list[Any]:
-    """The recordings of a kind; the one that says what is missing where there are none at all."""
-    found = recordings("anthropic_messages")
-    return [param for param in found if param.values[0] is None or wanted(load(param.values[0]))]
+    """The recordings of a kind."""
+    return [param for param in recordings("anthropic_messages") if wanted(load(param.values[0]))]
 
 
 def is_answer(recording: Recording) -> bool:
