@@ -44,6 +44,15 @@ KEY_LINES = {
         "retry three times: completed (completed)",
         "busy provider: completed, waited [1.0, 7.0] seconds",
     ],
+    "money_limit.py": [
+        "Paused in step 1. ApprovalRequired decided: book waits for approval.",
+        "Stopped after 2 steps (guard). CostLimit decided: Limit reached: $0.0165 of $0.015 used.",
+        "next: grant more money: resume(state, grant=Budget(usd=1))",
+        "Steps, cost $0.0197",
+        "1  book ok, approved by Ada  [4,150 tokens, $0.0115, ",
+        "allow   CostLimit              $0.0197 of $0.015 used, $0.01 more was granted",
+        "cost of the session: 0.01975 US dollars",
+    ],
     "pause_and_resume.py": [
         "Stopped after 1 step (user_requested).",
         "The draft waits for Ann's approval",

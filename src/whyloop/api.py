@@ -26,6 +26,7 @@ from whyloop.rules.error_policy import (
     ErrorPolicyCriterion as ErrorPolicyCriterion,
 )
 from whyloop.rules.limits import (
+    CostLimit as CostLimit,
     CumulativeExecutionTimeLimit as CumulativeExecutionTimeLimit,
     ExecutionTimeLimit as ExecutionTimeLimit,
     StepsLimit as StepsLimit,
@@ -92,6 +93,7 @@ from whyloop.values.model import (
     Usage as Usage,
 )
 from whyloop.values.next_action import NextAction as NextAction
+from whyloop.values.price import Price as Price
 from whyloop.values.redaction import Redaction as Redaction
 from whyloop.values.state import (
     AgentState as AgentState,

@@ -18,6 +18,7 @@ from whyloop.values.continuation import ContinuationDecision, ContinuationOutcom
 from whyloop.values.failure import ErrorType
 from whyloop.values.messages import Message
 from whyloop.values.model import FinishReason, Usage
+from whyloop.values.price import dollars
 from whyloop.values.state import AgentStatus
 from whyloop.values.text import counted, shortened
 
@@ -248,7 +249,8 @@ class TokenUsageReported(AgentEvent, frozen=True, kw_only=True):
 
     @property
     def _what(self) -> str:
-        return f"{self.usage.total} tokens ({self.execution_usage.total} in this execution)"
+        cost = "" if self.usage.cost is None else f", {dollars(self.usage.cost)}"
+        return f"{self.usage.total} tokens ({self.execution_usage.total} in this execution){cost}"
 
 
 class AgentStepCompleted(AgentEvent, frozen=True, kw_only=True):

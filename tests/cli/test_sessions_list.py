@@ -35,11 +35,12 @@ def listed(capsys: Capsys, *argv: str) -> list[str]:
 def test_in_a_pipe_it_is_a_table_in_plain_lines(capsys: Capsys, three: None) -> None:
     code, out, err = run(capsys, "sessions")
     assert (code, err) == (0, "")
-    assert out.splitlines() == [
-        "ID             STATUS     STOP REASON  STEPS  AGE   RUNNER  TITLE            RULE        REASON",
-        "aaaaaaaa       pending    -            0      6 h   -       How warm is it?  -           -",
-        "bbbbbbbb       stopped    steps_limit  0      3 d   -       Go on forever    StepsLimit  -",
-        "named-by-hand  completed  completed    0      40 d  -       -                StepsLimit  -",
+    head, *rows = out.splitlines()
+    assert " ".join(head.split()) == "ID STATUS STOP REASON STEPS COST AGE RUNNER TITLE RULE REASON"
+    assert rows == [
+        "aaaaaaaa       pending    -            0      -     6 h   -       How warm is it?  -           -",
+        "bbbbbbbb       stopped    steps_limit  0      -     3 d   -       Go on forever    StepsLimit  -",
+        "named-by-hand  completed  completed    0      -     40 d  -       -                StepsLimit  -",
     ]
 
 
@@ -141,7 +142,7 @@ def test_what_agents_did_is_listed(capsys: Capsys, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(formats, "utc_now", lambda: updated_at)
     lines = run(capsys, "sessions")[1].splitlines()
     assert lines[1].endswith(
-        "  paused     -            0      0 s  -       Pay what we owe  "
+        "  paused     -            0      -     0 s  -       Pay what we owe  "
         "ApprovalRequired       pay waits for approval"
     )
     assert "  completed  completed    1 " in lines[2]

@@ -84,7 +84,7 @@ async def test_the_next_query_starts_without_a_grant() -> None:
 
 
 @pytest.mark.parametrize("bad", [-1, True, float("nan"), float("inf"), "ten"])
-@pytest.mark.parametrize("field", ["steps", "tokens", "seconds"])
+@pytest.mark.parametrize("field", ["steps", "tokens", "seconds", "usd"])
 def test_a_budget_that_makes_no_sense_is_refused(field: str, bad: Any) -> None:
     with pytest.raises(ConfigurationError, match=field):
         Budget(**{field: bad})

@@ -136,7 +136,7 @@ def test_usage() -> None:
     }
     response = decoded({**candidate({"text": "Hi"}), "usageMetadata": tokens})
     assert response.usage == Usage(input=15, output=7, cached=2, reasoning=4)
-    assert decoded(candidate({"text": "Hi"})).usage == Usage()
+    assert decoded(candidate({"text": "Hi"})).usage == Usage(reported=False)
 
 
 @pytest.mark.parametrize(

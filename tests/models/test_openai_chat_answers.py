@@ -126,9 +126,9 @@ def test_a_refusal_is_a_model_error() -> None:
 @pytest.mark.parametrize(
     ("usage", "expected"),
     [
-        ({}, Usage()),
-        ({"usage": None}, Usage()),
-        ({"usage": "many"}, Usage()),
+        ({}, Usage(reported=False)),
+        ({"usage": None}, Usage(reported=False)),
+        ({"usage": "many"}, Usage(reported=False)),
         ({"usage": {"prompt_tokens": "many", "completion_tokens": 2}}, Usage(0, 2)),
         ({"usage": {"prompt_tokens": 3, "completion_tokens": 2}}, Usage(3, 2)),
         ({"x_groq": {"usage": {"prompt_tokens": 3, "completion_tokens": 2}}}, Usage(3, 2)),

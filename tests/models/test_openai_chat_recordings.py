@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,8 @@ def test_text_calls_usage_and_finish_equal_the_json(path: Path) -> None:
         # Hosts have other names for it too; those have a test of their own.
         cached=(details.get("cached_tokens") or 0) if details else response.usage.cached,
         reasoning=(counted.get("completion_tokens_details") or {}).get("reasoning_tokens") or hidden,
+        cost=Decimal(str(counted["cost"])) if "cost" in counted else None,
+        cache_writes=(details or {}).get("cache_write_tokens") or 0,
     )
     assert response.usage.total == counted["total_tokens"]
     (word,) = {

@@ -69,6 +69,7 @@ def test_text_calls_usage_and_finish_equal_the_json(path: Path) -> None:
         output=usage["output_tokens"],
         cached=usage["input_tokens_details"]["cached_tokens"],
         reasoning=usage["output_tokens_details"]["reasoning_tokens"],
+        cache_writes=usage["input_tokens_details"].get("cache_write_tokens", 0),
     )
     reason = FinishReason.TOOL_CALLS if response.tool_calls else FinishReason.STOP
     assert response.finish_reason == reason

@@ -132,7 +132,7 @@ class TestStream:
             ("weather", {}),
             ("last", {"a": 1}),
         ]
-        assert response.usage == Usage()
+        assert response.usage == Usage(reported=False)
 
     def test_a_call_in_one_piece(self) -> None:
         response, shown = read(event("output_item.done", output_index=0, item=called()), END)

@@ -97,6 +97,10 @@ async def test_a_body_that_is_not_a_json_object_is_refused(lab: Lab, path: str, 
         ("/sessions/a/resume", {"grant": {"tokens": 10**11}}, "tokens"),
         ("/sessions/a/resume", {"grant": {"seconds": 1e300}}, "seconds"),
         ("/sessions/a/resume", {"grant": {"minutes": 1}}, "minutes"),
+        ("/sessions/a/resume", {"grant": {"usd": -1}}, "usd"),
+        ("/sessions/a/resume", {"grant": {"usd": "much"}}, "usd"),
+        ("/sessions/a/resume", {"grant": {"usd": "1e9"}}, "usd"),
+        ("/sessions/a/resume", {"grant": {"usd": 1e300}}, "usd"),
     ],
 )
 async def test_what_is_not_of_the_right_kind_is_refused_by_its_name(

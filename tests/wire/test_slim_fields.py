@@ -59,7 +59,7 @@ def make_state() -> tuple[AgentState, list[Any]]:
     outcome = ContinuationOutcome(
         ContinuationDecision.ALLOW_STOP, "Guard", StopReason.COMPLETED, (evaluation,)
     )
-    usage = Usage(1, 2, 3, 4, Decimal("0.5"), reported=False)
+    usage = Usage(1, 2, 3, 4, Decimal("0.5"), reported=False, cache_writes=5)
     approval = Approval(Verdict.EDITED, "ada", at(2), "May it?", "because", {"a": 2}, "q1")
     question = Question("q2", "May it?", uncertain=True)
     execution = Execution(
@@ -75,7 +75,7 @@ def make_state() -> tuple[AgentState, list[Any]]:
         backoff_seconds=5,
         resumes=6,
         resumed_from=AgentStatus.PAUSED,
-        granted=Budget(1, 2, 3),
+        granted=Budget(1, 2, 3, 4),
         stop_request="stop",
         last_seq=7,
         wait_until=at(3),

@@ -6,9 +6,11 @@ import json as json_format
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any, TextIO
 
 from whyloop.broadcasting.transports import Envelope
+from whyloop.values.price import dollars
 from whyloop.values.text import counted
 
 WIDTH = 160
@@ -95,7 +97,9 @@ def _step_completed(data: Mapping[str, Any]) -> str:
     verdict = data["continuation"]
     then = f": CONTINUE by {verdict['resolved_by']}" if verdict["should_continue"] else ""
     errors = f", {counted(data['errors'], 'error')}" if data["errors"] else ""
-    used = f"{data['duration_ms']:.0f} ms, {counted(data['usage']['total'], 'token')}{errors}"
+    cost = data["usage"].get("cost")
+    spent = "" if cost is None else f", {dollars(Decimal(cost))}"
+    used = f"{data['duration_ms']:.0f} ms, {counted(data['usage']['total'], 'token')}{spent}{errors}"
     return f"step {data['step_number']} completed ({used}){then}"
 
 

@@ -363,6 +363,7 @@ COMMANDS = (
             _option("--grant-steps N", "allow N more steps", type=int),
             _option("--grant-tokens N", "allow N more tokens", type=int),
             _option("--grant-seconds S", "allow S more seconds", type=float),
+            _option("--grant-usd D", "allow D more US dollars", type=float),
             *_OUTPUT,
         ),
         _TO_STDOUT,

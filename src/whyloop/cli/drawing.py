@@ -17,7 +17,7 @@ from whyloop.cli.output import STATUS_STYLES
 from whyloop.cli.renderer import GAP, LABEL_WIDTH, NOTHING, Kind, Line, SessionRow
 from whyloop.values.continuation import ContinuationDecision
 from whyloop.values.explanation import REASON_LENGTH, Explanation
-from whyloop.values.explanation_text import step_rows, when_asked
+from whyloop.values.explanation_text import step_rows, steps_title, when_asked
 from whyloop.values.next_action import NAME_LENGTH
 from whyloop.values.text import shortened
 
@@ -116,7 +116,7 @@ def draw_explanation(
         grid.add_column(overflow="fold")
         for number, text in step_rows(explanation.steps):
             grid.add_row(Text(number, style="dim"), Text(text))
-        console.print(Padding(Text("Steps", style="bold"), (1, 0, 0, 0)), grid, sep="\n")
+        console.print(Padding(Text(steps_title(explanation), style="bold"), (1, 0, 0, 0)), grid, sep="\n")
     if approvals:
         console.print(Padding(Text("Decided by people", style="bold"), (1, 0, 0, 0)))
         for line in approvals:
@@ -139,10 +139,10 @@ def draw_conversation(
 
 def draw_sessions(console: Console, rows: Sequence[SessionRow]) -> None:
     """Print a line for each session, and below it the rule that decided, with its reason."""
-    has_runners = any(row.runner != NOTHING for row in rows)
+    empty = [name for name in ("cost", "runner") if all(getattr(row, name) == NOTHING for row in rows)]
     lines = [Text() for _ in range(len(rows) + 1)]
     for name in SessionRow._fields[: SessionRow._fields.index("rule")]:
-        if name == "runner" and not has_runners:
+        if name in empty:
             continue
         cells = [Text(getattr(row, name), style=_cell_style(name, row)) for row in rows]
         column = [Text(name.replace("_", " "), style="dim"), *cells]
@@ -155,7 +155,9 @@ def draw_sessions(console: Console, rows: Sequence[SessionRow]) -> None:
             cell.truncate(width, overflow="ellipsis")
             pad = " " * (width - cell.cell_len)
             line.append_text(
-                Text.assemble(pad, cell, GAP) if name in ("steps", "age") else Text.assemble(cell, pad, GAP)
+                Text.assemble(pad, cell, GAP)
+                if name in ("steps", "cost", "age")
+                else Text.assemble(cell, pad, GAP)
             )
     indent = " " * (max(len(row.id) for row in rows) + len(GAP))
     for line, session in zip(lines, (None, *rows), strict=True):

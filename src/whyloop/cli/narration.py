@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import msgspec
@@ -27,6 +28,7 @@ from whyloop.events import (
 )
 from whyloop.values.continuation import ContinuationEvaluation, ContinuationOutcome
 from whyloop.values.failure import ErrorHandlingDecision
+from whyloop.values.price import dollars
 from whyloop.values.state import AgentStatus
 from whyloop.values.text import printable, shortened
 
@@ -36,6 +38,7 @@ _LIMITS = {
     "TokenUsageLimit": ("tokens", ""),
     "ExecutionTimeLimit": ("time", " s"),
     "CumulativeExecutionTimeLimit": ("work", " s"),
+    "CostLimit": ("cost", "$"),
 }
 
 # Time that passes between two events of one step is work; anything longer between steps is a wait.
@@ -56,6 +59,8 @@ class Headroom(NamedTuple):
         return min(1.0, max(0.0, self.used / self.limit))
 
     def __str__(self) -> str:
+        if self.unit == "$":
+            return f"{dollars(Decimal(str(self.used)))} of {dollars(Decimal(str(self.limit)))}"
         used = f"{self.used:,.1f}" if self.unit else f"{self.used:,.6g}"
         return f"{used} of {self.limit:,.6g}{self.unit}"
 

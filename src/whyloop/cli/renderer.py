@@ -23,10 +23,17 @@ from whyloop.cli.output import is_terminal, terminal, write_lines
 from whyloop.values.approval import Approval, PendingCall
 from whyloop.values.continuation import Budget, ContinuationOutcome, StopReason
 from whyloop.values.explanation import REASON_LENGTH, Explanation, interruption_text
-from whyloop.values.explanation_text import evaluation_lines, evaluations_title, section, step_lines
+from whyloop.values.explanation_text import (
+    evaluation_lines,
+    evaluations_title,
+    section,
+    step_lines,
+    steps_title,
+)
 from whyloop.values.messages import FilePart, ImagePart, Message, ToolCall
 from whyloop.values.model import Usage
 from whyloop.values.next_action import ActionKind, NextAction, next_actions_of
+from whyloop.values.price import dollars
 from whyloop.values.state import AgentState
 from whyloop.values.step import OpenCall, OpenStep, Step, ToolRun
 from whyloop.values.text import counted, printable, shortened
@@ -103,6 +110,7 @@ class SessionRow(NamedTuple):
     status: str
     stop_reason: str
     steps: str
+    cost: str
     age: str
     runner: str
     title: str
@@ -117,14 +125,19 @@ def decision_line(outcome: ContinuationOutcome, usage: Usage | None = None, ms: 
     """Return whether the run continued, the rule that decided, and what the step used."""
     deciding, rule = outcome.resolving_evaluation, outcome.resolved_by
     text = shortened(f"{rule}: {deciding.reason}" if deciding else rule, LONGEST_RESULT)
-    tokens = [counted(usage.total, "token")] if usage and usage.total else []
-    measure = " · ".join([*tokens, span_text(ms / 1000)]) if usage else ""
+    measure = " · ".join([*used_texts(usage), span_text(ms / 1000)]) if usage else ""
     if outcome.should_continue:
         return Line(Kind.CONTINUE, text, "continue", measure)
     if outcome.pauses:
         return Line(Kind.PAUSE, text, "pause", measure)
     kind = Kind.COMPLETE if outcome.stop_reason is StopReason.COMPLETED else Kind.STOP
     return Line(kind, text, f"stop ({outcome.stop_reason})", measure)
+
+
+def used_texts(usage: Usage) -> list[str]:
+    """Return the tokens and their cost, each if there is one: "1,200 tokens", "$0.0123"."""
+    tokens = [counted(usage.total, "token")] if usage.total else []
+    return tokens if usage.cost is None else [*tokens, dollars(usage.cost)]
 
 
 def failed_model_call(message: str) -> Line:
@@ -309,7 +322,7 @@ def explanation_lines(explanation: Explanation) -> list[str]:
     """Return the explanation as plain lines, with the decisions of people but without its actions."""
     return [
         explanation.headline,
-        *section("Steps", step_lines(explanation.steps)),
+        *section(steps_title(explanation), step_lines(explanation.steps)),
         *section("Repeated calls", [f"  {call.text}" for call in explanation.repeated_calls]),
         *section("Decided by people", [f"  {line}" for line in _approval_lines(explanation)]),
         *section(evaluations_title(explanation), evaluation_lines(explanation.evaluations)),

@@ -134,7 +134,7 @@ def _question(args: argparse.Namespace) -> str:
 
 
 def _grant(args: argparse.Namespace) -> Budget | None:
-    granted = {"steps": args.grant_steps, "tokens": args.grant_tokens, "seconds": args.grant_seconds}
+    granted = {name: getattr(args, f"grant_{name}") for name in Budget.__struct_fields__}
     given = {name: number for name, number in granted.items() if number is not None}
     return Budget(**given) if given else None
 

@@ -6,6 +6,7 @@ import argparse
 import json
 from collections.abc import Iterable, Sequence
 from contextlib import aclosing
+from decimal import Decimal
 from io import StringIO
 from typing import Any
 
@@ -24,14 +25,16 @@ from whyloop.cli.renderer import (
     conversation,
     next_commands,
     show_explanation,
+    used_texts,
 )
 from whyloop.cli.store_access import find_session, load_session
 from whyloop.errors import ConfigurationError
 from whyloop.stores.records import Page, Summary
 from whyloop.stores.store import PAGE, Store
 from whyloop.values.explanation import Explanation, explanation_of_step
+from whyloop.values.price import dollars
 from whyloop.values.state import AgentState, AgentStatus
-from whyloop.values.text import clean, counted, shortened
+from whyloop.values.text import clean, shortened
 from whyloop.wire.document import document, step_document
 from whyloop.wire.envelope import BroadcastConfig
 
@@ -135,6 +138,7 @@ def _row(summary: Summary, length: int) -> SessionRow:
         summary.status.value,
         summary.stop_reason or NOTHING,
         str(summary.step_count),
+        NOTHING if summary.cost is None else dollars(Decimal(summary.cost)),
         age(summary.started_at),
         shortened(summary.runner or NOTHING),
         shortened(summary.title or NOTHING),
@@ -182,12 +186,11 @@ def _heading(state: AgentState, summary: Summary) -> list[tuple[str, str]]:
     """Return the facts about a session, each with its label."""
     reason = f" ({state.stop_reason})" if state.stop_reason not in (None, "completed") else ""
     runner = f", run by {shortened(summary.runner)}" if summary.runner else ""
-    tokens = f", {counted(state.usage.total, 'token')}" if state.usage.total else ""
     entries = {
         "session": shortened(state.agent_id),
         "agent": shortened(state.agent),
         "status": f"{state.status}{reason}{runner}, {age(state.state_info.updated_at)} ago",
-        "steps": f"{state.step_count}{tokens}",
+        "steps": ", ".join([str(state.step_count), *used_texts(state.usage)]),
         "clocks": _clocks(state),
         "child of": shortened(state.parent_agent_id) if state.parent_agent_id else "",
         "metadata": shortened(json.dumps(state.metadata, ensure_ascii=False), 300) if state.metadata else "",

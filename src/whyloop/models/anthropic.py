@@ -27,9 +27,9 @@ from whyloop.models.provider import (
     merged,
     new_call,
     parsed,
-    token_count,
 )
 from whyloop.models.structured_output import enforced_schema
+from whyloop.models.usage import anthropic_billing, anthropic_usage
 from whyloop.rules.written_calls import without_calls
 from whyloop.values.messages import FilePart, ImagePart, Message, MessageRole, Part, TextPart, ToolCall
 from whyloop.values.model import (
@@ -42,7 +42,6 @@ from whyloop.values.model import (
     OutputDelta,
     ReasoningDelta,
     TextDelta,
-    Usage,
 )
 
 NAME = "anthropic"
@@ -302,10 +301,11 @@ def _response(document: Mapping[str, Any]) -> ModelResponse:
         text=text,
         tool_calls=tuple(calls),
         finish_reason=_FINISH.get(reason or "", FinishReason.OTHER),
-        usage=_usage(document.get("usage") or {}),
+        usage=anthropic_usage(document.get("usage") or {}),
         reasoning="".join(thoughts),
         extras=_extras(document, [] if row == _usual_row(text, calls) else row),
         source=ModelSource(document.get("model"), document.get("id"), reason),
+        billing=anthropic_billing(document.get("usage") or {}),
     )
 
 
@@ -341,18 +341,6 @@ def _refusal(document: Mapping[str, Any]) -> str:
     details = document.get("stop_details")
     reason = details.get("explanation") or details.get("category") if isinstance(details, dict) else None
     return f"the model refused: {reason or 'it gave no explanation'}"
-
-
-def _usage(usage: Mapping[str, Any]) -> Usage:
-    """Return the tokens; this API counts its cache beside the input."""
-    read = token_count(usage.get("cache_read_input_tokens"))
-    written = token_count(usage.get("cache_creation_input_tokens"))
-    return Usage(
-        input=token_count(usage.get("input_tokens")) + written + read,
-        output=token_count(usage.get("output_tokens")),
-        cached=read,
-        reasoning=token_count((usage.get("output_tokens_details") or {}).get("thinking_tokens")),
-    )
 
 
 # Streams

@@ -26,9 +26,8 @@ from whyloop.models.provider import (
     media_of,
     merged,
     new_call,
-    token_count,
-    usage_of,
 )
+from whyloop.models.usage import gemini_billing, gemini_usage
 from whyloop.rules.written_calls import without_calls
 from whyloop.values.messages import FilePart, ImagePart, Message, Part, TextPart, ToolCall
 from whyloop.values.model import (
@@ -39,7 +38,6 @@ from whyloop.values.model import (
     ModelSource,
     ReasoningDelta,
     TextDelta,
-    Usage,
 )
 
 NAME = "gemini"
@@ -327,7 +325,8 @@ class _PartialAnswer:
             text=without_calls(text, calls),
             tool_calls=tuple(calls),
             finish_reason=finish_reason,
-            usage=_usage(self._document.get("usageMetadata") or {}),
+            usage=gemini_usage(self._document.get("usageMetadata") or {}),
+            billing=gemini_billing(self._document.get("usageMetadata") or {}),
             reasoning="".join([part["text"] for part in texts if part.get("thought")]),
             extras=_extras(parts, text, calls),
             source=ModelSource(self._document.get("modelVersion"), self._document.get("responseId"), reason),
@@ -341,19 +340,6 @@ class _PartialAnswer:
             problem = _explained(reason, feedback.get("blockReasonMessage"))
             return ModelError(f"the prompt was blocked: {problem}", retryable=False)
         return ResponseValidationError("the response has no answer in it")
-
-
-def _usage(counted: Mapping[str, Any]) -> Usage:
-    """Return the tokens; Google's own tools count to the prompt, thoughts to the answer."""
-    thoughts = token_count(counted.get("thoughtsTokenCount"))
-    tools = token_count(counted.get("toolUsePromptTokenCount"))
-    return usage_of(
-        prompt=token_count(counted.get("promptTokenCount")) + tools,
-        answer=token_count(counted.get("candidatesTokenCount")) + thoughts,
-        cached=counted.get("cachedContentTokenCount"),
-        reasoning=thoughts,
-        total=counted.get("totalTokenCount"),
-    )
 
 
 def _is_text(part: Mapping[str, Any]) -> bool:

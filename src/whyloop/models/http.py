@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies_environment, proxy_bypass
 
 import aiohttp
+from msgspec.structs import replace
 
 from whyloop import __version__
 from whyloop.errors import (
@@ -22,12 +23,14 @@ from whyloop.errors import (
     WhyloopError,
 )
 from whyloop.models.failures import http_error, request_id_in, retry_after_seconds
+from whyloop.models.prices import PriceList
 from whyloop.models.provider import ProviderApi, Settings
 from whyloop.models.response_body import ResponseBody
 from whyloop.models.secrets import header_secrets, without_cut_secrets, without_secrets
 from whyloop.models.structured_output import supported_mode
 from whyloop.rules.classification import error_text
 from whyloop.values.model import Delta, ModelRequest, ModelResponse, OutputMode
+from whyloop.values.price import Price
 from whyloop.values.text import shortened
 
 DEFAULT_TIMEOUT = 120.0
@@ -59,6 +62,7 @@ class HttpModel:
         headers: Mapping[str, str] | None = None,
         timeout: float = DEFAULT_TIMEOUT,
         max_concurrency: int | None = None,
+        price: Price | None = None,
     ) -> None:
         if not isinstance(timeout, int | float) or isinstance(timeout, bool) or not timeout > 0:
             raise ConfigurationError(f"timeout is a number of seconds greater than zero, not {timeout!r}")
@@ -87,6 +91,9 @@ class HttpModel:
         self._timeout = timeout
         self._limit = aiohttp.ClientTimeout(total=timeout)
         self._slots = _Slots(max_concurrency)
+        self._price = price
+        # Imported now and not with the first answer: it takes a quarter of a second.
+        self._list = PriceList.open(self.url) if price is None else None
 
     def __repr__(self) -> str:
         return f"<model {self.name} at {self.url}>"
@@ -141,7 +148,16 @@ class HttpModel:
             raise failed
         # Handed over after the connection: a caller that has the response may read no further.
         for item in ending:
-            yield item
+            yield self._priced(item) if isinstance(item, ModelResponse) else item
+
+    def _priced(self, response: ModelResponse) -> ModelResponse:
+        """Return the response with its cost: by the developer's price, the host's, or the list's."""
+        usage = response.usage
+        if self._price is not None:
+            return replace(response, usage=self._price.priced(usage))
+        if usage.cost is not None or self._list is None:
+            return response
+        return replace(response, usage=replace(usage, cost=self._list.cost(response, self.settings.model)))
 
     async def close(self) -> None:
         """Close the connections of the running event loop, which all models on it share.

@@ -22,10 +22,9 @@ from whyloop.models.provider import (
     media_of,
     new_call,
     parsed,
-    token_count,
-    usage_of,
 )
 from whyloop.models.structured_output import schema_format
+from whyloop.models.usage import chat_billing, chat_usage
 from whyloop.rules.written_calls import without_calls
 from whyloop.values.messages import ImagePart, Message, Part, TextPart, ToolCall
 from whyloop.values.model import (
@@ -38,7 +37,6 @@ from whyloop.values.model import (
     OutputDelta,
     ReasoningDelta,
     TextDelta,
-    Usage,
 )
 from whyloop.values.text import shortened
 
@@ -62,8 +60,6 @@ _FINISH = {
     "error": FinishReason.ERROR,
     "network_error": FinishReason.ERROR,
 }
-# The names that hosts have for the part of a prompt that was in their cache.
-_CACHED = ("prompt_cache_hit_tokens", "num_cached_tokens", "cached_tokens")
 _SENT_BACK = ("reasoning_details", "extra_content", "thought_signature")
 
 
@@ -235,27 +231,12 @@ def _response(
         text=without_calls(text, tool_calls),
         tool_calls=tool_calls,
         finish_reason=_FINISH.get(finish_reason or "", FinishReason.OTHER),
-        usage=_usage(document),
+        usage=chat_usage(document),
         reasoning=reasoning or _reasoning(message),
         extras={NAME: extras} if extras else {},
         source=ModelSource(document.get("model"), document.get("id"), finish_reason),
+        billing=chat_billing(document),
         unsupported=_unsupported(message),
-    )
-
-
-def _usage(document: Mapping[str, Any]) -> Usage:
-    """Return the tokens, from wherever this host counts them."""
-    counted = document.get("usage") or (document.get("x_groq") or {}).get("usage") or {}
-    counted = counted if isinstance(counted, dict) else {}
-    prompt = counted.get("prompt_tokens_details") or {}
-    answer = counted.get("completion_tokens_details") or {}
-    cached = [prompt.get("cached_tokens"), *[counted.get(key) for key in _CACHED]]
-    return usage_of(
-        prompt=token_count(counted.get("prompt_tokens")),
-        answer=token_count(counted.get("completion_tokens")),
-        cached=next(filter(None, cached), 0),
-        reasoning=answer.get("reasoning_tokens"),
-        total=counted.get("total_tokens"),
     )
 
 
@@ -319,7 +300,7 @@ class ChatStream(StreamReader):
         self._finish_reason: str | None = None
 
     def take(self, kind: str, document: dict[str, Any]) -> Iterable[Delta]:
-        for key in ("id", "model", "usage", "x_groq"):
+        for key in ("id", "model", "usage", "x_groq", "service_tier"):
             if document.get(key):
                 self._document[key] = document[key]
         for choice in document.get("choices") or ():

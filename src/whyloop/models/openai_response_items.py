@@ -13,10 +13,11 @@ from typing import Any
 
 from whyloop.errors import ModelError, ResponseValidationError
 from whyloop.models.failures import stream_error
-from whyloop.models.provider import arguments_text, new_call, parsed, token_count, usage_of
+from whyloop.models.provider import arguments_text, new_call, parsed
+from whyloop.models.usage import responses_billing, responses_usage
 from whyloop.rules.written_calls import without_calls
 from whyloop.values.messages import Message, ToolCall
-from whyloop.values.model import FinishReason, ModelResponse, ModelSource, Usage
+from whyloop.values.model import FinishReason, ModelResponse, ModelSource
 
 NAME = "openai-responses"
 
@@ -84,10 +85,11 @@ def response_from(document: Mapping[str, Any]) -> ModelResponse:
         text=text,
         tool_calls=calls,
         finish_reason=finish_reason,
-        usage=_usage(document.get("usage") or {}),
+        usage=responses_usage(document.get("usage") or {}),
         reasoning="\n\n".join([thought for item in output for thought in _thoughts(item)]),
         extras={NAME: {"items": kept}} if kept else {},
         source=ModelSource(document.get("model"), document.get("id"), given),
+        billing=responses_billing(document, map(kind_of, output)),
         unsupported=_unsupported(output),
     )
 
@@ -136,18 +138,6 @@ def _finish_reason(
     if status in _COMPLETE:
         return FinishReason.TOOL_CALLS if calls else FinishReason.STOP, status
     return FinishReason.OTHER, status
-
-
-def _usage(counted: Mapping[str, Any]) -> Usage:
-    prompt = counted.get("input_tokens_details") or {}
-    answer = counted.get("output_tokens_details") or {}
-    return usage_of(
-        prompt=token_count(counted.get("input_tokens")),
-        answer=token_count(counted.get("output_tokens")),
-        cached=prompt.get("cached_tokens"),
-        reasoning=answer.get("reasoning_tokens"),
-        total=counted.get("total_tokens"),
-    )
 
 
 # Keeping

@@ -17,7 +17,9 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from whyloop.errors import ConfigurationError
+from whyloop.models.prices import own_price
 from whyloop.models.provider import ProviderApi, Settings, ToolChoice
+from whyloop.values.price import Price
 from whyloop.values.text import shortened
 
 if TYPE_CHECKING:
@@ -169,10 +171,13 @@ def load(
     response_format: Mapping[str, Any] | None = None,
     stream: bool = True,
     quirks: Iterable[str] = (),
+    prices: Price | Mapping[str, Price] | None = None,
     **extra: Any,
 ) -> HttpModel:
     """Return the model with a name like "openai:gpt-5"; refuse a missing key now.
 
+    `prices` is the price of the model, or a mapping that has it under the model's name; without it the list
+    of `whyloop[prices]` is asked.
     `quirks` adds habits of a host that has no preset of its own; `whyloop.models.presets` lists them.
     Keywords that whyloop does not know go into every request as they are, `tools` beside those of the agent.
     """
@@ -206,6 +211,7 @@ def load(
         headers=headers,
         timeout=timeout,
         max_concurrency=max_concurrency,
+        price=own_price(prices, name, model),
     )
 
 

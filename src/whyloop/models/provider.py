@@ -21,7 +21,7 @@ from msgspec import Struct
 from whyloop.errors import ResponseValidationError
 from whyloop.models.failures import stream_error
 from whyloop.values.messages import FilePart, ImagePart, Message, ToolCall
-from whyloop.values.model import Delta, ModelRequest, ModelResponse, Usage
+from whyloop.values.model import Delta, ModelRequest, ModelResponse
 
 ToolChoice = Literal["auto", "none", "required"] | str
 """`auto`, `none`, `required`, or the name of the one tool that must be called."""
@@ -261,16 +261,6 @@ def token_count(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 10**15:
         return 0
     return int(value)
-
-
-def usage_of(
-    *, prompt: int, answer: int, cached: object = 0, reasoning: object = 0, total: object = 0
-) -> Usage:
-    """Return the tokens; a total above its parts includes reasoning."""
-    thoughts, hidden = token_count(reasoning), token_count(total) - prompt - answer
-    if hidden > 0:
-        answer, thoughts = answer + hidden, max(thoughts, hidden)
-    return Usage(prompt, answer, token_count(cached), thoughts)
 
 
 # Images and files

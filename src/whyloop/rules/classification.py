@@ -23,6 +23,7 @@ from whyloop.rules.written_calls import without_calls, written_call
 from whyloop.values.failure import ErrorType, Failure
 from whyloop.values.messages import ToolCall
 from whyloop.values.model import FinishReason, ModelResponse, ModelSource, OutputMode, Usage
+from whyloop.values.price import as_dollars
 from whyloop.values.text import clean, shortened
 
 MAX_ERROR_LENGTH = 10_000
@@ -171,7 +172,8 @@ def normalize_response(response: ModelResponse) -> ModelResponse:
             and type(response.reasoning) is str
             and response.source is None
             and not response.unsupported
-            and (usage.input | usage.output | usage.cached | usage.reasoning) >= 0
+            and (usage.input | usage.output | usage.cached | usage.reasoning | usage.cache_writes) >= 0
+            and usage.cost is None
         ):
             if response.text and response.tool_calls:
                 return _repaired(response)
@@ -213,15 +215,23 @@ def _repaired(response: ModelResponse) -> ModelResponse:
 
 
 def _usage(usage: Usage) -> Usage:
-    cost = usage.cost if isinstance(usage.cost, Decimal) and usage.cost.is_finite() else None
     return Usage(
         _count(usage.input),
         _count(usage.output),
         _count(usage.cached),
         _count(usage.reasoning),
-        cost,
+        _cost(usage.cost),
         usage.reported is not False,
+        _count(usage.cache_writes),
     )
+
+
+def _cost(cost: object) -> Decimal | None:
+    """A cost in dollars; None for anything that is not one, since unknown is not zero."""
+    try:
+        return None if cost is None else as_dollars(cost, "cost ")
+    except ConfigurationError:
+        return None
 
 
 def _count(number: object) -> int:

@@ -1,11 +1,13 @@
-"""Limits on steps, tokens and time, of an execution or of the whole session."""
+"""Limits on steps, tokens, time and money, of an execution or of the whole session."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from datetime import datetime, timedelta
+from decimal import Decimal
 from math import inf
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 from whyloop.errors import ConfigurationError
 from whyloop.rules.criterion import Criterion
@@ -16,7 +18,10 @@ from whyloop.values.continuation import (
     ContinuationEvaluation,
     StopReason,
 )
+from whyloop.values.price import Dollars, as_dollars, dollars
 from whyloop.values.state import AgentState
+from whyloop.values.step import OpenStep, Step
+from whyloop.values.text import shortened
 
 Scope = Literal["execution", "session"]
 
@@ -163,3 +168,104 @@ class CumulativeExecutionTimeLimit(TimeLimit):
         if self._of_session:
             return state.state_info.cumulative_execution_seconds
         return state.execution.active_seconds
+
+
+class CostLimit(Limit):
+    """Forbids once this much money was spent, in US dollars.
+
+    It reads recorded costs alone, so a recorded run is judged the same way under tomorrow's prices.
+
+    An unknown cost is not zero. An answer without a known price makes the limit forbid, since it could no
+    longer hold; with `unknown="allow"` it counts the known costs, a lower bound. An answer that was cut off
+    before its usage was reported has an unknown cost as well, but no price is missing: it never forbids by
+    itself, or a broken connection would end every run. In both cases the reason says "at least".
+    """
+
+    stop_reason = StopReason.GUARD_FORBADE
+
+    def __init__(
+        self,
+        usd: Dollars,
+        unknown: Literal["forbid", "allow"] = "forbid",
+        *,
+        scope: Scope = "execution",
+    ) -> None:
+        self.usd = as_dollars(usd, "CostLimit ")
+        super().__init__(float(self.usd), scope=scope)
+        if unknown not in ("forbid", "allow"):
+            raise ConfigurationError(f'CostLimit: unknown is "forbid" or "allow", not {unknown!r}')
+        self.unknown = unknown
+        self._text = dollars(self.usd)
+
+    def share(self, granted: Budget) -> float:
+        return float(granted.usd)
+
+    def explain(self, state: AgentState) -> ContinuationEvaluation:
+        usage = state.usage if self._of_session else state.execution.usage
+        gap = None
+        if usage.is_unpriced:
+            gap = _find_gap(state.steps if self._of_session else state.execution_steps, state.open_step)
+        used = gap.known if gap is not None else usage.cost or Decimal(0)
+        limit, text = self._limit(state, used)
+        left = max(limit - used, Decimal(0))
+        context = {"used": float(used), "limit": float(limit), "remaining": float(left)}
+        if gap is not None:
+            text = f"at least {text}: {gap.reason}"
+        if used >= limit:
+            return ContinuationEvaluation(
+                self._name, _FORBID, f"Limit reached: {text}", context, self.stop_reason, exhausted=True
+            )
+        if gap is not None and gap.price_is_missing and self.unknown == "forbid":
+            return ContinuationEvaluation(self._name, _FORBID, gap.reason, context, self.stop_reason)
+        return ContinuationEvaluation(self._name, _ALLOW, text, context)
+
+    def _limit(self, state: AgentState, used: Decimal) -> tuple[Decimal, str]:
+        """Return the limit with what was granted, and a text about the amount used."""
+        text = f"{dollars(used)} of {self._text} used"
+        if self._of_session:
+            text += " in this session"
+        granted = state.execution.granted
+        if granted is None or not granted.usd:
+            return self.usd, text
+        more = Decimal(granted.usd)
+        return self.usd + more, f"{text}, {dollars(more)} more was granted"
+
+    def __repr__(self) -> str:
+        options = ', unknown="allow"' if self.unknown == "allow" else ""
+        options += ', scope="session"' if self._of_session else ""
+        return f"{self._name}({self.usd}{options})"
+
+
+class _Gap(NamedTuple):
+    """Steps without a known cost."""
+
+    known: Decimal
+    """The cost of the other steps."""
+    reason: str
+    """Why the cost of the first of them is unknown."""
+    price_is_missing: bool = True
+    """False if answers were cut off before their usage was reported, and no more than that."""
+
+
+def _find_gap(closed: Sequence[Step], opened: OpenStep | None) -> _Gap:
+    """Return the known cost of these steps, and why the rest is unknown."""
+    known = Decimal(0)
+    cut_off: Step | OpenStep | None = None
+    unpriced: Step | OpenStep | None = None
+    steps: list[Step | OpenStep] = [*closed, *([opened] if opened else [])]
+    for step in steps:
+        if not step.usage.is_unpriced:
+            known += step.usage.cost or 0
+        elif step.finish_reason is None:
+            cut_off = cut_off or step
+        else:
+            unpriced = unpriced or step
+    if unpriced is None and cut_off is not None:
+        return _Gap(known, f"step {cut_off.number} was cut off before it reported its usage", False)
+    if unpriced is None:  # A slim snapshot leaves steps out.
+        return _Gap(known, "no price for a model of an earlier step: pass prices=…")
+    named = unpriced.source.model if unpriced.source else None
+    model = f"model {shortened(named, 64)}" if named else f"the model of step {unpriced.number}"
+    if not unpriced.usage.reported:
+        return _Gap(known, f"{model} reported no usage, so its cost is unknown")
+    return _Gap(known, f"no price for {model}: pass prices=…")

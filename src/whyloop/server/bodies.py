@@ -23,6 +23,8 @@ SessionId = Annotated[str, Meta(min_length=1, max_length=LONGEST_ID)]
 Text = Annotated[str, Meta(max_length=10_000)]
 Amount = Annotated[int, Meta(ge=0, le=10**10)]
 Seconds = Annotated[float, Meta(ge=0, le=10**10)]
+# US dollars: a number, or decimal text, which is exact.
+Money = Amount | Seconds | Annotated[str, Meta(pattern=r"^[0-9]{1,10}(\.[0-9]{1,12})?$")]
 QuestionId = Annotated[str, Meta(min_length=1, description="The `id` of one of the `pending_calls`.")]
 Person = Annotated[str, Meta(max_length=200, description="The name of the person that decided.")]
 
@@ -71,6 +73,7 @@ class Grant(Struct, frozen=True, forbid_unknown_fields=True):
     steps: Amount = 0
     tokens: Amount = 0
     seconds: Seconds = 0.0
+    usd: Money = 0
 
 
 class Resume(Struct, frozen=True, forbid_unknown_fields=True):

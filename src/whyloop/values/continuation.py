@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import Decimal
 from enum import StrEnum
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from whyloop.errors import ConfigurationError
 from whyloop.values import encoding
 from whyloop.values.failure import ErrorHandlingDecision
+from whyloop.values.price import LARGEST_AMOUNT, as_dollars
 
 
 class ContinuationDecision(StrEnum):
@@ -182,11 +185,12 @@ class ContinuationOutcome(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 # Of a limit or a budget. As seconds it is three centuries, which can still be added to a date.
-LARGEST = 10**10
+LARGEST = LARGEST_AMOUNT
+_NO_MONEY = Decimal(0)
 
 
 class Budget(Struct, frozen=True, gc=False, omit_defaults=True):
-    """Steps, tokens and seconds on top of what the limits allow, for one execution.
+    """Steps, tokens, seconds and money on top of what the limits allow, for one execution.
 
     The budget raises the limits; the counters stay. The trace shows by how much.
     """
@@ -197,15 +201,31 @@ class Budget(Struct, frozen=True, gc=False, omit_defaults=True):
     """More tokens."""
     seconds: float = 0.0
     """More seconds."""
+    usd: Decimal | float = _NO_MONEY
+    """More US dollars; kept as a Decimal."""
 
     def __post_init__(self) -> None:
-        for name in self.__struct_fields__:
+        for name in ("steps", "tokens", "seconds"):
             value = getattr(self, name)
             whole = isinstance(value, int) or name == "seconds"
             if isinstance(value, bool) or not isinstance(value, int | float) or not whole:
                 raise ConfigurationError(f"invalid budget {name}={value!r}: use a number")
             if not 0 <= value <= LARGEST:
                 raise ConfigurationError(f"invalid budget {name}={value!r}: use zero to {LARGEST:,}")
+        if self.usd is not _NO_MONEY:
+            # An encoder leaves out exactly the default.
+            force_setattr(self, "usd", as_dollars(self.usd, "budget usd=") or _NO_MONEY)
+
+    def __repr__(self) -> str:
+        """Return the budget as it is written: Budget(steps=10)."""
+        given = {name: amount for name in self.__struct_fields__ if (amount := getattr(self, name))}
+        texts = [f"{name}={f'{n:g}' if isinstance(n, float) else n}" for name, n in given.items()]
+        return f"Budget({', '.join(texts)})"
 
     def __add__(self, other: Budget) -> Budget:
-        return Budget(self.steps + other.steps, self.tokens + other.tokens, self.seconds + other.seconds)
+        return Budget(
+            self.steps + other.steps,
+            self.tokens + other.tokens,
+            self.seconds + other.seconds,
+            Decimal(self.usd) + Decimal(other.usd),
+        )

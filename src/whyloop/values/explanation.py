@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from enum import StrEnum
 from typing import Any, TypeVar
 
@@ -105,6 +106,8 @@ class StepExplanation(Struct, frozen=True, kw_only=True):
     """Why the step was cut off, if it was."""
     tokens: int = 0
     """The tokens that it used, read and written together."""
+    cost: Decimal | None = None
+    """Their cost in US dollars; None if it is unknown."""
     duration_ms: float = 0.0
     """How long it took."""
     decision: ContinuationDecision | None = None
@@ -163,6 +166,10 @@ class Explanation(Struct, frozen=True, kw_only=True):
     """The rule that made the latest decision."""
     steps: tuple[StepExplanation, ...] = ()
     """The steps of the execution in order; numbers that are missing were left out."""
+    cost: Decimal | None = None
+    """The cost of all of them in US dollars; None if it is unknown."""
+    known_cost: Decimal | None = None
+    """The cost of those with a known one, a lower bound; None if there are none."""
     repeated_calls: tuple[RepeatedCall, ...] = ()
     """The tool calls that were made more than once with the same arguments, most often first."""
     evaluations: tuple[ContinuationEvaluation, ...] = ()
@@ -213,11 +220,18 @@ def explanation_of(state: AgentState, *, most_steps: int | None = None) -> Expla
         decision=outcome.decision if outcome else None,
         resolved_by=outcome.resolved_by if outcome else None,
         steps=tuple(steps),
+        cost=state.execution.usage.cost,
+        known_cost=_known_cost([*recorded, *([state.open_step] if state.open_step else [])]),
         repeated_calls=_repeated_calls(state, recorded),
         evaluations=outcome.evaluations if outcome else (),
         approvals=state.execution.approvals,
         next_actions=next_actions_of(state),
     )
+
+
+def _known_cost(steps: Sequence[Step | OpenStep]) -> Decimal | None:
+    known = [step.usage.cost for step in steps if step.usage.cost is not None]
+    return sum(known, Decimal(0)) if known else None
 
 
 def _repeated_calls(state: AgentState, steps: Sequence[Step]) -> tuple[RepeatedCall, ...]:
@@ -355,6 +369,7 @@ def _step(state: AgentState, step: Step, number: int) -> StepExplanation:
         error=error,
         interrupted=interrupted,
         tokens=step.usage.total,
+        cost=step.usage.cost,
         duration_ms=round(step.duration_ms, 3),
         decision=outcome.decision if outcome else None,
         stop_reason=outcome.stop_reason if outcome else None,
@@ -370,6 +385,7 @@ def _open_step(step: OpenStep) -> StepExplanation:
         summary="; ".join(call.text for call in calls),
         calls=calls,
         tokens=step.usage.total,
+        cost=step.usage.cost,
         duration_ms=round(step.seconds * 1000, 3),
         is_open=True,
     )

@@ -14,11 +14,14 @@ from whyloop.values.explanation import (
     outcome_headline,
 )
 from whyloop.values.next_action import NAME_LENGTH, NextAction
+from whyloop.values.price import dollars
 from whyloop.values.text import counted, shortened
 
 MOST_STEPS = 60
 """A text shows so many steps; the middle of a longer run is left out."""
 
+# The column of the cost, which a run without a known one has not.
+_COST = 3
 _MARKUP = re.compile(r"[\\`*_\[\]<>|~#&!$]")
 _BACKTICKS = re.compile(r"`+")
 
@@ -29,7 +32,7 @@ def text_of(explanation: Explanation) -> str:
     It has the headline, a line for each step, the decision of each rule, and what would let the run continue.
     """
     lines = [explanation.headline]
-    lines += section("Steps", step_lines(explanation.steps))
+    lines += section(steps_title(explanation), step_lines(explanation.steps))
     lines += section("Repeated calls", [f"  {call.text}" for call in explanation.repeated_calls])
     lines += section(evaluations_title(explanation), evaluation_lines(explanation.evaluations))
     lines += section("To continue", [f"  {action}" for action in explanation.next_actions])
@@ -48,8 +51,13 @@ def markdown_of(explanation: Explanation) -> str:
     """
     lines = [f"**{_escaped(explanation.headline)}**"]
     if explanation.steps:
-        head = ["step", "what it did", "tokens", "time", "then", "decided by"]
-        lines += ["", *_table(head, map(_step_row, _shown(explanation.steps)))]
+        head = ["step", "what it did", "tokens", "cost", "time", "then", "decided by"]
+        rows = [head, *map(_step_row, _shown(explanation.steps))]
+        if explanation.known_cost is None:
+            rows = [[*cells[:_COST], *cells[_COST + 1 :]] for cells in rows]
+        lines += ["", *_table(rows[0], rows[1:])]
+        if explanation.known_cost is not None:
+            lines += ["", f"{_escaped(cost_text(explanation))}."]
     if explanation.repeated_calls:
         lines += ["", "Repeated calls:", "", *[f"- {_escaped(c.text)}" for c in explanation.repeated_calls]]
     if explanation.evaluations:
@@ -66,6 +74,21 @@ def markdown_of(explanation: Explanation) -> str:
 def section(title: str, lines: Sequence[str]) -> list[str]:
     """Return the lines under their title and a blank line; nothing if there are none."""
     return ["", title, *lines] if lines else []
+
+
+def steps_title(explanation: Explanation) -> str:
+    """Return the title of the steps, with their cost where one is known."""
+    cost = cost_text(explanation)
+    return f"Steps, {cost[0].lower()}{cost[1:]}" if cost else "Steps"
+
+
+def cost_text(explanation: Explanation) -> str:
+    """Return the cost of the steps: "Cost $0.0123"; empty if no cost is known."""
+    if explanation.known_cost is None:
+        return ""
+    if explanation.cost is not None:
+        return f"Cost {dollars(explanation.cost)}"
+    return f"Cost unknown, at least {dollars(explanation.known_cost)}"
 
 
 def step_lines(steps: Sequence[StepExplanation]) -> list[str]:
@@ -88,7 +111,8 @@ def step_text(step: StepExplanation) -> str:
     if step.is_open:
         return step.summary
     tokens = f"{step.tokens:,} tokens, " if step.tokens else ""
-    line = f"{step.summary}  [{tokens}{duration(step.duration_ms)}]"
+    cost = f"{dollars(step.cost)}, " if step.cost is not None else ""
+    line = f"{step.summary}  [{tokens}{cost}{duration(step.duration_ms)}]"
     if step.verdict is None:
         return line
     policy = f"; {step.policy}" if step.policy else ""
@@ -154,12 +178,13 @@ def _row(cells: Sequence[str]) -> str:
 
 def _step_row(step: StepExplanation | int) -> list[str]:
     if isinstance(step, int):
-        return ["…", _left_out(step), "", "", "", ""]
+        return ["…", _left_out(step), "", "", "", "", ""]
     policy = f"; {step.policy}" if step.policy else ""
     return [
         str(step.number),
         _escaped(step.summary),
         f"{step.tokens:,}" if step.tokens else "",
+        "" if step.cost is None else _escaped(dollars(step.cost)),
         "" if step.is_open else duration(step.duration_ms),
         _escaped(step.verdict or ""),
         _escaped(f"{_name(step.resolved_by)}{policy}"),

@@ -28,11 +28,18 @@ class Usage(Struct, frozen=True, gc=False, omit_defaults=True):
     """The cost in US dollars; None if it is unknown."""
     reported: bool = True
     """False if the provider did not report the usage of a call: the numbers are a lower bound."""
+    cache_writes: Count = 0
+    """The tokens of `input` that were written to a cache."""
 
     @property
     def total(self) -> int:
         """The tokens read and written together."""
         return self.input + self.output
+
+    @property
+    def is_unpriced(self) -> bool:
+        """True if something was used and its cost is unknown; False if nothing was used."""
+        return self.cost is None and (not self.reported or self.total > 0)
 
     def __add__(self, other: Usage) -> Usage:
         if other is NO_USAGE:
@@ -44,6 +51,7 @@ class Usage(Struct, frozen=True, gc=False, omit_defaults=True):
             self.reasoning + other.reasoning,
             None if self.cost is None and other.cost is None else _total_cost(self, other),
             self.reported and other.reported,
+            self.cache_writes + other.cache_writes,
         )
 
 
@@ -55,9 +63,9 @@ def _total_cost(one: Usage, other: Usage) -> Decimal | None:
     """Return the cost of both; unknown plus known is unknown."""
     if one.cost is not None and other.cost is not None:
         return one.cost + other.cost
-    if not one.total:
-        return other.cost
-    return None if other.total else one.cost
+    if one.is_unpriced or other.is_unpriced:
+        return None
+    return other.cost if one.cost is None else one.cost
 
 
 class FinishReason(StrEnum):
@@ -195,3 +203,5 @@ class ModelResponse(Struct, frozen=True, gc=False):
     """The origin of the answer."""
     unsupported: tuple[str, ...] = ()
     """The parts that cannot be handled, such as an image: the response is then a failure."""
+    billing: Mapping[str, int | str] = {}
+    """Counts and conditions beyond `usage` that a price depends on, such as `service_tier`."""

@@ -8,7 +8,6 @@ from functools import reduce
 from operator import add
 
 from msgspec import Struct
-from msgspec.structs import asdict
 
 from whyloop.values.approval import PendingCall
 from whyloop.values.continuation import (
@@ -30,6 +29,9 @@ _GRANTS = {
     StopReason.TOKEN_LIMIT_REACHED: ("tokens", Budget(tokens=10_000)),
     StopReason.TIME_LIMIT_REACHED: ("time", Budget(seconds=300)),
 }
+# A limit on money has no stop reason of its own.
+_COST_LIMIT = "CostLimit"
+_MORE_MONEY = ("money", Budget(usd=1))
 # `ErrorPolicy.retry_tool_errors` stops on these.
 _NEEDS_RETRY_ALL = (ErrorType.MODEL, ErrorType.UNKNOWN)
 
@@ -83,15 +85,15 @@ def next_actions_of(state: AgentState) -> tuple[NextAction, ...]:
 
 def _after_stop(state: AgentState, *, after_others: bool) -> Iterator[NextAction]:
     """Yield a change for each rule that forbids, then the call that resumes the run."""
-    reasons = []
-    for evaluation in _in_the_way(state):
-        reasons.append(evaluation.stop_reason)
+    in_the_way = _in_the_way(state)
+    for evaluation in in_the_way:
         if change := _change(state, evaluation):
             after_others = True
             yield change
-    granted = [
-        _GRANTS[reason] for reason in dict.fromkeys(reasons or [state.stop_reason]) if reason in _GRANTS
-    ]
+    reasons = dict.fromkeys([e.stop_reason for e in in_the_way] or [state.stop_reason])
+    granted = [_GRANTS[reason] for reason in reasons if reason in _GRANTS]
+    if any(map(_lacks_money, in_the_way)):
+        granted.append(_MORE_MONEY)
     if granted:
         yield _grant([noun for noun, _ in granted], reduce(add, [budget for _, budget in granted]))
     else:
@@ -120,9 +122,24 @@ def _change(state: AgentState, evaluation: ContinuationEvaluation) -> NextAction
             return _change_rule("repair or satisfy", evaluation)
         case StopReason.FINISH_REASON_RECEIVED:
             return _accept_finish_reason(state)
+        case StopReason.GUARD_FORBADE if evaluation.criterion == _COST_LIMIT:
+            return None if evaluation.exhausted else _ACCEPT_UNKNOWN
         case StopReason.GUARD_FORBADE | None:
             return _change_rule("satisfy or change", evaluation)
     return None
+
+
+# What is recorded has no price, and never gets one.
+_ACCEPT_UNKNOWN = NextAction(
+    kind=ActionKind.CHANGE_RULE,
+    text="count known costs only, and pass prices=… for the next query",
+    code='CostLimit(…, unknown="allow")',
+)
+
+
+def _lacks_money(evaluation: ContinuationEvaluation) -> bool:
+    """Return whether more money would satisfy the rule."""
+    return evaluation.criterion == _COST_LIMIT and evaluation.exhausted
 
 
 def _change_rule(verbs: str, evaluation: ContinuationEvaluation) -> NextAction:
@@ -160,11 +177,10 @@ def _decide(call: PendingCall) -> NextAction:
 
 
 def _grant(nouns: list[str], budget: Budget) -> NextAction:
-    arguments = ", ".join(f"{name}={amount:g}" for name, amount in asdict(budget).items() if amount)
     return NextAction(
         kind=ActionKind.GRANT,
         text=f"grant more {' and '.join(nouns)}",
-        code=f"resume(state, grant=Budget({arguments}))",
+        code=f"resume(state, grant={budget})",
         grant=budget,
     )
 

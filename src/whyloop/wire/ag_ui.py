@@ -316,5 +316,6 @@ def _usage(core: Any, usage: Usage) -> Any:
         output_tokens=min(usage.output, _LARGEST),
         total_tokens=min(usage.total, _LARGEST),
         cached_input_tokens=min(usage.cached, _LARGEST),
+        cache_write_input_tokens=min(usage.cache_writes, _LARGEST) or None,
         reasoning_tokens=min(usage.reasoning, _LARGEST),
     )

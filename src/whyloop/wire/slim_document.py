@@ -118,6 +118,7 @@ class Tokens(Struct, frozen=True, omit_defaults=True):
     cached: Count = 0
     reasoning: Count = 0
     reported: bool = True
+    cache_writes: Count = 0
 
 
 class StepTokens(Struct, frozen=True, omit_defaults=True):
@@ -128,6 +129,7 @@ class StepTokens(Struct, frozen=True, omit_defaults=True):
     cached: Count = 0
     reasoning: Count = 0
     reported: bool = True
+    cache_writes: Count = 0
 
 
 class SlimExecution(Struct, frozen=True, omit_defaults=True):

@@ -11,10 +11,11 @@ from whyloop.events import AgentEvent, AgentExecutionStarted, ApprovalDecided, T
 from whyloop.values.approval import Verdict
 from whyloop.values.continuation import StopReason
 from whyloop.values.messages import ToolCall
-from whyloop.values.model import FinishReason, Usage
+from whyloop.values.model import NO_USAGE, FinishReason, Usage
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.step import OpenCall
 from whyloop.values.text import clean
+from whyloop.wire.envelope import usage_data
 from whyloop.wire.view import RECOVERY
 
 
@@ -71,12 +72,12 @@ class Ending(Struct, frozen=True):
     """The last text of the assistant."""
     finish_reason: FinishReason | None = None
     """Why the model ended its last answer."""
-    usage: Usage = Usage()
+    usage: Usage = NO_USAGE
     """The tokens of the run."""
 
     def summary(self) -> dict[str, Any]:
         """Return the fields that a user interface shows."""
-        return {
+        shown = {
             "status": str(self.status),
             "stop_reason": self.stop_reason and str(self.stop_reason),
             "resolved_by": self.resolved_by and clean(self.resolved_by),
@@ -84,6 +85,7 @@ class Ending(Struct, frozen=True):
             "step_count": self.step_count,
             "last_response": self.last_response and clean(self.last_response),
         }
+        return shown if self.usage == NO_USAGE else {**shown, "usage": usage_data(self.usage)}
 
 
 def query_id(execution_id: str) -> str:
