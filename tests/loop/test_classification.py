@@ -236,7 +236,7 @@ async def test_errors_of_tools_are_classified(error: Exception, kind: str, expec
         ('{"a": 1, "b": NaN}', "not a JSON object"),
         ({"a": 1, "b": "two"}, 'b: Expected `int`, got `str`. Schema: {"type": "integer"}'),
         ({"a": 1}, "b is missing. Schema:"),
-        ({"a": 1, "b": 2, "c": 3}, "there is no argument 'c'; the arguments are: a, b"),
+        ({"a": 1, "b": [], "c": 3}, "there is no argument 'c'; the arguments are: a, b"),
         ({"a": 1, "b": None}, "b: Expected `int`, got `null`"),
         ({"a": 1.5, "b": 2}, "a: Expected `int`, got `float`"),
         ({"a": True, "b": 2}, "a: Expected `int`, got `bool`"),

@@ -157,8 +157,9 @@ async def test_a_model_cannot_forge_the_context() -> None:
     async def look(*, context: ToolContext) -> str:
         return context.agent_id
 
-    state = await scripted(call("look", {"context": {"agent_id": "root"}}), tools=[look]).run("go")
-    assert state.steps[0].failures[0].type == "validation"
+    forged = call("look", {"context": {"agent_id": "root"}})
+    state = await scripted(forged, "done", tools=[look]).run("go")
+    assert state.messages[2].text == state.agent_id
 
 
 async def test_the_idempotency_key_is_stable_for_a_call_and_different_for_every_other() -> None:

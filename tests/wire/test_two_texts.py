@@ -51,7 +51,7 @@ UNFIT: list[tuple[Any, str]] = [
     (f'{{"amount": "{PRIVATE}', "not a JSON object"),
     ({"amount": PRIVATE, "to": "ada"}, "amount does not fit"),
     ({"amount": 1, "to": PRIVATE}, "to does not fit"),
-    ({"amount": 1, "to": "ada", PRIVATE: 1}, "an argument is unknown"),
+    ({"amount": 1, PRIVATE: 1}, "an argument is unknown; to is missing"),
     ({"amount": 1, "to": "ada", "notes": [{"a": PRIVATE}]}, "notes does not fit"),
     ({"amount": PRIVATE}, "amount does not fit; to is missing"),
 ]

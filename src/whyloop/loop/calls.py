@@ -18,6 +18,7 @@ from whyloop.logger import log_tool_error
 from whyloop.loop.hooks import AroundTool, Block, RunTool, expected
 from whyloop.loop.setup import Setup
 from whyloop.rules.classification import error_text, raised_by_tool, tool_failure
+from whyloop.tools.lenient import lenient
 from whyloop.tools.schema import Problem
 from whyloop.tools.tool import RunContext, ToolContext, ToolDefinition, encoded
 from whyloop.values import encoding
@@ -40,6 +41,9 @@ _UNUSED = ToolResult(
     "not used: other calls came with the answer",
 )
 
+LENIENT = "lenient arguments"
+"""The name in the trace of a change that makes a model's arguments fit, where that of a hook would be."""
+
 # Which calls run
 
 
@@ -56,6 +60,31 @@ class CallPlan(Struct, frozen=True, gc=False):
     """The questions to a person, by the index of the call."""
 
 
+_NO_CALLS = CallPlan((), ())
+
+
+def plan_at_once(setup: Setup, response: ModelResponse) -> CallPlan | None:
+    """Return the plan to start every call; None if a hook, a person or a truncation may prevent that."""
+    if not response.tool_calls:
+        return _NO_CALLS
+    if setup.plans_calls or response.finish_reason.truncates:
+        return None
+    calls = _fitting(setup, response.tool_calls)
+    return CallPlan(calls, tuple(range(len(calls))))
+
+
+def _fitting(setup: Setup, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
+    """Return the calls; arguments that fit only by a lenient reading are changed."""
+    for index, call in enumerate(calls):
+        tool, _ = setup.tools.get(call.name, _NO_TOOL)
+        if tool is None or tool.arguments.fits(call.arguments):
+            continue
+        if (arguments := lenient(call.arguments, tool.arguments)) is not None:
+            changed = ToolCall(call.id, call.name, arguments, (CallChange(LENIENT, call.arguments),))
+            calls = (*calls[:index], changed, *calls[index + 1 :])
+    return calls
+
+
 async def plan_calls(run: Run, response: ModelResponse) -> CallPlan:
     """Return which calls of a response start, and what happens to the others.
 
@@ -65,7 +94,7 @@ async def plan_calls(run: Run, response: ModelResponse) -> CallPlan:
         text = f"{Interruption.TRUNCATED.text} ({response.finish_reason})"
         result = ToolResult(f"Not run: {text}", f"not run: {text}")
         return CallPlan(response.tool_calls, (), dict.fromkeys(range(len(response.tool_calls)), result))
-    calls, results = await _run_before_hooks(run, response.tool_calls)
+    calls, results = await _run_before_hooks(run, _fitting(run.setup, response.tool_calls))
     questions = _questions(run, calls, results)
     started = tuple([i for i in range(len(calls)) if i not in results and i not in questions])
     return CallPlan(calls, started, results, questions)

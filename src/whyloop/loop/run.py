@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from whyloop.errors import NestingError, ScriptError, attach_state
 from whyloop.events import AgentEvent
 from whyloop.logger import log_end, log_toolset_error
-from whyloop.loop.calls import CallPlan, plan_calls, reopen, run_calls, running_inside, unfinished_calls
+from whyloop.loop.calls import plan_at_once, plan_calls, reopen, run_calls, running_inside, unfinished_calls
 from whyloop.loop.interruptions import JUST_AFTER, Interruptions
 from whyloop.loop.model_call import (
     answer_transition,
@@ -228,11 +228,8 @@ class Run:
                 self.note(step)
                 self.add(failure_transition(self, step, error))
                 return
-            step.interruptible, calls = False, response.tool_calls
-            if calls and (self.setup.plans_calls or response.finish_reason.truncates):
-                plan = await plan_calls(self, response)
-            else:
-                plan = CallPlan(calls, tuple(range(len(calls))))
+            step.interruptible = False
+            plan = plan_at_once(self.setup, response) or await plan_calls(self, response)
             self.note(step)
             self.add(answer := answer_transition(self, response, plan, step))
             if step.answer is not None and step.answer.output is not None:

@@ -17,7 +17,7 @@ from msgspec.structs import asdict
 
 from whyloop.errors import ToolDefinitionError
 from whyloop.rules.classification import error_text
-from whyloop.tools.conversion import convert, from_plain, message_and_path, msgspec_knows
+from whyloop.tools.conversion import convert, converter, message_and_path, msgspec_knows
 from whyloop.tools.types import described, object_schema
 
 Hints = Mapping[str, Any]
@@ -65,12 +65,13 @@ class Arguments:
         except Exception as error:
             raise ToolDefinitionError(f"tool {name!r}: no JSON schema for its signature: {error}") from error
         self._is_plain = msgspec_knows(self._struct)
+        self._convert = converter(self._struct)
 
     def parse(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments as Python values; raise a `ValidationError` for a misfit."""
         if not self._is_plain:
             return self._parse_each(arguments)
-        values = asdict(msgspec.convert(arguments, self._struct, dec_hook=from_plain))
+        values = asdict(self._convert(arguments, self._struct))
         for name in self._optional:
             if values[name] is UNSET:
                 del values[name]
@@ -81,6 +82,16 @@ class Arguments:
         if (problems := self.problems(arguments)) != []:
             raise msgspec.ValidationError("; ".join(problem.for_model for problem in problems))
         return {name: convert(value, self._types[name]) for name, value in arguments.items()}
+
+    def fits(self, arguments: Mapping[str, Any] | str) -> bool:
+        """Return whether the tool can be called with these arguments."""
+        try:
+            if self._is_plain:
+                self._convert(arguments, self._struct)
+                return True
+            return not isinstance(arguments, str) and self.problems(arguments) == []
+        except Exception:
+            return False
 
     def problems(self, arguments: Mapping[str, Any]) -> list[Problem]:
         """Return the problems of arguments that do not fit, one for each argument."""
@@ -121,6 +132,13 @@ class SchemaArguments:
         if (problem := problem_with(dict(arguments), self.schema)) is not None:
             raise ValueError(problem)
         return deepcopy(dict(arguments))  # They are recorded, and a toolset may change what it gets.
+
+    def fits(self, arguments: Mapping[str, Any] | str) -> bool:
+        """Return whether the tool can be called with these arguments."""
+        try:
+            return not isinstance(arguments, str) and problem_with(dict(arguments), self.schema) is None
+        except Exception:  # The schema itself is invalid.
+            return False
 
     def problems(self, arguments: Mapping[str, Any]) -> list[Problem]:
         """Return what is wrong with arguments that do not fit."""

@@ -1,0 +1,133 @@
+"""Lenient arguments: obvious slips of a model that are corrected before a call runs.
+
+Each change has a single meaning: a number or a boolean written as text, a whole float for an integer, an
+object or a list written as JSON text, a field that the tool does not have. Arguments that fit are never
+changed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from whyloop.tools.schema import Arguments, Schema, SchemaArguments, problem_with
+from whyloop.values.encoding import is_too_deep
+
+_WHOLE = re.compile(r"[+-]?[0-9]{1,40}(\.0+)?")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
+_BOOLEANS = {"true": True, "false": False}
+_LONGEST_NUMBER = 400
+
+
+def lenient(arguments: Mapping[str, Any] | str, tool: Arguments | SchemaArguments) -> dict[str, Any] | None:
+    """Return arguments that fit in the place of those that do not; None if there are none."""
+    given: Any = arguments
+    try:
+        if isinstance(arguments, str):  # A JSON text of a JSON text; all else was refused when it arrived.
+            given = msgspec.json.decode(arguments)
+            if not isinstance(given, str):
+                return None
+        changed = _relaxed(given, tool.schema, tool.schema)
+    except Exception:  # Not JSON, or the schema itself is invalid: it came from a toolset.
+        return None
+    return changed if isinstance(changed, dict) and not is_too_deep(changed) and tool.fits(changed) else None
+
+
+def _relaxed(value: Any, schema: Any, root: Schema) -> Any:
+    """Return the value as this schema wants it, as far as that is obvious."""
+    if not isinstance(schema, Mapping):
+        return value
+    if isinstance(reference := schema.get("$ref"), str):
+        defined = root.get("$defs") or root.get("definitions") or {}
+        value = _relaxed(value, root if reference == "#" else defined.get(reference.rpartition("/")[2]), root)
+    for part in schema.get("allOf") or []:
+        value = _relaxed(value, part, root)
+    for keyword in ("anyOf", "oneOf"):
+        value = _relaxed_by_one_of(value, schema.get(keyword) or [], root)
+    kinds = schema.get("type")
+    if isinstance(kinds, list):
+        return _relaxed_by_one_of(value, [{**schema, "type": kind} for kind in kinds], root)
+    if kinds == "object" or "properties" in schema:
+        value = _json(value, dict)
+        return _relaxed_fields(value, schema, root) if isinstance(value, dict) else value
+    if kinds == "array":
+        value = _json(value, list)
+        return _relaxed_items(value, schema, root) if isinstance(value, list) else value
+    return _scalar(value, kinds)
+
+
+def _relaxed_by_one_of(value: Any, choices: list[Any], root: Schema) -> Any:
+    """Return the value as the first alternative wants it, unless one accepts it as it is."""
+    if any(_fits(value, choice, root) for choice in choices):
+        return value
+    for choice in choices:
+        changed = _relaxed(value, choice, root)
+        if _fits(changed, choice, root):
+            return changed
+    return value
+
+
+def _fits(value: Any, schema: Any, root: Schema) -> bool:
+    """Return whether a value fits a part of a schema; a whole float is not an integer here."""
+    if not isinstance(schema, Mapping):
+        return True
+    definitions = {key: root[key] for key in ("$defs", "definitions") if key in root}
+    return problem_with(_without_whole_floats(value), {**definitions, **schema}) is None
+
+
+def _without_whole_floats(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_whole_floats(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_whole_floats(item) for item in value]
+    return 0.5 if isinstance(value, float) else value
+
+
+def _relaxed_fields(value: dict[str, Any], schema: Schema, root: Schema) -> dict[str, Any]:
+    """Return an object with relaxed fields, without those that the schema forbids."""
+    properties: Mapping[str, Any] = schema.get("properties") or {}
+    others = schema.get("additionalProperties")
+    return {
+        name: _relaxed(item, properties.get(name, others), root)
+        for name, item in value.items()
+        if name in properties or others is not False
+    }
+
+
+def _relaxed_items(value: list[Any], schema: Schema, root: Schema) -> list[Any]:
+    first: list[Any] = schema.get("prefixItems") or []
+    rest = schema.get("items")
+    return [
+        _relaxed(item, first[index] if index < len(first) else rest, root) for index, item in enumerate(value)
+    ]
+
+
+def _json(value: Any, kind: type) -> Any:
+    """Return the object or the list in a JSON text; the value if it is something else."""
+    if not isinstance(value, str):
+        return value
+    try:
+        found = msgspec.json.decode(value)
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        return value
+    return found if isinstance(found, kind) else value
+
+
+def _scalar(value: Any, kind: Any) -> Any:
+    """Return a number or a boolean in the place of its text, or an integer for a whole float."""
+    if kind == "integer" and isinstance(value, float) and value.is_integer():
+        return int(value)
+    if not isinstance(value, str) or len(value) > _LONGEST_NUMBER:
+        return value
+    text = value.strip()
+    if kind == "integer" and _WHOLE.fullmatch(text):
+        return int(text.partition(".")[0])
+    if kind == "number" and _NUMBER.fullmatch(text):
+        number = float(text)
+        return number if abs(number) != float("inf") else value
+    if kind == "boolean":
+        return _BOOLEANS.get(text, value)
+    return value
