@@ -5,17 +5,29 @@ from __future__ import annotations
 import asyncio
 import json
 import urllib.request
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import pytest
 
 from tests.support import assert_complete_history, assert_readable
-from whyloop import Agent, AgentState, AgentStatus, FinishReason, Message, StopReason, ToolCall, tool
+from whyloop import (
+    Agent,
+    AgentState,
+    AgentStatus,
+    FinishReason,
+    Message,
+    OutputMode,
+    StopReason,
+    ToolCall,
+    tool,
+)
 from whyloop.cli.demo.scenarios import play_local
-from whyloop.events import AgentStepCompleted, StreamChunkReceived
+from whyloop.events import AgentStepCompleted, OutputChunkReceived, StreamChunkReceived
 from whyloop.models.http import HttpModel
 from whyloop.models.local import LocalServer
 from whyloop.testing import assert_continued, assert_stopped, capture_events
+from whyloop.tools.conversion import convert
 from whyloop.values.log import Log
 
 pytestmark = pytest.mark.slow
@@ -193,3 +205,34 @@ def test_the_demo_ends_with_its_explanation(server: LocalServer) -> None:
     assert state.execution_steps[0].tool_calls[0].name == "search_entities"
     assert_stopped(state)
     assert_readable(state)
+
+
+@dataclass
+class City:
+    """A city that a text names."""
+
+    name: str
+    country: str
+    size: Literal["small", "large"]
+
+
+async def test_a_grammar_makes_the_answer_fit_its_type(server: LocalServer) -> None:
+    agent = Agent(model(server), output_type=City)
+    partial = []
+    async with agent.stream("Paris is the capital of France.") as run:
+        partial = [run.partial_output async for event in run if isinstance(event, OutputChunkReceived)]
+    state = run.state
+    assert_stopped(state, reason=StopReason.COMPLETED, by="ToolCallPresenceCheck")
+    assert isinstance(state.output, City)
+    assert state.output.name == "Paris"
+    assert state.steps[-1].source is not None
+    assert state.steps[-1].source.output is OutputMode.NATIVE
+    assert len(partial) > 5
+    assert convert(partial[-1], City) == state.output
+    assert agent.output(AgentState.from_dict(state.to_dict())) == state.output
+
+
+async def test_a_scalar_fits_its_type_too(server: LocalServer) -> None:
+    agent: Agent[None, Literal["warm", "cold"]] = Agent(model(server), output_type=Literal["warm", "cold"])
+    state = await agent.run("Is the Sahara warm or cold?")
+    assert state.output in ("warm", "cold")

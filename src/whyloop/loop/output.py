@@ -185,7 +185,7 @@ class Output:
                 raise MisfitError(Problem("it is empty", "it is empty"))
             return text, text
         if not text.strip():
-            raise MisfitError(Problem("it is empty", "it is empty: give the answer as JSON"))
+            raise MisfitError(Problem("it is empty", "it is empty", schema_at(self.schema, "")))
         fence = _FENCE.match(text)
         try:
             whole = msgspec.json.decode(fence[1] if fence else text)
@@ -206,7 +206,8 @@ class Output:
             return found[0]
         if found:
             raise MisfitError(Problem("it has several documents", "it has several JSON documents: give one"))
-        raise misfit or MisfitError(Problem("it is not JSON", f"it is not JSON: {error}"))
+        schema = schema_at(self.schema, "")
+        raise misfit or MisfitError(Problem("it is not JSON", f"it is not JSON: {error}", schema))
 
     def _fitting(self, document: Any) -> tuple[Any, Any]:
         """Return the data of the output in a document, and its value; raise a `MisfitError`."""

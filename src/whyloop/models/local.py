@@ -82,6 +82,8 @@ class LocalServer:
     def model(self, provider: str = "llama.cpp", **settings: Any) -> HttpModel:
         """Return the model behind llama.cpp, openai-responses or anthropic."""
         address = self.address if provider == "anthropic" else self.base_url
+        if provider == "openai-responses":  # There llama.cpp ignores the schema of an answer.
+            settings["quirks"] = {"no_schema", *settings.get("quirks", ())}
         # llama.cpp promises to keep a connection and closes it after a stream: each request brings its own.
         return load(f"{provider}:{MODEL}", base_url=address, headers={"connection": "close"}, **settings)
 
