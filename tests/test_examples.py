@@ -53,6 +53,12 @@ KEY_LINES = {
         "allow   CostLimit              $0.0197 of $0.015 used, $0.01 more was granted",
         "cost of the session: 0.01975 US dollars",
     ],
+    "typed_extractor.py": [
+        "Invoice(number='A-17', day=datetime.date(2026, 1, 16), currency='EUR', "
+        "lines=[Line(article='rope', cents=250)])",
+        "the answer does not fit the output type: the validator known_articles rejected it",
+        "Completed after 2 steps.",
+    ],
     "pause_and_resume.py": [
         "Stopped after 1 step (user_requested).",
         "The draft waits for Ann's approval",
