@@ -240,7 +240,7 @@ async def test_a_model_that_declares_nothing_is_given_a_tool() -> None:
 
 
 async def test_the_request_that_asks_for_an_output_is_recorded() -> None:
-    for mode, part in (("tool", ANSWER), ("prompt", "JSON schema")):
+    for mode, part in (("tool", ANSWER), ("prompt", "JSON schema"), ("native", "An invoice")):
         state = await agent_of(mode, reply(mode, INVOICE)).run("go")
         assert any(part in each.text for each in state.request_parts)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 import json
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -17,6 +18,7 @@ from tests.loop.outputs import (
     VALUE,
     WRONG,
     Invoice,
+    Item,
     Missing,
     agent_of,
     each_mode,
@@ -202,7 +204,32 @@ class Holder:
     inner: Opaque
 
 
-@pytest.mark.parametrize("kind", [Opaque, Holder, list[Opaque], "Invoice", 5, Callable[[], int], set[Opaque]])
+class Color(enum.Enum):
+    RED = "red"
+
+
+@dataclasses.dataclass
+class Node:
+    """A type that refers to itself, with a union of classes in it."""
+
+    value: Item | Missing
+    children: list[Node]
+
+
+NOT_TYPES: list[Any] = [
+    Opaque,
+    Holder,
+    list[Opaque],
+    "Invoice",
+    5,
+    Callable[[], int],
+    set[Opaque],
+    Literal[Color.RED],
+]
+NOT_TYPES += [tuple[Item | Missing, int], dict[str, Item | Opaque]]
+
+
+@pytest.mark.parametrize("kind", NOT_TYPES)
 def test_a_type_without_a_schema_is_refused(kind: Any) -> None:
     with pytest.raises(ConfigurationError, match="invalid output_type"):
         agent_of("tool", output_type=kind)
@@ -237,6 +264,8 @@ async def test_another_type_than_the_stored_one_is_an_error() -> None:
         other.output(AgentState.from_dict(state.to_dict()))
     with pytest.raises(OutputError, match="there is no output in this state"):
         other.output(await scripted("hi").run("go"))
+    with pytest.raises(OutputError, match="this agent has no output_type"):
+        scripted("hi").output(state)
 
 
 def test_the_builder_takes_an_output_type() -> None:
@@ -279,3 +308,9 @@ async def test_no_answer_that_does_not_fit_reaches_people(
         assert '"format"' not in text_for_people
     assert PRIVATE in state.messages[1].model_text
     assert "items.price does not fit" in state.explain()
+
+
+async def test_a_type_may_refer_to_itself() -> None:
+    answer = {"value": {"reason": "a"}, "children": [{"value": {"name": "b", "price": 1}, "children": []}]}
+    state = await agent_of("tool", call(ANSWER, answer), output_type=Node).run("go")
+    assert state.output == Node(Missing("a"), [Node(Item("b", 1.0), [])])

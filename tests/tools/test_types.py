@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import json
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -197,3 +198,35 @@ def test_two_classes_of_one_name_are_kept_apart() -> None:
 
     definitions = schema_of(tuple[made(a=int), ...] | list[made(b=str)])["$defs"]  # type: ignore[misc]
     assert sorted(definitions) == ["Thing", "Thing_2"]
+
+
+class Twig(pydantic.BaseModel):
+    twigs: list[Twig] = []
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        (dict[int, str], {"1": "a"}),
+        (list[Twig], [{"twigs": [{}]}]),
+        (tuple[Cat | Dog, ...], [{"kind": "cat", "lives": 1}]),
+        (dict[str, list[Cat | Dog]], {"a": [{"kind": "dog"}]}),
+        (Cat | Dog | None, None),
+        (str | list[Cat | Dog], "none"),
+        (Annotated[list[Cat | Dog], msgspec.Meta(min_length=1)], [{"kind": "dog"}]),
+    ],
+)
+def test_values_are_made_from_json_and_back(kind: Any, data: Any) -> None:
+    value = convert(data, kind)
+    assert convert(json.loads(json.dumps(to_plain(value))), kind) == value
+
+
+def test_bounds_of_a_list_of_a_union_hold() -> None:
+    with pytest.raises(msgspec.ValidationError, match="length >= 1"):
+        convert([], Annotated[list[Cat | Dog], msgspec.Meta(min_length=1)])
+
+
+def test_the_schema_of_a_class_that_refers_to_itself_is_an_object() -> None:
+    schema = schema_of(Twig)
+    assert schema["type"] == "object"
+    assert schema["$defs"].keys() == {"Twig"}

@@ -87,7 +87,7 @@ def make_state() -> tuple[AgentState, list[Any]]:
     )
     correction = Correction("x is not a number", 1, 2)
     failure = Failure(ErrorType.TOOL, "no", "echo", "c", 5, {"x": 1}, False, True, correction)
-    request = RequestRecord("h1", "h2", ((0, 1), "h3"), ("Cap",))
+    request = RequestRecord("h1", "h2", ((0, 1), "h3"), ("Cap",), "h4")
     step = Step(
         number=1,
         execution_id="e",

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from whyloop.errors import ConfigurationError, NotResumableError
 from whyloop.loop.calls import parent_of_new_session
 from whyloop.loop.hooks import Hook, Hooks
-from whyloop.loop.output import Validator, assemble_output
+from whyloop.loop.output import Validator, assemble_output, decode_output
 from whyloop.loop.run import Run
 from whyloop.loop.setup import (
     Handler,
@@ -381,8 +381,7 @@ class Agent(Generic[D_contra, T_co]):
 
         It is a value of the agent's `output_type`; an `OutputError` says why there is none.
         """
-        output = self._setup.output
-        value: T_co = state.output if output is None else output.decode(state)
+        value: T_co = decode_output(self._setup.output, state)
         return value
 
     # From outside

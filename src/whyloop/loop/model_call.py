@@ -12,7 +12,7 @@ from whyloop.errors import ResponseValidationError, WhyloopError
 from whyloop.events import ChunkKind
 from whyloop.loop.calls import CallPlan, run_context
 from whyloop.loop.hooks import AroundModel, AskModel, expected
-from whyloop.loop.output import json_start
+from whyloop.loop.output import Output, json_start
 from whyloop.loop.setup import RequestParts, send
 from whyloop.rules.classification import answer_failure, error_text, model_failure, normalize_response
 from whyloop.rules.written_calls import VisibleText, written_call
@@ -150,11 +150,10 @@ async def _stream(run: Run, step: StepInProgress, request: ModelRequest) -> Mode
     return response
 
 
-async def read_answer(run: Run, step: StepInProgress, response: ModelResponse) -> ModelResponse:
+async def read_answer(
+    run: Run, step: StepInProgress, output: Output, response: ModelResponse
+) -> ModelResponse:
     """Read a response as an output, and send the text that was held back if people may see it."""
-    output = run.setup.output
-    if output is None:
-        return response
     response, step.answer = await output.read(run, response)
     text = response.text if step.answer.shown is None else step.answer.shown
     sent = clean("".join(step.chunks))[: step.sent]

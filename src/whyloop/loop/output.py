@@ -22,7 +22,7 @@ from whyloop.logger import log_output_error
 from whyloop.loop.calls import raise_cancellation, run_context
 from whyloop.rules.classification import answer_failure, error_text
 from whyloop.rules.written_calls import documents_in
-from whyloop.tools.conversion import convert, message_and_path, to_plain
+from whyloop.tools.conversion import convert, message_and_path, refuse_type, to_plain
 from whyloop.tools.schema import Problem, known_names, problems_with, schema_at
 from whyloop.tools.tool import RunContext
 from whyloop.tools.types import schema_of
@@ -128,21 +128,6 @@ class Output:
         return f"{given}\n\n{asked}" if given else asked
 
     # Reading it
-
-    def decode(self, state: AgentState) -> Any:
-        """Return the output that a completed run has stored."""
-        written = state.written_output
-        if written is None:
-            raise OutputError(
-                "there is no output in this state: it was made without an output_type, "
-                "or a slim snapshot has left the output out"
-            )
-        try:
-            return convert(msgspec.json.decode(written), self.kind)
-        except Exception as error:
-            raise OutputError(
-                f"the stored output does not fit the output type {_name(self.kind)}: {error_text(error)}"
-            ) from error
 
     async def read(self, run: Run, response: ModelResponse) -> tuple[ModelResponse, Answer]:
         """Return a response as it is recorded, and the output that it is or what is wrong with it."""
@@ -286,6 +271,26 @@ def assemble_output(
     return None  # All text fits.
 
 
+def decode_output(output: Output | None, state: AgentState) -> Any:
+    """Return the output that a completed run has stored, as a value of the type."""
+    written = state.written_output
+    if output is None:
+        if written is not None:
+            raise OutputError("this agent has no output_type, and the output is JSON: state.steps[-1].output")
+        return state.last_response
+    if written is None:
+        raise OutputError(
+            "there is no output in this state: it was made without an output_type, "
+            "or a slim snapshot has left the output out"
+        )
+    try:
+        return convert(msgspec.json.decode(written), output.kind)
+    except Exception as error:
+        raise OutputError(
+            f"the stored output does not fit the output type {_name(output.kind)}: {error_text(error)}"
+        ) from error
+
+
 def output_mode_of(model: object, *, with_tools: bool, schema: Mapping[str, Any]) -> OutputMode:
     """Return the form in which a model gives typed answers, with tools or without.
 
@@ -317,6 +322,7 @@ def _object_schema(kind: Any) -> tuple[bool, dict[str, Any]]:
         return False, {}
     try:
         schema = schema_of(kind)
+        refuse_type(kind)
     except Exception as error:
         raise ConfigurationError(
             f"invalid output_type {_name(kind)}: {error_text(error)}. Use a dataclass, a TypedDict, "

@@ -221,7 +221,9 @@ class Run:
             try:
                 if self._must_list:
                     await self._list_tools(step)
-                response = await read_answer(self, step, normalize_response(await ask_model(self, step)))
+                response = normalize_response(await ask_model(self, step))
+                if self.setup.output is not None:
+                    response = await read_answer(self, step, self.setup.output, response)
             except (ScriptError, NestingError):
                 raise
             except (Exception, SystemExit) as error:

@@ -103,12 +103,17 @@ class RequestParts(Struct, frozen=True):
     """The texts behind the hashes."""
 
     @classmethod
-    def of(cls, instructions: str | None, tools: tuple[ToolSpec, ...]) -> RequestParts:
+    def of(
+        cls, instructions: str | None, tools: tuple[ToolSpec, ...], output: OutputFormat | None = None
+    ) -> RequestParts:
         """Return the parts that every request of an agent has in common."""
         given = None if instructions is None else _part(instructions)
         offered = _part(encoding.json_text(tools)) if tools else None
-        record = RequestRecord(given.hash if given else None, offered.hash if offered else None)
-        return cls(record, tuple([part for part in (given, offered) if part is not None]))
+        asked = _part(encoding.json_text(output)) if output else None
+        parts = (given, offered, asked)
+        hashes = [None if part is None else part.hash for part in parts]
+        record = RequestRecord(hashes[0], hashes[1], output=hashes[2])
+        return cls(record, tuple([part for part in parts if part is not None]))
 
     def instructed(self, text: str) -> RequestParts:
         """Return the record of a request with instructions that were made for it."""
@@ -119,7 +124,7 @@ class RequestParts(Struct, frozen=True):
         """Return the record of a request that hooks changed, with the texts that it needs."""
         if not changed_by:
             return self
-        own = RequestParts.of(sent.instructions, sent.tools)
+        own = RequestParts.of(sent.instructions, sent.tools, sent.output)
         record, parts = replace(own.record, changed_by=changed_by), list(own.parts)
         if sent.messages is not before.messages:
             places, added = _locate_messages(before.messages, sent.messages)
@@ -210,6 +215,7 @@ class Setup(Struct, frozen=True):
             mode = output.mode(with_tools=bool(specs))
             specs = (*specs, output.tool) if mode is OutputMode.TOOL else specs
             instructions = output.instructions(instructions, mode)
+        form = output.format if output is not None and mode is OutputMode.NATIVE else None
         return replace(
             self,
             tools=tools,
@@ -218,8 +224,8 @@ class Setup(Struct, frozen=True):
             plans_calls=bool(self.hooks.before_tool or output)
             or any(t.needs_approval for t, _ in tools.values()),
             output_mode=mode,
-            output_format=output.format if output is not None and mode is OutputMode.NATIVE else None,
-            request_parts=RequestParts.of(instructions, specs),
+            output_format=form,
+            request_parts=RequestParts.of(instructions, specs, form),
         )
 
     def refuse_missing_deps(self) -> None:

@@ -23,12 +23,13 @@ from whyloop.tools.types import (
 )
 
 _AT = " - at `$"
+_CONTAINERS: dict[Any, Any] = {list: list, set: list, frozenset: list, tuple: list, dict: dict, Mapping: dict}
 
 
 def convert(data: Any, kind: Any) -> Any:
     """Return JSON data as a value of a type; raise a `ValidationError` that ends with the path."""
     if msgspec_knows(kind):
-        return msgspec.convert(data, kind, dec_hook=from_plain)
+        return msgspec.convert(data, kind, str_keys=True, dec_hook=from_plain)
     return _convert(data, kind)
 
 
@@ -68,9 +69,13 @@ def _convert(data: Any, kind: Any) -> Any:
     """Convert a type with a union in it that msgspec refuses, level by level."""
     kind = without_alias(kind)
     if get_origin(kind) in (Annotated, Required, NotRequired):
-        return _convert(data, get_args(kind)[0])
+        inner, *notes = get_args(kind)
+        bounds = [note for note in notes if isinstance(note, msgspec.Meta)]
+        if bounds and get_origin(inner) in _CONTAINERS:
+            msgspec.convert(data, Annotated[(_CONTAINERS[get_origin(inner)], *bounds)])
+        return _convert(data, inner)
     if _knows(kind):
-        return msgspec.convert(data, kind, dec_hook=from_plain)
+        return msgspec.convert(data, kind, str_keys=True, dec_hook=from_plain)
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in UNIONS:
         return _convert_union(data, arguments)
@@ -83,6 +88,26 @@ def _convert(data: Any, kind: Any) -> Any:
     if is_object(kind):
         return _convert_object(data, kind)
     raise TypeError(f"the type {kind!r} is not supported here")
+
+
+def refuse_type(kind: Any, seen: set[Any] | None = None) -> None:
+    """Raise a `TypeError` for a type that `convert` cannot make values of."""
+    kind, seen = without_alias(kind), set() if seen is None else seen
+    origin, arguments = get_origin(kind), get_args(kind)
+    if msgspec_knows(kind) or (is_object(kind) and kind in seen):
+        return
+    if is_object(kind):
+        seen.add(kind)
+        for field in fields_of(kind):
+            refuse_type(field.kind, seen)
+    elif origin in (Annotated, Required, NotRequired):
+        refuse_type(arguments[0], seen)
+    elif origin in UNIONS or (origin in _CONTAINERS and (origin is not tuple or arguments[1:] == (...,))):
+        for argument in arguments:
+            if argument is not ...:
+                refuse_type(argument, seen)
+    else:
+        raise TypeError(f"the type {kind!r} is not supported")
 
 
 def _inside(data: Any, kind: Any, step: str) -> Any:

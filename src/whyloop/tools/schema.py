@@ -17,7 +17,7 @@ from msgspec.structs import asdict
 
 from whyloop.errors import ToolDefinitionError
 from whyloop.rules.classification import error_text
-from whyloop.tools.conversion import convert, converter, message_and_path, msgspec_knows
+from whyloop.tools.conversion import convert, converter, message_and_path, msgspec_knows, refuse_type
 from whyloop.tools.types import described, object_schema
 
 Hints = Mapping[str, Any]
@@ -62,6 +62,8 @@ class Arguments:
         try:
             self._struct = msgspec.defstruct(struct_name, fields, kw_only=True, forbid_unknown_fields=True)
             self.schema = object_schema(self._types, required, self._defaults)
+            for kind in self._types.values():
+                refuse_type(kind)
         except Exception as error:
             raise ToolDefinitionError(f"tool {name!r}: no JSON schema for its signature: {error}") from error
         self._is_plain = msgspec_knows(self._struct)

@@ -50,13 +50,14 @@ def schema_of(kind: Any) -> dict[str, Any]:
     The schema of a class is that of the object itself; raise a `TypeError` for a type without a JSON form.
     """
     definitions: dict[str, Any] = {}
-    schema = _Schemas(definitions).of(kind)
-    name = schema["$ref"].rpartition("/")[2] if schema.keys() == {"$ref"} else None
-    if name is not None:
-        schema = definitions[name]
-        if not _refers(list(definitions.values()), name):
-            del definitions[name]
-    return with_definitions(schema, definitions)
+    schema = with_definitions(_Schemas(definitions).of(kind), definitions)
+    if schema.keys() != {"$ref", "$defs"}:
+        return schema
+    shared, name = schema["$defs"], schema["$ref"].rpartition("/")[2]
+    inlined = shared[name]
+    if not _refers(list(shared.values()), name):
+        del shared[name]
+    return {**inlined, "$defs": shared} if shared else dict(inlined)
 
 
 def object_schema(
@@ -112,8 +113,7 @@ class _Schemas:
             inner = self.of(arguments[1])
             return {"type": "object", "additionalProperties": inner} if inner else {"type": "object"}
         if is_pydantic(kind):
-            model: dict[str, Any] = kind.model_json_schema()
-            return model
+            return _model_schema(kind)
         if isinstance(kind, type) and (issubclass(kind, enum.Enum) or is_object(kind)):
             return {"$ref": f"#/$defs/{self._named(kind)}"}
         return self._of_msgspec(kind)
@@ -173,7 +173,7 @@ class _Schemas:
 
     def _of_msgspec(self, kind: Any) -> dict[str, Any]:
         (schema,), definitions = msgspec.json.schema_components(
-            (kind,), schema_hook=_no_schema, ref_template="#/$defs/{name}"
+            (kind,), schema_hook=_model_schema, ref_template="#/$defs/{name}"
         )
         return {**schema, "$defs": definitions} if definitions else schema
 
@@ -273,7 +273,10 @@ def _is_hashable(kind: Any) -> bool:
     return type(kind).__hash__ is not None and not get_args(kind)
 
 
-def _no_schema(kind: Any) -> dict[str, Any]:
+def _model_schema(kind: Any) -> dict[str, Any]:
+    if is_pydantic(kind):
+        model: dict[str, Any] = kind.model_json_schema()
+        return model
     raise TypeError(f"{kind!r} has no JSON schema: use plain types, dataclasses, structs or models")
 
 

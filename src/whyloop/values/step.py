@@ -68,6 +68,8 @@ class RequestRecord(Struct, frozen=True, gc=False, omit_defaults=True):
     """Ranges of the history, and hashes of messages that a hook put in; None for the whole history."""
     changed_by: tuple[str, ...] = ()
     """The hooks that changed the request."""
+    output: str | None = None
+    """The hash of the form of the answer that the provider was asked for."""
 
 
 class RequestPart(Struct, frozen=True, gc=False):
