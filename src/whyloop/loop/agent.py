@@ -158,6 +158,12 @@ class Agent(Generic[D_contra, T_co]):
         self.tools = functions.tools
         self._entered: list[AbstractAsyncContextManager[None]] = []
 
+    def __repr__(self) -> str:
+        """Return one short line: the name, the kind of model, and the tools."""
+        named = [tool.name for tool in self.tools] + [type(each).__name__ for each in self._setup.toolsets]
+        tools = ", ".join(named[:5]) + (", …" if len(named) > 5 else "")
+        return f"Agent({self.name!r}, {type(self.model).__name__}, tools=[{tools}])"
+
     async def __aenter__(self) -> Self:
         """Open the toolsets of the agent, and keep them open between its runs."""
         toolsets = keep_open(self._setup.toolsets)

@@ -66,7 +66,7 @@ class CallExplanation(Struct, frozen=True, kw_only=True):
     approvals: tuple[Approval, ...] = ()
     """What people decided about it, as recorded."""
     changed_by: tuple[str, ...] = ()
-    """The hooks that changed it before it ran."""
+    """What changed it before it ran: hooks by their names, "lenient arguments"."""
 
     @property
     def text(self) -> str:
@@ -198,6 +198,13 @@ class Explanation(Struct, frozen=True, kw_only=True):
         from whyloop.values.explanation_text import markdown_of
 
         return markdown_of(self)
+
+    _repr_markdown_ = to_markdown
+
+    def _repr_html_(self) -> str:
+        from whyloop.values.explanation_text import html_of
+
+        return html_of(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the explanation as plain data."""

@@ -1,9 +1,10 @@
-"""An explanation as plain text and as Markdown."""
+"""An explanation as plain text, as Markdown and as HTML."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from html import escape
 
 from whyloop.values.continuation import ContinuationEvaluation, ContinuationOutcome
 from whyloop.values.explanation import (
@@ -51,21 +52,35 @@ def markdown_of(explanation: Explanation) -> str:
     """
     lines = [f"**{_escaped(explanation.headline)}**"]
     if explanation.steps:
-        head = ["step", "what it did", "tokens", "cost", "time", "then", "decided by"]
-        rows = [head, *map(_step_row, _shown(explanation.steps))]
-        if explanation.known_cost is None:
-            rows = [[*cells[:_COST], *cells[_COST + 1 :]] for cells in rows]
-        lines += ["", *_table(rows[0], rows[1:])]
+        lines += ["", *_table(_steps_table(explanation))]
         if explanation.known_cost is not None:
             lines += ["", f"{_escaped(cost_text(explanation))}."]
     if explanation.repeated_calls:
         lines += ["", "Repeated calls:", "", *[f"- {_escaped(c.text)}" for c in explanation.repeated_calls]]
     if explanation.evaluations:
-        head = ["decision", "rule", f"reason, {when}" if (when := when_asked(explanation)) else "reason"]
-        lines += ["", *_table(head, (_evaluation_row(e) for e in explanation.evaluations))]
+        lines += ["", *_table(_evaluations_table(explanation))]
     if explanation.next_actions:
         lines += ["", "To continue:", "", *map(_action_item, explanation.next_actions)]
     return "\n".join(lines)
+
+
+def html_of(explanation: Explanation) -> str:
+    """Return an explanation as a paragraph, two tables and a list in HTML, for notebooks.
+
+    No text in it is taken for markup.
+    """
+    parts = [f"<p><strong>{escape(explanation.headline)}</strong></p>"]
+    if explanation.steps:
+        parts.append(_html_table(_steps_table(explanation)))
+        if explanation.known_cost is not None:
+            parts.append(f"<p>{escape(cost_text(explanation))}.</p>")
+    if explanation.repeated_calls:
+        parts += ["<p>Repeated calls:</p>", _html_list([call.text for call in explanation.repeated_calls])]
+    if explanation.evaluations:
+        parts.append(_html_table(_evaluations_table(explanation)))
+    if explanation.next_actions:
+        parts += ["<p>To continue:</p>", _html_list([str(action) for action in explanation.next_actions])]
+    return "\n".join(["<div>", *parts, "</div>"])
 
 
 # The pieces, for other renderers
@@ -165,15 +180,16 @@ def _name(rule: str | None) -> str:
     return shortened(rule or "", NAME_LENGTH)
 
 
-# Markdown
+# Tables
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    return [_row(head), _row(["---"] * len(head)), *map(_row, rows)]
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+def _steps_table(explanation: Explanation) -> list[list[str]]:
+    """Return the head of the table and its rows; without a known cost it has no column for it."""
+    head = ["step", "what it did", "tokens", "cost", "time", "then", "decided by"]
+    rows = [head, *map(_step_row, _shown(explanation.steps))]
+    if explanation.known_cost is None:
+        return [[*cells[:_COST], *cells[_COST + 1 :]] for cells in rows]
+    return rows
 
 
 def _step_row(step: StepExplanation | int) -> list[str]:
@@ -182,18 +198,54 @@ def _step_row(step: StepExplanation | int) -> list[str]:
     policy = f"; {step.policy}" if step.policy else ""
     return [
         str(step.number),
-        _escaped(step.summary),
+        step.summary,
         f"{step.tokens:,}" if step.tokens else "",
-        "" if step.cost is None else _escaped(dollars(step.cost)),
+        "" if step.cost is None else dollars(step.cost),
         "" if step.is_open else duration(step.duration_ms),
-        _escaped(step.verdict or ""),
-        _escaped(f"{_name(step.resolved_by)}{policy}"),
+        step.verdict or "",
+        f"{_name(step.resolved_by)}{policy}",
     ]
 
 
-def _evaluation_row(evaluation: ContinuationEvaluation) -> list[str]:
-    reason = shortened(evaluation.reason, REASON_LENGTH)
-    return [evaluation.decision.value, _escaped(_name(evaluation.criterion)), _escaped(reason)]
+def _evaluations_table(explanation: Explanation) -> list[list[str]]:
+    head = ["decision", "rule", f"reason, {when}" if (when := when_asked(explanation)) else "reason"]
+    return [
+        head,
+        *(
+            [each.decision.value, _name(each.criterion), shortened(each.reason, REASON_LENGTH)]
+            for each in explanation.evaluations
+        ),
+    ]
+
+
+# HTML
+
+
+def _html_table(rows: Sequence[Sequence[str]]) -> str:
+    def row(cells: Sequence[str], tag: str) -> str:
+        return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"
+
+    body = "".join(row(cells, "td") for cells in rows[1:])
+    return f"<table><thead>{row(rows[0], 'th')}</thead><tbody>{body}</tbody></table>"
+
+
+def _html_list(texts: Sequence[str]) -> str:
+    return f"<ul>{''.join(f'<li>{escape(text)}</li>' for text in texts)}</ul>"
+
+
+# Markdown
+
+
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    return [
+        _row(rows[0], str),
+        _row(["---"] * len(rows[0]), str),
+        *[_row(cells, _escaped) for cells in rows[1:]],
+    ]
+
+
+def _row(cells: Sequence[str], text_of_cell: Callable[[str], str]) -> str:
+    return f"| {' | '.join(map(text_of_cell, cells))} |"
 
 
 def _action_item(action: NextAction) -> str:

@@ -22,6 +22,7 @@ from whyloop.values.messages import Message
 from whyloop.values.model import NO_USAGE, Usage
 from whyloop.values.scalars import NEVER, Count, Moment, Seconds, new_id, utc_now
 from whyloop.values.step import OpenStep, RequestPart, Step
+from whyloop.values.text import counted, shortened
 
 if TYPE_CHECKING:
     from whyloop.values.explanation import Explanation
@@ -298,6 +299,22 @@ class AgentState(Struct, Generic[AnyT_co], frozen=True, eq=False, gc=False, kw_o
         from whyloop.values.explanation_text import MOST_STEPS
 
         return str(explanation_of(self, most_steps=MOST_STEPS))
+
+    def __repr__(self) -> str:
+        """Return one short line; `explain` and `messages` have the rest."""
+        reason = f" ({self.stop_reason})" if self.stop_reason not in (None, StopReason.COMPLETED) else ""
+        sizes = f"{counted(self.step_count, 'step')}, {counted(len(self.messages), 'message')}"
+        return f"AgentState({shortened(self.agent_id, 40)!r}, {self.status}{reason}, {sizes})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        shown = ("agent_id", "status", "stop_reason", "step_count", "last_response")
+        return [(name, getattr(self, name)) for name in shown]
+
+    def _repr_markdown_(self) -> str:
+        return self.explanation.to_markdown()
+
+    def _repr_html_(self) -> str:
+        return self.explanation._repr_html_()
 
     # Changes
 
