@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import aiohttp
 import pytest
+
+from tests.real.browser import open_page
+from tests.server.streams_support import serving
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
@@ -18,6 +25,11 @@ KEY_LINES = {
         "  230 refunded for order 19",
         "Completed after 2 steps.",
         "refund denied by Ada: order 18 was never paid; refund ok, edited by Ada",
+    ],
+    "chat_server.py": [
+        "agent.tool.completed closed",
+        "agent.stream.chunk We \nagent.stream.chunk are \nagent.stream.chunk closed ",
+        "agent.status The model answered and asked for no tools",
     ],
     "crash_and_resume.py": [
         "worker 1 ended with SIGKILL",
@@ -84,3 +96,40 @@ def test_example(name: str, tmp_path: Path) -> None:
     for line in KEY_LINES[name]:
         assert line in run.stdout
     assert len((EXAMPLES / name).read_text(encoding="utf-8").splitlines()) < 60
+
+
+def chat_app(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The app of the chat server, with a new scripted model."""
+    monkeypatch.setattr(sys, "argv", ["chat_server.py"])
+    return runpy.run_path(str(EXAMPLES / "chat_server.py"))["app"]
+
+
+async def test_the_chat_server_streams_an_answer_to_an_http_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving(chat_app(monkeypatch)) as server, aiohttp.ClientSession(server.address) as http:
+        created = await (await http.post("/chat/sessions", json={})).json()
+        session = f"/chat/sessions/{created['session']['agent_id']}"
+        async with http.get(f"{session}/events", headers={"accept": "text/event-stream"}) as stream:
+            asked = await http.post(f"{session}/messages", json={"text": "Are you open on Sunday?"})
+            assert asked.status == 202
+            pieces = []
+            async for line in stream.content:
+                if line.startswith(b"data:"):
+                    data = json.loads(line.removeprefix(b"data:"))["data"]
+                    pieces += [data["chunk"]] if data.get("chunk") else []
+                    if data.get("stop_reason"):
+                        break
+        trace = await (await http.get(f"{session}/trace")).json()
+    assert pieces == ["We ", "are ", "closed ", "on ", "Sundays."]
+    assert trace["headline"].startswith("Completed after 2 steps.")
+
+
+@pytest.mark.slow
+async def test_the_page_of_the_chat_server_shows_the_conversation(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving(chat_app(monkeypatch)) as server, open_page() as page:
+        await page.goto(server.address)
+        await page.wait_for_function("document.forms[0].onsubmit !== null")
+        await page.fill("input", "Are you open on Sunday?")
+        await page.press("input", "Enter")
+        await page.wait_for_selector("text=assistant: We are closed on Sundays.")
+        shown = await page.text_content("pre")
+    assert shown == "user: Are you open on Sunday?\nassistant: We are closed on Sundays.\n"

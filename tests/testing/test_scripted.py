@@ -11,7 +11,8 @@ import pytest
 from tests.support import echo
 from whyloop import Agent, AgentState, FinishReason, ModelRequest, ModelResponse, Usage, tool
 from whyloop.errors import ModelError, ScriptError, WhyloopError
-from whyloop.testing import FakeClock, Reply, ScriptedModel, assert_stopped, call, calls, text
+from whyloop.events import StreamChunkReceived
+from whyloop.testing import FakeClock, Reply, ScriptedModel, assert_stopped, call, calls, capture_events, text
 
 
 def run(model: ScriptedModel, query: str = "go", **options: Any) -> AgentState:
@@ -178,3 +179,22 @@ def test_text_streams_and_arguments_do_not() -> None:
     events = capture_events(agent)
     agent.run_sync("go")
     assert "".join(e.chunk for e in events.of(StreamChunkReceived)) == "Hello"
+
+
+def test_texts_are_streamed_in_one_piece_or_word_by_word() -> None:
+    def pieces(*, by_word: bool) -> list[tuple[str, str]]:
+        agent = Agent(ScriptedModel([text("It is  cold.\n", reasoning="Oslo, so")], by_word=by_word))
+        with capture_events(agent) as events:
+            agent.run_sync("go")
+        chunks = events.of(StreamChunkReceived)
+        return [(chunk.kind, chunk.chunk) for chunk in chunks if not chunk.is_complete]
+
+    assert pieces(by_word=False) == [("reasoning", "Oslo, so"), ("text", "It is  cold.\n")]
+    words = [
+        ("reasoning", "Oslo, "),
+        ("reasoning", "so"),
+        ("text", "It "),
+        ("text", "is  "),
+        ("text", "cold.\n"),
+    ]
+    assert pieces(by_word=True) == words

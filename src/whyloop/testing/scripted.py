@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Iterable, Mapping
 from types import TracebackType
 from typing import Any
@@ -85,7 +86,8 @@ class ScriptedModel:
     """Give the replies of a script in order and keep every request; an exception in the script is raised.
 
     A request without a reply is a `ScriptError`. As a context manager, or with `assert_finished`, the model
-    also fails on a reply that was never requested. `output_mode` is how it gives typed answers.
+    also fails on a reply that was never requested. `output_mode` is how it gives typed answers. With
+    `by_word` it streams its texts word by word, as a real model does, and else in one piece.
     """
 
     def __init__(
@@ -93,8 +95,10 @@ class ScriptedModel:
         replies: Iterable[Reply | str | BaseException | type[BaseException]],
         *,
         output_mode: OutputMode | str = OutputMode.TOOL,
+        by_word: bool = False,
     ) -> None:
         self.output_mode = output_mode
+        self.by_word = by_word
         self._replies = iter(replies)
         self._calls = 0
         self.requests: list[ModelRequest] = []
@@ -174,13 +178,17 @@ class _Stream:
         if self._response is None:
             self._response = response = self._model.reply_to(self._request)
             if response.text:
-                self._deltas.append(TextDelta(response.text))
+                self._deltas += map(TextDelta, self._pieces(response.text))
             if response.reasoning:
-                self._deltas.append(ReasoningDelta(response.reasoning))
+                self._deltas += map(ReasoningDelta, self._pieces(response.reasoning))
         if self._deltas:
             return self._deltas.pop()
         self._ended = True
         return self._response
+
+    def _pieces(self, text: str) -> list[str]:
+        """Return the pieces of a text, last first."""
+        return re.split(r"(?<=\s)(?=\S)", text)[::-1] if self._model.by_word else [text]
 
 
 def _json(arguments: Mapping[str, Any]) -> str:
