@@ -7,6 +7,7 @@ import dataclasses
 import json
 from collections.abc import AsyncIterator
 from datetime import date
+from functools import reduce
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
@@ -16,6 +17,7 @@ from tests.loop.outputs import (
     ANSWER,
     INVOICE,
     JSON_DATA,
+    MODES,
     VALUE,
     WRONG,
     Invoice,
@@ -23,24 +25,35 @@ from tests.loop.outputs import (
     agent_of,
     streamed,
 )
-from tests.support import RespondingModel, echo
+from tests.support import (
+    MemoryJournal,
+    RespondingModel,
+    assert_complete_history,
+    broken,
+    echo,
+    examples,
+)
 from whyloop import (
     Agent,
     AgentState,
     AgentStatus,
+    ErrorPolicy,
     ModelRequest,
     ModelResponse,
     OutputDelta,
     TextDelta,
     ToolCall,
 )
-from whyloop.errors import OutputError
-from whyloop.events import AgentEvent, OutputChunkReceived
+from whyloop.errors import ModelError, OutputError, RateLimitError
+from whyloop.events import AgentEvent, AgentStepStarted, OutputChunkReceived, StreamChunkReceived
 from whyloop.loop.stream import partial_json
-from whyloop.testing import FakeClock, call
+from whyloop.testing import FakeClock, call, calls, text
 from whyloop.tools.conversion import convert, to_plain
 from whyloop.tools.schema import problem_with
 from whyloop.tools.types import schema_of
+from whyloop.values.step_transitions import Judged
+from whyloop.values.transitions import apply
+from whyloop.wire.view import read_back
 
 # While it streams
 
@@ -208,3 +221,81 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
         hints = get_type_hints(kind)
         return st.builds(kind, **{name: values_of(hint) for name, hint in hints.items()})
     return st.from_type(kind)
+
+
+# Any run
+
+
+LIVE_ONLY = (AgentStepStarted, StreamChunkReceived, OutputChunkReceived)
+REPLIES = st.sampled_from(
+    [
+        call(ANSWER, INVOICE),
+        call(ANSWER, WRONG),
+        call(ANSWER, "{oops"),
+        calls(call(ANSWER, INVOICE), call("echo", {"value": "x"})),
+        calls(call("broken", {}), call(ANSWER, WRONG)),
+        call("echo", {"value": "x"}),
+        text(json.dumps(INVOICE)),
+        text(json.dumps(WRONG)),
+        text("No idea."),
+        text(""),
+        text(json.dumps(INVOICE), finish_reason="length"),
+        call(ANSWER, INVOICE, finish_reason="content_filter"),
+        RateLimitError("busy"),
+        ModelError("gone", status=400),
+    ]
+)
+POLICIES = st.sampled_from(
+    [ErrorPolicy.stop_on_any_error(), ErrorPolicy.retry_all(1), ErrorPolicy.ignore_tool_errors()]
+)
+
+
+@examples(150)
+@given(
+    replies=st.lists(REPLIES, min_size=6, max_size=6),
+    mode=st.sampled_from(MODES),
+    policy=POLICIES,
+    retries=st.integers(0, 2),
+    rejects=st.booleans(),
+)
+def test_any_run_with_an_output_follows_from_its_journal(
+    replies: list[Any], mode: str, policy: ErrorPolicy, retries: int, rejects: bool
+) -> None:
+    def reject(invoice: Invoice) -> Invoice:
+        if rejects and invoice.number == "A-1":
+            raise ValueError("not this one")
+        return invoice
+
+    agent = agent_of(
+        mode,
+        *replies,
+        tools=[echo, broken],
+        error_policy=policy,
+        output_retries=retries,
+        output_validators=reject,
+        max_steps=6,
+    )
+    events: list[AgentEvent] = []
+    journal = MemoryJournal()
+    run = agent.start_run("go", journal.create(agent), journal=journal, handlers=[events.append])
+    state = asyncio.run(run.finish())
+    assert journal.state == state
+    base = AgentState.before_creation(journal.agent_id)
+    assert reduce(apply, journal.transitions, base) == state
+    recorded = [event for event in events if not isinstance(event, LIVE_ONLY)]
+    assert recorded == list(read_back(base, journal.transitions))[-len(recorded) :]
+    before = base
+    for transition in journal.transitions:
+        if isinstance(transition, Judged):
+            for judged in (before, AgentState.from_dict(before.to_dict())):
+                assert agent.criteria.evaluate(judged) == transition.outcome
+        before = apply(before, transition)
+    assert_complete_history(state.messages)
+    free = [each.correction for step in state.steps for each in step.failures if each.is_free]
+    assert len(free) <= retries
+    if state.status is AgentStatus.COMPLETED:
+        assert not rejects
+        assert state.output == agent.output(journal.state) == VALUE
+    else:
+        with pytest.raises(OutputError, match="there is no output"):
+            _ = state.output
