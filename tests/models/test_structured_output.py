@@ -23,7 +23,7 @@ from whyloop.models.openai_responses import OpenAIResponses
 from whyloop.models.provider import ProviderApi, Settings
 from whyloop.models.recording import RecordingModel, ReplayModel
 from whyloop.models.response_body import ResponseBody
-from whyloop.models.structured_output import is_recursive, strict_schema
+from whyloop.models.structured_output import google_schema, is_recursive, strict_schema
 from whyloop.testing import FakeClock, ScriptedModel, call
 from whyloop.tools.types import schema_of
 
@@ -83,9 +83,16 @@ def test_anthropic_gets_a_strict_schema() -> None:
     assert sent["output_config"] == {"format": {"type": "json_schema", "schema": STRICT}}
 
 
-def test_gemini_gets_the_schema_as_it_is() -> None:
-    sent = body(GeminiContent(), "gemini-3-pro")
-    assert sent["generationConfig"] == {"responseMimeType": "application/json", "responseJsonSchema": SCHEMA}
+def test_gemini_gets_the_keywords_that_it_knows() -> None:
+    sent = body(GeminiContent(), "gemini-3-pro")["generationConfig"]
+    assert sent["responseMimeType"] == "application/json"
+    stars = {"type": "integer", "minimum": 1}
+    assert sent["responseJsonSchema"] == {**SCHEMA, "properties": {**SCHEMA["properties"], "stars": stars}}  # type: ignore[dict-item]
+    assert google_schema(schema_of(Kit)["$defs"]["Part"])["properties"]["size"] == {
+        "type": "integer",
+        "description": '("exclusiveMinimum":0)',
+    }
+    assert google_schema(schema_of(Kit))["properties"]["kind"] == {"enum": ["b", "a"], "type": "string"}
 
 
 @pytest.mark.parametrize("api", [OpenAIChat(), OpenAIResponses(), AnthropicMessages(), GeminiContent()])
@@ -202,6 +209,25 @@ def test_recursion_is_found() -> None:
 
 STREAMS: list[tuple[ProviderApi, list[tuple[str, dict[str, Any]]]]] = [
     (
+        GeminiContent(),
+        [
+            (
+                "",
+                {
+                    "candidates": [
+                        {
+                            "content": {
+                                "parts": [{"functionCall": {"name": "final_answer", "args": {"a": 1}}}]
+                            },
+                            "finishReason": "STOP",
+                        }
+                    ],
+                    "usageMetadata": {},
+                },
+            )
+        ],
+    ),
+    (
         OpenAIChat(),
         [
             ("", {"choices": [{"delta": {"tool_calls": [{"index": 0, "id": "c", "function": f}]}}]})
@@ -278,7 +304,7 @@ def test_the_arguments_of_the_output_tool_arrive_in_pieces(
         pieces += answer.feed(f"event: {name}\ndata: {json.dumps(data)}\n\n".encode())
     *rest, response = answer.finish()
     texts = [piece.text for piece in [*pieces, *rest] if isinstance(piece, OutputDelta)]
-    assert "".join(texts) == '{"a": 1}'
+    assert json.loads("".join(texts)) == {"a": 1}
     assert isinstance(response, ModelResponse)
     assert response.tool_calls[0].arguments == {"a": 1}
 

@@ -27,15 +27,19 @@ from whyloop.models.provider import (
     merged,
     new_call,
 )
+from whyloop.models.structured_output import google_schema
 from whyloop.models.usage import gemini_billing, gemini_usage
 from whyloop.rules.written_calls import without_calls
+from whyloop.values import encoding
 from whyloop.values.messages import FilePart, ImagePart, Message, Part, TextPart, ToolCall
 from whyloop.values.model import (
+    OUTPUT_TOOL,
     Delta,
     FinishReason,
     ModelRequest,
     ModelResponse,
     ModelSource,
+    OutputDelta,
     ReasoningDelta,
     TextDelta,
 )
@@ -248,7 +252,7 @@ def _options(request: ModelRequest, settings: Settings) -> dict[str, Any]:
         generation["temperature"] = settings.temperature
     if settings.max_tokens is not None:
         generation["maxOutputTokens"] = settings.max_tokens
-    schema = request.output.schema if request.output else settings.response_format
+    schema = google_schema(request.output.schema) if request.output else settings.response_format
     if schema is not None:
         generation |= {"responseMimeType": "application/json", "responseJsonSchema": schema}
     return options | ({"generationConfig": generation} if generation else {})
@@ -304,7 +308,12 @@ class _PartialAnswer:
         parts = [dict(part) for part in (candidate.get("content") or {}).get("parts") or ()]
         self._parts += parts
         texts = [part for part in parts if _is_text(part) and part["text"]]
-        return [(ReasoningDelta if part.get("thought") else TextDelta)(part["text"]) for part in texts]
+        deltas: list[Delta] = [
+            (ReasoningDelta if part.get("thought") else TextDelta)(part["text"]) for part in texts
+        ]
+        called = [part["functionCall"] for part in parts if part.get("functionCall")]
+        answers = [call.get("args") or {} for call in called if call.get("name") == OUTPUT_TOOL]
+        return deltas + [OutputDelta(encoding.json_text(arguments)) for arguments in answers]
 
     def complete(self) -> ModelResponse:
         """Return the response that all pieces amount to."""

@@ -1,7 +1,8 @@
 """The JSON schema of a typed answer, in the part of JSON Schema that providers enforce.
 
 OpenAI and Anthropic enforce a schema whose objects list all their fields and allow no others. Bounds that
-they do not know become part of a description; the agent checks them when the answer arrives.
+they do not know become part of a description; the agent checks them when the answer arrives. Gemini takes
+more of JSON Schema.
 """
 
 from __future__ import annotations
@@ -19,6 +20,28 @@ _KEPT = frozenset(
 )
 _FORMATS = frozenset(["date-time", "date", "time", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"])
 _DROPPED = frozenset({"title", "default", "examples", "discriminator", "additionalProperties", "$defs"})
+_GOOGLE = frozenset(
+    [
+        "$ref",
+        "$defs",
+        "type",
+        "format",
+        "title",
+        "description",
+        "enum",
+        "items",
+        "prefixItems",
+        "minItems",
+        "maxItems",
+        "minimum",
+        "maximum",
+        "anyOf",
+        "oneOf",
+        "properties",
+        "additionalProperties",
+        "required",
+    ]
+)
 _TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
 
 
@@ -115,26 +138,43 @@ def _strict(schema: Any) -> dict[str, Any]:
             raise _NotEnforceableError
         strict["properties"] = {name: _strict(part) for name, part in strict["properties"].items()}
         strict |= {"required": list(strict["properties"]), "additionalProperties": False}
-    if "const" in strict:
-        strict["enum"] = [strict.pop("const")]
-    if "enum" in strict and "type" not in strict:
-        kinds = list(dict.fromkeys(_TYPES.get(type(value), "string") for value in strict["enum"]))
-        strict["type"] = kinds[0] if len(kinds) == 1 else kinds
+    if schema.get("format") in _FORMATS:
+        strict["format"] = schema["format"]
     return _described(strict, schema)
 
 
-def _described(strict: dict[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a schema with the bounds that are not enforced in its description."""
-    bounds = {key: value for key, value in schema.items() if key not in _KEPT | _DROPPED}
-    if bounds.get("format") in _FORMATS:
-        strict["format"] = bounds.pop("format")
-    bounds.pop("oneOf", None)
-    if bounds:
-        texts = [strict.get("description", ""), f"({encoding.json_text(bounds)[1:-1]})"]
-        strict["description"] = " ".join(filter(None, texts))
-    if "$ref" in strict and len(strict) > 1:  # Beside a reference nothing else is allowed.
-        return {"anyOf": [{"$ref": strict.pop("$ref")}], **strict}
-    return strict
+def google_schema(schema: Any) -> Any:
+    """Return a schema with the keywords alone that Gemini knows."""
+    if isinstance(schema, list):
+        return [google_schema(item) for item in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    known = {key: value for key, value in schema.items() if key in _GOOGLE}
+    for key in ("items", "additionalProperties", "anyOf", "oneOf", "prefixItems"):
+        if key in known:
+            known[key] = google_schema(known[key])
+    for key in ("properties", "$defs"):
+        if key in known:
+            known[key] = {name: google_schema(part) for name, part in known[key].items()}
+    return _described(known, schema)
+
+
+def _described(known: dict[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the known part of a schema, with its other bounds in the description."""
+    if "const" in schema:
+        known.pop("const", None)
+        known["enum"] = [schema["const"]]
+    if "enum" in known and "type" not in known:
+        kinds = list(dict.fromkeys(_TYPES.get(type(value), "string") for value in known["enum"]))
+        known["type"] = kinds[0] if len(kinds) == 1 else kinds
+    unknown = schema.keys() - known.keys() - _DROPPED - {"const", "oneOf"}
+    if unknown:
+        bounds = {key: schema[key] for key in schema if key in unknown}
+        texts = [known.get("description", ""), f"({encoding.json_text(bounds)[1:-1]})"]
+        known["description"] = " ".join(filter(None, texts))
+    if "$ref" in known and len(known) > 1:  # Beside a reference nothing else is allowed.
+        return {"anyOf": [{"$ref": known.pop("$ref")}], **known}
+    return known
 
 
 def _references(schema: Any) -> set[str]:
