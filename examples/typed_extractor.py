@@ -44,13 +44,9 @@ def known_articles(answer: Invoice | NoInvoice, context: RunContext[Catalogue]) 
     return answer
 
 
-wrong = {
-    "number": "A-17",
-    "day": "2026-01-16",
-    "currency": "EUR",
-    "lines": [{"article": "rop", "cents": 250}],
-}
-right = {**wrong, "lines": [{"article": "rope", "cents": 250}]}
+letter = {"number": "A-17", "day": "2026-01-16", "currency": "EUR"}
+wrong = {**letter, "lines": [{"article": "rop", "cents": 250}]}
+right = {**letter, "lines": [{"article": "rope", "cents": 250}]}
 # The model follows a script, so this runs offline. For a real one, use whyloop.models.load().
 model = ScriptedModel([call("final_answer", {"value": wrong}), call("final_answer", {"value": right})])
 agent: Agent[Catalogue, Invoice | NoInvoice] = Agent(
