@@ -219,7 +219,7 @@ def test_usage_shows_the_last_question_and_the_session(
 ) -> None:
     err = piped(capsys, monkeypatch, "Who?\nWhat?\n/usage\n")[1]
     assert "  last question  1 step · 20 tokens (20 read, 0 written)" in err
-    assert "  session        2 steps · 30 tokens (30 read, 0 written)" in err
+    assert "  session        2 steps · 30 tokens (30 read, 0 written) · cost unknown\n" in err
 
 
 def test_undo_goes_back_before_the_last_question_and_keeps_it_elsewhere(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -51,7 +52,7 @@ from tests.wire.random_runs import (
     texts_of,
 )
 from tests.wire.test_envelope_golden import fixed_events
-from whyloop import Agent, ErrorPolicy, FinishReason, ModelResponse, ToolCall, tool
+from whyloop import Agent, ErrorPolicy, FinishReason, ModelResponse, ToolCall, Usage, tool
 from whyloop.errors import ConfigurationError
 from whyloop.events import (
     AgentEvent,
@@ -241,13 +242,16 @@ async def test_the_fixed_run_has_the_expected_parts() -> None:
     assert "the provider fell over" in third[-1].message
 
 
-async def test_the_end_of_a_run_has_its_tokens() -> None:
+async def test_the_end_of_a_run_has_its_tokens_and_its_cost() -> None:
     events: Run = []
-    await scripted(text("Done.", usage=7), event_handler=events.append).run("Go")
+    usage = Usage(5, 2, cache_writes=4, cost=Decimal("0.012"))
+    await scripted(text("Done.", usage=usage), event_handler=events.append).run("Go")
     end = parts_of(events)[-1]
     assert isinstance(end, RunFinishedEvent)
     assert end.usage is not None
-    assert end.usage[0].total_tokens == 7
+    assert (end.usage[0].total_tokens, end.usage[0].cache_write_input_tokens) == (7, 4)
+    assert end.result is not None
+    assert end.result["usage"] == {"input": 5, "output": 2, "total": 7, "cost": "0.012"}
 
 
 async def test_ids_are_the_same_in_every_stream_of_a_run() -> None:

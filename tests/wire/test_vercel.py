@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from msgspec.structs import replace
 from tests.support import START, examples, scripted
 from tests.wire.random_runs import HOSTILE, ODD_ARGUMENTS, Run, Scenario, hand_made, scenarios
 from tests.wire.test_envelope_golden import fixed_events
-from whyloop import AgentStatus, ErrorPolicy, PendingCall, tool
+from whyloop import AgentStatus, ErrorPolicy, PendingCall, Usage, tool
 from whyloop.events import AgentEvent, AgentStatusChanged, StreamChunkReceived
 from whyloop.testing import call, calls, text
 from whyloop.values.text import clean
@@ -123,6 +124,15 @@ async def test_the_fixed_run_has_the_expected_parts() -> None:
         "reason": "The model answered and asked for no tools",
     }
     assert ending(parts)["last_response"] == "There are “four”.\n"
+
+
+async def test_the_end_of_a_run_has_its_cost() -> None:
+    events: list[AgentEvent] = []
+    usage = Usage(5, 2, cost=Decimal("0.012"))
+    await scripted(text("Done.", usage=usage), event_handler=events.append).run("Go")
+    (metadata,) = [part for part in parts_of(events) if part["type"] == "message-metadata"]
+    shown = metadata["messageMetadata"]["whyloop"]
+    assert shown["usage"] == {"input": 5, "output": 2, "total": 7, "cost": "0.012"}
 
 
 async def test_every_end_has_a_finish_reason_of_the_protocol() -> None:

@@ -29,6 +29,7 @@ from whyloop.values.continuation import Budget
 from whyloop.values.explanation import explanation_of_step
 from whyloop.values.model import Usage
 from whyloop.values.next_action import next_actions_of
+from whyloop.values.price import dollars
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.text import counted, shortened
 
@@ -279,7 +280,10 @@ class Chat:
     def usage(self, _: str) -> None:
         state = self._asked().state
         self._note(f"  last question  {_execution_text(state)}")
-        self._note(f"  session        {counted(state.step_count, 'step')} · {_usage_text(state.usage)}")
+        unknown = " · cost unknown" if state.usage.is_unpriced else ""
+        self._note(
+            f"  session        {counted(state.step_count, 'step')} · {_usage_text(state.usage)}{unknown}"
+        )
 
     def model(self, name: str) -> None:
         """Continue with another model, and the same tools and limits."""
@@ -362,7 +366,8 @@ def _execution_text(state: AgentState) -> str:
 
 def _usage_text(usage: Usage) -> str:
     least = "" if usage.reported else "at least "
-    return f"{least}{counted(usage.total, 'token')} ({usage.input:,} read, {usage.output:,} written)"
+    tokens = f"{least}{counted(usage.total, 'token')} ({usage.input:,} read, {usage.output:,} written)"
+    return tokens if usage.cost is None else f"{tokens} · {dollars(usage.cost)}"
 
 
 class Command(NamedTuple):
@@ -382,7 +387,7 @@ COMMANDS = (
     Command("/resume", "continue the run after a stop, an error or an open question", Chat.resume),
     Command("/undo", "go back before the last question", Chat.undo),
     Command("/fork", "continue in a copy of the session", Chat.fork),
-    Command("/usage", "show the tokens of the last run and of the session", Chat.usage),
+    Command("/usage", "show the tokens and the cost of the last run and of the session", Chat.usage),
     Command("/model [NAME]", "show the model, or continue with another one", Chat.model),
     Command("/help", "list the commands", Chat.help),
     Command("/quit", "leave; the session stays in the store", Chat.quit),

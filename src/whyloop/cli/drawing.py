@@ -18,7 +18,9 @@ from whyloop.cli.renderer import GAP, LABEL_WIDTH, NOTHING, Kind, Line, SessionR
 from whyloop.values.continuation import ContinuationDecision
 from whyloop.values.explanation import REASON_LENGTH, Explanation
 from whyloop.values.explanation_text import step_rows, steps_title, when_asked
+from whyloop.values.model import Usage
 from whyloop.values.next_action import NAME_LENGTH
+from whyloop.values.price import dollars
 from whyloop.values.text import shortened
 
 BAR = 20
@@ -55,24 +57,26 @@ def row(line: Line, *, has_sign: bool = True) -> RenderableType:
     return Padding(grid, (1, 0, 0, 0)) if line.kind in (Kind.QUERY, Kind.WAITED) else grid
 
 
-def bars(headroom: Sequence[Headroom], tokens: int) -> RenderableType:
-    """Return a bar for each limit."""
+def bars(headroom: Sequence[Headroom], usage: Usage) -> RenderableType:
+    """Return a bar for each limit, and the tokens and the cost that none limits."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     for room in headroom:
         full = max(round(room.share * BAR), 1 if room.used else 0)
         colour = "red" if room.share >= 1 else "yellow" if room.share >= 0.75 else "green"
         bar = Text.assemble(("━" * full, colour), ("─" * (BAR - full), "dim"))
         grid.add_row(Text(room.label, style="dim"), bar, Text(str(room)))
-    if tokens and all(room.label != "tokens" for room in headroom):
-        grid.add_row(Text("tokens", style="dim"), Text("no limit", style="dim"), Text(f"{tokens:,}"))
+    cost = "" if usage.cost is None else dollars(usage.cost)
+    for label, used in (("tokens", f"{usage.total:,}" if usage.total else ""), ("cost", cost)):
+        if used and all(room.label != label for room in headroom):
+            grid.add_row(Text(label, style="dim"), Text("no limit", style="dim"), Text(used))
     return grid
 
 
-def verdict(explanation: Explanation, tokens: int) -> RenderableType:
+def verdict(explanation: Explanation, usage: Usage) -> RenderableType:
     """Return the headline and a bar for each limit, in the colour of the status."""
     style = STATUS_STYLES[explanation.status]
     title = Text(explanation.status.replace("_", " ").capitalize(), style=f"bold {style}")
-    used = bars(headroom_of(explanation.evaluations), tokens)
+    used = bars(headroom_of(explanation.evaluations), usage)
     parts = Group(Text(explanation.headline), Text(), used)
     return Padding(
         Panel(parts, title=title, title_align="left", border_style=style, padding=(0, 1)), (1, 0, 0, 0)
@@ -98,9 +102,9 @@ def rules_table(explanation: Explanation) -> Table:
     return table
 
 
-def draw_end(console: Console, explanation: Explanation, tokens: int) -> None:
+def draw_end(console: Console, explanation: Explanation, usage: Usage) -> None:
     """Print how a run that was shown ended: the headline, the limits, and what each rule decided."""
-    console.print(verdict(explanation, tokens))
+    console.print(verdict(explanation, usage))
     if explanation.evaluations:
         console.print(rules_table(explanation))
 

@@ -129,7 +129,7 @@ class LiveView:
         if self._note:
             parts.append(Text(self._note, style="yellow"))
         if self._has_bars:
-            parts.append(bars(narrator.headroom, narrator.tokens))
+            parts.append(bars(narrator.headroom, narrator.usage))
         above = 0 if narrator.text else 1  # The text continues the rows that are printed.
         return Padding(Group(*parts), (above, 0, 0, 1))
 

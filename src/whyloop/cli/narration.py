@@ -28,6 +28,7 @@ from whyloop.events import (
 )
 from whyloop.values.continuation import ContinuationEvaluation, ContinuationOutcome
 from whyloop.values.failure import ErrorHandlingDecision
+from whyloop.values.model import NO_USAGE
 from whyloop.values.price import dollars
 from whyloop.values.state import AgentStatus
 from whyloop.values.text import printable, shortened
@@ -97,7 +98,7 @@ class Narrator:
         self.text = ""
         """The answer as it has streamed in so far; empty once it is complete."""
         self.headroom: list[Headroom] = []
-        self.tokens = 0
+        self.usage = NO_USAGE
         self._last_time: datetime | None = None
         self._calls: dict[str, tuple[str, str]] = {}
         self._step_started = False
@@ -127,7 +128,7 @@ class Narrator:
             case ApprovalDecided():
                 return [*_pause(waited), _approval(event)]
             case TokenUsageReported():
-                self.tokens = event.execution_usage.total
+                self.usage = event.execution_usage
             case ContinuationEvaluated():
                 self.headroom = headroom_of(event.outcome.evaluations)
             case AgentStepCompleted():
@@ -137,7 +138,7 @@ class Narrator:
         return []
 
     def _query(self, event: AgentExecutionStarted, waited: float) -> list[Line]:
-        self.tokens, self.headroom = 0, []
+        self.usage, self.headroom = NO_USAGE, []
         query = [Line(Kind.QUERY, printable(event.query.text))] if event.query else []
         return [*_pause(waited), *query]
 

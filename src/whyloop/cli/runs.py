@@ -196,7 +196,7 @@ async def _draw_run(
         agent.subscribe(view)
         with on_ctrl_c(agent, task, view.note):
             state = await task
-    draw_end(console, state.explanation, state.execution.usage.total)
+    draw_end(console, state.explanation, state.execution.usage)
     draw_notes(console, next_steps(state))
     return state
 

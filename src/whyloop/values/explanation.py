@@ -21,6 +21,7 @@ from whyloop.values.continuation import (
 )
 from whyloop.values.messages import Message, ToolCall
 from whyloop.values.next_action import NAME_LENGTH, NextAction, next_actions_of
+from whyloop.values.price import known_cost
 from whyloop.values.redaction import DEFAULT_REDACTION
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.step import OpenCall, OpenStep, Step, ToolRun, error_text
@@ -216,8 +217,10 @@ def explanation_of(state: AgentState, *, most_steps: int | None = None) -> Expla
     """Explain the current execution; `most_steps` leaves out the middle of it."""
     recorded = state.execution_steps
     steps = [_step(state, step, step.number) for step in ends_of(recorded, most_steps)]
+    usages = [step.usage for step in recorded]
     if state.open_step is not None:
         steps.append(_open_step(state.open_step))
+        usages.append(state.open_step.usage)
     # A run that was resumed has no outcome yet: its rules were asked after its last step.
     outcome = state.last_continuation_outcome or (recorded[-1].outcome if recorded else None)
     return Explanation(
@@ -228,17 +231,12 @@ def explanation_of(state: AgentState, *, most_steps: int | None = None) -> Expla
         resolved_by=outcome.resolved_by if outcome else None,
         steps=tuple(steps),
         cost=state.execution.usage.cost,
-        known_cost=_known_cost([*recorded, *([state.open_step] if state.open_step else [])]),
+        known_cost=known_cost(usages),
         repeated_calls=_repeated_calls(state, recorded),
         evaluations=outcome.evaluations if outcome else (),
         approvals=state.execution.approvals,
         next_actions=next_actions_of(state),
     )
-
-
-def _known_cost(steps: Sequence[Step | OpenStep]) -> Decimal | None:
-    known = [step.usage.cost for step in steps if step.usage.cost is not None]
-    return sum(known, Decimal(0)) if known else None
 
 
 def _repeated_calls(state: AgentState, steps: Sequence[Step]) -> tuple[RepeatedCall, ...]:

@@ -36,7 +36,7 @@ def draw_run(
     with LiveView(console, live=live) as view:
         state = run(view)
     explanation = state.explanation
-    draw_end(console, explanation, state.execution.usage.total)
+    draw_end(console, explanation, state.execution.usage)
     if explanation.next_actions:
         console.print(Text("To continue", style="bold"))
         for action in explanation.next_actions:
