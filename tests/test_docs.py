@@ -2,6 +2,7 @@
 
 The python blocks of a page run in order in one namespace, with `await` allowed at the top level. A js block
 is a module of its own. A text block right after a python, console or js block is what that block prints.
+A block with a title, such as ```python title="desk.py", is a file that the blocks after it use.
 WHYLOOP_UPDATE_DOCS=1 writes those text blocks again instead of comparing them; read the diff before you keep
 it.
 """
@@ -12,10 +13,12 @@ import ast
 import asyncio
 import contextlib
 import difflib
+import importlib
 import inspect
 import io
 import os
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -53,6 +56,8 @@ class Block(NamedTuple):
     source: str
     follows: bool
     """True if only blank lines are between this block and the one before it."""
+    title: str | None
+    """The name of the file that the block is."""
 
 
 def blocks_of(page: Path) -> list[Block]:
@@ -65,8 +70,12 @@ def blocks_of(page: Path) -> list[Block]:
             if opened is None:
                 opened = (line[3:].strip(), number + 1)
                 continue
-            language, first = opened
-            blocks.append(Block(language, first, "\n".join(lines[first - 1 : number - 1]), only_blanks))
+            info, first = opened
+            language, _, rest = info.partition(" ")
+            title = re.fullmatch(r'title="([\w.-]+)"', rest)
+            assert title or not rest, f"{page}:{first}: {rest!r} is not a title"
+            source = "\n".join(lines[first - 1 : number - 1])
+            blocks.append(Block(language, first, source, only_blanks, title and title[1]))
             opened, only_blanks = None, True
         elif opened is None:
             assert "```" not in line, f"{page}:{number}: a fence starts at the beginning of its line"
@@ -94,12 +103,18 @@ def test_snippets(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     module = ModuleType("__main__")
     monkeypatch.setitem(sys.modules, "__main__", module)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # A file may change within a second.
     printed: str | None = None
     outputs: list[tuple[Block, str]] = []
     with asyncio.Runner() as runner:
         for block in blocks:
             where = f"{page}:{block.line}"
             match block.language:
+                case language if block.title is not None:
+                    assert language in LANGUAGES, f"{where}: a block of {language}"
+                    write_file(block, tmp_path)
+                    printed = None
                 case "python":
                     printed = run_python(block, page, module, runner)
                 case "console":
@@ -117,6 +132,14 @@ def test_snippets(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
                     printed = None
     if outputs:
         rewrite(page, outputs)
+
+
+def write_file(block: Block, folder: Path) -> None:
+    """Write a file of the page; a module that has changed is imported anew."""
+    assert block.title is not None
+    (folder / block.title).write_text(block.source + "\n", encoding="utf-8")
+    sys.modules.pop(block.title.removesuffix(".py"), None)
+    importlib.invalidate_caches()
 
 
 def run_python(block: Block, page: Path, module: ModuleType, runner: asyncio.Runner) -> str:
@@ -163,6 +186,9 @@ def run_console(block: Block, where: str) -> str:
                 )
                 wanted = [argument for argument in arguments if "=" not in argument]
                 assert set(wanted) <= set(targets), f"{where}: the Makefile has only {targets}"
+            case "python" if arguments and Path(arguments[0]).is_file():
+                with contextlib.redirect_stdout(out):
+                    runpy.run_path(arguments[0], run_name="__main__")
             case "python" | ".venv/bin/python" if arguments and arguments[0].endswith(".py"):
                 assert (ROOT / arguments[0]).is_file(), f"{where}: there is no {arguments[0]}"
             case "pip" | "git" | "cd" | "python":

@@ -18,7 +18,7 @@ CanSerializeAgentState ContinuationCriteria ContinuationDecision ContinuationEva
 Correction CostLimit CumulativeExecutionTimeLimit ErrorContext ErrorHandlingDecision ErrorPolicy
 ErrorPolicyCriterion
 ErrorType Execution ExecutionTimeLimit Explanation Failure FilePart FinishReason FinishReasonCheck
-Hook ImagePart Interruption Message MessageRole ModelRequest ModelResponse ModelSource NextAction
+Hook ImagePart Interruption Message MessageRole Model ModelRequest ModelResponse ModelSource NextAction
 OutputDelta OutputFormat OutputMode PendingCall
 Price ReasoningDelta Recovery Redaction RepeatedCall RunContext Session SlimAgentStateSerializer
 SlimSerializationConfig StateInfo Step StepExplanation StepsLimit StopReason StopRequestedCheck

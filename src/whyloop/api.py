@@ -7,6 +7,7 @@ from whyloop.loop.hooks import (
     Block as Block,
     Hook as Hook,
 )
+from whyloop.loop.world import Model as Model
 from whyloop.rules.checks import (
     ApprovalRequired as ApprovalRequired,
     FinishReasonCheck as FinishReasonCheck,

@@ -30,6 +30,8 @@ class Access(Struct, frozen=True):
     """The metadata of all sessions that the client may see; new ones get it."""
     read_only: bool = False
     """True if the client may look and change nothing."""
+    may_decide: bool = True
+    """False if other people decide about its tool calls and grant more than its limits allow."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.user, str) or not isinstance(self.within, Mapping):
@@ -39,6 +41,12 @@ class Access(Struct, frozen=True):
         """Raise `SessionNotFoundError` for a session that the client may not see."""
         if not self.within.keys() <= summary.metadata.keys() or not agree(summary.metadata, self.within):
             raise SessionNotFoundError(summary.agent_id)
+
+    def check_decision(self) -> None:
+        """Raise 403 for a client that may not decide."""
+        if not self.may_decide:
+            problem = "you may not approve, deny or grant anything here: this is for other people to decide"
+            raise BadRequestError(problem, 403, "may_not_decide")
 
 
 CheckAccess = Callable[[HTTPConnection], Access | Awaitable[Access | None] | None]

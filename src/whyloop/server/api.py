@@ -228,6 +228,8 @@ class Api:
             return self._view(await session.read_beginning(), is_running=True)
 
         await self.check(call)
+        if call.body.grant is not None:
+            call.access.check_decision()
         try:
             return await self._keys.once(call.agent_id, call.key, work, partial(self._begun, call))
         except SessionRunningError:
@@ -280,6 +282,7 @@ class Api:
         agent: Agent[Any, Any] | None = None,
     ) -> Tagged:
         await self.check(call)
+        call.access.check_decision()
         by, question_id = call.access.user or call.body.by or UNNAMED_PERSON, call.body.question_id
 
         def plan(reading: Reading) -> Sequence[AnyTransition]:

@@ -93,7 +93,7 @@ def _refusals(operation: Operation) -> dict[str, Any]:
         texts["404"] = "The session does not exist."
     if operation.method != "GET":
         texts |= {
-            "403": "A page of another site, or a client that may only read, may not do this.",
+            "403": "A page of another site, or a client without the right to do so, may not do this.",
             "409": "The session does not allow it at the moment.",
         }
     if operation.takes is not None:
