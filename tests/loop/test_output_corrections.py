@@ -6,7 +6,7 @@ import dataclasses
 import enum
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Literal
 
 import pytest
@@ -24,21 +24,25 @@ from tests.loop.outputs import (
     each_mode,
     reply,
 )
-from tests.support import requests_of, scripted
+from tests.support import RespondingModel, echo, requests_of, scripted
 from whyloop import (
+    Agent,
     AgentBuilder,
     AgentState,
     AgentStatus,
     ErrorPolicy,
+    ModelRequest,
+    ModelResponse,
     RunContext,
     SlimAgentStateSerializer,
     SlimSerializationConfig,
     StopReason,
+    ToolCall,
 )
 from whyloop.broadcasting import BroadcastConfig
 from whyloop.errors import ConfigurationError, OutputError
 from whyloop.events import AgentEvent, RetryScheduled
-from whyloop.testing import ScriptedModel, call
+from whyloop.testing import FakeClock, ScriptedModel, call
 from whyloop.values.step import StepType
 from whyloop.wire.document import document
 from whyloop.wire.envelope import envelope
@@ -314,3 +318,58 @@ async def test_a_type_may_refer_to_itself() -> None:
     answer = {"value": {"reason": "a"}, "children": [{"value": {"name": "b", "price": 1}, "children": []}]}
     state = await agent_of("tool", call(ANSWER, answer), output_type=Node).run("go")
     assert state.output == Node(Missing("a"), [Node(Item("b", 1.0), [])])
+
+
+# Answers that are something else
+
+
+@each_mode
+async def test_a_call_written_as_text_is_not_an_output(mode: str) -> None:
+    written = f'Let me look. <tool_call>{{"name": "echo", "arguments": {{"value": "{PRIVATE}"}}}}</tool_call>'
+    agent = agent_of(mode, written, tools=[echo], output_retries=0)
+    state = await agent.run("go")
+    assert state.status is AgentStatus.FAILED
+    assert PRIVATE not in state.messages[-1].text
+    assert state.steps[0].output is None
+
+
+async def test_a_provider_that_enforces_the_type_may_answer_with_what_looks_like_a_call() -> None:
+    written = {"name": "echo", "arguments": {"value": "x"}}
+    agent = agent_of("native", json.dumps(written), tools=[echo], output_type=dict[str, Any])
+    assert (await agent.run("go")).output == written
+    agent = agent_of("prompt", json.dumps(written), tools=[echo], output_type=dict[str, Any])
+    with pytest.raises(OutputError, match="written as text"):
+        _ = (await agent.run("go")).output
+
+
+@each_mode
+async def test_an_answer_with_an_image_is_not_an_output(mode: str) -> None:
+    async def respond(request: ModelRequest) -> AsyncIterator[ModelResponse]:
+        yield ModelResponse(json.dumps(INVOICE), unsupported=("an image",))
+
+    model = RespondingModel(respond)
+    model.output_mode = mode  # type: ignore[attr-defined]
+    state = await Agent(model, output_type=Invoice, clock=FakeClock()).run("go")
+    with pytest.raises(OutputError, match="an image, which whyloop does not support"):
+        _ = state.output
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity"])
+@each_mode
+async def test_a_number_that_is_not_json_is_not_an_output(mode: str, number: str) -> None:
+    agent = agent_of(
+        mode, f'The price: {{"name": "x", "price": {number}}}', output_type=Item, output_retries=0
+    )
+    with pytest.raises(OutputError, match="it is not JSON"):
+        _ = (await agent.run("go")).output
+
+
+async def test_arguments_that_a_driver_made_of_other_objects_are_read_as_json() -> None:
+    async def respond(request: ModelRequest) -> AsyncIterator[ModelResponse]:
+        yield ModelResponse("", (ToolCall("c", ANSWER, {"name": "x", "price": float("nan")}),))
+
+    state = await Agent(RespondingModel(respond), output_type=Item, output_retries=0, clock=FakeClock()).run(
+        "go"
+    )
+    with pytest.raises(OutputError, match="price does not fit"):
+        _ = state.output

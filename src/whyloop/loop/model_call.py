@@ -12,10 +12,9 @@ from whyloop.errors import ResponseValidationError, WhyloopError
 from whyloop.events import ChunkKind
 from whyloop.loop.calls import CallPlan, run_context
 from whyloop.loop.hooks import AroundModel, AskModel, expected
-from whyloop.loop.output import Output, json_start
+from whyloop.loop.output import Output, json_start, language_before_call
 from whyloop.loop.setup import RequestParts, send
 from whyloop.rules.classification import answer_failure, error_text, model_failure, normalize_response
-from whyloop.rules.written_calls import VisibleText, written_call
 from whyloop.tools.tool import RunContext
 from whyloop.values.messages import NO_EXTRAS, Message, MessageRole
 from whyloop.values.model import (
@@ -187,7 +186,7 @@ def _send_output(run: Run, text: str) -> None:
 
 def _send_text(run: Run, step: StepInProgress, text: str) -> None:
     """Send a text that did not arrive in pieces, without a call in it: arguments are never in a chunk."""
-    shown = _shown(run, text)
+    shown = language_before_call(run.setup, text)
     if text := text if shown is None else shown:
         _send_chunk(run, step, text)
 
@@ -215,7 +214,7 @@ def answer_transition(run: Run, response: ModelResponse, plan: CallPlan, step: S
     else:
         has_results = run.state.execution.has_tool_results
         failure = answer_failure(response, run.setup.tool_names, after_results=has_results)
-        shown = _shown(run, response.text) if failure or truncated else None
+        shown = language_before_call(run.setup, response.text) if failure or truncated else None
     if failure is None or failure.readable:
         reasoning = clean(response.reasoning) if response.reasoning else ""
         message = Message(
@@ -242,14 +241,6 @@ def answer_transition(run: Run, response: ModelResponse, plan: CallPlan, step: S
         response_changed_by=step.response_changed_by,
         output=None if answer is None else answer.output,
     )
-
-
-def _shown(run: Run, text: str) -> str | None:
-    """Return the text before a call that is written as text; None if there is no such call."""
-    if written_call(text, run.setup.tool_names) is None:
-        return None
-    shown = VisibleText(run.setup.tool_specs).add(text).rstrip()
-    return shown if written_call(shown, run.setup.tool_names) is None else ""
 
 
 def partial_answer_transition(step: StepInProgress, now: datetime, seconds: float) -> Answered:

@@ -21,7 +21,7 @@ from whyloop.errors import ConfigurationError, NestingError, OutputError, Script
 from whyloop.logger import log_output_error
 from whyloop.loop.calls import raise_cancellation, run_context
 from whyloop.rules.classification import answer_failure, error_text
-from whyloop.rules.written_calls import documents_in
+from whyloop.rules.written_calls import VisibleText, documents_in, written_call
 from whyloop.tools.conversion import convert, message_and_path, refuse_type, to_plain
 from whyloop.tools.schema import Problem, known_names, problems_with, schema_at
 from whyloop.tools.tool import RunContext
@@ -43,6 +43,7 @@ from whyloop.values.text import clean
 
 if TYPE_CHECKING:
     from whyloop.loop.run import Run
+    from whyloop.loop.setup import Setup
 
 MOST_PROBLEMS = 5
 
@@ -142,10 +143,10 @@ class Output:
             rest = tuple([call for call in calls if call.name != OUTPUT_TOOL])
             response = replace(response, tool_calls=rest)
             return response, Answer(shown=None if is_text else language_in(response.text))
-        written = answer_failure(response, setup.tool_names, after_results=True)
-        if written is not None and mode is not OutputMode.NATIVE:
-            return response, Answer(failure=written, shown=language_in(response.text))
-        text = response.text
+        unlike_answer = answer_failure(response, setup.tool_names, after_results=True)
+        if unlike_answer is not None and (response.unsupported or mode is not OutputMode.NATIVE):
+            return response, Answer(failure=unlike_answer, shown=language_before_call(setup, response.text))
+        text, content = response.text, ""
         if own:  # The call becomes the text of the answer: it needs no result.
             sent = own[0].arguments
             content = sent if isinstance(sent, str) else encoding.json_text(sent)
@@ -153,7 +154,7 @@ class Output:
             response = replace(response, text=text, tool_calls=(), extras={})
         language = text if is_text else language_in(text)
         try:
-            data, value = self._fitting(own[0].arguments) if own else self._find(text)
+            data, value = self._find(content or text)
             output, value = await self._validate(data, value, run_context(setup, run.state))
         except MisfitError as misfit:
             return response, Answer(failure=self._failure(misfit, run.state, mode), shown=language)
@@ -181,10 +182,12 @@ class Output:
     def _find_inside(self, text: str, error: Exception) -> tuple[Any, Any]:
         """Return the one object within a text that fits the type, and its value."""
         found, misfit = [], None
-        for _, _, document in documents_in(text):
+        for start, end, document in documents_in(text):
             if isinstance(document, dict):
                 try:
-                    found.append(self._fitting(document))
+                    found.append(self._fitting(msgspec.json.decode(text[start:end])))
+                except msgspec.DecodeError:
+                    continue  # NaN is not JSON.
                 except MisfitError as wrong:
                     misfit = wrong
         if len(found) == 1:
@@ -302,6 +305,14 @@ def output_mode_of(model: object, *, with_tools: bool, schema: Mapping[str, Any]
     if mode not in (OutputMode.NATIVE, OutputMode.TOOL, OutputMode.PROMPT):
         raise ConfigurationError(f"invalid output_mode {mode!r} of a model: use native, tool or prompt")
     return OutputMode(mode)
+
+
+def language_before_call(setup: Setup, text: str) -> str | None:
+    """Return the text before a call that is written as text; None if there is no such call."""
+    if written_call(text, setup.tool_names) is None:
+        return None
+    shown = VisibleText(setup.tool_specs).add(text).rstrip()
+    return shown if written_call(shown, setup.tool_names) is None else ""
 
 
 def language_in(text: str) -> str:
