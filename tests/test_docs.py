@@ -29,11 +29,14 @@ from types import ModuleType
 from typing import NamedTuple
 
 import pytest
+from msgspec.structs import replace
 
 import whyloop
 import whyloop.errors
 import whyloop.events
 import whyloop.testing
+from tests.models.faulty_server import FaultyServer, chat_answer, chat_call, in_a_thread, say
+from whyloop.models.presets import PRESETS
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -97,9 +100,21 @@ def outside_blocks(page: Path) -> Iterator[tuple[int, str]]:
 # Snippets
 
 
+@pytest.fixture
+def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A provider for the first agent of the README: its model searches, and then answers."""
+    model = FaultyServer(say(chat_call("search", '{"name": "A"}')), say(chat_answer("Acme and Apex.")))
+    with in_a_thread(model):
+        monkeypatch.setitem(PRESETS, "openai", replace(PRESETS["openai"], base_url=model.base_url))
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+        yield
+
+
+@pytest.mark.usefixtures("provider")
 @each_page
 def test_snippets(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blocks = blocks_of(page)
+    monkeypatch.setattr(sys, "stdin", io.StringIO())  # A chat on a page has no input.
     module = ModuleType("__main__")
     monkeypatch.setitem(sys.modules, "__main__", module)
     monkeypatch.chdir(tmp_path)
@@ -191,7 +206,7 @@ def run_console(block: Block, where: str) -> str:
                     runpy.run_path(arguments[0], run_name="__main__")
             case "python" | ".venv/bin/python" if arguments and arguments[0].endswith(".py"):
                 assert (ROOT / arguments[0]).is_file(), f"{where}: there is no {arguments[0]}"
-            case "pip" | "git" | "cd" | "python":
+            case "pip" | "git" | "cd" | "python" | "source":
                 pass
             case _:
                 assert program.startswith(".venv/bin/"), (

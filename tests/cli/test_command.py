@@ -6,6 +6,8 @@ import inspect
 import json
 import os
 import pty
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -167,6 +169,38 @@ def test_on_a_terminal_that_can_only_print_it_is_plain() -> None:
     shown = _on_a_terminal(["demo", "guard"], TERM="dumb")
     assert "Stopped after 2 steps (guard)." in shown
     assert "\x1b" not in shown
+
+
+# Commands that it suggests
+
+
+def suggested(path: str, cwd: Path, *called: str) -> str:
+    """Return the command that the demo suggests, with this search path for programs."""
+    script = cwd / "bin" / "whyloop"
+    script.parent.mkdir(exist_ok=True)
+    script.write_text(f"#!{sys.executable}\nfrom whyloop.cli import main\nmain()\n", encoding="utf-8")
+    script.chmod(0o755)
+    ended = subprocess.run(
+        called, capture_output=True, check=True, text=True, cwd=cwd, env={**os.environ, "PATH": path}
+    )
+    found = re.search(r"See the others: (.*)", ended.stdout)
+    assert found is not None
+    return found[1]
+
+
+def test_a_suggested_command_is_found_by_the_shell(tmp_path: Path) -> None:
+    here, elsewhere = str(tmp_path / "bin"), "/nowhere"
+    assert suggested(here, tmp_path, f"{here}/whyloop", "demo") == "whyloop demo --list"
+    command = suggested(elsewhere, tmp_path, "bin/whyloop", "demo")
+    assert command == "bin/whyloop demo --list"
+    listed = subprocess.run(shlex.split(command), capture_output=True, check=True, cwd=tmp_path, text=True)
+    assert "steps-limit" in listed.stdout
+    assert "Watch one of them: bin/whyloop demo natural-end" in listed.stdout
+
+
+def test_a_suggested_command_starts_a_module_that_is_not_on_the_path(tmp_path: Path) -> None:
+    command = suggested("/nowhere", tmp_path, sys.executable, "-m", "whyloop", "demo")
+    assert command == f"{sys.executable} -m whyloop demo --list"
 
 
 def _on_a_terminal(arguments: list[str], **variables: str) -> str:

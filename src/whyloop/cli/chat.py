@@ -203,7 +203,7 @@ class Chat:
             try:
                 verdict, reason, arguments = self._verdict(call)
             except KeyboardInterrupt:
-                self._note("\n  Not decided. /resume asks again.")
+                self._note("\n    Not decided. /resume asks again.")
                 return
             self._run(
                 self._store.decide(
@@ -215,9 +215,9 @@ class Chat:
 
     def _verdict(self, call: PendingCall) -> tuple[Verdict, str | None, Any]:
         """Return what the person decides about a call, which is shown exactly as it would run."""
-        self._note(f" ?  {shortened(call.question, LONGEST_ERROR)}")
+        self._note(f" ?  {shortened(call.question, LONGEST_ERROR)}", style="yellow")
         for line in exact_arguments(call.arguments, full=True) if call.call_id else ():
-            self._note(f"    {line}")
+            self._note(f"    {line}", style="")
         self._prompt.discard()
         while (answer := self._prompt.ask(DECISION)) is not None:
             word, _, rest = answer.strip().partition(" ")
@@ -231,9 +231,9 @@ class Chat:
                     try:
                         return Verdict.EDITED, None, parse_arguments(edited, "the edit")
                     except ConfigurationError as error:
-                        write_error(f"  {error}")
+                        write_error(f"    {error}")
                 case _:
-                    self._note("  Answer y, n or e.")
+                    self._note("    Answer y, n or e.")
         raise Leave
 
     def _edited(self, call: PendingCall) -> str:
@@ -347,12 +347,12 @@ class Chat:
         decide = f", and to decide {counted(waiting, 'question')}" if waiting else ""
         self._note(f"To continue{decide}: {again}")
 
-    def _note(self, text: str) -> None:
+    def _note(self, text: str, *, style: str = "dim") -> None:
         """Print something that is neither a question nor an answer."""
         if self._draws:
             from rich.text import Text
 
-            terminal().print(Text(text, style="dim"), soft_wrap=True)
+            terminal().print(Text(text, style=style), soft_wrap=True)
         else:
             write_error(text)
 

@@ -6,14 +6,18 @@ import argparse
 import json
 import os
 import shlex
+import shutil
+import sys
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from whyloop.cli.commands import DEFAULT_STORE, STORE_VARIABLE
 from whyloop.values.scalars import utc_now
 from whyloop.values.text import counted, shortened
 
+PROGRAM = "whyloop"
 AN_AGENT = ("--agent", "package.module:name")
 SHORT_ID = 8
 MOST_CHARACTERS = 4_000
@@ -83,12 +87,27 @@ def unique_length(identifiers: Iterable[str], least: int = SHORT_ID) -> int:
     return length
 
 
+def program() -> tuple[str, ...]:
+    """Return how a shell starts this program: by its name, or by its path if the shell would not find it."""
+    called, found = Path(sys.argv[0]), shutil.which(PROGRAM)
+    if called.stem == PROGRAM and called.exists():
+        return (PROGRAM,) if found and called.samefile(found) else (_path_from_here(called),)
+    if called.parts[-2:] == (PROGRAM, "__main__.py") and not found:
+        return (_path_from_here(Path(sys.executable)), "-m", PROGRAM)
+    return (PROGRAM,)
+
+
+def _path_from_here(path: Path) -> str:
+    path = path.absolute()
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+
+
 def command_line(args: argparse.Namespace, name: str, *arguments: str, options: tuple[str, ...] = ()) -> str:
     """Return a command for the store that was named, safe to paste."""
     store = _store_option(args.store)
-    line = ["whyloop", name, *arguments, *options, *store]
+    line = [*program(), name, *arguments, *options, *store]
     if any(argument.startswith("-") for argument in arguments):  # An id may look like an option.
-        line = ["whyloop", name, *options, *store, "--", *arguments]
+        line = [*program(), name, *options, *store, "--", *arguments]
     return "".join(char if char.isprintable() else "?" for char in shlex.join(line))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import sys
 from argparse import Namespace
 from collections.abc import Awaitable, Callable, Coroutine
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from whyloop.cli.commands import DEFAULT_STORE, STORE_VARIABLE
-from whyloop.cli.formats import short, unique_length, without_password
+from whyloop.cli.formats import program, short, unique_length, without_password
 from whyloop.cli.output import CANNOT_WRITE, FAILED, USAGE_ERROR, CannotWrite, CommandError, report
 from whyloop.errors import ConfigurationError, SessionNotFoundError, WhyloopError
 from whyloop.stores import open_store
@@ -64,7 +65,8 @@ def open_named_store(address: str | None, *, create: bool = False) -> Store:
         name = shortened(without_password(address))
         raise CommandError(
             f"store {name!r} not found: record a run in one with "
-            f'whyloop run "…" --store {name}, or name another with --store or ${STORE_VARIABLE}'
+            f'{shlex.join(program())} run "…" --store {name}, '
+            f"or name another with --store or ${STORE_VARIABLE}"
         )
     return open_store(address)
 
@@ -82,7 +84,7 @@ async def find_session(store: Store, typed: str) -> Summary:
         return candidates[0]
     if not candidates:
         missing = f"session {shortened(typed)!r} not found in this store"
-        raise CommandError(f"{missing}: whyloop sessions lists the sessions of a store")
+        raise CommandError(f"{missing}: {shlex.join(program())} sessions lists the sessions of a store")
     raise CommandError(_ambiguous(typed, candidates))
 
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 from collections.abc import Callable
 from typing import Any
 
 from whyloop.cli.commands import DEFAULT_SCENARIO
 from whyloop.cli.demo.scenarios import LOCAL, SCENARIOS, Scenario, play, play_local
+from whyloop.cli.formats import program
 from whyloop.cli.narration import Narrator
 from whyloop.cli.output import USAGE_ERROR, CommandError, is_terminal, terminal
 from whyloop.errors import WhyloopError
 from whyloop.events import AgentEvent, AgentStepCompleted
 from whyloop.values.state import AgentState
 from whyloop.wire.document import document
-
-HINT = f"This is one of {len(SCENARIOS)} endings. See the others: whyloop demo --list"
 
 Play = Callable[[Callable[[AgentEvent], object]], AgentState]
 """A run whose events a view receives."""
@@ -46,7 +46,7 @@ def show_demo(args: argparse.Namespace) -> int:
         _show_all(chosen)
     else:
         paced = is_terminal() and not args.fast
-        hint = HINT if args.scenario is None else ""
+        hint = _hint() if args.scenario is None else ""
         _show(chosen[0], lambda view: play(chosen[0], view, paced=paced), live=paced, hint=hint)
     return 0
 
@@ -139,10 +139,16 @@ def _draw(scenario: Scenario, path: str) -> None:
     _print(f"Wrote {path}")
 
 
+def _hint() -> str:
+    command = shlex.join([*program(), "demo"])
+    return f"This is one of {len(SCENARIOS)} endings. See the others: {command} --list"
+
+
 def _listing() -> str:
     width = max(map(len, SCENARIOS))
     lines = [f"  {name:<{width}}  {scenario.title}" for name, scenario in SCENARIOS.items()]
-    return "\n".join(["The scenarios of whyloop demo:", "", *lines])
+    command = shlex.join([*program(), "demo", DEFAULT_SCENARIO])
+    return "\n".join(["The scenarios of whyloop demo:", "", *lines, "", f"Watch one of them: {command}"])
 
 
 def _print(text: str) -> None:
