@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from whyloop.broadcasting.console import AgentConsoleLogger
@@ -37,6 +38,9 @@ __all__ = [
     "envelope_schema",
     "ui_message_schema",
 ]
+# `import *` takes every name, and this one needs an extra.
+if not TYPE_CHECKING and find_spec("aiohttp") is None:
+    __all__.remove("PusherBroadcaster")
 
 
 def __getattr__(name: str) -> Any:

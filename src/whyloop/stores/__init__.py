@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import AsyncIterator, Collection
 from datetime import datetime, timedelta
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +59,9 @@ __all__ = [
     "open_store",
     "prune",
 ]
+# `import *` takes every name, and this one needs an extra.
+if not TYPE_CHECKING and find_spec("psycopg") is None:
+    __all__.remove("PostgresStore")
 
 VARIABLE = "WHYLOOP_STORE"
 DEFAULT_PATH = "whyloop.db"
