@@ -68,11 +68,11 @@ def test_every_guide_has_the_types_that_it_shows(tmp_path: Path) -> None:
     assert mypy(tmp_path, *options) == ""
 
 
-def test_the_programs_of_a_newcomer_and_the_examples_pass_pyright(tmp_path: Path) -> None:
+def test_the_programs_of_a_newcomer_the_examples_and_the_inferred_types_pass_pyright(tmp_path: Path) -> None:
     packages = install(Path(__file__).parent / "real" / "pyright")
     write_modules(tmp_path, STRICT)
     settings = {
-        "include": [str(tmp_path), str(ROOT / "examples")],
+        "include": [str(tmp_path), str(ROOT / "examples"), str(ROOT / "tests" / "test_types.py")],
         "extraPaths": [str(ROOT / "src")],
         "pythonVersion": "3.11",
     }

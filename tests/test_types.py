@@ -40,6 +40,20 @@ def lookup(key: str, context: ToolContext[Db]) -> str:
     return f"{context.deps.name}:{key}"
 
 
+@tool(needs_approval=lambda arguments: arguments["amount"] > 100)
+def give(amount: int) -> None:
+    """Give money."""
+
+
+@tool(needs_approval=lambda arguments, context: arguments["amount"] > 100 and context.deps.name == "main")
+def lend(amount: int, context: ToolContext[Db]) -> None:
+    """Lend money."""
+
+
+def instruct(context: RunContext[Db]) -> str:
+    return f"Use {context.deps.name}."
+
+
 def agent() -> Agent:
     return Agent(ScriptedModel([text("done")]))
 
@@ -47,7 +61,8 @@ def agent() -> Agent:
 def test_a_tool_is_called_and_checked_like_its_function() -> None:
     assert_type(search("a", limit=2), list[str])
     assert search("a", limit=2) == ["a", "a"]
-    assert_type(refund(amount=3), Coroutine[Any, Any, str]).close()
+    work: Coroutine[Any, Any, str] = refund(amount=3)
+    work.close()
     with pytest.raises(TypeError):
         search(limit=2)  # type: ignore[call-arg]
     search(7)  # type: ignore[arg-type]
@@ -69,6 +84,18 @@ def test_deps_are_checked_against_their_type() -> None:
     assert_type(typed, Agent[Db, str])
     typed.run_sync("go", deps=Db())
     typed.run_sync("go", deps="main")  # type: ignore[arg-type]
+    assert_type(Agent(ScriptedModel([]), [lend], deps_type=Db, instructions=instruct), Agent[Db, str])
+    Agent(ScriptedModel([]), deps_type=int, instructions=instruct)  # type: ignore[arg-type]
+
+
+def test_the_output_has_its_type() -> None:
+    numbers = Agent(ScriptedModel([]), output_type=list[int])
+    assert_type(numbers, Agent[None, list[int]])
+    both = Agent(ScriptedModel([call("final_answer", {"value": 7})]), output_type=int | str)
+    assert_type(both, Agent[None, int | str])
+    state = both.run_sync("go")
+    assert_type(state.output, int | str)
+    assert state.output == 7
 
 
 async def test_a_session_has_the_types_of_its_agent() -> None:

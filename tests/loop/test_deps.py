@@ -204,6 +204,17 @@ async def test_an_agent_without_deps_type_may_still_be_given_deps() -> None:
     assert (state.last_response, vault.heard) == ("done", ["tool"])
 
 
+async def test_deps_in_the_place_of_their_type_are_refused_and_not_shown() -> None:
+    with pytest.raises(
+        ConfigurationError, match="invalid deps_type, an object of type Vault: name the"
+    ) as error:
+        Agent(ScriptedModel([]), deps_type=Vault())  # type: ignore[arg-type]
+    assert SECRET not in str(error.value)
+    Agent(ScriptedModel([]), deps_type=Vault | None)
+    Agent(ScriptedModel([]), deps_type=dict[str, Vault])
+    assert (await Agent(ScriptedModel(["done"]), deps_type=None).run("go")).status == "completed"
+
+
 async def test_a_builder_takes_the_type_of_the_deps() -> None:
     builder = AgentBuilder.base().with_model(ScriptedModel(["done"])).with_deps_type(Vault)
     with pytest.raises(ConfigurationError, match="needs Vault"):

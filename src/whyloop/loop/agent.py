@@ -25,6 +25,7 @@ from whyloop.loop.setup import (
     assemble_handlers,
     assemble_tools,
     refuse_clock,
+    refuse_deps_type,
     refuse_handler,
     refuse_instructions,
     refuse_model,
@@ -118,6 +119,7 @@ class Agent(Generic[D_contra, T_co]):
     ) -> None:
         refuse_model(model)
         refuse_instructions(instructions)
+        refuse_deps_type(deps_type)
         refuse_clock(clock)
         if clock is not None and world is not None:
             raise ConfigurationError("a world brings its own clock: pass clock or world, not both")

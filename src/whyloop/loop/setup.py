@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from hashlib import sha256
 from inspect import iscoroutinefunction
 from types import NoneType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_origin
 
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
@@ -230,7 +230,7 @@ class Setup(Struct, frozen=True):
 
     def refuse_missing_deps(self) -> None:
         """Raise a `ConfigurationError` if the run needs deps and has none."""
-        if self.deps is None and self.deps_type is not NoneType:
+        if self.deps is None and self.deps_type not in (None, NoneType):
             kind = getattr(self.deps_type, "__name__", self.deps_type)
             raise ConfigurationError(
                 f"agent {self.name!r} has no deps and needs {kind}: pass deps=… to run, resume, stream or "
@@ -348,6 +348,16 @@ def refuse_instructions(instructions: object) -> None:
     if instructions is not None and not isinstance(instructions, str) and not callable(instructions):
         raise ConfigurationError(
             f"invalid instructions {instructions!r}: use a text, or a function of the RunContext"
+        )
+
+
+def refuse_deps_type(deps_type: object) -> None:
+    """Refuse deps where their type is expected; the text does not show them."""
+    is_type = isinstance(deps_type, type) or get_origin(deps_type) is not None
+    if not is_type and deps_type is not None and deps_type is not Any:
+        raise ConfigurationError(
+            f"invalid deps_type, an object of type {type(deps_type).__name__}: name the type of the deps "
+            "here, and pass the deps to each run, with deps=…"
         )
 
 

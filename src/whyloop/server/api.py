@@ -363,6 +363,7 @@ class Api:
             agent.check_deps(deps)
         handlers = () if self._events is None else (self._events,)
         session = await ServedSession.open(self._store, agent, call.agent_id, handlers=handlers)
+        assert isinstance(session, ServedSession)
         session.deps = deps
         return session
 

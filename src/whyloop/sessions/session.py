@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 from inspect import isawaitable
 from types import GenericAlias
-from typing import TYPE_CHECKING, Any, Generic, Self
+from typing import TYPE_CHECKING, Any, Generic
 
 import msgspec
 
@@ -32,7 +32,7 @@ from whyloop.stores.reading import Reading, read_session
 from whyloop.stores.records import Entry, Lease, RequestKey, Summary, checked_id, summary_of
 from whyloop.stores.store import Store
 from whyloop.values.continuation import Budget
-from whyloop.values.generics import D_contra, T_co
+from whyloop.values.generics import D, D_contra, T, T_co
 from whyloop.values.messages import Message
 from whyloop.values.scalars import new_id
 from whyloop.values.state import UNNAMED_PERSON, AgentState, AgentStatus
@@ -98,7 +98,7 @@ class Session(Generic[D_contra, T_co]):
     async def open(
         cls,
         store: Store,
-        agent: Agent[D_contra, T_co],
+        agent: Agent[D, T],
         agent_id: str | None = None,
         *,
         create: bool = False,
@@ -107,7 +107,7 @@ class Session(Generic[D_contra, T_co]):
         lease_seconds: float = LEASE_SECONDS,
         handlers: Iterable[Handler] = (),
         key: RequestKey | None = None,
-    ) -> Self:
+    ) -> Session[D, T]:
         """Return a session of the store, or a new one if no id is given.
 
         With `create`, an unknown id becomes a new session too; `metadata` is what a new session starts with.
@@ -140,7 +140,8 @@ class Session(Generic[D_contra, T_co]):
                 if agent_id is None:
                     raise
                 reading = await read_session(store, agent_id)
-        return cls(store, agent, reading, owner, lease_seconds, handlers)
+        # Its types are those of the agent; `cls` alone has none.
+        return cls(store, agent, reading, owner, lease_seconds, handlers)  # type: ignore[arg-type, return-value]
 
     # The session as it was last read
 
