@@ -234,8 +234,8 @@ class Setup(Struct, frozen=True):
             kind = getattr(self.deps_type, "__name__", self.deps_type)
             raise ConfigurationError(
                 f"agent {self.name!r} has no deps and needs {kind}: pass deps=… to run, resume, stream or "
-                "send. Deps are never stored, so every run of a session needs them; a server, a recovery and "
-                "the command line take a function that returns them"
+                "send. Deps are never stored, so every run of a session needs them; a server and a recovery "
+                "take a function that returns them, and the command line --deps module:function"
             )
 
     async def with_listed_tools(self) -> Setup:
