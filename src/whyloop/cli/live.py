@@ -18,7 +18,7 @@ from whyloop.cli.drawing import SIGN_WIDTH, bars, row
 from whyloop.cli.formats import span_text
 from whyloop.cli.narration import Narrator
 from whyloop.cli.renderer import GAP, Kind, Line
-from whyloop.events import AgentEvent
+from whyloop.events import AgentEvent, StreamChunkReceived
 
 LEAST_WIDTH = 10
 REFRESHES_PER_SECOND = 12
@@ -85,7 +85,9 @@ class LiveView:
                 self._console.print(row(line))
         if self._live is not None:
             self._print_rows()
-            self._live.refresh()
+            # Text may come faster than a terminal can draw; the next refresh shows all of it.
+            if not isinstance(event, StreamChunkReceived):
+                self._live.refresh()
 
     def note(self, text: str) -> None:
         """Show something below the run for as long as it runs."""
