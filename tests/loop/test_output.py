@@ -283,7 +283,7 @@ async def test_an_output_beside_other_calls_is_discarded_and_the_model_is_told()
 
 
 async def test_an_output_needs_no_approval_while_other_calls_wait() -> None:
-    guarded = tool(needs_approval=True, name="pay")(lambda_tool())
+    guarded = tool(needs_approval=True, name="pay")(paying_tool())
     agent = agent_of(
         "tool", calls(call("pay", {}), call(ANSWER, INVOICE)), reply("tool", INVOICE), tools=guarded
     )
@@ -296,7 +296,7 @@ async def test_an_output_needs_no_approval_while_other_calls_wait() -> None:
     assert state.output == VALUE
 
 
-def lambda_tool() -> Callable[[], str]:
+def paying_tool() -> Callable[[], str]:
     def pay() -> str:
         return "paid"
 
@@ -318,7 +318,7 @@ async def test_language_beside_the_call_stays_in_the_message() -> None:
 
 def test_a_tool_cannot_have_the_name_of_the_output_tool() -> None:
     with pytest.raises(ConfigurationError, match="final_answer"):
-        agent_of("tool", tools=[tool(name=ANSWER)(lambda_tool())])
+        agent_of("tool", tools=[tool(name=ANSWER)(paying_tool())])
 
 
 # What beats an output
