@@ -22,6 +22,7 @@ Hook ImagePart Interruption Message MessageRole Model ModelRequest ModelResponse
 OutputDelta OutputFormat OutputMode PendingCall
 Price ReasoningDelta Recovery Redaction RepeatedCall RunContext Session SlimAgentStateSerializer
 SlimSerializationConfig StateInfo Step StepExplanation StepsLimit StopReason StopRequestedCheck
+SyncSession SyncStore
 TextDelta TextPart TokenUsageLimit
 Tool ToolCall ToolCallPresenceCheck ToolContext ToolDefinition ToolResult ToolRun ToolSpec Toolset
 Usage Verdict interrupted_state recover tool

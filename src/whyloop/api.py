@@ -38,6 +38,7 @@ from whyloop.sessions.recovery import (
     recover as recover,
 )
 from whyloop.sessions.session import Session as Session
+from whyloop.sessions.sync import SyncSession as SyncSession, SyncStore as SyncStore
 from whyloop.tools.tool import (
     RunContext as RunContext,
     Tool as Tool,
