@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PYTEST ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-local chat test check soak format bench bench-models bench-stores bench-broadcast bench-peers house picture clean
+.PHONY: help demo demo-local chat test check soak format bench bench-models bench-stores bench-broadcast bench-peers house picture docs docs-serve clean
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,8 +64,14 @@ picture: $(VENV)/.runtime ## Draw the pictures of the documentation anew, from w
 	$(BIN)/python docs/images/chat.py docs/images/chat.svg
 	$(BIN)/whyloop demo steps-limit --fast --svg docs/images/steps-limit.svg
 
+docs: $(VENV)/.dev ## Build the documentation site in build/site; a warning is an error
+	$(BIN)/zensical build --strict
+
+docs-serve: $(VENV)/.dev ## Show the site on this machine, and again after each change
+	$(BIN)/zensical serve
+
 clean: ## Remove what was built and cached
-	rm -rf $(VENV) .venv-peers dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-peers .cache dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/.runtime: requirements.txt pyproject.toml
 	@echo "Setting up $(VENV) (once) ..."

@@ -74,17 +74,27 @@ class NestingError(WhyloopError):
 
 
 class SnapshotError(WhyloopError, ValueError):
-    """Stored data cannot be read back; `path` says where it is broken."""
+    """Stored data cannot be read back; `path` says where it is broken.
+
+    Args:
+        message: The problem.
+        path: Where the data is broken, such as "$.steps[2]".
+    """
 
     def __init__(self, message: str, path: str = "$") -> None:
         super().__init__(f"{message} (at {path})")
         self.path = path
+        """Where the data is broken."""
 
 
 class ApprovalError(WhyloopError):
     """A decision names a question that is not open, or contradicts an earlier one.
 
     `pending` lists the questions that are open.
+
+    Args:
+        message: The problem.
+        pending: The questions that are open.
     """
 
     def __init__(self, message: str, pending: Sequence[PendingCall] = ()) -> None:
@@ -93,6 +103,7 @@ class ApprovalError(WhyloopError):
             f"{message}: {f'the open questions are {asked}' if asked else 'no question is open'}"
         )
         self.pending = tuple(pending)
+        """The questions that are open."""
 
 
 class StoreError(WhyloopError):
@@ -100,23 +111,39 @@ class StoreError(WhyloopError):
 
 
 class SessionNotFoundError(StoreError):
-    """The store has no session with this id."""
+    """The store has no session with this id.
+
+    Args:
+        agent_id: The id that was asked for.
+    """
 
     def __init__(self, agent_id: str) -> None:
         super().__init__(f"there is no session {agent_id!r} in this store")
         self.agent_id = agent_id
+        """The id that was asked for."""
 
 
 class SessionExistsError(StoreError):
-    """The store has a session with this id already."""
+    """The store has a session with this id already.
+
+    Args:
+        agent_id: The id that is taken.
+    """
 
     def __init__(self, agent_id: str) -> None:
         super().__init__(f"there is a session {agent_id!r} in this store already")
         self.agent_id = agent_id
+        """The id that is taken."""
 
 
 class SessionRunningError(StoreError):
-    """Another runner has the session, and only one may run it at a time."""
+    """Another runner has the session, and only one may run it at a time.
+
+    Args:
+        agent_id: The id of the session.
+        owner: The name of the runner that has it.
+        seconds: The seconds until its lease lapses.
+    """
 
     def __init__(self, agent_id: str, owner: str, seconds: float) -> None:
         super().__init__(
@@ -124,12 +151,21 @@ class SessionRunningError(StoreError):
             f"or for {max(1, ceil(seconds))} s if that process is dead"
         )
         self.agent_id = agent_id
+        """The id of the session."""
         self.owner = owner
+        """The name of the runner that has it."""
         self.seconds = seconds
+        """The seconds until its lease lapses."""
 
 
 class ConflictError(StoreError):
-    """Another writer was first, so this one wrote nothing."""
+    """Another writer was first, so this one wrote nothing.
+
+    Args:
+        agent_id: The id of the session.
+        expected: The version that the writer knew.
+        found: The version that the session has.
+    """
 
     def __init__(self, agent_id: str, expected: int, found: int) -> None:
         super().__init__(
@@ -137,14 +173,23 @@ class ConflictError(StoreError):
             "and nothing was overwritten. Read it again and continue from there"
         )
         self.agent_id = agent_id
+        """The id of the session."""
         self.expected = expected
+        """The version that the writer knew."""
         self.found = found
+        """The version that the session has."""
 
 
 class KeyUsedError(StoreError):
     """The session has an append under this key already, so this one wrote nothing.
 
     `digest` is that of the first request, and `version` that of the session after it.
+
+    Args:
+        agent_id: The id of the session.
+        key: The key.
+        digest: The digest of the first request.
+        version: The version of the session after the first request.
     """
 
     def __init__(self, agent_id: str, key: str, digest: str, version: int) -> None:
@@ -153,13 +198,22 @@ class KeyUsedError(StoreError):
             "return its result to a repeated request, and use another key for another request"
         )
         self.agent_id = agent_id
+        """The id of the session."""
         self.key = key
+        """The key."""
         self.digest = digest
+        """The digest of the first request."""
         self.version = version
+        """The version of the session after the first request."""
 
 
 class LeaseLostError(StoreError):
-    """Another runner has taken the session over; this one may not write to it."""
+    """Another runner has taken the session over; this one may not write to it.
+
+    Args:
+        agent_id: The id of the session.
+        owner: The name of the runner that has it now, if it is known.
+    """
 
     def __init__(self, agent_id: str, owner: str | None = None) -> None:
         runner = owner or "another runner"
@@ -168,7 +222,9 @@ class LeaseLostError(StoreError):
             "the work of this runner since then was not recorded"
         )
         self.agent_id = agent_id
+        """The id of the session."""
         self.owner = owner
+        """The name of the runner that has it now."""
 
 
 class StoreUnavailableError(StoreError):
@@ -179,6 +235,13 @@ class BroadcastError(WhyloopError):
     """Envelopes could not be sent; `retry` says whether a later attempt may succeed.
 
     The first `sent` of them did arrive and are not sent again.
+
+    Args:
+        message: The problem.
+        retry: Whether a later attempt may succeed.
+        sent: The number of envelopes that did arrive.
+        status: The HTTP status, if there was an answer.
+        retry_after: The seconds that the server asks to wait.
     """
 
     def __init__(
@@ -192,15 +255,26 @@ class BroadcastError(WhyloopError):
     ) -> None:
         super().__init__(message)
         self.retry = retry
+        """Whether a later attempt may succeed."""
         self.sent = sent
+        """The number of envelopes that did arrive."""
         self.status = status
+        """The HTTP status, if there was an answer."""
         self.retry_after = retry_after
+        """The seconds that the server asks to wait."""
 
 
 class ModelError(WhyloopError):
     """The provider answered with an error, refused, or could not be reached.
 
     `retryable` says whether the same request may succeed later; it follows from the status by default.
+
+    Args:
+        message: The problem, in the provider's own words where there are any.
+        status: The HTTP status, if there was an answer.
+        request_id: The provider's id of the request.
+        retry_after: The seconds that the provider asks to wait.
+        retryable: Whether the same request may succeed later. Default: it follows from the status.
     """
 
     def __init__(
@@ -214,13 +288,25 @@ class ModelError(WhyloopError):
     ) -> None:
         super().__init__(message)
         self.status = status
+        """The HTTP status, if there was an answer."""
         self.request_id = request_id
+        """The provider's id of the request."""
         self.retry_after = retry_after
+        """The seconds that the provider asks to wait."""
         self.retryable = is_retryable(status, message, retry_after) if retryable is None else retryable
+        """Whether the same request may succeed later."""
 
 
 class RateLimitError(ModelError):
-    """The provider is busy; `retry_after` are the seconds that it asks to wait."""
+    """The provider is busy; `retry_after` are the seconds that it asks to wait.
+
+    Args:
+        message: The problem.
+        status: The HTTP status.
+        request_id: The provider's id of the request.
+        retry_after: The seconds that the provider asks to wait.
+        retryable: Whether the same request may succeed later. Default: it follows from the status.
+    """
 
     def __init__(
         self,
@@ -248,11 +334,16 @@ class ToolExecutionError(WhyloopError):
     """A tool failed; its text goes to the model as the result of the call.
 
     With `retryable=False` the error policy does not retry: no other attempt can succeed.
+
+    Args:
+        *args: The text for the model.
+        retryable: False if no other attempt can succeed. Default: True.
     """
 
     def __init__(self, *args: object, retryable: bool = True) -> None:
         super().__init__(*args)
         self.retryable = retryable
+        """False if no other attempt can succeed."""
 
 
 class ToolTimeoutError(ToolExecutionError):
@@ -299,6 +390,9 @@ def interrupted_state(error: BaseException | None) -> AgentState | None:
     """Return the state that the exception of a cancelled run carries.
 
     `asyncio.timeout` and others wrap the cancellation, so the causes of the exception are searched too.
+
+    Args:
+        error: The exception that ended the run.
     """
     while error is not None:
         state: AgentState | None = getattr(error, "whyloop_state", None)

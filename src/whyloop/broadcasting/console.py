@@ -22,6 +22,11 @@ class AgentConsoleLogger:
     A line about the end of a run names the deciding rule and its reason. Nothing in a line can steer a
     terminal, and a stream that is closed or broken breaks no run. It writes while the run waits: a pipe
     that is full delays the run.
+
+    Args:
+        stream: The stream. Default: stderr.
+        json: True to write each envelope as JSON. Default: False.
+        width: The length of a line at most.
     """
 
     def __init__(self, stream: TextIO | None = None, *, json: bool = False, width: int = WIDTH) -> None:

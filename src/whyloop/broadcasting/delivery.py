@@ -40,6 +40,14 @@ class Delivery:
     target works again. Use it with `async with`, or `close` it: that sends the rest.
 
     `capacity` counts envelopes, not bytes, and up to ten times as many endings are kept.
+
+    Args:
+        send: An async function that sends envelopes, and raises a `BroadcastError` if it cannot.
+        capacity: The number of envelopes that may wait. Default: 1000.
+        batch: The number of envelopes for one call of `send` at most. Default: 10.
+        retries: How often a failed batch is sent again. Default: 5.
+        backoff: The waits between attempts.
+        sleep: The function that waits, for tests.
     """
 
     def __init__(
@@ -101,7 +109,11 @@ class Delivery:
         worker.wake()
 
     def drop(self, events: Iterable[Envelope], why: str) -> None:
-        """Count envelopes as dropped, and log each reason once."""
+        """Count envelopes as dropped, and log each reason once.
+
+        Args:
+            why: The reason, for the log.
+        """
         with self._lock:
             self._dropped.update(str(event.get("event", "")) for event in events)
             is_new = why not in self._logged and len(self._logged) < _MOST_WARNINGS
@@ -111,7 +123,11 @@ class Delivery:
             _log.warning("envelopes are dropped: %s", why)
 
     async def close(self, timeout: float = 5.0) -> None:  # noqa: ASYNC109
-        """Send the rest within the timeout, in seconds; drop and count what is left then."""
+        """Send the rest within the timeout, in seconds; drop and count what is left then.
+
+        Args:
+            timeout: The seconds. Default: 5.
+        """
         with self._lock:
             self._closed = True
             worker = self._live_worker() if len(self._buffer) else self._worker

@@ -71,6 +71,11 @@ class EventFeed:
     envelope comes with its event, whose result is whole, for a reader in this process.
 
     Use it with `async with`, or `close` it.
+
+    Args:
+        recent: The number of envelopes of a session that are remembered for its followers.
+        linger_seconds: How long streaming text is remembered without a follower.
+        keep_events: True to get each recorded envelope with its event. Default: False.
     """
 
     def __init__(
@@ -83,7 +88,9 @@ class EventFeed:
         keep_events: bool = False,
     ) -> None:
         self.store = store
+        """The store."""
         self.config = config or BroadcastConfig.standard()
+        """What is sent."""
         self._recent = recent
         self._linger_seconds = linger_seconds
         self._keep_events = keep_events
@@ -98,6 +105,9 @@ class EventFeed:
         """Return the cursor that a client sent; None before the first envelope of the session.
 
         A number that the latest execution has not reached becomes its last one: what comes next is new.
+
+        Args:
+            after: The text that the client sent: "<seq>", "<execution_id>:<seq>", "latest", or None.
         """
         if after is None or not after:
             return None
@@ -114,6 +124,10 @@ class EventFeed:
 
         Unnumbered envelopes do not count: they are on the page of the numbered one that they follow, and
         none of them are returned again after its cursor.
+
+        Args:
+            after: The cursor. Default: before the first envelope.
+            limit: The number of numbered envelopes at most.
         """
         found: list[FeedItem] = []
         numbered, has_more = 0, False
@@ -137,6 +151,9 @@ class EventFeed:
         """Yield the envelopes after a cursor, or from the first on, and then new ones as they come.
 
         It ends when the feed is closed, and with a `SessionNotFoundError` when the session is deleted.
+
+        Args:
+            after: The cursor. Default: before the first envelope.
         """
         async with self._channel(agent_id) as channel:
             index, version, text, cursor = *channel.position, after
@@ -183,7 +200,13 @@ class EventFeed:
     async def recorded(
         self, agent_id: str, after: Cursor | None, until: int | None = None, batch: int = _BATCH
     ) -> AsyncGenerator[Sequence[FeedItem], None]:
-        """Yield the recorded envelopes after a cursor, up to a version, in batches of about this size."""
+        """Yield the recorded envelopes after a cursor, up to a version, in batches of about this size.
+
+        Args:
+            after: The cursor; None is before the first envelope.
+            until: The version of the session. Default: the latest.
+            batch: The number of envelopes in a batch.
+        """
         if after is None:
             reading, has_passed = await first_reading(self.store, agent_id), True
         else:

@@ -41,6 +41,17 @@ class PusherBroadcaster:
 
     Envelopes are sent in the background, several in a request, and no request is larger than
     `max_request_bytes`. One that is too large alone has its long texts cut, and says so.
+
+    Args:
+        app_id: The id of the app on the server.
+        key: The public key of the app.
+        secret: The secret of the app, which signs requests.
+        base_url: The address of the server, such as "https://ws.example.com".
+        channel: The name of a session's channel. Default: "private-agent.{session_id}".
+        timeout: The seconds that a request may take. Default: 10.
+        max_request_bytes: The size of a request at most; a server has a limit of its own. Default: 9000.
+        now: The time in seconds, which a signature contains. Default: that of this machine.
+        **delivery: Keywords of `Delivery`, such as `capacity`.
     """
 
     def __init__(
@@ -88,7 +99,11 @@ class PusherBroadcaster:
         self._delivery.broadcast_batch(events)
 
     def session_of(self, channel_name: str) -> str:
-        """Return the session of a channel, so that you can check whether this user may watch it."""
+        """Return the session of a channel, so that you can check whether this user may watch it.
+
+        Args:
+            channel_name: The channel that a subscriber asks for.
+        """
         session_id = self._channels.session_of(_field("channel_name", channel_name))
         if session_id is None:
             problem = f"invalid channel {shortened(channel_name, 80)!r}: not a channel of a session"
@@ -101,6 +116,11 @@ class PusherBroadcaster:
         """Return the answer of your authorisation endpoint to a subscriber that may watch a session.
 
         A presence channel needs a `user` with a `user_id`, and shows all of it to its other subscribers.
+
+        Args:
+            socket_id: The id of the subscriber's connection, from its request.
+            channel_name: The channel, from its request.
+            user: The facts about the user, for a presence channel. Default: none.
         """
         if not is_socket_id(_field("socket_id", socket_id)):
             raise BroadcastError(f"invalid socket id {shortened(socket_id, 40)!r}", retry=False)
@@ -112,7 +132,11 @@ class PusherBroadcaster:
         return self._app.authorization(socket_id, channel_name, channel_data(user))
 
     async def close(self, timeout: float = 5.0) -> None:  # noqa: ASYNC109
-        """Send the rest within the timeout, in seconds, and close the connection."""
+        """Send the rest within the timeout, in seconds, and close the connection.
+
+        Args:
+            timeout: The seconds. Default: 5.
+        """
         await self._delivery.close(timeout)
         if self._connection is not None and self._connection.is_here():
             await self._connection.close()

@@ -28,9 +28,19 @@ DEFAULT_CAPACITY = 1000
 class CanBroadcastAgentEvents(Protocol):
     """A transport: takes envelopes and returns at once, whether they arrive or not."""
 
-    def broadcast(self, event: Envelope) -> None: ...
+    def broadcast(self, event: Envelope) -> None:
+        """Take one envelope.
 
-    def broadcast_batch(self, events: Sequence[Envelope]) -> None: ...
+        Args:
+            event: The envelope.
+        """
+
+    def broadcast_batch(self, events: Sequence[Envelope]) -> None:
+        """Take several envelopes.
+
+        Args:
+            events: The envelopes, in order.
+        """
 
 
 class AgentEventEnvelopeAdapter:
@@ -39,6 +49,12 @@ class AgentEventEnvelopeAdapter:
     It keeps nothing: the number of an envelope is that of its event, so any number of adapters, in any
     process, send the same. The events of agents inside another agent's tool are sent only with `nested`:
     they belong to a session of their own, and the tool call around them is sent anyway.
+
+    Args:
+        transport: The transport that gets the envelopes.
+        session_id: The id of the session on the wire. Default: the `agent_id` of each event.
+        nested: True to send the events of agents inside tools too. Default: False.
+        config: What envelopes contain. Default: `BroadcastConfig.standard()`.
     """
 
     def __init__(
@@ -71,6 +87,9 @@ class FanOut:
     """A transport that gives each envelope to several others.
 
     One that fails is reported to the log, and the others get theirs.
+
+    Args:
+        *transports: The transports, in order.
     """
 
     def __init__(self, *transports: CanBroadcastAgentEvents) -> None:
@@ -94,6 +113,10 @@ class QueueBroadcaster:
 
     The queue holds as many as its `maxsize` and `capacity` allow. A full queue takes no more chunks; any
     other envelope replaces the oldest one. Use an `asyncio.Queue` on its own event loop only.
+
+    Args:
+        queue: An `asyncio.Queue` or a `queue.Queue`.
+        capacity: The number of envelopes that it may hold. Default: the queue's `maxsize`, else 1000.
     """
 
     def __init__(self, queue: AnyQueue, capacity: int | None = None) -> None:

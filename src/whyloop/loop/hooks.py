@@ -41,7 +41,12 @@ class Hook:
     """
 
     async def around_model(self, request: ModelRequest, context: RunContext, ask: AskModel) -> ModelResponse:
-        """Call `ask` with the request or another one, and return a response."""
+        """Call `ask` with the request or another one, and return a response.
+
+        Args:
+            context: The facts about the run.
+            ask: A function that sends a request to the model, or to the next hook, and returns the response.
+        """
         return await ask(request)
 
     async def before_tool(self, call: ToolCall, context: ToolContext) -> ToolCall | ToolResult | Block:
@@ -49,11 +54,19 @@ class Hook:
 
         It runs once, when the model has answered and before a person is asked: what a person approves is
         what runs. It is not repeated after a pause or a crash.
+
+        Args:
+            call: The call as the model asked for it.
         """
         return call
 
     async def around_tool(self, call: ToolCall, context: ToolContext, run: RunTool) -> ToolResult:
-        """Call `run` and return its result or another one; the call cannot be changed."""
+        """Call `run` and return its result or another one; the call cannot be changed.
+
+        Args:
+            call: The call that runs.
+            run: A function that runs the call, or the next hook, and returns the result.
+        """
         return await run()
 
 

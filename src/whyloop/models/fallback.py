@@ -25,15 +25,24 @@ class FallbackModel:
 
     Every switch is noted in the source of the answer, and so in the trace. Text that a failed
     model had already streamed is not part of the answer. A model may be given by its name.
+
+    Args:
+        *models: Two models or more, or their names, in the order in which they are asked.
+        on: The types of error after which the next model is asked. Default: model errors, rate limits and
+            timeouts.
     """
 
     def __init__(self, *models: Model | str, on: Iterable[ErrorType | str] = DEFAULT_ERRORS) -> None:
         if len(models) < 2:
             raise ConfigurationError("a fallback needs two models or more")
         self.models = tuple(load(model) if isinstance(model, str) else model for model in models)
+        """The models, in the order in which they are asked."""
         self.on = _error_types(on)
+        """The types of error after which the next model is asked."""
         self.name = " or ".join(map(name_of, self.models))
+        """The names of all models."""
         self.secrets = tuple(secret for model in self.models for secret in secrets_of(model))
+        """The keys of all models, which no trace shows."""
 
     def output_mode(self, *, with_tools: bool, schema: Mapping[str, Any]) -> OutputMode:
         """Return the form in which every one of the models can give typed answers."""
@@ -42,6 +51,7 @@ class FallbackModel:
         return next(mode for mode in order if mode in modes)
 
     async def respond(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
+        """Yield the answer of the first model that gives one."""
         notes: list[str] = []
         for model, following in zip(self.models, [*self.models[1:], None], strict=True):
             try:

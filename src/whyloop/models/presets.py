@@ -180,6 +180,23 @@ def load(
     of `whyloop[prices]` is asked.
     `quirks` adds habits of a host that has no preset of its own; `whyloop.models.presets` lists them.
     Keywords that whyloop does not know go into every request as they are, `tools` beside those of the agent.
+
+    Args:
+        name: The name of the host and of the model, with a colon between them.
+        base_url: Another address of the API. Default: that of the host.
+        api_key: The key. Default: the host's own environment variable, such as OPENAI_API_KEY.
+        headers: More headers for each request. Default: none.
+        timeout: The seconds within which an answer must be complete. Default: 120.
+        max_concurrency: The number of requests at once at most; others wait. Default: no limit.
+        temperature: The randomness of the answers. Default: that of the host.
+        max_tokens: The tokens of one answer at most. Default: that of the host.
+        tool_choice: Whether the model must call a tool, and which one. Default: the model decides.
+        parallel_tool_calls: Whether the model may ask for several calls at once. Default: that of the host.
+        response_format: The form of the answer, as the host's API takes it. Default: none.
+        stream: False to receive each answer in one piece. Default: True.
+        quirks: More habits of the host. Default: those of its preset.
+        prices: The prices. Default: the list of `whyloop[prices]`.
+        **extra: More fields for each request.
     """
     quirks = frozenset([quirks] if isinstance(quirks, str) else quirks)
     _check_options(temperature, max_tokens, tool_choice)

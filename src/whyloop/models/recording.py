@@ -76,13 +76,22 @@ class RecordingModel:
     """Passes requests to another model and records its answers in a new file.
 
     Keys of the model, the `secrets` that you name, and everything that looks like a credential are left out.
+
+    Args:
+        inner: The model that answers.
+        path: The file to write; an existing one is replaced.
+        secrets: Texts that must not be recorded. Default: none but the model's keys.
     """
 
     def __init__(self, inner: Model, path: str | Path, *, secrets: Iterable[str] = ()) -> None:
         self.inner = inner
+        """The model that answers."""
         self.path = Path(path)
+        """The file that is written."""
         self.name = name_of(inner)
+        """The name of the model that answers."""
         self.secrets = (*secrets, *secrets_of(inner))
+        """Texts that are not recorded."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.write_bytes(b"")
 
@@ -91,6 +100,7 @@ class RecordingModel:
         return output_mode_of(self.inner, with_tools=with_tools, schema=schema)
 
     async def respond(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
+        """Yield the answer of the other model, and record it."""
         chunks: list[str] = []
         thoughts: list[str] = []
         response: ModelResponse | None = None
@@ -149,11 +159,17 @@ class ReplayModel:
 
     Each exchange is used once. Equal requests get their answers in the order in which they were recorded;
     sessions that ran at the same time may be replayed in any order.
+
+    Args:
+        path: The recording.
+        secrets: The texts that were left out when it was made. Default: none.
     """
 
     def __init__(self, path: str | Path, *, secrets: Iterable[str] = ()) -> None:
         self.path = Path(path)
+        """The recording."""
         self.name = f"replay of {self.path.name}"
+        """The name of the model in a trace."""
         self._secrets = tuple(secrets)
         self._left = _read(self.path)
         self._total = len(self._left)
@@ -166,6 +182,7 @@ class ReplayModel:
         return OutputMode.TOOL if has_tool else OutputMode.PROMPT
 
     async def respond(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
+        """Yield the recorded answer to a request."""
         exchange = self._exchange_for(request)
         for thought in exchange.reasoning_chunks:
             yield ReasoningDelta(thought)

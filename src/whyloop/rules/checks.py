@@ -19,7 +19,12 @@ _STOP = ContinuationDecision.ALLOW_STOP
 
 
 class FinishReasonCheck(Criterion):
-    """Forbids when the model ended for one of these reasons, such as a truncation."""
+    """Forbids when the model ended for one of these reasons, such as a truncation.
+
+    Args:
+        reasons: A value of `FinishReason`, or several.
+        *more: More of them.
+    """
 
     def __init__(self, reasons: str | Iterable[str], *more: str) -> None:
         flat = [*([reasons] if isinstance(reasons, str) else reasons), *more]
@@ -28,6 +33,7 @@ class FinishReasonCheck(Criterion):
             if reason not in known:
                 raise ConfigurationError(f"{reason!r} is not a finish reason: choose from {', '.join(known)}")
         self.reasons = tuple(FinishReason(reason) for reason in flat)
+        """The finish reasons that forbid continuing."""
         # Made once, the commonest first, since they are few: 0.2 µs a step instead of 1.2.
         likely = (FinishReason.TOOL_CALLS, FinishReason.STOP, *FinishReason, None)
         self._evaluations = [(reason, self._evaluate(reason)) for reason in dict.fromkeys(likely)]
@@ -117,6 +123,7 @@ class ApprovalRequired(Criterion):
     """
 
     acts = "pauses"
+    """What the run does when this criterion decides, for a trace."""
 
     _NOTHING_PENDING = ContinuationEvaluation("ApprovalRequired", _ALLOW, "No tool call waits for a person")
 

@@ -46,10 +46,15 @@ _NO_CRITERIA = ContinuationOutcome(_STOP, "ContinuationCriteria", StopReason.COM
 
 
 class ContinuationCriteria:
-    """An ordered set of criteria; every one of them is evaluated after every step."""
+    """An ordered set of criteria; every one of them is evaluated after every step.
+
+    Args:
+        *criteria: Criteria, and functions of the state.
+    """
 
     def __init__(self, *criteria: CriterionLike) -> None:
         self.criteria = with_distinct_names(map(as_criterion, criteria))
+        """The criteria, in order."""
         self._explain = tuple(
             zip(map(name_of, self.criteria), map(explain_function, self.criteria), strict=True)
         )
@@ -72,13 +77,20 @@ class ContinuationCriteria:
         return resolve(tuple(evaluations), step is not None and step.interrupted is not None)
 
     def can_continue(self, state: AgentState) -> bool:
+        """Return whether the run takes another step."""
         return self.evaluate(state).should_continue
 
     def decide(self, state: AgentState) -> ContinuationDecision:
+        """Return the decision that wins."""
         return self.evaluate(state).decision
 
     def deadline(self, state: AgentState, started_at: datetime, counted: float = 0.0) -> datetime | None:
-        """Return when a limit on time would forbid the next step; None is never."""
+        """Return when a limit on time would forbid the next step; None is never.
+
+        Args:
+            started_at: The time at which the step began.
+            counted: The active seconds since then that the state has counted already.
+        """
         earliest = None
         for limit in self._timed:
             deadline = limit.deadline(state, started_at, counted)
@@ -98,14 +110,25 @@ class ContinuationCriteria:
 
     @property
     def is_empty(self) -> bool:
+        """True if there are no criteria."""
         return not self.criteria
 
     def with_criteria(self, *more: CriterionLike) -> ContinuationCriteria:
+        """Return the criteria with more of them at the end.
+
+        Args:
+            *more: Criteria, and functions of the state.
+        """
         return ContinuationCriteria(*self.criteria, *more)
 
     @staticmethod
     def when(function: Callable[[AgentState], Answer], *, name: str | None = None) -> FunctionCriterion:
-        """Make a criterion from a function that returns True to continue, or a decision."""
+        """Make a criterion from a function that returns True to continue, or a decision.
+
+        Args:
+            function: The function of the state.
+            name: The name in the trace. Default: that of the function.
+        """
         return FunctionCriterion(function, name)
 
 

@@ -38,14 +38,16 @@ _FORBID = ContinuationDecision.FORBID_CONTINUATION
 class CanDecideToContinue(Protocol):
     """A criterion that decides."""
 
-    def decide(self, state: AgentState) -> ContinuationDecision: ...
+    def decide(self, state: AgentState) -> ContinuationDecision:
+        """Return the decision about this state."""
 
 
 @runtime_checkable
 class CanExplainContinuation(Protocol):
     """A criterion that decides and says why."""
 
-    def explain(self, state: AgentState) -> Evaluation: ...
+    def explain(self, state: AgentState) -> Evaluation:
+        """Return the decision about this state, with its reason and its numbers."""
 
 
 CriterionObject = CanDecideToContinue | CanExplainContinuation
@@ -63,12 +65,17 @@ class Criterion(ABC):
         """Return the decision about this state, with its reason and its numbers."""
 
     def decide(self, state: AgentState) -> ContinuationDecision:
+        """Return the decision about this state."""
         return self.explain(state).decision
 
     def deadline(self, state: AgentState, started_at: datetime, counted: float) -> datetime | None:
         """Return when a running step would make this criterion forbid; None is never.
 
         `counted` are the active seconds since the start of the step that the state has counted already.
+
+        Args:
+            started_at: The time at which the step began.
+            counted: The active seconds since then that the state has counted already.
         """
         return None
 

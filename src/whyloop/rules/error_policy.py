@@ -68,15 +68,25 @@ class ErrorPolicy(Struct, frozen=True):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ErrorPolicy:
+        """Return the policy that `to_dict` wrote.
+
+        Args:
+            data: The plain data.
+        """
         return encoding.decode(data, cls)
 
     @classmethod
     def stop_on_any_error(cls) -> ErrorPolicy:
+        """Stop after any error; the default."""
         return cls()
 
     @classmethod
     def retry_tool_errors(cls, max_retries: int = 3) -> ErrorPolicy:
-        """Let the model correct its calls, and wait out busy providers; else stop."""
+        """Let the model correct its calls, and wait out busy providers; else stop.
+
+        Args:
+            max_retries: The number of retries in a row. Default: 3.
+        """
         return cls(
             on_tool_error=_RETRY,
             on_validation_error=_RETRY,
@@ -99,25 +109,49 @@ class ErrorPolicy(Struct, frozen=True):
 
     @classmethod
     def retry_all(cls, max_retries: int = 5) -> ErrorPolicy:
+        """Retry after any error.
+
+        Args:
+            max_retries: The number of retries in a row. Default: 5.
+        """
         return cls(_RETRY, _RETRY, _RETRY, _RETRY, _RETRY, _RETRY, max_retries)
 
     def with_max_retries(self, max_retries: int) -> ErrorPolicy:
+        """Return the policy with another number of retries.
+
+        Args:
+            max_retries: The number of retries in a row.
+        """
         return replace(self, max_retries=max_retries)
 
     def with_tool_error_handling(self, decision: ErrorHandlingDecision | str) -> ErrorPolicy:
+        """Return the policy with another decision for errors of tools.
+
+        Args:
+            decision: The decision: stop, retry or ignore.
+        """
         return self.with_handling(ErrorType.TOOL, decision)
 
     def with_handling(
         self, error_type: ErrorType | str, decision: ErrorHandlingDecision | str
     ) -> ErrorPolicy:
-        """Return the policy with another decision for one kind of error."""
+        """Return the policy with another decision for one kind of error.
+
+        Args:
+            error_type: The kind of error.
+            decision: The decision: stop, retry or ignore.
+        """
         if error_type not in list(ErrorType):
             known = ", ".join(ErrorType)
             raise ConfigurationError(f"{error_type!r} is not a kind of error: choose from {known}")
         return replace(self, **{f"on_{error_type}_error": decision})
 
     def handling_of(self, error_type: ErrorType) -> ErrorHandlingDecision:
-        """Return the decision about this kind of error while retries last."""
+        """Return the decision about this kind of error while retries last.
+
+        Args:
+            error_type: The kind of error.
+        """
         decision: ErrorHandlingDecision = getattr(self, f"on_{error_type}_error")
         return decision
 
@@ -127,7 +161,11 @@ class ErrorPolicy(Struct, frozen=True):
         return not self.max_retries and any(self.handling_of(kind) is _RETRY for kind in ErrorType)
 
     def evaluate(self, context: ErrorContext) -> ErrorHandlingDecision:
-        """Return the decision about this failure."""
+        """Return the decision about this failure.
+
+        Args:
+            context: The facts about the failure.
+        """
         if not context.is_failure:
             return _IGNORE
         handling = self.handling_of(context.type)
@@ -140,7 +178,8 @@ class ErrorPolicy(Struct, frozen=True):
 class CanResolveErrorContext(Protocol):
     """Returns what an error policy needs to know about a state."""
 
-    def resolve(self, state: AgentState) -> ErrorContext: ...
+    def resolve(self, state: AgentState) -> ErrorContext:
+        """Return the facts about the latest failure."""
 
 
 class AgentErrorContextResolver:
@@ -150,6 +189,7 @@ class AgentErrorContextResolver:
     """
 
     def resolve(self, state: AgentState) -> ErrorContext:
+        """Return the facts about the latest failure."""
         tally = state.execution.failures
         if not tally.total:
             return _NO_ERROR
@@ -174,9 +214,15 @@ class AgentErrorContextResolver:
 
 
 class ErrorPolicyCriterion(Criterion):
-    """Forbids when the policy says stop; requests a retry of a failed model call."""
+    """Forbids when the policy says stop; requests a retry of a failed model call.
+
+    Args:
+        policy: The policy. Default: stop on any error.
+        resolver: The source of the facts about a failure. Default: `AgentErrorContextResolver()`.
+    """
 
     acts = "handling"
+    """What the run does when this criterion decides, for a trace."""
 
     def __init__(
         self,
@@ -184,7 +230,9 @@ class ErrorPolicyCriterion(Criterion):
         resolver: CanResolveErrorContext | None = None,
     ) -> None:
         self.policy = policy or ErrorPolicy()
+        """The policy."""
         self.resolver = resolver or AgentErrorContextResolver()
+        """The source of the facts about a failure."""
         self._no_errors = self._nothing_wrong(_NO_ERROR)
 
     def explain(self, state: AgentState) -> ContinuationEvaluation:
@@ -298,7 +346,13 @@ class Backoff(Struct, frozen=True):
             )
 
     def delay(self, failures: int, randomness: float, retry_after: float | None = None) -> float:
-        """Return the seconds to wait after failures in a row; `randomness` is from 0 to 1."""
+        """Return the seconds to wait after failures in a row; `randomness` is from 0 to 1.
+
+        Args:
+            failures: The number of failures in a row.
+            randomness: A random number from 0 to 1.
+            retry_after: The seconds that the provider asks to wait. Default: none.
+        """
         if retry_after is not None and retry_after >= 0:
             return min(retry_after, self.cap)
         exponent = min(max(0, failures - 1), 64)  # Beyond that every delay is the cap anyway.

@@ -30,9 +30,16 @@ _FORBID = ContinuationDecision.FORBID_CONTINUATION
 
 
 class Limit(Criterion):
-    """Compares two numbers, used and allowed. Forbids once nothing is left."""
+    """Compares two numbers, used and allowed. Forbids once nothing is left.
+
+    Args:
+        limit: The number at which the limit is reached.
+        scope: "execution" counts the current query alone, "session" the whole conversation. Default:
+            "execution".
+    """
 
     stop_reason: ClassVar[StopReason]
+    """The stop reason of a run that this limit ends."""
 
     def __init__(self, limit: float, *, scope: Scope = "execution") -> None:
         name = type(self).__name__
@@ -43,7 +50,9 @@ class Limit(Criterion):
         if scope not in ("execution", "session"):
             raise ConfigurationError(f'{name}: scope is "execution" or "session", not {scope!r}')
         self.limit = limit
+        """The number at which the limit is reached."""
         self.scope: Scope = scope
+        """What is counted: the current execution or the whole session."""
         self._name = name
         self._of_session = scope == "session"
         # The limit as text, once: to format it after every step takes 0.3 µs.
@@ -51,7 +60,11 @@ class Limit(Criterion):
 
     @abstractmethod
     def share(self, granted: Budget) -> float:
-        """Return how much of a grant is for what this limit counts."""
+        """Return how much of a grant is for what this limit counts.
+
+        Args:
+            granted: The grant of a person.
+        """
 
     def granted(self, state: AgentState) -> float:
         """Return how much a person has allowed on top of the limit."""
@@ -92,6 +105,7 @@ class StepsLimit(CountLimit):
     """Forbids once this many steps were taken."""
 
     stop_reason = StopReason.STEPS_LIMIT_REACHED
+    """The stop reason of a run that this limit ends."""
 
     def explain(self, state: AgentState) -> ContinuationEvaluation:
         used = len(state.steps) if self._of_session else state.execution.step_count
@@ -105,6 +119,7 @@ class TokenUsageLimit(CountLimit):
     """Forbids once this many tokens were used, input and output together."""
 
     stop_reason = StopReason.TOKEN_LIMIT_REACHED
+    """The stop reason of a run that this limit ends."""
 
     def explain(self, state: AgentState) -> ContinuationEvaluation:
         used = (state.usage if self._of_session else state.execution.usage).total
@@ -122,6 +137,7 @@ class TimeLimit(Limit):
     """
 
     stop_reason = StopReason.TIME_LIMIT_REACHED
+    """The stop reason of a run that this limit ends."""
 
     def __init__(self, limit: float, *, scope: Scope = "execution") -> None:
         super().__init__(limit, scope=scope)
@@ -179,9 +195,16 @@ class CostLimit(Limit):
     longer hold; with `unknown="allow"` it counts the known costs, a lower bound. An answer that was cut off
     before its usage was reported has an unknown cost as well, but no price is missing: it never forbids by
     itself, or a broken connection would end every run. In both cases the reason says "at least".
+
+    Args:
+        usd: The money at which the limit is reached: a number, or a decimal number as text.
+        unknown: "forbid" or "allow". Default: "forbid".
+        scope: "execution" counts the current query alone, "session" the whole conversation. Default:
+            "execution".
     """
 
     stop_reason = StopReason.GUARD_FORBADE
+    """The stop reason of a run that this limit ends."""
 
     def __init__(
         self,
@@ -191,10 +214,12 @@ class CostLimit(Limit):
         scope: Scope = "execution",
     ) -> None:
         self.usd = as_dollars(usd, "CostLimit ")
+        """The money at which the limit is reached."""
         super().__init__(float(self.usd), scope=scope)
         if unknown not in ("forbid", "allow"):
             raise ConfigurationError(f'CostLimit: unknown is "forbid" or "allow", not {unknown!r}')
         self.unknown = unknown
+        """Whether an answer without a known price forbids continuing."""
         self._text = dollars(self.usd)
 
     def share(self, granted: Budget) -> float:

@@ -38,7 +38,11 @@ class Access(Struct, frozen=True):
             raise ConfigurationError(f"invalid Access {shortened(repr(self), 120)}: the user is a text")
 
     def check(self, summary: Summary) -> None:
-        """Raise `SessionNotFoundError` for a session that the client may not see."""
+        """Raise `SessionNotFoundError` for a session that the client may not see.
+
+        Args:
+            summary: The session as it is listed.
+        """
         if not self.within.keys() <= summary.metadata.keys() or not agree(summary.metadata, self.within):
             raise SessionNotFoundError(summary.agent_id)
 

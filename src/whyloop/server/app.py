@@ -79,6 +79,21 @@ class AgentServer:
 
     The toolsets of an agent stay open for the lifespan of the server. If `agent` is a function, its agents
     open them for each run, unless you enter the agents yourself.
+
+    Args:
+        store: The store whose sessions are served.
+        agent: The agent, or a function from a session's summary to its agent. Default: none, and nothing
+            runs.
+        deps: A function from a session's summary to the deps for its run. Default: none.
+        config: What envelopes contain. Default: `BroadcastConfig.standard()`.
+        also: More transports for envelopes. Default: none.
+        access: A function of the connection that returns an `Access`, or None. Required unless `public`.
+        public: True to let every client do everything. Default: False.
+        origins: Addresses under which the server is reached, and sites whose pages may use it. Default: none
+            but its own.
+        limits: How much clients may occupy. Default: `Limits()`.
+        close_seconds: The seconds that runs have to end when the server closes. Default: 10.
+        recover: True to continue sessions without a runner. Default: False.
     """
 
     def __init__(
@@ -154,6 +169,9 @@ class AgentServer:
         """Run the server for the lifespan of the app that it is mounted in.
 
         Use it as `FastAPI(lifespan=server.lifespan)`.
+
+        Args:
+            app: The app, which is not used; frameworks pass it.
         """
         await self._open()
         try:

@@ -50,6 +50,11 @@ async def recover(
     runner: a session that another process continues first is left to it. Calls that may have run ask a
     person, unless they are idempotent. `deps` is a function that returns the deps for a session's run, by its
     summary.
+
+    Args:
+        agents: An agent, a mapping from names to agents, or a function from a session's summary to its agent.
+        deps: A function from a session's summary to the deps for its run. Default: none.
+        at_once: The number of sessions that run at once at most.
     """
     recovery = Recovery(store, agents, deps=deps, handlers=handlers, at_once=at_once)
     await recovery.look()
@@ -57,7 +62,16 @@ async def recover(
 
 
 class Recovery:
-    """Look for sessions to continue, again and again; use it with `async with`, or call `look` yourself."""
+    """Look for sessions to continue, again and again; use it with `async with`, or call `look` yourself.
+
+    Args:
+        store: The store.
+        agents: An agent, a mapping from names to agents, or a function from a session's summary to its agent.
+        deps: A function from a session's summary to the deps for its run. Default: none.
+        handlers: Functions that receive the events of the runs. Default: none.
+        at_once: The number of sessions that run at once at most.
+        every_seconds: The seconds between two looks at the store.
+    """
 
     def __init__(
         self,
@@ -120,6 +134,9 @@ class Recovery:
         """Start nothing more, and end each run after its step, for another process to continue.
 
         A run that takes longer than these seconds is cancelled.
+
+        Args:
+            seconds: The seconds. Default: no limit.
         """
         self._leaving = True
         for session in self._sessions.values():

@@ -69,6 +69,14 @@ class Session(Generic[D_contra, T_co]):
     Only one process runs a session at a time. Each step is in the store before anything builds on it, so
     another process can continue where this one ended, however it ended. `Session[D, T]` is a conversation of
     an `Agent[D, T]`.
+
+    Args:
+        store: The store.
+        agent: The agent.
+        reading: The session as it was read.
+        owner: The name of this runner.
+        lease_seconds: How long the session is reserved for this runner without a sign of life.
+        handlers: Functions that receive the events of the session. Default: none.
     """
 
     if not TYPE_CHECKING:  # At run time the type variables have no defaults.
@@ -85,8 +93,11 @@ class Session(Generic[D_contra, T_co]):
     ) -> None:
         """Use `Session.open`, which creates or reads the session."""
         self.store = store
+        """The store that holds the session."""
         self.agent = agent
+        """The agent that runs it."""
         self.owner = owner
+        """The name of this runner."""
         self._handlers = tuple(handlers)
         self._lease_seconds = lease_seconds
         self._reading = reading
@@ -112,6 +123,14 @@ class Session(Generic[D_contra, T_co]):
 
         With `create`, an unknown id becomes a new session too; `metadata` is what a new session starts with.
         `owner` is the name of this runner in errors and lists. `handlers` receive the events of the session.
+
+        Args:
+            agent_id: The id of the session. Default: a new one.
+            create: True to create a session if the id is unknown. Default: False.
+            metadata: The metadata of a new session. Default: none.
+            owner: The name of this runner in errors and lists. Default: its host and process.
+            lease_seconds: How long the session is reserved for this runner without a sign of life. Default:
+                30.
         """
         if not isinstance(store, Store):
             raise ConfigurationError(
@@ -147,6 +166,7 @@ class Session(Generic[D_contra, T_co]):
 
     @property
     def agent_id(self) -> str:
+        """The id of the session."""
         return self._reading.state.agent_id
 
     @property

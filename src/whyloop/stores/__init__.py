@@ -76,6 +76,9 @@ def open_store(address: str | Path | None = None) -> Store:
     """Open the store at an address: the path of a SQLite file, or `postgresql://…`.
 
     Without an address, the variable WHYLOOP_STORE decides, else it is the file whyloop.db in this folder.
+
+    Args:
+        address: The path or the address.
     """
     if address is None:
         address = os.environ.get(VARIABLE) or DEFAULT_PATH
@@ -105,6 +108,11 @@ async def prune(
     A session is as old as its last change. Only completed, stopped and failed sessions can be pruned: one
     that runs or is paused is never deleted. With `dry_run`, one batch names the sessions that would be
     deleted, and nothing is.
+
+    Args:
+        older_than: The age.
+        statuses: The statuses of the sessions. Default: completed.
+        dry_run: True to delete nothing. Default: False.
     """
     if older_than < timedelta():
         raise ConfigurationError(f"invalid age {older_than}: use a timedelta of zero or more")

@@ -39,11 +39,16 @@ Deliver = Callable[[Sequence[Chunk]], None]
 
 
 class ChunkReceiver(ABC):
-    """Receive the chunks of some sessions that other store objects send, inside `async with`."""
+    """Receive the chunks of some sessions that other store objects send, inside `async with`.
+
+    Args:
+        deliver: The function that takes the chunks.
+    """
 
     def __init__(self, deliver: Deliver) -> None:
         self._deliver = deliver
         self.followed: set[str] = set()
+        """The ids of the sessions whose chunks are received."""
 
     @abstractmethod
     async def __aenter__(self) -> Self: ...

@@ -50,6 +50,10 @@ class MemoryStore(Store):
     """A store for tests, and for sessions that need not outlive the process; any thread may use it.
 
     A second store `beside` the first one has the same sessions, as if a second process had opened them.
+
+    Args:
+        clock: The clock by which leases lapse. Default: that of this machine.
+        beside: Another store that has the same sessions. Default: none.
     """
 
     inline = True

@@ -184,6 +184,14 @@ class PostgresStore(Store):
     done. That is safe: the row of the session is locked, so the two attempts follow each other; only the
     holder of the lease writes to a session; and if two writers without a lease append the very same entry,
     both have what they asked for.
+
+    Args:
+        address: The address of the database.
+        schema: The schema of the tables; it is created if it does not exist. Default: "whyloop".
+        clock: The clock by which leases lapse. Default: that of the server.
+        min_connections: The connections that stay open. Default: 1.
+        max_connections: The connections at most. Default: 10.
+        timeout: The seconds to wait for a connection, and for the server. Default: 10.
     """
 
     def __init__(

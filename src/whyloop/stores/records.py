@@ -57,7 +57,9 @@ class Entry(Struct, frozen=True, gc=False):
     """One append to a journal: transitions as JSON text that a store does not read."""
 
     body: str
+    """The transitions, as JSON text."""
     checkpoint: Checkpoint | None = None
+    """The state before the entry, if reading can start here."""
 
 
 class RequestKey(Struct, frozen=True, gc=False):
@@ -84,14 +86,23 @@ class Summary(Struct, frozen=True, gc=False, omit_defaults=True):
     """
 
     agent_id: str
+    """The id of the session."""
     status: AgentStatus
+    """Its status."""
     started_at: Moment
+    """When it was created."""
     updated_at: Moment
+    """When it was last changed."""
     stop_reason: StopReason | None = None
+    """Why its last run ended; None if it has not."""
     parent_agent_id: str | None = None
+    """The session whose tool runs this one, if there is one."""
     step_count: Count = 0
+    """The number of its steps."""
     title: str = ""
+    """The beginning of its first question."""
     metadata: Mapping[str, Any] = {}
+    """Its metadata."""
     version: Count = 0
     """The number of entries in its journal; a store counts them itself."""
     runner: str | None = None
@@ -118,9 +129,13 @@ class Lease(Struct, frozen=True, gc=False):
     """
 
     agent_id: str
+    """The id of the session."""
     owner: str
+    """The name of the runner."""
     token: int
+    """The number of the lease; a later lease of the session has a higher one."""
     seconds: float
+    """How long the lease lasts without being renewed."""
     identity: str = ""
     """The identity of the session."""
     version: int = 0
@@ -131,7 +146,9 @@ class Stored(Struct, frozen=True, gc=False):
     """A session as it is stored: its summary, and the bodies of entries of its journal."""
 
     summary: Summary
+    """The session as it is listed."""
     entries: tuple[str, ...]
+    """The bodies of the entries, in order."""
 
 
 class Chunk(Struct):
@@ -141,6 +158,7 @@ class Chunk(Struct):
     """
 
     agent_id: str
+    """The id of the session."""
     source: str | Callable[[], str]
     """The envelope as JSON, or a function that encodes it."""
 
@@ -159,20 +177,30 @@ class SessionFilter(Struct, frozen=True, gc=False):
     """
 
     status: AgentStatus | None = None
+    """The status."""
     stop_reason: StopReason | None = None
+    """The reason for which the last run ended."""
     started_after: datetime | None = None
+    """Sessions created after this time."""
     started_before: datetime | None = None
+    """Sessions created before this time."""
     metadata: Mapping[str, str | int | float | bool | None] = {}
+    """Entries that the metadata has."""
     resolved_by: str | None = None
+    """The rule that decided last."""
     agent: str | None = None
+    """The name of the agent."""
     updated_before: datetime | None = None
+    """Sessions last changed before this time."""
 
 
 class Page(Struct, frozen=True, gc=False):
     """Some sessions, newest first; `next` is the cursor of the next page, None on the last page."""
 
     sessions: tuple[Summary, ...]
+    """The sessions."""
     next: str | None = None
+    """The cursor of the next page; None on the last page."""
 
 
 def checked_id(agent_id: object) -> str:

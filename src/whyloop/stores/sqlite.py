@@ -104,6 +104,13 @@ class SqliteStore(Store):
     that take long, such as deleting a session, always do.
 
     A write waits for another process that writes, for at most `busy_seconds`.
+
+    Args:
+        path: The file; it is created if it does not exist.
+        durability: "process" or "power". Default: "process".
+        busy_seconds: The seconds to wait for another process that writes. Default: 10.
+        clock: The clock by which leases lapse. Default: that of this machine.
+        sleep: The function that waits, for tests.
     """
 
     def __init__(

@@ -108,17 +108,29 @@ class Store(ABC):
         With a summary, the session is listed like that from now on, with the identity that it has.
         `release` gives the lease back in the same transaction. `key` is stored in it too, with the version
         after the last entry. Return the reason of a stop request that reached this lease, if there is one.
+
+        Args:
+            after: The version of the session that the writer knows.
+            release: True to give the lease back too. Default: False.
         """
 
     @abstractmethod
     async def key(self, agent_id: str, key: str) -> tuple[str, int] | None:
-        """Return the digest and the version that were stored under a key, None if there are none."""
+        """Return the digest and the version that were stored under a key, None if there are none.
+
+        Args:
+            key: The key, as text.
+        """
 
     @abstractmethod
     async def read(self, agent_id: str, *, after: int = 0, limit: int | None = None) -> Stored:
         """Return the summary, and the entries after the first `after`, at most `limit` of them.
 
         The summary's version is that of the whole journal. `SessionNotFoundError` if there is none.
+
+        Args:
+            after: The number of entries to skip. Default: 0.
+            limit: The number of entries at most. Default: all.
         """
 
     @abstractmethod
@@ -135,6 +147,12 @@ class Store(ABC):
 
         A checkpoint fits if it is of this execution, and if its seq, step count and message count are at
         most those given. Its entry is the first of `read(agent_id, after=version)`. None if none fits.
+
+        Args:
+            execution_id: The execution. Default: any.
+            seq: The number of an envelope. Default: any.
+            step_count: The number of steps. Default: any.
+            message_count: The number of messages. Default: any.
         """
 
     @abstractmethod
@@ -152,6 +170,10 @@ class Store(ABC):
         A lease lapses when its seconds have passed without being renewed. A lease that seems to last for
         more than twice its seconds (a clock was put back) has lapsed too. A stop request that the runner
         before did not live to see passes to this lease.
+
+        Args:
+            owner: The name of the runner, for errors and lists.
+            seconds: How long the lease lasts without being renewed.
         """
 
     @abstractmethod
@@ -180,13 +202,21 @@ class Store(ABC):
 
     @abstractmethod
     async def find(self, wanted: SessionFilter, *, limit: int, after: str | None) -> Page:
-        """Return a page of sessions, newest first; `after` is the `next` of the page before."""
+        """Return a page of sessions, newest first; `after` is the `next` of the page before.
+
+        Args:
+            limit: The number of sessions on the page.
+            after: The cursor; None is the first page.
+        """
 
     @abstractmethod
     async def unattended(self, *, limit: int = UNATTENDED) -> tuple[Summary, ...]:
         """Return free sessions that could continue, those that were updated first first.
 
         These are in progress, or paused without a question that waits for a person.
+
+        Args:
+            limit: The number of sessions at most.
         """
 
     # Removal
@@ -245,7 +275,20 @@ class Store(ABC):
         limit: int = PAGE,
         after: str | None = None,
     ) -> Page:
-        """Return a page of the sessions that meet every condition, newest first."""
+        """Return a page of the sessions that meet every condition, newest first.
+
+        Args:
+            status: The status. Default: any.
+            stop_reason: The reason for which the last run ended. Default: any.
+            started_after: Only sessions created after this time. Default: any.
+            started_before: Only sessions created before this time. Default: any.
+            metadata: Entries that the metadata has. Default: any.
+            resolved_by: The rule that decided last. Default: any.
+            agent: The name of the agent. Default: any.
+            updated_before: Only sessions last changed before this time. Default: any.
+            limit: The number of sessions on the page. Default: 50.
+            after: The `next` of the page before. Default: the first page.
+        """
         updated_before = _with_zone("updated_before", updated_before)
         ends = [_with_zone("started_before", started_before), updated_before]
         wanted = SessionFilter(
@@ -326,7 +369,11 @@ class Store(ABC):
         arguments: Mapping[str, object] | None = None,
         key: RequestKey | None = None,
     ) -> AgentState:
-        """Record a person's answer to a question; repeating an answer changes nothing."""
+        """Record a person's answer to a question; repeating an answer changes nothing.
+
+        Args:
+            verdict: The decision.
+        """
         name = key.key if key else None
 
         def plan(reading: Reading) -> Sequence[AnyTransition]:
@@ -349,7 +396,11 @@ class Store(ABC):
         return None
 
     async def record(self, agent_id: str, plan: Plan, *, key: RequestKey | None = None) -> Recorded:
-        """Record the transitions that a plan makes of a session, as it is while no runner has it."""
+        """Record the transitions that a plan makes of a session, as it is while no runner has it.
+
+        Args:
+            plan: A function from the session to the transitions to record.
+        """
         reading, patience = None, _PATIENCE
         while True:
             reading = await read_session(self, agent_id, reading)
@@ -385,6 +436,10 @@ class Store(ABC):
         """Create a session with the history of this one up to a step, counted from the session's first.
 
         `ConflictError` if the session is at any other version than the expected one.
+
+        Args:
+            step: The number of the step, from 1 on. Default: the last one.
+            new_agent_id: The id of the new session. Default: a new one.
         """
         if step is not None and (isinstance(step, bool) or not isinstance(step, int) or step < 1):
             raise ConfigurationError(f"invalid step {step!r}: use a number from 1 on")
@@ -401,7 +456,11 @@ class Store(ABC):
         return state
 
     async def export(self, *agent_ids: str) -> AsyncIterator[str]:
-        """Yield these sessions, or all of them, as the lines of a JSON lines file."""
+        """Yield these sessions, or all of them, as the lines of a JSON lines file.
+
+        Args:
+            *agent_ids: The ids of the sessions. Default: all.
+        """
         yield HEADER
         if agent_ids:
             for agent_id in agent_ids:
@@ -422,6 +481,10 @@ class Store(ABC):
         """Store the sessions of an exported file, each whole or not at all; return their ids.
 
         A session that exists already is an error, or is skipped.
+
+        Args:
+            lines: The lines of the file.
+            skip_existing: True to skip sessions that exist already. Default: False.
         """
         stored: list[str] = []
         for state, entries in imported(lines):

@@ -15,7 +15,12 @@ from whyloop.values.state import AgentState
 def assert_stopped(
     state: AgentState, *, reason: StopReason | str | None = None, by: str | type | None = None
 ) -> None:
-    """Fail unless the run has ended, for this reason, decided by this criterion."""
+    """Fail unless the run has ended, for this reason, decided by this criterion.
+
+    Args:
+        reason: The stop reason. Default: any.
+        by: The class of the criterion, or its name. Default: any.
+    """
     __tracebackhide__ = True
     outcome = state.last_continuation_outcome
     if outcome is None or outcome.should_continue:
@@ -29,6 +34,10 @@ def assert_continued(state: AgentState, *, step: int | None = None, by: str | ty
     """Fail unless the run continued after this step of the current execution, decided by this criterion.
 
     Without a step, it must have continued after every step but the last.
+
+    Args:
+        step: The number of the step, from 1 on.
+        by: The class of the criterion, or its name. Default: any.
     """
     __tracebackhide__ = True
     steps = state.execution_steps
@@ -59,7 +68,11 @@ class CapturedEvents(list[AgentEvent]):
     _unsubscribe: Callable[[], None] | None = None
 
     def of(self, kind: type[E]) -> list[E]:
-        """Return the events of one kind."""
+        """Return the events of one kind.
+
+        Args:
+            kind: The class of the events.
+        """
         return [event for event in self if isinstance(event, kind)]
 
     def kinds(self) -> list[str]:
@@ -82,7 +95,11 @@ class CapturedEvents(list[AgentEvent]):
 
 
 def capture_events(agent: Agent[Any, Any]) -> CapturedEvents:
-    """Return a list that fills with the agent's events from now on."""
+    """Return a list that fills with the agent's events from now on.
+
+    Args:
+        agent: The agent.
+    """
     captured = CapturedEvents()
     captured._unsubscribe = agent.subscribe(captured.append)
     return captured

@@ -19,6 +19,10 @@ class FakeClock:
 
     A timeout ends when the clock is moved past it, and also after as many real seconds, since
     what hangs does not look at a clock.
+
+    Args:
+        start: The time at the beginning: a datetime, seconds since 1970, or an ISO text. Default: 2026-01-01,
+            UTC.
     """
 
     def __init__(self, start: datetime | float | str | None = None) -> None:
@@ -32,38 +36,76 @@ class FakeClock:
         self._elapsed = 0.0
         self._waiting: list[_FakeTimeout | _FakeTimer] = []
         self.sleeps: list[float] = []
+        """The seconds of each sleep, in order."""
 
     def now(self) -> datetime:
+        """Return the time."""
         return self._start + timedelta(seconds=self._elapsed)
 
     def monotonic(self) -> float:
+        """Return the seconds that have passed since the beginning."""
         return self._elapsed
 
     def advance(self, seconds: float) -> None:
-        """Let time pass; may be called from any thread."""
+        """Let time pass; may be called from any thread.
+
+        Args:
+            seconds: The seconds that pass.
+        """
         self._elapsed += seconds
         for each in list(self._waiting):
             each.notice(self._elapsed)
 
     def watch(self, waiting: _FakeTimeout | _FakeTimer) -> None:
+        """End a timeout or a timer when the clock passes it.
+
+        Args:
+            waiting: The timeout or timer.
+        """
         self._waiting.append(waiting)
 
     def forget(self, waiting: _FakeTimeout | _FakeTimer) -> None:
+        """Leave a timeout or a timer alone from now on.
+
+        Args:
+            waiting: The timeout or timer.
+        """
         if waiting in self._waiting:
             self._waiting.remove(waiting)
 
     def watches(self, waiting: _FakeTimeout | _FakeTimer) -> bool:
+        """Return whether a timeout or a timer is still waiting.
+
+        Args:
+            waiting: The timeout or timer.
+        """
         return waiting in self._waiting
 
     async def sleep(self, seconds: float) -> None:
+        """Let time pass, and return at once.
+
+        Args:
+            seconds: The seconds that pass.
+        """
         self.sleeps.append(seconds)
         self.advance(seconds)
         await asyncio.sleep(0)
 
     def timeout(self, seconds: float | None) -> Timeout:
+        """Return a timeout for an `async with` block.
+
+        Args:
+            seconds: The seconds until it ends; None is never.
+        """
         return asyncio.timeout(None) if seconds is None else _FakeTimeout(self, seconds)
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        """Call a function when the clock has passed these seconds.
+
+        Args:
+            seconds: The seconds until then.
+            callback: The function.
+        """
         return _FakeTimer(self, seconds, callback)
 
 

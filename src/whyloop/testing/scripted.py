@@ -32,10 +32,15 @@ class Reply(Struct, frozen=True):
     """One reply of a script; make it with `text`, `call` or `calls`."""
 
     text: str
+    """The text of the answer."""
     tool_calls: tuple[ToolCall, ...]
+    """The tool calls that it asks for."""
     finish_reason: FinishReason
+    """The reason for which the answer ended."""
     usage: Usage
+    """The tokens that it used."""
     reasoning: str = ""
+    """The reasoning before the answer."""
 
 
 def text(
@@ -45,7 +50,12 @@ def text(
     usage: Usage | Mapping[str, int] | int | None = None,
     reasoning: str = "",
 ) -> Reply:
-    """Return a reply that is text."""
+    """Return a reply that is text.
+
+    Args:
+        content: The text.
+        finish_reason: A value of `FinishReason`. Default: "stop".
+    """
     return Reply(content, (), FinishReason(finish_reason), _usage(usage), reasoning)
 
 
@@ -62,6 +72,13 @@ def call(
     """Return a reply that calls one tool; arguments that are a string are sent as they are, JSON or not.
 
     Without an id the model numbers its calls: call_1, call_2, …
+
+    Args:
+        tool: The name of the tool.
+        arguments: The arguments, as a mapping or as text. Default: none.
+        text: The text beside the call. Default: none.
+        id: The id of the call.
+        finish_reason: A value of `FinishReason`. Default: "tool_calls".
     """
     written = arguments if isinstance(arguments, str) else _json(arguments or {})
     wanted = ToolCall(id or "", tool, ToolCall.parse_arguments(written))
@@ -75,7 +92,13 @@ def calls(
     usage: Usage | Mapping[str, int] | int | None = None,
     reasoning: str = "",
 ) -> Reply:
-    """Return a reply with several calls."""
+    """Return a reply with several calls.
+
+    Args:
+        *replies: Replies that `call` made.
+        text: The text beside the calls. Default: none.
+        finish_reason: A value of `FinishReason`. Default: "tool_calls".
+    """
     wanted = tuple(wanted for reply in replies for wanted in reply.tool_calls)
     joined = text or "\n".join(reply.text for reply in replies if reply.text)
     total = _usage(usage) if usage is not None else sum((reply.usage for reply in replies), NO_USAGE)
@@ -86,8 +109,12 @@ class ScriptedModel:
     """Give the replies of a script in order and keep every request; an exception in the script is raised.
 
     A request without a reply is a `ScriptError`. As a context manager, or with `assert_finished`, the model
-    also fails on a reply that was never requested. `output_mode` is how it gives typed answers. With
-    `by_word` it streams its texts word by word, as a real model does, and else in one piece.
+    also fails on a reply that was never requested.
+
+    Args:
+        replies: Replies, texts, and exceptions to be raised, in order.
+        output_mode: How it gives typed answers. Default: as a tool call.
+        by_word: True to stream texts word by word, as a real model does. Default: False, in one piece.
     """
 
     def __init__(
@@ -98,12 +125,16 @@ class ScriptedModel:
         by_word: bool = False,
     ) -> None:
         self.output_mode = output_mode
+        """How it gives typed answers."""
         self.by_word = by_word
+        """True if it streams texts word by word."""
         self._replies = iter(replies)
         self._calls = 0
         self.requests: list[ModelRequest] = []
+        """The requests so far, in order."""
 
     def respond(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
+        """Yield the next reply of the script."""
         return _Stream(self, request)
 
     def reply_to(self, request: ModelRequest) -> ModelResponse:

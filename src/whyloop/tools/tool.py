@@ -101,6 +101,17 @@ class ToolDefinition:
     """A tool as a model sees it, and how its calls are treated.
 
     `parameters` is the JSON schema of its arguments.
+
+    Args:
+        name: The name by which the model calls it: 1 to 64 letters, digits, _ or -.
+        description: Its purpose, for the model.
+        parameters: The JSON schema of its arguments, an object.
+        timeout: The seconds that a call may take. Default: no limit of its own.
+        max_result_chars: The length at which a result is cut; None for no limit. Default: 200,000.
+        needs_approval: True, or a function of the arguments that returns it, if a person is asked before a
+            call runs. Default: False.
+        idempotent: True if two calls with the same key have the effect of one, so that an interrupted call is
+            repeated without asking a person. Default: False.
     """
 
     def __init__(
@@ -133,23 +144,39 @@ class ToolDefinition:
                 'use {"type": "object", "properties": …}'
             )
         self.name = name
+        """The name by which the model calls it."""
         self.description = description
+        """Its purpose, for the model."""
         self.timeout = timeout
+        """The seconds that a call may take; None for no limit of its own."""
         self.needs_approval = needs_approval
+        """Whether a person is asked before a call runs."""
         self.idempotent = idempotent
+        """True if an interrupted call may be repeated with the same key."""
         self.max_result_chars = max_result_chars
+        """The length at which the text of a result is cut; None for no limit."""
         self.arguments: Arguments | SchemaArguments = SchemaArguments(parameters)
+        """The check of its arguments."""
         self.spec = ToolSpec(name, description, parameters)
+        """The tool as the model sees it."""
 
     def waits_for_approval(self, arguments: Mapping[str, Any], context: ToolContext) -> bool:
-        """Return whether a person is asked before a call with these arguments runs."""
+        """Return whether a person is asked before a call with these arguments runs.
+
+        Args:
+            arguments: The arguments of the call.
+        """
         rule: Any = self.needs_approval
         if isinstance(rule, bool):
             return rule
         return bool(rule(arguments, context) if _takes_context(rule) else rule(arguments))
 
     def renamed(self, name: str) -> ToolDefinition:
-        """Return the same tool under another name, for a toolset that wraps another one."""
+        """Return the same tool under another name, for a toolset that wraps another one.
+
+        Args:
+            name: The other name.
+        """
         renamed = copy.copy(self)
         ToolDefinition.__init__(
             renamed,
@@ -169,7 +196,16 @@ class ToolDefinition:
 
 
 class Tool(ToolDefinition, Generic[P, R_co]):
-    """A Python function that a model may call, and that the program calls as before."""
+    """A Python function that a model may call, and that the program calls as before.
+
+    Args:
+        function: The function, plain or async. A parameter of the type `ToolContext` receives the context,
+            and the model does not see it.
+        name: The name for the model. Default: that of the function.
+        description: The purpose of the tool, for the model. Default: the docstring of the function.
+        scope: Names that annotations of the function use and its module does not have. Default: none.
+        **options: `timeout`, `max_result_chars`, `needs_approval` and `idempotent`, as in `ToolDefinition`.
+    """
 
     def __init__(
         self,
@@ -191,13 +227,20 @@ class Tool(ToolDefinition, Generic[P, R_co]):
         arguments = Arguments(name, visible, hints, documented)
         super().__init__(name, description or text, arguments.schema, **options)
         self.arguments = arguments
+        """The check of its arguments."""
         self.function = function
+        """The function."""
         self.is_async = _is_async(function)
+        """True if the function is a coroutine function; a plain one runs in a thread."""
         self._context_parameter = contexts[0] if contexts else None
         functools.update_wrapper(self, function, updated=())
 
     def call(self, arguments: Mapping[str, Any], context: ToolContext) -> Coroutine[Any, Any, Any]:
-        """Run the function with arguments that were checked; a plain one in a thread."""
+        """Run the function with arguments that were checked; a plain one in a thread.
+
+        Args:
+            arguments: The arguments, as the check of the tool returns them.
+        """
         if self._context_parameter is not None:
             arguments = {**arguments, self._context_parameter: context}
         if not self.is_async:
@@ -227,7 +270,13 @@ def tool(
 
 
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Tool | Callable[..., Tool]:
-    """Make a function a tool; the schema comes from its signature and docstring."""
+    """Make a function a tool; the schema comes from its signature and docstring.
+
+    Args:
+        function: The function, plain or async, if the decorator is used without parentheses.
+        **options: `name`, `description`, `timeout`, `max_result_chars`, `needs_approval` and `idempotent`, as
+            in `Tool`.
+    """
     # Types that are written as text may name things that only the caller's function knows.
     scope = sys._getframe(1).f_locals
     if function is not None:

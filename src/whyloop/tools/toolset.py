@@ -26,7 +26,12 @@ class Toolset:
         raise NotImplementedError
 
     async def call(self, name: str, arguments: Mapping[str, Any], context: ToolContext) -> object:
-        """Run one of its tools with arguments that fit its schema, and return the result."""
+        """Run one of its tools with arguments that fit its schema, and return the result.
+
+        Args:
+            name: The name of the tool.
+            arguments: The arguments.
+        """
         raise NotImplementedError
 
     async def __aenter__(self) -> Self:

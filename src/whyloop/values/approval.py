@@ -15,8 +15,11 @@ class Verdict(StrEnum):
     """A person's decision about a tool call."""
 
     APPROVED = "approved"
+    """The call runs as it is."""
     DENIED = "denied"
+    """The call does not run, and the model gets the reason."""
     EDITED = "edited"
+    """The call runs with other arguments."""
 
 
 class Question(Struct, frozen=True, gc=False, omit_defaults=True):

@@ -28,9 +28,13 @@ class ContinuationDecision(StrEnum):
     """True if a run with this decision takes another step. An attribute, since every step asks five times."""
 
     FORBID_CONTINUATION = "forbid"
+    """The run must not continue."""
     REQUEST_CONTINUATION = "request"
+    """There is work left to do."""
     ALLOW_STOP = "stop"
+    """The work is done."""
     ALLOW_CONTINUATION = "allow"
+    """Another step is possible."""
 
     @property
     def default_reason(self) -> str:
@@ -58,14 +62,23 @@ class StopReason(StrEnum):
     """Why a run ended: nine values that user interfaces rely on."""
 
     COMPLETED = "completed"
+    """The model answered and asked for nothing more."""
     STEPS_LIMIT_REACHED = "steps_limit"
+    """A limit on steps was reached."""
     TOKEN_LIMIT_REACHED = "token_limit"
+    """A limit on tokens was reached."""
     TIME_LIMIT_REACHED = "time_limit"
+    """A limit on time was reached."""
     RETRY_LIMIT_REACHED = "retry_limit"
+    """An error remained after all retries."""
     ERROR_FORBADE = "error"
+    """The error policy stopped the run after an error."""
     FINISH_REASON_RECEIVED = "finish_reason"
+    """The answer was truncated or filtered."""
     GUARD_FORBADE = "guard"
+    """Another rule forbade continuing."""
     USER_REQUESTED = "user_requested"
+    """A stop was requested."""
 
 
 def criterion_name(criterion: object) -> str:
@@ -102,7 +115,12 @@ class ContinuationEvaluation(Struct, frozen=True, gc=False, omit_defaults=True):
 
     @classmethod
     def from_decision(cls, criterion: object, decision: ContinuationDecision) -> ContinuationEvaluation:
-        """Return an evaluation with a default reason, for a criterion that gives none."""
+        """Return an evaluation with a default reason, for a criterion that gives none.
+
+        Args:
+            criterion: The criterion, its class or its name.
+            decision: Its decision.
+        """
         name = criterion_name(criterion)
         return cls(name, decision, f"{name} {decision.default_reason}")
 
@@ -158,7 +176,11 @@ class ContinuationOutcome(Struct, frozen=True, gc=False, omit_defaults=True):
         return evaluation.handling if evaluation else None
 
     def evaluation_for(self, criterion: object) -> ContinuationEvaluation | None:
-        """Return a criterion's evaluation; of several with its name, the deciding one."""
+        """Return a criterion's evaluation; of several with its name, the deciding one.
+
+        Args:
+            criterion: The criterion, its class or its name.
+        """
         name = criterion_name(criterion)
         named = [evaluation for evaluation in self.evaluations if evaluation.criterion == name]
         return next((e for e in named if e.decision is self.decision), named[0] if named else None)
@@ -180,7 +202,11 @@ class ContinuationOutcome(Struct, frozen=True, gc=False, omit_defaults=True):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ContinuationOutcome:
-        """Return the outcome that `to_dict` wrote."""
+        """Return the outcome that `to_dict` wrote.
+
+        Args:
+            data: The plain data that `to_dict` returned.
+        """
         return encoding.decode(data, cls)
 
 

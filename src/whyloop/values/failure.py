@@ -16,11 +16,17 @@ class ErrorType(StrEnum):
     """The type of a failure, by which a policy chooses what to do."""
 
     TOOL = "tool"
+    """A tool raised."""
     MODEL = "model"
+    """The provider answered with an error, or could not be reached."""
     VALIDATION = "validation"
+    """A call or an answer of the model does not fit."""
     RATE_LIMIT = "rate_limit"
+    """The provider is busy."""
     TIMEOUT = "timeout"
+    """A model or tool call took too long."""
     UNKNOWN = "unknown"
+    """Any other error."""
 
     @property
     def label(self) -> str:
@@ -32,8 +38,11 @@ class ErrorHandlingDecision(StrEnum):
     """A policy's decision about a failure."""
 
     STOP = "stop"
+    """End the run."""
     RETRY = "retry"
+    """Try again, as often as the policy allows."""
     IGNORE = "ignore"
+    """Continue as if nothing had happened."""
 
 
 class Correction(Struct, frozen=True, gc=False):
@@ -135,7 +144,11 @@ class ErrorContext(Struct, frozen=True, gc=False):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ErrorContext:
-        """Return the context that `to_dict` wrote."""
+        """Return the context that `to_dict` wrote.
+
+        Args:
+            data: The plain data that `to_dict` returned.
+        """
         return encoding.decode(data, cls)
 
     @property

@@ -21,10 +21,15 @@ class MessageRole(StrEnum):
     """The author of a message."""
 
     SYSTEM = "system"
+    """The instructions to the model."""
     DEVELOPER = "developer"
+    """Instructions to the model, for hosts that know this role."""
     USER = "user"
+    """A person or a program that asks."""
     ASSISTANT = "assistant"
+    """The model."""
     TOOL = "tool"
+    """A tool, with the result of a call."""
 
 
 class TextPart(Struct, frozen=True, gc=False, tag_field="type", tag="text"):
@@ -119,7 +124,11 @@ class ToolCall(Struct, frozen=True, gc=False, omit_defaults=True):
 
     @staticmethod
     def parse_arguments(text: str | bytes) -> Mapping[str, Any] | str:
-        """Return the arguments in a model's text; the text if it is not a JSON object."""
+        """Return the arguments in a model's text; the text if it is not a JSON object.
+
+        Args:
+            text: The JSON text that the model wrote.
+        """
         if not text or text.isspace():
             return {}
         try:
@@ -187,12 +196,21 @@ class Message(Struct, frozen=True, gc=False, omit_defaults=True):
 
     @classmethod
     def assistant(cls, content: Content = "", tool_calls: Sequence[ToolCall] = ()) -> Message:
-        """Return an assistant's message."""
+        """Return an assistant's message.
+
+        Args:
+            tool_calls: The tool calls that the model asks for. Default: none.
+        """
         return cls(_ASSISTANT, content, tuple(tool_calls))
 
     @classmethod
     def tool(cls, content: str, *, tool_call_id: str, tool_name: str) -> Message:
-        """Return the result of a tool call."""
+        """Return the result of a tool call.
+
+        Args:
+            tool_call_id: The id of the call.
+            tool_name: The name of the tool.
+        """
         return cls(_TOOL, content, (), tool_call_id, tool_name)
 
     @property
@@ -233,7 +251,11 @@ class Message(Struct, frozen=True, gc=False, omit_defaults=True):
         return self.role in (_SYSTEM, _DEVELOPER)
 
     def has_role(self, *roles: MessageRole | str) -> bool:
-        """Return whether the message has one of these roles."""
+        """Return whether the message has one of these roles.
+
+        Args:
+            *roles: One role or several.
+        """
         return self.role in roles
 
 

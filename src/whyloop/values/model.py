@@ -78,12 +78,19 @@ class FinishReason(StrEnum):
     """True if the model did not get to the end of its answer."""
 
     STOP = "stop"
+    """The model was done."""
     LENGTH = "length"
+    """The answer reached the limit of its length."""
     TOOL_CALLS = "tool_calls"
+    """The model asked for tools."""
     CONTENT_FILTER = "content_filter"
+    """The provider removed the rest of the answer."""
     PAUSE_TURN = "pause_turn"
+    """The provider interrupted a long turn."""
     ERROR = "error"
+    """The provider reports an error."""
     OTHER = "other"
+    """A reason that whyloop does not know."""
 
 
 for _reason in FinishReason:

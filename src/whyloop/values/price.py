@@ -43,7 +43,11 @@ class Price(Struct, frozen=True, kw_only=True):
                 force_setattr(self, name, as_dollars(value, f"price {name}="))
 
     def priced(self, usage: Usage) -> Usage:
-        """Return the usage with its cost; the cost stays unknown if no usage was reported."""
+        """Return the usage with its cost; the cost stays unknown if no usage was reported.
+
+        Args:
+            usage: The tokens of an answer.
+        """
         if not usage.reported:
             return replace(usage, cost=None)
         cached = min(usage.cached, usage.input)

@@ -74,7 +74,11 @@ class Redaction(Struct, frozen=True, cache_hash=True):
             _refuse_useless(pattern)
 
     def text(self, text: str) -> str:
-        """Return the text without its secrets; JSON stays JSON."""
+        """Return the text without its secrets; JSON stays JSON.
+
+        Args:
+            text: The text.
+        """
         return _rules(self).text(text)
 
     def beginning(self, text: str, length: int) -> str:
@@ -82,6 +86,10 @@ class Redaction(Struct, frozen=True, cache_hash=True):
 
         No more of the text is read than needed. Of a longer text one character more is returned, so that a
         caller can tell.
+
+        Args:
+            text: The text.
+            length: The number of characters.
         """
         window = length + LONGEST
         while window < len(text):
@@ -94,7 +102,11 @@ class Redaction(Struct, frozen=True, cache_hash=True):
         return self.text(text)[: length + 1]
 
     def data(self, value: Any) -> Any:
-        """Return a value as plain data without secrets, or marked if JSON cannot hold it."""
+        """Return a value as plain data without secrets, or marked if JSON cannot hold it.
+
+        Args:
+            value: Any value.
+        """
         return _rules(self).data(value)
 
 

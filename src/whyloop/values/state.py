@@ -32,11 +32,17 @@ class AgentStatus(StrEnum):
     """The status of a session."""
 
     PENDING = "pending"
+    """No question was asked yet."""
     IN_PROGRESS = "in_progress"
+    """It runs, or its process died and it can be recovered."""
     PAUSED = "paused"
+    """It waits for a person."""
     COMPLETED = "completed"
+    """The model answered."""
     STOPPED = "stopped"
+    """A limit, a rule or a person ended the run."""
     FAILED = "failed"
+    """An error ended the run."""
 
     @property
     def has_ended(self) -> bool:
@@ -45,7 +51,11 @@ class AgentStatus(StrEnum):
 
     @classmethod
     def after(cls, outcome: ContinuationOutcome) -> AgentStatus:
-        """Return the status of a run after a step with this outcome."""
+        """Return the status of a run after a step with this outcome.
+
+        Args:
+            outcome: The outcome.
+        """
         if outcome.should_continue:
             return cls.IN_PROGRESS
         if outcome.stop_reason is None:
@@ -137,7 +147,11 @@ class StateInfo(Struct, frozen=True, gc=False):
     """The active time of all executions."""
 
     def add_execution_time(self, seconds: float) -> StateInfo:
-        """Return the clocks with more time spent on the session."""
+        """Return the clocks with more time spent on the session.
+
+        Args:
+            seconds: The time.
+        """
         return StateInfo(self.started_at, self.updated_at, self.cumulative_execution_seconds + seconds)
 
 
@@ -283,7 +297,11 @@ class AgentState(Struct, Generic[AnyT_co], frozen=True, eq=False, gc=False, kw_o
         )
 
     def messages_of(self, step: Step) -> tuple[Message, ...]:
-        """Return the messages of a step: the assistant's, then the results of its calls."""
+        """Return the messages of a step: the assistant's, then the results of its calls.
+
+        Args:
+            step: A step of this session.
+        """
         return self.messages[step.first_message : step.first_message + step.message_count]
 
     @property
@@ -358,7 +376,11 @@ class AgentState(Struct, Generic[AnyT_co], frozen=True, eq=False, gc=False, kw_o
         return state
 
     def with_continuation_outcome(self, outcome: ContinuationOutcome) -> AgentState[AnyT_co]:
-        """Return the state after the criteria were evaluated with this outcome."""
+        """Return the state after the criteria were evaluated with this outcome.
+
+        Args:
+            outcome: The outcome.
+        """
         from whyloop.values.step_transitions import Judged
 
         closed = self.current_step if self.open_step is None else None
@@ -370,13 +392,22 @@ class AgentState(Struct, Generic[AnyT_co], frozen=True, eq=False, gc=False, kw_o
         return replace(self, execution_started_at=now or utc_now())
 
     def add_execution_time(self, seconds: float) -> AgentState:
-        """Add time that was spent on the session to its own clock; no limit counts it."""
+        """Add time that was spent on the session to its own clock; no limit counts it.
+
+        Args:
+            seconds: The time.
+        """
         return replace(self, state_info=self.state_info.add_execution_time(seconds))
 
     def with_metadata(
         self, entries: Mapping[str, object] | None = None, /, **more: object
     ) -> AgentState[AnyT_co]:
-        """Return the session with these entries in its metadata, as JSON holds them."""
+        """Return the session with these entries in its metadata, as JSON holds them.
+
+        Args:
+            entries: The entries, as a mapping.
+            **more: More entries.
+        """
         return replace(self, metadata={**self.metadata, **encoding.jsonable({**(entries or {}), **more})})
 
     # Snapshots
@@ -389,7 +420,11 @@ class AgentState(Struct, Generic[AnyT_co], frozen=True, eq=False, gc=False, kw_o
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> AgentState:
-        """Return the state that `to_dict` wrote; its `execution_started_at` is unset."""
+        """Return the state that `to_dict` wrote; its `execution_started_at` is unset.
+
+        Args:
+            data: The plain data that `to_dict` returned.
+        """
         from whyloop.values.snapshot import state_from_dict
 
         return state_from_dict(data)

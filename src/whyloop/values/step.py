@@ -34,10 +34,15 @@ class Interruption(StrEnum):
     """Why a step was cut off before its work was done."""
 
     TRUNCATED = "truncated"
+    """The answer was truncated."""
     STOPPED = "stopped"
+    """A stop was requested."""
     OUT_OF_TIME = "out_of_time"
+    """The time for the execution was up."""
     CANCELLED = "cancelled"
+    """The task that ran it was cancelled."""
     SUPERSEDED = "superseded"
+    """Another query arrived first."""
 
     @property
     def text(self) -> str:

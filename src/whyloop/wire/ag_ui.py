@@ -50,6 +50,15 @@ class AgUiStream(ProtocolStream["BaseEvent"]):
     A session is a thread, and a run is a run: pass the ids that the client chose, and the version of the
     protocol that it declares. Clients before 1.0 declare none; they refuse a run whose outcome they do not
     know, so to them a question is the only outcome that is sent.
+
+    Args:
+        thread_id: The id of the thread that the client chose. Default: the id of the session.
+        run_id: The id of the run that the client chose. Default: the id of the execution.
+        agent_id: The session whose run is streamed. Default: that of the first event.
+        resumed: The state with which the run is resumed, if it is. Default: None.
+        protocol_version: The version of the protocol that the client declares. Default: none, a client before
+            1.0.
+        redaction: Which texts are secret; None for none. Default: `Redaction()`.
     """
 
     def __init__(
@@ -186,6 +195,9 @@ class AgUiStream(ProtocolStream["BaseEvent"]):
         """Return the parts for a client that connects while nothing runs.
 
         They have the messages of the thread, how its last run ended, and the questions that are open.
+
+        Args:
+            snapshot: The event with the messages of the thread.
         """
         for pending in state.pending_calls:
             call_id = None if is_about_run(pending.call_id, pending.name) else clean(pending.call_id)

@@ -99,6 +99,9 @@ class ProtocolStream(ABC, Generic[Part]):
         """Return the parts of a recorded run.
 
         It may be decisions alone, which no run has followed yet, or the questions of a fork.
+
+        Args:
+            run: The events of the run, in order.
         """
         parts = [part for event in run for part in self.parts(event)]
         parts += self._release_rest()
@@ -108,7 +111,11 @@ class ProtocolStream(ABC, Generic[Part]):
         return parts
 
     def break_off(self, error: str) -> list[Part]:
-        """Return the end of a run without further events; none if it has ended."""
+        """Return the end of a run without further events; none if it has ended.
+
+        Args:
+            error: The reason, for the client.
+        """
         if self._ended:
             return []
         parts = self._release_rest()

@@ -58,24 +58,36 @@ class CanSerializeAgentState(Protocol):
         """Return a state as plain data."""
 
     def deserialize(self, data: Mapping[str, Any]) -> AgentState:
-        """Return the state in plain data."""
+        """Return the state in plain data.
+
+        Args:
+            data: The data that `serialize` returned.
+        """
 
 
 class SlimAgentStateSerializer:
     """A serializer of as much of a state as its configuration allows.
 
     It removes secrets, and counts what it cut. The document is described in `whyloop.wire.slim_document`.
+
+    Args:
+        config: What a snapshot contains. Default: `SlimSerializationConfig()`.
     """
 
     def __init__(self, config: SlimSerializationConfig | None = None) -> None:
         self.config = config or SlimSerializationConfig()
+        """What a snapshot contains."""
 
     def serialize(self, state: AgentState) -> dict[str, Any]:
         """Return the slim snapshot of a state."""
         return _slim_snapshot(state, self.config)
 
     def deserialize(self, data: Mapping[str, Any]) -> AgentState:
-        """Return the state in a slim snapshot, ready for the next query or to be resumed."""
+        """Return the state in a slim snapshot, ready for the next query or to be resumed.
+
+        Args:
+            data: The snapshot that `serialize` returned.
+        """
         return state_from_slim(data)
 
 

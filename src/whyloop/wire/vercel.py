@@ -51,6 +51,12 @@ class VercelStream(ProtocolStream[Data]):
     An execution is one message, also when it is resumed after a pause. `sdk_version` is the client's major
     version: version 5 knows no approvals and refuses every part that it does not know, so there a question
     about a call is a part of its own, as one about the run is.
+
+    Args:
+        agent_id: The session whose run is streamed. Default: that of the first event.
+        resumed: The state with which the run is resumed, if it is. Default: None.
+        sdk_version: The major version of the client's AI SDK: 5, 6 or 7. Default: 6.
+        redaction: Which texts are secret; None for none. Default: `Redaction()`.
     """
 
     def __init__(
