@@ -77,6 +77,8 @@ def test_an_unknown_part_is_not_hidden(capsys: Capsys) -> None:
     explained = json.loads(run(capsys, "why", agent_id, "--json")[1])["explanation"]
     assert (explained["cost"], explained["known_cost"]) == (None, "0.012")
     assert [step["cost"] for step in explained["steps"]] == ["0.012", None]
+    assert "Steps, cost $0.012\n" in run(capsys, "why", agent_id, "--step", "1")[1]
+    assert "\nSteps\n" in run(capsys, "why", agent_id, "--step", "2")[1]
     markdown = run(capsys, "why", agent_id, "--markdown")[1]
     assert r"| step | what it did | tokens | cost | time | then | decided by |" in markdown
     assert r"| 3,000 | \$0.012 |" in markdown

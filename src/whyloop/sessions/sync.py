@@ -117,7 +117,7 @@ class SyncStore:
     """A store for programs without an event loop, such as scripts and Flask or Django applications.
 
     It has the methods of a `Store` that applications use. Any number of threads may share one. `asynchronous`
-    is the store behind it; event handlers and tools run in the thread of its event loop.
+    is the store behind it; event handlers and asynchronous tools run in the thread of its event loop.
     """
 
     def __init__(self, store: Store | str | Path | None = None) -> None:

@@ -263,20 +263,20 @@ def explanation_of_step(state: AgentState, number: int) -> Explanation:
         has = counted(state.step_count, "step")
         raise ConfigurationError(f"invalid step {number}: the session has {has}, counted from 1")
     step = state.steps[number - 1]
-    outcome = step.outcome
+    shown, cost, outcome = (_step(state, step, number),), step.usage.cost, step.outcome
     if outcome is None:
-        return Explanation(
-            headline=f"Nothing was decided after step {number}.",
-            status=AgentStatus.IN_PROGRESS,
-            steps=(_step(state, step, number),),
-        )
+        undecided = f"Nothing was decided after step {number}."
+        status = AgentStatus.IN_PROGRESS
+        return Explanation(headline=undecided, status=status, steps=shown, cost=cost, known_cost=cost)
     return Explanation(
         headline=f"{outcome_headline(outcome)}{_last_failure(outcome, step)}.",
         status=AgentStatus.after(outcome),
         stop_reason=outcome.stop_reason,
         decision=outcome.decision,
         resolved_by=outcome.resolved_by,
-        steps=(_step(state, step, number),),
+        steps=shown,
+        cost=cost,
+        known_cost=cost,
         evaluations=outcome.evaluations,
     )
 
@@ -294,10 +294,7 @@ def outcome_headline(outcome: ContinuationOutcome) -> str:
 
 def interruption_text(step: Step) -> str | None:
     """Return why the step was cut off, for people; None if it was not."""
-    if step.interrupted is None:
-        return None
-    text = step.interrupted.text
-    return f"cut off: {text}"
+    return None if step.interrupted is None else f"cut off: {step.interrupted.text}"
 
 
 def ends_of(steps: Sequence[T], most: int | None) -> Sequence[T]:
