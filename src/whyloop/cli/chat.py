@@ -265,17 +265,13 @@ class Chat:
         else:
             self._session = None
         self._prefilled = escaped(questions[-1])
-        self._note(
-            f"  Went back before {shortened(questions[-1], 60)!r}. {short(session.agent_id)} keeps it."
-        )
+        self._note(f"  Went back before {shortened(questions[-1], 60)!r}. {_name(session)} keeps it.")
 
     def fork(self, _: str) -> None:
         session = self._asked()
         self._switch(self._run(self._store.fork(session.agent_id)).agent_id)
         assert self._session is not None
-        self._note(
-            f"  This is {short(self._session.agent_id)} now; {short(session.agent_id)} stays as it is."
-        )
+        self._note(f"  This is {_name(self._session)} now; {_name(session)} stays as it is.")
 
     def usage(self, _: str) -> None:
         state = self._asked().state
@@ -355,6 +351,10 @@ class Chat:
             terminal().print(Text(text, style=style), soft_wrap=True)
         else:
             write_error(text)
+
+
+def _name(session: Session[Any, Any]) -> str:
+    return shortened(short(session.agent_id))
 
 
 def _execution_text(state: AgentState) -> str:
