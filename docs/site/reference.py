@@ -1,12 +1,14 @@
 """Complete what the API reference reads from the code.
 
 The reference is made from signatures and docstrings. This extension of griffe adds what the code says
-elsewhere: the constructor of a struct is the list of its fields, a method without a docstring has that of
-the one it overrides, and a parameter that means the same everywhere is explained once, in `SHARED`.
+elsewhere: the constructor of a struct is the list of its fields, a method that waits for one of another
+class has the signature of that one, a method without a docstring has that of the one it overrides, and a
+parameter that means the same everywhere is explained once, in `SHARED`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -77,6 +79,7 @@ class Reference(Extension):
         for entry in list(_objects(pkg)):
             if isinstance(entry, Class):
                 _add_constructor(entry)
+                _add_waiting_methods(entry)
                 _inherit_arguments(entry)
                 for member in (*entry.functions.values(), *entry.attributes.values()):
                     _inherit_docstring(member, entry)
@@ -136,6 +139,19 @@ def _add_constructor(cls: Class) -> None:
     cls.set_member(
         "__init__", Function("__init__", parameters=Parameters(this, *fields.values()), parent=cls)
     )
+
+
+def _add_waiting_methods(cls: Class) -> None:
+    """Give `load = _waiting(Store.load)` the signature and the docstring of `Store.load`."""
+    for attribute in list(cls.attributes.values()):
+        if found := re.fullmatch(r"_waiting\((\w+)\.(\w+)\)", str(attribute.value)):
+            owner = cls.module[found[1]]
+            method = (owner.final_target if isinstance(owner, Alias) else owner).members[found[2]]
+            if isinstance(method, Function) and method.docstring is not None:
+                waiting = Function(attribute.name, parameters=method.parameters, returns=method.returns)
+                waiting.lineno = attribute.lineno
+                cls.set_member(attribute.name, waiting)
+                waiting.docstring = _copied(method.docstring.value, waiting)
 
 
 def _inherit_arguments(cls: Class) -> None:

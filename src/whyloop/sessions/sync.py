@@ -118,11 +118,16 @@ class SyncStore:
 
     It has the methods of a `Store` that applications use. Any number of threads may share one. `asynchronous`
     is the store behind it; event handlers and asynchronous tools run in the thread of its event loop.
+
+    Args:
+        store: The store, or the address of one. Default: as in `open_store`.
     """
 
     def __init__(self, store: Store | str | Path | None = None) -> None:
         self.asynchronous = store if isinstance(store, Store) else open_store(store)
+        """The store behind it."""
         self.loop = EventLoop()
+        """The event loop in which it works."""
 
     def session(
         self,
@@ -134,7 +139,12 @@ class SyncStore:
         owner: str | None = None,
         handlers: Iterable[Handler] = (),
     ) -> SyncSession[D, T]:
-        """Return a session of the store, or a new one if no id is given; see `Session.open`."""
+        """Return a session of the store, or a new one if no id is given; see `Session.open`.
+
+        Args:
+            create: True to create a session if the id is unknown. Default: False.
+            owner: The name of this runner in errors and lists. Default: its host and process.
+        """
         opened = Session.open(
             self.asynchronous,
             agent,
@@ -157,7 +167,12 @@ class SyncStore:
     delete = _waiting(Store.delete)
 
     def import_lines(self, lines: Iterable[str], *, skip_existing: bool = False) -> list[str]:
-        """Store the sessions of an exported file, each whole or not at all; return their ids."""
+        """Store the sessions of an exported file, each whole or not at all; return their ids.
+
+        Args:
+            lines: The lines of the file.
+            skip_existing: True to leave out sessions whose ids are in the store. Default: False.
+        """
         # Read here: lines that another synchronous store yields cannot be read inside an event loop.
         return self.loop.wait_for(self.asynchronous.import_lines(list(lines), skip_existing=skip_existing))
 
@@ -186,6 +201,10 @@ class SyncSession(Generic[D_contra, T_co]):
     """A session for programs without an event loop; `SyncStore.session` opens it.
 
     Its methods are those of `Session`; `asynchronous` is the session behind it.
+
+    Args:
+        session: The session behind it.
+        loop: The event loop of its store.
     """
 
     if not TYPE_CHECKING:  # At run time the type variables have no defaults.
@@ -193,6 +212,7 @@ class SyncSession(Generic[D_contra, T_co]):
 
     def __init__(self, session: Session[D_contra, T_co], loop: EventLoop) -> None:
         self.asynchronous = session
+        """The session behind it."""
         self._loop = loop
 
     @property
