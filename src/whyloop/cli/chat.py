@@ -40,7 +40,7 @@ QUESTION, DECISION, ARGUMENTS = (
     "  y approves, n [reason] denies, e [arguments] edits: ",
     "  arguments: ",
 )
-# The question was typed a moment ago, the prompt asks what a call waits for, and /why tells the rest.
+# The question was typed a moment ago, the prompt asks what a call waits for, and /why explains the rest.
 _HIDDEN = (Kind.QUERY, Kind.STEP, Kind.CONTINUE, Kind.OPEN, Kind.PAUSE, Kind.COMPLETE)
 _COMMAND = re.compile(r"/([a-z]+)(?:\s+(.*))?", re.DOTALL)
 
