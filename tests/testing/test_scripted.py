@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from tests.support import echo
-from whyloop import Agent, AgentState, FinishReason, ModelRequest, ModelResponse, Usage, tool
+from whyloop import Agent, AgentState, FinishReason, Model, ModelRequest, ModelResponse, Usage, tool
 from whyloop.errors import ModelError, ScriptError, WhyloopError
 from whyloop.events import StreamChunkReceived
+from whyloop.models import FallbackModel
 from whyloop.testing import FakeClock, Reply, ScriptedModel, assert_stopped, call, calls, capture_events, text
 
 
-def run(model: ScriptedModel, query: str = "go", **options: Any) -> AgentState:
+def run(model: Model, query: str = "go", **options: Any) -> AgentState:
     return Agent(model, [echo], clock=FakeClock(), **options).run_sync(query)
 
 
@@ -198,3 +199,11 @@ def test_texts_are_streamed_in_one_piece_or_word_by_word() -> None:
         ("text", "cold.\n"),
     ]
     assert pieces(by_word=True) == words
+
+
+def test_a_scripted_model_has_a_name_for_notes() -> None:
+    assert ScriptedModel([]).name == "ScriptedModel"
+    model = FallbackModel(ScriptedModel([ModelError("down")], name="a"), ScriptedModel(["hi"], name="b"))
+    source = run(model).steps[0].source
+    assert source is not None
+    assert source.notes == ("a failed (model: down), b was asked",)

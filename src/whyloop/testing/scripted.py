@@ -115,6 +115,7 @@ class ScriptedModel:
         replies: Replies, texts, and exceptions to be raised, in order.
         output_mode: How it gives typed answers. Default: as a tool call.
         by_word: True to stream texts word by word, as a real model does. Default: False, in one piece.
+        name: The name in notes about it. Default: the name of its class.
     """
 
     def __init__(
@@ -123,7 +124,10 @@ class ScriptedModel:
         *,
         output_mode: OutputMode | str = OutputMode.TOOL,
         by_word: bool = False,
+        name: str | None = None,
     ) -> None:
+        self.name = name or type(self).__name__
+        """The name in notes about it."""
         self.output_mode = output_mode
         """How it gives typed answers."""
         self.by_word = by_word
