@@ -265,9 +265,10 @@ def links_of(page: Path) -> Iterator[tuple[int, str]]:
 @each_page
 def test_links(page: Path) -> None:
     for number, target in links_of(page):
-        if re.match(r"[a-z]+:", target):
+        own_file = re.match(r"https://github\.com/whyloop/whyloop/(?:blob|tree)/main/(.+)", target)
+        if re.match(r"[a-z]+:", target) and not own_file:
             continue
-        path, _, anchor = target.partition("#")
+        path, _, anchor = (str(ROOT / own_file[1]) if own_file else target).partition("#")
         linked = (page.parent / path).resolve() if path else page
         assert linked.exists(), f"{page}:{number}: there is no {target}"
         if anchor:
@@ -281,7 +282,7 @@ def test_every_page_can_be_reached_from_the_index() -> None:
         page = waiting.pop()
         if page not in reached:
             reached.add(page)
-            targets = [target.partition("#")[0] for _, target in links_of(page)]
+            targets = [target.partition("#")[0] for _, target in links_of(page) if "://" not in target]
             waiting += [
                 linked for target in targets if (linked := (page.parent / target).resolve()).suffix == ".md"
             ]

@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 
 import whyloop
+from whyloop import Agent
 from whyloop.errors import StoreUnavailableError
+from whyloop.events import AgentEvent
 from whyloop.logger import Logger
 from whyloop.server.requests import problem_of
+from whyloop.testing import ScriptedModel
 
 KEY = "sk-proj-abcdefghijklmnop1234"
 FORGED = "a\nERROR root: all is lost\r\n\x1b[31m"
@@ -74,7 +77,23 @@ def test_a_provider_s_address_is_in_no_record_of_the_server(caplog: pytest.LogCa
     assert "hunter2" not in caplog.text
 
 
-@pytest.mark.parametrize("layer", ["broadcasting", "server", "sessions", "stores", "wire"])
+def test_the_error_of_an_event_handler_has_no_secret_and_imitates_no_record(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail(event: AgentEvent) -> None:
+        raise OSError(f"cannot send {KEY}\nERROR root: all is lost")
+
+    Agent(ScriptedModel(["Hello."]), event_handler=fail).run_sync(f"{FORGED} {KEY}")
+    records = [record for record in caplog.records if record.name == "whyloop"]
+    assert records
+    for record in records:
+        first, *lines = record.getMessage().split("\n")
+        assert first.startswith("an event handler failed on: ")
+        assert all(line.startswith("  ") for line in lines)
+    assert KEY not in caplog.text
+
+
+@pytest.mark.parametrize("layer", ["broadcasting", "loop", "server", "sessions", "stores", "wire"])
 def test_every_module_logs_through_the_one_logger(layer: str) -> None:
     root = Path(whyloop.__file__).parent / layer
     found = [path.name for path in root.rglob("*.py") if "getLogger" in path.read_text(encoding="utf-8")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from hashlib import sha256
 from inspect import iscoroutinefunction
@@ -14,6 +13,7 @@ from msgspec.structs import replace
 
 from whyloop.errors import ConfigurationError
 from whyloop.events import AgentEvent
+from whyloop.logger import Logger
 from whyloop.loop.hooks import Hooks
 from whyloop.loop.world import Clock, World
 from whyloop.rules.checks import (
@@ -50,7 +50,7 @@ Handler = Callable[[AgentEvent], object]
 Instructions = str | Callable[[RunContext[Any]], str | Awaitable[str]]
 """The instructions to a model: a text, or a function of the context that returns it, plain or async."""
 
-_log = logging.getLogger("whyloop")
+_log = Logger()
 
 
 class Handlers:
