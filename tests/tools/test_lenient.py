@@ -287,3 +287,32 @@ async def test_arguments_of_a_toolset_are_read_leniently_too() -> None:
 
     state = await scripted(call("count", {"n": "3", "x": 1}), "done", tools=[Counter()]).run("go")
     assert (state.status, seen) == ("completed", [{"n": 3}])
+
+
+@dataclass
+class Leaf:
+    size: int
+
+
+@dataclass
+class Fork:
+    left: Leaf | Fork | Knot
+    right: Leaf | Fork | Knot
+
+
+@dataclass
+class Knot:
+    left: Leaf | Fork | Knot
+    right: Leaf | Fork | Knot
+
+
+def test_unions_that_nest_are_relaxed_in_time() -> None:
+    def nested(size: object) -> object:
+        tree: object = {"size": size}
+        for _ in range(16):
+            tree = {"left": {"size": 1}, "right": tree}
+        return tree
+
+    takes_tree = tool_for(Leaf | Fork | Knot)
+    assert lenient({"value": nested("2")}, takes_tree.arguments) == {"value": nested(2)}
+    assert lenient({"value": nested("two")}, takes_tree.arguments) is None

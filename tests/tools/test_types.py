@@ -16,6 +16,7 @@ import pytest
 
 from whyloop import tool
 from whyloop.tools.conversion import convert, message_and_path, to_plain
+from whyloop.tools.schema import problems_with
 from whyloop.tools.types import schema_of
 
 
@@ -230,3 +231,46 @@ def test_the_schema_of_a_class_that_refers_to_itself_is_an_object() -> None:
     schema = schema_of(Twig)
     assert schema["type"] == "object"
     assert schema["$defs"].keys() == {"Twig"}
+
+
+@dataclass
+class Number:
+    value: int
+
+
+@dataclass
+class Sum:
+    left: Number | Sum | Product
+    right: Number | Sum | Product
+
+
+@dataclass
+class Product:
+    left: Number | Sum | Product
+    right: Number | Sum | Product
+    scale: Literal[1, 2]
+
+
+def nested(depth: int, innermost: Any, **more: Any) -> Any:
+    data = innermost
+    for _ in range(depth):
+        data = {"left": {"value": 1}, "right": data, **more}
+    return data
+
+
+def test_unions_that_nest_are_converted_in_time_and_with_a_short_error() -> None:
+    kind = Number | Sum | Product
+    value = convert(nested(30, {"value": 1}, scale=2), kind)
+    assert to_plain(value) == nested(30, {"value": 1}, scale=2)
+    with pytest.raises(msgspec.ValidationError) as caught:
+        convert(nested(30, {"value": "one"}, scale=2), kind)
+    assert len(str(caught.value)) < 1000
+    assert list(problems_with(nested(30, {"value": "one"}), schema_of(kind)))
+
+
+def test_the_path_of_a_misfit_leads_to_the_union() -> None:
+    with pytest.raises(msgspec.ValidationError) as caught:
+        convert([{"value": 1}, {"value": "one"}], list[Number | Sum | Product])
+    message, path = message_and_path(caught.value)
+    assert path == "[1]"
+    assert "Expected `int`, got `str` at .value" in message

@@ -51,7 +51,7 @@ _FENCE = re.compile(r"\A\s*```\w*\s*\n(.*?)\n?\s*```\s*\Z", re.DOTALL)
 # Where the JSON of an answer may begin: the text before it is language.
 _JSON_START = re.compile(r"[{`]|\A\s*\[")
 _LATER_JSON_START = re.compile(r"[{`]")
-_MISSING = re.compile(r"missing required field `(?P<field>[^`]*)`")
+_MISSING = re.compile(r"\AObject missing required field `(?P<field>[^`]*)`")
 _ASK_AGAIN = {
     OutputMode.NATIVE: "Answer again, with one JSON document that fits.",
     OutputMode.PROMPT: "Answer again, with one JSON document that fits, and nothing else.",

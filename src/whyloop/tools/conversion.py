@@ -21,16 +21,22 @@ from whyloop.tools.types import (
     tag_of,
     without_alias,
 )
+from whyloop.values.text import shortened
 
 _AT = " - at `$"
 _CONTAINERS: dict[Any, Any] = {list: list, set: list, frozenset: list, tuple: list, dict: dict, Mapping: dict}
+_LONGEST_MISFIT = 200
+
+# What came of a union: the data, and its value or the error. Alternatives that nest would otherwise convert
+# the same data again and again, twice as often with each level.
+_Memo = dict[tuple[int, tuple[Any, ...]], tuple[Any, Any]]
 
 
 def convert(data: Any, kind: Any) -> Any:
     """Return JSON data as a value of a type; raise a `ValidationError` that ends with the path."""
     if msgspec_knows(kind):
         return msgspec.convert(data, kind, str_keys=True, dec_hook=from_plain)
-    return _convert(data, kind)
+    return _convert(data, kind, {})
 
 
 def converter(kind: Any) -> Callable[..., Any]:
@@ -65,7 +71,7 @@ def msgspec_knows(kind: Any) -> bool:
 _knows = functools.lru_cache(1024)(msgspec_knows)
 
 
-def _convert(data: Any, kind: Any) -> Any:
+def _convert(data: Any, kind: Any, memo: _Memo) -> Any:
     """Convert a type with a union in it that msgspec refuses, level by level."""
     kind = without_alias(kind)
     if get_origin(kind) in (Annotated, Required, NotRequired):
@@ -73,20 +79,20 @@ def _convert(data: Any, kind: Any) -> Any:
         bounds = [note for note in notes if isinstance(note, msgspec.Meta)]
         if bounds and get_origin(inner) in _CONTAINERS:
             msgspec.convert(data, Annotated[(_CONTAINERS[get_origin(inner)], *bounds)])
-        return _convert(data, inner)
+        return _convert(data, inner, memo)
     if _knows(kind):
         return msgspec.convert(data, kind, str_keys=True, dec_hook=from_plain)
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in UNIONS:
-        return _convert_union(data, arguments)
+        return _convert_union(data, arguments, memo)
     if origin in (list, set, frozenset, tuple):
         items = msgspec.convert(data, list)
-        return origin([_inside(item, arguments[0], f"[{index}]") for index, item in enumerate(items)])
+        return origin([_inside(item, arguments[0], f"[{index}]", memo) for index, item in enumerate(items)])
     if origin in (dict, Mapping):
         pairs = msgspec.convert(data, dict[str, Any])
-        return {key: _inside(value, arguments[1], "[...]") for key, value in pairs.items()}
+        return {key: _inside(value, arguments[1], "[...]", memo) for key, value in pairs.items()}
     if is_object(kind):
-        return _convert_object(data, kind)
+        return _convert_object(data, kind, memo)
     raise TypeError(f"the type {kind!r} is not supported here")
 
 
@@ -110,22 +116,22 @@ def refuse_type(kind: Any, seen: set[Any] | None = None) -> None:
         raise TypeError(f"the type {kind!r} is not supported")
 
 
-def _inside(data: Any, kind: Any, step: str) -> Any:
+def _inside(data: Any, kind: Any, step: str, memo: _Memo) -> Any:
     try:
-        return _convert(data, kind)
+        return _convert(data, kind, memo)
     except msgspec.ValidationError as error:
         message, path = message_and_path(error)
         raise msgspec.ValidationError(f"{message}{_AT}{step}{path}`") from None
 
 
-def _convert_object(data: Any, kind: Any) -> Any:
+def _convert_object(data: Any, kind: Any, memo: _Memo) -> Any:
     given = msgspec.convert(data, dict[str, Any])
     values = {}
     if (tag := tag_of(kind)) is not None and given.get(tag[0], tag[1]) != tag[1]:
         raise msgspec.ValidationError(f"Invalid value {given[tag[0]]!r}{_AT}.{tag[0]}`")
     for field in fields_of(kind):
         if field.key in given:
-            values[field.name] = _inside(given[field.key], field.kind, f".{field.key}")
+            values[field.name] = _inside(given[field.key], field.kind, f".{field.key}", memo)
         elif field.required:
             raise msgspec.ValidationError(f"Object missing required field `{field.key}`")
     try:
@@ -134,7 +140,23 @@ def _convert_object(data: Any, kind: Any) -> Any:
         raise msgspec.ValidationError(str(error)) from error
 
 
-def _convert_union(data: Any, kinds: tuple[Any, ...]) -> Any:
+def _convert_union(data: Any, kinds: tuple[Any, ...], memo: _Memo) -> Any:
+    """Return the value of one alternative, which is found once."""
+    if not isinstance(data, dict | list):
+        return _convert_alternative(data, kinds, memo)
+    key = id(data), kinds
+    if key not in memo:
+        try:
+            memo[key] = data, _convert_alternative(data, kinds, memo)
+        except msgspec.ValidationError as error:
+            memo[key] = data, error
+    found = memo[key][1]
+    if isinstance(found, msgspec.ValidationError):
+        raise msgspec.ValidationError(str(found))
+    return found
+
+
+def _convert_alternative(data: Any, kinds: tuple[Any, ...], memo: _Memo) -> Any:
     """Return the value of the alternative that a discriminator names, or else of the best one."""
     if data is None and type(None) in kinds:
         return None
@@ -143,7 +165,7 @@ def _convert_union(data: Any, kinds: tuple[Any, ...]) -> Any:
         field, by_value = found
         for value, kind in by_value.items():
             if data.get(field) == value:
-                return _convert(data, kind)
+                return _convert(data, kind, memo)
         choices = ", ".join(map(repr, by_value))
         raise msgspec.ValidationError(
             f"Invalid value {data.get(field)!r}, use one of {choices}{_AT}.{field}`"
@@ -152,9 +174,10 @@ def _convert_union(data: Any, kinds: tuple[Any, ...]) -> Any:
     # The alternative with the fewest fields that it does not know is meant.
     for kind in sorted(kinds, key=functools.partial(_unknown_fields, data)):
         try:
-            return _convert(data, kind)
+            return _convert(data, kind, memo)
         except msgspec.ValidationError as error:
-            errors.append(str(error))
+            message, path = message_and_path(error)
+            errors.append(shortened(f"{message} at {path}" if path else message, _LONGEST_MISFIT))
     raise msgspec.ValidationError(f"It fits none of {len(kinds)} alternatives: {'; '.join(errors)}")
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from whyloop.tools.schema import Arguments, Schema, SchemaArguments, problem_with
 from whyloop.values.encoding import is_too_deep
@@ -30,19 +31,38 @@ def lenient(arguments: Mapping[str, Any] | str, tool: Arguments | SchemaArgument
             given = msgspec.json.decode(arguments)
             if not isinstance(given, str):
                 return None
-        changed = _relaxed(given, tool.schema, tool.schema)
+        changed = _relaxed(given, tool.schema, _Root(tool.schema))
     except Exception:  # Not JSON, or the schema itself is invalid: it came from a toolset.
         return None
     return changed if isinstance(changed, dict) and not is_too_deep(changed) and tool.fits(changed) else None
 
 
-def _relaxed(value: Any, schema: Any, root: Schema) -> Any:
+class _Root(Struct):
+    """The schema that references are looked up in, and the values that parts of it have relaxed.
+
+    Alternatives that nest would otherwise relax the same part again and again, twice as often with each
+    level. The parts are kept too, since a part is known by its id.
+    """
+
+    schema: Schema
+    relaxed: dict[tuple[int, int], tuple[Any, Any, Any]] = {}
+
+
+def _relaxed(value: Any, schema: Any, root: _Root) -> Any:
     """Return the value as this schema wants it, as far as that is obvious."""
+    key = id(value), id(schema)
+    if key not in root.relaxed:
+        root.relaxed[key] = value, schema, _relax(value, schema, root)
+    return root.relaxed[key][2]
+
+
+def _relax(value: Any, schema: Any, root: _Root) -> Any:
     if not isinstance(schema, Mapping):
         return value
     if isinstance(reference := schema.get("$ref"), str):
-        defined = root.get("$defs") or root.get("definitions") or {}
-        value = _relaxed(value, root if reference == "#" else defined.get(reference.rpartition("/")[2]), root)
+        defined = root.schema.get("$defs") or root.schema.get("definitions") or {}
+        name = reference.rpartition("/")[2]
+        value = _relaxed(value, root.schema if reference == "#" else defined.get(name), root)
     for part in schema.get("allOf") or []:
         value = _relaxed(value, part, root)
     for keyword in ("anyOf", "oneOf"):
@@ -59,7 +79,7 @@ def _relaxed(value: Any, schema: Any, root: Schema) -> Any:
     return _scalar(value, kinds)
 
 
-def _relaxed_by_one_of(value: Any, choices: list[Any], root: Schema) -> Any:
+def _relaxed_by_one_of(value: Any, choices: list[Any], root: _Root) -> Any:
     """Return the value as the first alternative wants it, unless one accepts it as it is."""
     if any(_fits(value, choice, root) for choice in choices):
         return value
@@ -70,11 +90,11 @@ def _relaxed_by_one_of(value: Any, choices: list[Any], root: Schema) -> Any:
     return value
 
 
-def _fits(value: Any, schema: Any, root: Schema) -> bool:
+def _fits(value: Any, schema: Any, root: _Root) -> bool:
     """Return whether a value fits a part of a schema; a whole float is not an integer here."""
     if not isinstance(schema, Mapping):
         return True
-    definitions = {key: root[key] for key in ("$defs", "definitions") if key in root}
+    definitions = {key: root.schema[key] for key in ("$defs", "definitions") if key in root.schema}
     return problem_with(_without_whole_floats(value), {**definitions, **schema}) is None
 
 
@@ -86,7 +106,7 @@ def _without_whole_floats(value: Any) -> Any:
     return 0.5 if isinstance(value, float) else value
 
 
-def _relaxed_fields(value: dict[str, Any], schema: Schema, root: Schema) -> dict[str, Any]:
+def _relaxed_fields(value: dict[str, Any], schema: Schema, root: _Root) -> dict[str, Any]:
     """Return an object with relaxed fields, without those that the schema forbids."""
     properties: Mapping[str, Any] = schema.get("properties") or {}
     others = schema.get("additionalProperties")
@@ -97,7 +117,7 @@ def _relaxed_fields(value: dict[str, Any], schema: Schema, root: Schema) -> dict
     }
 
 
-def _relaxed_items(value: list[Any], schema: Schema, root: Schema) -> list[Any]:
+def _relaxed_items(value: list[Any], schema: Schema, root: _Root) -> list[Any]:
     first: list[Any] = schema.get("prefixItems") or []
     rest = schema.get("items")
     return [

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import inspect
 import json
 import types
@@ -189,6 +190,7 @@ class Field(NamedTuple):
     default: Any = inspect.Parameter.empty
 
 
+@functools.lru_cache(1024)
 def fields_of(kind: Any) -> list[Field]:
     """Return the fields of a class, in the order of their declaration."""
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
