@@ -322,7 +322,11 @@ def test_a_stop_reason_is_an_exit_code(
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        ([], f"name a model: --model openai:gpt-5, or one for all runs in {MODEL_VARIABLE}"),
+        (
+            [],
+            "no model is named: use --model openai:gpt-5, --agent package.module:name for an agent of your "
+            f"code, or set {MODEL_VARIABLE}",
+        ),
         (["--model", "gpt-5"], "no provider in 'gpt-5': did you mean 'openai:gpt-5'?"),
         (["--model", "groq:llama"], "missing key for groq: set GROQ_API_KEY"),
         (["--model", MODEL, "--base-url", "nowhere"], "invalid address 'nowhere'"),

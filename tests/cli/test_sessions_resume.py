@@ -242,7 +242,7 @@ def test_what_is_complete_cannot_go_on(capsys: Capsys) -> None:
 
 
 def test_resume_needs_an_agent(capsys: Capsys) -> None:
-    assert refused(capsys, "resume", "abc", code=2).startswith("name a model: --model openai:gpt-5")
+    assert refused(capsys, "resume", "abc", code=2).startswith("no model is named: use --model openai:gpt-5")
 
 
 def test_resume_has_the_codes_of_run(capsys: Capsys) -> None:

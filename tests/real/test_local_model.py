@@ -81,6 +81,7 @@ def assert_called_and_answered(state: AgentState) -> None:
     assert (calling.finish_reason, answering.finish_reason) == (FinishReason.TOOL_CALLS, FinishReason.STOP)
     assert all(step.usage.input > 50 and step.usage.output > 5 for step in state.steps)
     assert state.usage == calling.usage + answering.usage
+    assert state.usage.cost == 0
 
 
 @providers

@@ -136,7 +136,8 @@ def _agent_with_model(args: argparse.Namespace) -> Agent[Any, Any]:
     name = model_name(args)
     if not name:
         raise ConfigurationError(
-            f"name a model: --model openai:gpt-5, or one for all runs in {MODEL_VARIABLE}"
+            "no model is named: use --model openai:gpt-5, --agent package.module:name for an agent of your "
+            f"code, or set {MODEL_VARIABLE}"
         )
     limits: dict[str, Any] = {"max_steps": args.max_steps, "timeout": args.timeout}
     return Agent(

@@ -22,6 +22,7 @@ from whyloop.cli.store_access import find_session, open_named_store
 from whyloop.errors import ConfigurationError, NotResumableError, WhyloopError
 from whyloop.loop.agent import Agent
 from whyloop.loop.setup import Handler
+from whyloop.models import prices
 from whyloop.sessions.session import Session
 from whyloop.stores.store import Store
 from whyloop.values.approval import PendingCall, Verdict
@@ -276,7 +277,7 @@ class Chat:
     def usage(self, _: str) -> None:
         state = self._asked().state
         self._note(f"  last question  {_execution_text(state)}")
-        unknown = " · cost unknown" if state.usage.is_unpriced else ""
+        unknown = f" · cost unknown{_price_hint()}" if state.usage.is_unpriced else ""
         self._note(
             f"  session        {counted(state.step_count, 'step')} · {_usage_text(state.usage)}{unknown}"
         )
@@ -368,6 +369,10 @@ def _usage_text(usage: Usage) -> str:
     least = "" if usage.reported else "at least "
     tokens = f"{least}{counted(usage.total, 'token')} ({usage.input:,} read, {usage.output:,} written)"
     return tokens if usage.cost is None else f"{tokens} · {dollars(usage.cost)}"
+
+
+def _price_hint() -> str:
+    return "" if prices.is_installed() else "; for a price list: pip install 'whyloop[prices]'"
 
 
 class Command(NamedTuple):

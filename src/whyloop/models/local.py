@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from whyloop.errors import ConfigurationError, ModelError
 from whyloop.models.presets import load
+from whyloop.values.price import Price
 
 if TYPE_CHECKING:
     from whyloop.models.http import HttpModel
@@ -80,10 +81,11 @@ class LocalServer:
         return f"{self.address}/v1"
 
     def model(self, provider: str = "llama.cpp", **settings: Any) -> HttpModel:
-        """Return the model behind llama.cpp, openai-responses or anthropic."""
+        """Return the model behind llama.cpp, openai-responses or anthropic; it costs nothing."""
         address = self.address if provider == "anthropic" else self.base_url
         if provider == "openai-responses":  # There llama.cpp ignores the schema of an answer.
             settings["quirks"] = {"no_schema", *settings.get("quirks", ())}
+        settings.setdefault("prices", Price(input=0, output=0))
         # llama.cpp promises to keep a connection and closes it after a stream: each request brings its own.
         return load(f"{provider}:{MODEL}", base_url=address, headers={"connection": "close"}, **settings)
 

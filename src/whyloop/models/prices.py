@@ -77,6 +77,11 @@ class PriceList:
         return plain(priced.total_price) if is_priced else None
 
 
+def is_installed() -> bool:
+    """Return whether there is a price list."""
+    return _import_list() is not None
+
+
 @cache
 def _import_list() -> Any:
     try:
