@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from io import StringIO
 from pathlib import Path
 
 import pytest
 
-from tests.cli.shop import loaded, refused, run
+from tests.cli.shop import in_store, loaded, refused, run
 from whyloop.cli.commands import COMMANDS
 
 pytestmark = pytest.mark.usefixtures("in_the_shop")
@@ -38,6 +39,9 @@ async def bank(summary):
 
 def anns(summary):
     return Bank("ann")
+
+def customers(summary):
+    return Bank(summary.metadata["customer"])
 
 def broken(summary):
     raise OSError("no such bank")
@@ -87,3 +91,34 @@ def test_missing_deps_name_what_to_pass(capsys: Capsys) -> None:
 def test_every_command_that_runs_sessions_takes_deps() -> None:
     takers = {command.name for command in COMMANDS if "name='--deps'" in repr(command)}
     assert {"run", "resume", "serve", "worker"} <= takers
+
+
+CUSTOMER = ("--deps", "bank:customers", "--metadata", "customer=ann")
+
+
+@pytest.mark.parametrize("store", [(), ("--store", "whyloop.db")], ids=["unrecorded", "recorded"])
+def test_deps_can_read_the_metadata_of_a_run(capsys: Capsys, store: tuple[str, ...]) -> None:
+    assert run(capsys, "run", "go", "--agent", "bank:agent", *CUSTOMER, *store)[:2] == (0, "done\n")
+
+
+def test_deps_can_read_the_metadata_of_a_chat(capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", StringIO("go\n"))
+    options = ("--metadata", "floor=3", "--store", "whyloop.db")
+    code, out, _ = run(capsys, "chat", "--agent", "bank:agent", *CUSTOMER, *options)
+    assert (code, out) == (0, "done\n")
+    (summary,) = in_store(lambda store: store.sessions()).sessions
+    assert summary.metadata == {"customer": "ann", "floor": 3}
+
+
+@pytest.mark.parametrize("command", [("run", "go"), ("chat",)], ids=["run", "chat"])
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (("--metadata", "customer"), "--metadata customer: write key=value"),
+        (("--metadata", "a=1", "--session", "x"), "--metadata is for a new session"),
+    ],
+)
+def test_bad_metadata_is_refused(
+    capsys: Capsys, command: tuple[str, ...], options: tuple[str, ...], reason: str
+) -> None:
+    assert reason in refused(capsys, *command, "--agent", "bank:agent", *options, code=2)

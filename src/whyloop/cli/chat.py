@@ -6,18 +6,26 @@ import argparse
 import asyncio
 import json
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from whyloop.cli.agents import agent_of, agent_options, find_deps, introduction, model_name
 from whyloop.cli.decisions import decider, parse_arguments
-from whyloop.cli.formats import command_line, escaped, exact_arguments, short, span_text, store_name
+from whyloop.cli.formats import (
+    PlainValue,
+    command_line,
+    escaped,
+    exact_arguments,
+    short,
+    span_text,
+    store_name,
+)
 from whyloop.cli.output import CommandError, can_draw, terminal, write_error
 from whyloop.cli.prompt import Prompt
 from whyloop.cli.renderer import Kind, show_explanation
-from whyloop.cli.runs import Progress, deps_of, on_ctrl_c, waits_for_steps
+from whyloop.cli.runs import Progress, deps_of, new_metadata, on_ctrl_c, waits_for_steps
 from whyloop.cli.store_access import find_session, open_named_store
 from whyloop.errors import ConfigurationError, NotResumableError, WhyloopError
 from whyloop.loop.agent import Agent
@@ -52,13 +60,13 @@ Work = Callable[[Session[Any, Any], Any, Handler], Coroutine[Any, Any, AgentStat
 
 def chat(args: argparse.Namespace) -> int:
     """Talk with an agent until the end of the input."""
-    agent, stack = agent_of(args), AsyncExitStack()
+    agent, metadata, stack = agent_of(args), new_metadata(args), AsyncExitStack()
     with asyncio.Runner() as runner:
         try:
             store = runner.run(
                 stack.enter_async_context(open_named_store(args.store, create=not args.session))
             )
-            conversation = Chat(args, agent, store, runner.run, stack)
+            conversation = Chat(args, agent, store, metadata, runner.run, stack)
             conversation.talk()
         finally:
             runner.run(stack.aclose())
@@ -80,6 +88,7 @@ class Chat:
         args: argparse.Namespace,
         agent: Agent[Any, Any],
         store: Store,
+        metadata: Mapping[str, PlainValue],
         run: Callable[[Coroutine[Any, Any, Any]], Any],
         stack: AsyncExitStack,
     ) -> None:
@@ -89,6 +98,7 @@ class Chat:
         self._run = run
         self._stack = stack
         self._deps = find_deps(args.deps)
+        self._metadata = metadata
         self._session: Session[Any, Any] | None = None
         self._prompt = Prompt(f"/{command.name}" for command in COMMANDS)
         self._draws = can_draw()
@@ -143,7 +153,7 @@ class Chat:
 
     def _ask(self, question: str) -> None:
         if self._session is None:
-            self._session = self._run(Session.open(self._store, self._agent))
+            self._session = self._run(Session.open(self._store, self._agent, metadata=self._metadata))
         elif self._session.state.pending_calls:
             self._note("  Open questions are dropped, since another question is asked.")
         self._work(lambda session, deps, handler: session.send(question, deps=deps, on_event=handler))

@@ -130,6 +130,14 @@ def _flag(name: str, text: str) -> Option:
 
 # Options that several commands have
 
+_METADATA = _option(
+    "--metadata KEY=VALUE",
+    "give a new session this entry, which --deps can read; the value is JSON or else text; may be given "
+    "several times",
+    action="append",
+    default=[],
+)
+
 _STORE = _option(
     "--store ADDRESS",
     f"a file, or the address of a database (default: ${STORE_VARIABLE}, else {DEFAULT_STORE})",
@@ -208,7 +216,7 @@ COMMANDS = (
         "chat:chat",
         Opens.NONE,
         "talk with an agent in the terminal, and ask it why",
-        (*_AGENT, _STORE, _option("--session SESSION", "continue this session of the store")),
+        (*_AGENT, _STORE, _option("--session SESSION", "continue this session of the store"), _METADATA),
         "The session is recorded as it happens. Commands begin with a slash, and /help lists them. Ctrl-C "
         "stops a run, Ctrl-D leaves. In a pipe, each line is a question, the answers go to stdout and "
         "everything else goes to stderr.",
@@ -227,6 +235,7 @@ COMMANDS = (
                 f"record the run as a session, in a file or a database (default: ${STORE_VARIABLE})",
             ),
             _option("--session SESSION", f"ask in this session of the store (or of {DEFAULT_STORE})"),
+            _METADATA,
             *_OUTPUT,
         ),
         _TO_STDOUT,

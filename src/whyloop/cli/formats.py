@@ -13,9 +13,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from whyloop.cli.commands import DEFAULT_STORE, STORE_VARIABLE
+from whyloop.errors import ConfigurationError
 from whyloop.values.scalars import utc_now
-from whyloop.values.text import counted, shortened
+from whyloop.values.text import clean, counted, shortened
 
 PROGRAM = "whyloop"
 AN_AGENT = ("--agent", "package.module:name")
@@ -27,6 +30,7 @@ _LONG_UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"))
 _HEXADECIMAL = frozenset("0123456789abcdef")
 
 Arguments = Mapping[str, Any] | str
+PlainValue = str | int | float | bool | None
 
 
 # Times
@@ -160,3 +164,27 @@ def _value(value: object) -> str:
     if isinstance(value, str):
         return f"'{shortened(value, ARGUMENT_LENGTH)}'"
     return shortened(json.dumps(value, ensure_ascii=False, default=repr), ARGUMENT_LENGTH)
+
+
+# Metadata
+
+
+def metadata_of(entries: Iterable[str]) -> dict[str, PlainValue]:
+    """Return the metadata that "key=value" texts name."""
+    return dict(_entry(clean(text)) for text in entries)
+
+
+def _entry(word: str) -> tuple[str, PlainValue]:
+    """Return the entry of metadata that "key=value" names; the value is JSON or else text."""
+    key, equals, value = word.partition("=")
+    if not key or not equals:
+        raise ConfigurationError(f"--metadata {shortened(word, 80)}: write key=value")
+    try:
+        parsed = msgspec.json.decode(value)
+    except (msgspec.DecodeError, RecursionError):
+        return key, value
+    if isinstance(parsed, dict | list):
+        raise ConfigurationError(
+            f"--metadata {shortened(word, 80)}: only text, numbers, true, false and null are possible"
+        )
+    return key, parsed

@@ -7,13 +7,13 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable, Collection, Coroutine, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
 from whyloop.cli.agents import agent_of, agent_options, error_policy_of, find_deps, introduction
 from whyloop.cli.commands import STORE_VARIABLE
-from whyloop.cli.formats import command_line, short
+from whyloop.cli.formats import PlainValue, command_line, metadata_of, short
 from whyloop.cli.narration import Narrator
 from whyloop.cli.output import (
     CannotWrite,
@@ -51,7 +51,8 @@ def run(args: argparse.Namespace) -> Coroutine[Any, Any, int]:
     Ctrl-C has to end the reading.
     """
     _find_question(args)
-    return _ask(agent_of(args), find_deps(args.deps), _question(args), args)
+    metadata = new_metadata(args)
+    return _ask(agent_of(args), find_deps(args.deps), _question(args), metadata, args)
 
 
 def resume(args: argparse.Namespace) -> Coroutine[Any, Any, int]:
@@ -60,17 +61,22 @@ def resume(args: argparse.Namespace) -> Coroutine[Any, Any, int]:
 
 
 async def _ask(
-    agent: Agent[Any, Any], make_deps: MakeDeps | None, question: str, args: argparse.Namespace
+    agent: Agent[Any, Any],
+    make_deps: MakeDeps | None,
+    question: str,
+    metadata: Mapping[str, PlainValue],
+    args: argparse.Namespace,
 ) -> int:
     if args.session is None and not args.store and not os.environ.get(STORE_VARIABLE):
-        return exit_code(await _show_run(agent, args, _run_alone(agent, make_deps, question), _unrecorded))
+        work = _run_alone(agent, make_deps, question, metadata)
+        return exit_code(await _show_run(agent, args, work, _unrecorded))
 
     async def send(session: Session[Any, Any]) -> AgentState:
         if session.state.pending_calls:
             write_error("open questions are dropped, since another question is asked")
         return await session.send(question, deps=await deps_of(session.summary, make_deps))
 
-    return exit_code(await _run_session(agent, args, args.session, send))
+    return exit_code(await _run_session(agent, args, args.session, send, metadata))
 
 
 async def _resume(
@@ -98,8 +104,13 @@ async def deps_of(summary: Summary, make: MakeDeps | None) -> Any:
         ) from None
 
 
-async def _run_alone(agent: Agent[Any, Any], make_deps: MakeDeps | None, question: str) -> AgentState:
-    state = agent.new_session()
+async def _run_alone(
+    agent: Agent[Any, Any],
+    make_deps: MakeDeps | None,
+    question: str,
+    metadata: Mapping[str, PlainValue],
+) -> AgentState:
+    state = agent.new_session(metadata=metadata)
     deps = await deps_of(summary_of(state), make_deps)
     return await agent.run(question, state=state, deps=deps)
 
@@ -108,6 +119,13 @@ def _unrecorded(state: AgentState) -> list[str]:
     if state.pending_calls:
         return ["This run was not recorded, so its questions cannot be decided: use --store whyloop.db."]
     return []
+
+
+def new_metadata(args: argparse.Namespace) -> dict[str, PlainValue]:
+    """Return the metadata for a new session."""
+    if args.metadata and args.session:
+        raise ConfigurationError("--metadata is for a new session: leave --metadata or --session out")
+    return metadata_of(args.metadata)
 
 
 def _find_question(args: argparse.Namespace) -> None:
@@ -147,11 +165,12 @@ async def _run_session(
     args: argparse.Namespace,
     typed: str | None,
     work: Callable[[Session[Any, Any]], Work],
+    metadata: Mapping[str, PlainValue] | None = None,
 ) -> AgentState:
-    """Run a session of the store, or a new one if none was named."""
+    """Run a session of the store, or a new one with this metadata if none was named."""
     async with open_named_store(args.store, create=typed is None) as store:
         agent_id = None if typed is None else (await find_session(store, typed)).agent_id
-        session = await Session.open(store, agent, agent_id)
+        session = await Session.open(store, agent, agent_id, metadata=metadata)
         named = typed or short(session.agent_id)
         if typed is None and not args.quiet:
             write_error(f"session {printable(session.agent_id)}")

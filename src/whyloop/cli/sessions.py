@@ -14,7 +14,15 @@ import msgspec
 
 from whyloop.broadcasting.console import AgentConsoleLogger
 from whyloop.broadcasting.feed import EventFeed, cursor_of
-from whyloop.cli.formats import age, before_now, seconds_since, short, span_text, unique_length
+from whyloop.cli.formats import (
+    age,
+    before_now,
+    metadata_of,
+    seconds_since,
+    short,
+    span_text,
+    unique_length,
+)
 from whyloop.cli.narration import live_event
 from whyloop.cli.output import is_terminal, terminal, write, write_error, write_json, write_lines
 from whyloop.cli.renderer import (
@@ -28,13 +36,12 @@ from whyloop.cli.renderer import (
     used_texts,
 )
 from whyloop.cli.store_access import find_session, load_session
-from whyloop.errors import ConfigurationError
 from whyloop.stores.records import Page, Summary
 from whyloop.stores.store import PAGE, Store
 from whyloop.values.explanation import Explanation, explanation_of_step
 from whyloop.values.price import dollars
 from whyloop.values.state import AgentState, AgentStatus
-from whyloop.values.text import clean, shortened
+from whyloop.values.text import shortened
 from whyloop.wire.document import document, step_document
 from whyloop.wire.envelope import BroadcastConfig
 
@@ -42,8 +49,6 @@ PAGE_OF_ALL = 1000
 LONGEST_ID = 64
 LONGEST_REASON = 200
 _WAITS = (AgentStatus.PAUSED, AgentStatus.STOPPED, AgentStatus.FAILED)
-
-PlainValue = str | int | float | bool | None
 
 
 # sessions
@@ -67,7 +72,7 @@ async def list_sessions(store: Store, args: argparse.Namespace) -> int:
 
 
 async def _find(store: Store, args: argparse.Namespace) -> Page:
-    metadata = dict(_entry(clean(word)) for word in args.metadata)
+    metadata = metadata_of(args.metadata)
     limit = args.limit if args.limit is not None else PAGE_OF_ALL if args.all else PAGE
     sessions: list[Summary] = []
     cursor = args.after
@@ -87,22 +92,6 @@ async def _find(store: Store, args: argparse.Namespace) -> Page:
         cursor = page.next
         if cursor is None or not args.all:
             return Page(tuple(sessions), cursor)
-
-
-def _entry(word: str) -> tuple[str, PlainValue]:
-    """Return the entry of metadata that "key=value" names; the value is JSON or else text."""
-    key, equals, value = word.partition("=")
-    if not key or not equals:
-        raise ConfigurationError(f"--metadata {shortened(word, 80)}: write key=value")
-    try:
-        parsed = msgspec.json.decode(value)
-    except (msgspec.DecodeError, RecursionError):
-        return key, value
-    if isinstance(parsed, dict | list):
-        raise ConfigurationError(
-            f"--metadata {shortened(word, 80)}: only text, numbers, true, false and null can be compared"
-        )
-    return key, parsed
 
 
 def _is_filtered(args: argparse.Namespace) -> bool:
