@@ -9,6 +9,7 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Literal
 
+import msgspec
 import pytest
 
 from tests.loop.outputs import (
@@ -373,3 +374,18 @@ async def test_arguments_that_a_driver_made_of_other_objects_are_read_as_json() 
     )
     with pytest.raises(OutputError, match="price does not fit"):
         _ = state.output
+
+
+async def test_the_missing_tag_of_an_alternative_is_named_to_the_model_alone() -> None:
+    class Round(msgspec.Struct, tag=True):
+        radius: int
+
+    class Square(msgspec.Struct, tag=True):
+        side: int
+
+    model = ScriptedModel(['{"radius": 1}'], output_mode="prompt")
+    state = await Agent(model, output_type=Round | Square, output_retries=0).run("go")  # type: ignore[arg-type]
+    failure = state.steps[-1].failures[0]
+    assert failure.correction is not None
+    assert "$.value.type: is missing" in failure.correction.for_model
+    assert failure.message == "the answer does not fit the output type: value does not fit"

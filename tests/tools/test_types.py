@@ -274,3 +274,18 @@ def test_the_path_of_a_misfit_leads_to_the_union() -> None:
     message, path = message_and_path(caught.value)
     assert path == "[1]"
     assert "Expected `int`, got `str` at .value" in message
+
+
+class Card(pydantic.BaseModel):
+    by: Literal["card"] = pydantic.Field(alias="type")
+    number: str
+
+
+class Cash(pydantic.BaseModel):
+    by: Literal["cash"] = pydantic.Field(alias="type")
+
+
+def test_models_of_a_union_are_told_apart_by_a_field_with_an_alias() -> None:
+    assert isinstance(convert({"type": "cash"}, Card | Cash), Cash)
+    with pytest.raises(msgspec.ValidationError, match="use one of 'card', 'cash'"):
+        convert({"type": "cheque"}, Card | Cash)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import itertools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -219,14 +220,15 @@ class Output:
     def _problems(self, data: Any, error: Exception, root: str) -> list[Problem]:
         """Return the problems of data that does not fit: the error first, then others that are known."""
         message, path = message_and_path(error)
-        found: dict[str, str] = {}
-        if _MISSING.search(message) is None:  # The schema lists all fields that are missing.
-            found[f"${root}{path}"] = message
         document = {OUTPUT_FIELD: data} if self.is_wrapped else data
-        for where, text in problems_with(document, self.schema):
+        known = list(itertools.islice(problems_with(document, self.schema), MOST_PROBLEMS))
+        found: dict[str, str] = {}
+        # The schema lists all fields that are missing, except those of alternatives.
+        if _MISSING.search(message) is None or not any(text == "is missing" for _, text in known):
+            found[f"${root}{path}"] = message
+        for where, text in known:
             if len(found) < MOST_PROBLEMS:
                 found.setdefault(where, text)
-        found = found or {f"${root}{path}": message}
         return [_problem(where, text, self.schema) for where, text in found.items()]
 
     async def _validate(self, data: Any, value: Any, context: RunContext) -> tuple[str, Any]:
@@ -357,7 +359,8 @@ def _problem(path: str, message: str, schema: dict[str, Any]) -> Problem:
     if missing:
         path, message = f"{path}.{missing['field']}", "is missing"
     name = known_names(schema, path) or "it"
-    people = f"{name} is missing" if message == "is missing" else f"{name} does not fit"
+    is_known_to_miss = message == "is missing" and path.endswith(f".{name.rpartition('.')[2]}")
+    people = f"{name} is missing" if is_known_to_miss else f"{name} does not fit"
     return Problem(people, f"{path}: {message}", schema_at(schema, path))
 
 

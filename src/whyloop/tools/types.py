@@ -402,7 +402,10 @@ def discriminator(kinds: list[Any]) -> tuple[str, dict[Any, Any]] | None:
 def _constants(kind: Any) -> dict[str, tuple[Any, ...]]:
     """Return the fields of a class that are literals, with their values."""
     if is_pydantic(kind):
-        hints = [(name, field.annotation) for name, field in kind.model_fields.items()]
+        named = {name: field.validation_alias or name for name, field in kind.model_fields.items()}
+        hints = [
+            (key, kind.model_fields[name].annotation) for name, key in named.items() if isinstance(key, str)
+        ]
     elif is_object(kind):
         hints = [(field.key, field.kind) for field in fields_of(kind)]
     else:
