@@ -245,6 +245,13 @@ def test_a_model_call_that_failed_is_shown(capsys: Capsys) -> None:
     assert "  the model call failed: " in run(capsys, "show", agent_id)[1]
 
 
+def test_an_answer_that_does_not_fit_is_not_shown_as_a_failed_model_call(capsys: Capsys) -> None:
+    agent_id = asked(Agent(ScriptedModel([call("final_answer", {"value": "x"})] * 2), output_type=int))
+    out = run(capsys, "show", agent_id)[1]
+    assert "  wrong answer: the answer does not fit the output type: value does not fit\n" in out
+    assert "the model call failed" not in out
+
+
 def test_for_machines_everything_is_there(capsys: Capsys) -> None:
     agent_id = asked(paying(), user="ada")
     document = json.loads(run(capsys, "show", agent_id, "--json")[1])

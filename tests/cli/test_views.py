@@ -92,6 +92,14 @@ def test_a_failed_model_call_and_the_wait_after_it_are_shown() -> None:
         assert "waited 20 s before the next attempt" in shown
 
 
+def test_a_wrong_answer_is_not_shown_as_a_failed_model_call() -> None:
+    wrong = text('{"name": "search_entities", "arguments": {"query": "baltic"}}')
+    scenario = replace(SCENARIOS["natural-end"], script=(wrong,))
+    for shown in (drawn(scenario), plain(scenario)):
+        assert re.search(r"wrong answer:?\s+the answer ", shown)
+        assert "the model call failed" not in shown
+
+
 def test_an_answer_that_was_cut_off_is_shown() -> None:
     assert "  assistant: Now I enter Polar (cut off)\n" in plain(SCENARIOS["stop-request"])
     assert "Now I enter Polar  cut off" in drawn(SCENARIOS["stop-request"])

@@ -11,7 +11,7 @@ import msgspec
 
 from whyloop.broadcasting.transports import CHUNK
 from whyloop.cli.formats import arguments_summary, long_span_text, span_text
-from whyloop.cli.renderer import Kind, Line, changes_note, decision_line, failed_model_call, joined_notes
+from whyloop.cli.renderer import Kind, Line, changes_note, decision_line, joined_notes, model_problem
 from whyloop.events import (
     AgentEvent,
     AgentExecutionStarted,
@@ -186,7 +186,7 @@ class Narrator:
         retried = outcome.handling is ErrorHandlingDecision.RETRY
         self.activity = "waiting to try again" if retried else "continuing"
         self._end_shown = not outcome.should_continue
-        before = [*self._cut_off_answer(), *self._failed_model_call(event)]
+        before = [*self._cut_off_answer(), *self._model_problem(event)]
         self._step_started = False
         return [*before, *_policy(outcome), decision_line(outcome, event.usage, event.duration_ms)]
 
@@ -208,12 +208,12 @@ class Narrator:
         text, self.text = self.text, ""
         return [Line(Kind.ANSWER, text.rstrip(), note="cut off")] if text else []
 
-    def _failed_model_call(self, event: AgentStepCompleted) -> list[Line]:
+    def _model_problem(self, event: AgentStepCompleted) -> list[Line]:
         if not event.error_count or self._calls or not self._step_started:
             return []
         policy = event.outcome.policy_evaluation
         message = str(policy.context.get("message", "")) if policy else ""
-        return [failed_model_call(message)]
+        return [model_problem(message, event.finish_reason)]
 
 
 def _pause(seconds: float) -> list[Line]:

@@ -31,7 +31,7 @@ from whyloop.values.explanation_text import (
     steps_title,
 )
 from whyloop.values.messages import FilePart, ImagePart, Message, ToolCall
-from whyloop.values.model import Usage
+from whyloop.values.model import FinishReason, Usage
 from whyloop.values.next_action import ActionKind, NextAction, next_actions_of
 from whyloop.values.price import dollars
 from whyloop.values.state import AgentState
@@ -140,10 +140,10 @@ def used_texts(usage: Usage) -> list[str]:
     return tokens if usage.cost is None else [*tokens, dollars(usage.cost)]
 
 
-def failed_model_call(message: str) -> Line:
-    """Return why a model call failed."""
+def model_problem(message: str, finish_reason: FinishReason | None) -> Line:
+    """Return what is wrong with an answer, or why the model call failed and there is none."""
     text = shortened(message, LONGEST_RESULT) or "no reason given"
-    return Line(Kind.PROBLEM, text, "the model call failed")
+    return Line(Kind.PROBLEM, text, "the model call failed" if finish_reason is None else "wrong answer")
 
 
 def changes_note(changed_by: Sequence[str], verb: str = "changed by") -> str:
@@ -206,8 +206,8 @@ def _answer(message: Message, full: bool, note: str = "") -> Line:
 
 def _step(state: AgentState, step: Step, full: bool) -> Iterator[Line]:
     messages = state.messages_of(step)
-    if step.model_failure is not None:
-        yield failed_model_call(step.model_failure.message)
+    if step.failures and step.failures[0].is_model_call:
+        yield model_problem(step.failures[0].message, step.finish_reason)
     note = changes_note(step.response_changed_by)
     answer = next((message for message in messages if message.is_assistant), None)
     if answer is not None and answer.text:
@@ -238,7 +238,7 @@ def _run(run: ToolRun, asked: ToolCall | None, result: str, full: bool) -> Itera
 
 def _open_step(step: OpenStep, full: bool) -> Iterator[Line]:
     if step.failure is not None:
-        yield failed_model_call(step.failure.message)
+        yield model_problem(step.failure.message, step.finish_reason)
     if step.message is not None and step.message.text:
         yield _answer(step.message, full, changes_note(step.response_changed_by))
     for index, call in enumerate(step.calls):
