@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -246,7 +247,9 @@ def test_a_model_call_that_failed_is_shown(capsys: Capsys) -> None:
 
 
 def test_an_answer_that_does_not_fit_is_not_shown_as_a_failed_model_call(capsys: Capsys) -> None:
-    agent_id = asked(Agent(ScriptedModel([call("final_answer", {"value": "x"})] * 2), output_type=int))
+    model = ScriptedModel([call("final_answer", {"value": "x"})] * 2)
+    agent: Agent[None, Any] = Agent(model, output_type=int)
+    agent_id = asked(agent)
     out = run(capsys, "show", agent_id)[1]
     assert "  wrong answer: the answer does not fit the output type: value does not fit\n" in out
     assert "the model call failed" not in out

@@ -384,7 +384,7 @@ async def test_the_missing_tag_of_an_alternative_is_named_to_the_model_alone() -
         side: int
 
     model = ScriptedModel(['{"radius": 1}'], output_mode="prompt")
-    state = await Agent(model, output_type=Round | Square, output_retries=0).run("go")  # type: ignore[arg-type]
+    state = await Agent(model, output_type=Round | Square, output_retries=0).run("go")
     failure = state.steps[-1].failures[0]
     assert failure.correction is not None
     assert "$.value.type: is missing" in failure.correction.for_model
