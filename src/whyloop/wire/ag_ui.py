@@ -15,7 +15,7 @@ from whyloop.values.redaction import DEFAULT_REDACTION, Redaction
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.text import clean
 from whyloop.wire.protocol_stream import ProtocolStream, TextKind
-from whyloop.wire.stream_values import Call, Ending, Result, is_about_run, query_id, query_of
+from whyloop.wire.stream_values import LARGEST_COUNT, Call, Ending, Result, is_about_run, query_id, query_of
 
 if TYPE_CHECKING:
     from ag_ui.core import BaseEvent, Interrupt
@@ -32,7 +32,6 @@ WAITS_FOR_APPROVAL = "tool_call"
 WAITS_TO_CONTINUE = "run"
 """The reason of an interrupt for a run that waits for a person to let it continue."""
 
-_LARGEST = 2**53 - 1
 _RESPONSE = {
     "type": "object",
     "properties": {
@@ -324,10 +323,10 @@ def _arguments(arguments: object) -> str:
 
 def _usage(core: Any, usage: Usage) -> Any:
     return core.TokenUsage(
-        input_tokens=min(usage.input, _LARGEST),
-        output_tokens=min(usage.output, _LARGEST),
-        total_tokens=min(usage.total, _LARGEST),
-        cached_input_tokens=min(usage.cached, _LARGEST),
-        cache_write_input_tokens=min(usage.cache_writes, _LARGEST) or None,
-        reasoning_tokens=min(usage.reasoning, _LARGEST),
+        input_tokens=min(usage.input, LARGEST_COUNT),
+        output_tokens=min(usage.output, LARGEST_COUNT),
+        total_tokens=min(usage.total, LARGEST_COUNT),
+        cached_input_tokens=min(usage.cached, LARGEST_COUNT),
+        cache_write_input_tokens=min(usage.cache_writes, LARGEST_COUNT) or None,
+        reasoning_tokens=min(usage.reasoning, LARGEST_COUNT),
     )

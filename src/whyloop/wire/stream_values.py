@@ -85,7 +85,15 @@ class Ending(Struct, frozen=True):
             "step_count": self.step_count,
             "last_response": self.last_response and clean(self.last_response),
         }
-        return shown if self.usage == NO_USAGE else {**shown, "usage": usage_data(self.usage)}
+        if self.usage == NO_USAGE:
+            return shown
+        counts = usage_data(self.usage)
+        counts |= {name: min(counts[name], LARGEST_COUNT) for name in ("input", "output", "total")}
+        return {**shown, "usage": counts}
+
+
+LARGEST_COUNT = 2**53 - 1
+"""The largest whole number that JavaScript can read."""
 
 
 def query_id(execution_id: str) -> str:
