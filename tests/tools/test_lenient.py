@@ -18,6 +18,7 @@ from whyloop import Hook, Tool, ToolCall, ToolContext, ToolDefinition, Toolset, 
 from whyloop.events import ToolCallStarted
 from whyloop.testing import call, capture_events
 from whyloop.tools.lenient import lenient
+from whyloop.tools.schema import SchemaArguments
 
 
 @dataclass
@@ -316,3 +317,34 @@ def test_unions_that_nest_are_relaxed_in_time() -> None:
     takes_tree = tool_for(Leaf | Fork | Knot)
     assert lenient({"value": nested("2")}, takes_tree.arguments) == {"value": nested(2)}
     assert lenient({"value": nested("two")}, takes_tree.arguments) is None
+
+
+class Selection(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    newest: bool = True
+
+
+class Named(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    id: int
+
+
+def test_of_several_alternatives_the_one_that_keeps_most_is_taken() -> None:
+    named = '{"id": 7}'
+    assert lenient({"value": named}, tool_for(Selection | Named).arguments) == {"value": {"id": 7}}
+    assert lenient({"value": named}, tool_for(Named | Selection).arguments) == {"value": {"id": 7}}
+    several = tool_for(list[Selection | Named]).arguments
+    assert lenient({"value": f"[{named}, {named}]"}, several) == {"value": [{"id": 7}, {"id": 7}]}
+
+
+def test_a_field_whose_name_fits_a_pattern_is_known() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"count": {"type": "integer"}},
+        "patternProperties": {"^x-": {"type": "integer"}},
+        "additionalProperties": False,
+    }
+    arguments = SchemaArguments(schema)
+    assert arguments.fits({"count": 1, "x-a": 2})
+    assert not arguments.fits({"x-a": "two"})
+    assert lenient({"count": "1", "x-a": "2", "y": 3}, arguments) == {"count": 1, "x-a": 2}

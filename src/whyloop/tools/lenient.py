@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from whyloop.tools.schema import Arguments, Schema, SchemaArguments, problem_with
+from whyloop.tools.schema import Arguments, Schema, SchemaArguments, problem_with, schemas_of_field
 from whyloop.values.encoding import is_too_deep
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,40}(\.0+)?")
@@ -80,14 +80,21 @@ def _relax(value: Any, schema: Any, root: _Root) -> Any:
 
 
 def _relaxed_by_one_of(value: Any, choices: list[Any], root: _Root) -> Any:
-    """Return the value as the first alternative wants it, unless one accepts it as it is."""
+    """Return the value as an alternative wants it, unless one accepts it as it is.
+
+    The first is taken of those that keep most of the value: one without a required field would take any
+    object, and leave out all its fields.
+    """
     if any(_fits(value, choice, root) for choice in choices):
         return value
-    for choice in choices:
-        changed = _relaxed(value, choice, root)
-        if _fits(changed, choice, root):
-            return changed
-    return value
+    relaxed = [(_relaxed(value, choice, root), choice) for choice in choices]
+    return max([each for each, choice in relaxed if _fits(each, choice, root)], key=_size, default=value)
+
+
+def _size(value: Any) -> int:
+    """Return the number of fields and items in a value."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return len(inner) + sum(map(_size, inner))
 
 
 def _fits(value: Any, schema: Any, root: _Root) -> bool:
@@ -108,13 +115,12 @@ def _without_whole_floats(value: Any) -> Any:
 
 def _relaxed_fields(value: dict[str, Any], schema: Schema, root: _Root) -> dict[str, Any]:
     """Return an object with relaxed fields, without those that the schema forbids."""
-    properties: Mapping[str, Any] = schema.get("properties") or {}
-    others = schema.get("additionalProperties")
-    return {
-        name: _relaxed(item, properties.get(name, others), root)
-        for name, item in value.items()
-        if name in properties or others is not False
-    }
+    fields = {name: schemas_of_field(name, schema) for name in value}
+    kept = {name: item for name, item in value.items() if fields[name] != [False]}
+    for name in kept:
+        for part in fields[name]:
+            kept[name] = _relaxed(kept[name], part, root)
+    return kept
 
 
 def _relaxed_items(value: list[Any], schema: Schema, root: _Root) -> list[Any]:

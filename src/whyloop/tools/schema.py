@@ -301,17 +301,24 @@ def _problems(value: Any, schema: Any, root: _Root, path: str) -> Iterator[tuple
 def _problems_inside(
     value: dict[str, Any], schema: Schema, root: _Root, path: str
 ) -> Iterator[tuple[str, str]]:
-    properties: Mapping[str, Any] = schema.get("properties") or {}
     for name in schema.get("required") or []:
         if name not in value:
             yield f"{path}.{name}", "is missing"
     for name, item in value.items():
-        if name in properties:
-            yield from _problems(item, properties[name], root, f"{path}.{name}")
-        elif schema.get("additionalProperties") is False:
-            yield f"{path}.{name}", "is not in the schema"
-        else:
-            yield from _problems(item, schema.get("additionalProperties"), root, f"{path}.{name}")
+        for part in schemas_of_field(name, schema):
+            if part is False:
+                yield f"{path}.{name}", "is not in the schema"
+            else:
+                yield from _problems(item, part, root, f"{path}.{name}")
+
+
+def schemas_of_field(name: str, schema: Schema) -> list[Any]:
+    """Return the schemas that the field of an object must fit; that of a forbidden one is False."""
+    properties = schema.get("properties") or {}
+    found = [properties[name]] if name in properties else []
+    if patterns := schema.get("patternProperties"):
+        found += [part for pattern, part in patterns.items() if re.search(pattern, name)]
+    return found or [schema.get("additionalProperties")]
 
 
 def _name(value: Any) -> str:
