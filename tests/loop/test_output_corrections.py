@@ -389,3 +389,13 @@ async def test_the_missing_tag_of_an_alternative_is_named_to_the_model_alone() -
     assert failure.correction is not None
     assert "$.value.type: is missing" in failure.correction.for_model
     assert failure.message == "the answer does not fit the output type: value does not fit"
+
+
+async def test_data_that_a_validator_returns_becomes_a_value_of_the_type() -> None:
+    def rename(item: Item) -> Any:
+        return {"name": item.name.upper(), "price": item.price}
+
+    model = ScriptedModel([call(ANSWER, {"name": "pen", "price": 1.5})])
+    agent = Agent(model, output_type=Item, output_validators=rename)
+    state = await agent.run("go")
+    assert state.output == agent.output(state) == Item("PEN", 1.5)

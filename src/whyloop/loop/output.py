@@ -239,13 +239,14 @@ class Output:
             value = await validator.run(value, context)
         try:
             plain = to_plain(value)
-            convert(plain, self.kind)
+            converted = convert(plain, self.kind)
         except Exception:
             last = self._validators[-1].name
             problem = f"returned {type(value).__name__}, which does not fit the output type"
             hint = ": return the output" if value is None else ""
             raise _ValidatorError(f"the output validator {last} {problem}{hint}", retryable=False) from None
-        return encoding.json_text(plain), value
+        # A validator may return data, such as a dict for a dataclass.
+        return encoding.json_text(plain), value if isinstance(value, type(converted)) else converted
 
     def _failure(self, misfit: MisfitError, state: AgentState, mode: OutputMode) -> Failure:
         earlier = [failure for step in state.execution_steps for failure in step.failures]

@@ -7,6 +7,7 @@ changed.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -115,11 +116,11 @@ def _without_whole_floats(value: Any) -> Any:
 
 def _relaxed_fields(value: dict[str, Any], schema: Schema, root: _Root) -> dict[str, Any]:
     """Return an object with relaxed fields, without those that the schema forbids."""
-    fields = {name: schemas_of_field(name, schema) for name in value}
-    kept = {name: item for name, item in value.items() if fields[name] != [False]}
-    for name in kept:
-        for part in fields[name]:
-            kept[name] = _relaxed(kept[name], part, root)
+    kept = {}
+    for name, item in value.items():
+        parts = schemas_of_field(name, schema)
+        if parts != [False]:
+            kept[name] = functools.reduce(lambda changed, part: _relaxed(changed, part, root), parts, item)
     return kept
 
 
