@@ -65,7 +65,7 @@ picture: $(VENV)/.runtime ## Draw the pictures of the documentation anew, from w
 	$(BIN)/whyloop demo steps-limit --fast --svg docs/images/steps-limit.svg
 
 docs: $(VENV)/.dev ## Build the documentation site in build/site; a warning is an error
-	$(BIN)/zensical build --strict
+	$(BIN)/zensical build --clean --strict
 
 docs-serve: $(VENV)/.dev ## Show the site on this machine, and again after each change
 	$(BIN)/zensical serve

@@ -94,6 +94,21 @@ def test_the_reference_has_every_public_name_once() -> None:
     assert sorted(listed) == public_names()
 
 
+def test_an_attribute_is_shown_with_its_type_and_without_the_code_of_its_constructor() -> None:
+    name = described("whyloop.Tool").all_members["name"]
+    assert (str(name.annotation), name.value, name.labels) == ("str", None, set())
+    assert str(described("whyloop.StopReason").members["COMPLETED"].value) == "'completed'"
+
+
+def test_a_method_that_waits_for_another_has_its_signature() -> None:
+    waiting, awaited = (
+        described("whyloop.SyncStore").members["load"],
+        described("whyloop.stores.Store").members["load"],
+    )
+    assert [each.name for each in waiting.parameters] == [each.name for each in awaited.parameters]
+    assert waiting.docstring.value.startswith(awaited.docstring.value.splitlines()[0])
+
+
 def test_the_navigation_has_every_page_once() -> None:
     navigation = CONFIG.read_text(encoding="utf-8").partition("\nnav:\n")[2]
     listed = re.findall(r"[\w/-]+\.md\b", navigation)

@@ -83,6 +83,8 @@ class Reference(Extension):
                 _inherit_arguments(entry)
                 for member in (*entry.functions.values(), *entry.attributes.values()):
                     _inherit_docstring(member, entry)
+                for attribute in entry.attributes.values():
+                    _show_declaration(attribute, entry)
         for entry in _objects(pkg):
             if isinstance(entry, Function):
                 _explain_shared(entry)
@@ -176,6 +178,20 @@ def _inherit_docstring(member: Object, cls: Class) -> None:
             if isinstance(inherited, Function | Attribute) and inherited.docstring is not None:
                 member.docstring = _copied(inherited.docstring.value, member)
                 return
+
+
+def _show_declaration(attribute: Attribute, cls: Class) -> None:
+    """Show `name: str` for the `self.name = name` of a constructor: the value is code, and not a default."""
+    if "instance-attribute" in attribute.labels and "class-attribute" not in attribute.labels:
+        constructor, value = cls.members.get("__init__"), str(attribute.value)
+        if (
+            attribute.annotation is None
+            and isinstance(constructor, Function)
+            and value in constructor.parameters
+        ):
+            attribute.annotation = constructor.parameters[value].annotation
+        attribute.value = None
+    attribute.labels.difference_update(("class-attribute", "instance-attribute"))  # No reader needs these.
 
 
 def _explain_shared(function: Function) -> None:
