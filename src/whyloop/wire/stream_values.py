@@ -77,23 +77,24 @@ class Ending(Struct, frozen=True):
 
     def summary(self) -> dict[str, Any]:
         """Return the fields that a user interface shows."""
-        shown = {
+        return {
             "status": str(self.status),
             "stop_reason": self.stop_reason and str(self.stop_reason),
             "resolved_by": self.resolved_by and clean(self.resolved_by),
             "reason": self.reason and clean(self.reason),
             "step_count": self.step_count,
             "last_response": self.last_response and clean(self.last_response),
+            "usage": _readable_usage(self.usage),
         }
-        if self.usage == NO_USAGE:
-            return shown
-        counts = usage_data(self.usage)
-        counts |= {name: min(counts[name], LARGEST_COUNT) for name in ("input", "output", "total")}
-        return {**shown, "usage": counts}
 
 
 LARGEST_COUNT = 2**53 - 1
 """The largest whole number that JavaScript can read."""
+
+
+def _readable_usage(usage: Usage) -> dict[str, Any]:
+    counts = usage_data(usage)
+    return counts | {name: min(counts[name], LARGEST_COUNT) for name in ("input", "output", "total")}
 
 
 def query_id(execution_id: str) -> str:
