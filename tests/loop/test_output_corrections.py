@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import enum
 import json
@@ -42,8 +43,8 @@ from whyloop import (
 )
 from whyloop.broadcasting import BroadcastConfig
 from whyloop.errors import ConfigurationError, OutputError
-from whyloop.events import AgentEvent, RetryScheduled
-from whyloop.testing import FakeClock, ScriptedModel, call
+from whyloop.events import AgentEvent, RetryScheduled, StreamChunkReceived
+from whyloop.testing import FakeClock, ScriptedModel, call, capture_events
 from whyloop.values.step import StepType
 from whyloop.wire.document import document
 from whyloop.wire.envelope import envelope
@@ -399,3 +400,30 @@ async def test_data_that_a_validator_returns_becomes_a_value_of_the_type() -> No
     agent = Agent(model, output_type=Item, output_validators=rename)
     state = await agent.run("go")
     assert state.output == agent.output(state) == Item("PEN", 1.5)
+
+
+async def test_reported_usage_counts_if_a_run_is_stopped_during_a_validator() -> None:
+    async def stop_and_wait(item: Item) -> Item:
+        agent.request_stop("enough")
+        await asyncio.Event().wait()
+        return item
+
+    reply = call(ANSWER, {"name": "pen", "price": 1.5}, usage=7)
+    agent = Agent(ScriptedModel([reply]), output_type=Item, output_validators=stop_and_wait)
+    state = await agent.run("go")
+    assert state.stop_reason is StopReason.USER_REQUESTED
+    assert state.usage.total == 7
+
+
+async def test_an_output_beside_calls_is_not_shown_as_language() -> None:
+    output = json.dumps({"name": PRIVATE, "price": 1.5})
+    beside = call("echo", {"value": "a"}, f"Let me see. {output}")
+    model = ScriptedModel([beside, output], output_mode="native", by_word=True)
+    agent = Agent(model, [echo], output_type=Item)
+    events = capture_events(agent)
+    state = await agent.run("go")
+    assert state.messages[1].content == f"Let me see. {output}"
+    assert state.messages[1].shown == "Let me see. "
+    assert canonical_messages(state)[1]["content"] == "Let me see. "
+    first = [e.chunk for e in events if isinstance(e, StreamChunkReceived) and e.step_number == 1]
+    assert "".join(first) == "Let me see. "

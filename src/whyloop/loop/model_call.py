@@ -153,6 +153,7 @@ async def read_answer(
     run: Run, step: StepInProgress, output: Output, response: ModelResponse
 ) -> ModelResponse:
     """Read a response as an output, and send the text that was held back if people may see it."""
+    step.usage = response.usage
     response, step.answer = await output.read(run, response)
     text = response.text if step.answer.shown is None else step.answer.shown
     sent = clean("".join(step.chunks))[: step.sent]
@@ -251,7 +252,7 @@ def partial_answer_transition(step: StepInProgress, now: datetime, seconds: floa
         now,
         started_at=step.begun_at,
         message=Message(_ASSISTANT, text, incomplete=True, shown=shown) if text else None,
-        usage=_UNKNOWN_USAGE,
+        usage=step.usage or _UNKNOWN_USAGE,
         seconds=seconds,
         interrupted=step.interrupted,
         request=step.request.record,
@@ -264,7 +265,7 @@ def failure_transition(run: Run, step: StepInProgress, error: BaseException) -> 
         run.world.now(),
         started_at=step.begun_at,
         failure=model_failure(error),
-        usage=_UNKNOWN_USAGE if step.chunk_count else NO_USAGE,
+        usage=step.usage or (_UNKNOWN_USAGE if step.chunk_count else NO_USAGE),
         seconds=step.lap(run.world.monotonic()),
         request=step.request.record,
     )

@@ -137,9 +137,13 @@ class Output:
         mode = setup.output_mode or OutputMode.TOOL
         response = replace(response, source=replace(response.source or ModelSource(), output=mode))
         own = [call for call in calls if call.name == OUTPUT_TOOL]
-        if len(own) < len(calls) and not response.finish_reason.truncates:
-            return response, Answer(failure=answer_failure(response, setup.tool_names, after_results=True))
         is_text = mode is OutputMode.TEXT
+        if len(own) < len(calls) and not response.finish_reason.truncates:
+            failure = answer_failure(response, setup.tool_names, after_results=True)
+            is_output = not is_text and self._is_in(
+                response.text
+            )  # It is discarded: other calls come with it.
+            return response, Answer(failure=failure, shown=language_in(response.text) if is_output else None)
         if response.finish_reason.truncates or response.finish_reason is FinishReason.PAUSE_TURN:
             rest = tuple([call for call in calls if call.name != OUTPUT_TOOL])
             response = replace(response, tool_calls=rest)
@@ -164,6 +168,14 @@ class Output:
             return response, Answer(failure=failure, shown=language)
         shown = value if is_text else f"{language}{output}"
         return response, Answer(output, value, shown=None if shown == text else shown)
+
+    def _is_in(self, text: str) -> bool:
+        """Return whether a text has the output in it."""
+        try:
+            self._find(text)
+        except MisfitError:
+            return False
+        return True
 
     def _find(self, text: str) -> tuple[Any, Any]:
         """Return the document in a text that fits the type, and its value."""

@@ -28,6 +28,7 @@ from whyloop.loop.world import Journal
 from whyloop.rules.classification import error_text, normalize_response
 from whyloop.tools.toolset import keep_open
 from whyloop.values.failure import ErrorHandlingDecision
+from whyloop.values.model import Usage
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.step import Interruption, OpenStep
 from whyloop.values.step_transitions import AnyTransition, CallFinished, Closed, Judged, Left
@@ -430,6 +431,8 @@ class StepInProgress(Struct):
     """The characters of a typed answer that were sent as text."""
     holds_back: bool = False
     """True once the JSON of a typed answer has begun, which is not sent as text."""
+    usage: Usage | None = None
+    """The usage of an answer that has arrived and is being read."""
     answer: Answer | None = None
     """The output that the answer is; None for an agent without an output type."""
     to_run: tuple[int, ...] = ()
