@@ -289,3 +289,14 @@ def test_models_of_a_union_are_told_apart_by_a_field_with_an_alias() -> None:
     assert isinstance(convert({"type": "cash"}, Card | Cash), Cash)
     with pytest.raises(msgspec.ValidationError, match="use one of 'card', 'cash'"):
         convert({"type": "cheque"}, Card | Cash)
+
+
+class Parcel(msgspec.Struct, forbid_unknown_fields=True):
+    pet: Cat | Dog
+
+
+def test_a_struct_with_a_union_forbids_unknown_fields_too() -> None:
+    data = {"pet": {"kind": "dog"}}
+    assert convert(data, Parcel) == Parcel(Dog("dog"))
+    with pytest.raises(msgspec.ValidationError, match="unknown field `weight`"):
+        convert({**data, "weight": 1}, Parcel)

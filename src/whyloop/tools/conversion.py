@@ -134,6 +134,11 @@ def _convert_object(data: Any, kind: Any, memo: _Memo) -> Any:
             values[field.name] = _inside(given[field.key], field.kind, f".{field.key}", memo)
         elif field.required:
             raise msgspec.ValidationError(f"Object missing required field `{field.key}`")
+    config = getattr(kind, "__struct_config__", None)
+    if config is not None and config.forbid_unknown_fields:
+        known = property_names(kind) or set()
+        for name in [name for name in given if name not in known]:
+            raise msgspec.ValidationError(f"Object contains unknown field `{name}`")
     try:
         return kind(**values)
     except (TypeError, ValueError) as error:
