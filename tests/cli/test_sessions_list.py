@@ -173,6 +173,15 @@ def test_an_invalid_span_of_time_is_refused(capsys: Capsys, span: str) -> None:
     assert "argument --older-than: " in capsys.readouterr().err
 
 
+def test_a_decided_question_no_longer_waits_in_the_list(capsys: Capsys) -> None:
+    agent_id = asked(paying())
+    assert "waits for approval" in run(capsys, "sessions")[1]
+    run(capsys, "approve", agent_id)
+    listed = run(capsys, "sessions")[1]
+    assert "waits for approval" not in listed
+    assert "every question is decided: resume the session" in listed
+
+
 def test_one_page_or_all(capsys: Capsys) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["sessions", "--all", "--after", "x"])

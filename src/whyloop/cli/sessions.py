@@ -132,8 +132,15 @@ def _row(summary: Summary, length: int) -> SessionRow:
         shortened(summary.runner or NOTHING),
         shortened(summary.title or NOTHING),
         shortened(summary.resolved_by or NOTHING, 64),
-        shortened(summary.reason or NOTHING, LONGEST_REASON),
+        shortened(_reason(summary) or NOTHING, LONGEST_REASON),
     )
+
+
+def _reason(summary: Summary) -> str | None:
+    """Return why the session is where it is; a decided question no longer waits for a person."""
+    if summary.status is AgentStatus.PAUSED and not summary.pending:
+        return "every question is decided: resume the session"
+    return summary.reason
 
 
 # show
