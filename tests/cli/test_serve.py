@@ -135,7 +135,7 @@ def test_the_address_of_this_machine_in_its_network_needs_a_token(
 def test_a_token_that_can_be_guessed_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     in_store(no_sessions)
     words = refused(capsys, "serve", "--port", "0", "--token", "hunter2", code=2)
-    assert words == "a token has 16 characters or more"
+    assert words == "the token is too short: use a secret of 16 characters or more"
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0"])

@@ -119,7 +119,9 @@ def _agent(args: argparse.Namespace) -> Agent[Any, Any] | None:
 def _token(args: argparse.Namespace) -> str | None:
     token: str | None = args.token if args.token is not None else os.environ.get(TOKEN_VARIABLE) or None
     if token is not None and len(token) < SHORTEST_TOKEN:
-        raise CommandError(f"a token has {SHORTEST_TOKEN} characters or more", USAGE_ERROR)
+        raise CommandError(
+            f"the token is too short: use a secret of {SHORTEST_TOKEN} characters or more", USAGE_ERROR
+        )
     return token
 
 
