@@ -297,7 +297,7 @@ _ALL = (
         needs_approval=("delete_program_lead",),
         approval=Approval("Kim", after=2 * _HOUR),
         script=(
-            _search("copy)", "lead", (410, 34), "I look for the copy."),
+            _search("(copy)", "lead", (410, 34), "I look for the copy."),
             call("delete_program_lead", {"lead_id": "lead-2"}, usage=Usage(566, 27)),
             _answer("Deleted lead-2, the copy. Kim approved it.", (640, 18)),
         ),
