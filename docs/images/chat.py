@@ -107,6 +107,8 @@ def record() -> Screen:
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, WIDTH, 0, 0))
     here = Path(__file__).resolve().parent
     variables = {"TERM": "xterm-256color", "LOGNAME": "kim", "COLORTERM": "truecolor"}
+    # A size in the environment would count for more than that of the terminal.
+    outside = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
     path = os.pathsep.join([str(here), os.environ.get("PYTHONPATH", "")])
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "whyloop", "chat", "--agent", "chat:agent"]
@@ -116,7 +118,7 @@ def record() -> Screen:
             stdout=theirs,
             stderr=theirs,
             cwd=folder,
-            env={**os.environ, **variables, "PYTHONPATH": path},
+            env={**outside, **variables, "PYTHONPATH": path},
         ) as running:
             os.close(theirs)
             try:

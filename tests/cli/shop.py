@@ -170,8 +170,13 @@ def question_of(agent_id: str, index: int = 0) -> str:
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """Return the environment for a process that imports this checkout and its tests."""
-    return {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}", **variables}
+    """Return the environment for a process that imports this checkout and its tests.
+
+    A size in it would count for more than that of a terminal, and readline leaves one for the processes that
+    pytest starts.
+    """
+    outside = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    return {**outside, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}", **variables}
 
 
 # What a command does
