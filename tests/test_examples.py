@@ -130,6 +130,8 @@ async def test_the_page_of_the_chat_server_shows_the_conversation(monkeypatch: p
         await page.wait_for_function("document.forms[0].onsubmit !== null")
         await page.fill("input", "Are you open on Sunday?")
         await page.press("input", "Enter")
-        await page.wait_for_selector("text=assistant: We are closed on Sundays.")
-        shown = await page.text_content("pre")
-    assert shown == "user: Are you open on Sunday?\nassistant: We are closed on Sundays.\n"
+        # The question is read back from the session: the answer may be there before it.
+        whole = "user: Are you open on Sunday?\nassistant: We are closed on Sundays.\n"
+        await page.wait_for_function(
+            "wanted => document.querySelector('pre').textContent === wanted", arg=whole
+        )
