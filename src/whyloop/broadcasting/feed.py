@@ -90,7 +90,7 @@ class EventFeed:
         self.store = store
         """The store."""
         self.config = config or BroadcastConfig.standard()
-        """What is sent."""
+        """The choice of envelopes to send, and of their fields."""
         self._recent = recent
         self._linger_seconds = linger_seconds
         self._keep_events = keep_events

@@ -68,14 +68,14 @@ It may be async. The message of a `ValueError` or an `AssertionError` goes to th
 
 
 class Answer(Struct, frozen=True):
-    """What a response amounts to for an agent with an output type."""
+    """The result of reading a response: an output, or the failure to give one."""
 
     output: str | None = None
     """The JSON of the output, if the response is one."""
     value: Any = UNSET
     """The output."""
     failure: Failure | None = None
-    """What is wrong with the response."""
+    """The problem with the response, if it has one."""
     shown: str | None = None
     """The text of the message for people, if it differs from that for the model."""
 
