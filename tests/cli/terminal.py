@@ -18,6 +18,7 @@ from tests.cli.shop import WHYLOOP, environment
 
 CTRL_C, CTRL_D = "\x03", "\x04"
 SECONDS = 30  # For a machine that is busy; nothing waits as long.
+PATIENCE = 5  # Before Ctrl-C is pressed again.
 _CODES = re.compile(r"\x1b\[[\d;?]*[A-Za-z]|\r")
 
 
@@ -40,6 +41,21 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self._ours, text.encode())
 
+    def interrupt(self, wanted: str) -> str:
+        """Press Ctrl-C at a prompt and return what is printed next, up to a text.
+
+        A signal that comes between a key and the wait for the next one is only seen after the
+        next key, so Ctrl-C is pressed until it is answered, as a person would.
+        """
+        self.type(CTRL_C)
+        for _ in range(int(SECONDS / PATIENCE)):
+            while self._is_readable(PATIENCE):
+                assert self._read(), f"it ended without {wanted!r}"
+                if wanted in self.text[self._read_up_to :]:
+                    return self.read_until(wanted)
+            self.type(CTRL_C)
+        raise AssertionError(f"Ctrl-C was not answered: {self.text[self._read_up_to :]!r}")
+
     def read_until(self, wanted: str) -> str:
         """Return what is printed next, up to a text."""
         while (at := self.text.find(wanted, self._read_up_to)) < 0:
@@ -56,14 +72,16 @@ class Terminal:
         return self.text[start:]
 
     def _read(self) -> bool:
-        ready, _, _ = select.select([self._ours], [], [], SECONDS)
-        assert ready, f"nothing more came after {self.text[self._read_up_to :]!r}"
+        assert self._is_readable(SECONDS), f"nothing more came after {self.text[self._read_up_to :]!r}"
         try:
             piece = os.read(self._ours, 65_536)
         except OSError:  # How some systems say that the other end is closed.
             return False
         self.shown += self._decoder.decode(piece)
         return bool(piece)
+
+    def _is_readable(self, seconds: float) -> bool:
+        return bool(select.select([self._ours], [], [], seconds)[0])
 
 
 @contextmanager
