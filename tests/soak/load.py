@@ -37,14 +37,15 @@ async def lookup(key: str) -> str:
 class BusyModel:
     """Asks for a tool again and again, as long as there is time; each answer takes a moment."""
 
-    def __init__(self, until: float) -> None:
+    def __init__(self, until: float, least: int) -> None:
         self._until = until
+        self._least = least
         self._calls = 0
 
     async def respond(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
         await asyncio.sleep(0.01)
         usage = Usage(input=900, output=100)
-        if time.monotonic() >= self._until:
+        if time.monotonic() >= self._until and self._calls >= self._least:
             yield TextDelta("done")
             yield ModelResponse("done", usage=usage)
             return
@@ -70,7 +71,8 @@ class Load(NamedTuple):
 async def run_load(store: Store, sessions: int, seconds: float) -> Load:
     """Run so many sessions of one agent for so many seconds, then read back what was recorded of each."""
     started = time.monotonic()
-    agent = Agent(BusyModel(started + seconds), [lookup], max_steps=10**6, timeout=None)
+    model = BusyModel(started + seconds, least=4 * sessions)  # However busy the machine is.
+    agent = Agent(model, [lookup], max_steps=10**6, timeout=None)
     lags: list[float] = []
     freeze_startup()  # As in a process that serves sessions.
     beating = asyncio.create_task(beat(lags))
