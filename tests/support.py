@@ -36,6 +36,7 @@ from whyloop import (
     tool,
 )
 from whyloop.broadcasting import BroadcastConfig
+from whyloop.loop.executions import creation
 from whyloop.loop.world import Model
 from whyloop.testing import FakeClock, Reply, ScriptedModel
 from whyloop.values.decisions import decide
@@ -228,7 +229,7 @@ class MemoryJournal:
 
     def create(self, agent: Agent, metadata: Mapping[str, object] | None = None) -> AgentState:
         """Record a new session of the agent."""
-        self.write([agent.creation(metadata)], AgentState(agent_id=self.agent_id))
+        self.write([creation(agent, metadata)], AgentState(agent_id=self.agent_id))
         return self.state
 
     def decide(self, question_id: str, verdict: Verdict, by: str, now: datetime, *more: Any) -> AgentState:

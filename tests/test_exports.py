@@ -121,3 +121,10 @@ def test_a_star_import_gets_the_public_names() -> None:
 def test_the_version_is_one() -> None:
     assert whyloop.__version__.count(".") == 2
     assert (Path(whyloop.__file__).parent / "py.typed").exists()
+
+
+def test_the_face_of_an_agent_is_exactly_these_methods() -> None:
+    assert [name for name in dir(whyloop.Agent) if not name.startswith("_")] == [
+        *("final_step", "has_next_step", "iterate", "new_session", "next_step", "output", "request_stop"),
+        *("restart", "resume", "resume_sync", "run", "run_sync", "start", "stream", "subscribe"),
+    ]

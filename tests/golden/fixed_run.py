@@ -15,6 +15,7 @@ from tests.support import FixedWorld, MemoryJournal, fixed_agent
 from whyloop import Agent, AgentState, ErrorPolicy, ImagePart, TextPart, Usage, Verdict, tool
 from whyloop.errors import RateLimitError, ToolExecutionError
 from whyloop.events import AgentEvent, ToolCallCompleted
+from whyloop.loop.executions import resume_run, start_run
 from whyloop.testing import FakeClock, ScriptedModel, call, calls, text
 from whyloop.values.messages import Part
 
@@ -80,14 +81,14 @@ async def stopped_run(journal: Recording) -> AgentState:
         error_policy=ErrorPolicy.retry_tool_errors(),
     )
     query: list[Part] = [TextPart("Who are they?"), ImagePart(url="https://example.com/a.png")]
-    state = await agent.start_run(query, journal.create(agent, METADATA), journal=journal).finish()
+    state = await start_run(agent, query, journal.create(agent, METADATA), journal=journal).finish()
     clock.advance(86_400)
 
     def stop_after_second_step(event: AgentEvent) -> None:
         if isinstance(event, ToolCallCompleted) and event.step_number == 2:
             agent.request_stop("closed for today")
 
-    run = agent.start_run("And again?", state, journal=journal, handlers=[stop_after_second_step])
+    run = start_run(agent, "And again?", state, journal=journal, handlers=[stop_after_second_step])
     return await run.finish()
 
 
@@ -128,7 +129,7 @@ async def paused_run(state: AgentState, journal: Recording) -> AgentState:
         pass  # Those ids are taken.
     agent = Agent(model, [pay, balance], world=world, name="cashier")
     clock.advance(3_600)
-    state = await agent.start_run("Pay them.", state, journal=journal).finish()
+    state = await start_run(agent, "Pay them.", state, journal=journal).finish()
     asked = {pending.call_id: pending.id for pending in state.pending_calls}
     clock.advance(60)
     journal.decide(asked["pay_1"], Verdict.APPROVED, "ada", clock.now())
@@ -138,7 +139,7 @@ async def paused_run(state: AgentState, journal: Recording) -> AgentState:
     edited = {"amount": 90, "to": "Again GmbH"}
     state = journal.decide(asked["pay_3"], Verdict.EDITED, "ada", clock.now(), None, edited)
     clock.advance(7_200)
-    return await agent.resume_run(state, journal=journal).finish()
+    return await resume_run(agent, state, journal=journal).finish()
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from whyloop import (
     Verdict,
 )
 from whyloop.events import AgentEvent, AgentStepStarted, StreamChunkReceived
+from whyloop.loop.executions import recover_run, resume_run, start_run
 from whyloop.loop.run import Run
 from whyloop.loop.world import Timer
 from whyloop.testing import FakeClock
@@ -253,18 +254,18 @@ class Processes:
             self.clock.advance(1)
             state, agent, run = self.journal.state, self.agent(), None
             if state.status is AgentStatus.IN_PROGRESS:
-                run = agent.recover_run(state, self.journal, [self.sent.append])
+                run = recover_run(agent, state, self.journal, [self.sent.append])
             elif state.status is AgentStatus.PAUSED and not (impatient and asked < queries):
                 for pending in state.pending_calls:
                     self.decide(pending, approve)
-                run = agent.resume_run(self.journal.state, journal=self.journal, handlers=[self.sent.append])
+                run = resume_run(agent, self.journal.state, journal=self.journal, handlers=[self.sent.append])
             elif state.status is AgentStatus.STOPPED and not resumed:
                 resumed = True
-                run = agent.resume_run(state, journal=self.journal, handlers=[self.sent.append])
+                run = resume_run(agent, state, journal=self.journal, handlers=[self.sent.append])
             elif asked < queries:
                 asked = sum(message.is_user for message in state.messages) + 1
                 query = f"query {asked}"
-                run = agent.start_run(query, state, journal=self.journal, handlers=[self.sent.append])
+                run = start_run(agent, query, state, journal=self.journal, handlers=[self.sent.append])
             if run is None:
                 return state
             await self._finish(agent, run)

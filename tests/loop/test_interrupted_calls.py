@@ -23,6 +23,7 @@ from whyloop import (
     tool,
 )
 from whyloop.events import AgentStepStarted, StreamChunkReceived
+from whyloop.loop.executions import resume_run, start_run
 from whyloop.loop.run import Run
 from whyloop.testing import FakeClock, Reply, call, calls, capture_events
 from whyloop.values.step_transitions import AnyTransition
@@ -95,7 +96,7 @@ async def cut_off(run: Run, agent: Agent, journal: DyingJournal) -> AgentState:
 async def cut_off_call(office: Office, *replies: Reply | str, after: int = 2) -> AgentState:
     """Return the record of a run that dies while the calls of its first step run."""
     agent, journal = office.agent(*replies), DyingJournal(after)
-    state = await cut_off(agent.start_run("go", journal.create(agent), journal=journal), agent, journal)
+    state = await cut_off(start_run(agent, "go", journal.create(agent), journal=journal), agent, journal)
     office.done.clear()
     return state
 
@@ -104,11 +105,11 @@ async def cut_off_approved(office: Office, arguments: dict[str, Any] | None = No
     """Return the record of a run that dies during a call that a person approved or edited."""
     agent = office.agent(call("shred", {"paper": "B"}), "ok")
     journal = DyingJournal(4)
-    paused = await agent.start_run("go", journal.create(agent), journal=journal).finish()
+    paused = await start_run(agent, "go", journal.create(agent), journal=journal).finish()
     asked, now = paused.pending_calls[0].id, paused.state_info.updated_at
     verdict = Verdict.APPROVED if arguments is None else Verdict.EDITED
     decided = journal.decide(asked, verdict, "ada", now, None, arguments)
-    state = await cut_off(agent.resume_run(decided, journal=journal), agent, journal)
+    state = await cut_off(resume_run(agent, decided, journal=journal), agent, journal)
     office.done.clear()
     return state
 
@@ -211,7 +212,7 @@ async def test_the_time_of_a_model_call_is_not_lost_with_the_process() -> None:
         yield ModelResponse("", (ToolCall("c", "file", {"paper": "A"}),), FinishReason.TOOL_CALLS)
 
     agent = Agent(RespondingModel(slow), office.tools, clock=clock, max_steps=1)
-    opened = await cut_off(agent.start_run("go", journal.create(agent), journal=journal), agent, journal)
+    opened = await cut_off(start_run(agent, "go", journal.create(agent), journal=journal), agent, journal)
     assert opened.open_step is not None
     assert (opened.open_step.seconds, opened.execution.active_seconds) == (100, 100)
     resumed = await scripted("ok", tools=office.tools).resume(AgentState.from_dict(opened.to_dict()))
@@ -248,7 +249,7 @@ async def test_a_stop_before_the_record_does_not_hide_an_uncertain_call() -> Non
     journal = StoppingJournal()
     agent = office.agent()
     asked = opened.pending_calls[0].id
-    run = agent.resume_run(opened.approve(asked), journal=journal)
+    run = resume_run(agent, opened.approve(asked), journal=journal)
     state = await run.finish()
     assert (state.stop_reason, office.done) == ("user_requested", [])
     results = [m.text for m in state.messages if m.is_tool]
@@ -269,7 +270,7 @@ async def test_nothing_is_recorded_twice_or_left_out() -> None:
     agent = office.agent(
         call("send", {"to": "A"}), calls(call("send", {"to": "B"}), call("slow", {"paper": "C"})), "ok"
     )
-    await agent.start_run("go", journal.create(agent), journal=journal).finish()
+    await start_run(agent, "go", journal.create(agent), journal=journal).finish()
     kinds = [[type(t).__name__ for t in entry.transitions] for entry in decode_entries(journal.entries)]
     assert kinds == [
         ["Created"],
@@ -297,7 +298,7 @@ async def test_a_journal_that_fails_ends_the_run_with_its_error(fails_at: int) -
     )
     events = capture_events(agent)
     with pytest.raises(OSError, match="no space left"):
-        await agent.start_run("go", journal.create(agent), journal=journal).finish()
+        await start_run(agent, "go", journal.create(agent), journal=journal).finish()
     assert len(journal.entries) == fails_at
     # Nothing is announced that is not recorded.
     seen = [event for event in events if not isinstance(event, AgentStepStarted | StreamChunkReceived)]

@@ -46,6 +46,7 @@ from whyloop import (
 )
 from whyloop.errors import ModelError, OutputError, RateLimitError
 from whyloop.events import AgentEvent, AgentStepStarted, OutputChunkReceived, StreamChunkReceived
+from whyloop.loop.executions import start_run
 from whyloop.loop.stream import partial_json
 from whyloop.testing import FakeClock, call, calls, text
 from whyloop.tools.conversion import convert, to_plain
@@ -277,7 +278,7 @@ def test_any_run_with_an_output_follows_from_its_journal(
     )
     events: list[AgentEvent] = []
     journal = MemoryJournal()
-    run = agent.start_run("go", journal.create(agent), journal=journal, handlers=[events.append])
+    run = start_run(agent, "go", journal.create(agent), journal=journal, handlers=[events.append])
     state = asyncio.run(run.finish())
     assert journal.state == state
     base = AgentState.before_creation(journal.agent_id)

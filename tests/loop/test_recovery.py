@@ -12,7 +12,7 @@ from tests.support import MemoryJournal, echo, scripted
 from whyloop import Agent, AgentState, AgentStatus, ErrorPolicy, Verdict, tool
 from whyloop.errors import ApprovalError, RateLimitError
 from whyloop.events import AgentExecutionStarted, AgentStatusChanged, ApprovalRequested
-from whyloop.loop.agent import MAX_RECOVERIES
+from whyloop.loop.executions import MAX_RECOVERIES, recover_run, resume_run, start_run
 from whyloop.testing import FakeClock, assert_stopped, call, capture_events
 from whyloop.values.step_transitions import AnyTransition
 from whyloop.values.transitions import Begun, Waited
@@ -43,7 +43,7 @@ async def died(agent: Agent, lives: int) -> FragileJournal:
     """The journal of a run that died after so many appends."""
     journal = FragileJournal(lives)
     with pytest.raises(DeadError):
-        await agent.start_run("go", journal.create(agent), journal=journal).finish()
+        await start_run(agent, "go", journal.create(agent), journal=journal).finish()
     return journal
 
 
@@ -55,7 +55,7 @@ async def test_a_recovery_continues_the_leg_and_its_clock() -> None:
     clock.advance(200)
     agent = scripted("done", tools=[echo], clock=clock)
     events = capture_events(agent)
-    state = await agent.recover_run(before, journal).finish()
+    state = await recover_run(agent, before, journal).finish()
     assert_stopped(state, reason="completed")
     execution = state.execution
     assert (execution.resumes, execution.waiting_seconds) == (0, 0)
@@ -73,7 +73,7 @@ async def test_a_limit_that_passed_before_a_recovery_ends_the_run_without_a_mode
     journal = await died(scripted(call("echo"), tools=[echo], clock=clock, timeout=60), 3)
     clock.advance(61)
     agent = scripted(tools=[echo], clock=clock, timeout=60)
-    state = await agent.recover_run(journal.state, journal).finish()
+    state = await recover_run(agent, journal.state, journal).finish()
     assert_stopped(state, reason="time_limit")
     assert state.step_count == 1
 
@@ -84,7 +84,7 @@ async def test_a_new_runner_waits_only_for_the_rest_of_a_planned_wait() -> None:
     journal = await died(scripted(RateLimitError(retry_after=30), clock=clock, error_policy=policy), 2)
     clock.advance(20)
     agent = scripted("done", clock=clock, error_policy=policy)
-    state = await agent.recover_run(journal.state, journal).finish()
+    state = await recover_run(agent, journal.state, journal).finish()
     assert_stopped(state, reason="completed")
     assert clock.sleeps == [10]
     assert [t.seconds for t in journal.transitions if isinstance(t, Waited)] == [10]
@@ -96,11 +96,11 @@ async def crashed_too_often() -> tuple[FragileJournal, AgentState]:
     for _ in range(MAX_RECOVERIES):
         agent, journal.lives = scripted(tools=[echo]), 1
         with pytest.raises(DeadError):
-            await agent.recover_run(journal.state, journal).finish()
+            await recover_run(agent, journal.state, journal).finish()
     assert journal.state.execution.recoveries == MAX_RECOVERIES
     agent = scripted(tools=[echo])
     events = capture_events(agent)
-    state = await agent.recover_run(journal.state, journal).finish()
+    state = await recover_run(agent, journal.state, journal).finish()
     (asked,) = events.of(ApprovalRequested)
     assert (asked.tool, asked.question_id) == ("recovery", state.pending_calls[0].id)
     return journal, state
@@ -121,7 +121,7 @@ async def test_a_run_that_may_continue_after_too_many_crashes_does() -> None:
     with pytest.raises(ApprovalError, match="approved by ada already"):
         decided.deny(asked)
     agent = scripted(call("echo"), "done", tools=[echo])
-    state = await agent.resume_run(decided, journal=journal).finish()
+    state = await resume_run(agent, decided, journal=journal).finish()
     assert_stopped(state, reason="completed")
     assert state.execution.recoveries == 0
 
@@ -131,7 +131,7 @@ async def test_a_run_that_may_not_continue_after_too_many_crashes_ends() -> None
     asked, now = state.pending_calls[0].id, state.state_info.updated_at
     decided = journal.decide(asked, Verdict.DENIED, "ada", now, "it does harm")
     agent = scripted(tools=[echo])  # Nobody asks the model.
-    state = await agent.resume_run(decided, journal=journal).finish()
+    state = await resume_run(agent, decided, journal=journal).finish()
     assert_stopped(state, reason="user_requested", by="StopRequestedCheck")
     assert state.last_continuation_outcome is not None
     assert state.last_continuation_outcome.reason == "it does harm"
@@ -142,7 +142,7 @@ async def test_a_finished_step_starts_the_count_of_recoveries_again() -> None:
     journal.lives = 3  # The recovery, the answer, and the step.
     agent = scripted(call("echo"), tools=[echo])
     with pytest.raises(DeadError):
-        await agent.recover_run(journal.state, journal).finish()
+        await recover_run(agent, journal.state, journal).finish()
     assert (journal.state.step_count, journal.state.execution.recoveries) == (1, 0)
 
 
@@ -183,7 +183,7 @@ async def test_nothing_cuts_off_an_append(how: str, moment: int) -> None:
 
     journal, agent = SlowJournal(), scripted(call("pay"), "done", tools=[pay], stop_grace=0)
     events: list[Any] = []
-    run = agent.start_run("go", journal.create(agent), journal=journal, handlers=[events.append])
+    run = start_run(agent, "go", journal.create(agent), journal=journal, handlers=[events.append])
     task = asyncio.create_task(run.finish())
     for _ in range(moment):
         await asyncio.sleep(0)

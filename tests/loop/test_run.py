@@ -21,6 +21,7 @@ from whyloop import (
     ToolCallPresenceCheck,
 )
 from whyloop.errors import NotResumableError
+from whyloop.loop.executions import start_run
 from whyloop.testing import FakeClock, assert_continued, assert_stopped, call, calls, text
 
 
@@ -252,7 +253,7 @@ async def test_a_custom_guard_stops_the_run_with_guard() -> None:
 
 async def test_a_finished_run_is_freed_at_once_and_not_by_the_garbage_collector() -> None:
     agent = scripted(call("echo", {"value": "a"}), "done", tools=[echo])
-    run = agent.start_run("go")
+    run = start_run(agent, "go")
     await run.finish()
     freed = weakref.ref(run)
     gc.disable()

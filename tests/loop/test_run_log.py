@@ -11,6 +11,7 @@ import pytest
 from tests.support import scripted
 from whyloop import Agent, AgentState, Hook, ToolCall, ToolContext, tool
 from whyloop.errors import ModelError
+from whyloop.loop.executions import start_run
 from whyloop.testing import FakeClock, ScriptedModel, call
 from whyloop.values.step_transitions import AnyTransition
 
@@ -78,7 +79,7 @@ async def test_an_end_is_logged_though_its_task_is_cancelled_meanwhile(
                 raise asyncio.CancelledError
 
     with pytest.raises(asyncio.CancelledError):
-        await scripted("Hello.").start_run("Hi", journal=Cancelled()).finish()
+        await start_run(scripted("Hello."), "Hi", journal=Cancelled()).finish()
     (line,) = lines(caplog, logging.INFO)
     assert "completed (completed)" in line
 

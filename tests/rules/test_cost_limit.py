@@ -31,6 +31,7 @@ from whyloop import (
     tool,
 )
 from whyloop.errors import ConfigurationError, ModelError
+from whyloop.loop.executions import resume_run, start_run
 from whyloop.testing import FakeClock, assert_stopped
 from whyloop.values.step_transitions import Judged, JudgedAlike
 
@@ -216,13 +217,13 @@ def test_a_recorded_run_is_judged_the_same_way_again(
     journal = MemoryJournal()
 
     async def happen() -> None:
-        state = await agent.start_run("go", journal.create(agent), journal=journal).finish()
+        state = await start_run(agent, "go", journal.create(agent), journal=journal).finish()
         for what in happening:
             if what == "query":
-                state = await agent.start_run("more", state, journal=journal).finish()
+                state = await start_run(agent, "more", state, journal=journal).finish()
             elif state.status != "completed":
                 grant = Budget(usd=0.3) if what == "grant" else None
-                state = await agent.resume_run(state, grant=grant, journal=journal).finish()
+                state = await resume_run(agent, state, grant=grant, journal=journal).finish()
 
     asyncio.run(happen())
     state, judged = AgentState.before_creation(journal.agent_id), 0

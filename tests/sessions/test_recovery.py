@@ -13,6 +13,7 @@ import pytest
 from tests.support import scripted
 from whyloop import Agent, Session, tool
 from whyloop.errors import StoreUnavailableError
+from whyloop.loop.executions import recover_run
 from whyloop.sessions.recovery import SECONDS_AFTER_ERROR, Recovery, recover
 from whyloop.stores import Entry, MemoryStore, SqliteStore, Store, Summary
 from whyloop.testing import FakeClock, call
@@ -137,7 +138,7 @@ async def test_a_denied_recovery_stops_the_session(stores: tuple[Any, Any]) -> N
     agent_id = await died(first, shop("done"), 1)
     state = await second.load(agent_id)
     for _ in range(4):
-        state = shop().recover_run(state, None).state  # type: ignore[arg-type]
+        state = recover_run(shop(), state, None).state  # type: ignore[arg-type]
     denied = state.deny(state.pending_calls[0].id, "leave it", by="ann")
     assert denied.execution.stop_request == "leave it"
     assert denied.pending_calls == ()

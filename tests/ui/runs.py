@@ -31,6 +31,7 @@ from whyloop import (
 from whyloop.broadcasting import AgentEventEnvelopeAdapter, BroadcastConfig
 from whyloop.errors import ModelError, RateLimitError
 from whyloop.events import AgentEvent
+from whyloop.loop.executions import recover_run, resume_run, start_run
 from whyloop.loop.run import Run
 from whyloop.testing import FakeClock
 from whyloop.values.decisions import decide
@@ -239,12 +240,12 @@ class RandomSession:
         dice, agent, state, journal = self._dice, self._agent, self._state, self._journal
         is_recovered = state.status is AgentStatus.IN_PROGRESS and (self._dies_early or dice.random() < 0.5)
         if is_recovered:
-            return None, agent.recover_run(state, journal)
+            return None, recover_run(agent, state, journal)
         if not state.messages or state.status is AgentStatus.COMPLETED or dice.random() < 0.3:
             query = f"question {len(self._legs)}"
-            return query, agent.start_run(query, state, journal=journal)
+            return query, start_run(agent, query, state, journal=journal)
         grant = Budget(steps=2) if dice.random() < 0.5 else None
-        return None, agent.resume_run(state, grant=grant, journal=journal)
+        return None, resume_run(agent, state, grant=grant, journal=journal)
 
     def _decide_some(self) -> None:
         for pending in self._state.pending_calls:

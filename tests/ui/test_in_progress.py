@@ -11,6 +11,7 @@ from tests.ui.support import JavaScript, assert_valid
 from whyloop import AgentState, Backoff, ErrorPolicy, tool
 from whyloop.broadcasting import AgentEventEnvelopeAdapter
 from whyloop.errors import ModelError
+from whyloop.loop.executions import recover_run, resume_run, start_run
 from whyloop.testing import call, calls
 from whyloop.values.step_transitions import AnyTransition
 from whyloop.wire.ui import canonical_messages
@@ -40,7 +41,7 @@ async def recorded(*replies: Any, **options: Any) -> list[AgentState]:
     """Return what was recorded of a run, from its beginning to its end."""
     journal = Journal()
     agent = scripted(*replies, **options)
-    await agent.start_run("Go", journal.create(agent), journal=journal).finish()
+    await start_run(agent, "Go", journal.create(agent), journal=journal).finish()
     return journal.states
 
 
@@ -125,7 +126,7 @@ async def test_a_run_whose_process_died_is_over_when_the_next_question_arrives()
 async def test_a_call_that_was_running_when_its_process_died_is_asked_about_when_another_continues() -> None:
     _, died, *_ = await recorded(call("echo"), "Done.", tools=[echo])
     journal, agent = Journal(), scripted("Done.", tools=[echo])
-    *_, paused = [await agent.recover_run(died, journal).finish(), *journal.states]
+    *_, paused = [await recover_run(agent, died, journal).finish(), *journal.states]
     assert shown(died)[2:] == [("status", "Running echo"), ("status", "")]
     ((_, question),) = shown(paused)[2:]
     assert question.startswith("It is unknown whether echo ran")
@@ -137,7 +138,7 @@ async def test_a_call_that_was_approved_runs_when_the_run_is_resumed() -> None:
     approved = paused.approve(paused.pending_calls[0].id, now=START)
     assert shown(approved)[2:] == [("status", "pay: approved by somebody")]
     journal, agent = Journal(), scripted("Done.", tools=[pay])
-    await agent.resume_run(approved, journal=journal).finish()
+    await resume_run(agent, approved, journal=journal).finish()
     assert shown(journal.states[0])[2:] == [("status", "Running pay"), ("status", "")]
 
 

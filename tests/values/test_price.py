@@ -127,7 +127,7 @@ def test_unknown_plus_known_is_unknown() -> None:
 
 def test_a_budget_of_money_is_exact() -> None:
     total = Budget(usd=0.1) + Budget(steps=1, usd=Decimal("0.2"))
-    assert total == Budget(steps=1, usd=Decimal("0.3"))
+    assert total == Budget(steps=1, usd=Decimal("0.3")) == Budget(steps=1, usd="0.3")
 
 
 def test_amounts_of_other_kinds_are_refused() -> None:

@@ -41,6 +41,7 @@ from whyloop.events import (
     ToolCallCompleted,
     ToolCallStarted,
 )
+from whyloop.loop.executions import recover_run, resume_run, start_run
 from whyloop.loop.hooks import RunTool
 from whyloop.loop.run import Run as LoopRun
 from whyloop.testing import FakeClock
@@ -238,12 +239,12 @@ class Scene:
         agent, journal, state = self.agent, self.journal, self.state
         match what:
             case "query":
-                await self._run(agent.start_run(f"question {number}", state, journal=journal))
+                await self._run(start_run(agent, f"question {number}", state, journal=journal))
             case "resume" if state.messages and state.status is not AgentStatus.COMPLETED:
                 grant = Budget(steps=number) if number else None
-                await self._run(agent.resume_run(state, grant=grant, journal=journal))
+                await self._run(resume_run(agent, state, grant=grant, journal=journal))
             case "recover" if state.status is AgentStatus.IN_PROGRESS:
-                await self._run(agent.recover_run(state, journal))
+                await self._run(recover_run(agent, state, journal))
             case "decide" if state.pending_calls:
                 self._decide(number)
             case "stop":

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from math import inf
 from types import GenericAlias, NoneType, TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self
 
 from msgspec import UNSET, UnsetType
-from msgspec.structs import replace
 
-from whyloop.errors import ConfigurationError, NotResumableError
-from whyloop.loop.calls import parent_of_new_session
+from whyloop.errors import ConfigurationError
+from whyloop.loop.executions import Query, creation, resume_run, start_run
 from whyloop.loop.hooks import Hook, Hooks
 from whyloop.loop.output import Validator, assemble_output, decode_output
 from whyloop.loop.run import Run
@@ -31,26 +30,18 @@ from whyloop.loop.setup import (
     refuse_model,
 )
 from whyloop.loop.stream import RunStream, StartedRun
-from whyloop.loop.world import Clock, Journal, LocalWorld, Model, SystemClock, World
+from whyloop.loop.world import Clock, LocalWorld, Model, SystemClock, World
 from whyloop.rules.criterion import CriterionLike
 from whyloop.rules.error_policy import Backoff, ErrorPolicy
 from whyloop.tools.tool import RunContext
 from whyloop.tools.toolset import ToolLike, keep_open
-from whyloop.values import encoding
-from whyloop.values.approval import Question
 from whyloop.values.continuation import Budget
 from whyloop.values.generics import D_contra, T, T_co
-from whyloop.values.messages import Message, Part
 from whyloop.values.state import AgentState, AgentStatus
-from whyloop.values.text import clean, shortened
-from whyloop.values.transitions import Created, Queried, Recovered, Resumed
+from whyloop.values.text import clean
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm
-
-Query = str | Message | Sequence[Part]
-
-MAX_RECOVERIES = 3
 
 _PENDING, _IN_PROGRESS = AgentStatus.PENDING, AgentStatus.IN_PROGRESS
 
@@ -194,7 +185,7 @@ class Agent(Generic[D_contra, T_co]):
         With a state, it is the next query of that session. `deps` reach tools, hooks and instructions, and
         are never stored. `on_event` receives the events of this run only.
         """
-        return await self.start_run(query, state, deps=deps, handlers=_handlers(on_event)).finish()
+        return await start_run(self, query, state, deps=deps, handlers=_handlers(on_event)).finish()
 
     def stream(
         self, query: Query, state: AgentState | None = None, *, deps: D_contra | None = None
@@ -206,7 +197,7 @@ class Agent(Generic[D_contra, T_co]):
         """
 
         def start(handler: Handler) -> StartedRun:
-            run = self.start_run(query, state, deps=deps, handlers=[handler])
+            run = start_run(self, query, state, deps=deps, handlers=[handler])
             return run.finish(), run.request_stop
 
         return RunStream(start)
@@ -223,7 +214,8 @@ class Agent(Generic[D_contra, T_co]):
 
         An exhausted limit still forbids it, unless more is granted. Deps are not stored: pass them again.
         """
-        return await self.resume_run(state, grant=grant, deps=deps, handlers=_handlers(on_event)).finish()
+        handlers = _handlers(on_event)
+        return await resume_run(self, state, grant=grant, deps=deps, handlers=handlers).finish()
 
     def run_sync(
         self, query: Query, state: AgentState | None = None, *, deps: D_contra | None = None
@@ -241,11 +233,11 @@ class Agent(Generic[D_contra, T_co]):
 
     def start(self, query: Query, *, state: AgentState | None = None) -> AgentState[T_co]:
         """Return the state from which a new execution begins, for `iterate`."""
-        return self.start_run(query, state).state
+        return start_run(self, query, state).state
 
     def restart(self, state: AgentState, *, grant: Budget | None = None) -> AgentState[T_co]:
         """Return the state from which an execution continues, for `iterate`."""
-        return self.resume_run(state, grant=grant).state
+        return resume_run(self, state, grant=grant).state
 
     def has_next_step(self, state: AgentState) -> bool:
         """Return whether the execution has not ended."""
@@ -253,7 +245,7 @@ class Agent(Generic[D_contra, T_co]):
 
     async def next_step(self, state: AgentState, *, deps: D_contra | None = None) -> AgentState[T_co]:
         """Return the state after one more step, recorded and evaluated."""
-        run = self._run(state, deps)
+        run = Run(self._setup.for_run(deps), state)
         try:
             await run.begin()
             if run.state.status is _IN_PROGRESS:
@@ -264,7 +256,7 @@ class Agent(Generic[D_contra, T_co]):
 
     def iterate(self, state: AgentState, *, deps: D_contra | None = None) -> AsyncIterator[AgentState[T_co]]:
         """Yield the state after every step, up to the end of the execution."""
-        return self._run(state, deps).iterate()
+        return Run(self._setup.for_run(deps), state).iterate()
 
     async def final_step(self, state: AgentState, *, deps: D_contra | None = None) -> AgentState[T_co]:
         """Return the last of the states that `iterate` yields."""
@@ -272,117 +264,14 @@ class Agent(Generic[D_contra, T_co]):
             state = latest
         return state
 
-    # Runs, for sessions that record them
+    # Sessions and outputs
 
     def new_session(
         self, agent_id: str | None = None, metadata: Mapping[str, object] | None = None
     ) -> AgentState[T_co]:
         """Return a session without a query."""
         name = self._setup.world.new_id() if agent_id is None else agent_id
-        return self.creation(metadata).apply_to(AgentState.before_creation(name))
-
-    def creation(self, metadata: Mapping[str, object] | None = None, key: str | None = None) -> Created:
-        """Return the transition that creates a session of this agent."""
-        world = self._setup.world
-        return Created(
-            world.now(),
-            identity=world.new_id(),
-            parent_agent_id=parent_of_new_session(),
-            metadata=encoding.jsonable(metadata or {}),
-            agent=self.name,
-            key=key,
-        )
-
-    def start_run(
-        self,
-        query: Query,
-        state: AgentState | None = None,
-        *,
-        deps: D_contra | None = None,
-        journal: Journal | None = None,
-        handlers: Iterable[Handler] = (),
-        key: str | None = None,
-    ) -> Run:
-        """Return a run of a new query; an execution that has not ended is superseded."""
-        if state is not None and not isinstance(state, AgentState):
-            raise ConfigurationError(
-                f"invalid state of type {type(state).__name__}: use AgentState.from_dict first"
-            )
-        message, world = _as_message(query), self._setup.world
-        execution_id = world.new_id()
-        name = world.new_id() if state is None else state.agent_id
-        run = self._run(state or AgentState.before_creation(name), deps, journal, handlers)
-        if state is None:
-            run.add(self.creation())
-        if run.state.open_step is not None or run.state.status in (_IN_PROGRESS, AgentStatus.PAUSED):
-            run.supersede()
-        run.add(Queried(world.now(), execution_id=execution_id, message=message, agent=self.name, key=key))
-        return run
-
-    def resume_run(
-        self,
-        state: AgentState,
-        *,
-        grant: Budget | None = None,
-        deps: D_contra | None = None,
-        journal: Journal | None = None,
-        handlers: Iterable[Handler] = (),
-        key: str | None = None,
-    ) -> Run:
-        """Return a run that continues an execution that a person resumed."""
-        if grant is not None and not isinstance(grant, Budget):
-            raise ConfigurationError(f"invalid grant {grant!r}: use a Budget, such as Budget(steps=10)")
-        if state.status is AgentStatus.COMPLETED:
-            raise NotResumableError(
-                "this execution is completed, so there is nothing to resume: ask the next question, "
-                "with run(text, state=state) or, of a session, send(text)"
-            )
-        if not state.messages:
-            raise NotResumableError(
-                "this session has no query yet: ask one, with run(text, state=state) or, of a session, "
-                "send(text)"
-            )
-        run = self._run(state, deps, journal, handlers)
-        run.add(Resumed(self._setup.world.now(), grant=grant, agent=self.name, key=key))
-        return run
-
-    def recover_run(
-        self,
-        state: AgentState,
-        journal: Journal,
-        handlers: Iterable[Handler] = (),
-        *,
-        deps: D_contra | None = None,
-    ) -> Run:
-        """Return a run that continues an execution whose runner died.
-
-        Its leg and its clock continue. After three recoveries without a finished step a person is asked.
-        """
-        run = self._run(state, deps, journal, handlers)
-        world, question = self._setup.world, None
-        if state.execution.recoveries >= MAX_RECOVERIES:
-            text = f"The run was recovered {MAX_RECOVERIES} times without finishing a step. Continue?"
-            question = Question(world.new_id(), text)
-        run.add(Recovered(world.now(), question=question))
-        return run
-
-    def _run(
-        self,
-        state: AgentState,
-        deps: object,
-        journal: Journal | None = None,
-        handlers: Iterable[Handler] = (),
-    ) -> Run:
-        setup, own = self._setup, tuple(handlers)
-        if own:
-            setup = replace(setup, handlers=Handlers(own, setup.handlers))
-        if deps is not None:
-            setup = replace(setup, deps=deps)
-        return Run(setup, state, journal)
-
-    def check_deps(self, deps: object) -> None:
-        """Raise a `ConfigurationError` if runs of this agent need deps and these are None."""
-        replace(self._setup, deps=deps).refuse_missing_deps()
+        return creation(self, metadata).apply_to(AgentState.before_creation(name))
 
     def output(self, state: AgentState) -> T_co:
         """Return the output of a completed run, also of a state that was loaded.
@@ -417,19 +306,6 @@ def _handlers(on_event: Handler | None) -> tuple[Handler, ...]:
         return ()
     refuse_handler(on_event)
     return (on_event,)
-
-
-def _as_message(query: Query) -> Message:
-    if isinstance(query, str):
-        return Message.user(clean(query))
-    message = query
-    if not isinstance(message, Message):
-        if not isinstance(query, list | tuple) or not all(isinstance(part, Part) for part in query):
-            raise ConfigurationError(
-                f"invalid query {shortened(repr(query), 80)}: use text, a Message or a list of parts"
-            )
-        message = Message.user(query)
-    return replace(message, content=clean(message.content)) if isinstance(message.content, str) else message
 
 
 def _run_sync(method: str, start: Callable[[], Coroutine[Any, Any, AgentState[T]]]) -> AgentState[T]:

@@ -228,6 +228,13 @@ class Setup(Struct, frozen=True):
             request_parts=RequestParts.of(instructions, specs, form),
         )
 
+    def for_run(self, deps: object = None, handlers: Iterable[Handler] = ()) -> Setup:
+        """Return the setup of one run, with its deps and with handlers of its own."""
+        setup, own = self, tuple(handlers)
+        if own:
+            setup = replace(setup, handlers=Handlers(own, setup.handlers))
+        return setup if deps is None else replace(setup, deps=deps)
+
     def refuse_missing_deps(self) -> None:
         """Raise a `ConfigurationError` if the run needs deps and has none."""
         if self.deps is None and self.deps_type not in (None, NoneType):

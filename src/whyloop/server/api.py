@@ -16,6 +16,7 @@ from whyloop.broadcasting.feed import EventFeed
 from whyloop.broadcasting.transports import AgentEventEnvelopeAdapter
 from whyloop.errors import BroadcastError, ConfigurationError, SessionNotFoundError, SessionRunningError
 from whyloop.loop.agent import Agent
+from whyloop.loop.executions import refuse_missing_deps
 from whyloop.loop.setup import Handler
 from whyloop.server import bodies
 from whyloop.server.access import Access, Label, agree
@@ -360,7 +361,7 @@ class Api:
         agent = await self._agent(summary)
         with calling_the_app():
             deps = await deps_for(summary, self._make_deps)
-            agent.check_deps(deps)
+            refuse_missing_deps(agent, deps)
         handlers = () if self._events is None else (self._events,)
         session = await ServedSession.open(self._store, agent, call.agent_id, handlers=handlers)
         assert isinstance(session, ServedSession)

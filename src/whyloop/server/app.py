@@ -24,6 +24,7 @@ from whyloop.broadcasting.feed import EventFeed
 from whyloop.broadcasting.transports import AgentEventEnvelopeAdapter, CanBroadcastAgentEvents, FanOut
 from whyloop.logger import Logger
 from whyloop.loop.agent import Agent
+from whyloop.loop.executions import refuse_missing_deps
 from whyloop.server.access import Access, Admission, CheckAccess, Limits
 from whyloop.server.api import AuthorizesChannels, Call, ChooseAgent
 from whyloop.server.chats import ChatApi
@@ -119,7 +120,7 @@ class AgentServer:
             )
         refuse_make_deps(deps)
         if isinstance(agent, Agent):
-            agent.check_deps(deps)
+            refuse_missing_deps(agent, deps)
         if isinstance(origins, str):
             raise ConfigurationError(
                 f"invalid origins {origins!r:.80}: use a list, such as [{origins!r:.80}]"

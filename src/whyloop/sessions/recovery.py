@@ -17,6 +17,7 @@ from whyloop.errors import (
 )
 from whyloop.logger import Logger
 from whyloop.loop.agent import Agent
+from whyloop.loop.executions import refuse_missing_deps
 from whyloop.loop.setup import Handler
 from whyloop.sessions.session import MakeDeps, Session, deps_for, refuse_make_deps
 from whyloop.stores.records import Summary
@@ -166,7 +167,7 @@ class Recovery:
         agent_id = summary.agent_id
         try:
             deps = await deps_for(summary, self._make_deps)
-            agent.check_deps(deps)
+            refuse_missing_deps(agent, deps)
             session = await Session.open(self._store, agent, agent_id, handlers=self._handlers)
             if self._leaving:
                 return

@@ -22,7 +22,8 @@ from whyloop.errors import (
     StoreError,
 )
 from whyloop.events import AgentEvent, AgentStepStarted, StreamChunkReceived
-from whyloop.loop.agent import Agent, Query
+from whyloop.loop.agent import Agent
+from whyloop.loop.executions import Query, creation, recover_run, resume_run, start_run
 from whyloop.loop.run import Run
 from whyloop.loop.setup import Handler
 from whyloop.loop.stream import RunStream
@@ -229,7 +230,9 @@ class Session(Generic[D_contra, T_co]):
 
         def start(journal: SessionJournal, handlers: Iterable[Handler]) -> Run:
             state, name = self.state, key.key if key else None
-            return self.agent.start_run(query, state, deps=deps, journal=journal, handlers=handlers, key=name)
+            return start_run(
+                self.agent, query, state, deps=deps, journal=journal, handlers=handlers, key=name
+            )
 
         return await self._run(start, on_event, key)
 
@@ -260,8 +263,8 @@ class Session(Generic[D_contra, T_co]):
 
         def start(journal: SessionJournal, handlers: Iterable[Handler]) -> Run:
             state, name = self.state, key.key if key else None
-            return self.agent.resume_run(
-                state, grant=grant, deps=deps, journal=journal, handlers=handlers, key=name
+            return resume_run(
+                self.agent, state, grant=grant, deps=deps, journal=journal, handlers=handlers, key=name
             )
 
         return await self._run(start, on_event, key)
@@ -276,12 +279,12 @@ class Session(Generic[D_contra, T_co]):
 
         def start(journal: SessionJournal, handlers: Iterable[Handler]) -> Run:
             if self.state.status is AgentStatus.PAUSED and not self.state.pending_calls:
-                return self.agent.resume_run(self.state, deps=deps, journal=journal, handlers=handlers)
+                return resume_run(self.agent, self.state, deps=deps, journal=journal, handlers=handlers)
             if self.state.status is not AgentStatus.IN_PROGRESS:
                 raise NotResumableError(
                     f"session {self.agent_id!r} is {self.state.status}: nothing to recover"
                 )
-            return self.agent.recover_run(self.state, journal, handlers, deps=deps)
+            return recover_run(self.agent, self.state, journal, handlers, deps=deps)
 
         return await self._run(start, on_event)
 
@@ -391,7 +394,7 @@ async def create_session(
 ) -> Reading:
     """Store a new session of an agent, and return it."""
     empty = AgentState() if agent_id is None else AgentState(agent_id=agent_id)
-    created = agent.creation(metadata, key.key if key else None)
+    created = creation(agent, metadata, key.key if key else None)
     state = created.apply_to(empty)
     summary = summary_of(state)
     await store.create(summary, [Entry(encode_entry([created], empty))], key=key)

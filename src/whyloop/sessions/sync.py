@@ -11,7 +11,8 @@ from types import GenericAlias, TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from whyloop.errors import StoreError
-from whyloop.loop.agent import Agent, Query
+from whyloop.loop.agent import Agent
+from whyloop.loop.executions import Query
 from whyloop.loop.setup import Handler
 from whyloop.sessions.session import Session
 from whyloop.stores import open_store

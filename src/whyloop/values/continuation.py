@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from decimal import Decimal
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
@@ -14,6 +14,11 @@ from whyloop.errors import ConfigurationError
 from whyloop.values import encoding
 from whyloop.values.failure import ErrorHandlingDecision
 from whyloop.values.price import LARGEST_AMOUNT, as_dollars
+
+if TYPE_CHECKING:
+    from whyloop.values.price import Dollars
+else:
+    Dollars = Decimal | float  # A decoder cannot tell Decimal from str, and reads text as a Decimal.
 
 
 class ContinuationDecision(StrEnum):
@@ -227,8 +232,8 @@ class Budget(Struct, frozen=True, gc=False, omit_defaults=True):
     """More tokens."""
     seconds: float = 0.0
     """More seconds."""
-    usd: Decimal | float = _NO_MONEY
-    """More US dollars; kept as a Decimal."""
+    usd: Dollars = _NO_MONEY
+    """More US dollars: a number, or a decimal number as text; kept as a Decimal."""
 
     def __post_init__(self) -> None:
         for name in ("steps", "tokens", "seconds"):

@@ -1,0 +1,136 @@
+"""How a run begins: with a query, with a resume, or after its runner died. For sessions, which record it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from whyloop.errors import ConfigurationError, NotResumableError
+from whyloop.loop.calls import parent_of_new_session
+from whyloop.loop.run import Run
+from whyloop.loop.setup import Handler
+from whyloop.loop.world import Journal
+from whyloop.values import encoding
+from whyloop.values.approval import Question
+from whyloop.values.continuation import Budget
+from whyloop.values.messages import Message, Part
+from whyloop.values.state import AgentState, AgentStatus
+from whyloop.values.text import clean, shortened
+from whyloop.values.transitions import Created, Queried, Recovered, Resumed
+
+if TYPE_CHECKING:
+    from whyloop.loop.agent import Agent
+
+Query = str | Message | Sequence[Part]
+
+MAX_RECOVERIES = 3
+
+
+def creation(
+    agent: Agent[Any, Any], metadata: Mapping[str, object] | None = None, key: str | None = None
+) -> Created:
+    """Return the transition that creates a session of an agent."""
+    world = agent._setup.world
+    return Created(
+        world.now(),
+        identity=world.new_id(),
+        parent_agent_id=parent_of_new_session(),
+        metadata=encoding.jsonable(metadata or {}),
+        agent=agent.name,
+        key=key,
+    )
+
+
+def start_run(
+    agent: Agent[Any, Any],
+    query: Query,
+    state: AgentState | None = None,
+    *,
+    deps: Any = None,
+    journal: Journal | None = None,
+    handlers: Iterable[Handler] = (),
+    key: str | None = None,
+) -> Run:
+    """Return a run of a new query; an execution that has not ended is superseded."""
+    if state is not None and not isinstance(state, AgentState):
+        raise ConfigurationError(
+            f"invalid state of type {type(state).__name__}: use AgentState.from_dict first"
+        )
+    message, world = _as_message(query), agent._setup.world
+    execution_id = world.new_id()
+    name = world.new_id() if state is None else state.agent_id
+    run = Run(agent._setup.for_run(deps, handlers), state or AgentState.before_creation(name), journal)
+    if state is None:
+        run.add(creation(agent))
+    if run.state.open_step is not None or run.state.status in (AgentStatus.IN_PROGRESS, AgentStatus.PAUSED):
+        run.supersede()
+    run.add(Queried(world.now(), execution_id=execution_id, message=message, agent=agent.name, key=key))
+    return run
+
+
+def resume_run(
+    agent: Agent[Any, Any],
+    state: AgentState,
+    *,
+    grant: Budget | None = None,
+    deps: Any = None,
+    journal: Journal | None = None,
+    handlers: Iterable[Handler] = (),
+    key: str | None = None,
+) -> Run:
+    """Return a run that continues an execution that a person resumed."""
+    if grant is not None and not isinstance(grant, Budget):
+        raise ConfigurationError(f"invalid grant {grant!r}: use a Budget, such as Budget(steps=10)")
+    if state.status is AgentStatus.COMPLETED:
+        raise NotResumableError(
+            "this execution is completed, so there is nothing to resume: ask the next question, "
+            "with run(text, state=state) or, of a session, send(text)"
+        )
+    if not state.messages:
+        raise NotResumableError(
+            "this session has no query yet: ask one, with run(text, state=state) or, of a session, send(text)"
+        )
+    run = Run(agent._setup.for_run(deps, handlers), state, journal)
+    run.add(Resumed(agent._setup.world.now(), grant=grant, agent=agent.name, key=key))
+    return run
+
+
+def recover_run(
+    agent: Agent[Any, Any],
+    state: AgentState,
+    journal: Journal,
+    handlers: Iterable[Handler] = (),
+    *,
+    deps: Any = None,
+) -> Run:
+    """Return a run that continues an execution whose runner died.
+
+    Its leg and its clock continue. After three recoveries without a finished step a person is asked.
+    """
+    run = Run(agent._setup.for_run(deps, handlers), state, journal)
+    world, question = agent._setup.world, None
+    if state.execution.recoveries >= MAX_RECOVERIES:
+        text = f"The run was recovered {MAX_RECOVERIES} times without finishing a step. Continue?"
+        question = Question(world.new_id(), text)
+    run.add(Recovered(world.now(), question=question))
+    return run
+
+
+def refuse_missing_deps(agent: Agent[Any, Any], deps: object) -> None:
+    """Raise a `ConfigurationError` if runs of the agent need deps and these are None."""
+    agent._setup.for_run(deps).refuse_missing_deps()
+
+
+def _as_message(query: Query) -> Message:
+    if isinstance(query, str):
+        return Message.user(clean(query))
+    message = query
+    if not isinstance(message, Message):
+        if not isinstance(query, list | tuple) or not all(isinstance(part, Part) for part in query):
+            raise ConfigurationError(
+                f"invalid query {shortened(repr(query), 80)}: use text, a Message or a list of parts"
+            )
+        message = Message.user(query)
+    return replace(message, content=clean(message.content)) if isinstance(message.content, str) else message
