@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PYTEST ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-local chat test check soak format bench bench-models bench-stores bench-broadcast bench-peers house picture docs docs-serve clean
+.PHONY: help demo demo-local chat test check soak format bench bench-models bench-stores bench-broadcast bench-stuck bench-peers house picture docs docs-serve clean
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,10 @@ bench-stores: $(VENV)/.dev ## Measure what storing a session costs
 
 bench-broadcast: $(VENV)/.dev ## Measure what telling others of a run costs
 	$(BIN)/python -m benchmarks.broadcast
+
+bench-stuck: $(VENV)/.dev ## Measure rules against stuck agents on recorded runs: TRAJECTORIES=FILE ARGS=--json
+	@test -n "$(TRAJECTORIES)" || { echo "name a file of recorded runs: make bench-stuck TRAJECTORIES=FILE" >&2; exit 2; }
+	@$(BIN)/python -m benchmarks.stuck "$(TRAJECTORIES)" $(ARGS)
 
 bench-peers: requirements.txt benchmarks/peers.txt ## Measure beside other frameworks, in an environment of their own
 	@test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers

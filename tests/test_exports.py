@@ -20,7 +20,8 @@ ErrorPolicyCriterion
 ErrorType Execution ExecutionTimeLimit Explanation Failure FilePart FinishReason FinishReasonCheck
 Hook ImagePart Interruption Message MessageRole Model ModelRequest ModelResponse ModelSource NextAction
 OutputDelta OutputFormat OutputMode PendingCall
-Price ReasoningDelta Recovery Redaction RepeatedCall RunContext Session SlimAgentStateSerializer
+Price ReasoningDelta Recovery Redaction RepeatedCall RepeatedCallCheck RunContext Session
+SlimAgentStateSerializer
 SlimSerializationConfig StateInfo Step StepExplanation StepsLimit StopReason StopRequestedCheck
 SyncSession SyncStore
 TextDelta TextPart TokenUsageLimit

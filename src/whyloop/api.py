@@ -33,6 +33,7 @@ from whyloop.rules.limits import (
     StepsLimit as StepsLimit,
     TokenUsageLimit as TokenUsageLimit,
 )
+from whyloop.rules.repetition import RepeatedCallCheck as RepeatedCallCheck
 from whyloop.sessions.recovery import (
     Recovery as Recovery,
     recover as recover,

@@ -1,0 +1,230 @@
+"""A criterion about runs that go in circles: first a nudge to the model, then a stop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from whyloop.errors import ConfigurationError
+from whyloop.rules.criterion import Criterion
+from whyloop.values.continuation import ContinuationDecision, ContinuationEvaluation, StopReason
+from whyloop.values.messages import Content, ToolCall
+from whyloop.values.state import AgentState
+from whyloop.values.step import Step
+from whyloop.values.text import shortened
+
+_ALLOW = ContinuationDecision.ALLOW_CONTINUATION
+_FORBID = ContinuationDecision.FORBID_CONTINUATION
+_NAME = "RepeatedCallCheck"
+
+_NUDGE_STREAK = 2
+"""How many steps in a row repeat something before the model gets a nudge."""
+_STOP_STREAK = 4
+"""How many steps in a row repeat something before the run stops."""
+_REPLIES = 3
+"""How many replies in a row without a call are a nudge; one more is a stop."""
+
+
+class _Call(NamedTuple):
+    """A call of a step, with its result."""
+
+    asked: ToolCall
+    result: Content | None
+    failed: bool
+
+
+class _Repeat(NamedTuple):
+    """How often the least repeated call of a step was made, and which call that is."""
+
+    times: int
+    call: _Call
+
+
+class RepeatedCallCheck(Criterion):
+    """Nudges a model that repeats itself, and forbids continuing if a nudge did not help.
+
+    A step repeats another if each of its calls was made there with the same arguments, and returned the same
+    result or failed both times. The text of the model does not matter. Arguments are compared as JSON values:
+    the order of keys and the whitespace around values do not matter, 1 equals 1.0, true does not equal 1, and
+    strings are compared exactly. The nudge is due when two steps in a row are repeats, and again after each
+    further one. The run stops when four steps in a row were each taken `stop_times` times; there, the same
+    tool failing with the same error counts as well, whatever its arguments. Three replies in a row without a
+    call are a nudge, and a fourth is a stop; an answer that ends the run is never stopped. The run stops only
+    after a nudge of the same execution reached the model.
+
+    Args:
+        window: How many steps back a repeat is looked for.
+        nudge_times: How often a step is taken within the window, itself included, to be a repeat.
+        stop_times: The same for the stop.
+        except_tools: The tools that are meant to be repeated, such as one that polls. A step that calls one
+            of them is not a repeat.
+    """
+
+    def __init__(
+        self,
+        *,
+        window: int = 15,
+        nudge_times: int = 2,
+        stop_times: int = 3,
+        except_tools: Iterable[str] = (),
+    ) -> None:
+        for name, value in (("window", window), ("nudge_times", nudge_times), ("stop_times", stop_times)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 2:
+                raise ConfigurationError(f"invalid {name} {value!r}: use a whole number of at least 2")
+        if not nudge_times <= stop_times <= window:
+            raise ConfigurationError(
+                f"invalid nudge_times={nudge_times}, stop_times={stop_times}, window={window}: "
+                "use nudge_times <= stop_times <= window"
+            )
+        names = (except_tools,) if isinstance(except_tools, str) else tuple(except_tools)
+        if not all(isinstance(name, str) and name for name in names):
+            raise ConfigurationError(f"invalid except_tools {names!r}: use the names of tools")
+        self.window = window
+        """How many steps back a repeat is looked for."""
+        self.nudge_times = nudge_times
+        """How often a step is taken within the window to be a repeat."""
+        self.stop_times = stop_times
+        """The same for the stop."""
+        self.except_tools = frozenset(names)
+        """The tools that are meant to be repeated."""
+
+    def explain(self, state: AgentState) -> ContinuationEvaluation:
+        if state.open_step is not None or state.execution.step_count < _NUDGE_STREAK:
+            return _NO_REPEATS
+        steps = self._recent_steps(state)
+        if not steps or (latest := _calls_of(state, steps[-1])) is None:  # A failed model call, for example.
+            return _NO_REPEATS
+        earlier = [calls for step in steps[:-1] if (calls := _calls_of(state, step)) is not None]
+        nudged = any(map(_has_nudge, steps[:-1]))
+        taken = [*earlier, latest]
+        if not latest:
+            return self._explain_replies(taken, nudged)
+        nudges = self._streak(taken, _NUDGE_STREAK, self.nudge_times, any_arguments=False)
+        stops = self._streak(taken, _STOP_STREAK, self.stop_times, any_arguments=True)
+        if not nudges and not stops:
+            return _NO_REPEATS
+        repeat = self._repeat_of(taken, len(earlier), any_arguments=not nudges)
+        text = _text_of(repeat, any_arguments=not nudges)
+        return self._evaluation(text, repeat.times, self.stop_times, stops=stops and nudged)
+
+    def _explain_replies(self, taken: Sequence[tuple[_Call, ...]], nudged: bool) -> ContinuationEvaluation:
+        replies = next((n for n, calls in enumerate(reversed(taken)) if calls), len(taken))
+        if replies < _REPLIES:
+            return _NO_REPEATS
+        text = f"The model replied {replies} times in a row without calling a tool"
+        # Exhausted: it forbids the next step, so an answer that ends the run is not stopped.
+        return self._evaluation(text, replies, _REPLIES + 1, stops=replies > _REPLIES and nudged, reply=True)
+
+    def _recent_steps(self, state: AgentState) -> tuple[Step, ...]:
+        """Return the closed steps that matter: the same number at any length of the run."""
+        steps = state.steps
+        count = min(state.execution.step_count, self.window + _STOP_STREAK - 1, steps.length - steps.start)
+        return steps[steps.length - count :] if count else ()
+
+    def _streak(
+        self, taken: Sequence[tuple[_Call, ...]], length: int, times: int, *, any_arguments: bool
+    ) -> bool:
+        """Return whether each of the last steps was taken at least so often."""
+        last = len(taken) - 1
+        return length <= len(taken) and all(
+            self._repeat_of(taken, last - back, any_arguments=any_arguments).times >= times
+            for back in range(length)
+        )
+
+    def _repeat_of(self, taken: Sequence[tuple[_Call, ...]], index: int, *, any_arguments: bool) -> _Repeat:
+        """Return how often a step was taken within the window that ends with it."""
+        window = taken[max(0, index - self.window + 1) : index]
+        repeats = []
+        for call in taken[index]:
+            if call.asked.name in self.except_tools:
+                return _Repeat(0, call)
+            before = [calls for calls in window if _has_call(calls, call, any_arguments)]
+            repeats.append(_Repeat(len(before) + 1, call))
+        return min(repeats, key=lambda repeat: repeat.times, default=_NOT_A_CALL)
+
+    def _evaluation(
+        self, text: str, times: int, limit: int, *, stops: bool, reply: bool = False
+    ) -> ContinuationEvaluation:
+        context = {"times": times, "limit": limit, "window": self.window}
+        if stops:
+            reason = f"{text}, and a nudge did not help"
+            guard = StopReason.GUARD_FORBADE
+            return ContinuationEvaluation(_NAME, _FORBID, reason, context, guard, exhausted=reply)
+        feedback = (
+            f"{text}. Repeating it brings nothing new: try something else, or answer with what you know. "
+            "The run ends if this continues."
+        )
+        return ContinuationEvaluation(_NAME, _ALLOW, f"{text}: nudged", context, feedback=feedback)
+
+
+_NO_REPEATS = ContinuationEvaluation(_NAME, _ALLOW, "The run does not repeat itself")
+_NOT_A_CALL = _Repeat(0, _Call(ToolCall("", "", {}), None, failed=False))
+
+
+def _calls_of(state: AgentState, step: Step) -> tuple[_Call, ...] | None:
+    """Return the calls of a step with their results; None if the history lacks its answer."""
+    if not step.message_count or step.first_message < state.messages.start:
+        return None
+    message = state.messages[step.first_message]
+    if not message.is_assistant:
+        return None
+    if not message.tool_calls:
+        return ()
+    last = min(step.first_message + step.message_count, len(state.messages))
+    results = {}
+    for index in range(step.first_message + 1, last):
+        result = state.messages[index]
+        if result.tool_call_id is not None:
+            results[result.tool_call_id] = result.content
+    failed = {run.id for run in step.tool_calls if not run.success}
+    return tuple([_Call(asked, results.get(asked.id), asked.id in failed) for asked in message.tool_calls])
+
+
+def _has_call(calls: Sequence[_Call], call: _Call, any_arguments: bool) -> bool:
+    """Return whether a step made this call, with the same result or failing like it."""
+    for other in calls:
+        if other.asked.name != call.asked.name:
+            continue
+        same_result = call.result is not None and other.result == call.result
+        both_failed = call.failed and other.failed
+        if any_arguments and same_result and both_failed:
+            return True
+        if (same_result or both_failed) and _same_arguments(call.asked.arguments, other.asked.arguments):
+            return True
+    return False
+
+
+def _same_arguments(one: Mapping[str, Any] | str, other: Mapping[str, Any] | str) -> bool:
+    """Return whether two calls have the same arguments, as JSON values."""
+    if isinstance(one, str) or isinstance(other, str):  # Text that is not a JSON object.
+        return isinstance(one, str) and isinstance(other, str) and one.strip() == other.strip()
+    try:
+        return one == other and _same_types(one, other)
+    except RecursionError:
+        return False
+
+
+def _same_types(one: Any, other: Any) -> bool:
+    """Return whether equal values are equal in JSON too, where true is not 1."""
+    if isinstance(one, Mapping):
+        return all(_same_types(value, other[key]) for key, value in one.items())
+    if isinstance(one, list | tuple):
+        return all(map(_same_types, one, other))
+    return isinstance(one, bool) == isinstance(other, bool)
+
+
+def _text_of(repeat: _Repeat, *, any_arguments: bool) -> str:
+    name, times = shortened(repeat.call.asked.name, 64), repeat.times
+    if any_arguments:
+        return f"{name} failed {times} times with the same error"
+    if repeat.call.failed:
+        return f"{name} was called {times} times with the same arguments and failed each time"
+    return f"{name} was called {times} times with the same arguments and returned the same result"
+
+
+def _has_nudge(step: Step) -> bool:
+    """Return whether a nudge reached the model after this step."""
+    outcome = step.outcome
+    if outcome is None or not outcome.should_continue:
+        return False
+    return any(e.criterion == _NAME and e.feedback is not None for e in outcome.evaluations)

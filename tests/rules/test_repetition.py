@@ -1,0 +1,345 @@
+"""A run that goes in circles gets a nudge first, and stops if that did not help."""
+
+from __future__ import annotations
+
+import time
+from itertools import count, cycle, islice, repeat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from benchmarks.stuck import RecordedStep, Run, repeated_call_check, take_step
+from hypothesis import given, strategies as st
+
+from tests.support import START
+from whyloop import (
+    Agent,
+    AgentState,
+    ContinuationCriteria,
+    ErrorPolicy,
+    Message,
+    RepeatedCallCheck,
+    Session,
+    StopReason,
+    ToolCallPresenceCheck,
+    tool,
+)
+from whyloop.errors import ConfigurationError
+from whyloop.rules.repetition import _same_arguments
+from whyloop.stores import SqliteStore
+from whyloop.testing import Reply, ScriptedModel, call, calls, text
+from whyloop.values.step_transitions import Judged
+from whyloop.values.transitions import Queried
+
+SAME = call("search", {"query": "lamp"})
+
+
+def search(query: str) -> str:
+    """Search the catalogue."""
+    return f"nothing for {query}"
+
+
+@tool
+def ticket(number: int) -> str:
+    """Return another text each time."""
+    return f"ticket {number} at {next(_NUMBERS)}"
+
+
+@tool
+def broken(path: str) -> str:
+    """Fail with another text each time."""
+    raise ValueError(f"no {path}, attempt {next(_NUMBERS)}")
+
+
+@tool
+def closed(path: str) -> str:
+    """Fail with the same text each time."""
+    raise ValueError("the disk is full")
+
+
+_NUMBERS = count()
+
+
+def agent_of(replies: Any, **options: Any) -> Agent[Any, Any]:
+    options.setdefault("criteria", [RepeatedCallCheck()])
+    return Agent(
+        ScriptedModel(replies),
+        tools=[search, ticket, broken, closed],
+        error_policy=ErrorPolicy.ignore_tool_errors(),
+        **options,
+    )
+
+
+def nudges(state: AgentState) -> list[int]:
+    """The numbers of the steps after which the model got a nudge."""
+    found = []
+    for step in state.execution_steps:
+        said = step.outcome.evaluation_for(RepeatedCallCheck) if step.outcome else None
+        if said is not None and said.feedback is not None:
+            found.append(step.number)
+    return found
+
+
+def test_the_same_call_with_the_same_result_is_nudged_and_then_stopped() -> None:
+    state = agent_of(repeat(SAME)).run_sync("Find a lamp")
+    assert (nudges(state), state.execution.step_count) == ([3, 4, 5], 6)
+    assert state.stop_reason is StopReason.GUARD_FORBADE
+    assert state.outcome.resolved_by == "RepeatedCallCheck"
+    said = "search was called 6 times with the same arguments and returned the same result"
+    assert state.outcome.reason == f"{said}, and a nudge did not help"
+    assert said in state.explain()
+
+
+def test_the_nudge_reaches_the_model_and_names_its_source() -> None:
+    model = ScriptedModel([SAME, SAME, SAME, text("There is none.")])
+    state = Agent(model, tools=[search], criteria=[RepeatedCallCheck()]).run_sync("Find a lamp")
+    sent = model.requests[-1].messages[-1]
+    assert sent.is_developer
+    assert sent.source == ("RepeatedCallCheck",)
+    assert sent.text.startswith(
+        "search was called 3 times with the same arguments and returned the same result."
+    )
+    assert state.stop_reason is StopReason.COMPLETED
+
+
+@pytest.mark.parametrize(
+    ("replies", "first_nudge", "steps"),
+    [
+        ([call("broken", {"path": "a"})], 3, 6),
+        ([SAME, call("search", {"query": "desk"})], 4, 8),
+        ([SAME, call("search", {"query": "desk"}), call("search", {"query": "bed"})], 5, 10),
+    ],
+    ids=["the same call failing in other ways", "alternation", "a cycle of three"],
+)
+def test_circles_are_found(replies: list[Reply], first_nudge: int, steps: int) -> None:
+    state = agent_of(cycle(replies)).run_sync("Go")
+    assert nudges(state)[0] == first_nudge
+    assert state.execution.step_count == steps
+    assert state.stop_reason is StopReason.GUARD_FORBADE
+
+
+def test_the_same_error_for_other_arguments_is_nudged_once_and_then_stopped() -> None:
+    state = agent_of(call("closed", {"path": str(n)}) for n in count()).run_sync("Go")
+    assert (nudges(state), state.execution.step_count) == ([6], 7)
+    assert state.outcome.reason.startswith("closed failed 7 times with the same error")
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [call("ticket", {"number": 1}), call("search", {"query": "lamp"})],
+    ids=["another result", "an excepted tool"],
+)
+def test_polling_is_not_a_circle(reply: Reply) -> None:
+    state = agent_of(repeat(reply), criteria=[RepeatedCallCheck(except_tools=["search"])]).run_sync("Go")
+    assert nudges(state) == []
+    assert state.stop_reason is StopReason.STEPS_LIMIT_REACHED
+
+
+def test_a_new_call_between_repeats_ends_the_streak() -> None:
+    script = (reply for n in count() for reply in (SAME, call("search", {"query": f"desk {n}"})))
+    state = agent_of(script).run_sync("Go")
+    assert nudges(state) == []
+
+
+def test_a_step_with_one_new_call_among_parallel_ones_is_not_a_repeat() -> None:
+    fresh = (calls(SAME, call("search", {"query": str(n)})) for n in count())
+    assert nudges(agent_of(fresh).run_sync("Go")) == []
+    alike = repeat(calls(SAME, call("search", {"query": "desk"})))
+    assert nudges(agent_of(alike).run_sync("Go")) == [3, 4, 5]
+
+
+def test_the_same_calls_in_another_order_are_the_same_step() -> None:
+    one, other = SAME, call("search", {"query": "desk"})
+    state = agent_of(cycle([calls(one, other), calls(other, one)])).run_sync("Go")
+    assert state.execution.step_count == 6
+
+
+def test_a_new_query_starts_afresh() -> None:
+    agent = agent_of([SAME, SAME, text("None."), SAME, SAME, text("None.")])
+    state = agent.run_sync("Go")
+    state = agent.run_sync("Again", state=state)
+    assert state.stop_reason is StopReason.COMPLETED
+    assert not any(message.is_developer for message in state.messages)
+
+
+def test_a_rule_that_is_added_on_resume_nudges_before_it_stops() -> None:
+    stopped = agent_of(repeat(SAME), criteria=[], max_steps=10).run_sync("Go")
+    state = agent_of(repeat(SAME), max_steps=30).resume_sync(stopped)
+    assert nudges(state) == [11]
+    assert (state.execution.step_count, state.stop_reason) == (12, StopReason.GUARD_FORBADE)
+
+
+def test_a_failed_model_call_is_not_a_repeat() -> None:
+    script: list[Reply | BaseException] = [SAME, SAME, SAME, ConnectionError("lost"), text("None.")]
+    agent = Agent(
+        ScriptedModel(script),
+        tools=[search],
+        error_policy=ErrorPolicy.retry_all(),
+        criteria=[RepeatedCallCheck()],
+    )
+    state = agent.run_sync("Go")
+    assert nudges(state) == [3]
+
+
+def test_large_results_are_compared_whole() -> None:
+    @tool
+    def dump(end: str) -> str:
+        """Return two megabytes."""
+        return "x" * 2_000_000 + end
+
+    script = [call("dump", {"end": "a"})] * 3 + [text("Done.")]
+    state = Agent(ScriptedModel(script), tools=[dump], criteria=[RepeatedCallCheck()]).run_sync("Go")
+    assert nudges(state) == [3]
+
+
+async def test_a_stored_session_is_judged_the_same_after_resume_and_fork(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "sessions.db")
+    session = await Session.open(store, agent_of(repeat(SAME), max_steps=4), "one", create=True)
+    await session.send("Find a lamp")
+    await store.fork("one", new_agent_id="two")
+    for name in ("one", "two"):
+        reopened = await Session.open(store, agent_of(repeat(SAME), max_steps=20), name)
+        state = await reopened.resume()
+        assert (nudges(state), state.execution.step_count) == ([3, 4, 5], 6)
+        assert state.stop_reason is StopReason.GUARD_FORBADE
+    await store.close()
+
+
+async def test_every_step_judged_again_yields_its_outcome() -> None:
+    agent = agent_of(cycle([SAME, call("broken", {"path": "a"})]))
+    states = [state async for state in agent.iterate(agent.start("Go"))]
+    assert [state.execution.step_count for state in states] == list(range(1, 9))
+    for state in states:
+        for again in (state, AgentState.from_dict(state.to_dict())):
+            assert agent.criteria.evaluate(again) == state.steps[-1].outcome
+
+
+# Replies
+
+
+def replay(steps: list[RecordedStep]) -> tuple[int | None, int | None]:
+    return tuple(repeated_call_check(Run("m", False, tuple(steps))))  # type: ignore[return-value]
+
+
+def test_replies_without_a_call_are_nudged_and_then_stopped_in_a_recorded_run() -> None:
+    assert replay([RecordedStep(None, None, "r", False, str(n)) for n in range(9)]) == (3, 4)
+
+
+def test_an_answer_that_ends_the_run_is_not_stopped() -> None:
+    reply = RecordedStep(None, None, "r", False, "t")
+    state = Queried(START, execution_id="e", message=Message.user("Go")).apply_to(AgentState())
+    rule = ContinuationCriteria(RepeatedCallCheck())
+    for number in range(1, 5):
+        state = take_step(state, number, reply)
+        if number < 4:
+            state = Judged(START, outcome=rule.evaluate(state), step=number).apply_to(state)
+    assert rule.evaluate(state).stop_reason is StopReason.GUARD_FORBADE
+    ended = ContinuationCriteria(RepeatedCallCheck(), ToolCallPresenceCheck()).evaluate(state)
+    assert ended.stop_reason is StopReason.COMPLETED
+
+
+# Properties
+
+HASHES = st.sampled_from("abc")
+STEPS = st.one_of(
+    st.builds(RecordedStep, HASHES, HASHES, HASHES, st.booleans(), HASHES),
+    st.builds(RecordedStep, st.none(), st.none(), HASHES, st.just(False), HASHES),
+)
+
+
+@given(st.lists(STEPS, max_size=30), st.text())
+def test_the_wording_of_the_model_does_not_matter(steps: list[RecordedStep], wording: str) -> None:
+    assert replay(steps) == replay([step._replace(text=wording) for step in steps])
+
+
+@given(st.lists(STEPS, max_size=30))
+def test_the_nudge_comes_before_the_stop(steps: list[RecordedStep]) -> None:
+    nudged, cut = replay(steps)
+    assert cut is None or (nudged is not None and nudged < cut)
+
+
+@given(st.lists(st.booleans(), max_size=30))
+def test_a_run_without_repetition_is_never_touched(failures: list[bool]) -> None:
+    steps = [RecordedStep("t", str(n), str(n), failed, "") for n, failed in enumerate(failures)]
+    assert replay(steps) == (None, None)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.text(max_size=3), JSON, max_size=4))
+def test_the_order_of_keys_does_not_matter(arguments: dict[str, Any]) -> None:
+    assert _same_arguments(arguments, dict(reversed(arguments.items())))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ({"n": 1}, {"n": 1.0}, True),
+        ({"n": 1}, {"n": True}, False),
+        ({"n": [0]}, {"n": [False]}, False),
+        ({"n": 1}, {"n": "1"}, False),
+        ({"q": "a"}, {"q": "a "}, False),
+        ("{broken", " {broken\n", True),
+        ("{broken", {}, False),
+    ],
+)
+def test_arguments_are_compared_as_json_values(one: Any, other: Any, same: bool) -> None:
+    assert _same_arguments(one, other) is same
+
+
+def test_arguments_that_are_nested_too_deeply_are_not_the_same() -> None:
+    def nested() -> dict[str, Any]:
+        value: dict[str, Any] = {}
+        for _ in range(200_000):
+            value = {"a": value}
+        return value
+
+    one, other = nested(), nested()
+    assert not _same_arguments(one, other)
+    while one:  # Freeing it at once would recurse as deeply.
+        one, other = one.pop("a"), other.pop("a")
+
+
+# Cost and parameters
+
+
+def test_the_work_is_the_same_at_step_10_and_at_step_1000() -> None:
+    rule, steps, spent = RepeatedCallCheck(), {}, {}
+    state = Queried(START, execution_id="e", message=Message.user("Go")).apply_to(AgentState())
+    script = cycle([RecordedStep("t", c, c, False, "") for c in "abcdefgh"])
+    for number, step in enumerate(islice(script, 1000), 1):
+        state = take_step(state, number, step)
+        if number in (20, 1000):
+            steps[number] = len(rule._recent_steps(state))
+            spent[number] = min(_seconds(rule, state) for _ in range(50))
+    assert steps[20] == steps[1000] == rule.window + 3
+    assert spent[1000] < 3 * spent[20]
+
+
+def _seconds(rule: RepeatedCallCheck, state: AgentState) -> float:
+    started = time.perf_counter()
+    rule.explain(state)
+    return time.perf_counter() - started
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"window": 0},
+        {"window": True},
+        {"nudge_times": 1},
+        {"stop_times": 2.5},
+        {"nudge_times": 4},
+        {"stop_times": 16},
+        {"except_tools": [""]},
+        {"except_tools": [1]},
+    ],
+)
+def test_invalid_parameters_are_refused_with_their_value(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match="invalid"):
+        RepeatedCallCheck(**options)
