@@ -108,6 +108,33 @@ async def test_decisions_at_once_through_one_session_are_all_seen() -> None:
     assert (await session.resume()).status == "completed"
 
 
+async def test_of_two_that_look_at_once_the_newer_reading_is_kept() -> None:
+    class Held(MemoryStore):
+        def __init__(self) -> None:
+            super().__init__()
+            self.free = asyncio.Event()
+            self.free.set()
+
+        async def read(self, agent_id: str, *, after: int = 0, limit: int | None = None) -> Stored:
+            stored = await super().read(agent_id, after=after, limit=limit)
+            await self.free.wait()
+            return stored
+
+    store = Held()
+    session = await Session.open(store, agent_with("one", "two", "three"), "a", create=True)
+    elsewhere = await Session.open(store, agent_with("one", "two", "three"), "a")
+    await elsewhere.send("1")
+    store.free.clear()
+    early = asyncio.create_task(session.refresh())
+    await asyncio.sleep(0)
+    await elsewhere.send("2")
+    late = asyncio.create_task(session.refresh())
+    await asyncio.sleep(0)
+    store.free.set()
+    await asyncio.gather(early, late)
+    assert session.state == elsewhere.state
+
+
 async def test_a_deleted_session_is_not_taken_for_a_later_one_of_its_id() -> None:
     store = MemoryStore()
     session = await Session.open(store, agent_with("one"), "a", create=True)

@@ -200,9 +200,8 @@ class Session(Generic[D_contra, T_co]):
 
     async def refresh(self) -> AgentState[T_co]:
         """Return the session as it is in the store now, whichever process continued it."""
-        before = self._reading
-        reading = await read_session(self.store, self.agent_id, before)
-        if self._reading is before:  # Unless a run of this process has moved it on meanwhile.
+        reading = await read_session(self.store, self.agent_id, self._reading)
+        if reading.version >= self._reading.version:  # A run or another call may have read more meanwhile.
             self._reading = reading
         return self.state
 
