@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 
 import pytest
 from hypothesis import given, strategies as st
 
-from whyloop.values.log import Log
+from whyloop import Message
+from whyloop.values.log import BLOCK, Log
 
 # Each action picks one of the versions made so far and makes a new one from it.
 actions = st.lists(
@@ -21,7 +23,12 @@ actions = st.lists(
 )
 
 
-@given(st.lists(st.integers(), max_size=5), actions)
+# Some are longer than a block, and some end near the end of one.
+lengths = st.integers(0, 5) | st.integers(BLOCK - 3, BLOCK + 3) | st.integers(0, 4 * BLOCK)
+some_lists = lengths.map(lambda length: list(range(length)))
+
+
+@given(some_lists, actions)
 def test_every_version_is_like_a_list_however_the_versions_branch(
     start: list[int], taken: list[tuple[int, str, list[int]]]
 ) -> None:
@@ -45,12 +52,13 @@ def test_every_version_is_like_a_list_however_the_versions_branch(
         assert [log[i] for i in range(len(log))] == expected
 
 
-@given(st.lists(st.integers(), max_size=8), st.slices(10))
-def test_slices_are_those_of_a_list(items: list[int], part: slice) -> None:
+@given(st.data(), some_lists)
+def test_slices_are_those_of_a_list(data: st.DataObject, items: list[int]) -> None:
+    part = data.draw(st.slices(len(items) + 2))
     assert Log(items)[part] == tuple(items[part])
 
 
-@given(st.lists(st.integers(), max_size=8), st.integers(-12, 12))
+@given(some_lists, st.integers(-5 * BLOCK, 5 * BLOCK))
 def test_an_index_means_the_same_as_for_a_list(items: list[int], index: int) -> None:
     log = Log(items)
     if -len(items) <= index < len(items):
@@ -119,6 +127,21 @@ def test_adding_to_the_newest_version_does_not_copy_the_history() -> None:
     for number in range(3, 2000):
         log = log.appended(number)
         versions.append(log)
-    shared = {id(version._earlier) for version in versions}
-    assert len(shared) == 1
+    blocks = {id(block) for version in versions for block in version._blocks}
+    assert len(blocks) == 1999 // BLOCK
     assert list(versions[500]) == list(range(503))
+
+
+def test_the_garbage_collector_does_not_look_into_a_long_history() -> None:
+    log: Log[Message] = Log()
+    for number in range(500):
+        log = log.appended(Message.user(str(number)))
+    gc.collect()
+    assert len(log._blocks) == 499 // BLOCK
+    assert not any(gc.is_tracked(block) for block in log._blocks)
+
+
+def test_a_branch_of_a_long_history_copies_little_of_it() -> None:
+    log = Log(range(10 * BLOCK + 5))
+    assert log.appended(1)._blocks is log._blocks
+    assert log.appended(2)._blocks is log._blocks
