@@ -8,7 +8,7 @@ import enum
 import json
 import logging
 from collections.abc import AsyncIterator, Callable
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import pytest
@@ -222,6 +222,11 @@ class Node:
     children: list[Node]
 
 
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    name: str
+
+
 NOT_TYPES: list[Any] = [
     Opaque,
     Holder,
@@ -233,12 +238,33 @@ NOT_TYPES: list[Any] = [
     Literal[Color.RED],
 ]
 NOT_TYPES += [tuple[Item | Missing, int], dict[str, Item | Opaque]]
+NOT_TYPES += [
+    set[Item],
+    set[Item | Missing],
+    list[frozenset[Item | Missing]],
+    set[list[int]],
+    dict[Item, int],
+]
 
 
 @pytest.mark.parametrize("kind", NOT_TYPES)
 def test_a_type_without_a_schema_is_refused(kind: Any) -> None:
     with pytest.raises(ConfigurationError, match="invalid output_type"):
         agent_of("tool", output_type=kind)
+
+
+def test_a_set_of_values_without_a_hash_is_refused_with_the_type_that_has_none() -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"set\[.*Missing\]: .*a set cannot hold Item, which has no hash"
+    ):
+        agent_of("tool", output_type=set[Item | Missing])
+
+
+@pytest.mark.parametrize(
+    "kind", [set[int | None], set[tuple[int, ...]], set[Frozen], set[Annotated[int, "n"]]]
+)
+def test_a_set_of_values_with_a_hash_is_an_output_type(kind: Any) -> None:
+    agent_of("tool", output_type=kind)
 
 
 @pytest.mark.parametrize("retries", [-1, 1.5, True, "2", None])

@@ -26,7 +26,7 @@ from whyloop.rules.written_calls import VisibleText, documents_in, written_call
 from whyloop.tools.conversion import convert, message_and_path, refuse_type, to_plain
 from whyloop.tools.schema import Problem, known_names, problems_with, schema_at
 from whyloop.tools.tool import RunContext
-from whyloop.tools.types import schema_of
+from whyloop.tools.types import name_of, schema_of
 from whyloop.values import encoding
 from whyloop.values.failure import Correction, ErrorType, Failure
 from whyloop.values.model import (
@@ -305,7 +305,7 @@ def decode_output(output: Output | None, state: AgentState) -> Any:
         return convert(msgspec.json.decode(written), output.kind)
     except Exception as error:
         raise OutputError(
-            f"the stored output does not fit the output type {_name(output.kind)}: {error_text(error)}"
+            f"the stored output does not fit the output type {name_of(output.kind)}: {error_text(error)}"
         ) from error
 
 
@@ -351,7 +351,7 @@ def _object_schema(kind: Any) -> tuple[bool, dict[str, Any]]:
         refuse_type(kind)
     except Exception as error:
         raise ConfigurationError(
-            f"invalid output_type {_name(kind)}: {error_text(error)}. Use a dataclass, a TypedDict, "
+            f"invalid output_type {name_of(kind)}: {error_text(error)}. Use a dataclass, a TypedDict, "
             "a struct, a pydantic model, or a union, list or scalar of these"
         ) from error
     if schema.get("type") == "object":
@@ -375,10 +375,6 @@ def _problem(path: str, message: str, schema: dict[str, Any]) -> Problem:
     is_known_to_miss = message == "is missing" and path.endswith(f".{name.rpartition('.')[2]}")
     people = f"{name} is missing" if is_known_to_miss else f"{name} does not fit"
     return Problem(people, f"{path}: {message}", schema_at(schema, path))
-
-
-def _name(kind: Any) -> str:
-    return str(getattr(kind, "__name__", kind))
 
 
 # Validators

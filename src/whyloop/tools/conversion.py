@@ -17,6 +17,7 @@ from whyloop.tools.types import (
     fields_of,
     is_object,
     is_pydantic,
+    name_of,
     property_names,
     tag_of,
     without_alias,
@@ -100,20 +101,49 @@ def refuse_type(kind: Any, seen: set[Any] | None = None) -> None:
     """Raise a `TypeError` for a type that `convert` cannot make values of."""
     kind, seen = without_alias(kind), set() if seen is None else seen
     origin, arguments = get_origin(kind), get_args(kind)
-    if msgspec_knows(kind) or (is_object(kind) and kind in seen):
-        return
     if is_object(kind):
-        seen.add(kind)
-        for field in fields_of(kind):
-            refuse_type(field.kind, seen)
+        if kind not in seen:
+            seen.add(kind)
+            for field in fields_of(kind):
+                refuse_type(field.kind, seen)
     elif origin in (Annotated, Required, NotRequired):
         refuse_type(arguments[0], seen)
-    elif origin in UNIONS or (origin in _CONTAINERS and (origin is not tuple or arguments[1:] == (...,))):
+    elif origin in UNIONS or origin in _CONTAINERS:
+        _refuse_members(kind, origin, arguments)
         for argument in arguments:
             if argument is not ...:
                 refuse_type(argument, seen)
-    else:
+    elif not msgspec_knows(kind):
         raise TypeError(f"the type {kind!r} is not supported")
+
+
+def _refuse_members(kind: Any, origin: Any, arguments: tuple[Any, ...]) -> None:
+    if origin is tuple and arguments[1:] != (...,) and not msgspec_knows(kind):
+        raise TypeError(f"the type {kind!r} is not supported")
+    if origin in (set, frozenset) and (kept_out := _unhashable(arguments[0])) is not None:
+        raise TypeError(f"a set cannot hold {name_of(kept_out)}, which has no hash: use a list")
+    if origin in (dict, Mapping) and is_object(arguments[0]):
+        raise TypeError(f"an object in JSON cannot have {name_of(arguments[0])} as its keys: use str")
+
+
+def _unhashable(kind: Any, seen: tuple[Any, ...] = ()) -> Any:
+    """Return the type in this one whose values have no hash; None if all of them have one."""
+    kind = without_alias(kind)
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return _unhashable(arguments[0], seen)
+    if origin in UNIONS or origin is tuple:
+        found = (_unhashable(each, seen) for each in arguments)
+        return next((each for each in found if each is not None), None)
+    config = getattr(kind, "__struct_config__", None)
+    if config is not None and config.eq and not config.frozen:
+        return kind
+    if getattr(origin or kind, "__hash__", None) is None or origin is Mapping:
+        return kind
+    if not is_object(kind) or kind in seen:
+        return None
+    found = (_unhashable(field.kind, (*seen, kind)) for field in fields_of(kind))
+    return next((each for each in found if each is not None), None)
 
 
 def _inside(data: Any, kind: Any, step: str, memo: _Memo) -> Any:

@@ -131,7 +131,10 @@ class _Schemas:
         return self._names[kind]
 
     def _annotated(self, kind: Any) -> dict[str, Any]:
-        annotation, *notes = get_args(described(kind, None))
+        plain = described(kind, None)
+        if get_origin(plain) is not Annotated:  # Its notes are for other programs.
+            return self.of(plain)
+        annotation, *notes = get_args(plain)
         schema = self.of(annotation)
         bounds: dict[str, Any] = {}
         for note in notes:
@@ -269,6 +272,11 @@ def without_alias(kind: Any) -> Any:
             kind = kind.__value__
         else:
             return kind
+
+
+def name_of(kind: Any) -> str:
+    """Return the name of a type as people write it: "Invoice", "set[int]"."""
+    return str(kind) if get_args(kind) else str(getattr(kind, "__name__", kind))
 
 
 def _is_hashable(kind: Any) -> bool:
