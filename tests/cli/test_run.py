@@ -328,7 +328,7 @@ def test_a_stop_reason_is_an_exit_code(
             f"code, or set {MODEL_VARIABLE}",
         ),
         (["--model", "gpt-5"], "no provider in 'gpt-5': did you mean 'openai:gpt-5'?"),
-        (["--model", "groq:llama"], "missing key for groq: set GROQ_API_KEY"),
+        (["--model", "groq:llama"], "missing key for groq: set the environment variable GROQ_API_KEY"),
         (["--model", MODEL, "--base-url", "nowhere"], "invalid address 'nowhere'"),
         (["--model", MODEL, "--max-steps", "0"], "StepsLimit"),
         (["--model", MODEL, "--tools", "nowhere:x"], "--tools: module 'nowhere' not found"),

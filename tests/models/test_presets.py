@@ -61,13 +61,15 @@ def test_a_missing_key_is_reported_with_its_variable(provider: str) -> None:
     preset = PRESETS[provider]
     with pytest.raises(ConfigurationError) as refused:
         load(f"{provider}:m", base_url=AZURE if preset.address_variable else None)
-    assert str(refused.value) == f"missing key for {provider}: set {preset.key} or pass api_key=…"
+    assert str(refused.value) == (
+        f"missing key for {provider}: set the environment variable {preset.key}, or pass api_key=…"
+    )
 
 
 @pytest.mark.parametrize("key", ["", "  "])
 def test_an_empty_key_is_a_missing_one(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", key)
-    with pytest.raises(ConfigurationError, match="set OPENAI_API_KEY"):
+    with pytest.raises(ConfigurationError, match="set the environment variable OPENAI_API_KEY"):
         load("openai:gpt-5")
 
 

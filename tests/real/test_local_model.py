@@ -24,6 +24,7 @@ from whyloop import (
 )
 from whyloop.cli.demo.scenarios import play_local
 from whyloop.events import AgentStepCompleted, OutputChunkReceived, StreamChunkReceived
+from whyloop.models import load, local
 from whyloop.models.http import HttpModel
 from whyloop.models.local import LocalServer
 from whyloop.testing import assert_continued, assert_stopped, capture_events
@@ -188,6 +189,13 @@ async def test_a_stored_run_goes_on_where_it_was(server: LocalServer, provider: 
     assert state.agent_id == stopped.agent_id
     assert state.step_count == 2
     assert "21" in state.last_response
+
+
+def test_it_is_loaded_by_its_name(server: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "shared_server", lambda: server)
+    state = Agent(load("local", max_tokens=8)).run_sync("Hello!")
+    assert state.last_response
+    assert state.usage.cost == 0
 
 
 def test_closed_it_serves_no_more() -> None:

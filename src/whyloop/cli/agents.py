@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import argparse
-import atexit
 import importlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
 from operator import attrgetter
 from types import FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from whyloop.cli.commands import DEFAULT_ERROR_POLICY, ERROR_POLICIES, LOCAL_MODEL, MODEL_VARIABLE
+from whyloop.cli.commands import DEFAULT_ERROR_POLICY, ERROR_POLICIES, MODEL_VARIABLE
 from whyloop.errors import ConfigurationError
-from whyloop.loop.agent import Agent
+from whyloop.loop.agent import DEFAULT_NAME, Agent
 from whyloop.loop.world import Model
-from whyloop.models.presets import load
+from whyloop.models.presets import LOCAL, load
 from whyloop.rules.classification import error_text
 from whyloop.rules.error_policy import ErrorPolicy
 from whyloop.sessions.session import MakeDeps
 from whyloop.tools.tool import Tool
 from whyloop.values.text import shortened
-
-if TYPE_CHECKING:
-    from whyloop.models.local import LocalServer
 
 SECONDS_PER_REQUEST = 120.0  # Or as long as the whole run may take, if that is longer.
 # The options that describe a model; --agent names an agent that has all of this.
@@ -60,20 +55,23 @@ def agent_options(args: argparse.Namespace) -> tuple[str, ...]:
 
 
 def find_agent(path: str) -> Agent[Any, Any]:
-    """Return the agent at a path, or the one that the function there makes."""
+    """Return the agent at a path, or the one that the function there makes.
+
+    Without a name of its own it goes by its path, so that no session of another agent is taken for its own.
+    """
     option = f"--agent {path}"
     value = _find(option, path)
     if not isinstance(value, Agent):
         text = shortened(repr(value), 80)
         raise ConfigurationError(f"{option}: {text} is neither an agent nor a function that makes one")
-    return value
+    return _named(value, path)
 
 
 def find_agents(path: str) -> Mapping[str, Agent[Any, Any]]:
     """Return the agents at a path by name: those of a dict, or one alone."""
     option = f"--agents {path}"
     value = _find(option, path)
-    agents = {value.name: value} if isinstance(value, Agent) else value
+    agents = {_named(value, path).name: value} if isinstance(value, Agent) else value
     if (
         not isinstance(agents, Mapping)
         or not agents
@@ -84,12 +82,18 @@ def find_agents(path: str) -> Mapping[str, Agent[Any, Any]]:
             f"{option}: {text} is neither an agent nor a dict of agents by name, nor makes one"
         )
     for key, agent in agents.items():
-        if agent.name not in agents:  # Its sessions would have a name that no worker knows.
+        if _named(agent, key).name not in agents:  # Its sessions would have a name that no worker knows.
             raise ConfigurationError(
                 f"{option}: the agent under {key!r} is named {agent.name!r}: "
                 f"create it with Agent(…, name={key!r})"
             )
     return agents
+
+
+def _named(agent: Agent[Any, Any], name: str) -> Agent[Any, Any]:
+    if agent.name == DEFAULT_NAME:
+        agent.name = name
+    return agent
 
 
 def find_deps(path: str | None) -> MakeDeps | None:
@@ -143,6 +147,7 @@ def _agent_with_model(args: argparse.Namespace) -> Agent[Any, Any]:
     return Agent(
         _model(name, args),
         find_tools(args.tools),
+        name="cli",
         instructions=args.instructions,
         max_tokens=args.max_tokens,
         error_policy=getattr(ErrorPolicy, error_policy_of(args))(),
@@ -151,21 +156,9 @@ def _agent_with_model(args: argparse.Namespace) -> Agent[Any, Any]:
 
 
 def _model(name: str, args: argparse.Namespace) -> Model:
-    if name != LOCAL_MODEL:
-        return load(name, base_url=args.base_url, timeout=max(SECONDS_PER_REQUEST, args.timeout or 0))
-    if args.base_url is not None:
-        raise ConfigurationError("--model local starts a server of its own: leave out --base-url")
-    return _local_server().model(temperature=0.0, timeout=SECONDS_PER_REQUEST)
-
-
-@cache
-def _local_server() -> LocalServer:
-    """Start the server of the small model; it ends with this process."""
-    from whyloop.models.local import LocalServer
-
-    server = LocalServer()
-    atexit.register(server.close)
-    return server
+    temperature = 0.0 if name == LOCAL else None
+    timeout = max(SECONDS_PER_REQUEST, args.timeout or 0)
+    return load(name, base_url=args.base_url, timeout=timeout, temperature=temperature)
 
 
 def _option(name: str) -> str:

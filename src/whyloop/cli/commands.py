@@ -17,7 +17,6 @@ MODEL_VARIABLE = "WHYLOOP_MODEL"
 TOKEN_VARIABLE = "WHYLOOP_TOKEN"
 DEFAULT_STORE = "whyloop.db"
 DEFAULT_SCENARIO = "natural-end"
-LOCAL_MODEL = "local"
 # What happens after an error, by the name of the policy.
 ERROR_POLICIES = {
     "stop_on_any_error": "any error ends the run",
@@ -154,7 +153,7 @@ _AGENT = (
     _DEPS,
     _option(
         "--model NAME",
-        f"such as openai:gpt-5 or ollama:qwen3; {LOCAL_MODEL} is a small one on this machine "
+        f"such as openai:gpt-5 or ollama:qwen3; local is a small one on this machine "
         f"(default: ${MODEL_VARIABLE})",
     ),
     _option(

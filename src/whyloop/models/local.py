@@ -6,10 +6,12 @@ big ones. It is quick and not clever; one example of a tool call in the history 
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from threading import Timer
 from types import TracebackType
@@ -119,6 +121,14 @@ class LocalServer:
         if not line.startswith("http://"):
             raise ModelError(f"the local model did not start: {line or 'it ended without an error message'}")
         return line
+
+
+@cache
+def shared_server() -> LocalServer:
+    """Return the server of this process, started at the first call; it ends with the process."""
+    server = LocalServer()
+    atexit.register(server.close)
+    return server
 
 
 def _weights() -> Path:

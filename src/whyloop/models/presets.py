@@ -122,6 +122,9 @@ PRESETS = {
     ),
 }
 
+LOCAL = "local"
+"""The name of the small real model on this machine."""
+
 # Other variables in which people keep the same key.
 _ALSO = {"GEMINI_API_KEY": "GOOGLE_API_KEY", "HF_TOKEN": "HUGGINGFACE_API_KEY"}
 # The names of the models of each maker.
@@ -176,13 +179,14 @@ def load(
 ) -> HttpModel:
     """Return the model with a name like "openai:gpt-5"; refuse a missing key now.
 
+    "local" is a small real model that is served on this machine, from now to the end of the process.
     `prices` is the price of the model, or a mapping that has it under the model's name; without it the list
     of `whyloop[prices]` is asked.
     `quirks` adds habits of a host that has no preset of its own; `whyloop.models.presets` lists them.
     Keywords that whyloop does not know go into every request as they are, `tools` beside those of the agent.
 
     Args:
-        name: The name of the host and of the model, with a colon between them.
+        name: The name of the host and of the model, with a colon between them; or "local".
         base_url: Another address of the API. Default: that of the host.
         api_key: The key. Default: the host's own environment variable, such as OPENAI_API_KEY.
         headers: More headers for each request. Default: none.
@@ -198,6 +202,8 @@ def load(
         prices: The prices. Default: the list of `whyloop[prices]`.
         **extra: More fields for each request.
     """
+    if name == LOCAL:
+        name, base_url, prices = *_local_model(base_url), prices or Price(input=0, output=0)
     quirks = frozenset([quirks] if isinstance(quirks, str) else quirks)
     _check_options(temperature, max_tokens, tool_choice)
     _check_names(extra, quirks)
@@ -230,6 +236,15 @@ def load(
         max_concurrency=max_concurrency,
         price=own_price(prices, name, model),
     )
+
+
+def _local_model(base_url: str | None) -> tuple[str, str]:
+    """Return the name and the address of the model on this machine, which starts if it does not run."""
+    from whyloop.models.local import MODEL, shared_server
+
+    if base_url is not None:
+        raise ConfigurationError(f"the model {LOCAL!r} starts a server of its own: leave out its address")
+    return f"llama.cpp:{MODEL}", shared_server().base_url
 
 
 def _check_options(temperature: object, max_tokens: object, tool_choice: object) -> None:
@@ -300,7 +315,9 @@ def _find_preset(name: str) -> tuple[str, Preset, str]:
         suggested = _suggestion(provider, model if colon else None)
         hint = f"did you mean {suggested!r}?" if suggested else "write provider:model."
         problem = f"unknown provider {provider!r}" if colon else f"no provider in {name!r}"
-        raise ConfigurationError(f"{problem}: {hint} The providers are {', '.join(PRESETS)}")
+        raise ConfigurationError(
+            f"{problem}: {hint} The providers are {', '.join(PRESETS)}; {LOCAL} is on this machine"
+        )
     if not model.strip():
         raise ConfigurationError(f"{name!r} names no model: write provider:model, such as openai:gpt-5")
     return provider, preset, model
@@ -358,7 +375,9 @@ def _key(provider: str, preset: Preset, given: str | None, *, own_address: bool)
     # Another address may need no key, unless every account of this provider has its own address.
     needed = preset.key and (preset.address_variable or not own_address)
     if needed and not key:
-        raise ConfigurationError(f"missing key for {provider}: set {preset.key} or pass api_key=…")
+        raise ConfigurationError(
+            f"missing key for {provider}: set the environment variable {preset.key}, or pass api_key=…"
+        )
     if not key.isascii() or not key.isprintable() or " " in key:
         raise ConfigurationError(f"the key for {provider} has characters that are not allowed in a key")
     return key or None

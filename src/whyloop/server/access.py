@@ -115,7 +115,7 @@ class Admission:
             found = self._check(connection)
             access = await found if inspect.isawaitable(found) else found
         if access is None:
-            problem = "unknown client: send credentials that this server accepts"
+            problem = "unknown client: send credentials, such as the header Authorization: Bearer …"
             raise BadRequestError(problem, 401, "not_authenticated", {"www-authenticate": "Bearer"})
         if not isinstance(access, Access):
             raise TypeError(f"`access` returned {shortened(repr(access), 80)} instead of an Access or None")

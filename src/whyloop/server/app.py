@@ -82,7 +82,7 @@ class AgentServer:
     open them for each run, unless you enter the agents yourself.
 
     Args:
-        store: The store whose sessions are served.
+        store: The store whose sessions are served. It stays yours to close, after the server.
         agent: The agent, or a function from a session's summary to its agent. Default: none, and nothing
             runs.
         deps: A function from a session's summary to the deps for its run. Default: none.

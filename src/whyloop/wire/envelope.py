@@ -27,7 +27,7 @@ from whyloop.events import (
 from whyloop.values import encoding
 from whyloop.values.continuation import ContinuationOutcome
 from whyloop.values.model import Usage
-from whyloop.values.redaction import Redaction, redacted
+from whyloop.values.redaction import DEFAULT_REDACTION, Redaction, redacted
 from whyloop.values.summaries import args_summary, result_summary
 from whyloop.values.text import clean
 from whyloop.wire.view import RECOVERY
@@ -49,7 +49,7 @@ class BroadcastConfig(Struct, frozen=True, gc=False):
     """The characters of each argument in a summary."""
     max_result_length: int = 100
     """The characters of a result, which is always cut."""
-    redaction: Redaction | None = Redaction()
+    redaction: Redaction | None = DEFAULT_REDACTION
     """The secrets to remove from arguments, results, errors and reasons; None for none. Answers stay."""
     include_other_events: bool = False
     """Send all other events too, with their public fields."""
@@ -61,19 +61,33 @@ class BroadcastConfig(Struct, frozen=True, gc=False):
             raise ConfigurationError(f"invalid redaction {self.redaction!r}: use a Redaction or None")
 
     @classmethod
-    def minimal(cls) -> BroadcastConfig:
-        """Send statuses, steps, tools, approvals and retries."""
-        return cls(include_stream_chunks=False)
+    def minimal(cls, *, redaction: Redaction | None = DEFAULT_REDACTION) -> BroadcastConfig:
+        """Send statuses, steps, tools, approvals and retries.
+
+        Args:
+            redaction: The secrets to remove; None for none. Default: `Redaction()`.
+        """
+        return cls(include_stream_chunks=False, redaction=redaction)
 
     @classmethod
-    def standard(cls) -> BroadcastConfig:
-        """Send the text of the answer and the reasoning too, as they stream."""
-        return cls()
+    def standard(cls, *, redaction: Redaction | None = DEFAULT_REDACTION) -> BroadcastConfig:
+        """Send the text of the answer and the reasoning too, as they stream.
+
+        Args:
+            redaction: The secrets to remove; None for none. Default: `Redaction()`.
+        """
+        return cls(redaction=redaction)
 
     @classmethod
-    def debug(cls) -> BroadcastConfig:
-        """Send the evaluation of every rule, full arguments and all other events too."""
-        return cls(include_continuation=True, include_tool_args=True, include_other_events=True)
+    def debug(cls, *, redaction: Redaction | None = DEFAULT_REDACTION) -> BroadcastConfig:
+        """Send the evaluation of every rule, full arguments and all other events too.
+
+        Args:
+            redaction: The secrets to remove; None for none. Default: `Redaction()`.
+        """
+        return cls(
+            include_continuation=True, include_tool_args=True, include_other_events=True, redaction=redaction
+        )
 
 
 VERSION = 1

@@ -46,7 +46,7 @@ from whyloop.values.failure import Failure, FailureTally
 from whyloop.values.log import Log
 from whyloop.values.messages import CallChange, Content, Message, MessageRole, ToolCall
 from whyloop.values.model import FinishReason, ModelSource, Usage
-from whyloop.values.redaction import Redaction
+from whyloop.values.redaction import DEFAULT_REDACTION, Redaction
 from whyloop.values.scalars import Count, Moment, Seconds, new_id
 from whyloop.values.snapshot import check_open_step, check_version
 from whyloop.values.state import AgentState, AgentStatus, Execution, StateInfo
@@ -76,23 +76,35 @@ class SlimSerializationConfig(Struct, frozen=True):
     """Include metadata, reasoning and details of failures."""
     include_all_steps: bool = False
     """Include every step with all its evaluations."""
-    redaction: Redaction | None = Redaction()
+    redaction: Redaction | None = DEFAULT_REDACTION
     """The secrets to remove; None for none."""
 
     @classmethod
-    def minimal(cls) -> SlimSerializationConfig:
-        """Return the configuration for a list or a notification: the latest messages."""
-        return cls(10, 500, include_tool_args=False, include_metadata=False)
+    def minimal(cls, *, redaction: Redaction | None = DEFAULT_REDACTION) -> SlimSerializationConfig:
+        """Return the configuration for a list or a notification: the latest messages.
+
+        Args:
+            redaction: The secrets to remove; None for none. Default: `Redaction()`.
+        """
+        return cls(10, 500, include_tool_args=False, include_metadata=False, redaction=redaction)
 
     @classmethod
-    def standard(cls) -> SlimSerializationConfig:
-        """Return the configuration for a page about one session."""
-        return cls()
+    def standard(cls, *, redaction: Redaction | None = DEFAULT_REDACTION) -> SlimSerializationConfig:
+        """Return the configuration for a page about one session.
+
+        Args:
+            redaction: The secrets to remove; None for none. Default: `Redaction()`.
+        """
+        return cls(redaction=redaction)
 
     @classmethod
-    def full(cls) -> SlimSerializationConfig:
-        """Return the configuration for everything but secrets."""
-        return cls(None, None, include_all_steps=True)
+    def full(cls, *, redaction: Redaction | None = DEFAULT_REDACTION) -> SlimSerializationConfig:
+        """Return the configuration for everything but secrets.
+
+        Args:
+            redaction: The secrets to remove; None for none. Default: `Redaction()`.
+        """
+        return cls(None, None, include_all_steps=True, redaction=redaction)
 
     def __post_init__(self) -> None:
         for field in ("max_messages", "max_content_length"):
