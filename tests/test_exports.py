@@ -35,7 +35,8 @@ OutputChunkReceived RetryScheduled StreamChunkReceived TokenUsageReported
 ToolCallCompleted ToolCallStarted
 """
 TESTING = """
-CapturedEvents FakeClock Reply ScriptedModel assert_continued assert_stopped call calls capture_events text
+CapturedEvents FakeClock Reply ScriptedModel assert_continued assert_stopped assert_would_stop call calls
+capture_events text
 """
 STORES = """
 Checkpoint Chunk ChunkReceiver Entry Lease MemoryStore Page PostgresStore RequestKey SessionFilter
@@ -45,6 +46,10 @@ BROADCASTING = """
 AgUiStream AgentConsoleLogger AgentEventEnvelopeAdapter BroadcastConfig BroadcastError
 CanBroadcastAgentEvents Delivery EventFeed FanOut PusherBroadcaster QueueBroadcaster VercelStream
 envelope_schema ui_message_schema
+"""
+REPLAY = """
+Amounts Comparison Difference Ending ExecutionReplay RecordedExecution Recording Replay Rules
+compare diff judge
 """
 SERVER = "Access AgentServer Limits"
 ERRORS = """
@@ -65,6 +70,7 @@ UnfinishedRunError WhyloopError
         ("whyloop.stores", STORES),
         ("whyloop.broadcasting", BROADCASTING),
         ("whyloop.server", SERVER),
+        ("whyloop.replay", REPLAY),
     ],
 )
 def test_a_module_exports_exactly_these_names(module: str, names: str) -> None:

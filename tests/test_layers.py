@@ -43,7 +43,8 @@ ALLOWED = {
             "sessions",
         )
     },
-    "testing": {"errors", "events", "values", "rules", "loop", "stores"},
+    "replay": {"errors", "values", "rules", "wire", "loop", "stores"},
+    "testing": {"errors", "events", "values", "rules", "loop", "stores", "replay"},
 }
 EXTERNAL = {
     "errors": set(),
@@ -59,6 +60,7 @@ EXTERNAL = {
     "sessions": {"msgspec"},
     "broadcasting": {"msgspec", "aiohttp"},
     "server": {"msgspec", "starlette"},
+    "replay": {"msgspec"},
     "testing": {"msgspec"},
 }
 

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 CONFIG = ROOT / "mkdocs.yml"
 EXTENSION = DOCS / "site/reference.py"
-MODULES = ["", ".errors", ".events", ".models", ".stores", ".testing", ".broadcasting", ".server"]
+MODULES = ["", ".errors", ".events", ".models", ".stores", ".testing", ".broadcasting", ".server", ".replay"]
 
 
 def public_names() -> list[str]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.support import echo, scripted, session
-from whyloop import AgentState, StepsLimit, StopReason, ToolCallPresenceCheck
+from whyloop import AgentState, ErrorPolicy, StepsLimit, StopReason, ToolCallPresenceCheck
 from whyloop.events import AgentEvent, AgentStepCompleted, AgentStepStarted
-from whyloop.testing import assert_continued, assert_stopped, call, capture_events
+from whyloop.replay import judge
+from whyloop.testing import assert_continued, assert_stopped, assert_would_stop, call, capture_events
 
 
 @pytest.fixture
@@ -115,3 +116,22 @@ async def test_two_captures_hear_the_same() -> None:
     await agent.run("go")
     assert list(first) == list(second)
     assert len(first.of(AgentStepCompleted)) == 1
+
+
+def test_assert_would_stop_judges_a_run_under_other_rules() -> None:
+    state = scripted(
+        call("missing", {}), call("missing", {}), "done", error_policy=ErrorPolicy.retry_all()
+    ).run_sync("go")
+    assert state.stop_reason == "completed"
+    replay = assert_would_stop(state, under=StepsLimit(2), at=2, by=StepsLimit, reason="steps_limit")
+    assert replay.saved.steps == 1
+    assert_would_stop(state.to_dict(), under=[ErrorPolicy(), StepsLimit(2)], at=1, by="ErrorPolicyCriterion")
+    with pytest.raises(AssertionError, match=r"would have been stopped at step 2 .* by StepsLimit, not 1"):
+        assert_would_stop(state, under=StepsLimit(2), at=1)
+    with pytest.raises(AssertionError, match="not TokenUsageLimit"):
+        assert_would_stop(state, under=StepsLimit(2), by="TokenUsageLimit")
+    with pytest.raises(AssertionError, match="not token_limit"):
+        assert_would_stop(state, under=StepsLimit(2), reason="token_limit")
+    stopped = judge(state, StepsLimit(2)).state
+    with pytest.raises(AssertionError, match="would have continued past the recording"):
+        assert_would_stop(stopped, under=StepsLimit(9))

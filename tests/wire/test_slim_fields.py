@@ -107,6 +107,8 @@ def make_state() -> tuple[AgentState, list[Any]]:
         response_changed_by=("Cap",),
         answered_at=at(2),
         output="[1]",
+        leg_started_at=at(1),
+        granted=Budget(1),
     )
     change = CallChange("Cap", {"a": 0}, "shout")
     asked = ToolCall("c", "echo", {"a": 1}, (change,))

@@ -1,6 +1,12 @@
 """Test an agent with a model that follows a script, a clock that you move, and assertions."""
 
-from whyloop.testing.assertions import CapturedEvents, assert_continued, assert_stopped, capture_events
+from whyloop.testing.assertions import (
+    CapturedEvents,
+    assert_continued,
+    assert_stopped,
+    assert_would_stop,
+    capture_events,
+)
 from whyloop.testing.clock import FakeClock
 from whyloop.testing.scripted import Reply, ScriptedModel, call, calls, text
 
@@ -11,6 +17,7 @@ __all__ = [
     "ScriptedModel",
     "assert_continued",
     "assert_stopped",
+    "assert_would_stop",
     "call",
     "calls",
     "capture_events",

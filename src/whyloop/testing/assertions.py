@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, TypeVar
 
 from whyloop.events import AgentEvent
 from whyloop.loop.agent import Agent
+from whyloop.replay.judge import Rule, judge
+from whyloop.replay.recording import Run
+from whyloop.replay.result import Replay
 from whyloop.values.continuation import ContinuationOutcome, StopReason
 from whyloop.values.state import AgentState
 
@@ -50,6 +53,35 @@ def assert_continued(state: AgentState, *, step: int | None = None, by: str | ty
         if taken.outcome is None or not taken.outcome.should_continue:
             raise AssertionError(f"the run did not continue after step {taken.number}\n\n{state.explain()}")
         _decided_by(taken.outcome, by, state)
+
+
+def assert_would_stop(
+    run: Run,
+    *,
+    under: Rule | Iterable[Rule],
+    at: int | None = None,
+    by: str | type | None = None,
+    reason: StopReason | str | None = None,
+) -> Replay:
+    """Fail unless a recorded run would have ended under these rules; return how.
+
+    Args:
+        run: A state, or any other form of a run that `whyloop.replay.judge` takes.
+        under: A criterion, an error policy, or several of them.
+        at: The number of the step with which it ends. Default: any.
+        by: The class of the criterion that ends it, or its name. Default: any.
+        reason: The stop reason. Default: any.
+    """
+    __tracebackhide__ = True
+    replay = judge(run, *(under if isinstance(under, Iterable) else [under]))
+    end, name = replay.latest.ending, by if isinstance(by, str) or by is None else by.__name__
+    found = "would have continued past the recording" if replay.beyond else f"would have been {end}"
+    if end.stopped_at is None:
+        raise AssertionError(f"the run {found}\n\n{replay.explain()}")
+    for wanted, actual in ((at, end.stopped_at), (name, end.resolved_by), (reason, end.stop_reason)):
+        if wanted is not None and wanted != actual:
+            raise AssertionError(f"the run {found}, not {wanted}\n\n{replay.explain()}")
+    return replay
 
 
 def _decided_by(outcome: ContinuationOutcome, by: str | type | None, state: AgentState) -> None:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from whyloop.values.approval import Approval, PendingCall, Question
-from whyloop.values.continuation import ContinuationOutcome, StopReason
+from whyloop.values.continuation import Budget, ContinuationOutcome, StopReason
 from whyloop.values.failure import Failure
 from whyloop.values.messages import NO_EXTRAS, Message, MessageRole, ToolCall, ToolResult
 from whyloop.values.model import NO_USAGE, FinishReason, ModelSource, Usage
@@ -146,6 +146,10 @@ class Step(Struct, frozen=True, gc=False, omit_defaults=True):
     """When the model had answered, or failed."""
     output: str | None = None
     """The JSON of the output, if the answer is one; `agent.output(state)` decodes it."""
+    leg_started_at: Moment | None = None
+    """When the query arrived, or when it was last resumed before the step was closed."""
+    granted: Budget | None = None
+    """The budget that a person had allowed on top of the limits by then."""
 
     @property
     def has_tool_calls(self) -> bool:

@@ -258,6 +258,8 @@ class Closed(Transition, frozen=True, tag="closed", kw_only=True):
             opened.response_changed_by,
             opened.answered_at,
             opened.output,
+            execution.leg_started_at,
+            execution.granted,
         )
         info = state.state_info
         return replace(
@@ -440,8 +442,7 @@ def _feedback(outcome: ContinuationOutcome, step: Step | None) -> Message | None
     if not any(map(_feedback_of, outcome.evaluations)):  # A generator costs three times as much.
         return None
     given = [evaluation for evaluation in outcome.evaluations if evaluation.feedback]
-    text = "\n\n".join([each.feedback for each in given if each.feedback])
-    source = tuple([each.criterion for each in given])
+    text, source = "\n\n".join([e.feedback for e in given if e.feedback]), tuple([e.criterion for e in given])
     correction = step.failures[0].correction if step is not None and step.failures else None
     if correction is None or not correction.for_model:
         return Message(_DEVELOPER, text, source=source)

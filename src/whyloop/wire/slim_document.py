@@ -227,6 +227,8 @@ class SlimStep(Struct, frozen=True, omit_defaults=True):
     response_changed_by: tuple[str, ...] = ()
     answered_at: Moment | None = None
     output: str | None = None
+    leg_started_at: Moment | None = None
+    granted: Budget | None = None
 
 
 class Truncated(Struct, frozen=True, omit_defaults=True):

@@ -1,0 +1,410 @@
+"""Judge a recorded run under other rules, without a model.
+
+The recorded transitions are folded again with the functions of the live loop; only the evaluations differ. A
+rule that is given replaces the recorded evaluations of its class, and all others keep theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from itertools import islice
+
+from msgspec.structs import replace
+
+from whyloop.errors import ConfigurationError
+from whyloop.loop.calls import unfinished_calls
+from whyloop.loop.interruptions import JUST_AFTER
+from whyloop.replay.recording import RecordedExecution, Recording, Run
+from whyloop.replay.result import ExecutionReplay, Replay
+from whyloop.rules.checks import ApprovalRequired, StopRequestedCheck, ToolCallPresenceCheck
+from whyloop.rules.criteria import ContinuationCriteria, refuse_contradictions, resolve
+from whyloop.rules.criterion import Criterion, CriterionLike, CriterionObject, as_criterion, name_of
+from whyloop.rules.error_policy import ErrorPolicy, ErrorPolicyCriterion
+from whyloop.values.continuation import (
+    ContinuationDecision,
+    ContinuationEvaluation,
+    ContinuationOutcome,
+    StopReason,
+)
+from whyloop.values.failure import ErrorHandlingDecision
+from whyloop.values.model import Usage
+from whyloop.values.state import AgentState
+from whyloop.values.step import Interruption
+from whyloop.values.step_transitions import (
+    Answered,
+    CallFinished,
+    Closed,
+    Decided,
+    Judged,
+    Left,
+    ModelFailed,
+    Reopened,
+)
+from whyloop.values.transitions import Begun, Recovered, Resumed, RetryPlanned, Transition, Waited
+
+Rule = CriterionLike | ErrorPolicy | ContinuationCriteria
+"""A criterion, an error policy, or all criteria of an agent."""
+
+_FORBID = ContinuationDecision.FORBID_CONTINUATION
+_RETRY = ErrorHandlingDecision.RETRY
+_OUT_OF_TIME = Interruption.OUT_OF_TIME
+_UNKNOWN_USAGE = Usage(reported=False)
+
+# What a process does after it has begun, and what it records if it does nothing.
+_WORK = (Answered, ModelFailed, Reopened, CallFinished, Closed)
+_PAUSES = (Judged, Left, Decided, Resumed, Recovered)
+
+# The order in which an agent asks its rules; those that are not listed are the developer's own.
+_FIRST = (
+    "ErrorPolicyCriterion",
+    "StopRequestedCheck",
+    "StepsLimit",
+    "TokenUsageLimit",
+    "ExecutionTimeLimit",
+    "CumulativeExecutionTimeLimit",
+    "FinishReasonCheck",
+)
+_LAST = ("ApprovalRequired", "ToolCallPresenceCheck")
+# Every agent has these, and they have no settings: a recording is all that they need.
+_ALWAYS = (StopRequestedCheck, ApprovalRequired, ToolCallPresenceCheck)
+
+
+def judge(run: Run, *rules: Rule, replace_all: bool = False, grants: bool = True) -> Replay:
+    """Return how a recorded run would have ended under other rules.
+
+    Args:
+        run: A state, a snapshot, the entries of a journal, the lines of an export with one session, or a
+            `Recording`, which `await Recording.read(store, agent_id)` reads from a store.
+        *rules: Criteria and error policies. Each replaces the recorded evaluations of its class.
+        replace_all: True to judge as an agent with these rules alone would. Default: False, rules that are
+            not given keep their recorded evaluations.
+        grants: False to leave out what people granted on top of the limits. Default: True.
+    """
+    recording, judging = Recording.of(run), Rules(*rules, replace_all=replace_all)
+    if not recording.executions:
+        raise ConfigurationError(f"session {recording.agent_id!r} has no step to judge: run it first")
+    return judging.judge(recording, grants=grants)
+
+
+class Rules:
+    """The rules under which recorded runs are judged, prepared once for many runs.
+
+    Args:
+        *rules: Criteria and error policies.
+        replace_all: True to judge as an agent with these rules alone would. Default: False.
+    """
+
+    def __init__(self, *rules: Rule, replace_all: bool = False) -> None:
+        given = [each for rule in rules for each in _criteria_of(rule)]
+        refuse_contradictions(given)
+        self.given = ContinuationCriteria(*sorted(given, key=lambda rule: _rank(name_of(rule))))
+        """The rules that were given, in the order of an agent."""
+        kinds = {type(rule) for rule in given}
+        whole = [*self.given.criteria, *[kind() for kind in _ALWAYS if kind not in kinds]]
+        self.whole = ContinuationCriteria(*sorted(whole, key=lambda rule: _rank(name_of(rule))))
+        """The same, with the checks that every agent has."""
+        self.names = frozenset(map(name_of, self.given.criteria))
+        """The names of the rules."""
+        self.replace_all = replace_all
+        """True if no recorded evaluation counts."""
+
+    def judge(self, recording: Recording, *, grants: bool = True) -> Replay:
+        """Judge every execution of a recording, each from its recorded beginning.
+
+        Args:
+            recording: The recording.
+            grants: False to leave out what people granted. Default: True.
+        """
+        judged = [_Fold(self, execution, grants).result() for execution in recording.executions]
+        return Replay(recording.agent_id, tuple(judged))
+
+    def evaluate(
+        self, state: AgentState, recorded: ContinuationOutcome | None, *, whole: bool = False
+    ) -> ContinuationOutcome:
+        """Return the outcome with the evaluations of these rules in the place of recorded ones.
+
+        Args:
+            state: The state to judge.
+            recorded: The recorded outcome.
+            whole: True to evaluate the checks that every agent has anew. Default: False.
+        """
+        if self.replace_all or recorded is None:
+            return self.whole.evaluate(state)
+        new = list((self.whole if whole else self.given).evaluate(state).evaluations)
+        replaced = self.names.union([evaluation.criterion for evaluation in new])
+        merged: list[ContinuationEvaluation] = []
+        for evaluation in recorded.evaluations:
+            name = evaluation.criterion
+            if name not in replaced:
+                while new and not _follows(new[0].criterion, name, recorded):
+                    merged.append(new.pop(0))
+                merged.append(evaluation)
+                continue
+            merged += [each for each in new if each.criterion == name]
+            new = [each for each in new if each.criterion != name]
+        merged += new
+        step = state.open_step or state.current_step
+        return resolve(tuple(merged), step is not None and step.interrupted is not None)
+
+
+def _criteria_of(rule: Rule) -> Sequence[CriterionObject]:
+    if isinstance(rule, ErrorPolicy):
+        return [ErrorPolicyCriterion(rule)]
+    if isinstance(rule, ContinuationCriteria):
+        return rule.criteria
+    return [as_criterion(rule)]
+
+
+def _rank(name: str) -> int:
+    if name in _FIRST:
+        return _FIRST.index(name)
+    return len(_FIRST) + (_LAST.index(name) + 1 if name in _LAST else 0)
+
+
+def _follows(new: str, kept: str, recorded: ContinuationOutcome) -> bool:
+    """Return whether a new evaluation has its place after a recorded one that is kept."""
+    if any(evaluation.criterion == new for evaluation in recorded.evaluations):
+        return True  # It takes the place of its own kind, which is still to come.
+    return _rank(new) >= _rank(kept)
+
+
+class _Fold:
+    """One execution, folded again under other rules."""
+
+    def __init__(self, rules: Rules, execution: RecordedExecution, grants: bool) -> None:
+        self.rules, self.execution, self.grants = rules, execution, grants
+        self.state, self.index = execution.before, 0
+        self.assumed_from: int | None = None
+        self.beyond = False
+        # The step in progress: when work on it began, and the active seconds that are counted since.
+        self.begun_at: datetime | None = None
+        self.counted = 0.0
+
+    def result(self) -> ExecutionReplay:
+        """Fold every transition up to the end of the execution."""
+        for index, transition in enumerate(self.execution.transitions):
+            self.index = index
+            if self._ends_with(transition):
+                break
+        return ExecutionReplay(
+            state=self.state,
+            recorded=self.execution.after,
+            assumed_from=self.assumed_from,
+            beyond=self.beyond or not (self.state.status.has_ended or self._is_paused),
+        )
+
+    @property
+    def _is_paused(self) -> bool:
+        outcome = self.state.last_continuation_outcome
+        return outcome is not None and outcome.pauses
+
+    def _rest(self) -> Iterator[Transition]:
+        """Yield the recorded transitions after this one."""
+        return islice(self.execution.transitions, self.index + 1, None)
+
+    def _ends_with(self, transition: Transition) -> bool:
+        """Apply a transition, or what happens instead; return whether the execution ends."""
+        match transition:
+            case Judged():
+                return self._judge(transition)
+            case Resumed() if not self.grants:
+                self._apply(replace(transition, grant=None))
+            case Begun() | Recovered():
+                self._apply(transition)
+                self.begun_at, self.counted = transition.at, 0.0
+                return self._is_exhausted(transition)
+            case Reopened():
+                self._apply(transition)
+                self.begun_at, self.counted = transition.at, 0.0
+            case Answered() | ModelFailed():
+                if (deadline := self._deadline(transition.started_at, 0.0, transition.at)) is not None:
+                    return self._cut_off_answer(transition, deadline)
+                self._apply(transition)
+                self.begun_at, self.counted = transition.started_at, transition.seconds
+            case CallFinished() | Left() | Closed():
+                opened = self.state.open_step
+                if opened is not None and not opened.is_done and self.begun_at is not None:
+                    deadline = self._deadline(self.begun_at, self.counted, transition.at)
+                    if deadline is not None:
+                        return self._cut_off_calls(self.begun_at, deadline)
+                self._apply(transition)
+            case RetryPlanned():
+                self._plan_retry(transition)
+            case Waited():
+                return self._wait(transition)
+            case _:
+                self._apply(transition)
+        return False
+
+    def _apply(self, transition: Transition) -> None:
+        self.state = transition.apply_to(self.state)
+
+    # Decisions
+
+    def _judge(self, recorded: Judged) -> bool:
+        """Decide anew where a decision was recorded; return whether the execution ends."""
+        outcome = self.rules.evaluate(self.state, recorded.outcome)
+        if recorded.step is not None and self._was_cut_off_in_vain(recorded.outcome, outcome):
+            self.beyond = True
+            return True
+        self._apply(replace(recorded, outcome=outcome))
+        before, continues = recorded.outcome, outcome.decision.continues
+        if before.decision.continues and continues:
+            if _feedback(before) != _feedback(outcome) or self._retries_differ(before, outcome):
+                self._assume()
+            return False
+        ends = not continues and not outcome.pauses
+        if before.decision.continues or (before.pauses and ends):
+            return True  # It ends or waits here, and the recording continued.
+        if ends or (outcome.pauses and before.pauses):
+            return False  # As recorded: a person may have resumed it.
+        if any(isinstance(each, Answered | ModelFailed) for each in self._rest()):
+            self._assume()  # It would have continued by itself, and was resumed by a person.
+            return False
+        self.beyond = True
+        return True
+
+    def _was_cut_off_in_vain(self, before: ContinuationOutcome, now: ContinuationOutcome) -> bool:
+        """Return whether a deadline cut the step off that the new rules do not have."""
+        step = self.state.open_step or self.state.current_step
+        if step is None or step.interrupted is not _OUT_OF_TIME:
+            return False
+        for evaluation in now.evaluations:
+            if evaluation.decision is _FORBID and evaluation.stop_reason is StopReason.TIME_LIMIT_REACHED:
+                return False
+        kept = [evaluation for evaluation in now.evaluations if evaluation.decision is _FORBID]
+        forbade = [evaluation for evaluation in before.evaluations if evaluation.decision is _FORBID]
+        return any(evaluation not in kept for evaluation in forbade)
+
+    def _retries_differ(self, before: ContinuationOutcome, now: ContinuationOutcome) -> bool:
+        """Return whether the wait before the next model call would have been another one."""
+        step, failures = self.state.current_step, self.state.execution.failures
+        if step is None or step.model_failure is None:
+            return False
+        if (before.handling is _RETRY) != (now.handling is _RETRY):
+            return True
+        planned = next(self._rest(), None)
+        return isinstance(planned, RetryPlanned) and planned.attempt != failures.consecutive
+
+    def _plan_retry(self, recorded: RetryPlanned) -> None:
+        outcome, execution = self.state.last_continuation_outcome, self.state.execution
+        if outcome is None or outcome.handling is not _RETRY:
+            return
+        given = self.rules.given
+        has_policy = "ErrorPolicyCriterion" in self.rules.names
+        step = self.state.current_step
+        is_free = step is not None and bool(step.failures) and step.failures[0].is_free
+        if has_policy and not is_free:
+            attempt, most = execution.failures.consecutive, given.max_retries
+            recorded = replace(recorded, attempt=attempt, max_retries=most)
+        self._apply(recorded)
+
+    def _assume(self) -> None:
+        """Mark everything from the next step on as assumed."""
+        if self.assumed_from is None:
+            self.assumed_from = self.state.execution.step_count + 1
+
+    def _end(self, at: datetime, number: int | None) -> bool:
+        """Decide where no decision was recorded.
+
+        A step that was cut off is judged by the rules that need nothing but the state. Between two steps the
+        other rules decide as they did after the last one.
+        """
+        last = self.state.current_step.outcome if number is None and self.state.current_step else None
+        outcome = self.rules.evaluate(self.state, last, whole=True)
+        self._apply(Judged(at, outcome=outcome, step=number))
+        return True
+
+    # Limits that end a run between two decisions
+
+    def _is_exhausted(self, begun: Transition) -> bool:
+        """End a leg before its first step if a limit is exhausted, as a run does when it begins."""
+        if not self.rules.given.exhausted(self.state):
+            return False
+        following = next((each for each in self._rest() if isinstance(each, (*_WORK, *_PAUSES))), None)
+        if not isinstance(following, _WORK):
+            return False  # It ended here already, which is judged anew, or its process did nothing.
+        return self._end(begun.at, None)
+
+    def _deadline(self, started_at: datetime, counted: float, at: datetime) -> datetime | None:
+        """Return the deadline of the given rules if it is over at a moment, and not that of the recording."""
+        earliest = self.rules.given.deadline(self.state, started_at, counted)
+        if earliest is None or earliest >= at:
+            return None
+        state, settled = self.state, None
+        for transition in islice(self.execution.transitions, self.index, None):
+            if isinstance(transition, Judged):
+                settled = transition.outcome
+                break
+            state = transition.apply_to(state)
+        over = []
+        for rule in self.rules.given.criteria:
+            if not isinstance(rule, Criterion):
+                continue
+            deadline = rule.deadline(self.state, started_at, counted)
+            if deadline is not None and deadline < at and not _decided_so(settled, rule, state):
+                over.append(deadline)
+        return min(over, default=None)
+
+    def _cut_off_answer(self, recorded: Answered | ModelFailed, deadline: datetime) -> bool:
+        """Interrupt the model call at the deadline; its text and its usage so far are not known."""
+        at = max(recorded.started_at, deadline + JUST_AFTER)
+        seconds = (at - recorded.started_at).total_seconds()
+        self._apply(
+            Answered(
+                at,
+                started_at=recorded.started_at,
+                usage=_UNKNOWN_USAGE,
+                seconds=seconds,
+                interrupted=_OUT_OF_TIME,
+                request=recorded.request,
+            )
+        )
+        return self._close(at, 0.0)
+
+    def _cut_off_calls(self, begun_at: datetime, deadline: datetime) -> bool:
+        """Interrupt the calls that run at the deadline; others keep their results."""
+        at = max(begun_at, deadline + JUST_AFTER)
+        opened = self.state.open_step
+        assert opened is not None
+        stays_open = opened.stays_open(_OUT_OF_TIME)
+        for result in unfinished_calls(opened, at, _OUT_OF_TIME, (), waiting=not stays_open):
+            self._apply(result)
+        seconds = max(0.0, (at - begun_at).total_seconds() - self.counted)
+        if stays_open:
+            self._apply(Left(at, seconds=seconds))
+            return self._end(at, None)
+        return self._close(at, seconds)
+
+    def _close(self, at: datetime, seconds: float) -> bool:
+        self._apply(Closed(at, seconds=seconds, interrupted=_OUT_OF_TIME))
+        return self._end(at, self.state.execution.step_count)
+
+    def _wait(self, recorded: Waited) -> bool:
+        """Wait for a provider, unless a deadline ends the wait."""
+        execution = self.state.execution
+        until = execution.wait_until or recorded.at
+        deadline = self.rules.given.deadline(self.state, until)
+        if deadline is None or deadline > min(until, recorded.at):
+            self._apply(recorded)
+            return False
+        at = deadline + JUST_AFTER
+        unused = max(timedelta(0), recorded.at - at).total_seconds()
+        self._apply(Waited(at, seconds=max(0.0, recorded.seconds - unused)))
+        return self._end(at, None)
+
+
+def _decided_so(recorded: ContinuationOutcome | None, rule: Criterion, state: AgentState) -> bool:
+    """Return whether the recording has this very evaluation, so that its run had the same deadline."""
+    if recorded is None:
+        return False
+    new = rule.explain(state)
+    return any(
+        (old.criterion, old.decision, old.reason) == (new.criterion, new.decision, new.reason)
+        for old in recorded.evaluations
+    )
+
+
+def _feedback(outcome: ContinuationOutcome) -> list[str]:
+    return [evaluation.feedback for evaluation in outcome.evaluations if evaluation.feedback]

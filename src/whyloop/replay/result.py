@@ -1,0 +1,265 @@
+"""The result of judging a run again: where it would have ended, and what that saves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from decimal import Decimal
+from typing import Any
+
+from msgspec import Struct
+
+from whyloop.values import encoding
+from whyloop.values.continuation import ContinuationOutcome, StopReason
+from whyloop.values.explanation import Explanation
+from whyloop.values.model import Usage
+from whyloop.values.state import AgentState, AgentStatus
+
+
+class Amounts(Struct, frozen=True):
+    """What a run used, or would have saved. None is unknown, and unknown plus known is unknown."""
+
+    steps: int = 0
+    """The closed steps."""
+    tokens: int | None = 0
+    """The tokens, read and written; None if a provider did not report those of an answer."""
+    seconds: float = 0.0
+    """The active seconds, of models and tools at work."""
+    cost: Decimal | None = Decimal(0)
+    """The cost in US dollars; None if the price of an answer is unknown."""
+
+    def __add__(self, other: Amounts) -> Amounts:
+        tokens = None if self.tokens is None or other.tokens is None else self.tokens + other.tokens
+        cost = None if self.cost is None or other.cost is None else self.cost + other.cost
+        return Amounts(self.steps + other.steps, tokens, self.seconds + other.seconds, cost)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the amounts as plain data."""
+        document: dict[str, Any] = encoding.encode(self)
+        return document
+
+
+def _amounts(steps: int, seconds: float, usages: Iterable[Usage]) -> Amounts:
+    tokens: int | None = 0
+    cost: Decimal | None = Decimal(0)
+    for usage in usages:
+        tokens = None if tokens is None or not usage.reported else tokens + usage.total
+        cost = None if cost is None or usage.is_unpriced else cost + (usage.cost or 0)
+    return Amounts(steps, tokens, seconds, cost)
+
+
+class Ending(Struct, frozen=True):
+    """How an execution ended, as far as it did."""
+
+    status: AgentStatus
+    """The status of the run."""
+    stopped_at: int | None = None
+    """The step with which it ended, counted from 1; 0 if it ended before its first. None: it did not end."""
+    stop_reason: StopReason | None = None
+    """Why it ended; None if it did not."""
+    resolved_by: str | None = None
+    """The rule that ended it; None if it did not end."""
+    reason: str = ""
+    """The reason that the rule gave."""
+
+    def __str__(self) -> str:
+        if self.stopped_at is None:
+            return str(self.status)
+        return f"{self.status} at step {self.stopped_at} ({self.stop_reason}) by {self.resolved_by}"
+
+
+def ending_of(state: AgentState) -> Ending:
+    """Return how the current execution of a state ended.
+
+    Args:
+        state: The state.
+    """
+    outcome = state.last_continuation_outcome
+    if outcome is None or not state.status.has_ended:
+        return Ending(state.status)
+    number = state.open_step.number if state.open_step is not None else state.execution.step_count
+    return Ending(state.status, number, outcome.stop_reason, outcome.resolved_by, outcome.reason)
+
+
+class ExecutionReplay(Struct, frozen=True):
+    """One execution of a recorded run, judged again."""
+
+    state: AgentState
+    """The state with which it would have ended. `state.explain()` shows every new decision."""
+    recorded: AgentState
+    """The state with which it ended, as recorded."""
+    assumed_from: int | None = None
+    """The first step that assumes an effect that the recording lacks; None if all is exact."""
+    beyond: bool = False
+    """True if the rules would have continued past the recording, so that its end is not known."""
+
+    @property
+    def execution_id(self) -> str:
+        """The id of the execution."""
+        return self.recorded.execution.id
+
+    @property
+    def ending(self) -> Ending:
+        """How it would have ended."""
+        return Ending(AgentStatus.IN_PROGRESS) if self.beyond else ending_of(self.state)
+
+    @property
+    def recorded_ending(self) -> Ending:
+        """How it ended, as recorded."""
+        return ending_of(self.recorded)
+
+    @property
+    def outcomes(self) -> tuple[ContinuationOutcome, ...]:
+        """The outcome of each step that would have been taken, in order."""
+        return tuple(step.outcome for step in self.state.execution_steps if step.outcome is not None)
+
+    @property
+    def assumed(self) -> bool:
+        """True if its end follows from an effect that the recording lacks."""
+        return self.assumed_from is not None and self.state.execution.step_count >= self.assumed_from
+
+    @property
+    def differs(self) -> bool:
+        """True if it would have ended at another step, by another rule or for another reason."""
+        now, before = self.ending, self.recorded_ending
+        if self.beyond:
+            return before.stopped_at is not None
+        return (now.stopped_at, now.stop_reason, now.resolved_by, now.status) != (
+            before.stopped_at,
+            before.stop_reason,
+            before.resolved_by,
+            before.status,
+        )
+
+    @property
+    def is_cut(self) -> bool:
+        """True if it would have ended before the recording does, or in the middle of its last step."""
+        if self.beyond or self.ending.stopped_at is None:
+            return False
+        was_completed = self.recorded.status is AgentStatus.COMPLETED
+        return self.saved.steps > 0 or (was_completed and self.state.status is not AgentStatus.COMPLETED)
+
+    @property
+    def used(self) -> Amounts:
+        """What would have been used up to the end."""
+        execution = self.state.execution
+        return _amounts(execution.step_count, execution.active_seconds, [execution.usage])
+
+    @property
+    def saved(self) -> Amounts:
+        """What would not have been used: at least that, since an interrupted step counts as used in full."""
+        if self.beyond:
+            return Amounts()
+        kept, had = self.state.execution, self.recorded.execution
+        dropped = [step.usage for step in self.recorded.execution_steps[kept.step_count :]]
+        opened = self.recorded.open_step
+        if opened is not None and self.state.open_step is None and kept.step_count < opened.number:
+            dropped.append(opened.usage)
+        seconds = max(0.0, had.active_seconds - kept.active_seconds)
+        return _amounts(max(0, had.step_count - kept.step_count), seconds, dropped)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as plain data."""
+        return {
+            "execution_id": self.execution_id,
+            **encoding.encode(self.ending),
+            "assumed": self.assumed,
+            "assumed_from": self.assumed_from,
+            "beyond": self.beyond,
+            "differs": self.differs,
+            "recorded": encoding.encode(self.recorded_ending),
+            "used": self.used.to_dict(),
+            "saved": self.saved.to_dict(),
+            "outcomes": [outcome.to_dict() for outcome in self.outcomes],
+        }
+
+
+class Replay(Struct, frozen=True):
+    """A recorded run, judged again.
+
+    Its executions are judged one by one. The properties are those of the latest one, as those of a state
+    are; `saved` is the sum of all.
+    """
+
+    agent_id: str
+    """The name of the session."""
+    executions: tuple[ExecutionReplay, ...]
+    """The executions, in order."""
+
+    @property
+    def latest(self) -> ExecutionReplay:
+        """The latest execution."""
+        return self.executions[-1]
+
+    @property
+    def state(self) -> AgentState:
+        """The state with which the run would have ended."""
+        return self.latest.state
+
+    @property
+    def outcomes(self) -> tuple[ContinuationOutcome, ...]:
+        """The outcome of each step that would have been taken, in order."""
+        return self.latest.outcomes
+
+    @property
+    def stopped_at(self) -> int | None:
+        """The step with which the run would have ended; None if it would not have."""
+        return self.latest.ending.stopped_at
+
+    @property
+    def stop_reason(self) -> StopReason | None:
+        """Why it would have ended."""
+        return self.latest.ending.stop_reason
+
+    @property
+    def resolved_by(self) -> str | None:
+        """The rule that would have ended it."""
+        return self.latest.ending.resolved_by
+
+    @property
+    def assumed(self) -> bool:
+        """True if the end follows from an effect that the recording lacks."""
+        return self.latest.assumed
+
+    @property
+    def beyond(self) -> bool:
+        """True if the rules would have continued past the recording."""
+        return self.latest.beyond
+
+    @property
+    def differs(self) -> bool:
+        """True if any execution would have ended otherwise."""
+        return any(execution.differs for execution in self.executions)
+
+    @property
+    def used(self) -> Amounts:
+        """What the latest execution would have used up to its end."""
+        return self.latest.used
+
+    @property
+    def saved(self) -> Amounts:
+        """What all executions would have saved together."""
+        return sum((execution.saved for execution in self.executions), Amounts())
+
+    @property
+    def explanation(self) -> Explanation:
+        """The latest execution with its new decisions, step by step."""
+        return self.state.explanation
+
+    def explain(self) -> str:
+        """Return the text of `explanation`, for a person to read."""
+        return self.state.explain()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as plain data."""
+        return {
+            "agent_id": self.agent_id,
+            "differs": self.differs,
+            "saved": self.saved.to_dict(),
+            "executions": [execution.to_dict() for execution in self.executions],
+        }
+
+    def __str__(self) -> str:
+        """Return where the run would have ended and what would have been saved, on one line."""
+        if self.beyond:
+            return "The rules would have continued past the recording."
+        return f"It would have been {self.latest.ending}."

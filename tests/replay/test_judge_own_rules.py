@@ -1,0 +1,106 @@
+"""A run that is judged under its own rules ends as it was recorded, in whatever form it is kept."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import reduce
+
+from hypothesis import given, strategies as st
+
+from tests.loop.processes import Processes, ScriptItem
+from tests.loop.test_transitions import crashes, policies, scripts
+from tests.support import examples
+from tests.wire.random_runs import Scenario, crashing_scenarios
+from whyloop import Agent, AgentState, ContinuationOutcome, ErrorPolicy
+from whyloop.replay import ExecutionReplay, Recording, judge
+from whyloop.stores import MemoryStore
+from whyloop.values.transitions import apply
+
+
+def shown(outcome: ContinuationOutcome | None) -> list[object]:
+    """Return what a person sees of an outcome: not the last digit of a number of seconds."""
+    assert outcome is not None
+    decided = [(e.criterion, e.decision, e.reason, e.stop_reason, e.handling) for e in outcome.evaluations]
+    return [outcome.decision, outcome.resolved_by, outcome.stop_reason, decided]
+
+
+def assert_as_recorded(replayed: Sequence[ExecutionReplay]) -> None:
+    for execution in replayed:
+        assert execution.state == execution.recorded
+        assert execution.assumed_from is None
+        assert not execution.differs
+        assert execution.saved.steps == 0
+        assert execution.beyond == (execution.recorded.status in ("in_progress", "pending"))
+
+
+async def check(agent: Agent, entries: list[str], state: AgentState) -> None:
+    recording = Recording.of(entries)
+    if not recording.executions:
+        return
+    for execution in recording.executions:
+        folded = reduce(apply, execution.transitions, execution.before)
+        assert folded == execution.after
+    rules = agent.criteria
+    assert_as_recorded(judge(recording).executions)
+    assert_as_recorded(judge(recording, rules).executions)
+    assert_as_recorded(judge(recording, rules, replace_all=True).executions)
+    assert_as_recorded(judge(recording, *rules.criteria[::2]).executions)
+    store = MemoryStore()
+    exported = ['{"format":"whyloop-sessions","version":1}']
+    exported.append(f'{{"session":"s","entries":{len(entries)}}}')
+    exported += [f'{{"entry":{entry}}}' for entry in entries]
+    assert_as_recorded(judge(exported, rules).executions)
+    await store.import_lines(exported)
+    assert_as_recorded(judge(await Recording.read(store, "s"), rules).executions)
+    again = [line async for line in store.export()]
+    assert_as_recorded(judge(again, rules, replace_all=True).executions)
+    check_state(state, recording, agent)
+    check_state(AgentState.from_dict(state.to_dict()), recording, agent)
+
+
+def check_state(state: AgentState, recording: Recording, agent: Agent) -> None:
+    """Check that a state alone yields the recorded outcome of every step."""
+    if not state.steps:
+        return
+    recorded = [step.outcome for step in state.steps]
+    for replay in (judge(state, agent.criteria), judge(state.to_dict(), agent.criteria, replace_all=True)):
+        assert not any(execution.differs for execution in replay.executions)
+        if replay.latest.execution_id == state.execution.id:  # Nothing to judge if work has not begun.
+            assert replay.state.status == state.status or replay.beyond
+        steps = [step for execution in replay.executions for step in execution.state.execution_steps]
+        assert [step.outcome and step.outcome.stop_reason for step in steps] == [
+            outcome and outcome.stop_reason for outcome in recorded
+        ]
+        latest = replay.latest.state.execution_steps if state.execution.step_count else ()
+        for new, old in zip(latest, state.execution_steps, strict=True):
+            if old.outcome is not None:
+                assert shown(new.outcome) == shown(old.outcome)
+
+
+@examples(150)
+@given(crashing_scenarios)
+def test_a_random_session_is_judged_as_it_was_recorded(scenario: Scenario) -> None:
+    async def main() -> None:
+        scene = await scenario.scene()
+        await check(scene.agent, scene.journal.entries, scene.journal.state)
+
+    asyncio.run(main())
+
+
+@examples(150)
+@given(scripts, policies, crashes | st.just([]), st.booleans(), st.booleans(), st.booleans())
+def test_a_session_of_several_processes_is_judged_as_it_was_recorded(
+    script: list[ScriptItem],
+    policy: ErrorPolicy,
+    crashes: list[tuple[int, str]],
+    approve: bool,
+    impatient: bool,
+    resume: bool,
+) -> None:
+    async def main() -> None:
+        processes = Processes(script, crashes, policy=policy)
+        await processes.live(approve=approve, impatient=impatient, resume=resume)
+        await check(processes.agent(), processes.journal.entries, processes.journal.state)
+
+    asyncio.run(main())
