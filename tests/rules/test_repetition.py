@@ -25,6 +25,7 @@ from whyloop import (
     tool,
 )
 from whyloop.errors import ConfigurationError
+from whyloop.events import ContinuationEvaluated
 from whyloop.rules.repetition import _same_arguments
 from whyloop.stores import SqliteStore
 from whyloop.testing import Reply, ScriptedModel, call, calls, text
@@ -88,6 +89,12 @@ def test_the_same_call_with_the_same_result_is_nudged_and_then_stopped() -> None
     said = "search was called 6 times with the same arguments and returned the same result"
     assert state.outcome.reason == f"{said}, and a nudge did not help"
     assert said in state.explain()
+    nudged = (
+        "RepeatedCallCheck: search was called 3 times with the same arguments and returned the same result"
+    )
+    assert state.explanation.steps[2].feedback == (f"{nudged}: nudged",)
+    assert f"→ continue, ToolCallPresenceCheck; {nudged}" in state.explain()
+    assert state.explanation.steps[5].feedback == ()
 
 
 def test_the_nudge_reaches_the_model_and_names_its_source() -> None:
@@ -100,6 +107,16 @@ def test_the_nudge_reaches_the_model_and_names_its_source() -> None:
         "search was called 3 times with the same arguments and returned the same result."
     )
     assert state.stop_reason is StopReason.COMPLETED
+
+
+def test_events_and_the_log_show_the_nudge_and_the_stop(caplog: pytest.LogCaptureFixture) -> None:
+    seen: list[Any] = []
+    with caplog.at_level("INFO", logger="whyloop.runs"):
+        agent_of(repeat(SAME), event_handler=seen.append).run_sync("Go")
+    judged = [event.outcome for event in seen if isinstance(event, ContinuationEvaluated)]
+    said = [outcome.evaluation_for(RepeatedCallCheck) for outcome in judged]
+    assert [each.feedback is not None for each in said if each] == [False, False, True, True, True, False]
+    assert "by RepeatedCallCheck: search was called 6 times" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from whyloop.errors import ConfigurationError
 from whyloop.rules.criterion import Criterion
 from whyloop.values.continuation import ContinuationDecision, ContinuationEvaluation, StopReason
-from whyloop.values.messages import Content, ToolCall
+from whyloop.values.messages import Content, Message, ToolCall
 from whyloop.values.state import AgentState
-from whyloop.values.step import Step
+from whyloop.values.step import Step, ToolRun
 from whyloop.values.text import shortened
 
 _ALLOW = ContinuationDecision.ALLOW_CONTINUATION
@@ -29,7 +29,8 @@ class _Call(NamedTuple):
     """A call of a step, with its result."""
 
     asked: ToolCall
-    result: Content | None
+    result: int | None
+    """The number of the result: equal results of the window have the same one. None if there is none."""
     failed: bool
 
 
@@ -92,28 +93,29 @@ class RepeatedCallCheck(Criterion):
         if state.open_step is not None or state.execution.step_count < _NUDGE_STREAK:
             return _NO_REPEATS
         steps = self._recent_steps(state)
-        if not steps or (latest := _calls_of(state, steps[-1])) is None:  # A failed model call, for example.
+        taken = _calls_of_steps(state, steps)
+        if taken is None:
             return _NO_REPEATS
-        earlier = [calls for step in steps[:-1] if (calls := _calls_of(state, step)) is not None]
-        nudged = any(map(_has_nudge, steps[:-1]))
-        taken = [*earlier, latest]
-        if not latest:
-            return self._explain_replies(taken, nudged)
+        if not taken[-1]:
+            return self._explain_replies(taken, steps)
         nudges = self._streak(taken, _NUDGE_STREAK, self.nudge_times, any_arguments=False)
         stops = self._streak(taken, _STOP_STREAK, self.stop_times, any_arguments=True)
         if not nudges and not stops:
             return _NO_REPEATS
-        repeat = self._repeat_of(taken, len(earlier), any_arguments=not nudges)
+        repeat = self._repeat_of(taken, len(taken) - 1, any_arguments=not nudges)
         text = _text_of(repeat, any_arguments=not nudges)
-        return self._evaluation(text, repeat.times, self.stop_times, stops=stops and nudged)
+        return self._evaluation(text, repeat.times, self.stop_times, stops=stops and _were_nudged(steps))
 
-    def _explain_replies(self, taken: Sequence[tuple[_Call, ...]], nudged: bool) -> ContinuationEvaluation:
+    def _explain_replies(
+        self, taken: Sequence[Sequence[_Call]], steps: Sequence[Step]
+    ) -> ContinuationEvaluation:
         replies = next((n for n, calls in enumerate(reversed(taken)) if calls), len(taken))
         if replies < _REPLIES:
             return _NO_REPEATS
         text = f"The model replied {replies} times in a row without calling a tool"
+        stops = replies > _REPLIES and _were_nudged(steps)
         # Exhausted: it forbids the next step, so an answer that ends the run is not stopped.
-        return self._evaluation(text, replies, _REPLIES + 1, stops=replies > _REPLIES and nudged, reply=True)
+        return self._evaluation(text, replies, _REPLIES + 1, stops=stops, reply=True)
 
     def _recent_steps(self, state: AgentState) -> tuple[Step, ...]:
         """Return the closed steps that matter: the same number at any length of the run."""
@@ -122,7 +124,7 @@ class RepeatedCallCheck(Criterion):
         return steps[steps.length - count :] if count else ()
 
     def _streak(
-        self, taken: Sequence[tuple[_Call, ...]], length: int, times: int, *, any_arguments: bool
+        self, taken: Sequence[Sequence[_Call]], length: int, times: int, *, any_arguments: bool
     ) -> bool:
         """Return whether each of the last steps was taken at least so often."""
         last = len(taken) - 1
@@ -131,7 +133,7 @@ class RepeatedCallCheck(Criterion):
             for back in range(length)
         )
 
-    def _repeat_of(self, taken: Sequence[tuple[_Call, ...]], index: int, *, any_arguments: bool) -> _Repeat:
+    def _repeat_of(self, taken: Sequence[Sequence[_Call]], index: int, *, any_arguments: bool) -> _Repeat:
         """Return how often a step was taken within the window that ends with it."""
         window = taken[max(0, index - self.window + 1) : index]
         repeats = []
@@ -161,23 +163,41 @@ _NO_REPEATS = ContinuationEvaluation(_NAME, _ALLOW, "The run does not repeat its
 _NOT_A_CALL = _Repeat(0, _Call(ToolCall("", "", {}), None, failed=False))
 
 
-def _calls_of(state: AgentState, step: Step) -> tuple[_Call, ...] | None:
-    """Return the calls of a step with their results; None if the history lacks its answer."""
-    if not step.message_count or step.first_message < state.messages.start:
+def _calls_of_steps(state: AgentState, steps: Sequence[Step]) -> list[list[_Call]] | None:
+    """Return the calls of each step that has an answer; None if the last one has none.
+
+    A failed model call has no answer, and neither has a step whose messages were left out.
+    """
+    first = next((step.first_message for step in steps if step.first_message >= state.messages.start), None)
+    if first is None:
         return None
-    message = state.messages[step.first_message]
-    if not message.is_assistant:
-        return None
-    if not message.tool_calls:
-        return ()
-    last = min(step.first_message + step.message_count, len(state.messages))
-    results = {}
-    for index in range(step.first_message + 1, last):
-        result = state.messages[index]
-        if result.tool_call_id is not None:
-            results[result.tool_call_id] = result.content
-    failed = {run.id for run in step.tool_calls if not run.success}
-    return tuple([_Call(asked, results.get(asked.id), asked.id in failed) for asked in message.tool_calls])
+    messages = state.messages[first:]
+    numbers: dict[Content, int] = {}  # The hash of a text is computed once, however large it is.
+    taken, calls = [], None
+    for step in steps:
+        at = step.first_message - first
+        calls = None
+        if step.message_count and 0 <= at < len(messages) and messages[at].is_assistant:
+            results = messages[at + 1 : at + step.message_count]
+            calls = _calls_of(messages[at].tool_calls, results, step.tool_calls, numbers)
+            taken.append(calls)
+    return None if calls is None else taken
+
+
+def _calls_of(
+    asked: Sequence[ToolCall],
+    results: Sequence[Message],
+    runs: Sequence[ToolRun],
+    numbers: dict[Content, int],
+) -> list[_Call]:
+    """Return the calls of a step, with results that are numbered; they come in call order."""
+    calls = []
+    for index, call in enumerate(asked):
+        number = None
+        if index < len(results) and results[index].tool_call_id == call.id:
+            number = numbers.setdefault(results[index].content, len(numbers))
+        calls.append(_Call(call, number, index < len(runs) and not runs[index].success))
+    return calls
 
 
 def _has_call(calls: Sequence[_Call], call: _Call, any_arguments: bool) -> bool:
@@ -222,9 +242,12 @@ def _text_of(repeat: _Repeat, *, any_arguments: bool) -> str:
     return f"{name} was called {times} times with the same arguments and returned the same result"
 
 
-def _has_nudge(step: Step) -> bool:
-    """Return whether a nudge reached the model after this step."""
-    outcome = step.outcome
-    if outcome is None or not outcome.should_continue:
-        return False
-    return any(e.criterion == _NAME and e.feedback is not None for e in outcome.evaluations)
+def _were_nudged(steps: Sequence[Step]) -> bool:
+    """Return whether a nudge reached the model after a step before the last one."""
+    for step in steps[:-1]:
+        outcome = step.outcome
+        if outcome is not None and outcome.should_continue:
+            said = outcome.evaluation_for(_NAME)
+            if said is not None and said.feedback is not None:
+                return True
+    return False

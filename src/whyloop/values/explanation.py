@@ -119,6 +119,8 @@ class StepExplanation(Struct, frozen=True, kw_only=True):
     """The rule that decided."""
     policy: str | None = None
     """What the error policy did about a failure, where another rule decided."""
+    feedback: tuple[str, ...] = ()
+    """Why other rules gave feedback to the model after it, each with its name."""
     is_open: bool = False
     """True while its tool calls have not all ended."""
 
@@ -377,6 +379,7 @@ def _step(state: AgentState, step: Step, number: int) -> StepExplanation:
         stop_reason=outcome.stop_reason if outcome else None,
         resolved_by=outcome.resolved_by if outcome else None,
         policy=_policy(outcome) if outcome else None,
+        feedback=_feedback(outcome) if outcome else (),
     )
 
 
@@ -439,6 +442,11 @@ def _changed_by(call: ToolCall) -> tuple[str, ...]:
 def _policy(outcome: ContinuationOutcome) -> str | None:
     policy = outcome.policy_evaluation
     return _text(policy) if policy and policy.criterion != outcome.resolved_by else None
+
+
+def _feedback(outcome: ContinuationOutcome) -> tuple[str, ...]:
+    given = [e for e in outcome.evaluations if e.feedback and e.handling is None]
+    return tuple([f"{shortened(e.criterion, NAME_LENGTH)}: {_text(e)}" for e in given])
 
 
 def _reason(outcome: ContinuationOutcome) -> str | None:

@@ -130,8 +130,12 @@ def step_text(step: StepExplanation) -> str:
     line = f"{step.summary}  [{tokens}{cost}{duration(step.duration_ms)}]"
     if step.verdict is None:
         return line
-    policy = f"; {step.policy}" if step.policy else ""
-    return f"{line}  → {step.verdict}, {_name(step.resolved_by)}{policy}"
+    return f"{line}  → {step.verdict}, {_name(step.resolved_by)}{_remarks(step)}"
+
+
+def _remarks(step: StepExplanation) -> str:
+    """Return what rules did after a step that another rule decided about."""
+    return "".join([f"; {remark}" for remark in (step.policy, *step.feedback) if remark])
 
 
 def evaluations_title(explanation: Explanation) -> str:
@@ -195,7 +199,6 @@ def _steps_table(explanation: Explanation) -> list[list[str]]:
 def _step_row(step: StepExplanation | int) -> list[str]:
     if isinstance(step, int):
         return ["…", _left_out(step), "", "", "", "", ""]
-    policy = f"; {step.policy}" if step.policy else ""
     return [
         str(step.number),
         step.summary,
@@ -203,7 +206,7 @@ def _step_row(step: StepExplanation | int) -> list[str]:
         "" if step.cost is None else dollars(step.cost),
         "" if step.is_open else duration(step.duration_ms),
         step.verdict or "",
-        f"{_name(step.resolved_by)}{policy}",
+        f"{_name(step.resolved_by)}{_remarks(step)}",
     ]
 
 
