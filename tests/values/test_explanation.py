@@ -124,6 +124,23 @@ async def test_the_headline_of_a_pause_says_when_every_question_is_decided() -> 
     )
 
 
+async def test_a_pause_is_explained_with_the_questions_that_are_still_open() -> None:
+    asked = calls(call("pay", {"amount": 5}), call("pay", {"amount": 6}))
+    paused = await scripted(asked, tools=[paying()]).run("go")
+    assert "What each rule decided in the middle of step 1\n" in paused.explain()
+    one_left = paused.approve(paused.pending_calls[0].id)
+    expected = "Paused in step 1. ApprovalRequired decided: pay waits for approval."
+    assert one_left.explanation.headline == expected
+    for state in (one_left, one_left.deny(one_left.pending_calls[0].id), paused_and_denied(paused)):
+        assert "What each rule decided in the middle of step 1, before people decided\n" in state.explain()
+
+
+def paused_and_denied(state: AgentState) -> AgentState:
+    for pending in state.pending_calls:
+        state = state.deny(pending.id)
+    return state
+
+
 def test_an_outcome_without_evaluations_still_has_a_headline() -> None:
     state = session(steps=1).with_continuation_outcome(
         ContinuationOutcome(FORBID, "StepsLimit", StopReason.STEPS_LIMIT_REACHED)

@@ -319,6 +319,9 @@ def _headline(state: AgentState) -> str:
             verb, outcome = "In progress,", None if open_step else outcome
         case AgentStatus.PAUSED if open_step and not state.pending_calls:
             return f"Paused {where}. Every question is decided: resume(state) continues the run."
+        case AgentStatus.PAUSED if open_step and any(call.approved for call in open_step.calls):
+            waiting = ", ".join([call.question for call in state.pending_calls])
+            return f"Paused {where}. ApprovalRequired decided: {shortened(waiting, REASON_LENGTH)}."
         case status:
             verb = status.capitalize()
     if outcome is None:

@@ -9,6 +9,7 @@ from html import escape
 from whyloop.values.continuation import ContinuationEvaluation, ContinuationOutcome
 from whyloop.values.explanation import (
     REASON_LENGTH,
+    CallStatus,
     Explanation,
     StepExplanation,
     ends_of,
@@ -16,6 +17,7 @@ from whyloop.values.explanation import (
 )
 from whyloop.values.next_action import NAME_LENGTH, NextAction
 from whyloop.values.price import dollars
+from whyloop.values.state import AgentStatus
 from whyloop.values.text import counted, shortened
 
 MOST_STEPS = 60
@@ -148,7 +150,18 @@ def when_asked(explanation: Explanation) -> str:
     if not explanation.steps:
         return ""
     last = explanation.steps[-1]
-    return f"in the middle of step {last.number}" if last.is_open else f"after step {last.number}"
+    if not last.is_open:
+        return f"after step {last.number}"
+    decided = ", before people decided" if _has_decisions(explanation) else ""
+    return f"in the middle of step {last.number}{decided}"
+
+
+def _has_decisions(explanation: Explanation) -> bool:
+    """Return whether people have decided since the run paused, so that its outcome is older than that."""
+    calls = explanation.steps[-1].calls
+    approved = any(call.status is CallStatus.NOT_STARTED and call.approvals for call in calls)
+    is_answered = approved or not any(call.status is CallStatus.WAITING for call in calls)
+    return explanation.status is AgentStatus.PAUSED and is_answered
 
 
 def evaluation_lines(evaluations: Sequence[ContinuationEvaluation]) -> list[str]:
