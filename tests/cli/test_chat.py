@@ -126,10 +126,11 @@ def test_a_call_that_waits_is_decided_in_place(
 def test_an_answer_that_is_not_understood_decides_nothing(
     capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    err = piped(capsys, monkeypatch, "Pay\nyesterday\ne nonsense\ne [1]\n", agent="paying")[1]
+    err = piped(capsys, monkeypatch, "Pay\nyesterday\ne nonsense\ne [1]\ne {}\n", agent="paying")[1]
     assert "Answer y, n or e." in err
     assert "the edit is not JSON" in err
     assert "the edit is not a JSON object" in err
+    assert "invalid arguments for pay: amount is missing; to is missing" in err
     assert "To continue, and to decide 1 question: whyloop chat --session" in err
     assert len(only_session().pending_calls) == 1
 

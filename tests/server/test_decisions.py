@@ -79,9 +79,9 @@ async def test_a_call_runs_with_the_arguments_that_a_person_gave_it(store: Store
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ({"amount": "three"}, "amount: expected int, got str"),
-        ({}, "missing: amount"),
-        ({"amount": 3, "to": "bob"}, "to"),
+        ({"amount": "three"}, "amount: Expected `int`, got `str`"),
+        ({}, "amount is missing"),
+        ({"amount": 3, "to": "bob"}, "there is no argument 'to'"),
         ({"amount": None}, "amount"),
     ],
 )

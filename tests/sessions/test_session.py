@@ -18,7 +18,7 @@ from whyloop.errors import (
     SessionRunningError,
 )
 from whyloop.stores import MemoryStore, Store, Stored
-from whyloop.testing import Reply, call, calls
+from whyloop.testing import Reply, ScriptedModel, call, calls
 
 
 @tool
@@ -313,6 +313,22 @@ async def test_arguments_that_are_no_dict_are_refused_and_nothing_is_stored(
     with pytest.raises(ConfigurationError, match="pass a dict of arguments by name"):
         await session.edit(state.pending_calls[0].id, arguments)
     assert await store.load(session.agent_id) == state
+
+
+async def test_an_edit_that_does_not_fit_the_tool_is_refused_when_it_is_made(store: Store) -> None:
+    session = await Session.open(store, agent_with(call("pay", {"amount": 5})))
+    state = await session.send("pay")
+    with pytest.raises(ConfigurationError, match="invalid arguments for pay: amount: Expected `int`"):
+        await session.edit(state.pending_calls[0].id, {"amount": "a lot"})
+    assert await store.load(session.agent_id) == state
+
+
+async def test_an_edit_of_a_tool_that_is_not_known_here_is_checked_when_it_runs(store: Store) -> None:
+    session = await Session.open(store, agent_with(call("pay", {"amount": 5})))
+    state = await session.send("pay")
+    session.agent = Agent(ScriptedModel([]))
+    state = await session.edit(state.pending_calls[0].id, {"amount": "a lot"})
+    assert state.pending_calls == ()
 
 
 async def test_natural_mistakes_are_named(store: Store) -> None:

@@ -29,6 +29,7 @@ from whyloop.cli.runs import Progress, deps_of, new_metadata, on_ctrl_c, waits_f
 from whyloop.cli.store_access import find_session, open_named_store
 from whyloop.errors import ConfigurationError, NotResumableError, WhyloopError
 from whyloop.loop.agent import Agent
+from whyloop.loop.executions import refuse_edit
 from whyloop.loop.setup import Handler
 from whyloop.models import prices
 from whyloop.sessions.session import Session
@@ -212,7 +213,7 @@ class Chat:
         assert session is not None
         for call in session.state.pending_calls:
             try:
-                verdict, reason, arguments = self._verdict(call)
+                verdict, reason, arguments = self._verdict(call, session.state)
             except KeyboardInterrupt:
                 self._note("\n    Not decided. /resume asks again.")
                 return
@@ -224,7 +225,7 @@ class Chat:
         self._run(session.refresh())
         self._resume()
 
-    def _verdict(self, call: PendingCall) -> tuple[Verdict, str | None, Any]:
+    def _verdict(self, call: PendingCall, state: AgentState) -> tuple[Verdict, str | None, Any]:
         """Return what the person decides about a call, which is shown exactly as it would run."""
         self._note(f" ?  {shortened(call.question, LONGEST_ERROR)}", style="yellow")
         for line in exact_arguments(call.arguments, full=True) if call.call_id else ():
@@ -240,7 +241,9 @@ class Chat:
                 case "e" | "edit" if call.call_id:
                     edited = rest if rest or not self._prompt.is_terminal else self._edited(call)
                     try:
-                        return Verdict.EDITED, None, parse_arguments(edited, "the edit")
+                        arguments = parse_arguments(edited, "the edit")
+                        refuse_edit(self._agent, state, call.id, arguments)
+                        return Verdict.EDITED, None, arguments
                     except ConfigurationError as error:
                         write_error(f"    {error}")
                 case _:

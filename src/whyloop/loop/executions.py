@@ -123,6 +123,21 @@ def refuse_missing_deps(agent: Agent[Any, Any], deps: object) -> None:
     agent._setup.for_run(deps).refuse_missing_deps()
 
 
+def refuse_edit(
+    agent: Agent[Any, Any], state: AgentState, question_id: str, arguments: Mapping[str, object]
+) -> None:
+    """Raise a `ConfigurationError` if a person's arguments do not fit the tool of a pending call.
+
+    A tool that this agent does not know yet, such as one of a server of tools, is checked when the call runs.
+    """
+    asked = next((call for call in state.pending_calls if call.id == question_id), None)
+    tool = next((tool for tool in agent.tools if asked is not None and tool.name == asked.name), None)
+    if tool is None or not isinstance(arguments, Mapping) or tool.arguments.fits(arguments):
+        return
+    problems = "; ".join(problem.for_model for problem in tool.arguments.problems(arguments))
+    raise ConfigurationError(f"invalid arguments for {tool.name}: {problems or 'they do not fit'}")
+
+
 def _as_message(query: Query) -> Message:
     if isinstance(query, str):
         return Message.user(clean(query))

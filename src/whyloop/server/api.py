@@ -16,7 +16,7 @@ from whyloop.broadcasting.feed import EventFeed
 from whyloop.broadcasting.transports import AgentEventEnvelopeAdapter
 from whyloop.errors import BroadcastError, ConfigurationError, SessionNotFoundError, SessionRunningError
 from whyloop.loop.agent import Agent
-from whyloop.loop.executions import refuse_missing_deps
+from whyloop.loop.executions import refuse_edit, refuse_missing_deps
 from whyloop.loop.setup import Handler
 from whyloop.server import bodies
 from whyloop.server.access import Access, Label, agree
@@ -26,7 +26,6 @@ from whyloop.server.requests import (
     Keys,
     Precondition,
     calling_the_app,
-    described,
     etag_of,
     expecting,
     session_id_of,
@@ -290,7 +289,7 @@ class Api:
             if call.precondition is not None:
                 call.precondition.check(reading.summary.identity, reading.version)
             if agent is not None and arguments is not None:
-                _check_arguments(agent, reading.state, question_id, arguments)
+                refuse_edit(agent, reading.state, question_id, arguments)
             now, name = self._store.now(), _name(call.key)
             return decide(reading.state, question_id, verdict, by, now, reason, arguments, name)
 
@@ -391,21 +390,6 @@ def _continues_by_itself(state: AgentState) -> bool:
     """Return whether a runner of this session is continuing its execution."""
     is_decided = state.status is AgentStatus.PAUSED and not state.pending_calls
     return state.status is AgentStatus.IN_PROGRESS or is_decided
-
-
-def _check_arguments(
-    agent: Agent[Any, Any], state: AgentState, question_id: str, arguments: Mapping[str, Any]
-) -> None:
-    """Raise 400 if edited arguments do not fit the tool; skip a question that is not open."""
-    asked = next((call for call in state.pending_calls if call.id == question_id), None)
-    tool = next((tool for tool in agent.tools if asked is not None and tool.name == asked.name), None)
-    if tool is None:
-        return
-    try:
-        tool.arguments.parse(arguments)
-    except Exception as error:
-        problem = described(str(error)) or type(error).__name__
-        raise BadRequestError(f"invalid arguments for {tool.name}: {problem}") from None
 
 
 def _name(key: RequestKey | None) -> str | None:

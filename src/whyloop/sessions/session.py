@@ -23,7 +23,7 @@ from whyloop.errors import (
 )
 from whyloop.events import AgentEvent, AgentStepStarted, StreamChunkReceived
 from whyloop.loop.agent import Agent
-from whyloop.loop.executions import Query, creation, recover_run, resume_run, start_run
+from whyloop.loop.executions import Query, creation, recover_run, refuse_edit, resume_run, start_run
 from whyloop.loop.run import Run
 from whyloop.loop.setup import Handler
 from whyloop.loop.stream import RunStream
@@ -304,7 +304,8 @@ class Session(Generic[D_contra, T_co]):
     async def edit(
         self, question_id: str, arguments: Mapping[str, object], *, by: str = UNNAMED_PERSON
     ) -> AgentState[T_co]:
-        """Let a pending tool call run with other arguments."""
+        """Let a pending tool call run with other arguments; they must fit its tool."""
+        refuse_edit(self.agent, self.state, question_id, arguments)
         await self.store.edit(self.agent_id, question_id, arguments, by=by)
         return await self.refresh()
 
