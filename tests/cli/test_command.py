@@ -17,7 +17,8 @@ import pytest
 from tests.cli.shop import WHYLOOP
 from whyloop import __version__
 from whyloop.cli import main
-from whyloop.cli.commands import COMMANDS, Command, Opens
+from whyloop.cli.command import Command, Opens
+from whyloop.cli.commands import COMMANDS
 from whyloop.cli.demo.scenarios import SCENARIOS, play
 
 

@@ -44,7 +44,7 @@ from whyloop import (
     ToolResult,
 )
 from whyloop.cli import formats
-from whyloop.cli.commands import parse_span
+from whyloop.cli.command import parse_span
 from whyloop.loop.hooks import AskModel, RunTool
 from whyloop.stores import Store
 from whyloop.testing import ScriptedModel, call

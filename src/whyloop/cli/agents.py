@@ -16,7 +16,10 @@ from whyloop.errors import ConfigurationError
 from whyloop.loop.agent import DEFAULT_NAME, Agent
 from whyloop.loop.world import Model
 from whyloop.models.presets import LOCAL, load
+from whyloop.replay.judge import Rule
 from whyloop.rules.classification import error_text
+from whyloop.rules.criteria import ContinuationCriteria
+from whyloop.rules.criterion import Criterion, as_criterion
 from whyloop.rules.error_policy import ErrorPolicy
 from whyloop.sessions.session import MakeDeps
 from whyloop.tools.tool import Tool
@@ -107,6 +110,21 @@ def find_deps(path: str | None) -> MakeDeps | None:
         raise ConfigurationError(f"{option}: {text} is not a function of a session's summary")
     found: MakeDeps = make
     return found
+
+
+def find_rules(path: str) -> list[Rule]:
+    """Return the rules at "package.module:name": a criterion, an error policy, an agent's, or a list."""
+    value = _at("--criteria", path, Criterion)
+    if isinstance(value, Agent):
+        return [value.criteria]
+    rules = list(value) if isinstance(value, list | tuple) else [value]
+    for rule in rules:
+        if not isinstance(rule, ErrorPolicy | ContinuationCriteria):
+            try:
+                as_criterion(rule)
+            except ConfigurationError as error:
+                raise ConfigurationError(f"--criteria {path}: {error}") from None
+    return rules
 
 
 def find_tools(paths: Iterable[str]) -> list[AnyTool]:

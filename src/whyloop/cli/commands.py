@@ -1,16 +1,8 @@
-"""The commands: their names, their options, and the functions that run them, loaded when they run."""
+"""The commands: their names, their options, and the functions that run them."""
 
 from __future__ import annotations
 
-import argparse
-import re
-from collections.abc import Callable
-from datetime import timedelta
-from enum import Enum, auto
-from importlib import import_module
-from typing import Any, NamedTuple
-
-from whyloop.cli.output import exit_codes_help, log_runs_to_stderr
+from whyloop.cli.command import Command, Opens, flag as _flag, option as _option, parse_span
 
 STORE_VARIABLE = "WHYLOOP_STORE"
 MODEL_VARIABLE = "WHYLOOP_MODEL"
@@ -26,106 +18,6 @@ ERROR_POLICIES = {
 }
 DEFAULT_ERROR_POLICY = "retry_tool_errors"
 HOST, PORT = "127.0.0.1", 8000
-LONGEST_DAYS = 36_500
-_SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,9})?) ?(s|min|m|h|d|w)", re.ASCII)
-_UNITS = {"s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400, "w": 604_800}
-
-
-def parse_span(text: str) -> timedelta:
-    """Return the span of time that a command line names: "90s", "30m", "12h", "7d", "2w"."""
-    match = _SPAN.fullmatch(text.strip().lower())
-    if match is None:
-        raise argparse.ArgumentTypeError(f"invalid span of time {text!r}: use 30m, 12h or 7d")
-    seconds = float(match[1]) * _UNITS[match[2]]
-    if seconds > LONGEST_DAYS * 86_400:
-        raise argparse.ArgumentTypeError(f"invalid span of time {text!r}: use at most a hundred years")
-    return timedelta(seconds=seconds)
-
-
-class Opens(Enum):
-    """The store that a command is given when it runs."""
-
-    NONE = auto()
-    """None: it opens one itself, or needs none."""
-    EXISTING = auto()
-    """The store that the command line names; an error if there is none."""
-    ANY = auto()
-    """The same; it is created if it does not exist."""
-
-
-class Option(NamedTuple):
-    """An option or a positional argument, as argparse takes it."""
-
-    name: str
-    settings: dict[str, Any]
-
-
-class Command(NamedTuple):
-    """One command of `whyloop`."""
-
-    name: str
-    target: str
-    """The function that runs it, as "module:function" of this package."""
-    opens: Opens
-    summary: str
-    """Its purpose, for the list of commands."""
-    options: tuple[Option | tuple[Option, ...], ...]
-    """Its options; of those in a tuple of their own, only one may be given."""
-    details: str = ""
-    """More about it, for its help."""
-    has_exit_codes: bool = False
-    """True if its exit code says how a run ended."""
-    logs_runs: bool = False
-    """True if it writes how each run ended to stderr."""
-
-    def add_to(self, commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-        """Add the command to a parser."""
-        sentence = f"{self.summary[0].upper()}{self.summary[1:]}."
-        raw = argparse.RawDescriptionHelpFormatter
-        parser = commands.add_parser(
-            self.name,
-            help=self.summary,
-            description=f"{sentence} {self.details}".strip(),
-            epilog=exit_codes_help() if self.has_exit_codes else None,
-            formatter_class=raw if self.has_exit_codes else argparse.HelpFormatter,
-        )
-        parser.set_defaults(command=self)
-        for entry in self.options:
-            if isinstance(entry, Option):
-                parser.add_argument(entry.name, **entry.settings)
-            else:
-                group = parser.add_mutually_exclusive_group()
-                for option in entry:
-                    group.add_argument(option.name, **option.settings)
-
-    def load(self) -> Callable[..., Any]:
-        """Import the function that runs the command."""
-        module, _, name = self.target.partition(":")
-        function: Callable[..., Any] = getattr(import_module(f"whyloop.cli.{module}"), name)
-        return function
-
-    def run(self, args: argparse.Namespace) -> int:
-        """Run the command and return its exit code."""
-        if self.logs_runs:
-            log_runs_to_stderr()
-        function = self.load()
-        from whyloop.cli.store_access import run_command, run_with_store
-
-        if self.opens is Opens.NONE:
-            return run_command(self.name, lambda: function(args))
-        create = self.opens is Opens.ANY
-        return run_command(self.name, lambda: run_with_store(function, args, create=create))
-
-
-def _option(spec: str, text: str, **settings: Any) -> Option:
-    """Return an option by its name, the placeholder of its value, and its help: "--step N", "the step"."""
-    name, _, placeholder = spec.partition(" ")
-    return Option(name, {"help": text, "metavar": placeholder or None, **settings})
-
-
-def _flag(name: str, text: str) -> Option:
-    return Option(name, {"help": text, "action": "store_true"})
-
 
 # Options that several commands have
 
@@ -188,6 +80,40 @@ _QUESTION = (
         nargs="?",
     ),
     _option("--by NAME", "the name of the person (default: your login name)"),
+)
+_FILTERS = (
+    _option("--status S", "only those with this status, such as paused"),
+    _option("--stop-reason R", "only those with this one, such as steps_limit"),
+    _option("--rule NAME", "only those that this rule decided, as StepsLimit"),
+    _option("--agent NAME", "only those of the agent with this name"),
+    _option("--older-than SPAN", "only those that began before, such as 7d or 12h", type=parse_span),
+    _option("--newer-than SPAN", "only those that began since", type=parse_span),
+    _option(
+        "--metadata KEY=VALUE",
+        "only those with this entry; the value is JSON or else text",
+        nargs="+",
+        action="extend",
+        default=[],
+    ),
+)
+_RULES = (
+    _option("--max-steps N", "a limit of N steps", type=int),
+    _option("--max-tokens N", "a limit of N tokens", type=int),
+    _option("--timeout SECONDS", "a limit on the time since the query or the last resume", type=float),
+    _option("--cumulative-timeout SECONDS", "a limit on the time of work, without pauses", type=float),
+    _option("--max-cost USD", "a limit on the cost; unknown costs do not count"),
+    _option(
+        "--error-policy NAME",
+        f"another error policy: {', '.join(ERROR_POLICIES)}",
+        choices=tuple(ERROR_POLICIES),
+    ),
+    _option(
+        "--criteria PATH",
+        "rules of your code: package.module:name of a criterion, an error policy, an agent or a list; may be "
+        "given several times",
+        action="append",
+        default=[],
+    ),
 )
 _TO_STDOUT = "The answer goes to stdout, everything else to stderr."
 
@@ -294,19 +220,7 @@ COMMANDS = (
         "list sessions, newest first",
         (
             _STORE,
-            _option("--status S", "only those with this status, such as paused"),
-            _option("--stop-reason R", "only those with this one, such as steps_limit"),
-            _option("--rule NAME", "only those that this rule decided, as StepsLimit"),
-            _option("--agent NAME", "only those of the agent with this name"),
-            _option("--older-than SPAN", "only those that began before, such as 7d or 12h", type=parse_span),
-            _option("--newer-than SPAN", "only those that began since", type=parse_span),
-            _option(
-                "--metadata KEY=VALUE",
-                "only those with this entry; the value is JSON or else text",
-                nargs="+",
-                action="extend",
-                default=[],
-            ),
+            *_FILTERS,
             _option("--limit N", "list N sessions (default: 50)", type=int),
             (_option("--after CURSOR", "the page after this cursor"), _flag("--all", "every page")),
             _JSON,
@@ -344,6 +258,24 @@ COMMANDS = (
             _option("--step N", "explain step N of the session, counted from its first", type=int),
             (_JSON, _flag("--markdown", "print Markdown, to paste into a ticket")),
         ),
+    ),
+    Command(
+        "what-if",
+        "what_if:what_if",
+        Opens.EXISTING,
+        "show how recorded runs would have ended under other rules, without a model",
+        (
+            _option("id SESSION", "the session: its id, or the beginning of it", nargs="?"),
+            _STORE,
+            *_RULES,
+            _flag("--replace-all", "judge by these rules alone, as an agent with no others would"),
+            _flag("--no-grants", "leave out what people granted on top of the limits"),
+            _flag("--all", "judge all sessions that meet the conditions below"),
+            *_FILTERS,
+            _JSON,
+        ),
+        "A rule replaces the recorded decisions of its kind, and the others keep theirs. A run that would "
+        "have continued past its recording is reported as such, never guessed.",
     ),
     Command(
         "approve",

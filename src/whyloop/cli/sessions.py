@@ -36,6 +36,7 @@ from whyloop.cli.renderer import (
     used_texts,
 )
 from whyloop.cli.store_access import find_session, load_session
+from whyloop.replay.reading import Filters
 from whyloop.stores.records import Page, Summary
 from whyloop.stores.store import PAGE, Store
 from whyloop.values.explanation import Explanation, explanation_of_step
@@ -71,23 +72,26 @@ async def list_sessions(store: Store, args: argparse.Namespace) -> int:
     return 0
 
 
+def filters_of(args: argparse.Namespace) -> Filters:
+    """Return the conditions that sessions must meet."""
+    return Filters(
+        status=args.status,
+        stop_reason=args.stop_reason,
+        started_before=None if args.older_than is None else before_now(args.older_than),
+        started_after=None if args.newer_than is None else before_now(args.newer_than),
+        metadata=metadata_of(args.metadata),
+        resolved_by=args.rule,
+        agent=args.agent,
+    )
+
+
 async def _find(store: Store, args: argparse.Namespace) -> Page:
-    metadata = metadata_of(args.metadata)
+    filters = filters_of(args)
     limit = args.limit if args.limit is not None else PAGE_OF_ALL if args.all else PAGE
     sessions: list[Summary] = []
     cursor = args.after
     while True:
-        page = await store.sessions(
-            status=args.status,
-            stop_reason=args.stop_reason,
-            started_before=None if args.older_than is None else before_now(args.older_than),
-            started_after=None if args.newer_than is None else before_now(args.newer_than),
-            metadata=metadata,
-            resolved_by=args.rule,
-            agent=args.agent,
-            limit=limit,
-            after=cursor,
-        )
+        page = await store.sessions(limit=limit, after=cursor, **filters)
         sessions += page.sessions
         cursor = page.next
         if cursor is None or not args.all:
@@ -114,10 +118,11 @@ def _show_rows(sessions: Sequence[Summary]) -> None:
         return
     heads = tuple(name.replace("_", " ").upper() for name in SessionRow._fields)
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    write_lines([_aligned(row, widths) for row in (heads, *rows)])
+    write_lines([aligned(row, widths) for row in (heads, *rows)])
 
 
-def _aligned(cells: Iterable[str], widths: Iterable[int]) -> str:
+def aligned(cells: Iterable[str], widths: Iterable[int]) -> str:
+    """Return the cells of a row as a line, each as wide as its column."""
     return GAP.join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
 
 

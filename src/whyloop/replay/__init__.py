@@ -2,6 +2,7 @@
 
 from whyloop.replay.comparison import Comparison, Difference, compare, diff
 from whyloop.replay.judge import Rules, judge
+from whyloop.replay.reading import Problem, read_runs
 from whyloop.replay.recording import RecordedExecution, Recording
 from whyloop.replay.result import Amounts, Ending, ExecutionReplay, Replay
 
@@ -11,6 +12,7 @@ __all__ = [
     "Difference",
     "Ending",
     "ExecutionReplay",
+    "Problem",
     "RecordedExecution",
     "Recording",
     "Replay",
@@ -18,4 +20,5 @@ __all__ = [
     "compare",
     "diff",
     "judge",
+    "read_runs",
 ]

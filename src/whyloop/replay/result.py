@@ -7,10 +7,12 @@ from decimal import Decimal
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from whyloop.values import encoding
 from whyloop.values.continuation import ContinuationOutcome, StopReason
-from whyloop.values.explanation import Explanation
+from whyloop.values.explanation import Explanation, explanation_of
+from whyloop.values.explanation_text import MOST_STEPS
 from whyloop.values.model import Usage
 from whyloop.values.state import AgentState, AgentStatus
 
@@ -31,6 +33,11 @@ class Amounts(Struct, frozen=True):
         tokens = None if self.tokens is None or other.tokens is None else self.tokens + other.tokens
         cost = None if self.cost is None or other.cost is None else self.cost + other.cost
         return Amounts(self.steps + other.steps, tokens, self.seconds + other.seconds, cost)
+
+    @property
+    def known(self) -> Amounts:
+        """The same, with nothing in the place of what is unknown."""
+        return Amounts(self.steps, self.tokens or 0, self.seconds, self.cost or Decimal(0))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the amounts as plain data."""
@@ -111,6 +118,11 @@ class ExecutionReplay(Struct, frozen=True):
     def outcomes(self) -> tuple[ContinuationOutcome, ...]:
         """The outcome of each step that would have been taken, in order."""
         return tuple(step.outcome for step in self.state.execution_steps if step.outcome is not None)
+
+    @property
+    def explanation(self) -> Explanation:
+        """The execution with its new decisions, step by step; nothing can be granted to it."""
+        return replace(explanation_of(self.state, most_steps=MOST_STEPS), next_actions=())
 
     @property
     def assumed(self) -> bool:
@@ -243,11 +255,11 @@ class Replay(Struct, frozen=True):
     @property
     def explanation(self) -> Explanation:
         """The latest execution with its new decisions, step by step."""
-        return self.state.explanation
+        return self.latest.explanation
 
     def explain(self) -> str:
         """Return the text of `explanation`, for a person to read."""
-        return self.state.explain()
+        return str(self.explanation)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as plain data."""

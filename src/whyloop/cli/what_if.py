@@ -1,0 +1,338 @@
+"""`whyloop what-if`: recorded runs, judged under other rules."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from decimal import Decimal
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from whyloop.cli.agents import find_rules
+from whyloop.cli.commands import ERROR_POLICIES
+from whyloop.cli.formats import short, span_text
+from whyloop.cli.output import USAGE_ERROR, CommandError, write, write_error, write_json, write_lines
+from whyloop.cli.renderer import show_explanation
+from whyloop.cli.sessions import aligned, filters_of
+from whyloop.cli.store_access import find_session
+from whyloop.replay import Amounts, Ending, ExecutionReplay, Problem, Recording, Rules, judge, read_runs
+from whyloop.replay.judge import Rule
+from whyloop.rules.criteria import ContinuationCriteria
+from whyloop.rules.criterion import as_criterion, name_of
+from whyloop.rules.error_policy import ErrorPolicy
+from whyloop.rules.limits import (
+    CostLimit,
+    CumulativeExecutionTimeLimit,
+    ExecutionTimeLimit,
+    Limit,
+    StepsLimit,
+    TokenUsageLimit,
+)
+from whyloop.stores.store import Store
+from whyloop.values.price import dollars
+from whyloop.values.state import AgentStatus
+from whyloop.values.text import counted, shortened
+
+MOST_LISTED = 20
+
+
+async def what_if(store: Store, args: argparse.Namespace) -> int:
+    """Show how a session would have ended under other rules, or how many of all would."""
+    rules = rules_of(args)
+    if args.all:
+        if args.id is not None:
+            raise CommandError("name a session or give --all, not both", USAGE_ERROR)
+        return await _all_sessions(store, args, rules)
+    if args.id is None:
+        raise CommandError("name a session by its id, or give --all for every session", USAGE_ERROR)
+    recording = await Recording.read(store, (await find_session(store, args.id)).agent_id)
+    replay = judge(recording, *rules, replace_all=args.replace_all, grants=not args.no_grants)
+    if args.json:
+        write_json({"rules": _names(rules), **replay.to_dict()})
+        return 0
+    several = len(replay.executions) > 1
+    for number, execution in enumerate(replay.executions, 1):
+        if several:
+            write(f"{'' if number == 1 else chr(10)}Query {number} of {len(replay.executions)}\n")
+        write_lines(_summary_lines(execution))
+        if not several or execution.differs:
+            write("\n")
+            show_explanation(execution.explanation)
+    return 0
+
+
+def rules_of(args: argparse.Namespace) -> list[Rule]:
+    """Return the rules that the command line names."""
+    rules: list[Rule] = []
+    limits = (
+        (StepsLimit, args.max_steps),
+        (TokenUsageLimit, args.max_tokens),
+        (ExecutionTimeLimit, args.timeout),
+        (CumulativeExecutionTimeLimit, args.cumulative_timeout),
+    )
+    rules += [limit(value) for limit, value in limits if value is not None]
+    if args.max_cost is not None:
+        rules.append(CostLimit(args.max_cost, unknown="allow"))
+    if args.error_policy is not None:
+        policy: ErrorPolicy = getattr(ErrorPolicy, args.error_policy)()
+        rules.append(policy)
+    for path in args.criteria:
+        rules += find_rules(path)
+    if not rules:
+        raise CommandError(
+            "name a rule to judge by, such as --max-steps 10, --error-policy retry_all or --criteria "
+            "package.module:name",
+            USAGE_ERROR,
+        )
+    return rules
+
+
+def _names(rules: Sequence[Rule]) -> list[str]:
+    return [shortened(rule_text(rule), 200) for rule in rules]
+
+
+def rule_text(rule: Rule) -> str:
+    """Return the name of a rule for people, with the number of a limit."""
+    if isinstance(rule, Limit):
+        return repr(rule)
+    if isinstance(rule, ErrorPolicy):
+        presets = [name for name in ERROR_POLICIES if getattr(ErrorPolicy, name)() == rule]
+        return f"ErrorPolicy.{presets[0]}()" if presets else repr(rule)
+    if isinstance(rule, ContinuationCriteria):
+        return ", ".join(map(rule_text, rule.criteria))
+    return name_of(as_criterion(rule))
+
+
+# One session
+
+
+def _summary_lines(execution: ExecutionReplay) -> list[str]:
+    lines = [f"Recorded  {_end_text(execution.recorded_ending)}"]
+    if execution.beyond:
+        lines.append("What if   it would have continued past the recording, so its end is not known")
+    else:
+        lines.append(f"What if   {_end_text(execution.ending)}{' (assumed)' if execution.assumed else ''}")
+        lines.append(f"Saved     {amounts_text(execution.saved)}")
+    if execution.assumed_from is not None:
+        lines.append(
+            f"Assumed   from step {execution.assumed_from} on: the rules would have changed what the model "
+            "received"
+        )
+    return lines
+
+
+def _end_text(ending: Ending) -> str:
+    if ending.stopped_at is None:
+        return f"{ending.status}"
+    reason = f": {shortened(ending.reason, 200)}" if ending.reason else ""
+    return f"{ending.status} at step {ending.stopped_at} ({ending.stop_reason}), {ending.resolved_by}{reason}"
+
+
+def amounts_text(amounts: Amounts) -> str:
+    """Return amounts on one line: "3 steps, 300 tokens, 4.2 s, $0.04"."""
+    if amounts == Amounts():
+        return "nothing"
+    tokens = "unknown tokens" if amounts.tokens is None else counted(amounts.tokens, "token")
+    cost = "cost unknown" if amounts.cost is None else dollars(amounts.cost)
+    return ", ".join([counted(amounts.steps, "step"), tokens, span_text(amounts.seconds), cost])
+
+
+# All sessions
+
+
+class Group(Struct):
+    """The runs that one rule would have ended otherwise than recorded."""
+
+    resolved_by: str
+    stop_reason: str
+    runs: int = 0
+    completed: int = 0
+    assumed: int = 0
+    saved: Amounts = Amounts()
+    unknown_tokens: int = 0
+    unknown_cost: int = 0
+
+    def add(self, execution: ExecutionReplay) -> None:
+        """Count one more run."""
+        saved = execution.saved
+        self.runs += 1
+        self.completed += execution.recorded.status is AgentStatus.COMPLETED
+        self.assumed += execution.assumed
+        self.unknown_tokens += saved.tokens is None
+        self.unknown_cost += saved.cost is None
+        self.saved += saved.known
+
+
+class Report:
+    """What was found in all runs so far, in bounded memory."""
+
+    def __init__(self) -> None:
+        self.sessions = self.runs = self.different = self.beyond = self.cut_completed = 0
+        self.groups: dict[tuple[str, str], Group] = {}
+        self.cut: list[dict[str, Any]] = []
+        self.problems: list[Problem] = []
+
+    def add(self, agent_id: str, executions: Sequence[ExecutionReplay], *, keep_all: bool) -> None:
+        """Count the executions of one session."""
+        self.sessions += 1
+        self.runs += len(executions)
+        for number, execution in enumerate(executions, 1):
+            if not execution.differs:
+                continue
+            self.different += 1
+            if execution.beyond:
+                self.beyond += 1
+                continue
+            end = execution.ending
+            key = (end.resolved_by or "", str(end.stop_reason or end.status))
+            self.groups.setdefault(key, Group(*key)).add(execution)
+            if execution.recorded.status is AgentStatus.COMPLETED and execution.is_cut:
+                self.cut_completed += 1
+                if keep_all or len(self.cut) < MOST_LISTED:
+                    self.cut.append(_cut(agent_id, number, execution))
+
+
+def _cut(agent_id: str, number: int, execution: ExecutionReplay) -> dict[str, Any]:
+    end = execution.ending
+    return {
+        "agent_id": agent_id,
+        "query": number,
+        "execution_id": execution.execution_id,
+        "steps": execution.recorded.execution.step_count,
+        "stopped_at": end.stopped_at,
+        "stop_reason": end.stop_reason,
+        "resolved_by": end.resolved_by,
+        "reason": shortened(end.reason, 200),
+        "saved": execution.saved.to_dict(),
+    }
+
+
+async def _all_sessions(store: Store, args: argparse.Namespace, rules: list[Rule]) -> int:
+    judging, report = Rules(*rules, replace_all=args.replace_all), Report()
+    with progress("judged") as advance:
+        async for found in read_runs(store, filters_of(args)):
+            advance()
+            if isinstance(found, Problem):
+                report.problems.append(found)
+                continue
+            try:
+                replay = judging.judge(found, grants=not args.no_grants)
+            except Exception as error:  # One run must not end the others.
+                report.problems.append(Problem(found.agent_id, f"{type(error).__name__}: {error}"))
+                continue
+            report.add(found.agent_id, replay.executions, keep_all=args.json)
+    if args.json:
+        write_json(_document(report, rules))
+    else:
+        write_lines(_report_lines(report, rules))
+        for problem in report.problems[:MOST_LISTED]:
+            write_error(f"not judged: {shortened(problem.agent_id, 64)}: {shortened(problem.reason, 300)}")
+    return 0
+
+
+def _document(report: Report, rules: list[Rule]) -> dict[str, Any]:
+    return {
+        "rules": _names(rules),
+        "sessions": report.sessions,
+        "runs": report.runs,
+        "different": report.different,
+        "beyond": report.beyond,
+        "completed_runs_cut": report.cut_completed,
+        "groups": [
+            {
+                "resolved_by": group.resolved_by,
+                "stop_reason": group.stop_reason,
+                "runs": group.runs,
+                "completed": group.completed,
+                "assumed": group.assumed,
+                "saved": group.saved.to_dict(),
+                "unknown_tokens": group.unknown_tokens,
+                "unknown_cost": group.unknown_cost,
+            }
+            for group in _sorted(report)
+        ],
+        "cut": report.cut,
+        "problems": [{"agent_id": each.agent_id, "reason": each.reason} for each in report.problems],
+    }
+
+
+def _sorted(report: Report) -> list[Group]:
+    return sorted(report.groups.values(), key=lambda group: (-group.runs, group.resolved_by))
+
+
+def _report_lines(report: Report, rules: list[Rule]) -> list[str]:
+    named = ", ".join(_names(rules))
+    lines = [
+        f"Judged {counted(report.runs, 'run')} of {counted(report.sessions, 'session')} under {named}.",
+        f"{report.different:,} would end differently.",
+    ]
+    if report.groups:
+        lines += ["", *_group_lines(report)]
+    if report.beyond:
+        lines += [
+            "",
+            f"{counted(report.beyond, 'run')} would have continued past the recording: the end is not known.",
+        ]
+    tokens = sum(group.unknown_tokens for group in report.groups.values())
+    cost = sum(group.unknown_cost for group in report.groups.values())
+    for what, number in (("tokens are", tokens), ("cost is", cost)):
+        if number:
+            lines += ["", f"The saved {what} unknown in {counted(number, 'run')}; the sums leave them out."]
+    if report.cut_completed:
+        lines += ["", f"{counted(report.cut_completed, 'completed run')} would have been cut:"]
+        lines += [
+            f"  {shortened(short(each['agent_id'], 64), 64)}  query {each['query']}: ended with step "
+            f"{each['steps']}, would have ended with step {each['stopped_at']} ({each['stop_reason']})"
+            for each in report.cut[:MOST_LISTED]
+        ]
+        if report.cut_completed > MOST_LISTED:
+            lines.append(f"  … {report.cut_completed - MOST_LISTED:,} more: --json lists all")
+    elif report.different:
+        lines += ["", "No completed run would have been cut."]
+    if report.problems:
+        lines += ["", f"{counted(len(report.problems), 'session')} could not be judged."]
+    return lines
+
+
+def _group_lines(report: Report) -> list[str]:
+    heads = ("ENDED BY", "STOP REASON", "RUNS", "COMPLETED", "STEPS SAVED", "TOKENS", "TIME", "COST")
+    rows = [
+        (
+            shortened(group.resolved_by, 64),
+            group.stop_reason,
+            f"{group.runs:,}",
+            f"{group.completed:,}",
+            f"{group.saved.steps:,}",
+            "unknown" if group.unknown_tokens == group.runs else f"{group.saved.tokens:,}",
+            span_text(group.saved.seconds),
+            "unknown" if group.unknown_cost == group.runs else dollars(group.saved.cost or Decimal(0)),
+        )
+        for group in _sorted(report)
+    ]
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    return [aligned(row, widths) for row in (heads, *rows)]
+
+
+class Advance(Protocol):
+    """Counts one more session."""
+
+    def __call__(self) -> None: ...
+
+
+@contextmanager
+def progress(verb: str) -> Iterator[Advance]:
+    """Show how many sessions were read, on stderr if that is a terminal."""
+    import sys
+
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield lambda: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (BarColumn(), TextColumn(f"{{task.completed:,.0f}} sessions {verb}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(verb, total=None)
+        yield lambda: bar.advance(task)

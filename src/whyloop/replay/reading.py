@@ -1,0 +1,96 @@
+"""Reading many recorded runs, a few at a time, from a store or from anything that yields them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from datetime import datetime
+from typing import TypedDict
+
+from msgspec import Struct
+
+from whyloop.errors import SessionNotFoundError, WhyloopError
+from whyloop.replay.recording import Recording, Run
+from whyloop.stores.store import Store
+from whyloop.values.state import AgentState
+from whyloop.values.text import shortened
+
+# Sessions are listed by the page, and so many of them are read at once.
+PAGE, AT_ONCE = 1000, 8
+
+
+class Problem(Struct, frozen=True):
+    """A session that could not be judged."""
+
+    agent_id: str
+    """The name of the session."""
+    reason: str
+    """Why it could not."""
+
+
+class Filters(TypedDict, total=False):
+    """The conditions that sessions must meet, as `Store.sessions` takes them."""
+
+    status: str | None
+    stop_reason: str | None
+    started_after: datetime | None
+    started_before: datetime | None
+    metadata: dict[str, str | int | float | bool | None]
+    resolved_by: str | None
+    agent: str | None
+
+
+async def read_runs(
+    source: Store | Iterable[Run] | AsyncIterable[Run], filters: Filters | None = None
+) -> AsyncIterator[Recording | Problem]:
+    """Yield the recording of each run, or why there is none.
+
+    Sessions that are deleted while a store is read are left out; those that come meanwhile may be.
+
+    Args:
+        source: A store, or states and other recorded runs.
+        filters: The conditions that sessions of the store must meet. Default: none.
+    """
+    if isinstance(source, Store):
+        async for found in _read_store(source, filters or Filters()):
+            yield found
+    elif isinstance(source, AsyncIterable):
+        number = 0
+        async for run in source:
+            number += 1
+            yield _recording_of(run, number)
+    else:
+        for number, run in enumerate(source, 1):
+            yield _recording_of(run, number)
+
+
+def _recording_of(run: Run, number: int) -> Recording | Problem:
+    try:
+        return Recording.of(run)
+    except WhyloopError as error:
+        name = run.agent_id if isinstance(run, AgentState | Recording) else f"run {number}"
+        return Problem(name, shortened(str(error), 300))
+
+
+async def _read_store(store: Store, filters: Filters) -> AsyncIterator[Recording | Problem]:
+    cursor: str | None = None
+    while True:
+        page = await store.sessions(limit=PAGE, after=cursor, **filters)
+        names = [summary.agent_id for summary in page.sessions]
+        for start in range(0, len(names), AT_ONCE):
+            reads = [_read(store, agent_id) for agent_id in names[start : start + AT_ONCE]]
+            for found in await asyncio.gather(*reads):
+                if found is not None:
+                    yield found
+        cursor = page.next
+        if cursor is None:
+            return
+
+
+async def _read(store: Store, agent_id: str) -> Recording | Problem | None:
+    try:
+        return await Recording.read(store, agent_id)
+    except SessionNotFoundError:  # It was deleted since the list was made.
+        return None
+    except WhyloopError as error:
+        return Problem(agent_id, shortened(str(error), 300))
