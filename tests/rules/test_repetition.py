@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from benchmarks.stuck import RecordedStep, Run, repeated_call_check, take_step
 from hypothesis import given, strategies as st
+from msgspec.structs import replace
 
-from tests.support import START
+from tests.support import START, examples, transitions_of
 from whyloop import (
     Agent,
     AgentState,
@@ -20,15 +21,20 @@ from whyloop import (
     Message,
     RepeatedCallCheck,
     Session,
+    SlimAgentStateSerializer,
+    SlimSerializationConfig,
+    Step,
     StopReason,
     ToolCallPresenceCheck,
     tool,
 )
 from whyloop.errors import ConfigurationError
 from whyloop.events import ContinuationEvaluated
+from whyloop.replay import judge
 from whyloop.rules.repetition import _same_arguments
-from whyloop.stores import SqliteStore
+from whyloop.stores import MemoryStore, SqliteStore
 from whyloop.testing import Reply, ScriptedModel, call, calls, text
+from whyloop.values.log import Log
 from whyloop.values.step_transitions import Judged
 from whyloop.values.transitions import Queried
 
@@ -222,13 +228,93 @@ async def test_a_stored_session_is_judged_the_same_after_resume_and_fork(tmp_pat
     await store.close()
 
 
-async def test_every_step_judged_again_yields_its_outcome() -> None:
-    agent = agent_of(cycle([SAME, call("broken", {"path": "a"})]))
+@pytest.mark.parametrize(
+    ("script", "steps"),
+    [
+        (cycle([SAME, call("broken", {"path": "a"})]), 8),
+        ((call("closed", {"path": str(n)}) for n in count()), 7),
+    ],
+    ids=["alternation", "the same error"],
+)
+async def test_every_step_judged_again_yields_its_outcome(script: Any, steps: int) -> None:
+    agent = agent_of(script)
     states = [state async for state in agent.iterate(agent.start("Go"))]
-    assert [state.execution.step_count for state in states] == list(range(1, 9))
+    assert [state.execution.step_count for state in states] == list(range(1, steps + 1))
     for state in states:
         for again in (state, AgentState.from_dict(state.to_dict())):
             assert agent.criteria.evaluate(again) == state.steps[-1].outcome
+
+
+SCRIPTS = st.lists(
+    st.sampled_from(
+        [
+            SAME,
+            call("search", {"query": "desk"}, "Let me look again."),
+            call("broken", {"path": "a"}),
+            call("closed", {"path": "b"}),
+            call("missing"),
+            call("search", "{broken"),
+            calls(SAME, call("broken", {"path": "a"})),
+        ]
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@examples(30)
+@given(SCRIPTS)
+async def test_every_step_of_a_stored_journal_judged_again_yields_its_outcome(script: list[Reply]) -> None:
+    store, agent = MemoryStore(), agent_of(cycle(script))
+    session = await Session.open(store, agent, "one", create=True)
+    final = await session.send("Go")
+    state, judged = AgentState(agent_id="one"), 0
+    for transition in transitions_of("one", (await store.read("one")).entries):
+        if isinstance(transition, Judged):
+            assert agent.criteria.evaluate(state) == transition.outcome
+            judged += 1
+        state = transition.apply_to(state)
+    assert judged == final.execution.step_count
+    said = nudges(final)
+    if final.outcome.resolved_by == "RepeatedCallCheck":
+        assert said
+        assert said[-1] < final.execution.step_count
+
+
+@examples(30)
+@given(SCRIPTS)
+async def test_a_replay_stops_where_a_live_run_stops(script: list[Reply]) -> None:
+    live = await agent_of(cycle(script)).run("Go")
+    recorded = await agent_of(cycle(script), criteria=[]).run("Go")
+    replayed = judge(recorded, RepeatedCallCheck())
+    assert replayed.stopped_at == live.execution.step_count
+    assert replayed.resolved_by == live.outcome.resolved_by
+
+
+def test_a_slim_snapshot_that_lacks_steps_and_results_is_judged_without_an_error() -> None:
+    state = agent_of(repeat(SAME)).run_sync("Go")
+    for config in (SlimSerializationConfig.minimal(), SlimSerializationConfig(max_messages=4)):
+        slim = SlimAgentStateSerializer(config)
+        read = slim.deserialize(slim.serialize(state))
+        assert RepeatedCallCheck().explain(read).decision is not None
+
+
+def test_calls_without_a_result_are_not_the_same() -> None:
+    state = agent_of([SAME, SAME, SAME, text("None.")]).run_sync("Go")
+    lost = [m for m in state.messages if not m.is_tool]
+    broken_state = replace(state, messages=Log(lost), steps=Log(_without_results(state)))
+    assert RepeatedCallCheck().explain(broken_state).feedback is None
+
+
+def _without_results(state: AgentState) -> list[Step]:
+    """The steps that called a tool, as if their results had never been stored."""
+    called = [step for step in state.steps if step.tool_calls]
+    return [replace(step, first_message=n, message_count=1) for n, step in enumerate(called, 1)]
+
+
+def test_two_of_them_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="RepeatedCallCheck is there twice"):
+        agent_of([], criteria=[RepeatedCallCheck(), RepeatedCallCheck(window=5)])
 
 
 # Replies

@@ -27,6 +27,7 @@ from whyloop.rules.criterion import (
 )
 from whyloop.rules.error_policy import ErrorPolicyCriterion
 from whyloop.rules.limits import CumulativeExecutionTimeLimit, ExecutionTimeLimit, Limit
+from whyloop.rules.repetition import RepeatedCallCheck
 from whyloop.values.continuation import (
     ContinuationDecision,
     ContinuationEvaluation,
@@ -193,9 +194,18 @@ def refuse_contradictions(criteria: Sequence[object]) -> None:
     _refuse_retries_of_zero(criteria)
 
 
+_ONLY_ONCE = (
+    ErrorPolicyCriterion,
+    StopRequestedCheck,
+    ApprovalRequired,
+    ToolCallPresenceCheck,
+    RepeatedCallCheck,
+)
+
+
 def _refuse_twins(criteria: Sequence[object]) -> None:
     kinds = list(map(type, criteria))
-    for kind in (ErrorPolicyCriterion, StopRequestedCheck, ApprovalRequired, ToolCallPresenceCheck):
+    for kind in _ONLY_ONCE:
         if kinds.count(kind) > 1:
             raise ConfigurationError(f"{kind.__name__} is there twice, and the two can contradict: keep one")
 
