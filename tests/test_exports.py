@@ -35,8 +35,8 @@ OutputChunkReceived RetryScheduled StreamChunkReceived TokenUsageReported
 ToolCallCompleted ToolCallStarted
 """
 TESTING = """
-CapturedEvents FakeClock Reply ScriptedModel assert_continued assert_stopped assert_would_stop call calls
-capture_events text
+Attempt CapturedEvents CaseResult EvalReport FakeClock Reply ScriptedModel assert_continued assert_stopped
+assert_would_stop call calls capture_events case compare_reports run_cases text
 """
 STORES = """
 Checkpoint Chunk ChunkReceiver Entry Lease MemoryStore Page PostgresStore RequestKey SessionFilter

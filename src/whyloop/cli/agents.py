@@ -132,6 +132,29 @@ def find_tools(paths: Iterable[str]) -> list[AnyTool]:
     return [found for path in paths for found in _tools_at(path)]
 
 
+def find_cases(path: str) -> list[Callable[[], Any]]:
+    """Return the cases at a path: a function, several of them, or all that a module calls test_ or case_."""
+    name, _, wanted = path.partition(":")
+    if not all(name.split(".")):
+        raise ConfigurationError(f"{path}: invalid module {name!r}: write package.module:name")
+    module = _import(path, name)
+    if wanted:
+        value = _attribute(path, module, wanted, FunctionType)
+        cases = [value] if callable(value) else list(value) if isinstance(value, Iterable) else []
+    else:
+        cases = [
+            value
+            for key, value in vars(module).items()
+            if key.startswith(("test_", "case_")) and isinstance(value, FunctionType)
+        ]
+    if not cases:
+        raise ConfigurationError(
+            f"{path}: no cases found: name a function, a list of them, or a module with functions whose "
+            "names begin with test_ or case_"
+        )
+    return cases
+
+
 def model_name(args: argparse.Namespace) -> str | None:
     """Return the name of the model that the options or the environment give."""
     name: str | None = args.model or os.environ.get(MODEL_VARIABLE)

@@ -346,6 +346,29 @@ COMMANDS = (
         ),
     ),
     Command(
+        "eval",
+        "evals:evaluate",
+        Opens.NONE,
+        "run cases, several times if models vary, and compare with the run before",
+        (
+            _option(
+                "cases PATH",
+                "package.module:name of a function or a list of functions; a module alone names all its "
+                "functions that begin with test_ or case_",
+            ),
+            _option("--repeats N", "run every case N times, and need all of them to pass", type=int),
+            _option("--parallel N", "run N attempts at once (default: 1)", type=int, default=1),
+            _option(
+                "--results FILE",
+                "write the results to this file, and compare with those that it has",
+            ),
+            _option("--junit FILE", "write a report for a CI server to this file"),
+            _JSON,
+        ),
+        "A case is a function without parameters that runs an agent and asserts what it expects of the "
+        "answer and of the decisions. The exit code is 1 if a case fails.",
+    ),
+    Command(
         "delete",
         "storage:delete",
         Opens.EXISTING,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
+from contextvars import ContextVar
 from datetime import datetime
 
 from msgspec import Struct
@@ -41,6 +42,9 @@ SUPERSEDED = "Another query arrived before this one had ended"
 # A model and tools that never wait would keep everything else on the event loop from running, so
 # every so many steps other tasks get a turn.
 STEPS_PER_TURN = 16
+
+on_end: ContextVar[Callable[[AgentState], object] | None] = ContextVar("on_end", default=None)
+"""A function that is given the state of every run that ends in this context, for evals."""
 
 _IN_PROGRESS, _PENDING = AgentStatus.IN_PROGRESS, AgentStatus.PENDING
 _RETRY = ErrorHandlingDecision.RETRY
@@ -343,6 +347,8 @@ class Run:
         """Release the run: no request or timer can end it, and its toolsets may close."""
         self.setup.runs.discard(self)
         self.interruptions.end()
+        if (watch := on_end.get()) is not None:
+            watch(self.state)
         toolsets, self._toolsets = self._toolsets, None
         if toolsets is not None:
             try:

@@ -8,10 +8,14 @@ from whyloop.testing.assertions import (
     capture_events,
 )
 from whyloop.testing.clock import FakeClock
+from whyloop.testing.evals import Attempt, CaseResult, EvalReport, case, compare_reports, run_cases
 from whyloop.testing.scripted import Reply, ScriptedModel, call, calls, text
 
 __all__ = [
+    "Attempt",
     "CapturedEvents",
+    "CaseResult",
+    "EvalReport",
     "FakeClock",
     "Reply",
     "ScriptedModel",
@@ -21,5 +25,8 @@ __all__ = [
     "call",
     "calls",
     "capture_events",
+    "case",
+    "compare_reports",
+    "run_cases",
     "text",
 ]
