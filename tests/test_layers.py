@@ -44,7 +44,7 @@ ALLOWED = {
         )
     },
     "replay": {"errors", "values", "rules", "wire", "loop", "stores"},
-    "testing": {"errors", "events", "values", "rules", "loop", "stores", "replay"},
+    "testing": {"errors", "events", "logger", "values", "rules", "loop", "stores", "replay"},
 }
 EXTERNAL = {
     "errors": set(),
