@@ -67,7 +67,10 @@ def check_truncation(state: AgentState, config: SlimSerializationConfig, documen
     if truncated["messages"]:
         first = next((m for m in shown if m["role"] != "system"), None)
         assert first is None or first["role"] == "user"
-    cut = [message for message in read(document).messages if message not in state.messages]
+    # What redaction removed is missing in both, and is not cut.
+    whole = replace(config, max_messages=None, max_content_length=None)
+    uncut = read(SlimAgentStateSerializer(whole).serialize(state)).messages
+    cut = [message for message in read(document).messages if message not in uncut]
     if config.include_tool_args:
         assert truncated["contents"] == len(cut)
         assert all("…" in json.dumps(repr(message), ensure_ascii=False) for message in cut)
