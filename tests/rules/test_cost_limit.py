@@ -151,6 +151,17 @@ async def test_unknown_costs_can_be_allowed_and_the_known_ones_still_count() -> 
     assert said_by_limit(state).reason.startswith("Limit reached: at least $1.20 of $1.00 used: no price")
 
 
+@pytest.mark.parametrize("preset", ["minimal", "standard", "full"])
+async def test_known_costs_count_in_a_slim_snapshot_without_their_steps(preset: str) -> None:
+    agent = spending(0.4, None, 0.4, limit=CostLimit(1, unknown="allow"), max_steps=2)
+    config = getattr(SlimSerializationConfig, preset)()
+    serializer = SlimAgentStateSerializer(config)
+    state = serializer.deserialize(serializer.serialize(await agent.run("go")))
+    assert state.explanation.known_cost == Decimal("0.4")
+    state = await agent.resume(state, grant=Budget(steps=5))
+    assert said_by_limit(state).reason.startswith("at least $0.80 of $1.00 used")
+
+
 async def test_an_answer_that_was_cut_off_does_not_end_the_run() -> None:
     policy = ErrorPolicy.retry_all(2)
     state = await spending(0.1, "broken", 0.1, limit=CostLimit(1), error_policy=policy).run("go")

@@ -110,6 +110,7 @@ def test_a_sum_with_an_unknown_cost_is_unknown(parts: list[Usage]) -> None:
     total = sum(parts, NO_USAGE)
     if any(part.is_unpriced for part in parts):
         assert total.is_unpriced
+        assert (total.known_cost or 0) == sum(part.cost or 0 for part in parts)
     else:
         assert (total.cost or 0) == sum(part.cost or 0 for part in parts)
 

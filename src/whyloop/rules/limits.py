@@ -230,7 +230,7 @@ class CostLimit(Limit):
         gap = None
         if usage.is_unpriced:
             gap = _find_gap(state.steps if self._of_session else state.execution_steps, state.open_step)
-        used = gap.known if gap is not None else usage.cost or Decimal(0)
+        used = (usage.cost if gap is None else usage.known_cost) or Decimal(0)
         limit, text = self._limit(state, used)
         left = max(limit - used, Decimal(0))
         context = {"used": float(used), "limit": float(limit), "remaining": float(left)}
@@ -264,8 +264,6 @@ class CostLimit(Limit):
 class _Gap(NamedTuple):
     """Steps without a known cost."""
 
-    known: Decimal
-    """The cost of the other steps."""
     reason: str
     """Why the cost of the first of them is unknown."""
     price_is_missing: bool = True
@@ -273,24 +271,21 @@ class _Gap(NamedTuple):
 
 
 def _find_gap(closed: Sequence[Step], opened: OpenStep | None) -> _Gap:
-    """Return the known cost of these steps, and why the rest is unknown."""
-    known = Decimal(0)
+    """Return why the cost of these steps is unknown."""
     cut_off: Step | OpenStep | None = None
     unpriced: Step | OpenStep | None = None
     steps: list[Step | OpenStep] = [*closed, *([opened] if opened else [])]
     for step in steps:
-        if not step.usage.is_unpriced:
-            known += step.usage.cost or 0
-        elif step.finish_reason is None:
+        if step.usage.is_unpriced and step.finish_reason is None:
             cut_off = cut_off or step
-        else:
+        elif step.usage.is_unpriced:
             unpriced = unpriced or step
     if unpriced is None and cut_off is not None:
-        return _Gap(known, f"step {cut_off.number} was cut off before it reported its usage", False)
+        return _Gap(f"step {cut_off.number} was cut off before it reported its usage", False)
     if unpriced is None:  # A slim snapshot leaves steps out.
-        return _Gap(known, "no price for a model of an earlier step: pass prices=…")
+        return _Gap("no price for a model of an earlier step: pass prices=…")
     named = unpriced.source.model if unpriced.source else None
     model = f"model {shortened(named, 64)}" if named else f"the model of step {unpriced.number}"
     if not unpriced.usage.reported:
-        return _Gap(known, f"{model} reported no usage, so its cost is unknown")
-    return _Gap(known, f"no price for {model}: pass prices=…")
+        return _Gap(f"{model} reported no usage, so its cost is unknown")
+    return _Gap(f"no price for {model}: pass prices=…")

@@ -21,7 +21,6 @@ from whyloop.values.continuation import (
 )
 from whyloop.values.messages import Message, ToolCall
 from whyloop.values.next_action import NAME_LENGTH, NextAction, next_actions_of
-from whyloop.values.price import known_cost
 from whyloop.values.redaction import DEFAULT_REDACTION
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.step import OpenCall, OpenStep, Step, ToolRun, error_text
@@ -219,12 +218,11 @@ def explanation_of(state: AgentState, *, most_steps: int | None = None) -> Expla
     """Explain the current execution; `most_steps` leaves out the middle of it."""
     recorded = state.execution_steps
     steps = [_step(state, step, step.number) for step in ends_of(recorded, most_steps)]
-    usages = [step.usage for step in recorded]
     if state.open_step is not None:
         steps.append(_open_step(state.open_step))
-        usages.append(state.open_step.usage)
     # A run that was resumed has no outcome yet: its rules were asked after its last step.
     outcome = state.last_continuation_outcome or (recorded[-1].outcome if recorded else None)
+    used = state.execution.usage
     return Explanation(
         headline=_headline(state),
         status=state.status,
@@ -232,8 +230,8 @@ def explanation_of(state: AgentState, *, most_steps: int | None = None) -> Expla
         decision=outcome.decision if outcome else None,
         resolved_by=outcome.resolved_by if outcome else None,
         steps=tuple(steps),
-        cost=state.execution.usage.cost,
-        known_cost=known_cost(usages),
+        cost=used.cost,
+        known_cost=used.known_cost if used.cost is None else used.cost,
         repeated_calls=_repeated_calls(state, recorded),
         evaluations=outcome.evaluations if outcome else (),
         approvals=state.execution.approvals,

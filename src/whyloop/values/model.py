@@ -30,6 +30,8 @@ class Usage(Struct, frozen=True, gc=False, omit_defaults=True):
     """False if the provider did not report the usage of a call: the numbers are a lower bound."""
     cache_writes: Count = 0
     """The tokens of `input` that were written to a cache."""
+    known_cost: Decimal | None = None
+    """The known part of a cost that is unknown, a lower bound; None if no part is known."""
 
     @property
     def total(self) -> int:
@@ -44,14 +46,16 @@ class Usage(Struct, frozen=True, gc=False, omit_defaults=True):
     def __add__(self, other: Usage) -> Usage:
         if other is NO_USAGE:
             return self
+        cost = None if self.cost is None and other.cost is None else _total_cost(self, other)
         return Usage(
             self.input + other.input,
             self.output + other.output,
             self.cached + other.cached,
             self.reasoning + other.reasoning,
-            None if self.cost is None and other.cost is None else _total_cost(self, other),
+            cost,
             self.reported and other.reported,
             self.cache_writes + other.cache_writes,
+            _known_cost(self, other) if cost is None else None,
         )
 
 
@@ -66,6 +70,13 @@ def _total_cost(one: Usage, other: Usage) -> Decimal | None:
     if one.is_unpriced or other.is_unpriced:
         return None
     return other.cost if one.cost is None else one.cost
+
+
+def _known_cost(one: Usage, other: Usage) -> Decimal | None:
+    """Return the known part of the cost of both."""
+    first = one.known_cost if one.cost is None else one.cost
+    second = other.known_cost if other.cost is None else other.cost
+    return first if second is None else second if first is None else first + second
 
 
 class FinishReason(StrEnum):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import suppress
 from decimal import ROUND_DOWN, Decimal, InvalidOperation
 
@@ -62,12 +61,6 @@ class Price(Struct, frozen=True, kw_only=True):
         )
         per_million = sum([Decimal(price) * tokens for price, tokens in parts], Decimal(0))
         return replace(usage, cost=plain(per_million.scaleb(-6)))
-
-
-def known_cost(usages: Iterable[Usage]) -> Decimal | None:
-    """Return the sum of the known costs, a lower bound; None if none is known."""
-    known = [usage.cost for usage in usages if usage.cost is not None]
-    return sum(known, Decimal(0)) if known else None
 
 
 def as_dollars(value: object, what: str) -> Decimal:

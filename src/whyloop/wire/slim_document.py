@@ -3,7 +3,8 @@
 Fields without a default are always present. Those with one are written where they hold something, and are
 what a state needs beyond the rest to continue exactly as it would have:
 
-- `usage`: `cost` is decimal text, null if it is unknown; `reported` is false if a provider reported nothing;
+- `usage`: `cost` is decimal text, null if it is unknown, and `known_cost` is the known part of an unknown
+  one; `reported` is false if a provider reported nothing;
 - `execution`: `usage` and `failures` of the execution, the start of its leg, the seconds spent waiting and in
   backoff, its resumes, grants and stop request, the last number of its envelopes, and what a person is or
   was asked about the run itself;
@@ -131,6 +132,7 @@ class Tokens(Struct, frozen=True, omit_defaults=True):
     reasoning: Count = 0
     reported: bool = True
     cache_writes: Count = 0
+    known_cost: Decimal | None = None
 
 
 class StepTokens(Struct, frozen=True, omit_defaults=True):
@@ -142,6 +144,7 @@ class StepTokens(Struct, frozen=True, omit_defaults=True):
     reasoning: Count = 0
     reported: bool = True
     cache_writes: Count = 0
+    known_cost: Decimal | None = None
 
 
 class SlimExecution(Struct, frozen=True, omit_defaults=True):
