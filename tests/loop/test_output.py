@@ -303,12 +303,6 @@ def paying_tool() -> Callable[[], str]:
     return pay
 
 
-async def test_of_two_outputs_in_one_answer_the_first_counts() -> None:
-    other = {**INVOICE, "number": "B-2"}
-    state = await agent_of("tool", calls(call(ANSWER, INVOICE), call(ANSWER, other))).run("go")
-    assert state.output == VALUE
-
-
 async def test_language_beside_the_call_stays_in_the_message() -> None:
     state = await agent_of("tool", call(ANSWER, INVOICE, "Here it is.")).run("go")
     assert state.output == VALUE

@@ -44,13 +44,30 @@ from whyloop import (
 from whyloop.broadcasting import BroadcastConfig
 from whyloop.errors import ConfigurationError, OutputError
 from whyloop.events import AgentEvent, RetryScheduled, StreamChunkReceived
-from whyloop.testing import FakeClock, ScriptedModel, call, capture_events
+from whyloop.testing import FakeClock, ScriptedModel, call, calls, capture_events
 from whyloop.values.step import StepType
 from whyloop.wire.document import document
 from whyloop.wire.envelope import envelope
 from whyloop.wire.ui import canonical_messages
 
 # Corrections
+
+
+async def test_several_answers_at_once_that_differ_go_back_to_the_model() -> None:
+    twice = calls(call(ANSWER, INVOICE), call(ANSWER, {**INVOICE, "number": "other"}))
+    agent = agent_of("tool", twice, reply("tool", INVOICE))
+    state = await agent.run("go")
+    assert state.output == VALUE
+    assert state.explanation.steps[0].summary == (
+        "the answer does not fit the output type: it has several documents"
+    )
+    assert "it has several JSON documents: give one" in requests_of(agent)[1].messages[-1].model_text
+
+
+@pytest.mark.parametrize("other", [INVOICE, WRONG])
+async def test_of_several_answers_at_once_the_one_that_fits_counts(other: Any) -> None:
+    state = await agent_of("tool", calls(call(ANSWER, other), call(ANSWER, INVOICE))).run("go")
+    assert (state.output, state.step_count) == (VALUE, 1)
 
 
 @each_mode

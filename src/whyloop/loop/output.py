@@ -153,8 +153,9 @@ class Output:
             return response, Answer(failure=unlike_answer, shown=language_before_call(setup, response.text))
         text, content = response.text, ""
         if own:  # The call becomes the text of the answer: it needs no result.
-            sent = own[0].arguments
-            content = sent if isinstance(sent, str) else encoding.json_text(sent)
+            sent = [call.arguments for call in own]
+            texts = [each if isinstance(each, str) else encoding.json_text(each) for each in sent]
+            content = "\n\n".join(dict.fromkeys(texts))  # Several that differ are several documents.
             text = f"{text}\n\n{content}" if text.strip() else content
             response = replace(response, text=text, tool_calls=(), extras={})
         language = text if is_text else language_in(text)
