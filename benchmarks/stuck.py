@@ -8,6 +8,9 @@ A file has one run a line, as JSON, and may be compressed with gzip:
 Calls, results and texts are hashes, so equality is all that can be judged. A step without a tool is a
 reply. Each run is replayed step by step as if the model had ignored every nudge. Our rule is the criterion
 that ships, on states made with the transitions of the loop. Runs whose `resolved` is null are left out.
+
+A run ends with its first call of `finish`, which is how an agent of OpenHands says that it is done; a few
+files go on, since the harness asked again. `--after-finish` replays those steps too.
 """
 
 from __future__ import annotations
@@ -29,6 +32,8 @@ from whyloop.values.transitions import Queried
 
 STRONG = ("claude-3-5-sonnet", "gpt-4o-2024", "DS-V3", "DS-R1", "o1_high_fc")
 """The models that count as strong, by the beginning of their names."""
+FINISH = "finish"
+"""The tool with which an agent ends its run."""
 STEP_LIMIT = 20
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -49,6 +54,11 @@ class Run(NamedTuple):
     model: str
     resolved: bool
     steps: tuple[RecordedStep, ...]
+
+    def until_finish(self) -> Run:
+        """Return the run up to the first call that ends it."""
+        ends = next((n for n, step in enumerate(self.steps, 1) if step.tool == FINISH), len(self.steps))
+        return self._replace(steps=self.steps[:ends])
 
 
 class Verdict(NamedTuple):
@@ -272,6 +282,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("file", type=Path, help="one run a line, JSON, may be gzip")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--strong", nargs="*", default=STRONG, help="beginnings of names of strong models")
+    parser.add_argument("--after-finish", action="store_true", help="replay what follows a finish as well")
     options = parser.parse_args(arguments)
     try:
         runs, unknown, problems = read_runs(options.file)
@@ -282,6 +293,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             [*problems, f"no run with a known result in {str(options.file)!r}: see benchmarks/stuck.py"]
         )
     _report(problems)
+    if not options.after_finish:
+        runs = [run.until_finish() for run in runs]
     results = {name: measure(runs, rule, options.strong) for name, rule in RULES.items()}
     if options.json:
         left_out = {"unknown_result": unknown, "invalid_lines": len(problems)}

@@ -49,6 +49,19 @@ def test_each_rule_decides_after_the_step_that_shows_the_pattern(
     assert RULES["OpenHands' rules"](run) == openhands
 
 
+def test_a_run_ends_with_its_first_finish_unless_asked_otherwise(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    finishing = [["edit", "a", "r", 0, "t"], *[["finish", "f", "", 0, "t"]] * 8]
+    (tmp_path / "runs.jsonl").write_text(line(finishing, resolved=True))
+    cut = []
+    for options in ([], ["--after-finish"]):
+        assert main([str(tmp_path / "runs.jsonl"), "--json", *options]) == 0
+        rules = json.loads(capsys.readouterr().out)["rules"]
+        cut.append(rules["RepeatedCallCheck()"]["cut"]["resolved"]["hits"])
+    assert cut == [0, 1]
+
+
 def test_a_step_limit_cuts_only_a_run_that_needs_more() -> None:
     assert RULES["max_steps=20"](run_of(LONG)) == Verdict(None, 20)
     assert RULES["max_steps=20"](run_of(LONG[:20])) == Verdict()
