@@ -48,8 +48,8 @@ CanBroadcastAgentEvents Delivery EventFeed FanOut PusherBroadcaster QueueBroadca
 envelope_schema ui_message_schema
 """
 REPLAY = """
-Amounts Comparison Difference Ending ExecutionReplay Problem RecordedExecution Recording Replay Rules
-compare diff judge read_runs
+Amounts Comparison Difference Ending ExecutionReplay Problem RecordedExecution Recording Replay Row Rules
+Survey Surveyor compare diff judge read_runs survey
 """
 SERVER = "Access AgentServer Limits"
 ERRORS = """

@@ -12,7 +12,7 @@ import pytest
 from tests.cli.shop import in_store, run
 from whyloop import Agent, Session, Usage, tool
 from whyloop.replay import Recording
-from whyloop.stores import Store
+from whyloop.stores import Store, Summary
 from whyloop.testing import FakeClock, ScriptedModel, call, text
 
 pytestmark = pytest.mark.usefixtures("in_the_shop")
@@ -153,13 +153,13 @@ def test_a_session_that_is_deleted_meanwhile_is_left_out(
 ) -> None:
     for number in range(3):
         recorded(f"run-{number}", 1)
-    read = Recording.read
+    read = Recording.read_listed
 
-    async def read_late(store: Store, agent_id: str) -> Recording:
-        if agent_id == "run-1":
-            await store.delete(agent_id)
-        return await read(store, agent_id)
+    async def read_late(store: Store, summary: Summary) -> Recording:
+        if summary.agent_id == "run-1":
+            await store.delete(summary.agent_id)
+        return await read(store, summary)
 
-    monkeypatch.setattr(Recording, "read", read_late)
+    monkeypatch.setattr(Recording, "read_listed", read_late)
     _, out, err = run(capsys, "what-if", "--all", "--max-steps", "9")
     assert (out.splitlines()[0], err) == ("Judged 2 runs of 2 sessions under StepsLimit(9).", "")

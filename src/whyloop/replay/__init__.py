@@ -3,8 +3,10 @@
 from whyloop.replay.comparison import Comparison, Difference, compare, diff
 from whyloop.replay.judge import Rules, judge
 from whyloop.replay.reading import Problem, read_runs
-from whyloop.replay.recording import RecordedExecution, Recording
+from whyloop.replay.reconstruction import RecordedExecution
+from whyloop.replay.recording import Recording
 from whyloop.replay.result import Amounts, Ending, ExecutionReplay, Replay
+from whyloop.replay.survey import Row, Survey, Surveyor, survey
 
 __all__ = [
     "Amounts",
@@ -16,9 +18,13 @@ __all__ = [
     "RecordedExecution",
     "Recording",
     "Replay",
+    "Row",
     "Rules",
+    "Survey",
+    "Surveyor",
     "compare",
     "diff",
     "judge",
     "read_runs",
+    "survey",
 ]

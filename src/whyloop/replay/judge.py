@@ -15,7 +15,8 @@ from msgspec.structs import replace
 from whyloop.errors import ConfigurationError
 from whyloop.loop.calls import unfinished_calls
 from whyloop.loop.interruptions import JUST_AFTER
-from whyloop.replay.recording import RecordedExecution, Recording, Run
+from whyloop.replay.reconstruction import RecordedExecution
+from whyloop.replay.recording import Recording, Run
 from whyloop.replay.result import ExecutionReplay, Replay
 from whyloop.rules.checks import ApprovalRequired, StopRequestedCheck, ToolCallPresenceCheck
 from whyloop.rules.criteria import ContinuationCriteria, refuse_contradictions, resolve
@@ -53,7 +54,7 @@ _UNKNOWN_USAGE = Usage(reported=False)
 
 # What a process does after it has begun, and what it records if it does nothing.
 _WORK = (Answered, ModelFailed, Reopened, CallFinished, Closed)
-_PAUSES = (Judged, Left, Decided, Resumed, Recovered)
+_WORK_OR_NOT = (*_WORK, Judged, Left, Decided, Resumed, Recovered)
 
 # The order in which an agent asks its rules; those that are not listed are the developer's own.
 _FIRST = (
@@ -167,6 +168,12 @@ def _follows(new: str, kept: str, recorded: ContinuationOutcome) -> bool:
     if any(evaluation.criterion == new for evaluation in recorded.evaluations):
         return True  # It takes the place of its own kind, which is still to come.
     return _rank(new) >= _rank(kept)
+
+
+def works_after(transitions: Sequence[Transition], index: int) -> bool:
+    """Return whether a process worked on a step after it had begun with this transition."""
+    rest = islice(transitions, index + 1, None)
+    return isinstance(next((each for each in rest if isinstance(each, _WORK_OR_NOT)), None), _WORK)
 
 
 class _Fold:
@@ -322,8 +329,7 @@ class _Fold:
         """End a leg before its first step if a limit is exhausted, as a run does when it begins."""
         if not self.rules.given.exhausted(self.state):
             return False
-        following = next((each for each in self._rest() if isinstance(each, (*_WORK, *_PAUSES))), None)
-        if not isinstance(following, _WORK):
+        if not works_after(self.execution.transitions, self.index):
             return False  # It ended here already, which is judged anew, or its process did nothing.
         return self._end(begun.at, None)
 

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from whyloop.errors import SessionNotFoundError, WhyloopError
 from whyloop.replay.recording import Recording, Run
+from whyloop.stores.records import Summary
 from whyloop.stores.store import Store
 from whyloop.values.state import AgentState
 from whyloop.values.text import shortened
@@ -76,9 +77,8 @@ async def _read_store(store: Store, filters: Filters) -> AsyncIterator[Recording
     cursor: str | None = None
     while True:
         page = await store.sessions(limit=PAGE, after=cursor, **filters)
-        names = [summary.agent_id for summary in page.sessions]
-        for start in range(0, len(names), AT_ONCE):
-            reads = [_read(store, agent_id) for agent_id in names[start : start + AT_ONCE]]
+        for start in range(0, len(page.sessions), AT_ONCE):
+            reads = [_read(store, summary) for summary in page.sessions[start : start + AT_ONCE]]
             for found in await asyncio.gather(*reads):
                 if found is not None:
                     yield found
@@ -87,10 +87,10 @@ async def _read_store(store: Store, filters: Filters) -> AsyncIterator[Recording
             return
 
 
-async def _read(store: Store, agent_id: str) -> Recording | Problem | None:
+async def _read(store: Store, summary: Summary) -> Recording | Problem | None:
     try:
-        return await Recording.read(store, agent_id)
+        return await Recording.read_listed(store, summary)
     except SessionNotFoundError:  # It was deleted since the list was made.
         return None
     except WhyloopError as error:
-        return Problem(agent_id, shortened(str(error), 300))
+        return Problem(summary.agent_id, shortened(str(error), 300))

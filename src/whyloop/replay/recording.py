@@ -1,65 +1,30 @@
-"""What is recorded about a run: its executions, each as the transitions that made it.
-
-A journal holds the transitions themselves. A state holds what they led to: those of its steps are made again
-from them, so that a state and a snapshot can be judged as well.
-"""
+"""What is recorded about a run: its executions, each as the transitions that made it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import aclosing
-from datetime import datetime, timedelta
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from whyloop.errors import ConfigurationError, SnapshotError
+from whyloop.replay.reconstruction import RecordedExecution, executions_of, has_work
 from whyloop.stores.reading import Reading, imported, portions_after
+from whyloop.stores.records import Summary
 from whyloop.stores.store import Store
-from whyloop.values.continuation import Budget, ContinuationDecision, ContinuationOutcome
-from whyloop.values.failure import ErrorHandlingDecision
-from whyloop.values.log import Log
-from whyloop.values.messages import Message, MessageRole, ToolResult
-from whyloop.values.model import NO_USAGE
-from whyloop.values.state import AgentState, AgentStatus, Execution, StateInfo
-from whyloop.values.step import Interruption, OpenStep, Step
+from whyloop.values.state import AgentState
 from whyloop.values.step_transitions import (
-    Answered,
     AnyTransition,
-    CallFinished,
-    Closed,
-    Judged,
     JudgedAlike,
-    Left,
-    ModelFailed,
 )
 from whyloop.values.transitions import (
-    Begun,
     Queried,
-    Recovered,
     Restored,
-    Resumed,
-    RetryPlanned,
-    StopRequested,
     Transition,
-    Waited,
 )
-from whyloop.wire.journal import JournalEntry, decode_entries
+from whyloop.wire.journal import JournalEntry, decode_entries, no_garbage_collection
 from whyloop.wire.view import INCONSISTENT
-
-_FORBID = ContinuationDecision.FORBID_CONTINUATION
-
-
-class RecordedExecution(Struct, frozen=True):
-    """The work on one query, as it was recorded."""
-
-    before: AgentState
-    """The state in which the query arrived."""
-    transitions: Sequence[Transition]
-    """The transitions since then, the query first."""
-    after: AgentState
-    """The state that they led to."""
 
 
 class Recording(Struct, frozen=True):
@@ -81,9 +46,9 @@ class Recording(Struct, frozen=True):
         if isinstance(run, Recording):
             return run
         if isinstance(run, AgentState):
-            return _of_state(run)
+            return cls(run.agent_id, executions_of(run))
         if isinstance(run, Mapping):
-            return _of_state(AgentState.from_dict(run))
+            return cls.of(AgentState.from_dict(run))
         if isinstance(run, str) or not isinstance(run, Iterable):
             raise ConfigurationError(
                 f"cannot judge {type(run).__name__} {str(run)[:40]!r}: use a state, a snapshot, a journal or "
@@ -117,11 +82,22 @@ class Recording(Struct, frozen=True):
             store: The store.
             agent_id: The id of the session.
         """
-        summary = (await store.read(agent_id, limit=0)).summary
+        return await cls.read_listed(store, (await store.read(agent_id, limit=0)).summary)
+
+    @classmethod
+    async def read_listed(cls, store: Store, summary: Summary) -> Recording:
+        """Read the recording of a session up to the version with which it was listed.
+
+        Args:
+            store: The store.
+            summary: The session, as `store.sessions()` lists it.
+        """
+        agent_id = summary.agent_id
         reader, start = _Reader(agent_id), Reading(summary, AgentState(agent_id=agent_id), 0)
         async with aclosing(portions_after(store, start, summary.version)) as portions:
             async for _, entries in portions:
-                reader.read(entries)
+                with no_garbage_collection():
+                    reader.read(entries)
         return reader.recording()
 
 
@@ -137,6 +113,7 @@ class _Reader:
         self._executions: list[RecordedExecution] = []
         self._before: AgentState | None = None
         self._transitions: list[Transition] = []
+        self._states: list[AgentState] = []
         self._state = AgentState.before_creation(agent_id)
         self._count = 0
 
@@ -161,280 +138,26 @@ class _Reader:
             transition = transition.judged(state.last_continuation_outcome)
         self._state = transition.apply_to(state)
         if isinstance(transition, Restored):  # What the snapshot holds can be judged as well.
-            self._executions = list(_of_state(self._state).executions)
+            self._executions = list(executions_of(self._state))
             if self._executions:
                 last = self._executions.pop()
-                self._before, self._transitions = last.before, list(last.transitions)
+                self._before = last.before
+                self._transitions, self._states = list(last.transitions), list(last.states)
             return
         if isinstance(transition, Queried):
             self._end(state)
-            self._before, self._transitions = state, []
+            self._before, self._transitions, self._states = state, [], []
         if self._before is not None:
             self._transitions.append(transition)
+            self._states.append(state)
 
     def _end(self, after: AgentState) -> None:
         if self._before is not None and has_work(self._transitions):
-            self._executions.append(RecordedExecution(self._before, self._transitions, after))
+            recorded = RecordedExecution(self._before, self._transitions, after, self._states)
+            self._executions.append(recorded)
 
     def recording(self) -> Recording:
         """Return what was read."""
         self._end(self._state)
         self._before = None
         return Recording(self._state.agent_id, tuple(self._executions))
-
-
-def has_work(transitions: Iterable[Transition]) -> bool:
-    """Return whether anything was done or decided about a query."""
-    return any(isinstance(each, Answered | ModelFailed | Judged) for each in transitions)
-
-
-# From a state to the transitions of its steps
-
-
-class _ClosedAgain(Closed, frozen=True, tag="closed_again", kw_only=True):
-    """The end of a step that a state holds, with all that is known about it."""
-
-    step: Step
-    messages: tuple[Message, ...]
-
-    def apply_to(self, state: AgentState) -> AgentState:
-        after = Closed.apply_to(self, state)
-        step = replace(self.step, outcome=None, first_message=state.messages.length)
-        messages = state.messages.extended(self.messages)
-        return replace(after, steps=after.steps.with_last(step), messages=messages)
-
-
-class _OpenedAgain(Answered, frozen=True, tag="opened_again", kw_only=True):
-    """The open step that a state holds."""
-
-    opened: OpenStep
-
-    def apply_to(self, state: AgentState) -> AgentState:
-        return replace(Answered.apply_to(self, state), open_step=self.opened)
-
-
-def _of_state(state: AgentState) -> Recording:
-    """Return the executions of a state, as far as its steps tell."""
-    if state.steps.start or (state.steps and state.steps[0].number != 1):
-        raise _incomplete(state)
-    executions: list[RecordedExecution] = []
-    before = replace(
-        state,
-        status=AgentStatus.PENDING,
-        messages=Log(),
-        steps=Log(),
-        usage=NO_USAGE,
-        state_info=StateInfo(state.state_info.started_at, state.state_info.started_at),
-        execution=Execution(id="", started_at=state.state_info.started_at),
-        last_continuation_outcome=None,
-        open_step=None,
-    )
-    for steps, is_last in _by_execution(state):
-        fold = _Refold(state, before, steps, is_last=is_last)
-        before = fold.state
-        if has_work(fold.transitions):
-            executions.append(RecordedExecution(fold.before, fold.transitions, fold.state))
-    return Recording(state.agent_id, tuple(executions))
-
-
-def _incomplete(state: AgentState) -> ConfigurationError:
-    return ConfigurationError(
-        f"session {state.agent_id!r} lacks some of its steps or messages, so it cannot be judged: use its "
-        "journal or a full snapshot"
-    )
-
-
-def _by_execution(state: AgentState) -> Iterator[tuple[list[Step], bool]]:
-    """Yield the steps of each execution, and whether it is the last one."""
-    steps: list[Step] = []
-    for step in state.steps:
-        if step.number == 1 and steps:
-            yield steps, False
-            steps = []
-        steps.append(step)
-    if steps and not state.execution.step_count:  # The latest query has no closed step.
-        yield steps, False
-        steps = []
-    yield steps, True
-
-
-class _Refold:
-    """Makes the transitions of one execution again, and applies them."""
-
-    def __init__(self, whole: AgentState, before: AgentState, steps: list[Step], *, is_last: bool) -> None:
-        self.whole = whole
-        end = steps[0].first_message if steps else len(whole.messages)
-        gap = whole.messages[before.messages.length : max(0, end - 1)]
-        self.before = self.state = replace(before, messages=before.messages.extended(gap))
-        self.transitions: list[Transition] = []
-        execution = whole.execution
-        query = whole.messages[end - 1] if 0 < end <= len(whole.messages) else Message(MessageRole.USER, "")
-        if is_last:
-            identity, asked_at = execution.id, execution.started_at
-        else:
-            identity, asked_at = steps[0].execution_id, steps[0].leg_started_at or steps[0].started_at
-        self.add(Queried(asked_at, execution_id=identity, message=query, agent=whole.agent))
-        if not is_last or whole.status is not AgentStatus.PENDING or steps:
-            self.add(Begun(asked_at))
-        for step in steps:
-            self._add_step(step)
-        if is_last:
-            self._add_end()
-
-    def add(self, transition: Transition) -> None:
-        self.transitions.append(transition)
-        self.state = transition.apply_to(self.state)
-
-    def _resume(
-        self, started_at: datetime | None, granted: Budget | None, *, begins: bool = True, again: bool = False
-    ) -> None:
-        """Begin another leg, if there was one: it began later, with a grant, or `again` after an end."""
-        execution = self.state.execution
-        started_at = started_at or execution.updated_at or execution.started_at
-        if started_at == execution.leg_started_at and granted == execution.granted and not again:
-            return
-        grant = None
-        if granted is not None and granted != execution.granted:
-            earlier = execution.granted or Budget()
-            grant = Budget(
-                granted.steps - earlier.steps,
-                granted.tokens - earlier.tokens,
-                granted.seconds - earlier.seconds,
-                granted.usd - earlier.usd,  # type: ignore[operator]
-            )
-        self.add(Resumed(started_at, grant=grant))
-        if begins:
-            self.add(Begun(started_at))
-
-    def _add_step(self, step: Step) -> None:
-        answered_at = step.answered_at or step.completed_at
-        during = step.leg_started_at is not None and step.leg_started_at > answered_at
-        if not during:
-            self._resume(step.leg_started_at, step.granted, again=self.state.status.has_ended)
-        self._wait(step)
-        seconds = step.duration_ms / 1000
-        active = min(seconds, max(0.0, (answered_at - step.started_at).total_seconds())) if during else 0.0
-        messages = self.whole.messages_of(step)
-        message = messages[0] if messages and messages[0].is_assistant else None
-        if len(message.tool_calls if message else ()) != len(step.tool_calls):
-            raise _incomplete(self.whole)
-        failure = step.failures[0] if step.failures and step.failures[0].is_model_call else None
-        if message is None and failure is not None and step.interrupted is None:
-            self.add(
-                ModelFailed(
-                    answered_at,
-                    started_at=step.started_at,
-                    failure=failure,
-                    usage=step.usage,
-                    seconds=active,
-                    request=step.request,
-                )
-            )
-        else:
-            started = [index for index, run in enumerate(step.tool_calls) if run.started_at is not None]
-            truncated = step.interrupted is Interruption.TRUNCATED
-            self.add(
-                Answered(
-                    answered_at,
-                    started_at=step.started_at,
-                    message=message,
-                    finish_reason=step.finish_reason,
-                    usage=step.usage,
-                    source=step.source,
-                    seconds=active,
-                    started=tuple(started),
-                    failure=failure,
-                    interrupted=step.interrupted if truncated else None,
-                    request=step.request,
-                )
-            )
-        if during:
-            self._resume(step.leg_started_at, step.granted)
-        for call in _finished_calls(step, messages[1:], skip=failure is not None):
-            self.add(call)
-        self.add(
-            _ClosedAgain(
-                step.completed_at,
-                seconds=seconds - active,
-                interrupted=step.interrupted,
-                step=step,
-                messages=messages,
-            )
-        )
-        if step.outcome is not None:
-            self._judge(step.outcome, step.number)
-
-    def _judge(self, outcome: ContinuationOutcome, number: int | None) -> None:
-        at = self.state.state_info.updated_at
-        stop = outcome.evaluation_for("StopRequestedCheck")
-        if stop is not None and stop.decision is _FORBID and self.state.execution.stop_request is None:
-            self.add(StopRequested(at, reason=stop.reason))
-        self.add(Judged(at, outcome=outcome, step=number))
-
-    def _wait(self, step: Step) -> None:
-        """Wait out a provider, as the run did between two steps."""
-        last, execution = self.state.current_step, self.state.execution
-        if last is None or last.model_failure is None or last.outcome is None or execution.resumes:
-            return
-        seconds = (step.started_at - last.completed_at).total_seconds()
-        if last.outcome.handling is not ErrorHandlingDecision.RETRY or seconds <= 0:
-            return
-        attempt = execution.failures.consecutive
-        self.add(
-            RetryPlanned(
-                last.completed_at,
-                seconds=seconds,
-                attempt=attempt,
-                max_retries=attempt,
-                error_type=last.failures[0].type,
-            )
-        )
-        self.add(Waited(step.started_at, seconds=seconds))
-
-    def _add_end(self) -> None:
-        """Add what happened after the last closed step."""
-        whole, execution = self.whole, self.whole.execution
-        opened, outcome = whole.open_step, whole.last_continuation_outcome
-        leg, begins = execution.leg_started_at, whole.status is not AgentStatus.PENDING
-        answered_at = opened.answered_at if opened is not None else None
-        if answered_at is None or leg is None or leg <= answered_at:
-            again = self.state.status.has_ended and not whole.status.has_ended
-            self._resume(leg, execution.granted, begins=begins, again=again)
-        if opened is not None:
-            at = answered_at or opened.started_at
-            active = min(opened.seconds, max(0.0, (at - opened.started_at).total_seconds()))
-            self.add(
-                _OpenedAgain(
-                    at,
-                    started_at=opened.started_at,
-                    message=opened.message,
-                    usage=opened.usage,
-                    seconds=active,
-                    opened=replace(opened, seconds=active),
-                )
-            )
-            self._resume(leg, execution.granted, begins=begins)
-            left_at = execution.updated_at or at
-            if left_at > (self.state.execution.updated_at or at):
-                self.add(Left(left_at, seconds=max(0.0, opened.seconds - active)))
-        if execution.question is not None:
-            self.add(Recovered(execution.updated_at or execution.started_at, question=execution.question))
-        if execution.stop_request is not None and self.state.execution.stop_request is None:
-            self.add(StopRequested(whole.state_info.updated_at, reason=execution.stop_request))
-        if outcome is not None and outcome is not self.state.last_continuation_outcome:
-            self._judge(outcome, None)
-
-
-def _finished_calls(step: Step, results: Sequence[Message], *, skip: bool) -> Iterator[CallFinished]:
-    """Yield the results of the calls of a step."""
-    failures = list(step.failures[1:] if skip else step.failures)
-    for index, run in enumerate(step.tool_calls):
-        message = results[index] if index < len(results) else Message(MessageRole.TOOL, "")
-        failure = None
-        if failures and failures[0].tool_call_id == run.id and run.error is not None:
-            failure = failures.pop(0)
-        at = step.answered_at or step.completed_at
-        if run.started_at is not None:
-            at = min(step.completed_at, max(at, run.started_at + timedelta(milliseconds=run.duration_ms)))
-        result = ToolResult(message.text, run.error, failure, run.changed_by)
-        yield CallFinished(at, index=index, result=result, seconds=run.duration_ms / 1000)

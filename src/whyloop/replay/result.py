@@ -45,7 +45,8 @@ class Amounts(Struct, frozen=True):
         return document
 
 
-def _amounts(steps: int, seconds: float, usages: Iterable[Usage]) -> Amounts:
+def amounts_of(steps: int, seconds: float, usages: Iterable[Usage]) -> Amounts:
+    """Return amounts with the sum of usages, of which any may be unknown."""
     tokens: int | None = 0
     cost: Decimal | None = Decimal(0)
     for usage in usages:
@@ -154,7 +155,7 @@ class ExecutionReplay(Struct, frozen=True):
     def used(self) -> Amounts:
         """What would have been used up to the end."""
         execution = self.state.execution
-        return _amounts(execution.step_count, execution.active_seconds, [execution.usage])
+        return amounts_of(execution.step_count, execution.active_seconds, [execution.usage])
 
     @property
     def saved(self) -> Amounts:
@@ -167,7 +168,7 @@ class ExecutionReplay(Struct, frozen=True):
         if opened is not None and self.state.open_step is None and kept.step_count < opened.number:
             dropped.append(opened.usage)
         seconds = max(0.0, had.active_seconds - kept.active_seconds)
-        return _amounts(max(0, had.step_count - kept.step_count), seconds, dropped)
+        return amounts_of(max(0, had.step_count - kept.step_count), seconds, dropped)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as plain data."""

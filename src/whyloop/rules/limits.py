@@ -59,6 +59,14 @@ class Limit(Criterion):
         self._text = f"{limit:,}"
 
     @abstractmethod
+    def used(self, state: AgentState) -> float:
+        """Return how much of what this limit counts was used.
+
+        Args:
+            state: The state.
+        """
+
+    @abstractmethod
     def share(self, granted: Budget) -> float:
         """Return how much of a grant is for what this limit counts.
 
@@ -107,8 +115,11 @@ class StepsLimit(CountLimit):
     stop_reason = StopReason.STEPS_LIMIT_REACHED
     """The stop reason of a run that this limit ends."""
 
+    def used(self, state: AgentState) -> int:
+        return len(state.steps) if self._of_session else state.execution.step_count
+
     def explain(self, state: AgentState) -> ContinuationEvaluation:
-        used = len(state.steps) if self._of_session else state.execution.step_count
+        used = self.used(state)
         return self._compare(state, used, f"{used:,} of {self._text} steps used")
 
     def share(self, granted: Budget) -> int:
@@ -121,8 +132,11 @@ class TokenUsageLimit(CountLimit):
     stop_reason = StopReason.TOKEN_LIMIT_REACHED
     """The stop reason of a run that this limit ends."""
 
+    def used(self, state: AgentState) -> int:
+        return (state.usage if self._of_session else state.execution.usage).total
+
     def explain(self, state: AgentState) -> ContinuationEvaluation:
-        used = (state.usage if self._of_session else state.execution.usage).total
+        used = self.used(state)
         return self._compare(state, used, f"{used:,} of {self._text} tokens used")
 
     def share(self, granted: Budget) -> int:
@@ -151,12 +165,15 @@ class TimeLimit(Limit):
 class ExecutionTimeLimit(TimeLimit):
     """Forbids this many seconds after the query, or after it was last resumed."""
 
+    def used(self, state: AgentState) -> float:
+        if not self._of_session:
+            return state.execution.leg_seconds
+        # A clock that was set back has not used anything.
+        updated = state.execution.updated_at or state.state_info.started_at
+        return max(0.0, (updated - state.state_info.started_at).total_seconds())
+
     def explain(self, state: AgentState) -> ContinuationEvaluation:
-        used = state.execution.leg_seconds
-        if self._of_session:
-            # A clock that was set back has not used anything.
-            updated = state.execution.updated_at or state.state_info.started_at
-            used = max(0.0, (updated - state.state_info.started_at).total_seconds())
+        used = self.used(state)
         return self._compare(state, used, f"{used:.1f} of {self._text} s used")
 
     def deadline(self, state: AgentState, started_at: datetime, counted: float) -> datetime:
@@ -173,14 +190,14 @@ class CumulativeExecutionTimeLimit(TimeLimit):
     """Forbids after this many seconds of work; pauses and backoff do not count."""
 
     def explain(self, state: AgentState) -> ContinuationEvaluation:
-        used = self._active_seconds(state)
+        used = self.used(state)
         return self._compare(state, used, f"{used:.1f} of {self._text} s of work used")
 
     def deadline(self, state: AgentState, started_at: datetime, counted: float) -> datetime:
-        left = self.limit + self.granted(state) - self._active_seconds(state)
+        left = self.limit + self.granted(state) - self.used(state)
         return started_at + timedelta(seconds=counted + left)
 
-    def _active_seconds(self, state: AgentState) -> float:
+    def used(self, state: AgentState) -> float:
         if self._of_session:
             return state.state_info.cumulative_execution_seconds
         return state.execution.active_seconds
@@ -225,12 +242,19 @@ class CostLimit(Limit):
     def share(self, granted: Budget) -> float:
         return float(granted.usd)
 
-    def explain(self, state: AgentState) -> ContinuationEvaluation:
+    def used(self, state: AgentState) -> float:
+        return float(self._spent(state)[0])
+
+    def _spent(self, state: AgentState) -> tuple[Decimal, _Gap | None]:
+        """Return the known cost, and why the rest is unknown if some is."""
         usage = state.usage if self._of_session else state.execution.usage
-        gap = None
-        if usage.is_unpriced:
-            gap = _find_gap(state.steps if self._of_session else state.execution_steps, state.open_step)
-        used = (usage.cost if gap is None else usage.known_cost) or Decimal(0)
+        if not usage.is_unpriced:
+            return usage.cost or Decimal(0), None
+        gap = _find_gap(state.steps if self._of_session else state.execution_steps, state.open_step)
+        return usage.known_cost or Decimal(0), gap
+
+    def explain(self, state: AgentState) -> ContinuationEvaluation:
+        used, gap = self._spent(state)
         limit, text = self._limit(state, used)
         left = max(limit - used, Decimal(0))
         context = {"used": float(used), "limit": float(limit), "remaining": float(left)}

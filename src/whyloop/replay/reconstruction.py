@@ -1,0 +1,311 @@
+"""The transitions of a state, made again from its steps.
+
+A journal holds the transitions themselves. A state holds what they led to, so that a state and a snapshot can
+be judged as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from whyloop.errors import ConfigurationError
+from whyloop.values.continuation import Budget, ContinuationDecision, ContinuationOutcome
+from whyloop.values.failure import ErrorHandlingDecision
+from whyloop.values.log import Log
+from whyloop.values.messages import Message, MessageRole, ToolResult
+from whyloop.values.model import NO_USAGE
+from whyloop.values.state import AgentState, AgentStatus, Execution, StateInfo
+from whyloop.values.step import Interruption, OpenStep, Step
+from whyloop.values.step_transitions import (
+    Answered,
+    CallFinished,
+    Closed,
+    Judged,
+    Left,
+    ModelFailed,
+)
+from whyloop.values.transitions import (
+    Begun,
+    Queried,
+    Recovered,
+    Resumed,
+    RetryPlanned,
+    StopRequested,
+    Transition,
+    Waited,
+)
+
+_FORBID = ContinuationDecision.FORBID_CONTINUATION
+
+
+class RecordedExecution(Struct, frozen=True):
+    """The work on one query, as it was recorded."""
+
+    before: AgentState
+    """The state in which the query arrived."""
+    transitions: Sequence[Transition]
+    """The transitions since then, the query first."""
+    after: AgentState
+    """The state that they led to."""
+    states: Sequence[AgentState] = ()
+    """The state before each transition."""
+
+
+def has_work(transitions: Iterable[Transition]) -> bool:
+    """Return whether anything was done or decided about a query."""
+    return any(isinstance(each, Answered | ModelFailed | Judged) for each in transitions)
+
+
+class _ClosedAgain(Closed, frozen=True, tag="closed_again", kw_only=True):
+    """The end of a step that a state holds, with all that is known about it."""
+
+    step: Step
+    messages: tuple[Message, ...]
+
+    def apply_to(self, state: AgentState) -> AgentState:
+        after = Closed.apply_to(self, state)
+        step = replace(self.step, outcome=None, first_message=state.messages.length)
+        messages = state.messages.extended(self.messages)
+        return replace(after, steps=after.steps.with_last(step), messages=messages)
+
+
+class _OpenedAgain(Answered, frozen=True, tag="opened_again", kw_only=True):
+    """The open step that a state holds."""
+
+    opened: OpenStep
+
+    def apply_to(self, state: AgentState) -> AgentState:
+        return replace(Answered.apply_to(self, state), open_step=self.opened)
+
+
+def executions_of(state: AgentState) -> tuple[RecordedExecution, ...]:
+    """Return the executions of a state, as far as its steps tell."""
+    if state.steps.start or (state.steps and state.steps[0].number != 1):
+        raise _incomplete(state)
+    executions: list[RecordedExecution] = []
+    before = replace(
+        state,
+        status=AgentStatus.PENDING,
+        messages=Log(),
+        steps=Log(),
+        usage=NO_USAGE,
+        state_info=StateInfo(state.state_info.started_at, state.state_info.started_at),
+        execution=Execution(id="", started_at=state.state_info.started_at),
+        last_continuation_outcome=None,
+        open_step=None,
+    )
+    for steps, is_last in _by_execution(state):
+        fold = _Refold(state, before, steps, is_last=is_last)
+        before = fold.state
+        if has_work(fold.transitions):
+            executions.append(RecordedExecution(fold.before, fold.transitions, fold.state, fold.states))
+    return tuple(executions)
+
+
+def _incomplete(state: AgentState) -> ConfigurationError:
+    return ConfigurationError(
+        f"session {state.agent_id!r} lacks some of its steps or messages, so it cannot be judged: use its "
+        "journal or a full snapshot"
+    )
+
+
+def _by_execution(state: AgentState) -> Iterator[tuple[list[Step], bool]]:
+    """Yield the steps of each execution, and whether it is the last one."""
+    steps: list[Step] = []
+    for step in state.steps:
+        if step.number == 1 and steps:
+            yield steps, False
+            steps = []
+        steps.append(step)
+    if steps and not state.execution.step_count:  # The latest query has no closed step.
+        yield steps, False
+        steps = []
+    yield steps, True
+
+
+class _Refold:
+    """Makes the transitions of one execution again, and applies them."""
+
+    def __init__(self, whole: AgentState, before: AgentState, steps: list[Step], *, is_last: bool) -> None:
+        self.whole = whole
+        end = steps[0].first_message if steps else len(whole.messages)
+        gap = whole.messages[before.messages.length : max(0, end - 1)]
+        self.before = self.state = replace(before, messages=before.messages.extended(gap))
+        self.transitions: list[Transition] = []
+        self.states: list[AgentState] = []
+        execution = whole.execution
+        query = whole.messages[end - 1] if 0 < end <= len(whole.messages) else Message(MessageRole.USER, "")
+        if is_last:
+            identity, asked_at = execution.id, execution.started_at
+        else:
+            identity, asked_at = steps[0].execution_id, steps[0].leg_started_at or steps[0].started_at
+        self.add(Queried(asked_at, execution_id=identity, message=query, agent=whole.agent))
+        if not is_last or whole.status is not AgentStatus.PENDING or steps:
+            self.add(Begun(asked_at))
+        for step in steps:
+            self._add_step(step)
+        if is_last:
+            self._add_end()
+
+    def add(self, transition: Transition) -> None:
+        self.transitions.append(transition)
+        self.states.append(self.state)
+        self.state = transition.apply_to(self.state)
+
+    def _resume(
+        self, started_at: datetime | None, granted: Budget | None, *, begins: bool = True, again: bool = False
+    ) -> None:
+        """Begin another leg, if there was one: it began later, with a grant, or `again` after an end."""
+        execution = self.state.execution
+        started_at = started_at or execution.updated_at or execution.started_at
+        if started_at == execution.leg_started_at and granted == execution.granted and not again:
+            return
+        grant = None
+        if granted is not None and granted != execution.granted:
+            earlier = execution.granted or Budget()
+            grant = Budget(
+                granted.steps - earlier.steps,
+                granted.tokens - earlier.tokens,
+                granted.seconds - earlier.seconds,
+                granted.usd - earlier.usd,  # type: ignore[operator]
+            )
+        self.add(Resumed(started_at, grant=grant))
+        if begins:
+            self.add(Begun(started_at))
+
+    def _add_step(self, step: Step) -> None:
+        answered_at = step.answered_at or step.completed_at
+        during = step.leg_started_at is not None and step.leg_started_at > answered_at
+        if not during:
+            self._resume(step.leg_started_at, step.granted, again=self.state.status.has_ended)
+        self._wait(step)
+        seconds = step.duration_ms / 1000
+        active = min(seconds, max(0.0, (answered_at - step.started_at).total_seconds())) if during else 0.0
+        messages = self.whole.messages_of(step)
+        message = messages[0] if messages and messages[0].is_assistant else None
+        if len(message.tool_calls if message else ()) != len(step.tool_calls):
+            raise _incomplete(self.whole)
+        failure = step.failures[0] if step.failures and step.failures[0].is_model_call else None
+        if message is None and failure is not None and step.interrupted is None:
+            self.add(
+                ModelFailed(
+                    answered_at,
+                    started_at=step.started_at,
+                    failure=failure,
+                    usage=step.usage,
+                    seconds=active,
+                    request=step.request,
+                )
+            )
+        else:
+            started = [index for index, run in enumerate(step.tool_calls) if run.started_at is not None]
+            truncated = step.interrupted is Interruption.TRUNCATED
+            self.add(
+                Answered(
+                    answered_at,
+                    started_at=step.started_at,
+                    message=message,
+                    finish_reason=step.finish_reason,
+                    usage=step.usage,
+                    source=step.source,
+                    seconds=active,
+                    started=tuple(started),
+                    failure=failure,
+                    interrupted=step.interrupted if truncated else None,
+                    request=step.request,
+                )
+            )
+        if during:
+            self._resume(step.leg_started_at, step.granted)
+        for call in _finished_calls(step, messages[1:], skip=failure is not None):
+            self.add(call)
+        self.add(
+            _ClosedAgain(
+                step.completed_at,
+                seconds=seconds - active,
+                interrupted=step.interrupted,
+                step=step,
+                messages=messages,
+            )
+        )
+        if step.outcome is not None:
+            self._judge(step.outcome, step.number)
+
+    def _judge(self, outcome: ContinuationOutcome, number: int | None) -> None:
+        at = self.state.state_info.updated_at
+        stop = outcome.evaluation_for("StopRequestedCheck")
+        if stop is not None and stop.decision is _FORBID and self.state.execution.stop_request is None:
+            self.add(StopRequested(at, reason=stop.reason))
+        self.add(Judged(at, outcome=outcome, step=number))
+
+    def _wait(self, step: Step) -> None:
+        """Wait out a provider, as the run did between two steps."""
+        last, execution = self.state.current_step, self.state.execution
+        if last is None or last.model_failure is None or last.outcome is None or execution.resumes:
+            return
+        seconds = (step.started_at - last.completed_at).total_seconds()
+        if last.outcome.handling is not ErrorHandlingDecision.RETRY or seconds <= 0:
+            return
+        attempt = execution.failures.consecutive
+        self.add(
+            RetryPlanned(
+                last.completed_at,
+                seconds=seconds,
+                attempt=attempt,
+                max_retries=attempt,
+                error_type=last.failures[0].type,
+            )
+        )
+        self.add(Waited(step.started_at, seconds=seconds))
+
+    def _add_end(self) -> None:
+        """Add what happened after the last closed step."""
+        whole, execution = self.whole, self.whole.execution
+        opened, outcome = whole.open_step, whole.last_continuation_outcome
+        leg, begins = execution.leg_started_at, whole.status is not AgentStatus.PENDING
+        answered_at = opened.answered_at if opened is not None else None
+        if answered_at is None or leg is None or leg <= answered_at:
+            again = self.state.status.has_ended and not whole.status.has_ended
+            self._resume(leg, execution.granted, begins=begins, again=again)
+        if opened is not None:
+            at = answered_at or opened.started_at
+            active = min(opened.seconds, max(0.0, (at - opened.started_at).total_seconds()))
+            self.add(
+                _OpenedAgain(
+                    at,
+                    started_at=opened.started_at,
+                    message=opened.message,
+                    usage=opened.usage,
+                    seconds=active,
+                    opened=replace(opened, seconds=active),
+                )
+            )
+            self._resume(leg, execution.granted, begins=begins)
+            left_at = execution.updated_at or at
+            if left_at > (self.state.execution.updated_at or at):
+                self.add(Left(left_at, seconds=max(0.0, opened.seconds - active)))
+        if execution.question is not None:
+            self.add(Recovered(execution.updated_at or execution.started_at, question=execution.question))
+        if execution.stop_request is not None and self.state.execution.stop_request is None:
+            self.add(StopRequested(whole.state_info.updated_at, reason=execution.stop_request))
+        if outcome is not None and outcome is not self.state.last_continuation_outcome:
+            self._judge(outcome, None)
+
+
+def _finished_calls(step: Step, results: Sequence[Message], *, skip: bool) -> Iterator[CallFinished]:
+    """Yield the results of the calls of a step."""
+    failures = list(step.failures[1:] if skip else step.failures)
+    for index, run in enumerate(step.tool_calls):
+        message = results[index] if index < len(results) else Message(MessageRole.TOOL, "")
+        failure = None
+        if failures and failures[0].tool_call_id == run.id and run.error is not None:
+            failure = failures.pop(0)
+        at = step.answered_at or step.completed_at
+        if run.started_at is not None:
+            at = min(step.completed_at, max(at, run.started_at + timedelta(milliseconds=run.duration_ms)))
+        result = ToolResult(message.text, run.error, failure, run.changed_by)
+        yield CallFinished(at, index=index, result=result, seconds=run.duration_ms / 1000)
