@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import json
+import pickle
 from collections.abc import AsyncIterator, Callable
 from datetime import date
 from typing import Any, Literal
@@ -371,3 +374,24 @@ async def test_the_next_query_of_a_session_has_its_own_output() -> None:
     assert (first.output.number, second.output.number) == ("A-1", "B")
     with pytest.raises(OutputError):
         _ = agent.start("third", state=second).output
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
+async def test_a_copy_of_a_state_has_its_output(copied: Callable[[Any], Any]) -> None:
+    state = await agent_of("tool", reply("tool", INVOICE)).run("go")
+    assert copied(state).output == VALUE
+
+
+async def test_a_pickled_state_has_its_output_unless_its_class_has_no_place_in_a_module() -> None:
+    state = await agent_of("tool", reply("tool", INVOICE)).run("go")
+    assert pickle.loads(pickle.dumps(state)).output == VALUE
+
+    @dataclasses.dataclass
+    class Local:
+        name: str
+
+    agent = agent_of("tool", call(ANSWER, {"name": "a"}), output_type=Local)
+    state = pickle.loads(pickle.dumps(await agent.run("go")))
+    with pytest.raises(OutputError, match=r"use agent\.output\(state\)"):
+        state.output
+    assert agent.output(state) == Local("a")

@@ -40,6 +40,7 @@ from whyloop.values.approval import Question
 from whyloop.values.failure import Correction, FailureTally
 from whyloop.values.log import Log
 from whyloop.values.messages import CallChange, ToolResult
+from whyloop.values.model import DecodedOutput
 from whyloop.values.step import Interruption, OpenCall, OpenStep, RequestPart, RequestRecord
 
 
@@ -156,7 +157,7 @@ def make_state() -> tuple[AgentState, list[Any]]:
         execution_started_at=at(1),
         open_step=open_step,
         request_parts=Log([RequestPart("h1", "Be brief."), RequestPart("h2", "[]")]),
-        decoded_output=[1],
+        decoded_output=DecodedOutput([1]),
     )
     whole = replace(feedback, tool_calls=(asked,), tool_call_id="c", tool_name="echo")
     whole = replace(whole, extras={"p": 1}, reasoning="hm", incomplete=True, shown="s")

@@ -29,7 +29,7 @@ from whyloop.loop.world import Journal
 from whyloop.rules.classification import error_text, normalize_response
 from whyloop.tools.toolset import keep_open
 from whyloop.values.failure import ErrorHandlingDecision
-from whyloop.values.model import Usage
+from whyloop.values.model import DecodedOutput, Usage
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.step import Interruption, OpenStep
 from whyloop.values.step_transitions import AnyTransition, CallFinished, Closed, Judged, Left
@@ -240,7 +240,7 @@ class Run:
             self.note(step)
             self.add(answer := answer_transition(self, response, plan, step))
             if step.answer is not None and step.answer.output is not None:
-                self.state = replace(self.state, decoded_output=step.answer.value)
+                self.state = replace(self.state, decoded_output=DecodedOutput(step.answer.value))
             for index, result in plan.results.items():
                 self.add(CallFinished(answer.at, index=index, result=result))
             step.to_run = step.unlaunched = plan.started

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from decimal import Decimal
 from enum import StrEnum
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, UnsetType
 
 from whyloop.values.messages import Message, ToolCall
 from whyloop.values.scalars import Count
@@ -147,6 +148,26 @@ class OutputFormat(Struct, frozen=True, gc=False):
     """A name for the schema: letters, digits, _ and -."""
     schema: Mapping[str, Any]
     """The JSON schema of an object."""
+
+
+class DecodedOutput(Struct, frozen=True):
+    """The output of a run as a value of its type, beside the JSON that is stored."""
+
+    value: Any
+    """The value."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the value if its class can be; a state without it has the JSON, as a loaded one."""
+        import pickle
+
+        try:
+            pickle.dumps(self.value)
+        except Exception:
+            return UnsetType, ()
+        return DecodedOutput, (self.value,)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> DecodedOutput:
+        return DecodedOutput(deepcopy(self.value, memo))
 
 
 class ModelRequest(Struct, frozen=True, gc=False):

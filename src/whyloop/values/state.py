@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Generic
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from whyloop.errors import OutputError, UnfinishedRunError
@@ -19,7 +19,7 @@ from whyloop.values.failure import FailureTally
 from whyloop.values.generics import AnyT_co
 from whyloop.values.log import Log
 from whyloop.values.messages import Message
-from whyloop.values.model import NO_USAGE, Usage
+from whyloop.values.model import NO_USAGE, DecodedOutput, Usage
 from whyloop.values.scalars import NEVER, Count, Moment, Seconds, new_id, utc_now
 from whyloop.values.step import OpenStep, RequestPart, Step
 from whyloop.values.text import counted, shortened
@@ -199,7 +199,7 @@ class AgentState(Struct, Generic[AnyT_co], frozen=True, eq=False, gc=False, kw_o
     """A step whose tool calls are not all done."""
     request_parts: Log[RequestPart] = msgspec.field(default_factory=Log)
     """The texts that the requests of steps refer to by their hashes."""
-    decoded_output: Any = UNSET
+    decoded_output: DecodedOutput | UnsetType = UNSET
     """The output of the run as a value of the agent's `output_type`; never stored. See `output`."""
 
     @classmethod
@@ -277,7 +277,7 @@ class AgentState(Struct, Generic[AnyT_co], frozen=True, eq=False, gc=False, kw_o
             return self.last_response  # type: ignore[return-value]
         if self.decoded_output is UNSET:
             raise OutputError("the output of a loaded state is JSON: use agent.output(state)")
-        value: AnyT_co = self.decoded_output
+        value: AnyT_co = self.decoded_output.value
         return value
 
     @property
