@@ -20,7 +20,7 @@ from whyloop.events import (
 )
 from whyloop.loop.stream import RunStream
 from whyloop.stores import MemoryStore
-from whyloop.testing import call, capture_events
+from whyloop.testing import ScriptedModel, call, capture_events
 
 
 class Endless:
@@ -145,6 +145,23 @@ async def test_a_stream_says_how_it_is_used() -> None:
             pass
     with pytest.raises(RuntimeError, match="entered once"):
         await stream.__aenter__()
+
+
+async def test_a_stream_that_is_not_read_does_not_hold_up_its_run() -> None:
+    ended, agent = asyncio.Event(), scripted(call("echo", {"text": "a"}), "done", tools=[echo])
+    agent.subscribe(lambda event: ended.set() if isinstance(event, AgentExecutionFinished) else None)
+    async with asyncio.timeout(30), agent.stream("go") as run:
+        await ended.wait()
+    assert (run.state.status, run.state.last_response) == ("completed", "done")
+
+
+async def test_a_stream_that_is_not_entered_runs_nothing() -> None:
+    model = ScriptedModel(["done"])
+    stream = Agent(model).stream("go")
+    await asyncio.sleep(0)
+    with pytest.raises(RuntimeError, match="the run has not started: enter the stream"):
+        stream.state
+    assert model.requests == []
 
 
 async def test_a_session_streams_its_run_and_keeps_what_it_recorded() -> None:

@@ -55,7 +55,11 @@ class RunStream(Generic[T_co]):
     @property
     def state(self) -> AgentState[T_co]:
         """The state at the end of the run; a `RuntimeError` while the run is in progress."""
-        if self._task is None or not self._task.done():
+        if self._task is None:
+            raise RuntimeError(
+                "the run has not started: enter the stream, with `async with agent.stream(…) as run`"
+            )
+        if not self._task.done():
             raise RuntimeError("the run is in progress: read its events to the end first")
         if self._task.cancelled():
             raise RuntimeError("the run has no state: it was cancelled")
