@@ -52,6 +52,12 @@ def test_the_package_has_the_readme_with_absolute_links() -> None:
     assert f"]({address}/raw/main/docs/images/chat.svg)" in published
 
 
+def test_the_home_page_of_the_site_has_the_same_first_program() -> None:
+    first = re.compile(r"```python\n.*?```\n\n```text\n.*?```", re.DOTALL)
+    home = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    assert first.findall(home)[0] == first.findall(README)[0]
+
+
 def test_the_commands_are_on_the_path_before_they_are_used() -> None:
     order = [f"git clone {_repository()} ", "$ make demo", "$ source .venv/bin/activate", "$ whyloop "]
     places = [README.index(command) for command in order]
