@@ -48,8 +48,8 @@ CanBroadcastAgentEvents Delivery EventFeed FanOut PusherBroadcaster QueueBroadca
 envelope_schema ui_message_schema
 """
 REPLAY = """
-Amounts Comparison Difference Ending ExecutionReplay Problem RecordedExecution Recording Replay Row Rules
-Survey Surveyor compare diff judge read_runs survey
+Amounts Comparison Curve Difference Ending ExecutionReplay Problem RecordedExecution Recording Replay Row
+Rules Survey Surveyor compare curves_of diff judge read_runs rules_for survey tune
 """
 SERVER = "Access AgentServer Limits"
 ERRORS = """

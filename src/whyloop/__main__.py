@@ -4,4 +4,5 @@ import sys
 
 from whyloop.cli import main
 
-sys.exit(main())
+if __name__ == "__main__":  # Not in the processes that a command starts.
+    sys.exit(main())

@@ -278,6 +278,32 @@ COMMANDS = (
         "have continued past its recording is reported as such, never guessed.",
     ),
     Command(
+        "tune",
+        "tune:tune",
+        Opens.EXISTING,
+        "show what each value of a limit would have cut and saved, and recommend one",
+        (
+            _STORE,
+            _option(
+                "--limits NAME",
+                "max_steps, max_tokens, timeout, cumulative_timeout or max_cost (default: all but "
+                "cumulative_timeout)",
+                nargs="+",
+            ),
+            _option(
+                "--keep PERCENT",
+                "recommend values that cut no more than the rest of the completed runs (default: 100)",
+                type=float,
+                default=100.0,
+            ),
+            *_FILTERS,
+            _option("--html FILE", "write the charts as a page of HTML"),
+            _option("--processes N", "read with N processes (default: one for each core)", type=int),
+            _JSON,
+        ),
+        "Every recorded run is judged under every value, without a model.",
+    ),
+    Command(
         "approve",
         "decisions:approve",
         Opens.EXISTING,

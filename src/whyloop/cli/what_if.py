@@ -316,9 +316,9 @@ def _group_lines(report: Report) -> list[str]:
 
 
 class Advance(Protocol):
-    """Counts one more session."""
+    """Counts more sessions."""
 
-    def __call__(self) -> None: ...
+    def __call__(self, count: int = 1) -> None: ...
 
 
 @contextmanager
@@ -327,7 +327,7 @@ def progress(verb: str) -> Iterator[Advance]:
     import sys
 
     if sys.stderr is None or not sys.stderr.isatty():
-        yield lambda: None
+        yield lambda count=1: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -335,4 +335,4 @@ def progress(verb: str) -> Iterator[Advance]:
     columns = (BarColumn(), TextColumn(f"{{task.completed:,.0f}} sessions {verb}"), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(verb, total=None)
-        yield lambda: bar.advance(task)
+        yield lambda count=1: bar.advance(task, count)

@@ -7,10 +7,12 @@ from whyloop.replay.reconstruction import RecordedExecution
 from whyloop.replay.recording import Recording
 from whyloop.replay.result import Amounts, Ending, ExecutionReplay, Replay
 from whyloop.replay.survey import Row, Survey, Surveyor, survey
+from whyloop.replay.tuning import Curve, curves_of, rules_for, tune
 
 __all__ = [
     "Amounts",
     "Comparison",
+    "Curve",
     "Difference",
     "Ending",
     "ExecutionReplay",
@@ -23,8 +25,11 @@ __all__ = [
     "Survey",
     "Surveyor",
     "compare",
+    "curves_of",
     "diff",
     "judge",
     "read_runs",
+    "rules_for",
     "survey",
+    "tune",
 ]

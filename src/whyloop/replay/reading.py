@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
 from datetime import datetime
 from typing import TypedDict
 
@@ -77,14 +77,25 @@ async def _read_store(store: Store, filters: Filters) -> AsyncIterator[Recording
     cursor: str | None = None
     while True:
         page = await store.sessions(limit=PAGE, after=cursor, **filters)
-        for start in range(0, len(page.sessions), AT_ONCE):
-            reads = [_read(store, summary) for summary in page.sessions[start : start + AT_ONCE]]
-            for found in await asyncio.gather(*reads):
-                if found is not None:
-                    yield found
+        async for found in read_page(store, page.sessions):
+            yield found
         cursor = page.next
         if cursor is None:
             return
+
+
+async def read_page(store: Store, sessions: Sequence[Summary]) -> AsyncIterator[Recording | Problem]:
+    """Yield the recording of each session of a page, or why there is none.
+
+    Args:
+        store: The store.
+        sessions: The sessions, as the store listed them.
+    """
+    for start in range(0, len(sessions), AT_ONCE):
+        reads = [_read(store, summary) for summary in sessions[start : start + AT_ONCE]]
+        for found in await asyncio.gather(*reads):
+            if found is not None:
+                yield found
 
 
 async def _read(store: Store, summary: Summary) -> Recording | Problem | None:

@@ -343,7 +343,7 @@ class _Family:
         rows = []
         for i, limit in enumerate(self.limits):
             saved_seconds = max(0.0, seconds[i] - slope[i] * self.values[i])
-            saved = Amounts(int(steps[i]), int(tokens[i]), saved_seconds, cost[i])
+            saved = Amounts(int(steps[i]), int(tokens[i]), saved_seconds, cost[i]) if cut[i] else Amounts()
             counts = (int(cut[i]), int(completed[i]), beyond[i])
             rows.append(Row(limit, *counts, saved, unknown_tokens[i], unknown_cost[i]))
         return rows

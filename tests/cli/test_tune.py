@@ -1,0 +1,90 @@
+"""`whyloop tune`: curves over the values of limits in the terminal, as JSON and as a page."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from tests.cli.shop import run
+from tests.cli.test_what_if import recorded
+from whyloop.cli import tune as command
+from whyloop.replay import reading
+
+pytestmark = pytest.mark.usefixtures("in_the_shop")
+
+Capsys = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def six_runs(in_the_shop: None) -> None:
+    for number, looks in enumerate([1, 2, 3, 4]):
+        recorded(f"done-{number}", looks)
+    for number in range(2):
+        recorded(f"stuck-{number}", 40, max_steps=12)
+
+
+@pytest.mark.usefixtures("six_runs")
+def test_each_limit_has_a_table_and_a_sentence(capsys: Capsys) -> None:
+    code, out, err = run(capsys, "tune", "--limits", "max_steps", "max_cost", "--newer-than", "36500d")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0] == "6 runs of 6 sessions, 4 completed."
+    assert lines[2] == "max_steps"
+    assert [line.split()[:3] for line in lines[4:6]] == [["1", "6", "4"], ["2", "5", "3"]]
+    assert any(line.lstrip().startswith("5 ") and "← recommended" in line for line in lines)
+    assert "  max_steps=5 keeps every completed run of the last" in out
+    assert "  max_cost: no cost is known, so no value can be judged." in lines
+
+
+@pytest.mark.usefixtures("six_runs")
+def test_for_machines_every_value_is_there(capsys: Capsys) -> None:
+    _, out, _ = run(capsys, "tune", "--limits", "max_steps", "--status", "completed", "--json")
+    document = json.loads(out)
+    assert (document["runs"], document["completed"]) == (4, 4)
+    (steps,) = document["limits"]
+    assert steps["recommended"] is None
+    assert [(each["value"], each["cut"]) for each in steps["values"]] == [
+        (1, 4),
+        (2, 3),
+        (3, 2),
+        (4, 1),
+        (5, 0),
+    ]
+
+
+@pytest.mark.usefixtures("six_runs")
+def test_the_charts_are_written_as_a_page(capsys: Capsys, tmp_path: Path) -> None:
+    code, _, err = run(capsys, "tune", "--html", "limits.html")
+    assert (code, err) == (0, "Charts are in limits.html\n")
+    page = (tmp_path / "limits.html").read_text()
+    charts = page.split("<svg")[1:]
+    assert len(charts) == 2  # No cost is known, and no time has passed.
+    for chart in charts:
+        ElementTree.fromstring(f"<svg{chart.split('</svg>')[0]}</svg>")
+    assert "http" not in page
+    code, _, err = run(capsys, "tune", "--html", "no/such/folder.html")
+    assert code == 1
+    assert "cannot be written" in err
+
+
+@pytest.mark.usefixtures("six_runs")
+def test_several_processes_count_the_same(capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, alone, _ = run(capsys, "tune", "--json", "--processes", "1")
+    monkeypatch.setattr(command, "PAGE", 4)
+    monkeypatch.setattr(reading, "PAGE", 4)
+    _, together, _ = run(capsys, "tune", "--json", "--processes", "2")
+    assert json.loads(together) == json.loads(alone)
+
+
+@pytest.mark.parametrize(
+    ("argv", "text"),
+    [(["--limits", "steps"], "invalid limit 'steps'"), (["--keep", "0"], "invalid keep 0.0")],
+)
+def test_invalid_options_are_refused(capsys: Capsys, argv: list[str], text: str) -> None:
+    recorded("one", 1)
+    code, _, err = run(capsys, "tune", *argv)
+    assert code == 2
+    assert text in err
