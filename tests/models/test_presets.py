@@ -62,7 +62,7 @@ def test_a_missing_key_is_reported_with_its_variable(provider: str) -> None:
     with pytest.raises(ConfigurationError) as refused:
         load(f"{provider}:m", base_url=AZURE if preset.address_variable else None)
     assert str(refused.value) == (
-        f"missing key for {provider}: set the environment variable {preset.key}, or pass api_key=…"
+        f"missing key for {provider}: set the environment variable {preset.key}, or in Python api_key=…"
     )
 
 

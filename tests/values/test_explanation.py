@@ -120,7 +120,7 @@ async def test_the_headline_of_a_pause_says_when_every_question_is_decided() -> 
     paused = await scripted(call("pay", {"amount": 5}), tools=[paying()]).run("go")
     decided = paused.approve(paused.pending_calls[0].id)
     assert decided.explanation.headline == (
-        "Paused in step 1. Every question is decided: resume(state) continues the run."
+        "Paused in step 1. Every question is decided, so the run can be resumed."
     )
 
 

@@ -376,7 +376,7 @@ def _key(provider: str, preset: Preset, given: str | None, *, own_address: bool)
     needed = preset.key and (preset.address_variable or not own_address)
     if needed and not key:
         raise ConfigurationError(
-            f"missing key for {provider}: set the environment variable {preset.key}, or pass api_key=…"
+            f"missing key for {provider}: set the environment variable {preset.key}, or in Python api_key=…"
         )
     if not key.isascii() or not key.isprintable() or " " in key:
         raise ConfigurationError(f"the key for {provider} has characters that are not allowed in a key")

@@ -316,7 +316,7 @@ def _headline(state: AgentState) -> str:
             # While a step is open, the latest decision is about the one before it.
             verb, outcome = "In progress,", None if open_step else outcome
         case AgentStatus.PAUSED if open_step and not state.pending_calls:
-            return f"Paused {where}. Every question is decided: resume(state) continues the run."
+            return f"Paused {where}. Every question is decided, so the run can be resumed."
         case AgentStatus.PAUSED if open_step and any(call.approved for call in open_step.calls):
             waiting = ", ".join([call.question for call in state.pending_calls])
             return f"Paused {where}. ApprovalRequired decided: {shortened(waiting, REASON_LENGTH)}."
