@@ -352,6 +352,7 @@ def seconds(text: str) -> float:
     return time.process_time() - started
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CORPORA)
 def test_a_megabyte_takes_at_most_twelve_times_a_tenth_of_it_and_300_ms(name: str) -> None:
     small, large = CORPORA[name](100_000), CORPORA[name](1_000_000)
