@@ -95,6 +95,8 @@ def test_rules_of_your_own_code_are_found(capsys: Capsys, tmp_path: Path) -> Non
         (["long"], "name a rule to judge by"),
         (["--max-steps", "3"], "name a session by its id, or give --all"),
         (["long", "--all", "--max-steps", "3"], "not both"),
+        (["long", "--status", "paused", "--max-steps", "3"], "the conditions on sessions are for --all"),
+        (["--all", "--status", "odd", "--max-steps", "3"], "invalid status 'odd'"),
         (["long", "--max-steps", "0"], "StepsLimit needs a number greater than zero"),
         (["long", "--max-cost", "much"], "CostLimit"),
     ],

@@ -65,7 +65,9 @@ async def list_sessions(store: Store, args: argparse.Namespace) -> int:
         _show_rows(page.sessions)
     else:
         write_error(
-            "No session meets the conditions." if _is_filtered(args) else "There are no sessions yet."
+            "No session meets the conditions."
+            if is_filtered(args) or args.after
+            else "There are no sessions yet."
         )
     if page.next:
         write_error(f"There are more: --after {page.next}, or --all")
@@ -98,9 +100,10 @@ async def _find(store: Store, args: argparse.Namespace) -> Page:
             return Page(tuple(sessions), cursor)
 
 
-def _is_filtered(args: argparse.Namespace) -> bool:
+def is_filtered(args: argparse.Namespace) -> bool:
+    """Return whether the command line has a condition on sessions."""
     conditions = (args.status, args.stop_reason, args.rule, args.agent, args.older_than, args.newer_than)
-    return any((*conditions, args.metadata, args.after))
+    return any((*conditions, args.metadata))
 
 
 def _summary(summary: Summary) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from whyloop.cli.commands import ERROR_POLICIES
 from whyloop.cli.formats import short, span_text
 from whyloop.cli.output import USAGE_ERROR, CommandError, write, write_error, write_json, write_lines
 from whyloop.cli.renderer import show_explanation
-from whyloop.cli.sessions import aligned, filters_of
+from whyloop.cli.sessions import aligned, filters_of, is_filtered
 from whyloop.cli.store_access import find_session
 from whyloop.replay import Amounts, Ending, ExecutionReplay, Problem, Recording, Rules, judge, read_runs
 from whyloop.replay.judge import Rule
@@ -45,6 +45,8 @@ async def what_if(store: Store, args: argparse.Namespace) -> int:
         if args.id is not None:
             raise CommandError("name a session or give --all, not both", USAGE_ERROR)
         return await _all_sessions(store, args, rules)
+    if is_filtered(args):
+        raise CommandError("the conditions on sessions are for --all: add it, or leave them out", USAGE_ERROR)
     if args.id is None:
         raise CommandError("name a session by its id, or give --all for every session", USAGE_ERROR)
     recording = await Recording.read(store, (await find_session(store, args.id)).agent_id)

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterable, Callable, Iterable, Sequence
 from decimal import Decimal
 from itertools import accumulate
 from operator import add
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
@@ -209,12 +209,22 @@ def _points_of(execution: RecordedExecution) -> list[_Point]:
     return points
 
 
+class _Saved(NamedTuple):
+    """What the steps after an end used together, without their time."""
+
+    steps: int
+    tokens: int
+    knows_tokens: bool
+    cost: Decimal
+    knows_cost: bool
+
+
 class _Suffixes:
-    """What the steps of a run from any of them on used together, added up when it is needed."""
+    """What the steps of a run from any of them on used, added up once for all limits when it is needed."""
 
     def __init__(self, after: AgentState) -> None:
         self.after = after
-        self._sums: list[Amounts] | None = None
+        self._saved: list[_Saved] = []
 
     def used(self) -> Amounts:
         """Return what the whole run used, as far as it is known."""
@@ -222,18 +232,27 @@ class _Suffixes:
         usage = execution.usage
         return Amounts(execution.step_count, usage.total, execution.active_seconds, usage.cost or _NOTHING)
 
-    def saved(self, kept: int) -> Amounts:
-        """Return what the steps after the first `kept` used, without their time."""
-        if self._sums is None:
+    def saved(self, kept: int) -> _Saved:
+        """Return what the steps after the first `kept` used."""
+        if not self._saved:
             usages = [step.usage for step in self.after.execution_steps]
             if self.after.open_step is not None:
                 usages.append(self.after.open_step.usage)
-            each = [amounts_of(1, 0.0, [usage]) for usage in reversed(usages)]
-            self._sums = list(accumulate(each, initial=Amounts()))[::-1]
-        if kept >= len(self._sums):
-            return Amounts()
-        sums = self._sums[kept]
-        return Amounts(max(0, self.after.execution.step_count - kept), sums.tokens, 0.0, sums.cost)
+            sums = list(
+                accumulate((amounts_of(0, 0.0, [each]) for each in reversed(usages)), initial=Amounts())
+            )
+            count = self.after.execution.step_count
+            self._saved = [
+                _Saved(
+                    max(0, count - index),
+                    each.tokens or 0,
+                    each.tokens is not None,
+                    each.cost or _NOTHING,
+                    each.cost is not None,
+                )
+                for index, each in enumerate(reversed(sums))
+            ]
+        return self._saved[kept]
 
 
 _NOTHING = Decimal(0)
@@ -311,20 +330,17 @@ class _Family:
                 seconds += used - wall + step.duration_ms / 1000
             else:
                 seconds += used
-        numbers = (1, int(completed), saved.steps, saved.tokens or 0, slope, seconds)
-        for sums, number in zip(self.sums, numbers, strict=True):
-            if number:
-                sums[first] += number
-                sums[last] -= number
-        if saved.cost:
-            self.cost[first] += saved.cost
-            self.cost[last] -= saved.cost
-        if saved.tokens is None:
-            self.unknown_tokens[first] += 1
-            self.unknown_tokens[last] -= 1
-        if saved.cost is None:
-            self.unknown_cost[first] += 1
-            self.unknown_cost[last] -= 1
+        cut, complete, steps, tokens, slopes, times = self.sums
+        for index, sign in ((first, 1), (last, -1)):
+            cut[index] += sign
+            complete[index] += sign * completed
+            steps[index] += sign * saved.steps
+            tokens[index] += sign * saved.tokens
+            slopes[index] += sign * slope
+            times[index] += sign * seconds
+            self.cost[index] += sign * saved.cost
+            self.unknown_tokens[index] += sign * (not saved.knows_tokens)
+            self.unknown_cost[index] += sign * (not saved.knows_cost)
 
     def _count_beyond(self, points: Sequence[_Point], highest: float) -> None:
         """Count the values that would not have ended a run that this limit ended."""
