@@ -7,13 +7,14 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from inspect import signature
 from operator import attrgetter
 from types import FunctionType, ModuleType
 from typing import Any
 
 from whyloop.cli.commands import DEFAULT_ERROR_POLICY, ERROR_POLICIES, MODEL_VARIABLE
 from whyloop.errors import ConfigurationError
-from whyloop.loop.agent import DEFAULT_NAME, Agent
+from whyloop.loop.agent import Agent
 from whyloop.loop.world import Model
 from whyloop.models.presets import LOCAL, load
 from whyloop.replay.judge import Rule
@@ -33,6 +34,7 @@ _MODEL_OPTIONS = (
 )
 
 AnyTool = Tool | Callable[..., Any]
+DEFAULT_NAME = signature(Agent).parameters["name"].default
 
 
 def agent_of(args: argparse.Namespace) -> Agent[Any, Any]:

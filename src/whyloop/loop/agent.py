@@ -43,7 +43,6 @@ from whyloop.values.text import clean
 if TYPE_CHECKING:
     from typing_extensions import TypeForm
 
-DEFAULT_NAME = "agent"
 _PENDING, _IN_PROGRESS = AgentStatus.PENDING, AgentStatus.IN_PROGRESS
 
 
@@ -106,7 +105,7 @@ class Agent(Generic[D_contra, T_co]):
         clock: Clock | None = None,
         event_handler: Handler | Iterable[Handler] | None = None,
         world: World | None = None,
-        name: str = DEFAULT_NAME,
+        name: str = "agent",
         stop_grace: float = 5.0,
     ) -> None:
         refuse_model(model)

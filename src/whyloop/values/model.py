@@ -47,7 +47,13 @@ class Usage(Struct, frozen=True, gc=False, omit_defaults=True):
     def __add__(self, other: Usage) -> Usage:
         if other is NO_USAGE:
             return self
-        cost = None if self.cost is None and other.cost is None else _total_cost(self, other)
+        if self.cost is None and other.cost is None:
+            cost, known = None, self.known_cost
+            if other.known_cost is not None:
+                known = _known_cost(self, other)
+        else:
+            cost = _total_cost(self, other)
+            known = _known_cost(self, other) if cost is None else None
         return Usage(
             self.input + other.input,
             self.output + other.output,
@@ -56,7 +62,7 @@ class Usage(Struct, frozen=True, gc=False, omit_defaults=True):
             cost,
             self.reported and other.reported,
             self.cache_writes + other.cache_writes,
-            _known_cost(self, other) if cost is None else None,
+            known,
         )
 
 
