@@ -237,6 +237,13 @@ async def test_a_stored_session_is_read_and_judged() -> None:
     assert judge(lines, StepsLimit(2)).to_dict() == replay.to_dict()
 
 
+def test_a_step_that_does_not_say_when_its_leg_began_belongs_to_the_same_leg() -> None:
+    snapshot = six_steps().to_dict()
+    for step in snapshot["steps"]:
+        del step["leg_started_at"]
+    assert judge(snapshot, ExecutionTimeLimit(3.5)).stopped_at == 4
+
+
 def test_a_slim_snapshot_is_judged_if_nothing_is_missing() -> None:
     state = six_steps()
     full = SlimAgentStateSerializer(SlimSerializationConfig.full())

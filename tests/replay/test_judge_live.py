@@ -168,3 +168,25 @@ def test_judge_reports_the_step_at_which_a_live_run_with_those_rules_stops(
         assert (
             replay.used.seconds == pytest.approx(truth.execution.active_seconds, abs=0.25) or replay.assumed
         )
+
+
+@examples(300)
+@given(st.lists(moves, max_size=8), rules, rules)
+def test_an_end_that_judge_reports_is_that_of_a_live_run_and_the_rest_is_beyond(
+    script: list[Move], recorded_rules: list[Any], given_rules: list[Any]
+) -> None:
+    times = (ExecutionTimeLimit, CumulativeExecutionTimeLimit)
+    kinds = {type(rule) for rule in given_rules}
+    kept = [rule for rule in recorded_rules if type(rule) not in kinds]
+    if kinds & set(times):  # An agent has one of the two.
+        recorded_rules = [r for r in recorded_rules if type(r) in kinds or not isinstance(r, times)]
+        kept = [rule for rule in kept if not isinstance(rule, times)]
+    recorded = live(script, recorded_rules)
+    truth = live(script, [*kept, *given_rules])
+    replay = judge(recorded, *given_rules)
+    if replay.beyond:
+        assert truth.execution.step_count >= recorded.execution.step_count
+    elif not replay.assumed:
+        assert replay.stopped_at == truth.execution.step_count
+        assert replay.stop_reason == truth.stop_reason
+        assert replay.resolved_by == truth.outcome.resolved_by

@@ -161,9 +161,10 @@ class _Refold:
     ) -> None:
         """Begin another leg, if there was one: it began later, with a grant, or `again` after an end."""
         execution = self.state.execution
-        started_at = started_at or execution.updated_at or execution.started_at
-        if started_at == execution.leg_started_at and granted == execution.granted and not again:
+        is_same = started_at is None or started_at == execution.leg_started_at
+        if is_same and granted == execution.granted and not again:
             return
+        started_at = started_at or execution.updated_at or execution.started_at
         grant = None
         if granted is not None and granted != execution.granted:
             earlier = execution.granted or Budget()
