@@ -81,7 +81,11 @@ def test_several_processes_count_the_same(capsys: Capsys, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize(
     ("argv", "text"),
-    [(["--limits", "steps"], "invalid limit 'steps'"), (["--keep", "0"], "invalid keep 0.0")],
+    [
+        (["--limits", "steps"], "invalid limit 'steps'"),
+        (["--keep", "0"], "invalid keep 0.0"),
+        (["--processes", "0"], "invalid --processes 0"),
+    ],
 )
 def test_invalid_options_are_refused(capsys: Capsys, argv: list[str], text: str) -> None:
     recorded("one", 1)

@@ -5,16 +5,18 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import signal
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from whyloop.cli.charts import cost_text, page_of
 from whyloop.cli.formats import long_span_text, span_text
-from whyloop.cli.output import FAILED, CommandError, write_error, write_json, write_lines
+from whyloop.cli.output import FAILED, USAGE_ERROR, CommandError, write_error, write_json, write_lines
 from whyloop.cli.sessions import aligned, filters_of
 from whyloop.cli.store_access import open_named_store
 from whyloop.cli.what_if import Advance, progress
@@ -63,23 +65,36 @@ def _write_page(path: str, text: str) -> None:
 
 async def _survey(store: Store, args: argparse.Namespace, rules: Sequence[Limit], advance: Advance) -> Survey:
     surveyor, filters = Surveyor(rules), filters_of(args)
-    processes = args.processes or os.cpu_count() or 1
+    processes = (os.cpu_count() or 1) if args.processes is None else args.processes
+    if processes < 1:
+        raise CommandError(f"invalid --processes {processes}: use a number from 1 on", USAGE_ERROR)
     page = await store.sessions(limit=PAGE, **filters)
     if page.next is None or processes == 1:
         async for found in read_runs(store, filters):
             surveyor.add(found)
             advance()
         return surveyor.result()
-    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+    with ProcessPoolExecutor(processes, get_context("spawn"), initializer=_ignore_interrupts) as pool:
         counting = deque([pool.submit(_count, args.store, page.sessions, tuple(rules))])
-        while counting:
-            # A few pages ahead, so that no process waits and the memory does not grow.
-            while page.next is not None and len(counting) <= 2 * processes:
-                page = await store.sessions(limit=PAGE, after=page.next, **filters)
-                counting.append(pool.submit(_count, args.store, page.sessions, tuple(rules)))
-            surveyor.merge(await asyncio.wrap_future(counting.popleft()))
-            advance(PAGE)
+        try:
+            while counting:
+                # A few pages ahead, so that no process waits and the memory does not grow.
+                while page.next is not None and len(counting) <= 2 * processes:
+                    page = await store.sessions(limit=PAGE, after=page.next, **filters)
+                    counting.append(pool.submit(_count, args.store, page.sessions, tuple(rules)))
+                surveyor.merge(await asyncio.wrap_future(counting.popleft()))
+                advance(PAGE)
+        except BrokenProcessPool:
+            text = "a process that read the store ended unexpectedly: try --processes 1"
+            raise CommandError(text, FAILED) from None
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
     return surveyor.result()
+
+
+def _ignore_interrupts() -> None:
+    """Leave Ctrl-C to the process that started this one."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _count(address: str | None, sessions: Sequence[Summary], rules: Sequence[Limit]) -> Surveyor:
