@@ -27,6 +27,7 @@ from whyloop.rules.limits import Limit
 from whyloop.stores.records import Summary
 from whyloop.stores.store import Store
 from whyloop.values.text import counted, shortened
+from whyloop.wire.journal import no_garbage_collection
 
 MOST_ROWS = 16
 MOST_PROBLEMS = 20
@@ -107,7 +108,8 @@ def _count(address: str | None, sessions: Sequence[Summary], rules: Sequence[Lim
                 surveyor.add(found)
         return surveyor
 
-    return asyncio.run(work())
+    with no_garbage_collection():  # A fifth less time; a page leaves hardly any.
+        return asyncio.run(work())
 
 
 # What is printed

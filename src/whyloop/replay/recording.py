@@ -8,9 +8,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from whyloop.errors import ConfigurationError, SnapshotError
+from whyloop.errors import ConfigurationError, SessionNotFoundError, SnapshotError
 from whyloop.replay.reconstruction import RecordedExecution, executions_of, has_work
-from whyloop.stores.reading import Reading, imported, portions_after
+from whyloop.stores.reading import FIRST_READ, Reading, imported, portions_after
 from whyloop.stores.records import Summary
 from whyloop.stores.store import Store
 from whyloop.values.state import AgentState
@@ -94,6 +94,13 @@ class Recording(Struct, frozen=True):
         """
         agent_id = summary.agent_id
         reader, start = _Reader(agent_id), Reading(summary, AgentState(agent_id=agent_id), 0)
+        if summary.version <= FIRST_READ:  # One query returns all of it: a sixth less time than in portions.
+            stored = await store.read(agent_id, limit=summary.version)
+            if stored.summary.identity != summary.identity:
+                raise SessionNotFoundError(agent_id)
+            with no_garbage_collection():
+                reader.read(decode_entries(stored.entries))
+            return reader.recording()
         async with aclosing(portions_after(store, start, summary.version)) as portions:
             async for _, entries in portions:
                 with no_garbage_collection():
