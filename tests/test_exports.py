@@ -51,6 +51,7 @@ REPLAY = """
 Amounts Comparison Curve Difference Ending ExecutionReplay Problem RecordedExecution Recording Replay Row
 Rules Survey Surveyor compare curves_of diff judge read_runs rules_for survey tune
 """
+IMPORTS = "ImportReport LogProblem import_log read_log"
 SERVER = "Access AgentServer Limits"
 ERRORS = """
 ApprovalError BroadcastError ConfigurationError ConflictError KeyUsedError LeaseLostError
@@ -71,6 +72,7 @@ UnfinishedRunError WhyloopError
         ("whyloop.broadcasting", BROADCASTING),
         ("whyloop.server", SERVER),
         ("whyloop.replay", REPLAY),
+        ("whyloop.imports", IMPORTS),
     ],
 )
 def test_a_module_exports_exactly_these_names(module: str, names: str) -> None:

@@ -44,6 +44,7 @@ ALLOWED = {
         )
     },
     "replay": {"errors", "values", "rules", "wire", "loop", "stores"},
+    "imports": {"errors", "values", "rules", "wire", "models", "stores"},
     "testing": {"errors", "events", "logger", "values", "rules", "loop", "stores", "replay"},
 }
 EXTERNAL = {
@@ -61,6 +62,7 @@ EXTERNAL = {
     "broadcasting": {"msgspec", "aiohttp"},
     "server": {"msgspec", "starlette"},
     "replay": {"msgspec"},
+    "imports": {"msgspec"},
     "testing": {"msgspec"},
 }
 

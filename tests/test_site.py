@@ -21,7 +21,10 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 CONFIG = ROOT / "mkdocs.yml"
 EXTENSION = DOCS / "site/reference.py"
-MODULES = ["", ".errors", ".events", ".models", ".stores", ".testing", ".broadcasting", ".server", ".replay"]
+MODULES = [
+    *("", ".errors", ".events", ".models", ".stores", ".testing", ".broadcasting", ".server", ".replay"),
+    ".imports",
+]
 
 
 def public_names() -> list[str]:

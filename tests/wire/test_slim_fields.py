@@ -85,6 +85,7 @@ def make_state() -> tuple[AgentState, list[Any]]:
         approvals=(approval,),
         last_response="x",
         has_tool_results=True,
+        untimed=True,
     )
     correction = Correction("x is not a number", 1, 2)
     failure = Failure(ErrorType.TOOL, "no", "echo", "c", 5, {"x": 1}, False, True, correction)
@@ -110,6 +111,7 @@ def make_state() -> tuple[AgentState, list[Any]]:
         output="[1]",
         leg_started_at=at(1),
         granted=Budget(1),
+        untimed=True,
     )
     change = CallChange("Cap", {"a": 0}, "shout")
     asked = ToolCall("c", "echo", {"a": 1}, (change,))

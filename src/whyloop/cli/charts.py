@@ -114,7 +114,7 @@ def _table(curve: Curve) -> str:
             f"{row.beyond:,}",
             f"{saved.steps:,}",
             f"{saved.tokens:,}",
-            span_text(saved.seconds),
+            span_text(saved.seconds or 0.0),
             cost_text(row),
         )
         marked = ' class="recommended"' if value == curve.recommended else ""

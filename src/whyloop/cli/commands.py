@@ -17,6 +17,7 @@ ERROR_POLICIES = {
     "retry_all": "every error is retried",
 }
 DEFAULT_ERROR_POLICY = "retry_tool_errors"
+LOG_FORMATS = ("openai", "anthropic", "openhands", "swe-agent", "opentelemetry")
 HOST, PORT = "127.0.0.1", 8000
 
 # Options that several commands have
@@ -364,12 +365,20 @@ COMMANDS = (
         "import",
         "storage:import_",
         Opens.NONE,
-        "store the sessions of a file that export wrote",
+        "store the sessions of a file that export wrote, or the runs of another agent's log",
         (
             _option("file FILE", "the file; - reads from stdin"),
             _STORE,
+            _option(
+                "--format NAME",
+                f"the format of another agent's log: {', '.join(LOG_FORMATS)} (default: our own export)",
+                choices=LOG_FORMATS,
+            ),
             _flag("--skip-existing", "skip sessions that exist already"),
+            _JSON,
         ),
+        "A run of a log that cannot be imported is reported with its line, and the others are imported. The "
+        "exit code is 1 then, and if a run lacks the result of a call.",
     ),
     Command(
         "eval",

@@ -8,17 +8,27 @@ import io
 import os
 import stat
 import sys
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from whyloop.cli.formats import escaped, long_span_text
-from whyloop.cli.output import FAILED, USAGE_ERROR, CommandError, write, write_error, write_lines
+from whyloop.cli.output import (
+    FAILED,
+    USAGE_ERROR,
+    CommandError,
+    write,
+    write_error,
+    write_json,
+    write_lines,
+)
 from whyloop.cli.store_access import find_session, open_named_store
-from whyloop.errors import ConfigurationError, SessionExistsError
+from whyloop.errors import ConfigurationError, SessionExistsError, SnapshotError
 from whyloop.stores import prune as prune_store
 from whyloop.stores.store import Store
 from whyloop.values.state import AgentStatus
 from whyloop.values.text import counted, shortened
+
+MOST_LISTED = 20
 
 
 async def fork(store: Store, args: argparse.Namespace) -> int:
@@ -38,7 +48,9 @@ async def export(store: Store, args: argparse.Namespace) -> int:
 
 
 async def import_(args: argparse.Namespace) -> int:
-    """Store the sessions of a file that export wrote."""
+    """Store the sessions of a file that export wrote, or the runs of another agent's log."""
+    if args.format is not None:
+        return await _import_log(args)
     # Without a file to read, no store is created.
     with _lines_of(args.file) as lines:
         async with open_named_store(args.store, create=True) as store:
@@ -49,8 +61,69 @@ async def import_(args: argparse.Namespace) -> int:
                     f"{shortened(str(error), 200)}. Those before it in the file are imported; "
                     "--skip-existing imports the others"
                 ) from None
-    write_lines([f"Imported {counted(len(stored), 'session')}."])
+            except SnapshotError as error:
+                raise _with_format(error, args.file) from None
+    if args.json:
+        write_json({"imported": stored})
+    else:
+        write_lines([f"Imported {counted(len(stored), 'session')}."])
     return 0
+
+
+def _with_format(error: SnapshotError, path: str) -> Exception:
+    """Return the error with the format that the file seems to have, if it is another agent's log."""
+    if error.path != "line 1" or path == "-":
+        return error
+    from whyloop.imports.reading import guess_format
+
+    guessed = guess_format(path)
+    return error if guessed is None else CommandError(f"{error}; import it with --format {guessed}")
+
+
+async def _import_log(args: argparse.Namespace) -> int:
+    """Store the runs of another agent's log, and report those that could not be."""
+    from whyloop.imports import import_log
+
+    source = args.file if args.file != "-" else _stdin(errors="surrogateescape")
+    try:
+        if args.file != "-":
+            os.close(os.open(args.file, os.O_RDONLY))  # Without a file to read, no store is created.
+        async with open_named_store(args.store, create=True) as store:
+            with _counting("run") as advance:
+                report = await import_log(
+                    store, source, args.format, skip_existing=args.skip_existing, on_progress=advance
+                )
+    except OSError as error:
+        raise CommandError(f"cannot read {shortened(args.file)}: {error.strerror or error}") from None
+    if args.json:
+        write_json(report.to_dict())
+    else:
+        for noun, found in (("Not imported", report.problems), ("Incomplete", report.gaps)):
+            for problem in found[:MOST_LISTED]:
+                write_error(f"{noun}: {problem}")
+            if len(found) > MOST_LISTED:
+                write_error(f"{noun}: {len(found) - MOST_LISTED:,} more, --json lists all")
+        skipped = f", skipped {len(report.skipped):,} that exist already" if report.skipped else ""
+        write_lines([f"Imported {counted(len(report.imported), 'session')}{skipped}."])
+    return FAILED if report.problems or report.gaps else 0
+
+
+@contextmanager
+def _counting(noun: str) -> Iterator[Callable[[int], None] | None]:
+    """Show on a terminal how far a command has come."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield None
+        return
+
+    def advance(number: int) -> None:
+        if number % 10 == 0:
+            sys.stderr.write(f"\r{counted(number, noun)}")
+            sys.stderr.flush()
+
+    try:
+        yield advance
+    finally:
+        sys.stderr.write("\r\x1b[K")
 
 
 async def _write_stdout(lines: AsyncIterator[str]) -> None:
@@ -106,11 +179,11 @@ def _lines_of(path: str) -> Iterator[Iterable[str]]:
         raise CommandError(f"cannot read {shortened(path)}: not UTF-8 text") from None
 
 
-def _stdin() -> Iterable[str]:
+def _stdin(errors: str = "strict") -> Iterable[str]:
     if sys.stdin is None:
         raise CommandError("there is nothing to read: stdin is closed", USAGE_ERROR)
     if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(encoding="utf-8", errors="strict")
+        sys.stdin.reconfigure(encoding="utf-8", errors=errors)
     return sys.stdin
 
 

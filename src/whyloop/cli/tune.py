@@ -205,7 +205,7 @@ def _cells(found: Survey, curve: Curve, row: Row) -> tuple[str, ...]:
         f"{row.beyond:,}",
         f"{saved.steps:,}",
         f"{saved.tokens:,}",
-        span_text(saved.seconds),
+        span_text(saved.seconds or 0.0),
         cost_text(row),
         f"{bar}{f'  ← {chr(44).join(marks)}' if marks else ''}",
     )

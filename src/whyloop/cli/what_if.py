@@ -138,7 +138,8 @@ def amounts_text(amounts: Amounts) -> str:
         return "nothing"
     tokens = "unknown tokens" if amounts.tokens is None else counted(amounts.tokens, "token")
     cost = "cost unknown" if amounts.cost is None else dollars(amounts.cost)
-    return ", ".join([counted(amounts.steps, "step"), tokens, span_text(amounts.seconds), cost])
+    seconds = "time unknown" if amounts.seconds is None else span_text(amounts.seconds)
+    return ", ".join([counted(amounts.steps, "step"), tokens, seconds, cost])
 
 
 # All sessions
@@ -154,6 +155,7 @@ class Group(Struct):
     assumed: int = 0
     saved: Amounts = Amounts()
     unknown_tokens: int = 0
+    unknown_time: int = 0
     unknown_cost: int = 0
 
     def add(self, execution: ExecutionReplay) -> None:
@@ -163,6 +165,7 @@ class Group(Struct):
         self.completed += execution.recorded.status is AgentStatus.COMPLETED
         self.assumed += execution.assumed
         self.unknown_tokens += saved.tokens is None
+        self.unknown_time += saved.seconds is None
         self.unknown_cost += saved.cost is None
         self.saved += saved.known
 
@@ -251,6 +254,7 @@ def _document(report: Report, rules: list[Rule]) -> dict[str, Any]:
                 "assumed": group.assumed,
                 "saved": group.saved.to_dict(),
                 "unknown_tokens": group.unknown_tokens,
+                "unknown_time": group.unknown_time,
                 "unknown_cost": group.unknown_cost,
             }
             for group in _sorted(report)
@@ -308,7 +312,7 @@ def _group_lines(report: Report) -> list[str]:
             f"{group.completed:,}",
             f"{group.saved.steps:,}",
             "unknown" if group.unknown_tokens == group.runs else f"{group.saved.tokens:,}",
-            span_text(group.saved.seconds),
+            "unknown" if group.unknown_time == group.runs else span_text(group.saved.seconds or 0.0),
             "unknown" if group.unknown_cost == group.runs else dollars(group.saved.cost or Decimal(0)),
         )
         for group in _sorted(report)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from hashlib import sha256
 from inspect import iscoroutinefunction
 from types import NoneType
 from typing import TYPE_CHECKING, Any, get_origin
@@ -91,9 +90,6 @@ def send(handlers: Sequence[Handler], events: Sequence[AgentEvent]) -> None:
                 _log.exception("an event handler failed on: %s", event)
 
 
-_HASH_LENGTH = 16
-
-
 class RequestParts(Struct, frozen=True):
     """The record of a request, and the texts that it refers to."""
 
@@ -107,9 +103,9 @@ class RequestParts(Struct, frozen=True):
         cls, instructions: str | None, tools: tuple[ToolSpec, ...], output: OutputFormat | None = None
     ) -> RequestParts:
         """Return the parts that every request of an agent has in common."""
-        given = None if instructions is None else _part(instructions)
-        offered = _part(encoding.json_text(tools)) if tools else None
-        asked = _part(encoding.json_text(output)) if output else None
+        given = None if instructions is None else RequestPart.of(instructions)
+        offered = RequestPart.of(encoding.json_text(tools)) if tools else None
+        asked = RequestPart.of(encoding.json_text(output)) if output else None
         parts = (given, offered, asked)
         hashes = [None if part is None else part.hash for part in parts]
         record = RequestRecord(hashes[0], hashes[1], output=hashes[2])
@@ -117,7 +113,7 @@ class RequestParts(Struct, frozen=True):
 
     def instructed(self, text: str) -> RequestParts:
         """Return the record of a request with instructions that were made for it."""
-        part = _part(text)
+        part = RequestPart.of(text)
         return RequestParts(replace(self.record, instructions=part.hash), (part, *self.parts))
 
     def changed(self, before: ModelRequest, sent: ModelRequest, changed_by: tuple[str, ...]) -> RequestParts:
@@ -143,7 +139,7 @@ def _locate_messages(
     for message in sent:
         index = index_of.get(id(message))
         if index is None:
-            part = _part(encoding.json_text(message))
+            part = RequestPart.of(encoding.json_text(message))
             parts.append(part)
             places.append(part.hash)
             continue
@@ -153,10 +149,6 @@ def _locate_messages(
         else:
             places.append((index, index + 1))
     return tuple(places), parts
-
-
-def _part(text: str) -> RequestPart:
-    return RequestPart(sha256(text.encode("utf-8", "replace")).hexdigest()[:_HASH_LENGTH], text)
 
 
 class Setup(Struct, frozen=True):

@@ -44,7 +44,7 @@ NAME = "openai-chat"
 
 Signature = Mapping[str, Any]  # Fields of a tool call that go back with it.
 
-_FINISH = {
+FINISH_REASONS = {
     "stop": FinishReason.STOP,
     "end_turn": FinishReason.STOP,
     "eos": FinishReason.STOP,
@@ -230,7 +230,7 @@ def _response(
     return ModelResponse(
         text=without_calls(text, tool_calls),
         tool_calls=tool_calls,
-        finish_reason=_FINISH.get(finish_reason or "", FinishReason.OTHER),
+        finish_reason=FINISH_REASONS.get(finish_reason or "", FinishReason.OTHER),
         usage=chat_usage(document),
         reasoning=reasoning or _reasoning(message),
         extras={NAME: extras} if extras else {},

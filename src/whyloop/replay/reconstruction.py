@@ -143,7 +143,8 @@ class _Refold:
             identity, asked_at = execution.id, execution.started_at
         else:
             identity, asked_at = steps[0].execution_id, steps[0].leg_started_at or steps[0].started_at
-        self.add(Queried(asked_at, execution_id=identity, message=query, agent=whole.agent))
+        untimed = steps[0].untimed if steps else execution.untimed
+        self.add(Queried(asked_at, execution_id=identity, message=query, agent=whole.agent, untimed=untimed))
         if not is_last or whole.status is not AgentStatus.PENDING or steps:
             self.add(Begun(asked_at))
         for step in steps:

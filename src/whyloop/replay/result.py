@@ -24,20 +24,21 @@ class Amounts(Struct, frozen=True):
     """The closed steps."""
     tokens: int | None = 0
     """The tokens, read and written; None if a provider did not report those of an answer."""
-    seconds: float = 0.0
-    """The active seconds, of models and tools at work."""
+    seconds: float | None = 0.0
+    """The active seconds, of models and tools at work; None if a run was imported without its times."""
     cost: Decimal | None = Decimal(0)
     """The cost in US dollars; None if the price of an answer is unknown."""
 
     def __add__(self, other: Amounts) -> Amounts:
         tokens = None if self.tokens is None or other.tokens is None else self.tokens + other.tokens
         cost = None if self.cost is None or other.cost is None else self.cost + other.cost
-        return Amounts(self.steps + other.steps, tokens, self.seconds + other.seconds, cost)
+        seconds = None if self.seconds is None or other.seconds is None else self.seconds + other.seconds
+        return Amounts(self.steps + other.steps, tokens, seconds, cost)
 
     @property
     def known(self) -> Amounts:
         """The same, with nothing in the place of what is unknown."""
-        return Amounts(self.steps, self.tokens or 0, self.seconds, self.cost or Decimal(0))
+        return Amounts(self.steps, self.tokens or 0, self.seconds or 0.0, self.cost or Decimal(0))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the amounts as plain data."""
@@ -45,7 +46,7 @@ class Amounts(Struct, frozen=True):
         return document
 
 
-def amounts_of(steps: int, seconds: float, usages: Iterable[Usage]) -> Amounts:
+def amounts_of(steps: int, seconds: float | None, usages: Iterable[Usage]) -> Amounts:
     """Return amounts with the sum of usages, of which any may be unknown."""
     tokens: int | None = 0
     cost: Decimal | None = Decimal(0)
@@ -155,7 +156,8 @@ class ExecutionReplay(Struct, frozen=True):
     def used(self) -> Amounts:
         """What would have been used up to the end."""
         execution = self.state.execution
-        return amounts_of(execution.step_count, execution.active_seconds, [execution.usage])
+        seconds = None if execution.untimed else execution.active_seconds
+        return amounts_of(execution.step_count, seconds, [execution.usage])
 
     @property
     def saved(self) -> Amounts:
@@ -167,8 +169,9 @@ class ExecutionReplay(Struct, frozen=True):
         opened = self.recorded.open_step
         if opened is not None and self.state.open_step is None and kept.step_count < opened.number:
             dropped.append(opened.usage)
-        seconds = max(0.0, had.active_seconds - kept.active_seconds)
-        return amounts_of(max(0, had.step_count - kept.step_count), seconds, dropped)
+        steps = max(0, had.step_count - kept.step_count)
+        seconds = None if had.untimed and steps else max(0.0, had.active_seconds - kept.active_seconds)
+        return amounts_of(steps, seconds, dropped)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as plain data."""

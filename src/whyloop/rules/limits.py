@@ -137,10 +137,16 @@ class TokenUsageLimit(CountLimit):
 
     def explain(self, state: AgentState) -> ContinuationEvaluation:
         used = self.used(state)
-        return self._compare(state, used, f"{used:,} of {self._text} tokens used")
+        text = f"{used:,} of {self._text} tokens used"
+        if not (state.usage if self._of_session else state.execution.usage).reported:
+            text = f"at least {text}: not every answer reported its tokens" if used else _UNKNOWN_TOKENS
+        return self._compare(state, used, text)
 
     def share(self, granted: Budget) -> int:
         return granted.tokens
+
+
+_UNKNOWN_TOKENS = "unknown: no answer reported its tokens"
 
 
 class TimeLimit(Limit):
@@ -161,6 +167,10 @@ class TimeLimit(Limit):
     def share(self, granted: Budget) -> float:
         return granted.seconds
 
+    def _unknown(self) -> ContinuationEvaluation:
+        """Return the evaluation of an execution whose times are unknown."""
+        return ContinuationEvaluation(self._name, _ALLOW, "unknown: the imported log has no times")
+
 
 class ExecutionTimeLimit(TimeLimit):
     """Forbids this many seconds after the query, or after it was last resumed."""
@@ -173,11 +183,15 @@ class ExecutionTimeLimit(TimeLimit):
         return max(0.0, (updated - state.state_info.started_at).total_seconds())
 
     def explain(self, state: AgentState) -> ContinuationEvaluation:
+        if state.execution.untimed:
+            return self._unknown()
         used = self.used(state)
         return self._compare(state, used, f"{used:.1f} of {self._text} s used")
 
-    def deadline(self, state: AgentState, started_at: datetime, counted: float) -> datetime:
+    def deadline(self, state: AgentState, started_at: datetime, counted: float) -> datetime | None:
         execution = state.execution
+        if execution.untimed:
+            return None
         started = execution.leg_started_at or execution.started_at
         if self._of_session:
             started = state.state_info.started_at
@@ -190,10 +204,14 @@ class CumulativeExecutionTimeLimit(TimeLimit):
     """Forbids after this many seconds of work; pauses and backoff do not count."""
 
     def explain(self, state: AgentState) -> ContinuationEvaluation:
+        if state.execution.untimed:
+            return self._unknown()
         used = self.used(state)
         return self._compare(state, used, f"{used:.1f} of {self._text} s of work used")
 
-    def deadline(self, state: AgentState, started_at: datetime, counted: float) -> datetime:
+    def deadline(self, state: AgentState, started_at: datetime, counted: float) -> datetime | None:
+        if state.execution.untimed:
+            return None
         left = self.limit + self.granted(state) - self.used(state)
         return started_at + timedelta(seconds=counted + left)
 
@@ -305,6 +323,9 @@ def _find_gap(closed: Sequence[Step], opened: OpenStep | None) -> _Gap:
         elif step.usage.is_unpriced:
             unpriced = unpriced or step
     if unpriced is None and cut_off is not None:
+        failure = cut_off.model_failure if isinstance(cut_off, Step) else cut_off.failure
+        if cut_off.interrupted is None and failure is None:  # An imported log does not say.
+            return _Gap(f"the usage of step {cut_off.number} is unknown", False)
         return _Gap(f"step {cut_off.number} was cut off before it reported its usage", False)
     if unpriced is None:  # A slim snapshot leaves steps out.
         return _Gap("no price for a model of an earlier step: pass prices=…")

@@ -110,6 +110,8 @@ class StepExplanation(Struct, frozen=True, kw_only=True):
     """Their cost in US dollars; None if it is unknown."""
     duration_ms: float = 0.0
     """How long it took."""
+    unknown: tuple[str, ...] = ()
+    """What was not recorded about it: "tokens", then `tokens` is a lower bound, and "time"."""
     decision: ContinuationDecision | None = None
     """The decision after it; None while the step is open."""
     stop_reason: StopReason | None = None
@@ -376,12 +378,18 @@ def _step(state: AgentState, step: Step, number: int) -> StepExplanation:
         tokens=step.usage.total,
         cost=step.usage.cost,
         duration_ms=round(step.duration_ms, 3),
+        unknown=_unknown(step),
         decision=outcome.decision if outcome else None,
         stop_reason=outcome.stop_reason if outcome else None,
         resolved_by=outcome.resolved_by if outcome else None,
         policy=_policy(outcome) if outcome else None,
         feedback=_feedback(outcome) if outcome else (),
     )
+
+
+def _unknown(step: Step) -> tuple[str, ...]:
+    """Return what was not recorded about a step."""
+    return (*(() if step.usage.reported else ("tokens",)), *(("time",) if step.untimed else ()))
 
 
 def _open_step(step: OpenStep) -> StepExplanation:

@@ -127,12 +127,23 @@ def step_text(step: StepExplanation) -> str:
     """Return what a step did, its tokens and time, and what was decided after it."""
     if step.is_open:
         return step.summary
-    tokens = f"{step.tokens:,} tokens, " if step.tokens else ""
-    cost = f"{dollars(step.cost)}, " if step.cost is not None else ""
-    line = f"{step.summary}  [{tokens}{cost}{duration(step.duration_ms)}]"
+    line = f"{step.summary}  [{_amounts(step)}]"
     if step.verdict is None:
         return line
     return f"{line}  → {step.verdict}, {_name(step.resolved_by)}{_remarks(step)}"
+
+
+def _amounts(step: StepExplanation) -> str:
+    """Return the tokens of a step, its cost and its time, then what is unknown of them."""
+    known = []
+    if step.tokens:
+        known.append(f"{'at least ' if 'tokens' in step.unknown else ''}{step.tokens:,} tokens")
+    if step.cost is not None:
+        known.append(dollars(step.cost))
+    if "time" not in step.unknown:
+        known.append(duration(step.duration_ms))
+    unknown = [name for name in step.unknown if name != "tokens" or not step.tokens]
+    return ", ".join([*known, f"{' and '.join(unknown)} unknown"] if unknown else known)
 
 
 def _remarks(step: StepExplanation) -> str:
@@ -215,9 +226,9 @@ def _step_row(step: StepExplanation | int) -> list[str]:
     return [
         str(step.number),
         step.summary,
-        f"{step.tokens:,}" if step.tokens else "",
+        f"{step.tokens:,}" if step.tokens else "unknown" if "tokens" in step.unknown else "",
         "" if step.cost is None else dollars(step.cost),
-        "" if step.is_open else duration(step.duration_ms),
+        "" if step.is_open else "unknown" if "time" in step.unknown else duration(step.duration_ms),
         step.verdict or "",
         f"{_name(step.resolved_by)}{_remarks(step)}",
     ]

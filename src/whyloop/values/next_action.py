@@ -31,6 +31,8 @@ _GRANTS = {
 }
 # A limit on money has no stop reason of its own.
 _COST_LIMIT = "CostLimit"
+IMPORTED_RUN = "ImportedRun"
+"""The name in the trace of a run that was imported: its log, and not a rule, says what happened."""
 _MORE_MONEY = ("money", Budget(usd=1))
 # `ErrorPolicy.retry_tool_errors` stops on these.
 _NEEDS_RETRY_ALL = (ErrorType.MODEL, ErrorType.UNKNOWN)
@@ -113,6 +115,8 @@ def _in_the_way(state: AgentState) -> list[ContinuationEvaluation]:
 
 def _change(state: AgentState, evaluation: ContinuationEvaluation) -> NextAction | None:
     """Return the change that this rule needs; None if a resume is enough."""
+    if evaluation.criterion == IMPORTED_RUN:
+        return None
     match evaluation.stop_reason:
         case StopReason.ERROR_FORBADE | StopReason.RETRY_LIMIT_REACHED as reason:
             forbids = evaluation.decision is ContinuationDecision.FORBID_CONTINUATION

@@ -119,6 +119,8 @@ class Execution(Struct, frozen=True, gc=False, omit_defaults=True):
     """The last text of the assistant to this query."""
     has_tool_results: bool = False
     """True once a tool result of this execution is in the history."""
+    untimed: bool = False
+    """True if its times are unknown: it was imported from a log without them, and not resumed since."""
 
     @property
     def wall_seconds(self) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from hashlib import sha256
 from typing import Any
 
 from msgspec import Struct
@@ -18,6 +19,7 @@ from whyloop.values.scalars import Count, Moment, Seconds
 from whyloop.values.text import shortened
 
 FAILURE_LENGTH = 200
+_HASH_LENGTH = 16
 
 _TOOL = MessageRole.TOOL
 
@@ -85,6 +87,11 @@ class RequestPart(Struct, frozen=True, gc=False):
     text: str
     """The text."""
 
+    @classmethod
+    def of(cls, text: str) -> RequestPart:
+        """Return a text with its hash."""
+        return cls(sha256(text.encode("utf-8", "replace")).hexdigest()[:_HASH_LENGTH], text)
+
 
 class ToolRun(Struct, frozen=True, gc=False, omit_defaults=True):
     """The end of one tool call; its arguments and its result are in the messages."""
@@ -150,6 +157,8 @@ class Step(Struct, frozen=True, gc=False, omit_defaults=True):
     """When the query arrived, or when it was last resumed before the step was closed."""
     granted: Budget | None = None
     """The budget that a person had allowed on top of the limits by then."""
+    untimed: bool = False
+    """True if its times are unknown: it was imported from a log without them."""
 
     @property
     def has_tool_calls(self) -> bool:

@@ -260,6 +260,7 @@ class Closed(Transition, frozen=True, tag="closed", kw_only=True):
             opened.output,
             execution.leg_started_at,
             execution.granted,
+            execution.untimed,
         )
         info = state.state_info
         return replace(

@@ -149,6 +149,8 @@ class Queried(Transition, frozen=True, tag="queried", kw_only=True):
     """The name of the agent."""
     key: str | None = None
     """The idempotency key of the request."""
+    untimed: bool = False
+    """True if the times of the execution are unknown: it was imported from a log without them."""
 
     def apply_to(self, state: AgentState) -> AgentState:
         return replace(
@@ -159,7 +161,11 @@ class Queried(Transition, frozen=True, tag="queried", kw_only=True):
             steps=Log.of(state.steps),
             state_info=replace(state.state_info, updated_at=self.at),
             execution=Execution(
-                id=self.execution_id, started_at=self.at, updated_at=self.at, leg_started_at=self.at
+                id=self.execution_id,
+                started_at=self.at,
+                updated_at=self.at,
+                leg_started_at=self.at,
+                untimed=self.untimed,
             ),
             last_continuation_outcome=None,
             execution_started_at=self.at,
@@ -201,6 +207,7 @@ class Resumed(Transition, frozen=True, tag="resumed", kw_only=True):
                 stop_request=execution.stop_request if state.status is _PAUSED else None,
                 wait_until=None,
                 recoveries=0,
+                untimed=False,
             ),
             last_continuation_outcome=None,
             execution_started_at=self.at,

@@ -168,6 +168,7 @@ class SlimExecution(Struct, frozen=True, omit_defaults=True):
     question: Question | None = None
     approvals: tuple[Approval, ...] = ()
     has_tool_results: bool = False
+    untimed: bool = False
 
 
 class SlimChange(Struct, frozen=True, omit_defaults=True):
@@ -232,6 +233,7 @@ class SlimStep(Struct, frozen=True, omit_defaults=True):
     output: str | None = None
     leg_started_at: Moment | None = None
     granted: Budget | None = None
+    untimed: bool = False
 
 
 class Truncated(Struct, frozen=True, omit_defaults=True):

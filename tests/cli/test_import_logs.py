@@ -1,0 +1,76 @@
+"""`whyloop import --format`: the runs of other agents."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.shop import in_store, refused, run
+from tests.imports.test_chat_logs import ANTHROPIC, WEATHER
+from tests.imports.test_reading import GOOD
+
+pytestmark = pytest.mark.usefixtures("in_the_shop")
+
+Capsys = pytest.CaptureFixture[str]
+
+
+def write(*lines: str, name: str = "log.jsonl") -> str:
+    Path(name).write_text("\n".join(lines), encoding="utf-8")
+    return name
+
+
+def test_every_command_works_on_an_imported_run(capsys: Capsys) -> None:
+    log = write(json.dumps({"id": "weather", "messages": WEATHER}))
+    assert run(capsys, "import", log, "--format", "openai") == (0, "Imported 1 session.\n", "")
+    code, out, _ = run(capsys, "why", "weather")
+    assert code == 0
+    assert "ImportedRun decided: The answer asks for nothing more, and the log ends here." in out
+    assert "tokens and time unknown" in out
+    code, out, _ = run(capsys, "what-if", "weather", "--max-steps", "1", "--max-tokens", "5")
+    assert code == 0
+    assert "stopped at step 1 (steps_limit)" in out
+    assert "unknown tokens, time unknown, cost unknown" in out
+    assert run(capsys, "tune", "--json")[0] == 0
+    assert "Rome." in run(capsys, "show", "weather")[1]
+    assert "(completed) by ImportedRun" in run(capsys, "watch", "weather", "--so-far")[1]
+
+
+def test_bad_runs_are_on_stderr_and_in_the_exit_code(capsys: Capsys) -> None:
+    log = write(GOOD, '{"messages": [', json.dumps({"id": "cut", "messages": WEATHER[:3]}))
+    code, out, err = run(capsys, "import", log, "--format", "openai")
+    assert (code, out) == (1, "Imported 2 sessions.\n")
+    assert err.splitlines() == [
+        "Not imported: line 2, the log: not JSON: Input data was truncated",
+        "Incomplete: line 3, cut: step 1: call 'a' of search has no result",
+        "Incomplete: line 3, cut: step 1: call 'b' of search has no result",
+    ]
+    code, out, err = run(capsys, "import", log, "--format", "openai", "--skip-existing", "--json")
+    report = json.loads(out)
+    assert (code, err, report["imported"], len(report["skipped"])) == (1, "", [], 2)
+    assert [problem["line"] for problem in report["problems"]] == [2]
+    assert len(in_store(lambda store: store.sessions(), "whyloop.db").sessions) == 2
+
+
+def test_another_format_is_suggested(capsys: Capsys) -> None:
+    log = write(json.dumps(ANTHROPIC))
+    assert "so use the format 'anthropic'" in refused(capsys, "import", log, "--format", "openai", code=2)
+    assert refused(capsys, "import", log).endswith("; import it with --format anthropic")
+    log = write(json.dumps({"messages": WEATHER}, indent=2))
+    assert refused(capsys, "import", log).endswith("; import it with --format openai")
+
+
+def test_a_file_that_does_not_exist_creates_no_store(capsys: Capsys) -> None:
+    words = refused(capsys, "import", "none.jsonl", "--format", "openai")
+    assert words == "cannot read none.jsonl: No such file or directory"
+    assert not Path("whyloop.db").exists()
+
+
+def test_a_log_can_be_read_from_stdin(capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"{GOOD}\n\xff".encode("latin-1"))))
+    code, out, err = run(capsys, "import", "-", "--format", "openai")
+    assert (code, out) == (1, "Imported 1 session.\n")
+    assert "line 2, the log: not UTF-8 text" in err

@@ -1,0 +1,1 @@
+"""Logs of other agents as sessions."""
