@@ -185,6 +185,10 @@ def test_feedback_that_the_recording_lacks_makes_the_rest_assumed() -> None:
     replay = judge(six_steps(), nudge, StepsLimit(4))
     assert (replay.stopped_at, replay.assumed, replay.latest.assumed_from) == (4, True, 3)
     assert [message.text for message in replay.state.messages if message.is_developer] == ["Hurry up."]
+    assert str(replay) == (
+        "It would have been stopped at step 4 (steps_limit) by StepsLimit, assuming that the model had "
+        "answered the same from step 3 on."
+    )
 
 
 def test_executions_are_judged_one_by_one() -> None:

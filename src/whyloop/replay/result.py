@@ -275,7 +275,11 @@ class Replay(Struct, frozen=True):
         }
 
     def __str__(self) -> str:
-        """Return where the run would have ended and what would have been saved, on one line."""
+        """Return where the run would have ended, on one line."""
         if self.beyond:
             return "The rules would have continued past the recording."
-        return f"It would have been {self.latest.ending}."
+        assumed = ""
+        if self.assumed:
+            start = self.latest.assumed_from
+            assumed = f", assuming that the model had answered the same from step {start} on"
+        return f"It would have been {self.latest.ending}{assumed}."

@@ -104,7 +104,7 @@ def curves_of(found: Survey, *, keep: float = 1.0, period: str = "") -> list[Cur
     Args:
         found: The survey.
         keep: The share of completed runs that a recommended value must not cut. Default: 1.0, all.
-        period: The runs in words, for the sentence: "of the last 30 days". Default: none.
+        period: The end of the sentence about the runs: "of the last 30 days". Default: none.
     """
     if not 0 < keep <= 1:
         raise ConfigurationError(f"invalid keep {keep!r}: use a share above 0 and up to 1")
