@@ -13,14 +13,16 @@ from whyloop import api
 
 WHYLOOP = """
 Agent AgentBuilder AgentErrorContextResolver AgentState AgentStatus Approval ApprovalRequired
+AskModel
 Backoff Block Budget CallExplanation CanDecideToContinue CanExplainContinuation CanResolveErrorContext
-CanSerializeAgentState ContinuationCriteria ContinuationDecision ContinuationEvaluation ContinuationOutcome
+CanSerializeAgentState Clock ContinuationCriteria ContinuationDecision ContinuationEvaluation
+ContinuationOutcome
 Correction CostLimit CumulativeExecutionTimeLimit ErrorContext ErrorHandlingDecision ErrorPolicy
 ErrorPolicyCriterion
 ErrorType Execution ExecutionTimeLimit Explanation Failure FilePart FinishReason FinishReasonCheck
 Hook ImagePart Interruption Message MessageRole Model ModelRequest ModelResponse ModelSource NextAction
 OutputDelta OutputFormat OutputMode PendingCall
-Price ReasoningDelta Recovery Redaction RepeatedCall RepeatedCallCheck RunContext Session
+Price ReasoningDelta Recovery Redaction RepeatedCall RepeatedCallCheck RunContext RunTool Session
 SlimAgentStateSerializer
 SlimSerializationConfig StateInfo Step StepExplanation StepsLimit StopReason StopRequestedCheck
 SyncSession SyncStore

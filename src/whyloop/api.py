@@ -4,10 +4,12 @@ from whyloop.errors import interrupted_state as interrupted_state
 from whyloop.loop.agent import Agent as Agent
 from whyloop.loop.builder import AgentBuilder as AgentBuilder
 from whyloop.loop.hooks import (
+    AskModel as AskModel,
     Block as Block,
     Hook as Hook,
+    RunTool as RunTool,
 )
-from whyloop.loop.world import Model as Model
+from whyloop.loop.world import Clock as Clock, Model as Model
 from whyloop.rules.checks import (
     ApprovalRequired as ApprovalRequired,
     FinishReasonCheck as FinishReasonCheck,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from inspect import iscoroutinefunction
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -15,10 +15,17 @@ from whyloop.values.model import ModelRequest, ModelResponse
 
 T = TypeVar("T")
 
-AskModel = Callable[[ModelRequest], Awaitable[ModelResponse]]
-"""Send a request to the model, or to the next hook around it."""
-RunTool = Callable[[], Awaitable[ToolResult]]
-"""Run the tool, or the next hook around it."""
+
+class AskModel(Protocol):
+    """A function that sends a request to the model, or to the next hook around it."""
+
+    def __call__(self, request: ModelRequest, /) -> Awaitable[ModelResponse]: ...
+
+
+class RunTool(Protocol):
+    """A function that runs the tool, or the next hook around it."""
+
+    def __call__(self) -> Awaitable[ToolResult]: ...
 
 
 AroundModel = Callable[[ModelRequest, RunContext, AskModel], Awaitable[ModelResponse]]

@@ -63,13 +63,26 @@ class Clock(Protocol):
         """Return the reading of a stopwatch, in seconds."""
 
     async def sleep(self, seconds: float) -> None:
-        """Wait for some seconds."""
+        """Wait for some seconds.
+
+        Args:
+            seconds: The length of the wait.
+        """
 
     def timeout(self, seconds: float | None) -> Timeout:
-        """Return a block with a time limit; None for no limit."""
+        """Return an asynchronous context that ends its block with a `TimeoutError` when its time is up.
+
+        Args:
+            seconds: The length of the time limit; None for no limit.
+        """
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
-        """Call a function after some seconds, unless the timer is cancelled."""
+        """Call a function after some seconds, unless the timer is cancelled.
+
+        Args:
+            seconds: The time until then.
+            callback: The function.
+        """
 
 
 class World(Protocol):
