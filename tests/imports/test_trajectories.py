@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -240,6 +241,14 @@ def test_calls_of_a_model_with_function_calling_are_those_of_its_history() -> No
     call = state.messages[1].tool_calls[0]
     assert (call.id, call.name, call.arguments) == ("c1", "bash", {"command": "ls -F"})
     assert state.messages[1].reasoning == "Look first."
+
+
+def test_a_run_of_swe_agent_has_the_name_of_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "django__django-1.traj"
+    path.write_text(json.dumps(SWE, indent=2), encoding="utf-8")
+    (state,) = read_log(path, "swe-agent")
+    assert state.agent_id.startswith("django__django-1-")
+    assert state.metadata["imported_run"] == "django__django-1"
 
 
 @pytest.mark.parametrize(

@@ -222,7 +222,10 @@ def _run(
     name = ""
     try:
         transcript = log.read(run)
-        name = printable(shortened(transcript.name, _LONGEST_NAME))
+        given = transcript.name
+        if not given and log.named_by_file:
+            given = metadata.get("imported_file", "").partition(".traj")[0]
+        name = printable(shortened(given, _LONGEST_NAME))
         digest = blake2b(encoding.comparable(run), digest_size=6).hexdigest()
         agent_id = f"{name or metadata['imported_from']}-{digest}"
         state, entries = AgentState(agent_id=agent_id), []

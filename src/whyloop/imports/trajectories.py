@@ -279,6 +279,7 @@ _EXITS = {
     "exit_cost": StopReason.GUARD_FORBADE,
     "exit_format": StopReason.RETRY_LIMIT_REACHED,
     "exit_forfeit": StopReason.GUARD_FORBADE,
+    "exit_command": StopReason.GUARD_FORBADE,
     "exit_command_timeout": StopReason.TIME_LIMIT_REACHED,
     "exit_total_execution_time": StopReason.TIME_LIMIT_REACHED,
     "exit_context": StopReason.ERROR_FORBADE,
@@ -293,6 +294,7 @@ class SweAgentLog(LogFormat):
     """Steps of SWE-agent: a `.traj` file, with its `trajectory`, `history` and `info`."""
 
     title = "a SWE-agent trajectory"
+    named_by_file = True
 
     def fits(self, document: object) -> bool:
         run = document[0] if isinstance(document, list) and document else document
@@ -310,8 +312,6 @@ class SweAgentLog(LogFormat):
         entries = [each for each in entries if not each.get("is_demo")]
         transcript = Transcript(first_text(document, "instance_id", "id"))
         transcript.agent = next((text_of(each["agent"]) for each in entries if each.get("agent")), "")
-        if not transcript.name:
-            transcript.name = first_text(document, "environment")
         self._begin(transcript, entries, steps)
         answers = [each for each in entries if each.get("role") == "assistant"]
         for number, step in enumerate(steps, 1):

@@ -331,6 +331,8 @@ class LogFormat:
 
     title: ClassVar[str]
     """The name of such a log, with its article."""
+    named_by_file: ClassVar[bool] = False
+    """True if the name of the file is the id of the run in it."""
 
     def fits(self, document: object) -> bool:
         """Return whether a document looks like one of this format."""
