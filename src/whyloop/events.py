@@ -95,10 +95,14 @@ class AgentStepStarted(AgentEvent, frozen=True, kw_only=True):
     """The number of messages in the history."""
     available_tools: tuple[str, ...]
     """The names of the tools that the model may call."""
+    wrap_up: str | None = None
+    """The limit that has ended the run, if the step is its wrap-up."""
 
     @property
     def _what(self) -> str:
         messages, tools = counted(self.message_count, "message"), counted(len(self.available_tools), "tool")
+        if self.wrap_up is not None:
+            return f"wrap-up started ({messages}), {self.wrap_up} ended the run"
         return f"step started ({messages}, {tools})"
 
 
@@ -268,10 +272,13 @@ class AgentStepCompleted(AgentEvent, frozen=True, kw_only=True):
     """The time in which the model or a tool was at work."""
     outcome: ContinuationOutcome
     """Why the run continues after the step, or does not."""
+    wrap_up: str | None = None
+    """The limit that has ended the run, if the step is its wrap-up."""
 
     @property
     def _what(self) -> str:
-        return f"step completed ({self.duration_ms:.0f} ms, {self.error_count} errors)"
+        kind = "step" if self.wrap_up is None else "wrap-up"
+        return f"{kind} completed ({self.duration_ms:.0f} ms, {self.error_count} errors)"
 
 
 class RetryScheduled(AgentEvent, frozen=True, kw_only=True):

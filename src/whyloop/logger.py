@@ -78,8 +78,11 @@ def log_end(state: AgentState) -> None:
     if outcome is None or not _log.isEnabledFor(logging.INFO):
         return
     status = f"{state.status} ({outcome.stop_reason})" if outcome.stop_reason else str(state.status)
-    where, by = (state.agent_id[:8], state.execution.step_count), outcome.resolved_by
-    _log.info("Agent [%s] step %d: %s by %s: %s", *where, status, by, error_text(outcome, state.current_step))
+    where, by = (state.agent_id[:8], state.execution.step_number), outcome.resolved_by
+    reason, step = error_text(outcome, state.current_step), state.current_step
+    note = step.wrap_up_note if step is not None and state.open_step is None else None
+    text = f"{reason}; {note}" if note else reason
+    _log.info("Agent [%s] step %d: %s by %s: %s", *where, status, by, text)
 
 
 def log_toolset_error(error: BaseException) -> None:

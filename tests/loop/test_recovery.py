@@ -12,7 +12,8 @@ from tests.support import MemoryJournal, echo, scripted
 from whyloop import Agent, AgentState, AgentStatus, ErrorPolicy, Verdict, tool
 from whyloop.errors import ApprovalError, RateLimitError
 from whyloop.events import AgentExecutionStarted, AgentStatusChanged, ApprovalRequested
-from whyloop.loop.executions import MAX_RECOVERIES, recover_run, resume_run, start_run
+from whyloop.loop.executions import recover_run, resume_run, start_run
+from whyloop.loop.run import MAX_RECOVERIES
 from whyloop.testing import FakeClock, assert_stopped, call, capture_events
 from whyloop.values.step_transitions import AnyTransition
 from whyloop.values.transitions import Begun, Waited

@@ -122,8 +122,9 @@ def retry(seq: int, attempt: Any = 1, most: Any = 3) -> Json:
 # The others: `seq` is that of the last numbered envelope.
 
 
-def step(seq: int, number: int) -> Json:
-    return envelope("step.started", seq, step_number=number, message_count=1, available_tools=["search"])
+def step(seq: int, number: int, **data: Any) -> Json:
+    known = {"step_number": number, "message_count": 1, "available_tools": ["search"]}
+    return envelope("step.started", seq, **known, **data)
 
 
 def chunk(seq: int, text: str, index: Any = 0, *, complete: bool = False, kind: str = "text") -> Json:

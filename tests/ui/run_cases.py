@@ -46,6 +46,12 @@ RUNS = [
     ),
     Case("a tool that is completed is the tool message of that call", [], A_RUN[:7], [LOOKS, FOUND]),
     Case("after a step the next one is thinking", [], A_RUN[:8], [LOOKS, FOUND, THINKS]),
+    Case(
+        "a run that a limit ended wraps up before it stops",
+        [],
+        [*A_RUN[:7], ended(4, 1, verdict("steps_limit", "StepsLimit")), step(4, 2, wrap_up="StepsLimit")],
+        [LOOKS, FOUND, "status thinking: Wrapping up…"],
+    ),
     Case("a whole run", [QUESTION], A_RUN, [WHO, LOOKS, FOUND, "assistant: Two."]),
     Case(
         "a tool call without text has an assistant message without text",

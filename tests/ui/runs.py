@@ -291,4 +291,5 @@ def _agent(dice: random.Random, clock: FakeClock) -> Agent:
         hooks=Changer(),
         max_steps=dice.choice([2, 4, 8]),
         max_tokens=dice.choice([None, 400]),
+        wrap_up=dice.choice([True, False]),
     )

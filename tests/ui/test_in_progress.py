@@ -70,6 +70,12 @@ async def test_while_the_model_answers_the_history_shows_thinking() -> None:
     }
 
 
+async def test_while_a_run_wraps_up_the_history_says_so() -> None:
+    *_, wrapping_up, stopped = await recorded(call("echo"), "Known.", tools=[echo], max_steps=1, wrap_up=True)
+    assert shown(wrapping_up)[-1] == ("status", "Wrapping up…")
+    assert shown(stopped)[-1] == ("assistant", "Known.")
+
+
 async def test_while_a_tool_runs_the_history_shows_its_call_and_not_thinking() -> None:
     _, running, done, _ = await recorded(call("echo", {"value": "a"}), "Done.", tools=[echo])
     assert shown(running)[1:] == [("assistant", ""), ("status", "Running echo"), ("status", "")]

@@ -196,7 +196,9 @@ class Recorder(MemoryJournal):
 class Scene:
     """An agent, its session, and the things that can happen to it."""
 
-    def __init__(self, script: Sequence[Said], policy: ErrorPolicy, max_steps: int) -> None:
+    def __init__(
+        self, script: Sequence[Said], policy: ErrorPolicy, max_steps: int, *, wrap_up: bool = False
+    ) -> None:
         self.journal = Recorder()
         self.runs: list[Run] = []
         """The events of each run: of a query, a resume, a recovery, or a decision between them."""
@@ -224,6 +226,7 @@ class Scene:
             error_policy=policy,
             backoff=Backoff(jitter=0),
             max_steps=max_steps,
+            wrap_up=wrap_up,
             hooks=Changer(),
             event_handler=self._hear,
         )
@@ -277,10 +280,11 @@ class Scenario(NamedTuple):
     policy: ErrorPolicy
     max_steps: int
     happening: Sequence[tuple[str, int]]
+    wrap_up: bool = False
 
     async def scene(self) -> Scene:
         """Let it happen."""
-        scene = Scene(self.script, self.policy, self.max_steps)
+        scene = Scene(self.script, self.policy, self.max_steps, wrap_up=self.wrap_up)
         for what, number in [("query", 0), *self.happening]:
             await scene.happens(what, number)
         return scene
@@ -299,6 +303,7 @@ scenarios = st.builds(
     policies,
     st.sampled_from([1, 3, 20]),
     st.lists(happenings, min_size=2, max_size=8),
+    st.booleans(),
 )
 crashing_scenarios = st.builds(
     Scenario,
@@ -306,6 +311,7 @@ crashing_scenarios = st.builds(
     policies,
     st.sampled_from([1, 3, 20]),
     st.lists(crashing, min_size=2, max_size=10),
+    st.booleans(),
 )
 
 ENDLESS: list[Any] = []

@@ -86,10 +86,12 @@ def make_state() -> tuple[AgentState, list[Any]]:
         last_response="x",
         has_tool_results=True,
         untimed=True,
+        wrap_up="StepsLimit",
+        wrap_ups=1,
     )
     correction = Correction("x is not a number", 1, 2)
     failure = Failure(ErrorType.TOOL, "no", "echo", "c", 5, {"x": 1}, False, True, correction)
-    request = RequestRecord("h1", "h2", ((0, 1), "h3"), ("Cap",), "h4")
+    request = RequestRecord("h1", "h2", ((0, 1), "h3"), ("Cap",), "h4", "none", 9)
     step = Step(
         number=1,
         execution_id="e",
@@ -112,6 +114,7 @@ def make_state() -> tuple[AgentState, list[Any]]:
         leg_started_at=at(1),
         granted=Budget(1),
         untimed=True,
+        wrap_up="StepsLimit",
     )
     change = CallChange("Cap", {"a": 0}, "shout")
     asked = ToolCall("c", "echo", {"a": 1}, (change,))
@@ -160,6 +163,7 @@ def make_state() -> tuple[AgentState, list[Any]]:
         open_step=open_step,
         request_parts=Log([RequestPart("h1", "Be brief."), RequestPart("h2", "[]")]),
         decoded_output=DecodedOutput([1]),
+        wrap_ups=1,
     )
     whole = replace(feedback, tool_calls=(asked,), tool_call_id="c", tool_name="echo")
     whole = replace(whole, extras={"p": 1}, reasoning="hm", incomplete=True, shown="s")

@@ -94,6 +94,8 @@ def _why(data: Mapping[str, Any]) -> str:
 
 def _step_started(data: Mapping[str, Any]) -> str:
     messages, tools = counted(data["message_count"], "message"), counted(len(data["available_tools"]), "tool")
+    if "wrap_up" in data:
+        return f"wrap-up started ({messages}), {data['wrap_up']} ended the run"
     return f"step {data['step_number']} started ({messages}, {tools})"
 
 
@@ -105,7 +107,8 @@ def _step_completed(data: Mapping[str, Any]) -> str:
     cost = data["usage"].get("cost")
     spent = "" if cost is None else f", {dollars(Decimal(cost))}"
     used = f"{data['duration_ms']:.0f} ms, {counted(data['usage']['total'], 'token')}{spent}{errors}"
-    return f"step {data['step_number']} completed ({used}){then}"
+    step = "wrap-up" if "wrap_up" in data else f"step {data['step_number']}"
+    return f"{step} completed ({used}){then}"
 
 
 def _tool_started(data: Mapping[str, Any]) -> str:

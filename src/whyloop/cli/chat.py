@@ -273,7 +273,7 @@ class Chat:
         session = self._asked()
         state = session.state
         questions = [message.text for message in state.messages if message.is_user]
-        steps = len(state.steps) - state.execution.step_count
+        steps = len(state.steps) - state.execution.step_number
         if steps:
             self._switch(self._run(self._store.fork(session.agent_id, step=steps)).agent_id)
         else:

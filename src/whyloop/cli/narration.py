@@ -146,7 +146,7 @@ class Narrator:
         self.activity, self.text = "the model answers", ""
         self._calls.clear()
         self._step_started = True  # A step that was left open by another run does not start again.
-        step = Line(Kind.STEP, f"step {event.step_number}")
+        step = Line(Kind.STEP, f"step {event.step_number}" if event.wrap_up is None else "wrap-up")
         if waited <= NOTICEABLE_SECONDS:
             return [step]
         return [Line(Kind.WAITED, f"waited {long_span_text(waited)} before the next attempt"), step]
@@ -212,6 +212,8 @@ class Narrator:
         if not event.error_count or self._calls or not self._step_started:
             return []
         policy = event.outcome.policy_evaluation
+        if event.wrap_up is not None:  # No policy handles its failure, and its rule reports it.
+            policy = event.outcome.evaluation_for("ErrorPolicyCriterion")
         message = str(policy.context.get("message", "")) if policy else ""
         return [model_problem(message, event.finish_reason)]
 

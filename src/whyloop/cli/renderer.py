@@ -172,12 +172,12 @@ def conversation(state: AgentState, *, full: bool = False) -> Iterator[Line]:
     shown = 0
     for number, step in enumerate(state.steps, 1):
         yield from _messages(state.messages[shown : step.first_message], full)
-        yield Line(Kind.STEP, f"step {number}")
+        yield Line(Kind.STEP, f"step {number}" if step.wrap_up is None else f"step {number}, the wrap-up")
         yield from _step(state, step, full)
         shown = step.first_message + step.message_count
     yield from _messages(state.messages[shown:], full)
     if state.open_step is not None:
-        yield Line(Kind.STEP, f"step {state.step_count + 1}, not finished")
+        yield Line(Kind.STEP, f"step {len(state.steps) + 1}, not finished")
         yield from _open_step(state.open_step, full)
     for approval in state.execution.approvals:
         yield Line(Kind.ERROR, f"the run {approval_text(approval)}")

@@ -23,6 +23,7 @@ from whyloop.loop.setup import (
     assemble_criteria,
     assemble_handlers,
     assemble_tools,
+    assemble_wrap_up,
     refuse_clock,
     refuse_deps_type,
     refuse_handler,
@@ -78,6 +79,10 @@ class Agent(Generic[D_contra, T_co]):
         world: Every effect of a run, to run on another engine. Default: this process.
         name: The name by which a server and a recovery find the agent. Default: "agent".
         stop_grace: The seconds that running calls have after a stop request or a deadline. Default: 5.
+        wrap_up: True to ask the model for an answer from what is known when a limit on steps, tokens, time or
+            cost ends a run with work left to do. Default: False.
+        wrap_up_seconds: The seconds that this last model call may take. Default: 30.
+        wrap_up_tokens: The tokens of its answer at most. Default: 1000.
     """
 
     if not TYPE_CHECKING:  # At run time the type variables have no defaults, and `Agent[D]` is right too.
@@ -107,6 +112,9 @@ class Agent(Generic[D_contra, T_co]):
         world: World | None = None,
         name: str = "agent",
         stop_grace: float = 5.0,
+        wrap_up: bool = False,
+        wrap_up_seconds: float = 30.0,
+        wrap_up_tokens: int = 1000,
     ) -> None:
         refuse_model(model)
         refuse_instructions(instructions)
@@ -144,6 +152,7 @@ class Agent(Generic[D_contra, T_co]):
             runs=set(),
             deps_type=deps_type,
             output=assemble_output(output_type, output_validators, output_retries, model),
+            wrap_up=assemble_wrap_up(wrap_up, wrap_up_seconds, wrap_up_tokens),
         ).with_tools(functions.table)
         self.name = name
         self.model = model

@@ -106,6 +106,15 @@ class AgentBuilder:
         """
         return self._with(stop_grace=seconds)
 
+    def with_wrap_up(self, *, seconds: float = 30.0, tokens: int = 1000) -> AgentBuilder:
+        """Ask for an answer from what is known when a limit ends a run with work left to do.
+
+        Args:
+            seconds: The seconds that this last model call may take.
+            tokens: The tokens of its answer at most.
+        """
+        return self._with(wrap_up=True, wrap_up_seconds=seconds, wrap_up_tokens=tokens)
+
     def with_cumulative_timeout(self, seconds: float) -> AgentBuilder:
         """Limit the seconds of work instead of the wall clock.
 

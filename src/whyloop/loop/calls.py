@@ -33,7 +33,8 @@ from whyloop.values.step_transitions import CallFinished, Reopened
 from whyloop.values.text import clean
 
 if TYPE_CHECKING:
-    from whyloop.loop.run import Run, StepInProgress
+    from whyloop.loop.run import Run
+    from whyloop.loop.step import StepInProgress
 
 _NO_TOOL: tuple[None, None] = (None, None)
 _UNUSED = ToolResult(
@@ -275,7 +276,7 @@ async def run_call(setup: Setup, state: AgentState, index: int, deadline: dateti
 def run_context(setup: Setup, state: AgentState) -> RunContext:
     """Return the context of the step for hooks around the model and for instructions."""
     execution = state.execution
-    return RunContext(state.agent_id, execution.id, execution.step_count + 1, state.metadata, setup.deps)
+    return RunContext(state.agent_id, execution.id, execution.step_number + 1, state.metadata, setup.deps)
 
 
 def _context(
@@ -285,7 +286,7 @@ def _context(
     return ToolContext(
         state.agent_id,
         execution.id,
-        execution.step_count + 1,
+        execution.step_number + 1,
         state.metadata,
         setup.deps,
         tool_call_id=call.id,

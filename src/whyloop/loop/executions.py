@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from whyloop.errors import ConfigurationError, NotResumableError
 from whyloop.loop.calls import parent_of_new_session
-from whyloop.loop.run import Run
+from whyloop.loop.run import MAX_RECOVERIES, Run
 from whyloop.loop.setup import Handler
 from whyloop.loop.world import Journal
 from whyloop.values import encoding
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from whyloop.loop.agent import Agent
 
 Query = str | Message | Sequence[Part]
-
-MAX_RECOVERIES = 3
 
 
 def creation(
@@ -107,11 +105,12 @@ def recover_run(
 ) -> Run:
     """Return a run that continues an execution whose runner died.
 
-    Its leg and its clock continue. After three recoveries without a finished step a person is asked.
+    Its leg and its clock continue. After three recoveries without a finished step a person is asked; a
+    wrap-up is given up instead.
     """
     run = Run(agent._setup.for_run(deps, handlers), state, journal)
     world, question = agent._setup.world, None
-    if state.execution.recoveries >= MAX_RECOVERIES:
+    if state.execution.recoveries >= MAX_RECOVERIES and state.execution.wrap_up is None:
         text = f"The run was recovered {MAX_RECOVERIES} times without finishing a step. Continue?"
         question = Question(world.new_id(), text)
     run.add(Recovered(world.now(), question=question))

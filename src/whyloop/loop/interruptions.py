@@ -13,7 +13,8 @@ from whyloop.loop.world import Timer
 from whyloop.values.step import Interruption
 
 if TYPE_CHECKING:
-    from whyloop.loop.run import Run, StepInProgress
+    from whyloop.loop.run import Run
+    from whyloop.loop.step import StepInProgress
 
 # Timers and clocks differ by microseconds, and a limit must see that its time is up.
 JUST_AFTER = timedelta(microseconds=1)
@@ -107,7 +108,8 @@ class Interruptions:
         if step is not None and step.is_wait:  # It ends at the deadline by itself.
             step = None
         started, counted = (now, 0.0) if step is None else (step.begun_at, step.counted)
-        deadline = self._run.setup.criteria.deadline(self._run.state, started, counted)
+        self.end()
+        deadline = self._run.deadline(started, counted)
         if deadline is None:
             return
         left = (deadline - now).total_seconds()

@@ -14,6 +14,7 @@ from whyloop.loop.calls import CallPlan, run_context
 from whyloop.loop.hooks import AroundModel, AskModel, expected
 from whyloop.loop.output import Output, json_start, language_before_call
 from whyloop.loop.setup import RequestParts, send
+from whyloop.loop.wrap_up import wrap_up_mode, wrap_up_request
 from whyloop.rules.classification import answer_failure, error_text, model_failure, normalize_response
 from whyloop.tools.tool import RunContext
 from whyloop.values.messages import NO_EXTRAS, Message, MessageRole
@@ -33,7 +34,8 @@ from whyloop.values.text import clean
 from whyloop.wire.view import chunk_received, output_chunk, step_started
 
 if TYPE_CHECKING:
-    from whyloop.loop.run import Run, StepInProgress
+    from whyloop.loop.run import Run
+    from whyloop.loop.step import StepInProgress
 
 _ASSISTANT = MessageRole.ASSISTANT
 _UNKNOWN_USAGE = Usage(reported=False)
@@ -75,15 +77,17 @@ async def _ask_instructed(
 def _ask(run: Run, step: StepInProgress, instructions: str | None) -> Awaitable[ModelResponse]:
     setup = run.setup
     request = ModelRequest(run.state.messages, setup.tool_specs, instructions, setup.output_format)
+    if run.state.execution.wrap_up is not None:
+        request = wrap_up_request(run, request)
+        step.request = step.request.with_options(run.state.messages, request)
     if hooks := run.setup.hooks.around_model:
-        return _ask_through(run, step, request, step.request, hooks)(request)
+        return _ask_through(run, step, step.request, hooks)(request)
     return _stream(run, step, request)
 
 
 def _ask_through(
     run: Run,
     step: StepInProgress,
-    original: ModelRequest,
     parts: RequestParts,
     hooks: Sequence[tuple[str, AroundModel]],
     changed_by: tuple[str, ...] = (),
@@ -100,9 +104,9 @@ def _ask_through(
             nonlocal answer
             is_changed = expected(ModelRequest, request) is not received
             by = (*changed_by, name) if is_changed else changed_by
-            step.request = parts.changed(original, request, by)
+            step.request = parts.changed(run.state.messages, request, by)
             step.response_changed_by = ()
-            answer = await _ask_through(run, step, original, parts, inner_hooks, by)(request)
+            answer = await _ask_through(run, step, parts, inner_hooks, by)(request)
             return answer
 
         response = expected(
@@ -154,7 +158,8 @@ async def read_answer(
 ) -> ModelResponse:
     """Read a response as an output, and send the text that was held back if people may see it."""
     step.usage = response.usage
-    response, step.answer = await output.read(run, response)
+    mode = run.setup.output_mode if run.state.execution.wrap_up is None else wrap_up_mode(run.setup)
+    response, step.answer = await output.read(run, response, mode or OutputMode.TOOL)
     text = response.text if step.answer.shown is None else step.answer.shown
     sent = clean("".join(step.chunks))[: step.sent]
     if (rest := text.removeprefix(sent)) and text.startswith(sent):

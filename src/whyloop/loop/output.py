@@ -131,10 +131,9 @@ class Output:
 
     # Reading it
 
-    async def read(self, run: Run, response: ModelResponse) -> tuple[ModelResponse, Answer]:
+    async def read(self, run: Run, response: ModelResponse, mode: OutputMode) -> tuple[ModelResponse, Answer]:
         """Return a response as it is recorded, and the output that it is or what is wrong with it."""
         setup, calls = run.setup, response.tool_calls
-        mode = setup.output_mode or OutputMode.TOOL
         response = replace(response, source=replace(response.source or ModelSource(), output=mode))
         own = [call for call in calls if call.name == OUTPUT_TOOL]
         is_text = mode is OutputMode.TEXT

@@ -6,9 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from contextvars import ContextVar
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from whyloop.errors import NestingError, ScriptError, attach_state
@@ -23,13 +22,15 @@ from whyloop.loop.model_call import (
     partial_answer_transition,
     read_answer,
 )
-from whyloop.loop.output import Answer
 from whyloop.loop.setup import RequestParts, Setup, send
+from whyloop.loop.step import StepInProgress
 from whyloop.loop.world import Journal
+from whyloop.loop.wrap_up import check_wrap_up
 from whyloop.rules.classification import error_text, normalize_response
+from whyloop.rules.criteria import leaves_work
 from whyloop.tools.toolset import keep_open
 from whyloop.values.failure import ErrorHandlingDecision
-from whyloop.values.model import DecodedOutput, Usage
+from whyloop.values.model import DecodedOutput
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.step import Interruption, OpenStep
 from whyloop.values.step_transitions import AnyTransition, CallFinished, Closed, Judged, Left
@@ -37,6 +38,9 @@ from whyloop.values.transitions import Begun, Noted, RetryPlanned, StopRequested
 from whyloop.wire.view import VIEWS
 
 CANCELLED = "The task that ran it was cancelled"
+MAX_RECOVERIES = 3
+"""A run that was recovered so often without finishing a step is not continued without a person."""
+
 SUPERSEDED = "Another query arrived before this one had ended"
 
 # A model and tools that never wait would keep everything else on the event loop from running, so
@@ -184,7 +188,8 @@ class Run:
                 await asyncio.sleep(0)
             if execution.wait_until is not None:
                 await self.wait(execution.wait_until)
-            if self._blocked or (self.state.open_step is None and self.must_stop):
+            must_end = self._blocked if execution.wrap_up is None else not self._may_wrap_up
+            if must_end or (self.state.open_step is None and self.must_stop):
                 await self.conclude(None, self.world.now())
             else:
                 await self.take_step()
@@ -229,6 +234,8 @@ class Run:
                 response = normalize_response(await ask_model(self, step))
                 if self.setup.output is not None:
                     response = await read_answer(self, step, self.setup.output, response)
+                if self.state.execution.wrap_up is not None:
+                    check_wrap_up(self, step, response)
             except (ScriptError, NestingError):
                 raise
             except (Exception, SystemExit) as error:
@@ -260,7 +267,7 @@ class Run:
         """Close the step or leave it open; return its number, if closed, and the time."""
         now, until = self.world.now(), None
         if step.interrupted is Interruption.OUT_OF_TIME:
-            deadline = self.setup.criteria.deadline(self.state, step.begun_at, step.counted)
+            deadline = self.deadline(step.begun_at, step.counted)
             if deadline is not None:
                 now = until = max(now, deadline + JUST_AFTER)
         seconds = step.lap(self.world.monotonic(), until)
@@ -291,12 +298,15 @@ class Run:
         if self.stop is not None and self.state.execution.stop_request is None:
             self.add(StopRequested(now, reason=self.stop))
         outcome = self.setup.criteria.evaluate(self.state)
-        self.add(Judged(now, outcome=outcome, step=number))
+        wraps_up = self.setup.wrap_up is not None and leaves_work(self.state, outcome)
+        self.add(Judged(now, outcome=outcome, step=number, wraps_up=wraps_up))
         failures = self.state.execution.failures
         is_retry = failures.total and outcome.decision.continues and outcome.handling is _RETRY
         if is_retry and number is not None:
             self.add(self._plan_retry(failures.consecutive))
-        if not outcome.decision.continues:
+        if wraps_up:
+            self.interruptions.watch_deadline()
+        elif not outcome.decision.continues:
             self._unlogged.append(self.state)
         await self.record()
         if self.stop is not None and outcome.pauses and self.state.execution.stop_request is None:
@@ -362,6 +372,17 @@ class Run:
     def _new_step(self) -> StepInProgress:
         return StepInProgress(self.world.now(), self.world.monotonic(), self.setup.request_parts)
 
+    def deadline(self, started_at: datetime, counted: float = 0.0) -> datetime | None:
+        """Return when a step that began then is out of time; None is never. A wrap-up has its own time."""
+        if self.state.execution.wrap_up is not None and self.setup.wrap_up is not None:
+            return started_at + timedelta(seconds=self.setup.wrap_up.seconds)
+        return self.setup.criteria.deadline(self.state, started_at, counted)
+
+    @property
+    def _may_wrap_up(self) -> bool:
+        """True if the agent wraps up, and did not die of it again and again."""
+        return self.setup.wrap_up is not None and self.state.execution.recoveries <= MAX_RECOVERIES
+
     # Its state
 
     def add(self, transition: AnyTransition) -> None:
@@ -406,50 +427,3 @@ class Run:
             if part.hash not in self._known_parts:
                 self._known_parts.add(part.hash)
                 self.add(Noted(step.begun_at, part=part))
-
-
-class StepInProgress(Struct):
-    """The facts about a step that are not in the state, to settle it at any time."""
-
-    begun_at: datetime
-    """When this process began to work on the step."""
-    lapped_at: float
-    """The reading of the stopwatch up to which its time is counted."""
-    request: RequestParts
-    """The record of the request, and its texts."""
-    counted: float = 0.0
-    """The active seconds of this step that the state has counted."""
-    response_changed_by: tuple[str, ...] = ()
-    """The hooks that changed the response."""
-    interrupted: Interruption | None = None
-    """Why the step was cut off; None if it was not."""
-    cut_off_by: Interruption | None = None
-    """Why its work was cancelled; it may finish all the same."""
-    is_wait: bool = False
-    """True for a provider's backoff before a step: it is not work, so no deadline interrupts it."""
-    interruptible: bool = True
-    """True while the model answers; calls that run have a grace period."""
-    chunks: list[str] = []
-    """The text of the answer as far as it has arrived."""
-    chunk_count: int = 0
-    """The number of chunks that were sent, of text and of reasoning."""
-    sent: int = 0
-    """The characters of a typed answer that were sent as text."""
-    holds_back: bool = False
-    """True once the JSON of a typed answer has begun, which is not sent as text."""
-    usage: Usage | None = None
-    """The usage of an answer that has arrived and is being read."""
-    answer: Answer | None = None
-    """The output that the answer is; None for an agent without an output type."""
-    to_run: tuple[int, ...] = ()
-    """The calls that were recorded as started by this process."""
-    unlaunched: tuple[int, ...] = ()
-    """Those of them that were never started before, while they do not run yet."""
-
-    def lap(self, monotonic: float, until: datetime | None = None) -> float:
-        """Return the active seconds since the previous lap, at least those up to a moment."""
-        seconds, self.lapped_at = monotonic - self.lapped_at, monotonic
-        if until is not None:
-            seconds = max(seconds, (until - self.begun_at).total_seconds() - self.counted)
-        self.counted += seconds
-        return seconds

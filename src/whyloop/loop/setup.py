@@ -34,6 +34,7 @@ from whyloop.rules.limits import (
 from whyloop.tools.tool import RunContext, ToolDefinition
 from whyloop.tools.toolset import Functions, ToolLike, Toolset, ToolTable, tools_by_name
 from whyloop.values import encoding
+from whyloop.values.continuation import LARGEST
 from whyloop.values.log import Log
 from whyloop.values.messages import Message
 from whyloop.values.model import OUTPUT_TOOL, ModelRequest, OutputFormat, OutputMode, ToolSpec
@@ -116,17 +117,23 @@ class RequestParts(Struct, frozen=True):
         part = RequestPart.of(text)
         return RequestParts(replace(self.record, instructions=part.hash), (part, *self.parts))
 
-    def changed(self, before: ModelRequest, sent: ModelRequest, changed_by: tuple[str, ...]) -> RequestParts:
+    def with_options(self, history: Sequence[Message], sent: ModelRequest) -> RequestParts:
+        """Return the record of a request with options of its own, or other messages than the history."""
+        record = replace(self.record, tool_choice=sent.tool_choice, max_tokens=sent.max_tokens)
+        if sent.messages is history:
+            return RequestParts(record, self.parts)
+        places, added = _locate_messages(history, sent.messages)
+        return RequestParts(replace(record, messages=places), (*self.parts, *added))
+
+    def changed(
+        self, history: Sequence[Message], sent: ModelRequest, changed_by: tuple[str, ...]
+    ) -> RequestParts:
         """Return the record of a request that hooks changed, with the texts that it needs."""
         if not changed_by:
             return self
         own = RequestParts.of(sent.instructions, sent.tools, sent.output)
-        record, parts = replace(own.record, changed_by=changed_by), list(own.parts)
-        if sent.messages is not before.messages:
-            places, added = _locate_messages(before.messages, sent.messages)
-            record = replace(record, messages=places)
-            parts += added
-        return RequestParts(record, tuple(parts))
+        own = RequestParts(replace(own.record, changed_by=changed_by), own.parts)
+        return own.with_options(history, sent)
 
 
 def _locate_messages(
@@ -149,6 +156,15 @@ def _locate_messages(
         else:
             places.append((index, index + 1))
     return tuple(places), parts
+
+
+class WrapUp(Struct, frozen=True):
+    """The allowance of the last model call of a run that a limit ended."""
+
+    seconds: float = 30.0
+    """The seconds that it may take."""
+    tokens: int = 1000
+    """The tokens of its answer at most."""
 
 
 class Setup(Struct, frozen=True):
@@ -196,6 +212,8 @@ class Setup(Struct, frozen=True):
     """How the model is asked for an output."""
     output_format: OutputFormat | None = None
     """The form of the answer, for a provider that supports it."""
+    wrap_up: WrapUp | None = None
+    """The allowance of the last model call after a limit ended a run; None for no such call."""
 
     def with_tools(self, tools: ToolTable) -> Setup:
         """Return the setup with these tools, and with what follows from them."""
@@ -326,6 +344,23 @@ def assemble_handlers(handlers: Handler | Iterable[Handler] | None) -> list[Hand
     for handler in given:
         refuse_handler(handler)
     return given
+
+
+def assemble_wrap_up(wrap_up: bool, seconds: float, tokens: int) -> WrapUp | None:
+    """Return the allowance of the last model call after a limit; None for no such call."""
+    if not isinstance(wrap_up, bool):
+        raise ConfigurationError(f"invalid wrap_up {wrap_up!r}: use True or False")
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= LARGEST:
+        raise ConfigurationError(f"invalid wrap_up_seconds {seconds!r}: use a number greater than zero")
+    if isinstance(tokens, bool) or not isinstance(tokens, int) or not 0 < tokens <= LARGEST:
+        raise ConfigurationError(f"invalid wrap_up_tokens {tokens!r}: use a whole number greater than zero")
+    allowance = WrapUp(seconds, tokens)
+    if not wrap_up and allowance != WrapUp():
+        raise ConfigurationError(
+            f"wrap_up_seconds={seconds!r} and wrap_up_tokens={tokens!r} are the allowance of a wrap-up: "
+            "pass wrap_up=True too"
+        )
+    return allowance if wrap_up else None
 
 
 def refuse_model(model: object) -> None:

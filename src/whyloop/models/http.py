@@ -24,7 +24,7 @@ from whyloop.errors import (
 )
 from whyloop.models.failures import http_error, request_id_in, retry_after_seconds
 from whyloop.models.prices import PriceList
-from whyloop.models.provider import ProviderApi, Settings
+from whyloop.models.provider import ProviderApi, Settings, settings_for
 from whyloop.models.response_body import ResponseBody
 from whyloop.models.secrets import header_secrets, without_cut_secrets, without_secrets
 from whyloop.models.structured_output import supported_mode
@@ -108,7 +108,7 @@ class HttpModel:
 
     async def respond(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
         """Ask; pieces of text and reasoning come first, the complete response last."""
-        body = self.api.encode(request, self.settings)
+        body = self.api.encode(*settings_for(request, self.settings))
         session = await _open_session()
         answered, failed = False, None
         headers: dict[str, str] = {}

@@ -56,6 +56,7 @@ QUIRKS = {
     "no_schema": "takes no JSON schema for an answer",
     "no_schema_with_tools": "takes no JSON schema for an answer together with tools",
     "no_tools": "knows no tools",
+    "no_tool_choice": "knows no tool choice: a request that must not lead to a call has no tools",
     "reasoning_back": "wants reasoning_content with every message of the assistant",
 }
 """The known habits of hosts that differ from others with the same API."""
@@ -103,7 +104,7 @@ PRESETS = {
     "huggingface": Preset(
         "openai-chat", "https://router.huggingface.co/v1", "HF_TOKEN", _OLD | {"no_schema"}
     ),
-    "ollama": Preset("openai-chat", "http://127.0.0.1:11434/v1", None, _LOCAL),
+    "ollama": Preset("openai-chat", "http://127.0.0.1:11434/v1", None, _LOCAL | {"no_tool_choice"}),
     "lmstudio": Preset("openai-chat", "http://127.0.0.1:1234/v1", None, _LOCAL),
     "vllm": Preset("openai-chat", "http://127.0.0.1:8000/v1", None, _LOCAL),
     # llama.cpp promises to keep a connection and closes it after a stream.

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Literal, NoReturn
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from whyloop.errors import ResponseValidationError
 from whyloop.models.failures import stream_error
@@ -51,6 +52,36 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Fields for this provider alone; they go into every request as they are."""
     quirks: frozenset[str] = frozenset()
     """The known habits of the host; `presets.py` lists them."""
+
+
+# The names of options that `tool_choice` and `max_tokens` stand for, where a caller gave them as they are.
+_OWN_OPTIONS = ("tool_choice", "toolConfig", "max_tokens", "max_completion_tokens", "max_output_tokens")
+
+
+def settings_for(request: ModelRequest, settings: Settings) -> tuple[ModelRequest, Settings]:
+    """Return a request and its settings, with the options that this request has of its own."""
+    if request.tool_choice is None and request.max_tokens is None:
+        return request, settings
+    extra, most = dict(settings.extra), settings.max_tokens
+    if request.tool_choice is not None:
+        for name in _OWN_OPTIONS[:2]:
+            extra.pop(name, None)
+        settings = replace(settings, tool_choice=request.tool_choice)
+        if "no_tool_choice" in settings.quirks:
+            request = replace(request, tools=())
+            extra.pop("tools", None)
+    if request.max_tokens is not None:
+        for name in _OWN_OPTIONS[2:]:
+            extra.pop(name, None)
+        most = min(most or request.max_tokens, request.max_tokens)
+        generation = extra.get("generationConfig")
+        if isinstance(generation, Mapping):
+            extra["generationConfig"] = {k: v for k, v in generation.items() if k != "maxOutputTokens"}
+        # Thinking counts as output, and must leave room for the answer.
+        thinking = extra.get("thinking")
+        budget = thinking.get("budget_tokens") if isinstance(thinking, Mapping) else None
+        most += budget if isinstance(budget, int) else 0
+    return request, replace(settings, extra=extra, max_tokens=most)
 
 
 class ProviderApi(ABC):

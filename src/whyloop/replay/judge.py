@@ -19,7 +19,7 @@ from whyloop.replay.reconstruction import RecordedExecution
 from whyloop.replay.recording import Recording, Run
 from whyloop.replay.result import ExecutionReplay, Replay
 from whyloop.rules.checks import ApprovalRequired, StopRequestedCheck, ToolCallPresenceCheck
-from whyloop.rules.criteria import ContinuationCriteria, refuse_contradictions, resolve
+from whyloop.rules.criteria import ContinuationCriteria, leaves_work, refuse_contradictions, resolve
 from whyloop.rules.criterion import Criterion, CriterionLike, CriterionObject, as_criterion, name_of
 from whyloop.rules.error_policy import ErrorPolicy, ErrorPolicyCriterion
 from whyloop.values.continuation import (
@@ -146,7 +146,7 @@ class Rules:
             new = [each for each in new if each.criterion != name]
         merged += new
         step = state.open_step or state.current_step
-        return resolve(tuple(merged), step is not None and step.interrupted is not None)
+        return resolve(tuple(merged), step is not None and step.interrupted is not None, state.wrap_up)
 
 
 def _criteria_of(rule: Rule) -> Sequence[CriterionObject]:
@@ -255,6 +255,8 @@ class _Fold:
         if recorded.step is not None and self._was_cut_off_in_vain(recorded.outcome, outcome):
             self.beyond = True
             return True
+        if recorded.wraps_up:
+            return self._wrap_up(recorded, outcome)
         self._apply(replace(recorded, outcome=outcome))
         before, continues = recorded.outcome, outcome.decision.continues
         if before.decision.continues and continues:
@@ -271,6 +273,13 @@ class _Fold:
             return False
         self.beyond = True
         return True
+
+    def _wrap_up(self, recorded: Judged, outcome: ContinuationOutcome) -> bool:
+        """Decide anew where a wrap-up began; it follows if limits still end the run here."""
+        wraps_up = leaves_work(self.state, outcome)
+        self._apply(replace(recorded, outcome=outcome, wraps_up=wraps_up))
+        self.beyond = outcome.decision.continues
+        return not wraps_up
 
     def _was_cut_off_in_vain(self, before: ContinuationOutcome, now: ContinuationOutcome) -> bool:
         """Return whether a deadline cut the step off that the new rules do not have."""
@@ -310,7 +319,7 @@ class _Fold:
     def _assume(self) -> None:
         """Mark everything from the next step on as assumed."""
         if self.assumed_from is None:
-            self.assumed_from = self.state.execution.step_count + 1
+            self.assumed_from = self.state.execution.step_number + 1
 
     def _end(self, at: datetime, number: int | None) -> bool:
         """Decide where no decision was recorded.
@@ -327,7 +336,7 @@ class _Fold:
 
     def _is_exhausted(self, begun: Transition) -> bool:
         """End a leg before its first step if a limit is exhausted, as a run does when it begins."""
-        if not self.rules.given.exhausted(self.state):
+        if self.state.execution.wrap_up is not None or not self.rules.given.exhausted(self.state):
             return False
         if not works_after(self.execution.transitions, self.index):
             return False  # It ended here already, which is judged anew, or its process did nothing.
@@ -336,8 +345,8 @@ class _Fold:
     def _deadline(self, started_at: datetime, counted: float, at: datetime) -> datetime | None:
         """Return the deadline of the given rules if it is over at a moment, and not that of the recording."""
         earliest = self.rules.given.deadline(self.state, started_at, counted)
-        if earliest is None or earliest >= at:
-            return None
+        if earliest is None or earliest >= at or self.state.execution.wrap_up is not None:
+            return None  # A wrap-up has time of its own.
         state, settled = self.state, None
         for transition in islice(self.execution.transitions, self.index, None):
             if isinstance(transition, Judged):
@@ -385,7 +394,7 @@ class _Fold:
 
     def _close(self, at: datetime, seconds: float) -> bool:
         self._apply(Closed(at, seconds=seconds, interrupted=_OUT_OF_TIME))
-        return self._end(at, self.state.execution.step_count)
+        return self._end(at, self.state.execution.step_number)
 
     def _wait(self, recorded: Waited) -> bool:
         """Wait for a provider, unless a deadline ends the wait."""

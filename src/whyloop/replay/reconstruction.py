@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
+from itertools import zip_longest
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -97,6 +98,7 @@ def executions_of(state: AgentState) -> tuple[RecordedExecution, ...]:
         execution=Execution(id="", started_at=state.state_info.started_at),
         last_continuation_outcome=None,
         open_step=None,
+        wrap_ups=0,
     )
     for steps, is_last in _by_execution(state):
         fold = _Refold(state, before, steps, is_last=is_last)
@@ -147,8 +149,8 @@ class _Refold:
         self.add(Queried(asked_at, execution_id=identity, message=query, agent=whole.agent, untimed=untimed))
         if not is_last or whole.status is not AgentStatus.PENDING or steps:
             self.add(Begun(asked_at))
-        for step in steps:
-            self._add_step(step)
+        for step, following in zip_longest(steps, steps[1:]):
+            self._add_step(step, following)
         if is_last:
             self._add_end()
 
@@ -179,11 +181,14 @@ class _Refold:
         if begins:
             self.add(Begun(started_at))
 
-    def _add_step(self, step: Step) -> None:
+    def _add_step(self, step: Step, following: Step | None) -> None:
         answered_at = step.answered_at or step.completed_at
         during = step.leg_started_at is not None and step.leg_started_at > answered_at
         if not during:
             self._resume(step.leg_started_at, step.granted, again=self.state.status.has_ended)
+        last = self.state.current_step
+        if step.wrap_up is not None and self.state.execution.wrap_up is None and last and last.outcome:
+            self.add(Judged(step.started_at, outcome=last.outcome, wraps_up=True))  # After a resume.
         self._wait(step)
         seconds = step.duration_ms / 1000
         active = min(seconds, max(0.0, (answered_at - step.started_at).total_seconds())) if during else 0.0
@@ -235,9 +240,19 @@ class _Refold:
             )
         )
         if step.outcome is not None:
-            self._judge(step.outcome, step.number)
+            self._judge(step.outcome, step.number, wraps_up=self._wraps_up(step, following))
 
-    def _judge(self, outcome: ContinuationOutcome, number: int | None) -> None:
+    def _wraps_up(self, step: Step, following: Step | None) -> bool:
+        """Return whether the run wrapped up after this step, before it was resumed."""
+        if following is None:
+            execution = self.whole.execution
+            return execution.id == step.execution_id and bool(execution.wrap_up) and step.wrap_up is None
+        return following.wrap_up is not None and following.leg_started_at == step.leg_started_at
+
+    def _judge(self, outcome: ContinuationOutcome, number: int | None, *, wraps_up: bool = False) -> None:
+        if wraps_up:
+            self.add(Judged(self.state.state_info.updated_at, outcome=outcome, step=number, wraps_up=True))
+            return
         at = self.state.state_info.updated_at
         stop = outcome.evaluation_for("StopRequestedCheck")
         if stop is not None and stop.decision is _FORBID and self.state.execution.stop_request is None:
@@ -294,7 +309,9 @@ class _Refold:
             self.add(Recovered(execution.updated_at or execution.started_at, question=execution.question))
         if execution.stop_request is not None and self.state.execution.stop_request is None:
             self.add(StopRequested(whole.state_info.updated_at, reason=execution.stop_request))
-        if outcome is not None and outcome is not self.state.last_continuation_outcome:
+        wraps_up = self.state.execution.wrap_up is not None and not self.state.status.has_ended
+        has_ended = wraps_up and whole.status.has_ended
+        if outcome is not None and (has_ended or outcome is not self.state.last_continuation_outcome):
             self._judge(outcome, None)
 
 

@@ -85,7 +85,11 @@ def ending_of(state: AgentState) -> Ending:
     outcome = state.last_continuation_outcome
     if outcome is None or not state.status.has_ended:
         return Ending(state.status)
-    number = state.open_step.number if state.open_step is not None else state.execution.step_count
+    number, last = state.execution.step_number, state.current_step
+    if state.open_step is not None:
+        number = state.open_step.number
+    elif last is not None and last.wrap_up is not None:
+        number -= 1  # The run ended before its wrap-up.
     return Ending(state.status, number, outcome.stop_reason, outcome.resolved_by, outcome.reason)
 
 
@@ -129,7 +133,7 @@ class ExecutionReplay(Struct, frozen=True):
     @property
     def assumed(self) -> bool:
         """True if its end follows from an effect that the recording lacks."""
-        return self.assumed_from is not None and self.state.execution.step_count >= self.assumed_from
+        return self.assumed_from is not None and self.state.execution.step_number >= self.assumed_from
 
     @property
     def differs(self) -> bool:
@@ -165,9 +169,9 @@ class ExecutionReplay(Struct, frozen=True):
         if self.beyond:
             return Amounts()
         kept, had = self.state.execution, self.recorded.execution
-        dropped = [step.usage for step in self.recorded.execution_steps[kept.step_count :]]
+        dropped = [step.usage for step in self.recorded.execution_steps[kept.step_number :]]
         opened = self.recorded.open_step
-        if opened is not None and self.state.open_step is None and kept.step_count < opened.number:
+        if opened is not None and self.state.open_step is None and kept.step_number < opened.number:
             dropped.append(opened.usage)
         steps = max(0, had.step_count - kept.step_count)
         seconds = None if had.untimed and steps else max(0.0, had.active_seconds - kept.active_seconds)

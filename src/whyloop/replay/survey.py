@@ -186,8 +186,6 @@ class _Point(Struct, gc=False):
     """A moment at which a limit may end a run."""
 
     state: AgentState
-    kept: int
-    """The closed steps, if the run ends here."""
     outcome: ContinuationOutcome | None
     """The recorded decision; None when work began or a wait ended."""
     step: Step | None = None
@@ -200,12 +198,12 @@ def _points_of(execution: RecordedExecution) -> list[_Point]:
     for index, (transition, state) in enumerate(zip(transitions, states, strict=True)):
         if isinstance(transition, Judged):
             step = state.current_step if transition.step is not None else None
-            points.append(_Point(state, state.execution.step_count, transition.outcome, step))
+            points.append(_Point(state, transition.outcome, step))
         elif isinstance(transition, Waited) or (
             isinstance(transition, Begun | Recovered) and works_after(transitions, index)
         ):
             after = states[index + 1] if index + 1 < len(states) else execution.after
-            points.append(_Point(after, after.execution.step_count, None))
+            points.append(_Point(after, None))
     return points
 
 
@@ -235,22 +233,20 @@ class _Suffixes:
     def saved(self, kept: int) -> _Saved:
         """Return what the steps after the first `kept` used."""
         if not self._saved:
-            usages = [step.usage for step in self.after.execution_steps]
+            steps = self.after.execution_steps
+            used = [amounts_of(int(step.wrap_up is None), 0.0, [step.usage]) for step in steps]
             if self.after.open_step is not None:
-                usages.append(self.after.open_step.usage)
-            sums = list(
-                accumulate((amounts_of(0, 0.0, [each]) for each in reversed(usages)), initial=Amounts())
-            )
-            count = self.after.execution.step_count
+                used.append(amounts_of(0, 0.0, [self.after.open_step.usage]))
+            sums = accumulate(reversed(used), initial=Amounts())
             self._saved = [
                 _Saved(
-                    max(0, count - index),
+                    each.steps,
                     each.tokens or 0,
                     each.tokens is not None,
                     each.cost or _NOTHING,
                     each.cost is not None,
                 )
-                for index, each in enumerate(reversed(sums))
+                for each in reversed(list(sums))
             ]
         return self._saved[kept]
 
@@ -316,7 +312,7 @@ class _Family:
         suffixes: _Suffixes,
     ) -> None:
         """Add a run that the values of a range end at the same point."""
-        saved, after = suffixes.saved(point.kept), execution.after
+        saved, after = suffixes.saved(point.state.execution.step_number), execution.after
         completed = after.status is AgentStatus.COMPLETED
         if not saved.steps and not completed:
             return

@@ -236,6 +236,8 @@ class ErrorPolicyCriterion(Criterion):
         self._no_errors = self._nothing_wrong(_NO_ERROR)
 
     def explain(self, state: AgentState) -> ContinuationEvaluation:
+        if state.execution.wrap_ups and (failed := _failed_wrap_up(state)) is not None:
+            return failed
         context = self.resolver.resolve(state)
         if context is _NO_ERROR:
             return self._no_errors
@@ -311,6 +313,15 @@ class ErrorPolicyCriterion(Criterion):
         return ContinuationEvaluation(
             _CRITERION, decision, reason, numbers, stop_reason, handling=handling, feedback=feedback
         )
+
+
+def _failed_wrap_up(state: AgentState) -> ContinuationEvaluation | None:
+    """Return how the wrap-up failed, if it did: no policy handles it, since the run had ended."""
+    step = state.current_step if state.open_step is None else None
+    if step is None or not step.failures or (note := step.wrap_up_note) is None:
+        return None
+    context = {"message": step.failures[0].message}
+    return ContinuationEvaluation(_CRITERION, _ALLOW, f"{note[0].upper()}{note[1:]}", context)
 
 
 def _free_correction(state: AgentState) -> tuple[Failure, Correction] | None:

@@ -116,7 +116,7 @@ class StepsLimit(CountLimit):
     """The stop reason of a run that this limit ends."""
 
     def used(self, state: AgentState) -> int:
-        return len(state.steps) if self._of_session else state.execution.step_count
+        return state.step_count if self._of_session else state.execution.step_count
 
     def explain(self, state: AgentState) -> ContinuationEvaluation:
         used = self.used(state)

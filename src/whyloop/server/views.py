@@ -230,7 +230,7 @@ async def _with_steps(store: Store, end: Reading, first: int, last: int) -> Agen
 async def _execution(store: Store, end: Reading) -> AgentState:
     """Return the session with the steps of its execution only; of a long one, with the first and last."""
     state, total = end.state, len(end.state.steps)
-    begin, half = total - state.execution.step_count, MOST_STEPS // 2
+    begin, half = total - state.execution.step_number, MOST_STEPS // 2
     stretches = [(begin, total)]
     if total - begin > MOST_STEPS:
         stretches = [(begin, begin + half), (total - half, total)]

@@ -219,7 +219,7 @@ async def _start_before(store: Store, agent_id: str, version: int) -> Reading:
     if start.version <= version:
         return start
     found = Reading(start.summary, AgentState(agent_id=agent_id), 0)
-    least, most = 0, start.state.step_count - 1
+    least, most = 0, len(start.state.steps) - 1
     while least <= most:
         middle = (least + most) // 2
         start = await start_reading(store, agent_id, step_count=middle)
@@ -318,7 +318,7 @@ async def fork_session(
         identity=new_id(),
         execution_id=new_id(),
         from_agent_id=agent_id,
-        step=state.step_count,
+        step=len(state.steps),
         questions=fork_questions(state, new_id),
         key=key,
     )

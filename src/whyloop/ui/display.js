@@ -6,6 +6,7 @@
 import { isText, metadataOf } from "./message.js";
 
 export const THINKING = "Thinking…";
+export const WRAPPING_UP = "Wrapping up…";
 export const WAITING = "Waiting for a person";
 const SHOWN_ARGUMENTS = 3;
 

@@ -72,6 +72,8 @@ export interface StepStartedData extends Data {
   message_count: number;
   /** The tools that the model may call. */
   available_tools: string[];
+  /** The limit that has ended the run, if the step is its wrap-up; absent if it is not. */
+  wrap_up?: string;
 }
 
 /** The model has answered, its calls have their results, and every rule was evaluated. */
@@ -90,6 +92,8 @@ export interface StepCompletedData extends Data {
   duration_ms: number;
   /** The outcome of the rules. */
   continuation: Continuation;
+  /** The limit that has ended the run, if the step is its wrap-up; absent if it is not. */
+  wrap_up?: string;
 }
 
 /** A tool call starts. It has `args_summary`, or `args` where the configuration asks for them. */

@@ -5,7 +5,7 @@
  * @typedef {import("./draft.js").Draft} Draft
  */
 
-import { THINKING, argsSummary, statusText } from "./display.js";
+import { THINKING, WRAPPING_UP, argsSummary, statusText } from "./display.js";
 import {
   assistantId,
   errorId,
@@ -61,7 +61,7 @@ export const EVENTS = {
       draft.note({ chunks: null });
     }
     enterStep(draft, step);
-    if (draft.run.retry === null) draft.showStatus("thinking", THINKING);
+    if (draft.run.retry === null) draft.showStatus("thinking", textOrNull(data.wrap_up) ? WRAPPING_UP : THINKING);
   },
 
   "agent.stream.chunk": (draft, data) => {

@@ -124,6 +124,8 @@ class StepExplanation(Struct, frozen=True, kw_only=True):
     """Why other rules gave feedback to the model after it, each with its name."""
     is_open: bool = False
     """True while its tool calls have not all ended."""
+    wrap_up: str | None = None
+    """The limit that had ended the run, if the step is its wrap-up."""
 
     @property
     def verdict(self) -> str | None:
@@ -261,8 +263,8 @@ def _repeated(call: ToolCall, count: int) -> RepeatedCall:
 
 def explanation_of_step(state: AgentState, number: int) -> Explanation:
     """Explain one step of the session, counted from its first."""
-    if not 1 <= number <= state.step_count:
-        has = counted(state.step_count, "step")
+    if not 1 <= number <= len(state.steps):
+        has = counted(len(state.steps), "step")
         raise ConfigurationError(f"invalid step {number}: the session has {has}, counted from 1")
     step = state.steps[number - 1]
     shown, cost, outcome = (_step(state, step, number),), step.usage.cost, step.outcome
@@ -311,12 +313,15 @@ def _headline(state: AgentState) -> str:
     open_step, outcome = state.open_step, state.last_continuation_outcome
     taken = counted(state.execution.step_count, "step")
     where = f"in step {open_step.number}" if open_step else f"after {taken}"
+    note = state.current_step.wrap_up_note if state.current_step and not open_step else None
     match state.status:
         case AgentStatus.PENDING:
             return f"Pending {where}. Nothing has been decided yet."
         case AgentStatus.IN_PROGRESS:
             # While a step is open, the latest decision is about the one before it.
             verb, outcome = "In progress,", None if open_step else outcome
+            if state.execution.wrap_up is not None:
+                where = f"{where}, wrapping up"
         case AgentStatus.PAUSED if open_step and not state.pending_calls:
             return f"Paused {where}. Every question is decided, so the run can be resumed."
         case AgentStatus.PAUSED if open_step and any(call.approved for call in open_step.calls):
@@ -331,7 +336,8 @@ def _headline(state: AgentState) -> str:
     reason = _reason(outcome)
     why = f": {reason}{_last_failure(outcome, state.current_step)}" if reason else ""
     decided = f"{verb} {where}{named}. {shortened(outcome.resolved_by, NAME_LENGTH)} decided{why}."
-    return f"{decided}{_other_forbids(outcome)}"
+    wrapped_up = f" {note[0].upper()}{note[1:].rstrip('.')}." if note and state.wrap_up else ""
+    return f"{decided}{_other_forbids(outcome)}{wrapped_up}"
 
 
 def _other_forbids(outcome: ContinuationOutcome) -> str:
@@ -367,6 +373,8 @@ def _step(state: AgentState, step: Step, number: int) -> StepExplanation:
         did = "; ".join(call.text for call in calls)
     else:
         did = interrupted or ("answered" if any(m.content for m in messages) else "gave an empty answer")
+    if step.wrap_up is not None:
+        did = f"wrap-up: {did}"
     outcome = step.outcome
     return StepExplanation(
         number=number,
@@ -384,6 +392,7 @@ def _step(state: AgentState, step: Step, number: int) -> StepExplanation:
         resolved_by=outcome.resolved_by if outcome else None,
         policy=_policy(outcome) if outcome else None,
         feedback=_feedback(outcome) if outcome else (),
+        wrap_up=None if step.wrap_up is None else shortened(step.wrap_up, NAME_LENGTH),
     )
 
 

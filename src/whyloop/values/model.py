@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from decimal import Decimal
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct, UnsetType
 
@@ -187,6 +187,10 @@ class ModelRequest(Struct, frozen=True, gc=False):
     """The instructions of the agent."""
     output: OutputFormat | None = None
     """The form of the answer; None for text, and for a model whose `output_mode` is not native."""
+    tool_choice: Literal["none"] | None = None
+    """`none` if the model must answer without a call, with tools declared; None leaves it to the model."""
+    max_tokens: int | None = None
+    """The longest answer to this request; None for that of the model."""
 
 
 class TextDelta(Struct, frozen=True, gc=False):

@@ -109,6 +109,8 @@ def _in_the_way(state: AgentState) -> list[ContinuationEvaluation]:
         return []
     forbid = ContinuationDecision.FORBID_CONTINUATION
     forbidding = [e for e in outcome.evaluations if e.decision is forbid and not e.pauses]
+    if state.wrap_up is not None:  # Other rules forbid because of the wrap-up alone, which does not count.
+        forbidding = [e for e in forbidding if e.exhausted]
     decided = outcome.resolving_evaluation
     return forbidding or ([decided] if decided else [])
 

@@ -17,6 +17,7 @@ from whyloop.values.encoding import copied
 from whyloop.values.log import Log
 from whyloop.values.messages import Message
 from whyloop.values.model import Usage
+from whyloop.values.scalars import Count
 from whyloop.values.state import AgentState, AgentStatus, Execution, StateInfo
 from whyloop.values.step import OpenCall, OpenStep, RequestPart, Step
 
@@ -46,6 +47,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     last_continuation_outcome: ContinuationOutcome | None
     open_step: OpenStep | None
     request_parts: tuple[RequestPart, ...]
+    wrap_ups: Count = 0
 
 
 class Head(Struct, frozen=True, kw_only=True):
@@ -66,6 +68,7 @@ class Head(Struct, frozen=True, kw_only=True):
     execution: Execution
     last_continuation_outcome: ContinuationOutcome | None
     last_step: Step | None
+    wrap_ups: Count = 0
 
 
 def state_to_dict(state: AgentState) -> Document:
@@ -124,6 +127,7 @@ def head_of(state: AgentState) -> Head:
         state,
         Head,
         message_count=len(state.messages),
+        step_count=len(state.steps),
         part_count=len(state.request_parts),
         last_step=state.current_step,
     )
@@ -144,6 +148,7 @@ def state_from_head(agent_id: str, head: Head) -> AgentState:
         execution=head.execution,
         last_continuation_outcome=head.last_continuation_outcome,
         request_parts=Log(start=head.part_count),
+        wrap_ups=head.wrap_ups,
     )
 
 

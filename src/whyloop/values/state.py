@@ -86,7 +86,7 @@ class Execution(Struct, frozen=True, gc=False, omit_defaults=True):
     leg_started_at: Moment | None = None
     """When the query arrived, or when it was last resumed."""
     step_count: Count = 0
-    """The closed steps."""
+    """The closed steps, without wrap-ups."""
     usage: Usage = NO_USAGE
     """The tokens that it used."""
     failures: FailureTally = FailureTally()
@@ -121,6 +121,15 @@ class Execution(Struct, frozen=True, gc=False, omit_defaults=True):
     """True once a tool result of this execution is in the history."""
     untimed: bool = False
     """True if its times are unknown: it was imported from a log without them, and not resumed since."""
+    wrap_up: str | None = None
+    """The limit that ended the run, if its wrap-up has begun since the query or the last resume."""
+    wrap_ups: Count = 0
+    """The closed wrap-ups, which `step_count` leaves out."""
+
+    @property
+    def step_number(self) -> int:
+        """The number of the latest closed step; 0 before the first."""
+        return self.step_count + self.wrap_ups
 
     @property
     def wall_seconds(self) -> float:
@@ -203,6 +212,8 @@ class AgentState(Struct, Generic[AnyT_co], frozen=True, eq=False, gc=False, kw_o
     """The texts that the requests of steps refer to by their hashes."""
     decoded_output: DecodedOutput | UnsetType = UNSET
     """The output of the run as a value of the agent's `output_type`; never stored. See `output`."""
+    wrap_ups: Count = 0
+    """The wrap-ups among the steps, which `step_count` leaves out."""
 
     @classmethod
     def before_creation(cls, agent_id: str) -> AgentState[AnyT_co]:
@@ -221,13 +232,22 @@ class AgentState(Struct, Generic[AnyT_co], frozen=True, eq=False, gc=False, kw_o
 
     @property
     def step_count(self) -> int:
-        """The number of steps of the whole session."""
-        return len(self.steps)
+        """The number of steps of the whole session, without wrap-ups."""
+        return len(self.steps) - self.wrap_ups
+
+    @property
+    def wrap_up(self) -> str | None:
+        """The limit that ended the run, while its wrap-up is in progress and after it."""
+        execution = self.execution
+        if execution.wrap_up is not None or not execution.wrap_ups or self.open_step is not None:
+            return execution.wrap_up
+        step = self.current_step
+        return None if step is None else step.wrap_up
 
     @property
     def execution_steps(self) -> tuple[Step, ...]:
         """The closed steps of the current execution."""
-        return self.steps[max(0, len(self.steps) - self.execution.step_count) :]
+        return self.steps[max(0, len(self.steps) - self.execution.step_number) :]
 
     @property
     def pending_calls(self) -> tuple[PendingCall, ...]:
@@ -250,7 +270,7 @@ class AgentState(Struct, Generic[AnyT_co], frozen=True, eq=False, gc=False, kw_o
     def outcome(self) -> ContinuationOutcome:
         """The outcome with which the run ended or paused; an `UnfinishedRunError` before that."""
         outcome = self.last_continuation_outcome
-        if outcome is None or outcome.should_continue:
+        if outcome is None or self.is_unfinished:
             raise UnfinishedRunError(
                 f"session {self.agent_id!r} has no outcome yet, it is {self.status}: run it to its end, or "
                 "read last_continuation_outcome, the latest outcome or None"
@@ -261,7 +281,14 @@ class AgentState(Struct, Generic[AnyT_co], frozen=True, eq=False, gc=False, kw_o
     def stop_reason(self) -> StopReason | None:
         """Why the run ended; None while it has not."""
         outcome = self.last_continuation_outcome
-        return outcome.stop_reason if outcome else None
+        return outcome.stop_reason if outcome is not None and not self.is_unfinished else None
+
+    @property
+    def is_unfinished(self) -> bool:
+        """True unless the latest outcome ended or paused the run; a wrap-up comes before the end."""
+        outcome = self.last_continuation_outcome
+        wraps_up = self.execution.wrap_up is not None and self.status is AgentStatus.IN_PROGRESS
+        return outcome is None or outcome.should_continue or wraps_up
 
     @property
     def last_response(self) -> str:
@@ -272,7 +299,8 @@ class AgentState(Struct, Generic[AnyT_co], frozen=True, eq=False, gc=False, kw_o
     def output(self) -> AnyT_co:
         """The answer of a completed run as a value of the agent's `output_type`; without one, its text.
 
-        An `OutputError` says why there is none. A loaded state has no types: use `agent.output(state)`.
+        A run that a limit ended has the answer of its wrap-up, if there is one. An `OutputError` says why
+        there is none. A loaded state has no types: use `agent.output(state)`.
         """
         written, step = self.written_output, self.current_step
         if written is None and (step is None or step.source is None or step.source.output is None):
@@ -289,14 +317,18 @@ class AgentState(Struct, Generic[AnyT_co], frozen=True, eq=False, gc=False, kw_o
         An `OutputError` says why a run has none.
         """
         step, outcome = self.current_step, self.last_continuation_outcome
-        if self.status is AgentStatus.COMPLETED and step is not None:
+        if step is not None and (self.status is AgentStatus.COMPLETED or self._has_wrap_up_answer(step)):
             return step.output
-        if outcome is None or outcome.should_continue:
+        if outcome is None or self.is_unfinished:
             raise OutputError(f"there is no output: the run has not ended ({self.status})")
         ended = f" ({outcome.stop_reason})" if outcome.stop_reason else ""
         raise OutputError(
             f"there is no output: the run is {self.status}{ended} by {outcome.resolved_by}: {outcome.reason}"
         )
+
+    def _has_wrap_up_answer(self, step: Step) -> bool:
+        """Return whether the run ended with the whole answer of a wrap-up."""
+        return step.wrap_up is not None and step.has_answer and self.status is AgentStatus.STOPPED
 
     def messages_of(self, step: Step) -> tuple[Message, ...]:
         """Return the messages of a step: the assistant's, then the results of its calls.

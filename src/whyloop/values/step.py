@@ -72,11 +72,15 @@ class RequestRecord(Struct, frozen=True, gc=False, omit_defaults=True):
     tools: str | None = None
     """The hash of the tools."""
     messages: tuple[tuple[int, int] | str, ...] | None = None
-    """Ranges of the history, and hashes of messages that a hook put in; None for the whole history."""
+    """Ranges of the history, and hashes of messages that were put in; None for the whole history."""
     changed_by: tuple[str, ...] = ()
     """The hooks that changed the request."""
     output: str | None = None
     """The hash of the form of the answer that the provider was asked for."""
+    tool_choice: str | None = None
+    """`none` for a request that declared the tools and let the model call none of them."""
+    max_tokens: Count | None = None
+    """The longest answer that this request asked for, if it did."""
 
 
 class RequestPart(Struct, frozen=True, gc=False):
@@ -159,11 +163,29 @@ class Step(Struct, frozen=True, gc=False, omit_defaults=True):
     """The budget that a person had allowed on top of the limits by then."""
     untimed: bool = False
     """True if its times are unknown: it was imported from a log without them."""
+    wrap_up: str | None = None
+    """The limit that had ended the run, if this step is its wrap-up; `step_count` leaves it out."""
 
     @property
     def has_tool_calls(self) -> bool:
         """True if the model asked for tool calls."""
         return bool(self.tool_calls)
+
+    @property
+    def has_answer(self) -> bool:
+        """True if the model gave a whole answer."""
+        return bool(self.message_count) and not self.failures and self.interrupted is None
+
+    @property
+    def wrap_up_note(self) -> str | None:
+        """How the wrap-up ended, for people; None for any other step."""
+        if self.wrap_up is None:
+            return None
+        if self.failures:
+            return f"the wrap-up failed: {shortened(self.failures[0].message, FAILURE_LENGTH)}"
+        if self.interrupted is not None:
+            return f"the wrap-up was cut off: {self.interrupted.text}"
+        return "the wrap-up answered"
 
     @property
     def error_count(self) -> int:

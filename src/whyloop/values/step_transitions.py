@@ -78,7 +78,7 @@ class Answered(Transition, frozen=True, tag="answered", kw_only=True):
                 else:
                     calls.append(OpenCall(question=self.questions.get(index)))
         step = OpenStep(
-            number=state.execution.step_count + 1,
+            number=state.execution.step_count + state.execution.wrap_ups + 1,
             started_at=self.started_at,
             message=self.message,
             calls=tuple(calls),
@@ -107,7 +107,7 @@ class ModelFailed(Transition, frozen=True, tag="model_failed", kw_only=True):
 
     def apply_to(self, state: AgentState) -> AgentState:
         step = OpenStep(
-            number=state.execution.step_count + 1,
+            number=state.execution.step_count + state.execution.wrap_ups + 1,
             started_at=self.started_at,
             usage=self.usage,
             seconds=self.seconds,
@@ -237,7 +237,10 @@ class Closed(Transition, frozen=True, tag="closed", kw_only=True):
                 response = opened.message.text or response
         if opened.failure is not None:
             failures.insert(0, opened.failure)
-        if failures or tally.consecutive:
+        wrap_up, counts = execution.wrap_up, 1
+        if wrap_up is not None:  # Neither it nor its failure counts: the run had ended.
+            counts = 0
+        elif failures or tally.consecutive:
             tally = _tally(state, failures)
         step = Step(
             opened.number,
@@ -261,6 +264,7 @@ class Closed(Transition, frozen=True, tag="closed", kw_only=True):
             execution.leg_started_at,
             execution.granted,
             execution.untimed,
+            wrap_up,
         )
         info = state.state_info
         return replace(
@@ -268,11 +272,13 @@ class Closed(Transition, frozen=True, tag="closed", kw_only=True):
             messages=history.extended(messages),
             steps=state.steps.appended(step),
             open_step=None,
+            wrap_ups=state.wrap_ups + 1 - counts,
             state_info=StateInfo(info.started_at, self.at, info.cumulative_execution_seconds + self.seconds),
             execution=replace(
                 execution,
                 updated_at=self.at,
-                step_count=execution.step_count + 1,
+                step_count=execution.step_count + counts,
+                wrap_ups=execution.wrap_ups + 1 - counts,
                 failures=tally,
                 active_seconds=execution.active_seconds + self.seconds,
                 recoveries=0,
@@ -285,17 +291,20 @@ class Closed(Transition, frozen=True, tag="closed", kw_only=True):
 class Judged(Transition, frozen=True, tag="judged", kw_only=True):
     """The evaluation of every criterion, which settles `step`; None between steps.
 
-    If the run continues, all feedback of the criteria becomes one message to the model.
+    If the run continues, all feedback of the criteria becomes one message to the model. If it ends and wraps
+    up, one more step follows, and then the `Judged` with which it has ended.
     """
 
     outcome: ContinuationOutcome
     """All evaluations, and what they resolve to."""
     step: Count | None = None
     """The number of the step that this settles."""
+    wraps_up: bool = False
+    """True if a limit ended the run and its wrap-up follows."""
 
     @property
     def numbered(self) -> int:  # type: ignore[override]
-        return (self.step is not None) + (not self.outcome.decision.continues)
+        return (self.step is not None) + (not self.outcome.decision.continues and not self.wraps_up)
 
     def apply_to(self, state: AgentState) -> AgentState:
         outcome, steps, messages, execution = self.outcome, state.steps, state.messages, state.execution
@@ -304,8 +313,10 @@ class Judged(Transition, frozen=True, tag="judged", kw_only=True):
             steps = steps.with_last(replace(steps.last, outcome=outcome))
         if outcome.decision.continues:
             status = _IN_PROGRESS
-            if (feedback := _feedback(outcome, steps.last)) is not None:
+            if (feedback := feedback_of(outcome, steps.last)) is not None:
                 messages = messages.appended(feedback)
+        elif self.wraps_up:
+            status, execution = _IN_PROGRESS, replace(execution, wrap_up=outcome.resolved_by)
         else:
             status = AgentStatus.after(outcome)
         return replace(
@@ -330,10 +341,11 @@ class JudgedAlike(Transition, frozen=True, tag="judged_alike", kw_only=True):
     stop_reason: StopReason | None = None
     evaluations: tuple[ContinuationEvaluation | None, ...] = ()
     step: Count | None = None
+    wraps_up: bool = False
 
     @property
     def numbered(self) -> int:  # type: ignore[override]
-        return (self.step is not None) + (not self.decision.continues)
+        return (self.step is not None) + (not self.decision.continues and not self.wraps_up)
 
     @classmethod
     def of(cls, judged: Judged, before: ContinuationOutcome) -> JudgedAlike:
@@ -347,6 +359,7 @@ class JudgedAlike(Transition, frozen=True, tag="judged_alike", kw_only=True):
             stop_reason=outcome.stop_reason,
             evaluations=tuple([None if new is old else new for new, old in pairs]),
             step=judged.step,
+            wraps_up=judged.wraps_up,
         )
 
     def judged(self, before: ContinuationOutcome | None) -> Judged:
@@ -357,7 +370,7 @@ class JudgedAlike(Transition, frozen=True, tag="judged_alike", kw_only=True):
         pairs = zip(self.evaluations, earlier, strict=True)
         evaluations = tuple([old if new is None else new for new, old in pairs])
         outcome = ContinuationOutcome(self.decision, self.resolved_by, self.stop_reason, evaluations)
-        return Judged(self.at, outcome=outcome, step=self.step)
+        return Judged(self.at, outcome=outcome, step=self.step, wraps_up=self.wraps_up)
 
     def apply_to(self, state: AgentState) -> AgentState:
         return self.judged(state.last_continuation_outcome).apply_to(state)
@@ -438,7 +451,7 @@ def _tally(state: AgentState, failed: list[Failure]) -> FailureTally:
     return failures.after_step(failed=bool(failed), forgiven=forgiven, free=free)
 
 
-def _feedback(outcome: ContinuationOutcome, step: Step | None) -> Message | None:
+def feedback_of(outcome: ContinuationOutcome, step: Step | None) -> Message | None:
     """Return all feedback of a step as one message; a correction has a text of its own for the model."""
     if not any(map(_feedback_of, outcome.evaluations)):  # A generator costs three times as much.
         return None

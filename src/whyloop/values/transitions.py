@@ -17,10 +17,10 @@ from whyloop.values.approval import Question
 from whyloop.values.continuation import Budget
 from whyloop.values.failure import ErrorType
 from whyloop.values.log import Log
-from whyloop.values.messages import Message
+from whyloop.values.messages import Message, MessageRole
 from whyloop.values.scalars import Count, Moment, Seconds
 from whyloop.values.state import AgentState, AgentStatus, Execution, StateInfo
-from whyloop.values.step import RequestPart
+from whyloop.values.step import RequestPart, Step
 
 _IN_PROGRESS, _PENDING, _PAUSED = AgentStatus.IN_PROGRESS, AgentStatus.PENDING, AgentStatus.PAUSED
 
@@ -175,7 +175,10 @@ class Queried(Transition, frozen=True, tag="queried", kw_only=True):
 
 
 class Resumed(Transition, frozen=True, tag="resumed", kw_only=True):
-    """The continuation of a paused, stopped or failed execution by a person."""
+    """The continuation of a paused, stopped or failed execution by a person.
+
+    After a wrap-up the model is asked to continue: it had been asked for its last answer.
+    """
 
     grant: Budget | None = None
     """The budget that a person adds to the limits."""
@@ -185,14 +188,16 @@ class Resumed(Transition, frozen=True, tag="resumed", kw_only=True):
     """The idempotency key of the request."""
 
     def apply_to(self, state: AgentState) -> AgentState:
-        execution = state.execution
+        execution, messages, last = state.execution, Log.of(state.messages), state.current_step
+        if last is not None and last.wrap_up is not None and _ends_with(state, last):
+            messages = messages.appended(Message(MessageRole.DEVELOPER, RESUMED, source=("wrap_up",)))
         granted = execution.granted if self.grant is None else (execution.granted or Budget()) + self.grant
         waited = (self.at - (execution.updated_at or execution.started_at)).total_seconds()
         return replace(
             state,
             status=_PENDING,
             agent=self.agent or state.agent,
-            messages=Log.of(state.messages),
+            messages=messages,
             steps=Log.of(state.steps),
             state_info=replace(state.state_info, updated_at=self.at),
             execution=replace(
@@ -208,10 +213,19 @@ class Resumed(Transition, frozen=True, tag="resumed", kw_only=True):
                 wait_until=None,
                 recoveries=0,
                 untimed=False,
+                wrap_up=None,
             ),
             last_continuation_outcome=None,
             execution_started_at=self.at,
         )
+
+
+RESUMED = "The run was resumed after your last answer. Continue the work: tools can be called again."
+
+
+def _ends_with(state: AgentState, step: Step) -> bool:
+    """Return whether the history ends with a message of this step."""
+    return step.message_count > 0 and state.messages.length == step.first_message + step.message_count
 
 
 class Begun(Transition, frozen=True, tag="begun"):

@@ -154,6 +154,7 @@ def _step_started(event: AgentStepStarted, config: BroadcastConfig) -> Data:
         "step_number": event.step_number,
         "message_count": event.message_count,
         "available_tools": [clean(name) for name in event.available_tools],
+        **_wrap_up(event),
     }
 
 
@@ -166,7 +167,13 @@ def _step_completed(event: AgentStepCompleted, config: BroadcastConfig) -> Data:
         "usage": usage_data(event.usage),
         "duration_ms": round(event.duration_ms, 3),
         "continuation": _verdict(event.outcome),
+        **_wrap_up(event),
     }
+
+
+def _wrap_up(event: AgentStepStarted | AgentStepCompleted) -> Data:
+    """Return the limit that ended the run, if the step is its wrap-up."""
+    return {} if event.wrap_up is None else {"wrap_up": clean(event.wrap_up)}
 
 
 def _tool_started(event: ToolCallStarted, config: BroadcastConfig) -> Data:

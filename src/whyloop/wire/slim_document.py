@@ -169,6 +169,8 @@ class SlimExecution(Struct, frozen=True, omit_defaults=True):
     approvals: tuple[Approval, ...] = ()
     has_tool_results: bool = False
     untimed: bool = False
+    wrap_up: str | None = None
+    wrap_ups: Count = 0
 
 
 class SlimChange(Struct, frozen=True, omit_defaults=True):
@@ -234,6 +236,7 @@ class SlimStep(Struct, frozen=True, omit_defaults=True):
     leg_started_at: Moment | None = None
     granted: Budget | None = None
     untimed: bool = False
+    wrap_up: str | None = None
 
 
 class Truncated(Struct, frozen=True, omit_defaults=True):
@@ -290,6 +293,7 @@ def state_from_slim(data: Mapping[str, Any]) -> AgentState:
         execution_started_at=None,
         decoded_output=UNSET,
         request_parts=Log(slim.request_parts),
+        wrap_ups=len([step for step in steps if step.wrap_up is not None]),
     )
 
 

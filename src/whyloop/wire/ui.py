@@ -31,6 +31,7 @@ __all__ = ["UiMessage", "args_summary", "canonical_messages", "each_message", "s
 UiMessage = dict[str, Any]
 
 _THINKING = "Thinking…"
+_WRAPPING_UP = "Wrapping up…"
 _ERRORS = (StopReason.ERROR_FORBADE, StopReason.RETRY_LIMIT_REACHED)
 
 
@@ -167,14 +168,14 @@ class _History:
             yield self._question(execution.question)
         if step is not None and _is_error(step.outcome):
             self._errors.add(_Ids(step.execution_id, step.number).error)
-        ids, outcome = _Ids(execution.id, execution.step_count), state.last_continuation_outcome
+        ids, outcome = _Ids(execution.id, execution.step_number), state.last_continuation_outcome
         yield from self._error(ids, outcome, state.current_step, state.state_info.updated_at)
 
     def _question(self, question: Question) -> UiMessage:
         """Return a question about the run itself."""
         execution, moment = self._state.execution, self._state.state_info.updated_at
         metadata = {
-            **_Ids(execution.id, execution.step_count + 1).known,
+            **_Ids(execution.id, execution.step_number + 1).known,
             "status_type": "tool_call",
             "question_id": question.id,
             "question": question.text,
@@ -196,7 +197,9 @@ class _History:
     def status(self) -> UiMessage:
         """Return the status of the execution in progress, as a live client shows it."""
         state, execution, step = self._state, self._state.execution, self._state.open_step
-        number, moment, text = execution.step_count + 1, state.state_info.updated_at, _THINKING
+        number, moment, text = execution.step_number + 1, state.state_info.updated_at, _THINKING
+        if execution.wrap_up is not None:
+            text = _WRAPPING_UP
         if step is not None:
             number, moment = step.number, max(moment, step.started_at)
             text = _THINKING if all(call.is_done or call.is_waiting for call in step.calls) else ""

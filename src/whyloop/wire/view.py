@@ -84,11 +84,12 @@ def step_started(state: AgentState, time: datetime, tools: tuple[str, ...]) -> A
         agent_id=state.agent_id,
         parent_agent_id=state.parent_agent_id,
         execution_id=execution.id,
-        step_number=execution.step_count + 1,
+        step_number=execution.step_number + 1,
         time=time,
         seq=execution.last_seq,
         message_count=state.messages.length,
         available_tools=tools,
+        wrap_up=execution.wrap_up,
     )
 
 
@@ -107,7 +108,7 @@ def chunk_received(
         agent_id=state.agent_id,
         parent_agent_id=state.parent_agent_id,
         execution_id=execution.id,
-        step_number=execution.step_count + 1,
+        step_number=execution.step_number + 1,
         time=time,
         seq=execution.last_seq,
         chunk=text,
@@ -124,7 +125,7 @@ def output_chunk(state: AgentState, time: datetime, text: str, *, is_wrapped: bo
         agent_id=state.agent_id,
         parent_agent_id=state.parent_agent_id,
         execution_id=execution.id,
-        step_number=execution.step_count + 1,
+        step_number=execution.step_number + 1,
         time=time,
         seq=execution.last_seq,
         chunk=text,
@@ -143,7 +144,7 @@ def _begun(state: AgentState, t: Begun) -> Events:
             agent_id=state.agent_id,
             parent_agent_id=state.parent_agent_id,
             execution_id=execution.id,
-            step_number=execution.step_count,
+            step_number=execution.step_number,
             time=t.at,
             seq=execution.last_seq,
             query=state.messages.last if not resumed else None,
@@ -153,7 +154,7 @@ def _begun(state: AgentState, t: Begun) -> Events:
             agent_id=state.agent_id,
             parent_agent_id=state.parent_agent_id,
             execution_id=execution.id,
-            step_number=execution.step_count,
+            step_number=execution.step_number,
             time=t.at,
             seq=execution.last_seq + 1,
             previous_status=execution.resumed_from or state.status,
@@ -166,7 +167,7 @@ def _begun(state: AgentState, t: Begun) -> Events:
 def _answered(state: AgentState, t: Answered) -> Events:
     if t.message is None or not (t.started or t.questions):
         return []
-    return _started_and_asked(state, t, t.message.tool_calls.__getitem__, state.execution.step_count + 1)
+    return _started_and_asked(state, t, t.message.tool_calls.__getitem__, state.execution.step_number + 1)
 
 
 def _reopened(state: AgentState, t: Reopened) -> Events:
@@ -255,7 +256,7 @@ def _recovered(state: AgentState, t: Recovered) -> Events:
     if t.question is None:
         return []
     execution = state.execution
-    number, last_seq = execution.step_count + 1, execution.last_seq
+    number, last_seq = execution.step_number + 1, execution.last_seq
     return _asked(state, t.at, {0: t.question}, lambda _: RECOVERY, number, last_seq)
 
 
@@ -293,7 +294,7 @@ def _decided(state: AgentState, t: Decided) -> Events:
             agent_id=state.agent_id,
             parent_agent_id=state.parent_agent_id,
             execution_id=state.execution.id,
-            step_number=step.number if step is not None else state.execution.step_count + 1,
+            step_number=step.number if step is not None else state.execution.step_number + 1,
             time=t.at,
             seq=state.execution.last_seq + 1,
             question_id=t.question_id,
@@ -308,7 +309,7 @@ def _decided(state: AgentState, t: Decided) -> Events:
 
 def _judged(state: AgentState, t: Judged) -> Events:
     execution = state.execution
-    number = state.open_step.number if state.open_step is not None else execution.step_count
+    number = state.open_step.number if state.open_step is not None else execution.step_number
     step = state.steps.last if t.step is not None else None
     events: Events = []
     if step is not None and step.finish_reason is not None:
@@ -350,9 +351,10 @@ def _judged(state: AgentState, t: Judged) -> Events:
                 finish_reason=step.finish_reason,
                 duration_ms=step.duration_ms,
                 outcome=t.outcome,
+                wrap_up=step.wrap_up,
             )
         )
-    if not t.outcome.decision.continues:
+    if not t.outcome.decision.continues and not t.wraps_up:
         events += _ended(state, t, number, execution.last_seq + t.numbered)
     return events
 
@@ -404,7 +406,7 @@ def _retry_planned(state: AgentState, t: RetryPlanned) -> Events:
             agent_id=state.agent_id,
             parent_agent_id=state.parent_agent_id,
             execution_id=execution.id,
-            step_number=execution.step_count,
+            step_number=execution.step_number,
             time=t.at,
             seq=execution.last_seq + 1,
             attempt=t.attempt,

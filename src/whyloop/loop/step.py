@@ -1,0 +1,59 @@
+"""A step in progress: the facts about it that are not in the state."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec import Struct
+
+from whyloop.loop.output import Answer
+from whyloop.loop.setup import RequestParts
+from whyloop.values.model import Usage
+from whyloop.values.step import Interruption
+
+
+class StepInProgress(Struct):
+    """The facts about a step that are not in the state, to settle it at any time."""
+
+    begun_at: datetime
+    """When this process began to work on the step."""
+    lapped_at: float
+    """The reading of the stopwatch up to which its time is counted."""
+    request: RequestParts
+    """The record of the request, and its texts."""
+    counted: float = 0.0
+    """The active seconds of this step that the state has counted."""
+    response_changed_by: tuple[str, ...] = ()
+    """The hooks that changed the response."""
+    interrupted: Interruption | None = None
+    """Why the step was cut off; None if it was not."""
+    cut_off_by: Interruption | None = None
+    """Why its work was cancelled; it may finish all the same."""
+    is_wait: bool = False
+    """True for a provider's backoff before a step: it is not work, so no deadline interrupts it."""
+    interruptible: bool = True
+    """True while the model answers; calls that run have a grace period."""
+    chunks: list[str] = []
+    """The text of the answer as far as it has arrived."""
+    chunk_count: int = 0
+    """The number of chunks that were sent, of text and of reasoning."""
+    sent: int = 0
+    """The characters of a typed answer that were sent as text."""
+    holds_back: bool = False
+    """True once the JSON of a typed answer has begun, which is not sent as text."""
+    usage: Usage | None = None
+    """The usage of an answer that has arrived and is being read."""
+    answer: Answer | None = None
+    """The output that the answer is; None for an agent without an output type."""
+    to_run: tuple[int, ...] = ()
+    """The calls that were recorded as started by this process."""
+    unlaunched: tuple[int, ...] = ()
+    """Those of them that were never started before, while they do not run yet."""
+
+    def lap(self, monotonic: float, until: datetime | None = None) -> float:
+        """Return the active seconds since the previous lap, at least those up to a moment."""
+        seconds, self.lapped_at = monotonic - self.lapped_at, monotonic
+        if until is not None:
+            seconds = max(seconds, (until - self.begun_at).total_seconds() - self.counted)
+        self.counted += seconds
+        return seconds
