@@ -175,6 +175,8 @@ def _table(found: Survey, curve: Curve) -> list[str]:
     rows = [_cells(found, curve, row) for row in shown_rows(curve)]
     for name, is_known in (
         ("BEYOND", any(row.beyond for row in curve.rows)),
+        ("TOKENS", any(row.saved.tokens for row in curve.rows)),
+        ("TIME", any(row.saved.seconds for row in curve.rows)),
         ("COST", any(row.saved.cost for row in curve.rows)),
     ):
         if not is_known:  # A column that says nothing.

@@ -272,6 +272,8 @@ class _Family:
 
     def add(self, execution: RecordedExecution, points: Sequence[_Point], suffixes: _Suffixes) -> None:
         """Count one run under every value."""
+        if self.is_time and execution.after.execution.untimed:
+            return
         probe, values, highest, used = self.probe, self.values, 0.0, 0.0
         for point in points:
             state, outcome = point.state, point.outcome

@@ -118,7 +118,8 @@ def curves_of(found: Survey, *, keep: float = 1.0, period: str = "") -> list[Cur
 def _curve(name: str, rows: Sequence[Row], found: Survey, keep: float, period: str) -> Curve:
     rows = sorted(rows, key=_value)
     end = next((index for index, row in enumerate(rows) if not row.cut), len(rows) - 1)
-    start = next((index for index in range(end) if rows[index].cut != rows[index + 1].cut), 0)
+    cuts = [(row.cut, row.saved.steps) for row in rows]
+    start = next((index for index in range(end) if cuts[index] != cuts[index + 1]), 0)
     rows = rows[start : end + 1]
     measure = _MEASURES.get(name, "tokens")
     if measure == "tokens" and not found.used.tokens:
@@ -160,8 +161,15 @@ def _sentence(name: str, row: Row | None, found: Survey, measure: str, period: s
     of = f" {period}" if period else ""
     if not found.runs:
         return f"{name}: there are no runs to judge."
-    if name == "max_cost" and not found.used.cost:
-        return f"{name}: no cost is known, so no value can be judged."
+    known = {
+        "max_tokens": "tokens",
+        "max_cost": "cost",
+        "timeout": "seconds",
+        "cumulative_timeout": "seconds",
+    }
+    if name in known and not getattr(found.used, known[name]):
+        what = {"tokens": "tokens are", "cost": "cost is", "seconds": "time is"}[known[name]]
+        return f"{name}: no {what} known, so no value can be judged."
     if row is None:
         return f"{name}: every value that was tried cuts completed runs{of}."
     if not row.cut:
