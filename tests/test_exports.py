@@ -22,7 +22,8 @@ ErrorPolicyCriterion
 ErrorType Execution ExecutionTimeLimit Explanation Failure FilePart FinishReason FinishReasonCheck
 Hook ImagePart Interruption Message MessageRole Model ModelRequest ModelResponse ModelSource NextAction
 OutputDelta OutputFormat OutputMode PendingCall
-Price ReasoningDelta Recovery Redaction RepeatedCall RepeatedCallCheck RunContext RunTool Session
+Price ReasoningDelta Recovery Redaction RepeatedCall RepeatedCallCheck RunContext RunStream RunTool
+Session
 SlimAgentStateSerializer
 SlimSerializationConfig StateInfo Step StepExplanation StepsLimit StopReason StopRequestedCheck
 SyncSession SyncStore

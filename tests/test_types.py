@@ -8,9 +8,8 @@ from typing import Any, assert_type
 
 import pytest
 
-from whyloop import Agent, AgentState, PendingCall, RunContext, Session, Tool, ToolContext, tool
+from whyloop import Agent, AgentState, PendingCall, RunContext, RunStream, Session, Tool, ToolContext, tool
 from whyloop.errors import ConfigurationError, UnfinishedRunError
-from whyloop.loop.stream import RunStream
 from whyloop.stores import MemoryStore
 from whyloop.testing import ScriptedModel, call, text
 from whyloop.values.continuation import ContinuationOutcome

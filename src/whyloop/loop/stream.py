@@ -28,6 +28,9 @@ class RunStream(Generic[T_co]):
 
     The run works in a task of its own and never waits for the reader. Leaving the `async with` block before
     the end stops the run. `state` is the state at its end.
+
+    Args:
+        start: A function from the handler of the events to a run; `agent.stream` passes it.
     """
 
     def __init__(self, start: Callable[[Handler], StartedRun]) -> None:
