@@ -61,12 +61,16 @@ async def test_the_knee_is_where_higher_values_keep_few_more_runs() -> None:
 
 async def test_without_anything_to_save_the_sentence_says_so() -> None:
     completed = [await agent(look(), "done").run("go")]
-    (steps, cost) = await tune(completed, ["max_steps", "max_cost"])
+    (steps,) = await tune(completed, ["max_steps"])
     assert steps.recommended is None
     assert steps.sentence == "max_steps: no value saves anything without cutting completed runs."
-    unpriced = [await agent("done").run("go")]
-    (cost,) = await tune(unpriced, ["max_cost"])
-    assert cost.sentence == "max_cost: no cost is known, so no value can be judged."
+    unknown = [await agent("done").run("go")]
+    sentences = [each.sentence for each in await tune(unknown, ["max_cost", "timeout", "max_tokens"])]
+    assert sentences == [
+        "max_cost: no cost is known, so no value can be judged.",
+        "timeout: no time is known, so no value can be judged.",
+        "max_tokens: no tokens are known, so no value can be judged.",
+    ]
     (nothing,) = await tune([], ["timeout"])
     assert nothing.sentence == "timeout: there are no runs to judge."
 

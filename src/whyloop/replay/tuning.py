@@ -37,6 +37,13 @@ LIMITS: dict[str, Callable[[], list[Limit]]] = {
     "max_cost": lambda: [CostLimit(value, unknown="allow") for value in _DOLLARS],
 }
 _MEASURES = {"timeout": "seconds", "cumulative_timeout": "seconds", "max_cost": "cost"}
+# What a limit counts, and what to say if nothing of that is known.
+_COUNTED = {
+    "max_tokens": ("tokens", "no tokens are known"),
+    "timeout": ("seconds", "no time is known"),
+    "cumulative_timeout": ("seconds", "no time is known"),
+    "max_cost": ("cost", "no cost is known"),
+}
 _NAMES = {"steps": "steps", "tokens": "tokens", "seconds": "the time", "cost": "the cost"}
 
 
@@ -161,15 +168,9 @@ def _sentence(name: str, row: Row | None, found: Survey, measure: str, period: s
     of = f" {period}" if period else ""
     if not found.runs:
         return f"{name}: there are no runs to judge."
-    known = {
-        "max_tokens": "tokens",
-        "max_cost": "cost",
-        "timeout": "seconds",
-        "cumulative_timeout": "seconds",
-    }
-    if name in known and not getattr(found.used, known[name]):
-        what = {"tokens": "tokens are", "cost": "cost is", "seconds": "time is"}[known[name]]
-        return f"{name}: no {what} known, so no value can be judged."
+    measured, unknown = _COUNTED.get(name, ("steps", ""))
+    if unknown and not getattr(found.used, measured):
+        return f"{name}: {unknown}, so no value can be judged."
     if row is None:
         return f"{name}: every value that was tried cuts completed runs{of}."
     if not row.cut:
