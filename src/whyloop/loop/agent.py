@@ -83,6 +83,8 @@ class Agent(Generic[D_contra, T_co]):
             cost ends a run with work left to do. Default: False.
         wrap_up_seconds: The seconds that this last model call may take. Default: 30.
         wrap_up_tokens: The tokens of its answer at most. Default: 1000.
+        show_limits: True to tell the model what is left of the limits, when half, a quarter and a tenth of
+            one is left. Default: False.
     """
 
     if not TYPE_CHECKING:  # At run time the type variables have no defaults, and `Agent[D]` is right too.
@@ -115,6 +117,7 @@ class Agent(Generic[D_contra, T_co]):
         wrap_up: bool = False,
         wrap_up_seconds: float = 30.0,
         wrap_up_tokens: int = 1000,
+        show_limits: bool = False,
     ) -> None:
         refuse_model(model)
         refuse_instructions(instructions)
@@ -130,6 +133,8 @@ class Agent(Generic[D_contra, T_co]):
             or not 0 <= stop_grace < inf
         ):
             raise ConfigurationError(f"invalid stop_grace {stop_grace!r}: use seconds, zero or more")
+        if not isinstance(show_limits, bool):
+            raise ConfigurationError(f"invalid show_limits {show_limits!r}: use True or False")
         functions, toolsets = assemble_tools(tools)
         self._setup = Setup(
             name=name,
@@ -153,6 +158,7 @@ class Agent(Generic[D_contra, T_co]):
             deps_type=deps_type,
             output=assemble_output(output_type, output_validators, output_retries, model),
             wrap_up=assemble_wrap_up(wrap_up, wrap_up_seconds, wrap_up_tokens),
+            show_limits=show_limits,
         ).with_tools(functions.table)
         self.name = name
         self.model = model

@@ -115,6 +115,10 @@ class AgentBuilder:
         """
         return self._with(wrap_up=True, wrap_up_seconds=seconds, wrap_up_tokens=tokens)
 
+    def with_show_limits(self) -> AgentBuilder:
+        """Tell the model what is left of the limits, when half, a quarter and a tenth of one is left."""
+        return self._with(show_limits=True)
+
     def with_cumulative_timeout(self, seconds: float) -> AgentBuilder:
         """Limit the seconds of work instead of the wall clock.
 

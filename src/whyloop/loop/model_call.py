@@ -8,6 +8,8 @@ from functools import partial
 from inspect import isawaitable
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from whyloop.errors import ResponseValidationError, WhyloopError
 from whyloop.events import ChunkKind
 from whyloop.loop.calls import CallPlan, run_context
@@ -79,6 +81,9 @@ def _ask(run: Run, step: StepInProgress, instructions: str | None) -> Awaitable[
     request = ModelRequest(run.state.messages, setup.tool_specs, instructions, setup.output_format)
     if run.state.execution.wrap_up is not None:
         request = wrap_up_request(run, request)
+        step.request = step.request.with_options(run.state.messages, request)
+    elif run.headroom is not None and (left := run.headroom.message(run.state)) is not None:
+        request = replace(request, messages=(*request.messages, left))
         step.request = step.request.with_options(run.state.messages, request)
     if hooks := run.setup.hooks.around_model:
         return _ask_through(run, step, step.request, hooks)(request)

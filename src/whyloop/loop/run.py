@@ -14,6 +14,7 @@ from whyloop.errors import NestingError, ScriptError, attach_state
 from whyloop.events import AgentEvent
 from whyloop.logger import log_end, log_toolset_error
 from whyloop.loop.calls import plan_at_once, plan_calls, reopen, run_calls, running_inside, unfinished_calls
+from whyloop.loop.headroom import Headroom
 from whyloop.loop.interruptions import JUST_AFTER, Interruptions
 from whyloop.loop.model_call import (
     answer_transition,
@@ -67,6 +68,8 @@ class Run:
         self.stop: str | None = None
         """Why the run was asked to stop, by this process or through the journal by another one."""
         self.interruptions = Interruptions(self)
+        self.headroom = Headroom(setup.criteria.limits) if setup.show_limits else None
+        """What is left of the limits, if the model is informed about it."""
         self._leaving = False
         self._blocked = False  # By a limit that is exhausted, or a question about the run itself.
         self._reopened: StepInProgress | None = None

@@ -214,6 +214,8 @@ class Setup(Struct, frozen=True):
     """The form of the answer, for a provider that supports it."""
     wrap_up: WrapUp | None = None
     """The allowance of the last model call after a limit ended a run; None for no such call."""
+    show_limits: bool = False
+    """True to inform the model about what is left of the limits."""
 
     def with_tools(self, tools: ToolTable) -> Setup:
         """Return the setup with these tools, and with what follows from them."""

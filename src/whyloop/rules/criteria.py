@@ -60,7 +60,8 @@ class ContinuationCriteria:
         self._explain = tuple(
             zip(map(name_of, self.criteria), map(explain_function, self.criteria), strict=True)
         )
-        self._limits = tuple(criterion for criterion in self.criteria if isinstance(criterion, Limit))
+        self.limits = tuple(criterion for criterion in self.criteria if isinstance(criterion, Limit))
+        """The limits among them."""
         self._timed = tuple(
             criterion
             for criterion in self.criteria
@@ -105,7 +106,7 @@ class ContinuationCriteria:
 
     def exhausted(self, state: AgentState) -> bool:
         """Return whether a limit forbids the next step, whatever it would do."""
-        return any(limit.explain(state).exhausted for limit in self._limits)
+        return any(limit.explain(state).exhausted for limit in self.limits)
 
     @property
     def max_retries(self) -> int:
