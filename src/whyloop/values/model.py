@@ -163,14 +163,8 @@ class DecodedOutput(Struct, frozen=True):
     """The value."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the value if its class can be; a state without it has the JSON, as a loaded one."""
-        import pickle
-
-        try:
-            pickle.dumps(self.value)
-        except Exception:
-            return UnsetType, ()
-        return DecodedOutput, (self.value,)
+        """Leave the value out of a pickled state, whose JSON is enough: its class may have no module."""
+        return UnsetType, ()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> DecodedOutput:
         return DecodedOutput(deepcopy(self.value, memo))
