@@ -136,7 +136,10 @@ class Processes:
         crashes: Iterable[tuple[int, str]] = (),
         policy: ErrorPolicy | None = None,
         max_steps: int = 6,
+        *,
+        wrap_up: bool = False,
     ) -> None:
+        self.wrap_up: dict[str, Any] = {"wrap_up": True, "wrap_up_seconds": TIMEOUT / 2} if wrap_up else {}
         self.script, self.policy, self.max_steps = iter(script), policy or ErrorPolicy.retry_all(2), max_steps
         self.journal, self.clock = CrashingJournal(crashes), TurnClock()
         self.ran: list[tuple[str, str]] = []
@@ -163,6 +166,7 @@ class Processes:
             max_tokens=10_000,
             timeout=TIMEOUT,
             stop_grace=GRACE,
+            **self.wrap_up,
             error_policy=self.policy,
             backoff=Backoff(jitter=0),
             hooks=MarkingHook(self.hooked),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from functools import reduce
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -74,6 +75,7 @@ scripts: st.SearchStrategy[list[ScriptItem]] = st.lists(answers | answers | answ
 policies = st.sampled_from(
     [ErrorPolicy.retry_all(2), ErrorPolicy.ignore_tool_errors(), ErrorPolicy.stop_on_any_error()]
 )
+limits = st.sampled_from([(6, False), (6, True), (1, True), (2, True)])
 crashes = st.lists(
     st.tuples(st.integers(1, 24), st.sampled_from(["before", "after"])), min_size=1, max_size=4
 )
@@ -148,12 +150,17 @@ def check_calls(processes: Processes, state: AgentState) -> None:
 
 
 @examples(150)
-@given(scripts, policies, st.booleans(), st.booleans(), st.booleans())
+@given(scripts, policies, st.booleans(), st.booleans(), st.booleans(), limits)
 def test_state_and_events_follow_from_the_journal(
-    script: list[ScriptItem], policy: ErrorPolicy, approve: bool, impatient: bool, resume: bool
+    script: list[ScriptItem],
+    policy: ErrorPolicy,
+    approve: bool,
+    impatient: bool,
+    resume: bool,
+    limit: tuple[int, bool],
 ) -> None:
     async def main() -> None:
-        processes = Processes(script, policy=policy)
+        processes = Processes(script, policy=policy, max_steps=limit[0], wrap_up=limit[1])
         await processes.live(approve=approve, impatient=impatient, resume=resume)
         check(processes)
         check_appends(processes)
@@ -177,16 +184,17 @@ def check_appends(processes: Processes) -> None:
 
 
 @examples(300)
-@given(scripts, crashes, st.booleans(), st.booleans(), st.booleans())
+@given(scripts, crashes, st.booleans(), st.booleans(), st.booleans(), limits)
 def test_crashes_repeat_and_lose_nothing(
     script: list[ScriptItem],
     crashes: list[tuple[int, str]],
     approve: bool,
     impatient: bool,
     resume: bool,
+    limit: tuple[int, bool],
 ) -> None:
     async def main() -> None:
-        processes = Processes(script, crashes)
+        processes = Processes(script, crashes, max_steps=limit[0], wrap_up=limit[1])
         await processes.live(approve=approve, impatient=impatient, resume=resume)
         check(processes)
 
@@ -213,14 +221,15 @@ RICH: list[ScriptItem] = [
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("impatient", [False, True])
+@pytest.mark.parametrize("limit", [{}, {"max_steps": 3, "wrap_up": True}])
 async def test_a_crash_at_any_append_of_a_rich_run_repeats_and_loses_nothing(
-    when: str, impatient: bool
+    when: str, impatient: bool, limit: dict[str, Any]
 ) -> None:
-    whole = Processes(RICH)
+    whole = Processes(RICH, **limit)
     await whole.live(impatient=impatient, resume=True)
     check(whole)
     assert whole.journal.appends > 10
     for number in range(1, whole.journal.appends + 1):
-        processes = Processes(RICH, [(number, when)])
+        processes = Processes(RICH, [(number, when)], **limit)
         await processes.live(impatient=impatient, resume=True)
         check(processes)

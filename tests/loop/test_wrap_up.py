@@ -59,6 +59,7 @@ from whyloop.values.model import OUTPUT_TOOL, OutputMode
 from whyloop.values.step import Interruption
 from whyloop.values.step_transitions import Judged
 from whyloop.values.transitions import RESUMED, apply
+from whyloop.wire.document import document
 from whyloop.wire.envelope import NUMBERED, envelope
 
 ANSWER = "Four lamps are known; the price is missing."
@@ -612,6 +613,7 @@ async def test_the_explanation_and_the_log_say_how_it_ended(caplog: pytest.LogCa
     )
     assert "  2  wrap-up: answered" in state.explain()
     assert state.explanation.steps[1].wrap_up == "StepsLimit"
+    assert [step["wrap_up"] for step in document(state)["steps"]] == [None, "StepsLimit"]
     (line,) = [record.getMessage() for record in caplog.records]
     assert line.endswith("by StepsLimit: Limit reached: 1 of 1 steps used; the wrap-up answered")
 

@@ -9,7 +9,7 @@ from functools import reduce
 from hypothesis import given, strategies as st
 
 from tests.loop.processes import Processes, ScriptItem
-from tests.loop.test_transitions import crashes, policies, scripts
+from tests.loop.test_transitions import crashes, limits, policies, scripts
 from tests.support import examples
 from tests.wire.random_runs import Scenario, crashing_scenarios
 from whyloop import Agent, AgentState, ContinuationOutcome, ErrorPolicy
@@ -89,7 +89,7 @@ def test_a_random_session_is_judged_as_it_was_recorded(scenario: Scenario) -> No
 
 
 @examples(150)
-@given(scripts, policies, crashes | st.just([]), st.booleans(), st.booleans(), st.booleans())
+@given(scripts, policies, crashes | st.just([]), st.booleans(), st.booleans(), st.booleans(), limits)
 def test_a_session_of_several_processes_is_judged_as_it_was_recorded(
     script: list[ScriptItem],
     policy: ErrorPolicy,
@@ -97,9 +97,10 @@ def test_a_session_of_several_processes_is_judged_as_it_was_recorded(
     approve: bool,
     impatient: bool,
     resume: bool,
+    limit: tuple[int, bool],
 ) -> None:
     async def main() -> None:
-        processes = Processes(script, crashes, policy=policy)
+        processes = Processes(script, crashes, policy, limit[0], wrap_up=limit[1])
         await processes.live(approve=approve, impatient=impatient, resume=resume)
         await check(processes.agent(), processes.journal.entries, processes.journal.state)
 

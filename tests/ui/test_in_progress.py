@@ -73,6 +73,8 @@ async def test_while_the_model_answers_the_history_shows_thinking() -> None:
 async def test_while_a_run_wraps_up_the_history_says_so() -> None:
     *_, wrapping_up, stopped = await recorded(call("echo"), "Known.", tools=[echo], max_steps=1, wrap_up=True)
     assert shown(wrapping_up)[-1] == ("status", "Wrapping up…")
+    # It has not ended, whatever the rules have decided.
+    assert not [m for m in canonical_messages(wrapping_up) if "continuation" in m.get("metadata", {})]
     assert shown(stopped)[-1] == ("assistant", "Known.")
 
 

@@ -61,6 +61,7 @@ def step_document(state: AgentState, step: Step) -> dict[str, Any]:
         "tool_calls": [_call(run, calls.get(run.id), results.get(run.id)) for run in step.tool_calls],
         "failures": [msgspec.to_builtins(replace(each, correction=None)) for each in step.failures],
         "interrupted": step.interrupted and step.interrupted.value,
+        "wrap_up": step.wrap_up,
         "outcome": step.outcome.to_dict() if step.outcome else None,
     }
 

@@ -116,7 +116,8 @@ class _History:
                 yield place, message
             written, previous = max(written, step.first_message + step.message_count), step
         yield from self._outside(written, len(state.messages), previous, None)
-        self._outcomes[state.execution.id] = state.last_continuation_outcome
+        wraps_up = state.execution.wrap_up is not None and state.status is AgentStatus.IN_PROGRESS
+        self._outcomes[state.execution.id] = None if wraps_up else state.last_continuation_outcome
         for message in self._end():
             yield max(0, len(state.messages) - 1), message
 
