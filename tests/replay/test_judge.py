@@ -141,6 +141,19 @@ def test_a_step_that_crosses_a_new_deadline_is_interrupted_there() -> None:
     assert "outcome unknown: the time for this execution was up" in (step.tool_calls[0].error or "")
 
 
+def test_a_recorded_limit_on_steps_still_counts_for_a_step_that_is_interrupted() -> None:
+    stopped = agent(*[look()] * 3, max_steps=3).run_sync("go")
+    replay = judge(stopped, ExecutionTimeLimit(2.5))
+    assert replay.state.steps[-1].interrupted == "out_of_time"
+    assert (replay.stopped_at, replay.resolved_by) == (3, "StepsLimit")  # It comes first, as in an agent.
+
+
+def test_a_rule_that_is_new_to_the_run_has_the_place_that_an_agent_gives_it() -> None:
+    state = agent(*[look()] * 3, criteria=CostLimit("0.04")).run_sync("go")
+    replay = judge(state, CostLimit("0.02"), CumulativeExecutionTimeLimit(0.5))
+    assert replay.resolved_by == "CumulativeExecutionTimeLimit"
+
+
 def test_a_longer_time_limit_does_not_invent_the_rest_of_an_interrupted_step() -> None:
     recorded = six_steps()
     cut = judge(recorded, ExecutionTimeLimit(2.5)).state  # A run that a deadline interrupted.

@@ -6,6 +6,7 @@ rule that is given replaces the recorded evaluations of its class, and all other
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
@@ -28,7 +29,7 @@ from whyloop.values.continuation import (
     ContinuationOutcome,
     StopReason,
 )
-from whyloop.values.failure import ErrorHandlingDecision
+from whyloop.values.failure import ErrorHandlingDecision, Failure
 from whyloop.values.model import Usage
 from whyloop.values.state import AgentState
 from whyloop.values.step import Interruption
@@ -55,6 +56,12 @@ _UNKNOWN_USAGE = Usage(reported=False)
 # What a process does after it has begun, and what it records if it does nothing.
 _WORK = (Answered, ModelFailed, Reopened, CallFinished, Closed)
 _WORK_OR_NOT = (*_WORK, Judged, Left, Decided, Resumed, Recovered)
+
+# The rules that decide about a step that is cut off as they did about the whole of it: always, and if the
+# model had answered by then.
+_POLICY = "ErrorPolicyCriterion"
+_COUNTS_STEPS = frozenset({"StepsLimit"})
+_KNOW_THE_ANSWER = frozenset({"StepsLimit", "TokenUsageLimit", "CostLimit", "FinishReasonCheck"})
 
 # The order in which an agent asks its rules; those that are not listed are the developer's own.
 _FIRST = (
@@ -133,18 +140,20 @@ class Rules:
         if self.replace_all or recorded is None:
             return self.whole.evaluate(state)
         new = list((self.whole if whole else self.given).evaluate(state).evaluations)
+        recorded_names = {evaluation.criterion for evaluation in recorded.evaluations}
+        fresh = deque([evaluation for evaluation in new if evaluation.criterion not in recorded_names])
         replaced = self.names.union([evaluation.criterion for evaluation in new])
         merged: list[ContinuationEvaluation] = []
         for evaluation in recorded.evaluations:
             name = evaluation.criterion
+            while fresh and _rank(fresh[0].criterion) < _rank(name):
+                merged.append(fresh.popleft())
             if name not in replaced:
-                while new and not _follows(new[0].criterion, name, recorded):
-                    merged.append(new.pop(0))
                 merged.append(evaluation)
                 continue
             merged += [each for each in new if each.criterion == name]
             new = [each for each in new if each.criterion != name]
-        merged += new
+        merged += fresh
         step = state.open_step or state.current_step
         return resolve(tuple(merged), step is not None and step.interrupted is not None, state.wrap_up)
 
@@ -161,13 +170,6 @@ def _rank(name: str) -> int:
     if name in _FIRST:
         return _FIRST.index(name)
     return len(_FIRST) + (_LAST.index(name) + 1 if name in _LAST else 0)
-
-
-def _follows(new: str, kept: str, recorded: ContinuationOutcome) -> bool:
-    """Return whether a new evaluation has its place after a recorded one that is kept."""
-    if any(evaluation.criterion == new for evaluation in recorded.evaluations):
-        return True  # It takes the place of its own kind, which is still to come.
-    return _rank(new) >= _rank(kept)
 
 
 def works_after(transitions: Sequence[Transition], index: int) -> bool:
@@ -187,6 +189,9 @@ class _Fold:
         # The step in progress: when work on it began, and the active seconds that are counted since.
         self.begun_at: datetime | None = None
         self.counted = 0.0
+        # The recorded outcome of a step that is cut off, and its failures.
+        self._settled: ContinuationOutcome | None = None
+        self._settled_failures: tuple[Failure, ...] = ()
 
     def result(self) -> ExecutionReplay:
         """Fold every transition up to the end of the execution."""
@@ -308,7 +313,7 @@ class _Fold:
         if outcome is None or outcome.handling is not _RETRY:
             return
         given = self.rules.given
-        has_policy = "ErrorPolicyCriterion" in self.rules.names
+        has_policy = _POLICY in self.rules.names
         step = self.state.current_step
         is_free = step is not None and bool(step.failures) and step.failures[0].is_free
         if has_policy and not is_free:
@@ -321,16 +326,29 @@ class _Fold:
         if self.assumed_from is None:
             self.assumed_from = self.state.execution.step_number + 1
 
-    def _end(self, at: datetime, number: int | None) -> bool:
-        """Decide where no decision was recorded.
-
-        A step that was cut off is judged by the rules that need nothing but the state. Between two steps the
-        other rules decide as they did after the last one.
-        """
-        last = self.state.current_step.outcome if number is None and self.state.current_step else None
-        outcome = self.rules.evaluate(self.state, last, whole=True)
+    def _end(self, at: datetime, number: int | None, kept: ContinuationOutcome | None) -> bool:
+        """Decide where no decision was recorded; `kept` has what is known of the rules that are not given."""
+        outcome = self.rules.evaluate(self.state, kept, whole=True)
         self._apply(Judged(at, outcome=outcome, step=number))
         return True
+
+    def _end_between_steps(self, at: datetime) -> bool:
+        """End before the next step: the rules that are not given decide as they did after the last one."""
+        last = self.state.current_step
+        return self._end(at, None, last.outcome if last is not None else None)
+
+    def _end_cut_off(self, at: datetime, number: int | None, unaffected: frozenset[str]) -> bool:
+        """End with a step that was cut off: of the other rules, those are known that it does not affect."""
+        settled, step = self._settled, self.state.current_step
+        if number is not None and step is not None and step.failures and _POLICY not in self.rules.names:
+            if step.failures[:1] == self._settled_failures[:1]:
+                unaffected |= {_POLICY}  # It decides by the first failure, and that came before the deadline.
+            elif self.assumed_from is None:
+                self.assumed_from = number  # The policy of the run might have stopped it for another failure.
+        if settled is not None:
+            known = [each for each in settled.evaluations if each.criterion in unaffected]
+            settled = replace(settled, evaluations=tuple(known))
+        return self._end(at, number, settled)
 
     # Limits that end a run between two decisions
 
@@ -340,7 +358,7 @@ class _Fold:
             return False
         if not works_after(self.execution.transitions, self.index):
             return False  # It ended here already, which is judged anew, or its process did nothing.
-        return self._end(begun.at, None)
+        return self._end_between_steps(begun.at)
 
     def _deadline(self, started_at: datetime, counted: float, at: datetime) -> datetime | None:
         """Return the deadline of the given rules if it is over at a moment, and not that of the recording."""
@@ -353,6 +371,8 @@ class _Fold:
                 settled = transition.outcome
                 break
             state = transition.apply_to(state)
+        self._settled = settled
+        self._settled_failures = state.current_step.failures if state.current_step is not None else ()
         over = []
         for rule in self.rules.given.criteria:
             if not isinstance(rule, Criterion):
@@ -376,7 +396,7 @@ class _Fold:
                 request=recorded.request,
             )
         )
-        return self._close(at, 0.0)
+        return self._close(at, 0.0, _COUNTS_STEPS)
 
     def _cut_off_calls(self, begun_at: datetime, deadline: datetime) -> bool:
         """Interrupt the calls that run at the deadline; others keep their results."""
@@ -389,12 +409,12 @@ class _Fold:
         seconds = max(0.0, (at - begun_at).total_seconds() - self.counted)
         if stays_open:
             self._apply(Left(at, seconds=seconds))
-            return self._end(at, None)
-        return self._close(at, seconds)
+            return self._end_cut_off(at, None, _KNOW_THE_ANSWER)
+        return self._close(at, seconds, _KNOW_THE_ANSWER)
 
-    def _close(self, at: datetime, seconds: float) -> bool:
+    def _close(self, at: datetime, seconds: float, unaffected: frozenset[str]) -> bool:
         self._apply(Closed(at, seconds=seconds, interrupted=_OUT_OF_TIME))
-        return self._end(at, self.state.execution.step_number)
+        return self._end_cut_off(at, self.state.execution.step_number, unaffected)
 
     def _wait(self, recorded: Waited) -> bool:
         """Wait for a provider, unless a deadline ends the wait."""
@@ -407,7 +427,7 @@ class _Fold:
         at = deadline + JUST_AFTER
         unused = max(timedelta(0), recorded.at - at).total_seconds()
         self._apply(Waited(at, seconds=max(0.0, recorded.seconds - unused)))
-        return self._end(at, None)
+        return self._end_between_steps(at)
 
 
 def _decided_so(recorded: ContinuationOutcome | None, rule: Criterion, state: AgentState) -> bool:
