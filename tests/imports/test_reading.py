@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import gzip
 import json
+from contextlib import suppress
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, strategies as st
 
 from tests.imports.test_chat_logs import ANTHROPIC, WEATHER
 from tests.imports.test_opentelemetry import AGENT, ANSWER, CHAT, line
 from tests.imports.test_trajectories import HISTORY, SWE
+from tests.support import examples
 from whyloop.cli.commands import LOG_FORMATS
 from whyloop.errors import ConfigurationError, SnapshotError
 from whyloop.imports import LogProblem, import_log, read_log, reading
@@ -206,3 +210,49 @@ async def test_progress_is_reported_after_each_run() -> None:
     seen: list[int] = []
     await import_log(MemoryStore(), [GOOD, "{", GOOD], "openai", on_progress=seen.append)
     assert seen == [1, 2, 3]
+
+
+# Any data
+
+
+JUNK: st.SearchStrategy[Any] = st.sampled_from(
+    [None, True, -1, 1e400, 10**30, "", "\x00", "x" * 50, [], {}, [None], {"a": None}, [[]]]
+)
+
+
+def places_in(data: Any) -> list[tuple[Any, Any]]:
+    """Return every place in a document: the list or object, and the index or key."""
+    places: list[tuple[Any, Any]] = []
+    waiting = [data]
+    while waiting:
+        held = waiting.pop()
+        keys = list(held) if isinstance(held, dict) else range(len(held)) if isinstance(held, list) else ()
+        places += [(held, key) for key in keys]
+        waiting += [held[key] for key in keys]
+    return places
+
+
+@examples(300)
+@given(
+    st.sampled_from(list(EXAMPLES)),
+    st.lists(st.tuples(st.integers(0, 10**6), JUNK, st.booleans()), max_size=3),
+)
+def test_whatever_a_document_holds_it_is_a_session_or_a_problem(
+    format: str, changes: list[tuple[int, Any, bool]]
+) -> None:
+    document = json.loads(EXAMPLES[format])
+    for number, junk, removes in changes:
+        places = places_in(document)
+        if places:
+            held, key = places[number % len(places)]
+            if removes:
+                del held[key]
+            else:
+                held[key] = deepcopy(junk)
+    problems: list[LogProblem] = []
+    changed = json.dumps(document).replace("Infinity", "1e999")
+    for state in read_log([EXAMPLES[format], changed], format, on_problem=problems.append):
+        assert state.explain()
+        assert state.status in ("completed", "stopped", "failed", "pending")
+    with suppress(ConfigurationError):  # It may look like another format.
+        list(read_log([changed], format, on_problem=problems.append))

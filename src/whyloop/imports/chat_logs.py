@@ -28,7 +28,7 @@ from whyloop.values.text import shortened
 
 _IDS = ("id", "conversation_id", "session_id", "thread_id", "custom_id", "run_id", "trace_id")
 _TIMES = ("timestamp", "created_at", "created", "time")
-_BLOCKS = frozenset(("tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use"))
+_BLOCKS = ("tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use")
 _READING = (KeyError, TypeError, AttributeError, IndexError, ValueError)
 
 
@@ -168,8 +168,8 @@ class AnthropicLog(ChatLog):
     def fits(self, document: object) -> bool:
         run = _first_run(document)
         messages = _messages_of(run)
-        roles = {entry.get("role") for entry in messages if isinstance(entry, dict)}
-        if not messages or not roles <= {"user", "assistant"}:
+        roles = [entry.get("role") for entry in messages if isinstance(entry, dict)]
+        if not messages or not all(role in ("user", "assistant") for role in roles):
             return False
         calls = any(isinstance(entry, dict) and entry.get("tool_calls") for entry in messages)
         says_so = isinstance(run, dict) and ("system" in run or "stop_reason" in run)

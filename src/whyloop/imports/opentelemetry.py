@@ -227,7 +227,7 @@ def _instructions(span: Span) -> list[str]:
     held = _parsed(span, "gen_ai.system_instructions")
     if isinstance(held, str):
         return [held]
-    return [text_of(each.get("content")) for each in held or () if isinstance(each, dict)]
+    return [text_of(each.get("content")) for each in _messages(span, "gen_ai.system_instructions")]
 
 
 def _texts(entry: Mapping[str, Any], kind: str = "text") -> str:

@@ -51,6 +51,8 @@ LARGEST_DOCUMENT = 256 * 1024 * 1024
 """A line, and a file that is one document, has at most so many characters."""
 
 _LONGEST_NAME, _LONGEST_REASON = 80, 300
+# One run of thousands that no reader foresaw is a problem of that run alone.
+_MISREAD = (TypeError, AttributeError, LookupError, ValueError, OverflowError)
 
 
 class LogProblem(Struct, frozen=True):
@@ -239,6 +241,8 @@ def _run(
         return _Run(line, name or f"run {number}", state, entries, transcript.gaps)
     except (LogError, WhyloopError, RecursionError, UnicodeError) as error:
         return _problem(line, name or f"run {number}", str(error) or type(error).__name__)
+    except _MISREAD as error:
+        return _problem(line, name or f"run {number}", f"it is not as {log.title} is: {error!r}")
 
 
 def _problem(line: int | None, run: str, reason: str, session: str | None = None) -> LogProblem:

@@ -101,13 +101,13 @@ class _OpenHandsReader:
     def __init__(self, document: Mapping[str, Any]) -> None:
         self.transcript = Transcript(first_text(document, "instance_id", "id", "conversation_id"))
         self._document = document
-        self._calls: dict[object, str] = {}  # By the id of the action.
+        self._calls: dict[str, str] = {}  # By the id of the action.
         self._response_id: str | None = None
         metrics = document.get("metrics")
         self._metrics: Mapping[str, Any] = metrics if isinstance(metrics, dict) else {}
         usages = self._metrics.get("token_usages")
         self._usages = {
-            each.get("response_id"): each
+            text_of(each.get("response_id")): each
             for each in (usages if isinstance(usages, list) else ())
             if isinstance(each, dict)
         }
@@ -155,7 +155,7 @@ class _OpenHandsReader:
         if response_id is None or response_id != self._response_id:
             self.transcript.answer(self._answer(response, args, None if ends else call, at))
             self._response_id = response_id
-        self._calls[event.get("id")] = call.id
+        self._calls[text_of(event.get("id"))] = call.id
         if kind == "finish":
             self.transcript.ending = Ending(StopReason.COMPLETED, "the agent finished")
         elif kind == "reject":
@@ -197,7 +197,7 @@ class _OpenHandsReader:
             return
         called = event.get("tool_call_metadata")
         call_id = first_text(called, "tool_call_id") if isinstance(called, dict) else ""
-        call_id = call_id or self._calls.get(event.get("cause"), "")
+        call_id = call_id or self._calls.get(text_of(event.get("cause")), "")
         if not call_id:
             if kind == "error":  # An answer that was not understood: the model reads this.
                 self.transcript.instruct(content, at)
