@@ -237,10 +237,8 @@ class Closed(Transition, frozen=True, tag="closed", kw_only=True):
                 response = opened.message.text or response
         if opened.failure is not None:
             failures.insert(0, opened.failure)
-        wrap_up, counts = execution.wrap_up, 1
-        if wrap_up is not None:  # Neither it nor its failure counts: the run had ended.
-            counts = 0
-        elif failures or tally.consecutive:
+        wrap_up = execution.wrap_up
+        if (failures or tally.consecutive) and wrap_up is None:
             tally = _tally(state, failures)
         step = Step(
             opened.number,
@@ -267,18 +265,16 @@ class Closed(Transition, frozen=True, tag="closed", kw_only=True):
             wrap_up,
         )
         info = state.state_info
-        return replace(
+        after = replace(
             state,
             messages=history.extended(messages),
             steps=state.steps.appended(step),
             open_step=None,
-            wrap_ups=state.wrap_ups + 1 - counts,
             state_info=StateInfo(info.started_at, self.at, info.cumulative_execution_seconds + self.seconds),
             execution=replace(
                 execution,
                 updated_at=self.at,
-                step_count=execution.step_count + counts,
-                wrap_ups=execution.wrap_ups + 1 - counts,
+                step_count=execution.step_count + 1,
                 failures=tally,
                 active_seconds=execution.active_seconds + self.seconds,
                 recoveries=0,
@@ -286,6 +282,7 @@ class Closed(Transition, frozen=True, tag="closed", kw_only=True):
                 has_tool_results=execution.has_tool_results or bool(runs),
             ),
         )
+        return after if wrap_up is None else _uncounted(after)
 
 
 class Judged(Transition, frozen=True, tag="judged", kw_only=True):
@@ -398,6 +395,13 @@ AnyTransition = (
     | JudgedAlike
     | RetryPlanned
 )
+
+
+def _uncounted(state: AgentState) -> AgentState:
+    """Return the state with its last step as a wrap-up, which does not count: the run had ended."""
+    execution, count = state.execution, state.execution.step_count - 1
+    execution = replace(execution, step_count=count, wrap_ups=execution.wrap_ups + 1)
+    return replace(state, execution=execution, wrap_ups=state.wrap_ups + 1)
 
 
 def _open(state: AgentState) -> OpenStep:
