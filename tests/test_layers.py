@@ -45,7 +45,7 @@ ALLOWED = {
     },
     "replay": {"errors", "values", "rules", "wire", "loop", "stores"},
     "imports": {"errors", "values", "rules", "wire", "models", "stores"},
-    "testing": {"errors", "events", "logger", "values", "rules", "loop", "stores", "replay"},
+    "testing": {"errors", "events", "logger", "values", "rules", "tools", "loop", "stores", "replay"},
 }
 EXTERNAL = {
     "errors": set(),

@@ -124,3 +124,10 @@ def test_results_are_shown_although_a_file_cannot_be_written(capsys: Capsys, tmp
     assert code == 1
     assert "1 of 1 case passed" in out
     assert "whyloop eval: missing/report.xml cannot be written" in err
+
+
+def test_what_cases_print_is_not_part_of_the_json(capsys: Capsys, tmp_path: Path) -> None:
+    (tmp_path / "printing_cases.py").write_text("def test_prints():\n    print('hello')\n")
+    code, out, err = run(capsys, "eval", "printing_cases", "--json")
+    assert (code, len(json.loads(out)["cases"])) == (0, 1)
+    assert "hello" in err

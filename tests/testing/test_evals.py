@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
 from unittest import SkipTest
@@ -180,6 +180,97 @@ async def test_plain_functions_at_once_have_threads_of_their_own() -> None:
     assert done.passed
 
 
+async def test_more_plain_functions_than_a_pool_has_threads_run_at_once() -> None:
+    barrier = threading.Barrier(40, timeout=30)
+    (done,) = (await run_cases([barrier.wait], repeats=40, parallel=40)).cases
+    assert done.passed
+
+
+async def test_a_plain_function_that_never_returns_keeps_nothing_from_ending() -> None:
+    threads: list[threading.Thread] = []
+    started, forever = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def hangs() -> None:
+        threads.append(threading.current_thread())
+        loop.call_soon_threadsafe(started.set)
+        forever.wait()
+
+    running = asyncio.create_task(run_cases([hangs]))
+    await started.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    forever.set()
+    assert threads[0].daemon
+
+
+async def test_a_case_that_waits_for_something_cancelled_fails_alone() -> None:
+    async def waits() -> None:
+        other = asyncio.ensure_future(asyncio.sleep(0))
+        other.cancel()
+        await other
+
+    async def passes() -> None:
+        pass
+
+    report = await run_cases([waits, passes])
+    assert [each.passed for each in report.cases] == [False, True]
+    assert (report.cases[0].problem or "").startswith("CancelledError: await other (test_evals.py:")
+
+
+async def test_an_error_that_cannot_say_what_happened_fails_its_attempt_alone() -> None:
+    class SilentError(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("not even this")
+
+    def fails() -> None:
+        raise SilentError
+
+    done = await only(fails)
+    assert (done.problem or "").startswith("SilentError: raise SilentError (test_evals.py:")
+
+
+async def test_a_group_of_errors_is_reported_as_the_first_of_them() -> None:
+    async def fails() -> None:
+        raise ExceptionGroup("2 errors", [ExceptionGroup("1 error", [ValueError("no lamp")]), KeyError()])
+
+    assert ((await only(fails)).problem or "").startswith("ValueError: no lamp")
+
+
+@pytest.mark.parametrize("kind", ["plain", "async"])
+async def test_a_case_that_yields_is_refused_because_a_call_would_not_run_it(kind: str) -> None:
+    def plain() -> Iterator[None]:
+        yield
+
+    async def asynchronous() -> AsyncIterator[None]:
+        yield
+
+    with pytest.raises(ConfigurationError, match="yields"):
+        await run_cases([plain if kind == "plain" else asynchronous])
+
+
+async def test_what_a_case_returns_is_awaited() -> None:
+    class Later:
+        def __await__(self) -> Iterator[None]:
+            raise AssertionError("awaited")
+
+    assert ((await only(Later)).problem or "").startswith("awaited")
+
+
+def test_skipped_attempts_neither_count_nor_explain_a_failure() -> None:
+    skip, good, bad = (
+        Attempt(passed=False, skipped=True, problem="no key"),
+        Attempt(passed=True),
+        Attempt(passed=False, problem="no lamp"),
+    )
+    assert result(skip, good, good, needed=3).passed
+    assert not result(skip, good, bad, needed=3).passed
+    assert not result(skip, good, bad, needed=2).passed
+    assert result(skip, good, bad, needed=1).passed
+    assert result(skip, good, bad, needed=3).problem == "no lamp"
+
+
 async def test_cases_with_one_name_are_told_apart() -> None:
     def ask(number: int) -> None:
         assert number
@@ -261,6 +352,15 @@ def test_a_comparison_names_what_is_worth_a_look(
 ) -> None:
     reports = [EvalReport(cases=(result(*attempts),)) for attempts in (before, after)]
     assert compare_reports(*reports) == changes
+
+
+def test_a_comparison_distinguishes_new_failures_from_a_changed_rate() -> None:
+    def change(before: CaseResult, after: CaseResult) -> list[str]:
+        return compare_reports(EvalReport(cases=(before,)), EvalReport(cases=(after,)))
+
+    half = (attempt(), attempt(False))
+    assert change(result(attempt(), attempt()), result(*half)) == ["one still passes: 1 of 2, before 2 of 2"]
+    assert change(result(*half), result(*half, needed=2)) == ["one fails now: 1 of 2, before 1 of 2"]
 
 
 def test_a_comparison_names_new_cases_and_those_that_are_gone() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -28,9 +30,10 @@ def evaluate(args: argparse.Namespace) -> int:
     """Run the cases and show what became of them; the exit code is 1 if one of them failed."""
     cases = find_cases(args.cases)
     before = _previous(args.results)
-    report = asyncio.run(
-        run_cases(cases, repeats=args.repeats, parallel=args.parallel, on_attempt=_show_progress)
-    )
+    with redirect_stdout(sys.stderr):  # What cases print is no part of the table, nor of the JSON.
+        report = asyncio.run(
+            run_cases(cases, repeats=args.repeats, parallel=args.parallel, on_attempt=_show_progress)
+        )
     changes = None if before is None else compare_reports(before, report)
     if args.json:
         document = msgspec.to_builtins(report)
@@ -120,7 +123,7 @@ def _used(usage: Usage) -> str:
 
 
 def _junit(report: EvalReport) -> ElementTree.ElementTree:
-    """Return the report in the format that CI servers read: a test for each attempt."""
+    """Return the report in the format that CI servers read: a test for each case."""
     attempts = [attempt for case in report.cases for attempt in case.attempts]
     suite = ElementTree.Element(
         "testsuite",
@@ -136,7 +139,8 @@ def _junit(report: EvalReport) -> ElementTree.ElementTree:
         if case.skipped:
             ElementTree.SubElement(test, "skipped", message=_xml(case.problem or ""))
         elif not case.passed:
-            message = f"passed {case.passes} of {len(case.taken)}, needed {case.needed}: {case.problem}"
+            needed = min(case.needed, len(case.taken))
+            message = f"passed {case.passes} of {len(case.taken)}, needed {needed}: {case.problem}"
             ElementTree.SubElement(test, "failure", message=_xml(message))
         endings = "\n".join(f"{count} × {ending}" for ending, count in case.endings.items())
         ElementTree.SubElement(test, "system-out").text = _xml(endings)

@@ -7,7 +7,7 @@ import inspect
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +18,7 @@ from msgspec import Struct
 from whyloop.errors import ConfigurationError
 from whyloop.logger import log_line
 from whyloop.loop.run import on_end
+from whyloop.tools.tool import run_in_thread
 from whyloop.values.model import NO_USAGE, Usage
 from whyloop.values.price import dollars
 from whyloop.values.state import AgentState
@@ -79,8 +80,8 @@ class CaseResult(Struct, frozen=True, kw_only=True):
 
     @property
     def passed(self) -> bool:
-        """True if enough attempts passed, or if the case was skipped."""
-        return self.skipped or self.passes >= self.needed
+        """True if enough of the attempts passed that were not skipped."""
+        return self.passes >= min(self.needed, len(self.taken))
 
     @property
     def steps(self) -> float:
@@ -109,8 +110,9 @@ class CaseResult(Struct, frozen=True, kw_only=True):
 
     @property
     def problem(self) -> str | None:
-        """Why the first attempt failed that did."""
-        return next((attempt.problem for attempt in self.attempts if not attempt.passed), None)
+        """Why the first attempt failed that did, or why the case was skipped."""
+        failed = (attempt.problem for attempt in self.taken or self.attempts if not attempt.passed)
+        return next(failed, None)
 
 
 class EvalReport(Struct, frozen=True, kw_only=True):
@@ -241,9 +243,10 @@ def _changes(before: CaseResult, after: CaseResult) -> Iterable[str]:
             yield "is skipped now" if after.skipped else "was skipped before"
         return
     rates = [(each.passes, len(each.taken)) for each in (before, after)]
-    if rates[0][0] * rates[1][1] != rates[1][0] * rates[0][1]:
-        passed, failed = "passes now" if after.passed else "still fails", "fails now"
-        verb = failed if before.passed and not after.passed else passed
+    if before.passed != after.passed or rates[0][0] * rates[1][1] != rates[1][0] * rates[0][1]:
+        verb = f"{'passes' if after.passed else 'fails'} now"
+        if before.passed == after.passed:
+            verb = f"still {'passes' if after.passed else 'fails'}"
         yield f"{verb}: {rates[1][0]} of {rates[1][1]}, before {rates[0][0]} of {rates[0][1]}"
     endings = [_shares(each) for each in (before, after)]
     if endings[0] != endings[1]:
@@ -271,6 +274,8 @@ def _named(cases: Iterable[Case]) -> dict[str, Case]:
         if not callable(each):
             raise ConfigurationError(f"invalid case {each!r}: use a function without parameters")
         base = getattr(each.func if isinstance(each, partial) else each, "__name__", type(each).__name__)
+        if inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each):
+            raise ConfigurationError(f"case {base} yields, so a call would not run it: leave out the yield")
         missing = [
             name
             for name, parameter in inspect.signature(each).parameters.items()
@@ -301,9 +306,11 @@ async def _attempt(function: Case) -> Attempt:
     started, problem, skipped = time.perf_counter(), None, False
     try:
         await _run(function)
-    except (KeyboardInterrupt, asyncio.CancelledError):
+    except KeyboardInterrupt:
         raise
     except BaseException as error:  # pytest.skip and SystemExit are not of the class Exception.
+        if isinstance(error, asyncio.CancelledError) and _is_cancelled():
+            raise
         skipped = type(error).__name__ in _SKIPS
         problem = log_line(_reason(function, error, skipped), LONGEST_PROBLEM)
     finally:
@@ -320,19 +327,37 @@ async def _attempt(function: Case) -> Attempt:
     )
 
 
+def _is_cancelled() -> bool:
+    """Return whether the eval is cancelled, and not something that a case waits for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 async def _run(function: Case) -> None:
     """Run a plain function in a thread, where it may use `run_sync`, and await what a function returns."""
     if inspect.iscoroutinefunction(inspect.unwrap(function)):
         await function()
         return
-    result = await asyncio.to_thread(function)
-    if isinstance(result, Coroutine):
+    result, error = await run_in_thread(partial(_result, function))
+    if error is not None:
+        raise error
+    if inspect.isawaitable(result):
         await result
+
+
+def _result(function: Case) -> tuple[object, BaseException | None]:
+    """Return the result of a function or its error, also one that a future could not carry."""
+    try:
+        return function(), None
+    except BaseException as error:
+        return None, error
 
 
 def _reason(function: Case, error: BaseException, skipped: bool) -> str:
     """Return why a case failed: the text of the error, and the line of the case that raised it."""
-    text = str(error).strip()
+    while isinstance(error, BaseExceptionGroup):  # Its own text only counts the errors in it.
+        error = error.exceptions[0]
+    text = _text(error).strip()
     if skipped:
         return text or "skipped"
     kind = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
@@ -343,6 +368,13 @@ def _reason(function: Case, error: BaseException, skipped: bool) -> str:
         return f"{kind}{text or 'failed'}"
     # A bare assert has no text: its line says what was expected.
     return f"{kind}{text or own[-1].line or 'failed'} ({Path(own[-1].filename).name}:{own[-1].lineno})"
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # An error that cannot say what happened is still a failure.
+        return ""
 
 
 def _ending(state: AgentState) -> str:
