@@ -39,6 +39,16 @@ def test_every_command_works_on_an_imported_run(capsys: Capsys) -> None:
     assert "(completed) by ImportedRun" in run(capsys, "watch", "weather", "--so-far")[1]
 
 
+def test_times_that_a_log_lacks_are_shown_as_unknown_and_not_as_zero(capsys: Capsys) -> None:
+    run(capsys, "import", write(json.dumps({"id": "weather", "messages": WEATHER})), "--format", "openai")
+    shown = run(capsys, "show", "weather")[1]
+    assert "active unknown" in shown
+    assert "(time unknown)" in shown
+    assert "0 s)" not in shown
+    out = run(capsys, "what-if", "--all", "--max-steps", "1", "--metadata", "imported_from=openai")[1]
+    assert "The saved time is unknown in 1 run; the sums leave them out." in out
+
+
 def test_bad_runs_are_on_stderr_and_in_the_exit_code(capsys: Capsys) -> None:
     log = write(GOOD, '{"messages": [', json.dumps({"id": "cut", "messages": WEATHER[:3]}))
     code, out, err = run(capsys, "import", log, "--format", "openai")

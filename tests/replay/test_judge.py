@@ -204,6 +204,23 @@ def test_feedback_that_the_recording_lacks_makes_the_rest_assumed() -> None:
     )
 
 
+@pytest.mark.parametrize("rule", [StepsLimit(2), TokenUsageLimit(150), ExecutionTimeLimit(1.5)])
+def test_a_wrap_up_at_an_earlier_end_is_not_recorded_so_what_follows_is_assumed(rule: Any) -> None:
+    replies = [*[look()] * 3, text("what is known", usage=STEP)]
+    wrapped_up = agent(*replies, max_steps=3, wrap_up=True).run_sync("go")
+    replay = judge(wrapped_up, rule)
+    assert (replay.stopped_at, replay.assumed, replay.latest.assumed_from) == (2, False, 3)
+    assert judge(wrapped_up).latest.assumed_from is None
+    assert judge(agent(*replies, max_steps=3).run_sync("go"), rule).latest.assumed_from is None
+
+
+def test_the_text_says_that_a_run_would_have_failed_or_completed() -> None:
+    failing = agent(call("break_it", {}), "done", error_policy=ErrorPolicy.retry_all()).run_sync("go")
+    assert str(judge(failing)).startswith("It would have completed at step 2")
+    stopped = judge(failing, ErrorPolicy.stop_on_any_error())
+    assert str(stopped) == "It would have failed at step 1 (error) by ErrorPolicyCriterion."
+
+
 def test_executions_are_judged_one_by_one() -> None:
     asked = agent(*[look()] * 4, "first", look(), "second")
     state = asked.run_sync("again", state=asked.run_sync("go"))

@@ -121,11 +121,12 @@ class SessionRow(NamedTuple):
 # Pieces that recorded and running sessions share
 
 
-def decision_line(outcome: ContinuationOutcome, usage: Usage | None = None, ms: float = 0.0) -> Line:
+def decision_line(outcome: ContinuationOutcome, usage: Usage | None = None, ms: float | None = None) -> Line:
     """Return whether the run continued, the rule that decided, and what the step used."""
     deciding, rule = outcome.resolving_evaluation, outcome.resolved_by
     text = shortened(f"{rule}: {deciding.reason}" if deciding else rule, LONGEST_RESULT)
-    measure = " · ".join([*used_texts(usage), span_text(ms / 1000)]) if usage else ""
+    took = "time unknown" if ms is None else span_text(ms / 1000)
+    measure = " · ".join([*used_texts(usage), took]) if usage else ""
     if outcome.should_continue:
         return Line(Kind.CONTINUE, text, "continue", measure)
     if outcome.pauses:
@@ -217,18 +218,21 @@ def _step(state: AgentState, step: Step, full: bool) -> Iterator[Line]:
     asked = {call.id: call for message in messages for call in message.tool_calls}
     results = {message.tool_call_id: message.text for message in messages if message.is_tool}
     for run in step.tool_calls:
-        yield from _run(run, asked.get(run.id), results.get(run.id, ""), full)
+        yield from _run(run, asked.get(run.id), results.get(run.id, ""), full, timed=not step.untimed)
     if interrupted := interruption_text(step):
         yield Line(Kind.ERROR, interrupted)
     if step.outcome is not None:
-        yield decision_line(step.outcome, step.usage, step.duration_ms)
+        yield decision_line(step.outcome, step.usage, None if step.untimed else step.duration_ms)
 
 
-def _run(run: ToolRun, asked: ToolCall | None, result: str, full: bool) -> Iterator[Line]:
+def _run(
+    run: ToolRun, asked: ToolCall | None, result: str, full: bool, *, timed: bool = True
+) -> Iterator[Line]:
     arguments = _arguments(asked.arguments if asked else {}, full)
     note = joined_notes(_changes(asked), changes_note(run.changed_by, "result changed by"))
     kind = Kind.DONE if run.success else Kind.FAILED
-    yield Line(kind, arguments, shortened(run.name), span_text(run.duration_ms / 1000), note)
+    took = span_text(run.duration_ms / 1000) if timed else ""
+    yield Line(kind, arguments, shortened(run.name), took, note)
     yield from _history(asked, run.approvals, full)
     if run.success:
         yield Line(Kind.ERROR if full else Kind.RESULT, _result(result, full))

@@ -207,6 +207,8 @@ def _clocks(state: AgentState) -> str:
     waiting = execution.waiting_seconds
     if state.status in _WAITS and execution.updated_at is not None:
         waiting += seconds_since(execution.updated_at)  # This wait is recorded when it ends.
+    if execution.untimed:
+        return f"active unknown · age {age(state.state_info.started_at)}"
     clocks = {
         "active": span_text(execution.active_seconds),
         "waiting": span_text(waiting),

@@ -117,7 +117,9 @@ def _summary_lines(execution: ExecutionReplay) -> list[str]:
     else:
         lines.append(f"What if   {_end_text(execution.ending)}{' (assumed)' if execution.assumed else ''}")
         lines.append(f"Saved     {amounts_text(execution.saved)}")
-    if execution.assumed_from is not None:
+    if execution.assumed_from is not None and not (execution.assumed or execution.beyond):
+        lines.append("Assumed   no wrap-up at the new end: what it would have used is not known")
+    elif execution.assumed_from is not None:
         lines.append(
             f"Assumed   from step {execution.assumed_from} on: the rules would have changed what the model "
             "received"
@@ -282,8 +284,9 @@ def _report_lines(report: Report, rules: list[Rule]) -> list[str]:
             f"{counted(report.beyond, 'run')} would have continued past the recording: the end is not known.",
         ]
     tokens = sum(group.unknown_tokens for group in report.groups.values())
+    time = sum(group.unknown_time for group in report.groups.values())
     cost = sum(group.unknown_cost for group in report.groups.values())
-    for what, number in (("tokens are", tokens), ("cost is", cost)):
+    for what, number in (("tokens are", tokens), ("time is", time), ("cost is", cost)):
         if number:
             lines += ["", f"The saved {what} unknown in {counted(number, 'run')}; the sums leave them out."]
     if report.cut_completed:

@@ -199,6 +199,9 @@ class _Fold:
             self.index = index
             if self._ends_with(transition):
                 break
+        outcome, wrapped_up = self.state.last_continuation_outcome, self.execution.after.execution.wrap_up
+        if wrapped_up and not self.state.execution.wrap_up and outcome and leaves_work(self.state, outcome):
+            self._assume()  # It would have wrapped up here, and that answer is not recorded.
         return ExecutionReplay(
             state=self.state,
             recorded=self.execution.after,

@@ -75,6 +75,12 @@ class Ending(Struct, frozen=True):
             return str(self.status)
         return f"{self.status} at step {self.stopped_at} ({self.stop_reason}) by {self.resolved_by}"
 
+    @property
+    def conditional(self) -> str:
+        """How it would have ended, such as "would have failed at step 3 (error) by ErrorPolicyCriterion"."""
+        by_itself = self.status in (AgentStatus.COMPLETED, AgentStatus.FAILED)
+        return f"would have {self}" if by_itself else f"would have been {self}"
+
 
 def ending_of(state: AgentState) -> Ending:
     """Return how the current execution of a state ended.
@@ -165,7 +171,10 @@ class ExecutionReplay(Struct, frozen=True):
 
     @property
     def saved(self) -> Amounts:
-        """What would not have been used: at least that, since an interrupted step counts as used in full."""
+        """What would not have been used: at least that, since an interrupted step counts as used in full.
+
+        A wrap-up at an earlier end is not recorded, so what it would have used is not subtracted.
+        """
         if self.beyond:
             return Amounts()
         kept, had = self.state.execution, self.recorded.execution
@@ -286,4 +295,4 @@ class Replay(Struct, frozen=True):
         if self.assumed:
             start = self.latest.assumed_from
             assumed = f", assuming that the model had answered the same from step {start} on"
-        return f"It would have been {self.latest.ending}{assumed}."
+        return f"It {self.latest.ending.conditional}{assumed}."

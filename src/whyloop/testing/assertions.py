@@ -75,7 +75,7 @@ def assert_would_stop(
     __tracebackhide__ = True
     replay = judge(run, *(under if isinstance(under, Iterable) else [under]))
     end, name = replay.latest.ending, by if isinstance(by, str) or by is None else by.__name__
-    found = "would have continued past the recording" if replay.beyond else f"would have been {end}"
+    found = "would have continued past the recording" if replay.beyond else end.conditional
     if end.stopped_at is None:
         raise AssertionError(f"the run {found}\n\n{replay.explain()}")
     for wanted, actual in ((at, end.stopped_at), (name, end.resolved_by), (reason, end.stop_reason)):
