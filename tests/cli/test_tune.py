@@ -83,7 +83,8 @@ def test_several_processes_count_the_same(capsys: Capsys, monkeypatch: pytest.Mo
     ("argv", "text"),
     [
         (["--limits", "steps"], "invalid limit 'steps'"),
-        (["--keep", "0"], "invalid keep 0.0"),
+        (["--keep", "0"], "invalid keep 0: use a percentage"),
+        (["--keep", "101"], "invalid keep 101: use a percentage"),
         (["--processes", "0"], "invalid --processes 0"),
     ],
 )

@@ -55,6 +55,13 @@ def test_a_session_is_redrawn_with_the_new_decisions(capsys: Capsys) -> None:
     assert "To continue" not in out
 
 
+def test_a_wrap_up_is_not_saved_by_an_earlier_limit_and_that_is_marked_as_assumed(capsys: Capsys) -> None:
+    recorded("wrapped", 3, max_steps=3, wrap_up=True)
+    out = run(capsys, "what-if", "wrapped", "--max-steps", "2")[1]
+    assert "Saved     1 step, 100 tokens, 0 s, cost unknown" in out
+    assert "Assumed   an earlier wrap-up would have used as much as the recorded one" in out
+
+
 def test_for_machines_the_outcome_of_every_step_is_there(capsys: Capsys) -> None:
     recorded("long", 4)
     code, out, _ = run(capsys, "what-if", "long", "--max-steps", "2", "--json")

@@ -210,6 +210,7 @@ def test_a_wrap_up_at_an_earlier_end_is_not_recorded_so_what_follows_is_assumed(
     wrapped_up = agent(*replies, max_steps=3, wrap_up=True).run_sync("go")
     replay = judge(wrapped_up, rule)
     assert (replay.stopped_at, replay.assumed, replay.latest.assumed_from) == (2, False, 3)
+    assert (replay.saved.tokens, replay.saved.cost) == (100, Decimal("0.02"))  # The third step alone.
     assert judge(wrapped_up).latest.assumed_from is None
     assert judge(agent(*replies, max_steps=3).run_sync("go"), rule).latest.assumed_from is None
 

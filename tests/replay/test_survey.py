@@ -170,3 +170,12 @@ def test_the_rows_agree_with_judge_on_one_run() -> None:
     state = six_steps()
     (row,) = asyncio.run(survey([state], [StepsLimit(4)])).rows
     assert row.saved == judge(state, StepsLimit(4)).saved
+
+
+def test_the_rows_do_not_count_a_wrap_up_as_saved_just_as_judge_does_not() -> None:
+    wrapped_up = agent(*[look()] * 4, look(), max_steps=4, wrap_up=True).run_sync("go")
+    rules = [rule for family in FAMILIES[:5] for rule in family]
+    result = asyncio.run(survey([wrapped_up], rules))
+    assert result.rows[1].saved.tokens == 200
+    for row in result.rows:
+        assert_alike(row, counted(row.rule, [Recording.of(wrapped_up)]))

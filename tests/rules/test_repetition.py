@@ -103,6 +103,11 @@ def test_the_same_call_with_the_same_result_is_nudged_and_then_stopped() -> None
     assert state.explanation.steps[5].feedback == ()
 
 
+def test_a_nudge_at_the_end_of_a_run_is_not_shown_as_one_that_the_model_received() -> None:
+    state = agent_of(repeat(SAME), max_steps=4).run_sync("Find a lamp")
+    assert [bool(step.feedback) for step in state.explanation.steps] == [False, False, True, False]
+
+
 def test_the_nudge_reaches_the_model_and_names_its_source() -> None:
     model = ScriptedModel([SAME, SAME, SAME, text("There is none.")])
     state = Agent(model, tools=[search], criteria=[RepeatedCallCheck()]).run_sync("Find a lamp")

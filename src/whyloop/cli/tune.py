@@ -37,6 +37,8 @@ DEFAULT_LIMITS = ("max_steps", "max_tokens", "timeout", "max_cost")
 
 async def tune(store: Store, args: argparse.Namespace) -> int:
     """Print a curve over the values of each limit, and a recommendation."""
+    if not 0 < args.keep <= 100:
+        raise CommandError(f"invalid keep {args.keep:g}: use a percentage above 0, up to 100", USAGE_ERROR)
     rules = rules_for(args.limits or DEFAULT_LIMITS)
     with progress("read") as advance:
         found = await _survey(store, args, rules, advance)

@@ -118,7 +118,7 @@ def _summary_lines(execution: ExecutionReplay) -> list[str]:
         lines.append(f"What if   {_end_text(execution.ending)}{' (assumed)' if execution.assumed else ''}")
         lines.append(f"Saved     {amounts_text(execution.saved)}")
     if execution.assumed_from is not None and not (execution.assumed or execution.beyond):
-        lines.append("Assumed   no wrap-up at the new end: what it would have used is not known")
+        lines.append("Assumed   an earlier wrap-up would have used as much as the recorded one")
     elif execution.assumed_from is not None:
         lines.append(
             f"Assumed   from step {execution.assumed_from} on: the rules would have changed what the model "

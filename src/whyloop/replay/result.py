@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from whyloop.values import encoding
-from whyloop.values.continuation import ContinuationOutcome, StopReason
+from whyloop.values.continuation import ContinuationDecision, ContinuationOutcome, StopReason
 from whyloop.values.explanation import Explanation, explanation_of
 from whyloop.values.explanation_text import MOST_STEPS
 from whyloop.values.model import Usage
@@ -54,6 +54,9 @@ def amounts_of(steps: int, seconds: float | None, usages: Iterable[Usage]) -> Am
         tokens = None if tokens is None or not usage.reported else tokens + usage.total
         cost = None if cost is None or usage.is_unpriced else cost + (usage.cost or 0)
     return Amounts(steps, tokens, seconds, cost)
+
+
+_FORBID = ContinuationDecision.FORBID_CONTINUATION
 
 
 class Ending(Struct, frozen=True):
@@ -173,18 +176,27 @@ class ExecutionReplay(Struct, frozen=True):
     def saved(self) -> Amounts:
         """What would not have been used: at least that, since an interrupted step counts as used in full.
 
-        A wrap-up at an earlier end is not recorded, so what it would have used is not subtracted.
+        A run that wrapped up would have done so at an earlier limit too, so its wrap-up is not saved.
         """
         if self.beyond:
             return Amounts()
         kept, had = self.state.execution, self.recorded.execution
-        dropped = [step.usage for step in self.recorded.execution_steps[kept.step_number :]]
+        after = self.recorded.execution_steps[kept.step_number :]
+        wrap_ups = [step for step in after if step.wrap_up is not None] if self._ends_by_limits else []
+        dropped = [step.usage for step in after if step.wrap_up is None or not wrap_ups]
         opened = self.recorded.open_step
         if opened is not None and self.state.open_step is None and kept.step_number < opened.number:
             dropped.append(opened.usage)
         steps = max(0, had.step_count - kept.step_count)
-        seconds = None if had.untimed and steps else max(0.0, had.active_seconds - kept.active_seconds)
+        spent = had.active_seconds - sum(step.duration_ms for step in wrap_ups) / 1000
+        seconds = None if had.untimed and steps else max(0.0, spent - kept.active_seconds)
         return amounts_of(steps, seconds, dropped)
+
+    @property
+    def _ends_by_limits(self) -> bool:
+        outcome = self.state.last_continuation_outcome
+        forbids = [e for e in outcome.evaluations if e.decision is _FORBID] if outcome else []
+        return bool(forbids) and all(evaluation.exhausted for evaluation in forbids)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as plain data."""

@@ -215,6 +215,7 @@ class _Saved(NamedTuple):
     knows_tokens: bool
     cost: Decimal
     knows_cost: bool
+    wrap_up_seconds: float
 
 
 class _Suffixes:
@@ -234,7 +235,13 @@ class _Suffixes:
         """Return what the steps after the first `kept` used."""
         if not self._saved:
             steps = self.after.execution_steps
-            used = [amounts_of(int(step.wrap_up is None), 0.0, [step.usage]) for step in steps]
+            # A run that wrapped up would have done so at an earlier limit too: only its time is needed.
+            used = [
+                amounts_of(1, 0.0, [step.usage])
+                if step.wrap_up is None
+                else Amounts(seconds=step.duration_ms / 1000)
+                for step in steps
+            ]
             if self.after.open_step is not None:
                 used.append(amounts_of(0, 0.0, [self.after.open_step.usage]))
             sums = accumulate(reversed(used), initial=Amounts())
@@ -245,6 +252,7 @@ class _Suffixes:
                     each.tokens is not None,
                     each.cost or _NOTHING,
                     each.cost is not None,
+                    each.seconds or 0.0,
                 )
                 for each in reversed(list(sums))
             ]
@@ -319,7 +327,7 @@ class _Family:
         if not saved.steps and not completed:
             return
         active = point.state.execution.active_seconds
-        seconds, slope = after.execution.active_seconds - active, 0
+        seconds, slope = after.execution.active_seconds - saved.wrap_up_seconds - active, 0
         if self.is_time and point.step is not None:
             # The step is interrupted at its deadline: what is saved falls as the value grows.
             step, slope = point.step, 1

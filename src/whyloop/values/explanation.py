@@ -463,6 +463,8 @@ def _policy(outcome: ContinuationOutcome) -> str | None:
 
 
 def _feedback(outcome: ContinuationOutcome) -> tuple[str, ...]:
+    if not outcome.should_continue:  # A run that ends sends the model nothing.
+        return ()
     given = [e for e in outcome.evaluations if e.feedback and e.handling is None]
     return tuple([f"{shortened(e.criterion, NAME_LENGTH)}: {_text(e)}" for e in given])
 
