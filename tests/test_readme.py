@@ -28,9 +28,9 @@ def module_at(path: Path) -> ModuleType:
 
 
 def texts_of(picture: str) -> list[str]:
-    """Return the text of a picture, row by row."""
+    """Return the text of a picture, row by row; the space after a prompt may come a moment later."""
     texts = ElementTree.fromstring(picture).iter("{http://www.w3.org/2000/svg}text")
-    return [_NOW.sub("NOW", (text.text or "").replace("\xa0", " ")) for text in texts]
+    return [_NOW.sub("NOW", (text.text or "").replace("\xa0", " ").rstrip()) for text in texts]
 
 
 def test_the_picture_is_what_a_chat_prints_on_a_terminal() -> None:

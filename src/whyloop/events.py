@@ -314,6 +314,8 @@ class AgentStatusChanged(AgentEvent, frozen=True, kw_only=True):
     """The reason that the rule gave."""
     step_count: int = 0
     """The number of closed steps of the execution."""
+    wrap_ups: int = 0
+    """The number of its closed wrap-ups, which `step_count` leaves out."""
     error_message: str | None = None
     """The error of a failed run, for people."""
     last_response: str | None = None

@@ -15,7 +15,8 @@ from tests.wire.random_runs import Scenario, crashing_scenarios
 from whyloop import Agent, AgentState, ContinuationOutcome, ErrorPolicy
 from whyloop.replay import ExecutionReplay, Recording, judge
 from whyloop.stores import MemoryStore
-from whyloop.values.transitions import apply
+from whyloop.values.step_transitions import Judged
+from whyloop.values.transitions import Resumed, apply
 
 
 def shown(outcome: ContinuationOutcome | None) -> list[object]:
@@ -72,10 +73,23 @@ def check_state(state: AgentState, recording: Recording, agent: Agent) -> None:
         assert [step.outcome and step.outcome.stop_reason for step in steps] == [
             outcome and outcome.stop_reason for outcome in recorded
         ]
+        # A state does not hold a resume after which nothing was done, and so not what it granted.
         latest = replay.latest.state.execution_steps if state.execution.step_count else ()
+        if has_idle_leg(recording):
+            continue
         for new, old in zip(latest, state.execution_steps, strict=True):
             if old.outcome is not None:
                 assert shown(new.outcome) == shown(old.outcome)
+
+
+def has_idle_leg(recording: Recording) -> bool:
+    """Return whether the last query was resumed, ended without a step, and was resumed again."""
+    kinds = [
+        (type(each), isinstance(each, Judged) and each.step is None)
+        for each in recording.executions[-1].transitions
+    ]
+    idle = next((index for index, kind in enumerate(kinds) if kind == (Judged, True)), len(kinds))
+    return (Resumed, False) in kinds[idle:]
 
 
 @examples(150)

@@ -52,6 +52,18 @@ RUNS = [
         [*A_RUN[:7], ended(4, 1, verdict("steps_limit", "StepsLimit")), step(4, 2, wrap_up="StepsLimit")],
         [LOOKS, FOUND, "status thinking: Wrapping up…"],
     ),
+    Case(
+        "a wrap-up ends a retry",
+        [],
+        [*A_RUN[:2], retry(2), step(2, 2, wrap_up="ExecutionTimeLimit")],
+        ["status thinking: Wrapping up…"],
+    ),
+    Case(
+        "a run that is resumed after a wrap-up has the step after it",
+        [],
+        [started(1, step_count=2, wrap_ups=1), step(1, 4), chunk(1, "More")],
+        ["assistant: More"],
+    ),
     Case("a whole run", [QUESTION], A_RUN, [WHO, LOOKS, FOUND, "assistant: Two."]),
     Case(
         "a tool call without text has an assistant message without text",

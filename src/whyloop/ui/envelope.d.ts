@@ -58,6 +58,8 @@ export interface StatusData extends Data {
   reason: string | null;
   /** The number of steps that the run has taken. */
   step_count: number;
+  /** The wrap-ups of the execution, which `step_count` leaves out; absent if there are none. */
+  wrap_ups?: number;
   /** The error, if the run failed. */
   error_message: string | null;
   /** The last text of the assistant, once the run has ended or paused. */

@@ -39,7 +39,7 @@ export const EVENTS = {
   "agent.status": (draft, data) => {
     const { status } = data;
     if (status === "in_progress") {
-      enterStep(draft, (whole(data.step_count) ?? 0) + 1);
+      enterStep(draft, lastStep(data) + 1);
       draft.note({ status, continuation: null, reason: null, evaluations: null });
       draft.showStatus("thinking", THINKING);
       draft.endOthers();
@@ -61,7 +61,8 @@ export const EVENTS = {
       draft.note({ chunks: null });
     }
     enterStep(draft, step);
-    if (draft.run.retry === null) draft.showStatus("thinking", textOrNull(data.wrap_up) ? WRAPPING_UP : THINKING);
+    if (textOrNull(data.wrap_up)) draft.showStatus("thinking", WRAPPING_UP); // Nothing is retried any more.
+    else if (draft.run.retry === null) draft.showStatus("thinking", THINKING);
   },
 
   "agent.stream.chunk": (draft, data) => {
@@ -200,6 +201,11 @@ function ofCall(draft, { tool, tool_call_id: callId }) {
   return { ...ofStep(draft), tool_call_id: callId, tool_name: tool };
 }
 
+/** Return the number of the last step that is closed, of the data of a status: wrap-ups have numbers too. */
+export function lastStep(data) {
+  return (whole(data.step_count) ?? 0) + (whole(data.wrap_ups) ?? 0);
+}
+
 /** Note the step that the run is in. The calls of another step have their results, or will have none. */
 function enterStep(draft, step) {
   if (step !== draft.run.step_number) draft.note({ step_number: step, calls: [] });
@@ -208,7 +214,7 @@ function enterStep(draft, step) {
 /** Show an error that stays until the history has it. */
 function addError(draft, data, why) {
   draft.showStatus("info", "");
-  const step = whole(data.step_count) ?? 0;
+  const step = lastStep(data);
   const metadata = { ...ofStep(draft, step), status_type: "error", ...why };
   const id = errorId(draft.run.execution_id, step);
   draft.put(uiMessage(id, "status", statusText(data), draft.timestamp, metadata));

@@ -9,7 +9,7 @@
  */
 
 import { Draft } from "./draft.js";
-import { ENDED, EVENTS, NUMBERED, dropText, endText, wasInterrupted } from "./events.js";
+import { ENDED, EVENTS, NUMBERED, dropText, endText, lastStep, wasInterrupted } from "./events.js";
 import { isObject, isText, textOrNull, whole } from "./message.js";
 import { newRun } from "./view.js";
 
@@ -77,7 +77,7 @@ function isNext(run, envelope) {
  */
 function isResumption(run, envelope) {
   const hasEnded = ENDED.includes(run.status) || run.status === "paused";
-  return hasEnded && isStart(envelope) && whole(envelope.data.step_count) === run.step_number - 1;
+  return hasEnded && isStart(envelope) && lastStep(envelope.data) === run.step_number - 1;
 }
 
 function isEnding({ event, data }) {

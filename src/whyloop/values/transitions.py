@@ -190,7 +190,7 @@ class Resumed(Transition, frozen=True, tag="resumed", kw_only=True):
     def apply_to(self, state: AgentState) -> AgentState:
         execution, messages, last = state.execution, Log.of(state.messages), state.current_step
         if last is not None and last.wrap_up is not None and _ends_with(state, last):
-            messages = messages.appended(Message(MessageRole.DEVELOPER, RESUMED, source=("wrap_up",)))
+            messages = messages.appended(Message(MessageRole.DEVELOPER, RESUMED, source=RESUMED_BY))
         granted = execution.granted if self.grant is None else (execution.granted or Budget()) + self.grant
         waited = (self.at - (execution.updated_at or execution.started_at)).total_seconds()
         return replace(
@@ -220,6 +220,8 @@ class Resumed(Transition, frozen=True, tag="resumed", kw_only=True):
         )
 
 
+RESUMED_BY = ("wrap_up",)
+"""The source of the message after which a run continues that had answered in a wrap-up."""
 RESUMED = "The run was resumed after your last answer. Continue the work: tools can be called again."
 
 

@@ -144,6 +144,7 @@ def _status(event: AgentStatusChanged, config: BroadcastConfig) -> Data:
         "resolved_by": event.resolved_by and clean(event.resolved_by),
         "reason": event.reason and _text(event.reason, config),
         "step_count": event.step_count,
+        **({"wrap_ups": event.wrap_ups} if event.wrap_ups else {}),
         "error_message": event.error_message and _text(event.error_message, config),
         "last_response": event.last_response and clean(event.last_response),
     }

@@ -24,6 +24,7 @@ from whyloop.values.messages import Message, TextPart, ToolCall
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.step import OpenCall, OpenStep, Step, ToolRun, error_text
 from whyloop.values.summaries import args_summary
+from whyloop.values.transitions import RESUMED_BY
 from whyloop.wire.envelope import timestamp
 
 __all__ = ["UiMessage", "args_summary", "canonical_messages", "each_message", "status_text"]
@@ -143,6 +144,8 @@ class _History:
         latest = next((index for index in reversed(indices) if not messages[index].is_system), None)
         for index in indices:
             message, own_id = messages[index], f"{self._state.agent_id}:{index}"
+            if message.source == RESUMED_BY:
+                continue  # For the model alone: people see that the run was resumed.
             if message.source:
                 yield index, _feedback(own_id, message, previous, asked, moment)
             elif not message.is_system:

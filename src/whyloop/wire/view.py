@@ -160,6 +160,7 @@ def _begun(state: AgentState, t: Begun) -> Events:
             previous_status=execution.resumed_from or state.status,
             status=AgentStatus.IN_PROGRESS,
             step_count=execution.step_count,
+            wrap_ups=execution.wrap_ups,
         ),
     ]
 
@@ -384,6 +385,7 @@ def _ended(state: AgentState, t: Judged, number: int, seq: int) -> Events:
             status=status,
             stop_reason=outcome.stop_reason,
             step_count=state.execution.step_count,
+            wrap_ups=state.execution.wrap_ups,
             error_message=error,
             last_response=state.execution.last_response or None,
             pending_calls=state.pending_calls if outcome.pauses else (),
