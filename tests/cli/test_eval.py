@@ -131,3 +131,9 @@ def test_what_cases_print_is_not_part_of_the_json(capsys: Capsys, tmp_path: Path
     code, out, err = run(capsys, "eval", "printing_cases", "--json")
     assert (code, len(json.loads(out)["cases"])) == (0, 1)
     assert "hello" in err
+
+
+def test_a_function_with_bound_parameters_is_a_case_of_its_module(capsys: Capsys, tmp_path: Path) -> None:
+    code = "from functools import partial\ndef ask(n):\n    assert n == 1\ntest_two = partial(ask, 2)\n"
+    (tmp_path / "bound_cases.py").write_text(code)
+    assert run(capsys, "eval", "bound_cases")[0] == 1

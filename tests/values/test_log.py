@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import sys
 import threading
 
@@ -145,3 +147,19 @@ def test_a_branch_of_a_long_history_copies_little_of_it() -> None:
     log = Log(range(10 * BLOCK + 5))
     assert log.appended(1)._blocks is log._blocks
     assert log.appended(2)._blocks is log._blocks
+
+
+@pytest.mark.parametrize("length", [0, 1, 3, BLOCK, BLOCK + 1, 3 * BLOCK])
+def test_a_pickled_version_has_its_own_items_alone(length: int) -> None:
+    log: Log[object] = Log(range(length))
+    log.appended("secret").appended("newer")
+    pickled = pickle.dumps(log)
+    assert b"secret" not in pickled
+    assert list(pickle.loads(pickled)) == list(copy.deepcopy(log)) == list(range(length))
+
+
+def test_a_pickled_log_still_leaves_out_what_it_left_out() -> None:
+    for log in (Log(["c", "d"], start=2), Log(start=2, last="b")):
+        again = pickle.loads(pickle.dumps(log))
+        assert (again.start, len(again), again.last) == (log.start, len(log), log.last)
+        assert again[again.start :] == log[log.start :]

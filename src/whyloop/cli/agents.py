@@ -7,6 +7,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from inspect import signature
 from operator import attrgetter
 from types import FunctionType, ModuleType
@@ -147,7 +148,7 @@ def find_cases(path: str) -> list[Callable[[], Any]]:
         cases = [
             value
             for key, value in vars(module).items()
-            if key.startswith(("test_", "case_")) and isinstance(value, FunctionType)
+            if key.startswith(("test_", "case_")) and isinstance(value, FunctionType | partial)
         ]
     if not cases:
         raise ConfigurationError(

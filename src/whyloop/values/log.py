@@ -129,9 +129,17 @@ class Log(Sequence[T], Generic[T]):
 
     __hash__ = None  # type: ignore[assignment]
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle and copy the items of this version, without those of newer ones."""
+        return _restored, (self[self.start :], self.start, self.last)
+
     def __repr__(self) -> str:
         left_out = f", start={self.start}" if self.start else ""
         return f"Log({list(self[self.start :])!r}{left_out})"
+
+
+def _restored(items: tuple[T, ...], start: int, last: T | None) -> Log[T]:
+    return Log(items, start=start, last=last)
 
 
 _new = object.__new__
