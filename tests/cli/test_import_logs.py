@@ -49,6 +49,15 @@ def test_times_that_a_log_lacks_are_shown_as_unknown_and_not_as_zero(capsys: Cap
     assert "The saved time is unknown in 1 run; the sums leave them out." in out
 
 
+@pytest.mark.parametrize("option", ["--max-tokens", "--timeout", "--max-cost"])
+def test_runs_whose_use_is_unknown_are_not_reported_as_within_a_limit(capsys: Capsys, option: str) -> None:
+    run(capsys, "import", write(json.dumps({"id": "weather", "messages": WEATHER})), "--format", "openai")
+    only = ("--all", option, "1", "--metadata", "imported_from=openai")
+    out = run(capsys, "what-if", *only)[1]
+    assert "1 run may have reached a limit: what was used is not all known." in out
+    assert json.loads(run(capsys, "what-if", *only, "--json")[1])["unknown"] == 1
+
+
 def test_bad_runs_are_on_stderr_and_in_the_exit_code(capsys: Capsys) -> None:
     log = write(GOOD, '{"messages": [', json.dumps({"id": "cut", "messages": WEATHER[:3]}))
     code, out, err = run(capsys, "import", log, "--format", "openai")

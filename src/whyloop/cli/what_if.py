@@ -28,6 +28,7 @@ from whyloop.rules.limits import (
     ExecutionTimeLimit,
     Limit,
     StepsLimit,
+    TimeLimit,
     TokenUsageLimit,
 )
 from whyloop.stores.store import Store
@@ -175,8 +176,12 @@ class Group(Struct):
 class Report:
     """What was found in all runs so far, in bounded memory."""
 
-    def __init__(self) -> None:
-        self.sessions = self.runs = self.different = self.beyond = self.cut_completed = 0
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        kinds = {"tokens": TokenUsageLimit, "seconds": TimeLimit, "cost": CostLimit}
+        self.limited = [
+            amount for amount, kind in kinds.items() if any(isinstance(rule, kind) for rule in rules)
+        ]
+        self.sessions = self.runs = self.different = self.beyond = self.cut_completed = self.unknown = 0
         self.groups: dict[tuple[str, str], Group] = {}
         self.cut: list[dict[str, Any]] = []
         self.problems: list[Problem] = []
@@ -187,6 +192,8 @@ class Report:
         self.runs += len(executions)
         for number, execution in enumerate(executions, 1):
             if not execution.differs:
+                used = execution.used
+                self.unknown += any(getattr(used, amount) is None for amount in self.limited)
                 continue
             self.different += 1
             if execution.beyond:
@@ -217,7 +224,7 @@ def _cut(agent_id: str, number: int, execution: ExecutionReplay) -> dict[str, An
 
 
 async def _all_sessions(store: Store, args: argparse.Namespace, rules: list[Rule]) -> int:
-    judging, report = Rules(*rules, replace_all=args.replace_all), Report()
+    judging, report = Rules(*rules, replace_all=args.replace_all), Report(rules)
     with progress("judged") as advance:
         async for found in read_runs(store, filters_of(args)):
             advance()
@@ -246,6 +253,7 @@ def _document(report: Report, rules: list[Rule]) -> dict[str, Any]:
         "runs": report.runs,
         "different": report.different,
         "beyond": report.beyond,
+        "unknown": report.unknown,
         "completed_runs_cut": report.cut_completed,
         "groups": [
             {
@@ -282,6 +290,11 @@ def _report_lines(report: Report, rules: list[Rule]) -> list[str]:
         lines += [
             "",
             f"{counted(report.beyond, 'run')} would have continued past the recording: the end is not known.",
+        ]
+    if report.unknown:
+        lines += [
+            "",
+            f"{counted(report.unknown, 'run')} may have reached a limit: what was used is not all known.",
         ]
     tokens = sum(group.unknown_tokens for group in report.groups.values())
     time = sum(group.unknown_time for group in report.groups.values())
