@@ -20,6 +20,7 @@ from tests.wire.random_runs import (
     Run,
     Scenario,
     hand_made,
+    own_run,
     run_end,
     scenarios,
     texts_of,
@@ -107,7 +108,7 @@ def check_message(runs: list[Run], seen: list[Seen]) -> None:
     parts = message["parts"]
     execution_id = execution_of(runs[0])
     assert message["id"] == execution_id
-    runs = [[event for event in run if event.execution_id == execution_id] for run in runs]
+    runs = [own_run(run) for run in runs]
     assert [part["text"] for part in parts if part["type"] == "text"] == [
         text for run in runs for text in texts_of(run)
     ]
