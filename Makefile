@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PYTEST ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-local chat test check soak format bench bench-models bench-stores bench-broadcast bench-stuck bench-peers house picture docs docs-serve clean
+.PHONY: help demo demo-local chat test check soak format bench bench-models bench-stores bench-broadcast bench-stuck bench-peers house inspector picture docs docs-serve clean
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,6 +63,9 @@ bench-peers: requirements.txt benchmarks/peers.txt ## Measure beside other frame
 
 house: $(VENV)/.dev ## Measure how easy the code is to find one's way in
 	$(BIN)/python -m benchmarks.house
+
+inspector: ## Build the web page of whyloop serve from inspector/ (needs Node 20)
+	cd inspector && npm install --ignore-scripts --no-audit --no-fund --no-package-lock && npm run types && npm run build
 
 picture: $(VENV)/.runtime ## Draw the pictures of the documentation anew, from what the commands print
 	$(BIN)/python docs/images/chat.py docs/images/chat.svg

@@ -52,7 +52,13 @@ def run(*command: str, cwd: Path | None = None) -> str:
 
 def test_the_wheel_has_the_types_the_schemas_and_the_javascript(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    for wanted in ("py.typed", "wire/schemas/envelope.schema.json", "stores/sqlite_0001.sql", "ui/index.js"):
+    for wanted in (
+        "py.typed",
+        "wire/schemas/envelope.schema.json",
+        "stores/sqlite_0001.sql",
+        "ui/index.js",
+        "inspector/static/inspector.js",
+    ):
         assert f"whyloop/{wanted}" in names
     assert not [name for name in names if "test" in name.split("/")[0] or "node_modules" in name]
 

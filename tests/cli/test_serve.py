@@ -50,7 +50,7 @@ def asked(address: str, method: str, path: str, body: object = None, **headers: 
 
 def test_a_served_agent_answers_and_ctrl_c_ends_it() -> None:
     with serving("--agent", f"{HERE}:greeting") as (process, address, said):
-        assert said == [f"http://{address}/sessions  (the API: /openapi.json)\n"]
+        assert said == [f"http://{address}/  (open it in a browser; the API: /openapi.json)\n"]
         assert asked(address, "POST", "/sessions", {"agent_id": "q"})[0] == 201
         assert asked(address, "POST", "/sessions/q/messages", {"text": "Hi"})[0] == 202
         connection = http.client.HTTPConnection(address, timeout=20)

@@ -64,6 +64,7 @@ async def serve(store: Store, args: argparse.Namespace) -> int:
         deps=find_deps(args.deps),
         recover=agent is not None,
         origins=args.origin or (),
+        inspector=True,
         **access,
     )
     config = Config(
@@ -89,7 +90,8 @@ async def serve(store: Store, args: argparse.Namespace) -> int:
             f"${TOKEN_VARIABLE} to a secret of {SHORTEST_TOKEN} characters or more",
             USAGE_ERROR,
         )
-    write_error(f"http://{f'[{host}]' if ':' in host else host}:{port}/sessions  (the API: /openapi.json)")
+    address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    write_error(f"{address}/  (open it in a browser; the API: /openapi.json)")
     if agent is None:
         write_error("It shows sessions and runs none: name an --agent or a --model for that.")
     if token is not None:

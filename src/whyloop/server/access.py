@@ -108,7 +108,7 @@ class Admission:
         """Return what the client may do; raise 401 if it is unknown, 403 or 421 for another site's page."""
         if acts:
             self._refuse_origin(connection)
-        self._refuse_host(connection)
+        self.refuse_host(connection)
         if self._check is None:
             return PUBLIC
         with calling_the_app():
@@ -141,7 +141,7 @@ class Admission:
                 "origin",
             )
 
-    def _refuse_host(self, connection: HTTPConnection) -> None:
+    def refuse_host(self, connection: HTTPConnection) -> None:
         """Raise 421 if the server was reached under a name that is not its own.
 
         Any site can give its name the address of this machine, and is then the same site to a browser.

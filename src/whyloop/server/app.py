@@ -22,6 +22,7 @@ except ImportError as error:
 
 from whyloop.broadcasting.feed import EventFeed
 from whyloop.broadcasting.transports import AgentEventEnvelopeAdapter, CanBroadcastAgentEvents, FanOut
+from whyloop.inspector import page_of
 from whyloop.logger import Logger
 from whyloop.loop.agent import Agent
 from whyloop.loop.executions import refuse_missing_deps
@@ -95,6 +96,7 @@ class AgentServer:
         limits: How much clients may occupy. Default: `Limits()`.
         close_seconds: The seconds that runs have to end when the server closes. Default: 10.
         recover: True to continue sessions without a runner. Default: False.
+        inspector: True to show the inspector, a web page, at the address of the server. Default: False.
     """
 
     def __init__(
@@ -111,6 +113,7 @@ class AgentServer:
         limits: Limits | None = None,
         close_seconds: float = 10.0,
         recover: bool = False,
+        inspector: bool = False,
     ) -> None:
         if not isinstance(store, Store):
             raise ConfigurationError(f"invalid store {store!r:.80}: a server shows the sessions of a Store")
@@ -137,6 +140,7 @@ class AgentServer:
         self._limits = limits or Limits()
         self._admission = Admission(access, origins, self._limits, public=public)
         self._close_seconds = close_seconds
+        self._has_inspector = inspector
         self._agent = agent if isinstance(agent, Agent) else None
         self._toolsets = AsyncExitStack()
         self._recovery: Recovery | None = None
@@ -205,13 +209,25 @@ class AgentServer:
         with ExitStack() as held:
             try:
                 held.enter_context(self._admission.counted("requests"))
-                access = await self._admission.admit(request, acts=request.method not in _READS)
-                response = await self._response(request, access, held)
+                response = self._page(request) or await self._admitted(request, held)
             except ClientDisconnect:
                 response = Response(status_code=499)
             except Exception as error:
                 response = refusal(error, self._redaction)
             await response(request.scope, request.receive, send)
+
+    def _page(self, request: Request) -> Response | None:
+        """Return the inspector, which every client may load: it holds no data."""
+        if not self._has_inspector or request.method not in _READS:
+            return None
+        found = page_of(request, _segments_of(request.scope))
+        if found is not None:
+            self._admission.refuse_host(request)
+        return found
+
+    async def _admitted(self, request: Request, held: ExitStack) -> Response:
+        access = await self._admission.admit(request, acts=request.method not in _READS)
+        return await self._response(request, access, held)
 
     async def _response(self, request: Request, access: Access, held: ExitStack) -> Response:
         segments = _segments_of(request.scope)

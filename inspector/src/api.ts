@@ -1,0 +1,321 @@
+/** The server's API: the types of its answers, and one function that requests them. */
+
+export type Status = "pending" | "in_progress" | "paused" | "completed" | "stopped" | "failed";
+export type Decision = "forbid_continuation" | "request_continuation" | "allow_stop" | "allow_continuation";
+
+/** A session as the list shows it. */
+export interface SessionSummary {
+  agent_id: string;
+  status: Status;
+  stop_reason: string | null;
+  resolved_by: string | null;
+  reason: string | null;
+  title: string;
+  last_query: string;
+  agent: string;
+  step_count: number;
+  step_limit: number | null;
+  step_marks: string;
+  pending: number;
+  tokens: number;
+  tokens_known: boolean;
+  cost: string | null;
+  active_seconds: number;
+  started_at: string;
+  updated_at: string;
+  parent_agent_id: string | null;
+  is_running: boolean;
+  version: number;
+  metadata: Record<string, unknown>;
+}
+
+export interface SessionPage {
+  sessions: SessionSummary[];
+  next: string | null;
+}
+
+/** A question that waits for a person. */
+export interface PendingCall {
+  id: string;
+  call_id: string | null;
+  name: string | null;
+  arguments: Record<string, unknown> | null;
+  question: string;
+}
+
+export interface SessionState {
+  session: SessionSummary;
+  execution_id: string;
+  last_response: string | null;
+  pending_calls: PendingCall[];
+}
+
+export interface Question extends PendingCall {
+  agent_id: string;
+  title: string;
+  asked_at: string;
+  args_summary: string;
+  can_edit: boolean;
+}
+
+export interface Stats {
+  days: { day: string; counts: { completed: number; limit: number; error: number; person: number } }[];
+  rules: { rule: string; count: number }[];
+  statuses: Record<string, number>;
+  waiting: number;
+  total: number;
+}
+
+/** The vote of one rule after a step. */
+export interface Evaluation {
+  criterion: string;
+  decision: Decision;
+  reason: string;
+  stop_reason?: string | null;
+  exhausted?: boolean;
+  pauses?: boolean;
+  context?: Record<string, unknown>;
+}
+
+export interface Outcome {
+  decision: Decision;
+  should_continue: boolean;
+  resolved_by: string | null;
+  stop_reason: string | null;
+  pauses?: boolean;
+  evaluations: Evaluation[];
+}
+
+export type CallStatus =
+  | "succeeded" | "failed" | "denied" | "not_completed" | "waiting" | "started" | "not_started";
+
+export interface Call {
+  id: string;
+  name: string;
+  status: CallStatus;
+  success: boolean;
+  error: string | null;
+  started_at: string | null;
+  duration_ms: number;
+  approvals: { verdict: string; by: string; reason?: string | null; at?: string }[];
+  /** In a brief trace. */
+  args_summary?: string;
+  result_summary?: string | null;
+  /** In a whole step. */
+  arguments?: Record<string, unknown> | string | null;
+  changes?: Record<string, unknown>[];
+  result?: string | null;
+  result_changed_by?: string[];
+}
+
+export interface Usage {
+  input: number;
+  output: number;
+  total: number;
+  cost?: string | null;
+}
+
+export interface Step {
+  /** Its number in the session, from 1. */
+  index: number;
+  /** Its number in its execution. */
+  number: number;
+  execution_id: string;
+  type: "tool_execution" | "final" | "error";
+  started_at: string;
+  completed_at: string | null;
+  answered_at: string | null;
+  duration_ms: number;
+  backoff_seconds: number;
+  waited_seconds: number;
+  finish_reason: string | null;
+  usage: Usage;
+  tool_calls: Call[];
+  failures: { type?: string; message?: string }[];
+  interrupted: string | null;
+  wrap_up: string | null;
+  outcome: Outcome | null;
+}
+
+/** What the model saw. */
+export interface SentRequest {
+  instructions: string | null;
+  tools: unknown[] | null;
+  messages: unknown[];
+  output: unknown;
+  tool_choice: string | null;
+  max_tokens: number | null;
+  changed_by: string[];
+  incomplete?: boolean;
+}
+
+export interface Execution {
+  id: string;
+  query: string;
+  status: Status;
+  stop_reason: string | null;
+  resolved_by: string | null;
+  reason: string | null;
+  first_step: number;
+  step_count: number;
+  started_at: string;
+  ended_at: string | null;
+}
+
+export interface Limit {
+  rule: string;
+  option: "max_steps" | "max_tokens" | "timeout" | "max_cost";
+  unit: "steps" | "tokens" | "seconds" | "usd";
+  limit: number;
+  used: number;
+  granted: number;
+}
+
+export interface NextAction {
+  kind: "ask" | "decide" | "change_policy" | "change_rule" | "grant" | "resume";
+  text: string;
+  code: string | null;
+  question_id: string | null;
+  grant: { steps?: number; tokens?: number; seconds?: number; usd?: string | number } | null;
+}
+
+export interface Trace {
+  agent_id: string;
+  agent: string;
+  status: Status;
+  stop_reason: string | null;
+  resolved_by: string | null;
+  reason: string | null;
+  headline: string;
+  explanation: string;
+  next_actions: NextAction[];
+  executions: Execution[];
+  limits: Limit[];
+  rules: string[];
+  steps: Step[];
+  open_step: Step | null;
+  step_count: number;
+  has_more: boolean;
+  next: number | null;
+  usage: Usage;
+  times: {
+    session_started_at: string;
+    execution_started_at: string;
+    updated_at: string;
+    active_seconds: number;
+    backoff_seconds: number;
+    waiting_seconds: number;
+    wall_seconds: number;
+  };
+}
+
+export interface Amounts {
+  steps: number | null;
+  tokens: number | null;
+  seconds: number | null;
+  cost: string | null;
+}
+
+/** How an execution would have ended under other limits. */
+export interface WhatIf {
+  status: Status;
+  stopped_at: number | null;
+  stop_reason: string | null;
+  resolved_by: string | null;
+  reason: string | null;
+  beyond: boolean;
+  assumed_from: number | null;
+  is_cut: boolean;
+  was_completed: boolean;
+  saved: Amounts;
+  used: Amounts;
+  votes: Record<string, string>;
+  reasons: Record<string, string[]>;
+}
+
+/** What each value of a limit would have done to many runs. */
+export interface Survey {
+  limit: string;
+  runs: number;
+  completed: number;
+  rows: { value: number; cut: number; completed: number; beyond: number; saved: Amounts }[];
+  cut_below: Record<string, number>;
+  problems: number;
+}
+
+export interface Info {
+  version: string;
+  store: string;
+  can_run: boolean;
+  read_only: boolean;
+  user: string | null;
+}
+
+/** A refusal of the server, or a lost connection (status 0). */
+export class ApiError extends Error {
+  constructor(
+    readonly status: number,
+    readonly type: string,
+    message: string,
+  ) {
+    super(message);
+  }
+}
+
+const TOKEN = "whyloop.token";
+
+/** Return the token of this tab; "" if the server needs none. */
+export function token(): string {
+  return sessionStorage.getItem(TOKEN) ?? "";
+}
+
+/** Keep the token for this tab. */
+export function setToken(value: string): void {
+  sessionStorage.setItem(TOKEN, value);
+}
+
+/** Return the headers that identify this client. */
+export function authorization(): Record<string, string> {
+  const value = token();
+  return value ? { authorization: `Bearer ${value}` } : {};
+}
+
+/** The address of a session, relative to the page. */
+export function sessionPath(id: string): string {
+  return `sessions/${encodeURIComponent(id)}`;
+}
+
+export type Query = Record<string, string | number | boolean | null | undefined>;
+
+/** Return a query string without the empty values. */
+export function queryText(query: Query): string {
+  const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== null && value !== "");
+  const text = new URLSearchParams(given.map(([name, value]) => [name, String(value)])).toString();
+  return text && `?${text}`;
+}
+
+/** Request something; an answer that is not OK is an `ApiError` with the server's sentence. */
+export async function get<T>(path: string, query: Query = {}, signal?: AbortSignal): Promise<T> {
+  return request<T>(`${path}${queryText(query)}`, { signal: signal ?? null });
+}
+
+/** Change something. The key makes a repeated request harmless. */
+export async function post<T>(path: string, body: unknown): Promise<T> {
+  const headers = { "content-type": "application/json", "idempotency-key": crypto.randomUUID() };
+  return request<T>(path, { method: "POST", headers, body: JSON.stringify(body) });
+}
+
+async function request<T>(path: string, options: RequestInit): Promise<T> {
+  let answer: Response;
+  try {
+    const headers = { accept: "application/json", ...authorization(), ...(options.headers as object) };
+    answer = await fetch(path, { cache: "no-store", ...options, headers });
+  } catch (cause) {
+    if ((cause as Error).name === "AbortError") throw cause;
+    throw new ApiError(0, "unreachable", "The server cannot be reached.");
+  }
+  if (answer.ok) return (await answer.json()) as T;
+  const problem = await answer.json().catch(() => null);
+  const { type = "error", message = `The server answered ${answer.status}.` } = problem?.error ?? {};
+  throw new ApiError(answer.status, type, message);
+}

@@ -1,0 +1,66 @@
+/** Dialogs: each action says what will happen before it does it. */
+
+import { signal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+
+export interface Action {
+  title: string;
+  /** What will happen, one sentence each. */
+  effects: string[];
+  /** The words of the button: those of the action. */
+  button: string;
+  /** More fields of the dialog. */
+  children?: ComponentChildren;
+  /** Carry it out; what it throws is shown in the dialog. */
+  run(): Promise<unknown>;
+}
+
+const asked = signal<Action | null>(null);
+
+/** Ask for a confirmation, then carry an action out. */
+export function confirm(action: Action): void {
+  asked.value = action;
+}
+
+/** The dialog of the action that was asked for. */
+export function Dialogs() {
+  return asked.value && <ActionDialog key={asked.value.title} action={asked.value} />;
+}
+
+function ActionDialog({ action }: { action: Action }) {
+  const dialog = useRef<HTMLDialogElement>(null);
+  const [problem, setProblem] = useState("");
+  const [isBusy, setBusy] = useState(false);
+  useEffect(() => dialog.current?.showModal(), []);
+  const close = (): void => {
+    dialog.current?.close();
+    asked.value = null;
+  };
+  const run = async (event: Event): Promise<void> => {
+    event.preventDefault();
+    setBusy(true);
+    setProblem("");
+    try {
+      await action.run();
+      close();
+    } catch (cause) {
+      setProblem((cause as Error).message);
+      setBusy(false);
+    }
+  };
+  return (
+    <dialog ref={dialog} onClose={close} aria-labelledby="dialog-title">
+      <form onSubmit={run}>
+        <h2 id="dialog-title">{action.title}</h2>
+        <ul>{action.effects.map((effect) => <li key={effect}>{effect}</li>)}</ul>
+        {action.children}
+        {problem && <p class="problem" role="alert">{problem}</p>}
+        <footer>
+          <button type="button" class="button" onClick={close}>Cancel</button>
+          <button type="submit" class="button primary" disabled={isBusy}>{action.button}</button>
+        </footer>
+      </form>
+    </dialog>
+  );
+}

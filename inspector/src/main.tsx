@@ -1,0 +1,125 @@
+/** The inspector: the frame around its pages, and the keys that work on each. */
+
+import { signal } from "@preact/signals";
+import { render } from "preact";
+import { useEffect } from "preact/hooks";
+import { ApiError, get, setToken, type Info } from "./api";
+import { Approvals, waiting } from "./approvals";
+import { Compare } from "./compare";
+import { Dialogs } from "./dialogs";
+import { Icon } from "./icons";
+import { connection, reconnect } from "./live";
+import { route, type Route } from "./routes";
+import { SessionPage } from "./session";
+import { Sessions } from "./sessions";
+import { Help, listenToKeys } from "./shortcuts";
+import { applyTheme, toggleTheme } from "./theme";
+import "./styles/base.css";
+
+const info = signal<Info | null>(null);
+const refused = signal(false);
+
+async function loadInfo(): Promise<void> {
+  try {
+    info.value = await get<Info>("info");
+    refused.value = false;
+  } catch (cause) {
+    refused.value = (cause as ApiError).status === 401;
+  }
+}
+
+function App() {
+  useEffect(() => void loadInfo(), []);
+  if (refused.value) return <SignIn />;
+  return (
+    <>
+      <a class="skip" href="#main">Skip to the content</a>
+      <TopBar />
+      <main id="main">{page(route.value)}</main>
+      <Dialogs />
+      <Help />
+    </>
+  );
+}
+
+function page(current: Route) {
+  switch (current.page) {
+    case "sessions":
+      return <Sessions />;
+    case "approvals":
+      return <Approvals />;
+    case "session":
+      return <SessionPage key={current.id} id={current.id} step={current.step} info={info.value} />;
+    case "compare":
+      return <Compare key={`${current.left}/${current.right}`} left={current.left} right={current.right} />;
+  }
+}
+
+function TopBar() {
+  const current = route.value.page;
+  const link = (name: string, href: string, pages: string[], badge?: number) => (
+    <a href={href} aria-current={pages.includes(current) ? "page" : undefined}>
+      {name}
+      {badge ? <span class="count">{badge}</span> : null}
+    </a>
+  );
+  return (
+    <header class="top">
+      <a class="brand" href="#/sessions"><Icon name="logo" /><span>whyloop</span></a>
+      <nav aria-label="Pages">
+        {link("Sessions", "#/sessions", ["sessions", "session"])}
+        {link("Approvals", "#/approvals", ["approvals"], waiting.value)}
+        {link("Compare", "#/compare", ["compare"])}
+      </nav>
+      <span class="space" />
+      <ConnectionSign />
+      <button class="key" aria-label="Keyboard shortcuts" onClick={() => dispatchEvent(new KeyboardEvent("keydown", { key: "?" }))}>?</button>
+      <button class="plain" aria-label="Switch between light and dark" onClick={toggleTheme}><Icon name="theme" /></button>
+    </header>
+  );
+}
+
+function ConnectionSign() {
+  const { state } = connection.value;
+  const store = info.value?.store ?? "";
+  const text = { live: "Live", connecting: "Connecting", lost: "Connection lost, trying again", refused: "Not signed in" }[state];
+  return (
+    <span class={`connection ${state}`} role="status">
+      <i />
+      <span>{text}{store && state === "live" ? `, ${store}` : ""}</span>
+      {state === "lost" && <button class="button small" onClick={reconnect}>Try now</button>}
+    </span>
+  );
+}
+
+function SignIn() {
+  const submit = (event: Event): void => {
+    event.preventDefault();
+    setToken(String(new FormData(event.target as HTMLFormElement).get("token")));
+    location.reload();
+  };
+  return (
+    <main class="sign-in">
+      <form class="card" onSubmit={submit}>
+        <h1>whyloop</h1>
+        <label for="token">This server needs a token, the one in $WHYLOOP_TOKEN.</label>
+        <input id="token" name="token" type="password" autocomplete="current-password" required autofocus />
+        <button class="button primary">Sign in</button>
+      </form>
+    </main>
+  );
+}
+
+/** Take a token from the address, and remove it there: addresses are kept in histories and logs. */
+function takeToken(): void {
+  const given = /^#token=(.+)$/.exec(location.hash);
+  if (!given) return;
+  setToken(decodeURIComponent(given[1]!));
+  history.replaceState(null, "", "#/sessions");
+  dispatchEvent(new HashChangeEvent("hashchange"));
+}
+
+takeToken();
+applyTheme();
+listenToKeys();
+render(<App />, document.getElementById("app")!);

@@ -1,0 +1,119 @@
+/** The data of the session that is shown, kept current while it runs. */
+
+import { batch, computed, signal } from "@preact/signals";
+import { viewOf, type View } from "whyloop-ui";
+import { followSession, type FollowedSession } from "whyloop-ui/session";
+import { ApiError, authorization, get, sessionPath, type SessionState, type Step, type Trace, type WhatIf } from "./api";
+import { LiveSource } from "./live";
+
+const PAGE = 250;
+// While a run is in progress its trace is read at most this often.
+const BETWEEN_READINGS = 300;
+
+/** The limits of a what-if; null is no limit, absent is the recorded one. */
+export type Limits = Partial<Record<"max_steps" | "max_tokens" | "timeout" | "max_cost", number | null>>;
+
+export class SessionData {
+  readonly state = signal<SessionState | null>(null);
+  /** The trace without its steps, which are in `steps`. */
+  readonly trace = signal<Trace | null>(null);
+  readonly steps = signal<readonly Step[]>([]);
+  readonly view = signal<View>(viewOf());
+  /** Why the session cannot be shown; null if it can. */
+  readonly error = signal<ApiError | null>(null);
+  /** The step under the pointer, by its index: it is marked in the ledger, the timeline and the conversation. */
+  readonly hot = signal<number | null>(null);
+  readonly whatIf = signal<{ limits: Limits; answer: WhatIf } | null>(null);
+  /** The steps of the latest execution, which the ledger shows. */
+  readonly latest = computed(() => {
+    const execution = this.trace.value?.executions?.at(-1);
+    return execution ? this.steps.value.filter(({ execution_id }) => execution_id === execution.id) : [];
+  });
+
+  #followed: FollowedSession | null = null;
+  #closing = new AbortController();
+  #asking = new AbortController();
+  #isReading = false;
+  #isStale = false;
+
+  constructor(readonly id: string) {}
+
+  /** Load the session and follow it. */
+  open(): void {
+    const update = (view: View): void => {
+      const before = this.view.peek();
+      this.view.value = view;
+      if (view.runs !== before.runs) void this.read();
+    };
+    this.#followed = followSession(sessionPath(this.id), update, {
+      headers: authorization(),
+      EventSource: LiveSource,
+    });
+    void this.read();
+  }
+
+  close(): void {
+    this.#closing.abort();
+    this.#asking.abort();
+    this.#followed?.close();
+  }
+
+  /** Show a question at once; return a function that removes it again. */
+  add(content: string): () => void {
+    return this.#followed?.add({ content }) ?? (() => {});
+  }
+
+  /** Read what is new in the trace; calls while it is being read are one more reading. */
+  async read(): Promise<void> {
+    this.#isStale = true;
+    if (this.#isReading) return;
+    this.#isReading = true;
+    while (this.#isStale && !this.#closing.signal.aborted) {
+      this.#isStale = false;
+      await this.#readOnce();
+      await new Promise((resolve) => setTimeout(resolve, BETWEEN_READINGS));
+    }
+    this.#isReading = false;
+  }
+
+  async #readOnce(): Promise<void> {
+    const { signal: aborted } = this.#closing;
+    try {
+      const state = await get<SessionState>(sessionPath(this.id), {}, aborted);
+      // The last known step may have got its outcome since.
+      let known = this.steps.peek().slice(0, -1);
+      for (let after: number | null = known.length; after !== null; ) {
+        const query = { brief: true, after, limit: PAGE };
+        const page: Trace = await get<Trace>(`${sessionPath(this.id)}/trace`, query, aborted);
+        known = [...known, ...page.steps];
+        batch(() => {
+          this.state.value = state;
+          this.trace.value = { ...page, steps: [] };
+          this.steps.value = known;
+          this.error.value = null;
+        });
+        after = page.has_more ? page.next : null;
+      }
+    } catch (cause) {
+      if (!aborted.aborted) this.error.value = cause as ApiError;
+    }
+  }
+
+  /** Ask how the run would have ended under other limits; only the latest question is answered. */
+  async ask(limits: Limits): Promise<void> {
+    this.#asking.abort();
+    this.#asking = new AbortController();
+    if (Object.keys(limits).length === 0) {
+      this.whatIf.value = null;
+      return;
+    }
+    const given = Object.entries(limits).map(([name, value]) => [name, value === null ? "none" : value]);
+    const { signal: aborted } = this.#asking;
+    try {
+      const answer = await get<WhatIf>(`${sessionPath(this.id)}/what-if`, Object.fromEntries(given), aborted);
+      this.whatIf.value = { limits, answer };
+    } catch (cause) {
+      if (!aborted.aborted) this.error.value = cause as ApiError;
+    }
+  }
+}

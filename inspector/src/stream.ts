@@ -1,0 +1,186 @@
+/**
+ * One live stream for many listeners: the list of sessions, and the envelopes of those that are followed.
+ *
+ * A shared worker runs one of these for all tabs of a browser, which open at most six connections to a server.
+ * Without shared workers each tab runs its own, over a WebSocket.
+ */
+
+import type { SessionSummary } from "./api";
+
+/** What a listener wants to hear of; the cursor is that of the history that it has. */
+export interface Wanted {
+  list: boolean;
+  sessions: Record<string, string | null>;
+}
+
+export type Connection = "connecting" | "live" | "lost" | "refused";
+
+export type News =
+  | { kind: "connection"; state: Connection; retryAt: number | null }
+  | { kind: "list"; sessions: SessionSummary[]; deleted: string[] }
+  | { kind: "envelope"; session: string; envelope: unknown };
+
+/** Opens a connection; the promise ends with it, or fails. */
+export type Open = (query: string, on: { open(): void; message(event: string, data: string): void }, signal: AbortSignal) => Promise<void>;
+
+const FIRST_WAIT = 500;
+const LONGEST_WAIT = 15_000;
+// Several views ask for something in the same moment: they share a connection.
+const GATHERING = 30;
+
+export class Stream {
+  #listeners = new Map<object, { wanted: Wanted; tell: (news: News) => void }>();
+  #cursors = new Map<string, string>();
+  #connection = new AbortController();
+  #following = "";
+  #failures = 0;
+  #state: News & { kind: "connection" } = { kind: "connection", state: "connecting", retryAt: null };
+  #timer: ReturnType<typeof setTimeout> | undefined;
+
+  constructor(readonly open: Open) {}
+
+  /** Tell a listener from now on about what it wants; calling it again changes that. */
+  listen(listener: object, wanted: Wanted, tell: (news: News) => void): void {
+    this.#listeners.set(listener, { wanted, tell });
+    tell(this.#state);
+    this.#update();
+  }
+
+  /** Tell a listener nothing any more. */
+  leave(listener: object): void {
+    this.#listeners.delete(listener);
+    this.#update();
+  }
+
+  /** Connect again now instead of waiting. */
+  retry(): void {
+    this.#failures = 0;
+    this.#following = "";
+    this.#update();
+  }
+
+  #update(): void {
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => this.#connect(), GATHERING);
+  }
+
+  /** Connect anew if others are followed than before. */
+  #connect(): void {
+    const all = [...this.#listeners.values()].map(({ wanted }) => wanted);
+    const list = all.some((wanted) => wanted.list);
+    const sessions = new Map<string, string | null>();
+    for (const wanted of all) {
+      for (const [id, cursor] of Object.entries(wanted.sessions)) {
+        sessions.set(id, this.#cursors.get(id) ?? cursor);
+      }
+    }
+    for (const id of this.#cursors.keys()) if (!sessions.has(id)) this.#cursors.delete(id);
+    const following = JSON.stringify([list, [...sessions.keys()].sort()]);
+    if (following === this.#following) return;
+    this.#following = following;
+    this.#connection.abort();
+    if (!list && sessions.size === 0) return;
+    const query = new URLSearchParams();
+    if (list) query.append("list", "true");
+    for (const [id, cursor] of sessions) {
+      query.append("session", id);
+      query.append("after", cursor ?? "");
+    }
+    void this.#run(query.toString());
+  }
+
+  async #run(query: string): Promise<void> {
+    const connection = (this.#connection = new AbortController());
+    if (this.#state.state !== "live") this.#report("connecting");
+    let failure: unknown = null;
+    try {
+      await this.open(
+        query,
+        {
+          open: () => {
+            this.#failures = 0;
+            this.#report("live");
+          },
+          message: (event, data) => !connection.signal.aborted && this.#receive(event, data),
+        },
+        connection.signal,
+      );
+    } catch (cause) {
+      failure = cause;
+    }
+    if (connection.signal.aborted) return;
+    this.#following = "";
+    if ((failure as { status?: number } | null)?.status === 401) {
+      this.#report("refused");
+      return;
+    }
+    // Random, so that clients that lost their connections together do not return together.
+    const wait = Math.min(FIRST_WAIT * 2 ** this.#failures, LONGEST_WAIT) * (0.5 + Math.random() / 2);
+    this.#failures += 1;
+    this.#report("lost", Date.now() + wait);
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => this.#connect(), wait);
+  }
+
+  #receive(event: string, data: string): void {
+    const value = JSON.parse(data);
+    if (event === "list") {
+      this.#tell({ kind: "list", sessions: value.sessions, deleted: value.deleted ?? [] }, (wanted) => wanted.list);
+    } else if (event === "envelope") {
+      if (value.cursor) this.#cursors.set(value.session, value.cursor);
+      const news: News = { kind: "envelope", session: value.session, envelope: value.envelope };
+      this.#tell(news, (wanted) => value.session in wanted.sessions);
+    }
+  }
+
+  #report(state: Connection, retryAt: number | null = null): void {
+    this.#state = { kind: "connection", state, retryAt };
+    this.#tell(this.#state, () => true);
+  }
+
+  #tell(news: News, concerns: (wanted: Wanted) => boolean): void {
+    for (const { wanted, tell } of this.#listeners.values()) if (concerns(wanted)) tell(news);
+  }
+}
+
+/** Open a stream of server-sent events with `fetch`, which can send headers where an `EventSource` cannot. */
+export function eventStream(base: string, headers: () => Record<string, string>): Open {
+  return async (query, on, signal) => {
+    const options = { headers: { accept: "text/event-stream", ...headers() }, cache: "no-store" as const, signal };
+    const answer = await fetch(new URL(`live?${query}`, base), options);
+    if (!answer.ok || !answer.body) throw Object.assign(new Error(`the server answered ${answer.status}`), { status: answer.status });
+    on.open();
+    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+    let rest = "";
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      const blocks = (rest + value).split("\n\n");
+      rest = blocks.pop() ?? "";
+      for (const block of blocks) {
+        const fields = block.split("\n");
+        const event = fields.find((line) => line.startsWith("event:"))?.slice(6).trim() ?? "message";
+        const data = fields.filter((line) => line.startsWith("data:")).map((line) => line.slice(5).trimStart());
+        if (data.length) on.message(event, data.join("\n"));
+      }
+    }
+  };
+}
+
+/** Open the same stream as a WebSocket. */
+export function webSocket(base: string, token: () => string): Open {
+  return (query, on, signal) =>
+    new Promise((resolve, reject) => {
+      const url = new URL(`live?${query}${token() && `&token=${encodeURIComponent(token())}`}`, base);
+      url.protocol = url.protocol.replace("http", "ws");
+      const socket = new WebSocket(url);
+      signal.addEventListener("abort", () => socket.close());
+      socket.onopen = () => on.open();
+      socket.onmessage = ({ data }) => {
+        const { event, data: value } = JSON.parse(data);
+        on.message(event, JSON.stringify(value));
+      };
+      socket.onerror = () => reject(new Error("the connection failed"));
+      socket.onclose = ({ code }) => (code === 4401 ? reject(Object.assign(new Error("not authenticated"), { status: 401 })) : resolve());
+    });
+}

@@ -1,0 +1,63 @@
+"""A server with the inspector, and a page of a real browser that shows it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from tests.real.browser import open_page
+from tests.server.streams_support import Serving
+from whyloop import Agent
+from whyloop.server import AgentServer
+from whyloop.stores import Store
+
+# What a browser reports when a server is restarted, or when an action is refused on purpose.
+_EXPECTED = re.compile(r"net::ERR_|Failed to load resource")
+
+
+class Inspector:
+    """A page that shows the inspector, and everything that went wrong in it."""
+
+    def __init__(self, page: Any, serving: Serving) -> None:
+        self.page = page
+        self.serving = serving
+        self.problems: list[str] = []
+        page.on("pageerror", lambda error: self.problems.append(str(error)))
+        page.on("console", self._heard)
+
+    def _heard(self, message: Any) -> None:
+        if message.type in ("error", "warning") and not _EXPECTED.search(message.text):
+            self.problems.append(message.text)
+
+    async def show(self, route: str = "#/sessions") -> None:
+        """Show a page of the inspector."""
+        await self.page.goto(f"{self.serving.address}/{route}")
+
+    async def text(self, selector: str = "main") -> str:
+        """Return the text that people see."""
+        return str(await self.page.inner_text(selector))
+
+
+@asynccontextmanager
+async def inspecting(
+    store: Store,
+    agent: Agent[Any, Any] | None = None,
+    *,
+    width: int = 1440,
+    height: int = 900,
+    **options: Any,
+) -> AsyncIterator[Inspector]:
+    """Serve a store, and show its sessions in a browser; nothing may go wrong in the page."""
+    server = AgentServer(store, agent, inspector=True, **({"public": True} | options))
+    serving = Serving(server, close_first=True)
+    await serving.start()
+    try:
+        async with open_page() as page:
+            await page.set_viewport_size({"width": width, "height": height})
+            inspector = Inspector(page, serving)
+            yield inspector
+            assert not inspector.problems, inspector.problems
+    finally:
+        await serving.stop()

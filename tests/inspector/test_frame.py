@@ -1,0 +1,81 @@
+"""The frame of the inspector: how its files are served, and what surrounds each page."""
+
+from __future__ import annotations
+
+import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from starlette.testclient import TestClient
+
+from tests.inspector.support import inspecting
+from whyloop import Agent
+from whyloop.server import Access, AgentServer
+from whyloop.stores import MemoryStore
+from whyloop.testing import ScriptedModel
+
+ADDRESS = "http://localhost"
+
+
+def client(**options: object) -> TestClient:
+    given = {"public": True, "inspector": True, **options}
+    return TestClient(AgentServer(MemoryStore(), **given), base_url=ADDRESS)  # type: ignore[arg-type]
+
+
+def test_the_page_allows_no_inline_script_and_no_other_host() -> None:
+    page = client().get("/")
+    policy = page.headers["content-security-policy"]
+    assert page.status_code == 200
+    assert page.headers["content-type"].startswith("text/html")
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert "frame-ancestors 'none'" in policy
+    for name in ("inspector.js", "inspector.css", "worker.js"):
+        assert client().get(f"/assets/{name}").status_code == 200
+
+
+def test_a_server_without_the_inspector_has_no_page() -> None:
+    assert client(inspector=False).get("/").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "path", ["/assets/../__init__.py", "/assets/%2e%2e%2f__init__.py", "/assets/index.html"]
+)
+def test_no_other_file_is_served(path: str) -> None:
+    assert client().get(path).status_code == 404
+
+
+def test_a_known_file_is_not_sent_again() -> None:
+    first = client().get("/assets/inspector.js")
+    again = client().get("/assets/inspector.js", headers={"if-none-match": first.headers["etag"]})
+    assert again.status_code == 304
+    assert not again.content
+
+
+def test_a_stranger_gets_the_empty_page_and_no_data() -> None:
+    served = client(public=False, access=lambda _: None)
+    assert served.get("/").status_code == 200
+    assert served.get("/sessions").status_code == 401
+
+
+def test_the_page_is_refused_under_a_name_that_is_not_the_servers() -> None:
+    assert client().get("/", headers={"host": "evil.example"}).status_code == 421
+
+
+def test_a_mounted_page_is_found_without_its_last_slash() -> None:
+    server = AgentServer(MemoryStore(), inspector=True, access=lambda _: Access("ann"))
+    app = TestClient(Starlette(routes=[Mount("/agents", server)]), base_url=ADDRESS)
+    assert app.get("/agents").url == f"{ADDRESS}/agents/"
+    assert app.get("/agents/assets/worker.js").status_code == 200
+
+
+@pytest.mark.slow
+async def test_the_page_lists_sessions_and_opens_one() -> None:
+    store = MemoryStore()
+    await store.add(await Agent(ScriptedModel(["Hello."]), name="greeter").run("Hi"))
+    async with inspecting(store) as inspector:
+        await inspector.show()
+        row = inspector.page.locator("[data-row]")
+        await row.wait_for()
+        assert "Hi" in await row.inner_text()
+        await row.locator("a").click()
+        await inspector.page.get_by_text("Completed after 1 step").first.wait_for()
