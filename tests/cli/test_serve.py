@@ -125,7 +125,7 @@ def test_the_address_of_this_machine_in_its_network_needs_a_token(
 ) -> None:
     monkeypatch.delenv("WHYLOOP_TOKEN", raising=False)
     listening = LanSocket()
-    monkeypatch.setattr(services, "_listen", lambda *_: listening)
+    monkeypatch.setattr(services, "listen", lambda *_: listening)
     in_store(no_sessions)
     words = refused(capsys, "serve", "--host", "laptop.lan", code=2)
     assert words.startswith("'laptop.lan' can be reached from other machines, so clients need a token")
@@ -287,3 +287,9 @@ def test_a_port_that_is_taken_is_named(capsys: pytest.CaptureFixture[str]) -> No
     with serving() as (_, address, _):
         port = address.rpartition(":")[2]
         assert port in refused(capsys, "serve", "--port", port)
+
+
+def test_a_read_only_server_shows_sessions_and_changes_none() -> None:
+    with serving("--read-only", "--agent", f"{HERE}:greeting") as (_, address, _said):
+        assert asked(address, "GET", "/sessions")[0] == 200
+        assert asked(address, "POST", "/sessions", {"agent_id": "q"})[0] == 403

@@ -22,6 +22,7 @@ from whyloop import (
 from whyloop.broadcasting import EventFeed
 from whyloop.cli.services import freeze_startup
 from whyloop.stores import Store
+from whyloop.stores.reading import release
 from whyloop.values.text import counted
 
 BEAT_SECONDS = 0.005
@@ -97,6 +98,7 @@ async def run_load(store: Store, sessions: int, seconds: float) -> Load:
 async def _run(store: Store, agent: Agent) -> tuple[str, int, int]:
     session = await Session.open(store, agent)
     state = await session.send("go")
+    release(state)  # As a server does: all histories end within a second here.
     return session.agent_id, state.step_count, state.execution.last_seq
 
 

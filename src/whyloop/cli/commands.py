@@ -130,6 +130,10 @@ COMMANDS = (
                 _flag("--list", "list the scenarios"),
                 _flag("--json", "print the trace as JSON"),
                 _option("--svg FILE", "draw the run as a picture"),
+                _flag("--serve", "run all of them live in the inspector, a web page on this machine"),
+            ),
+            _option(
+                "--port", f"the port of --serve; 0 chooses one (default: {PORT})", default=PORT, type=int
             ),
             _flag("--fast", "do not pause between events"),
             _option(
@@ -188,11 +192,12 @@ COMMANDS = (
                 "such as https://app.example.com; may be given several times",
                 action="append",
             ),
+            _flag("--read-only", "let clients read, and decide and run nothing"),
         ),
-        "There are a JSON API, server-sent events and WebSocket. With an agent or a model, clients can ask "
-        "questions, and sessions whose runner died continue by themselves; without one, clients can read "
-        "and decide. On an address that other machines can reach, clients need a token. For users of your "
-        "own, mount whyloop.server.AgentServer in an app.",
+        "There are a web page (the inspector), a JSON API, server-sent events and WebSocket. With an agent "
+        "or a model, clients can ask questions, and sessions whose runner died continue by themselves; "
+        "without one, clients can read and decide. On an address that other machines can reach, clients need "
+        "a token. For users of your own, mount whyloop.server.AgentServer in an app.",
         logs_runs=True,
     ),
     Command(

@@ -37,12 +37,14 @@ if TYPE_CHECKING:
     from starlette.requests import HTTPConnection
 
     from whyloop.server.access import Access
+    from whyloop.server.app import AgentServer
 
 REASON_LENGTH = 300
 _AFTER_THE_END = (AgentExecutionFailed, AgentExecutionFinished)
 SECONDS_TO_END = 5  # For requests that are being answered.
 SHORTEST_TOKEN = 16
 MOST_CONNECTIONS = 2000
+BACKLOG = 2048
 # For the first line and the headers of a request. A body has a limit of its own.
 SECONDS_FOR_HEADERS = 10.0
 
@@ -51,13 +53,11 @@ async def serve(store: Store, args: argparse.Namespace) -> int:
     """Serve the sessions of a store until a signal."""
     from whyloop.server.app import AgentServer
 
-    try:
-        from uvicorn import Config, Server
-    except ImportError as error:
-        raise ConfigurationError(f'pip install "whyloop[server]" ({error})') from None
-
+    _uvicorn()
     agent, token = _agent(args), _token(args)
-    access = {"public": True} if token is None else {"access": _access(token)}
+    access: dict[str, Any] = {"public": True}
+    if token is not None or args.read_only:
+        access = {"access": _access(token, read_only=args.read_only)}
     server = AgentServer(
         store,
         agent,
@@ -67,21 +67,7 @@ async def serve(store: Store, args: argparse.Namespace) -> int:
         inspector=True,
         **access,
     )
-    config = Config(
-        server,
-        http=_limited,  # type: ignore[arg-type]  # A function that returns one serves as well.
-        log_level="warning",
-        timeout_graceful_shutdown=SECONDS_TO_END,
-    )
-
-    class EndingStreams(Server):
-        """Close the streams first: uvicorn waits for them before it lets the app shut down."""
-
-        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-            await server.close()
-            await super().shutdown(sockets)
-
-    listening = _listen(args.host, args.port, config.backlog)
+    listening = listen(args.host, args.port)
     host, port = listening.getsockname()[:2]
     if token is None and not _is_loopback(host):
         listening.close()
@@ -95,10 +81,38 @@ async def serve(store: Store, args: argparse.Namespace) -> int:
     if agent is None:
         write_error("It shows sessions and runs none: name an --agent or a --model for that.")
     if token is not None:
-        write_error("Clients send the token: Authorization: Bearer …")
+        write_error("The page asks for the token. Other clients send it: Authorization: Bearer …")
     freeze_startup()
-    await EndingStreams(config).serve([listening])
+    await serve_until_signal(server, listening)
     return 0
+
+
+async def serve_until_signal(server: AgentServer, listening: socket.socket) -> None:
+    """Serve clients at a socket until a signal, then end their streams and runs."""
+    uvicorn = _uvicorn()
+
+    class EndingStreams(uvicorn.Server):  # type: ignore[misc, name-defined]
+        """Close the streams first: uvicorn waits for them before it lets the app shut down."""
+
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            await server.close()
+            await super().shutdown(sockets)
+
+    config = uvicorn.Config(
+        server,
+        http=_limited,  # A function that returns a protocol serves as well as its class.
+        log_level="warning",
+        timeout_graceful_shutdown=SECONDS_TO_END,
+    )
+    await EndingStreams(config).serve([listening])
+
+
+def _uvicorn() -> Any:
+    try:
+        import uvicorn
+    except ImportError as error:
+        raise ConfigurationError(f'pip install "whyloop[server]" ({error})') from None
+    return uvicorn
 
 
 def freeze_startup() -> None:
@@ -127,18 +141,22 @@ def _token(args: argparse.Namespace) -> str | None:
     return token
 
 
-def _access(token: str) -> Callable[[HTTPConnection], Access | None]:
-    """Return the function that lets clients in which have the token.
+def _access(token: str | None, *, read_only: bool) -> Callable[[HTTPConnection], Access | None]:
+    """Return the function that lets clients in which have the token, if there is one.
 
     Browsers cannot send headers with an EventSource or a WebSocket, so the query may have it too.
     """
-    from whyloop.server.access import PUBLIC
+    from whyloop.server.access import Access
+
+    granted = Access("", read_only=read_only)
 
     def access(connection: HTTPConnection) -> Access | None:
+        if token is None:
+            return granted
         scheme, _, given = connection.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer":
             given = connection.query_params.get("token", "")
-        return PUBLIC if compare_digest(given.strip().encode(), token.encode()) else None
+        return granted if compare_digest(given.strip().encode(), token.encode()) else None
 
     return access
 
@@ -153,10 +171,11 @@ def _is_loopback(host: str) -> bool:
 # Connections
 
 
-def _listen(host: str, port: int, backlog: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens there."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        listening = socket.create_server((host, port), family=family, backlog=backlog)
+        listening = socket.create_server((host, port), family=family, backlog=BACKLOG)
     except (OSError, OverflowError) as error:
         reason = str(getattr(error, "strerror", None) or error).rstrip(".")
         raise CommandError(

@@ -11,6 +11,7 @@ from typing import Any
 
 from whyloop.cli.commands import DEFAULT_SCENARIO
 from whyloop.cli.demo.scenarios import LOCAL, SCENARIOS, Scenario, play, play_local
+from whyloop.cli.demo.served import serve_demo
 from whyloop.cli.formats import program
 from whyloop.cli.narration import Narrator
 from whyloop.cli.output import USAGE_ERROR, CommandError, is_terminal, terminal
@@ -32,6 +33,10 @@ def show_demo(args: argparse.Namespace) -> int:
         raise _refusal("--svg draws one scenario: name one instead of all")
     if name != "all" and name not in SCENARIOS:
         raise _refusal(f"unknown scenario {name!r}: use {', '.join(SCENARIOS)} or all")
+    if args.serve:
+        if args.scenario or args.model:
+            raise _refusal("--serve shows every scenario: leave out SCENARIO and --model")
+        return serve_demo(args)
     chosen = list(SCENARIOS.values()) if name == "all" else [SCENARIOS[name]]
     if args.list:
         _print(_listing())
@@ -73,8 +78,7 @@ class PlainView:
         self._lines = [f"whyloop demo {scenario.name}: {scenario.title}", scenario.shows]
         if scenario.settings:
             self._lines.append(f"Settings: {scenario.settings}")
-        if hint:
-            self._lines.append(hint)
+        self._hint = hint
 
     def __call__(self, event: AgentEvent) -> None:
         self._lines += [line.plain() for line in self._narrator.lines(event)]
@@ -84,7 +88,8 @@ class PlainView:
 
     def text(self, state: AgentState) -> str:
         """Return the whole run, with its explanation at the end."""
-        return "\n".join([*self._lines, "", state.explain()])
+        end = ["", self._hint] if self._hint else []
+        return "\n".join([*self._lines, "", state.explain(), *end])
 
 
 def _show(scenario: Scenario, run: Play, *, live: bool = True, hint: str = "") -> None:
@@ -141,7 +146,10 @@ def _draw(scenario: Scenario, path: str) -> None:
 
 def _hint() -> str:
     command = shlex.join([*program(), "demo"])
-    return f"This is one of {len(SCENARIOS)} endings. See the others: {command} --list"
+    return (
+        f"This is one of {len(SCENARIOS)} endings. See the others: {command} --list\n"
+        f"Watch them live in a browser: {command} --serve"
+    )
 
 
 def _listing() -> str:

@@ -113,7 +113,7 @@ class DeletionBudget:
 
 # The world: the same ids, times and random numbers on every run
 
-_WORD = re.compile(r"\S+\s*|\s+")
+WORDS = re.compile(r"\S+\s*|\s+")
 
 FIRST_WORD_SECONDS = 0.4
 TOKENS_PER_SECOND = 60
@@ -148,7 +148,7 @@ class DemoWorld(LocalWorld):
                 self._clock.advance(item.usage.output / TOKENS_PER_SECOND)
                 yield item
             else:
-                for word in _WORD.findall(item.text):
+                for word in WORDS.findall(item.text):
                     yield TextDelta(word)
                     await self._pause(WORD_PAUSE)
 
