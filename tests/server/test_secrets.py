@@ -27,6 +27,7 @@ def patient(tools: list[Tool], *replies: Reply | str) -> Agent:
 async def every_answer(lab: Lab, path: str) -> list[Answer]:
     answers = [await lab.get(path + part) for part in READ]
     answers.append(await lab.get("/sessions"))
+    answers.append(await lab.get(f"{path}/trace", query={"brief": "true"}))
     answers.append(await lab.get(f"{path}/events", headers={"accept": "text/event-stream"}, until=b"paused"))
     said = await lab.client.socket(f"{path}/events", hear=2)
     return answers + [Answer(200, {}, each["text"].encode()) for each in said if "text" in each]

@@ -13,6 +13,7 @@ from tests.golden.fixed_run import fixed_run
 from tests.support import examples, session
 from tests.wire.random_runs import SESSION, Said, Scenario, crashing_scenarios
 from whyloop import ErrorPolicy, FinishReason, ToolCall, Usage
+from whyloop.values.log import Log
 from whyloop.values.step import Interruption
 from whyloop.wire.document import document, step_document
 from whyloop.wire.journal import decode_head, encode_head
@@ -43,12 +44,12 @@ async def test_a_paused_session_names_its_questions() -> None:
 
 async def test_a_step_has_the_start_of_each_call_and_the_record_of_its_request() -> None:
     state = await fixed_run()
-    step = step_document(state, state.steps[1])
+    step = step_document(state, 2)
     assert [call["started_at"] for call in step["tool_calls"]] == ["2026-01-16T10:00:02+00:00"] * 2
     hashes = {part.hash: part.text for part in state.request_parts}
     assert hashes[step["request"]["instructions"]] == "Answer briefly."
     assert "search" in hashes[step["request"]["tools"]]
-    denied = step_document(state, state.steps[-1])["tool_calls"][1]
+    denied = step_document(state, len(state.steps))["tool_calls"][1]
     assert (denied["started_at"], denied["approvals"][0]["verdict"]) == (None, "denied")
 
 
@@ -56,7 +57,7 @@ async def test_changes_by_hooks_are_shown() -> None:
     calls = [ToolCall("c1", "work", {"value": "change me"}), ToolCall("c2", "work", {"value": "block me"})]
     script = [Said([], calls, True, False, FinishReason.TOOL_CALLS)]
     state = (await Scenario(script, ErrorPolicy(), 20, []).scene()).state
-    changed, blocked = step_document(state, state.steps[0])["tool_calls"]
+    changed, blocked = step_document(state, 1)["tool_calls"]
     assert changed["arguments"] == {"value": "changed"}
     assert changed["changes"] == [{"by": "Changer", "before": {"value": "change me"}, "name": None}]
     assert changed["result_changed_by"] == blocked["result_changed_by"] == ["Changer"]
@@ -66,7 +67,7 @@ async def test_changes_by_hooks_are_shown() -> None:
 def test_an_interruption_is_its_value_and_a_cost_is_text() -> None:
     state = session(steps=1)
     step = replace(state.steps[0], interrupted=Interruption.OUT_OF_TIME, usage=Usage(1, cost=Decimal("0.25")))
-    shown: dict[str, Any] = step_document(state, step)
+    shown: dict[str, Any] = step_document(replace(state, steps=Log([step])), 1)
     assert shown["interrupted"] == "out_of_time"
     assert shown["usage"] == {"input": 1, "output": 0, "total": 1, "cost": "0.25"}
 

@@ -241,7 +241,7 @@ def _explained(state: AgentState, explanation: Explanation, step: int | None) ->
         return {
             "agent_id": state.agent_id,
             "step": step,
-            **step_document(state, state.steps[step - 1]),
+            **step_document(state, step),
             "explanation": explanation.to_dict(),
         }
     wanted = ("agent_id", "status", "stop_reason", "resolved_by", "reason", "pending_calls")

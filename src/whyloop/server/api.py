@@ -20,6 +20,7 @@ from whyloop.loop.executions import refuse_edit, refuse_missing_deps
 from whyloop.loop.setup import Handler
 from whyloop.server import bodies
 from whyloop.server.access import Access, Label, agree
+from whyloop.server.executions import Executions
 from whyloop.server.operations import EventQuery, ListQuery
 from whyloop.server.requests import (
     BadRequestError,
@@ -99,6 +100,7 @@ class Api:
         self._channels = channels
         self._redaction = redaction
         self._keys = Keys(store)
+        self._executions = Executions(store, redaction)
         self._watchers: set[Watcher] = set()
         self._is_closed = False
 
@@ -139,7 +141,9 @@ class Api:
         return await messages_page(self._store, await self._end(call), call.query, self._redaction)
 
     async def get_trace(self, call: Call) -> bodies.Trace:
-        return await trace_page(self._store, await self._end(call), call.query, self._redaction)
+        end = await self._end(call)
+        executions = await self._executions.read(end)
+        return await trace_page(self._store, end, call.query, self._redaction, executions)
 
     async def get_events(self, call: Call) -> bodies.EventPage:
         await self.check(call)

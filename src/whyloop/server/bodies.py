@@ -210,6 +210,32 @@ class EventPage(Struct, frozen=True):
     has_more: bool
 
 
+class ExecutionSummary(Struct, frozen=True):
+    """The work on one query."""
+
+    id: str
+    query: Annotated[str, Meta(description="The beginning of the query.")]
+    status: AgentStatus
+    stop_reason: StopReason | None
+    resolved_by: Annotated[str | None, Meta(description="The rule that decided last.")]
+    reason: Annotated[str | None, Meta(description="The reason that this rule gave.")]
+    first_step: Annotated[int, Meta(description="The `index` of its first step, also before that step.")]
+    step_count: Annotated[int, Meta(description="Its closed steps, with a wrap-up.")]
+    started_at: datetime
+    ended_at: Annotated[datetime | None, Meta(description="Null while it has not ended.")]
+
+
+class LimitUse(Struct, frozen=True):
+    """How much of a limit is used, as it was last evaluated."""
+
+    rule: str
+    option: Annotated[str, Meta(description="The option of an agent that sets it, such as `max_steps`.")]
+    unit: Literal["steps", "tokens", "seconds", "usd"]
+    limit: Annotated[float, Meta(description="Without what was granted.")]
+    used: float
+    granted: Annotated[float, Meta(description="What a person allowed on top of it.")]
+
+
 class Trace(Struct, frozen=True):
     """Steps with their calls, decisions and reasons; `next` is the `after` of the next page."""
 
@@ -227,6 +253,13 @@ class Trace(Struct, frozen=True):
     next: int | None
     usage: Mapping[str, Any]
     times: Mapping[str, Any]
+    agent: Annotated[str, Meta(description="The name of the agent that ran it last.")]
+    open_step: Annotated[Raw | None, Meta(description="The step in progress, in the form of `steps`.")]
+    executions: Annotated[
+        list[ExecutionSummary], Meta(description="Oldest first: the latest 200, and those of `steps`.")
+    ]
+    limits: Annotated[list[LimitUse], Meta(description="The limits of the latest execution.")]
+    rules: Annotated[list[str], Meta(description="The names of the rules, in the order of the agent.")]
 
 
 class Stopped(Struct, frozen=True):

@@ -73,6 +73,7 @@ class TraceQuery(Struct, frozen=True):
 
     after: Annotated[Index, Meta(description="After so many steps.")] = 0
     limit: Annotated[int, Meta(ge=1, le=1000)] = 1000
+    brief: Annotated[bool, Meta(description="Summaries instead of arguments and results.")] = False
 
 
 class NoQuery(Struct, frozen=True):

@@ -197,31 +197,50 @@ def precondition_of(connection: HTTPConnection) -> Precondition | None:
 
 
 def query_of(connection: HTTPConnection, kind: type) -> Any:
-    """Return the query as a value of this kind."""
-    given = connection.query_params.multi_items()
-    values: dict[str, Any] = dict(given)
-    if len(values) < len(given):
-        raise BadRequestError("a part of the query was given twice")
-    for name in _numbers(kind):
-        number = values.get(name, "")
-        if number.isascii() and number.isdigit() and len(number) <= _MOST_DIGITS:
-            values[name] = int(number)
-    return _converted({name: value for name, value in values.items() if value != ""}, kind)
+    """Return the query as a value of this kind; only a part that is a list may be given several times."""
+    lists, plain = _fields(kind)
+    values: dict[str, Any] = {name: [] for name in lists}
+    given = set[str]()
+    for name, text in connection.query_params.multi_items():
+        if name in lists:
+            values[name].append(text)
+        elif name in given:
+            raise BadRequestError("a part of the query was given twice")
+        elif text != "":
+            values[name] = _plain_value(text, plain.get(name))
+        given.add(name)
+    return _converted(values, kind)
+
+
+def _plain_value(text: str, kind: type[msgspec.inspect.Type] | None) -> Any:
+    """Return a number or a boolean where one is expected, else the text."""
+    if kind is msgspec.inspect.IntType and text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS:
+        return int(text)
+    if kind is msgspec.inspect.BoolType and text in ("true", "false"):
+        return text == "true"
+    return text
 
 
 @cache
-def _numbers(kind: type) -> tuple[str, ...]:
-    """Return the names of the fields that hold whole numbers."""
-    fields = msgspec.inspect.type_info(kind).fields  # type: ignore[attr-defined]
-    return tuple([field.encode_name for field in fields if _holds_number(field.type)])
+def _fields(kind: type) -> tuple[frozenset[str], Mapping[str, type[msgspec.inspect.Type]]]:
+    """Return the names of the fields that are lists, and what the other ones hold besides text."""
+    kinds = {
+        field.encode_name: _kind_of(field.type)
+        for field in msgspec.inspect.type_info(kind).fields  # type: ignore[attr-defined]
+    }
+    return frozenset([name for name, each in kinds.items() if each is msgspec.inspect.ListType]), kinds
 
 
-def _holds_number(kind: msgspec.inspect.Type) -> bool:
+def _kind_of(kind: msgspec.inspect.Type) -> type[msgspec.inspect.Type]:
     if isinstance(kind, msgspec.inspect.Metadata):
-        return _holds_number(kind.type)
+        return _kind_of(kind.type)
     if isinstance(kind, msgspec.inspect.UnionType):
-        return any(_holds_number(each) for each in kind.types)
-    return isinstance(kind, msgspec.inspect.IntType)
+        kinds = [_kind_of(each) for each in kind.types]
+        return next((each for each in kinds if each in _PLAIN), kinds[0])
+    return type(kind)
+
+
+_PLAIN = (msgspec.inspect.IntType, msgspec.inspect.BoolType)
 
 
 async def read_body(request: Request, seconds: float) -> bytes:

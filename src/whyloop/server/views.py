@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -11,7 +11,15 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from whyloop.broadcasting.feed import cursor_of
-from whyloop.server.bodies import History, SessionState, SessionSummary, Trace
+from whyloop.server.bodies import (
+    ExecutionSummary,
+    History,
+    LimitUse,
+    SessionState,
+    SessionSummary,
+    Trace,
+)
+from whyloop.server.executions import executions_of
 from whyloop.server.operations import MessageQuery, TraceQuery
 from whyloop.server.requests import etag_of
 from whyloop.stores.live import reading_turns
@@ -26,7 +34,14 @@ from whyloop.values.redaction import Redaction, redacted
 from whyloop.values.state import AgentState
 from whyloop.values.step import Step
 from whyloop.values.summaries import args_summary
-from whyloop.wire.document import document, step_document
+from whyloop.wire.document import (
+    brief,
+    document,
+    limits_document,
+    open_step_document,
+    rule_names,
+    step_document,
+)
 from whyloop.wire.ui import each_message
 
 _DEFAULT = Redaction()
@@ -185,18 +200,25 @@ def _metadata(shown: dict[str, Any]) -> dict[str, Any]:
 # Traces
 
 
-async def trace_page(store: Store, end: Reading, query: TraceQuery, redaction: Redaction | None) -> Trace:
+async def trace_page(
+    store: Store,
+    end: Reading,
+    query: TraceQuery,
+    redaction: Redaction | None,
+    executions: Sequence[ExecutionSummary],
+) -> Trace:
     """Return some steps of a session, and the explanation of where it is."""
     state, total, turns = end.state, len(end.state.steps), reading_turns()
     first, last = min(query.after, total), min(query.after + query.limit, total)
-    held = await _with_steps(store, end, first, last)
+    # The step before the first one says how long that one waited for a provider.
+    held = await _with_steps(store, end, max(0, first - 1), last) if first < last else state
     steps: list[Raw] = []
-    for index in range(first, last):
-        shown = redacted(step_document(held, held.steps[index]), redaction)
-        steps.append(Raw(msgspec.json.encode(shown)))
+    for index in range(first + 1, last + 1):
+        steps.append(step_view(step_document(held, index), redaction, is_brief=query.brief))
         await turns.take()
     release(held)
     shown = redacted(document(state, ()), redaction)
+    opened = open_step_document(state)
     explanation = explanation_of(await _execution(store, end))
     await turns.take()
     text = str(explanation)
@@ -216,7 +238,18 @@ async def trace_page(store: Store, end: Reading, query: TraceQuery, redaction: R
         next=last if last < total else None,
         usage=shown["usage"],
         times=shown["times"],
+        agent=state.agent,
+        open_step=None if opened is None else step_view(opened, redaction, is_brief=query.brief),
+        executions=executions_of(executions, first, last),
+        limits=[LimitUse(**each) for each in limits_document(state)],
+        rules=rule_names(state),
     )
+
+
+def step_view(step: dict[str, Any], redaction: Redaction | None, *, is_brief: bool = False) -> Raw:
+    """Return a step as JSON, without credentials."""
+    shown = redacted(brief(step, redaction) if is_brief else step, redaction)
+    return Raw(msgspec.json.encode(shown))
 
 
 async def _with_steps(store: Store, end: Reading, first: int, last: int) -> AgentState:

@@ -52,6 +52,24 @@ class CallStatus(StrEnum):
     NOT_STARTED = "not_started"
 
 
+def closed_call_status(run: ToolRun, *, failed: bool) -> CallStatus:
+    """Return how a call of a closed step ended; `failed` if it is among the failures of the step."""
+    if run.success:
+        return CallStatus.SUCCEEDED
+    return CallStatus.FAILED if failed else CallStatus.NOT_COMPLETED
+
+
+def open_call_status(call: OpenCall) -> CallStatus:
+    """Return how far a call of an open step has come."""
+    if call.result is not None:
+        if call.result.error is None:
+            return CallStatus.SUCCEEDED
+        return CallStatus.FAILED if call.result.failure else CallStatus.NOT_COMPLETED
+    if call.is_waiting:
+        return CallStatus.WAITING
+    return CallStatus.STARTED if call.started else CallStatus.NOT_STARTED
+
+
 class CallExplanation(Struct, frozen=True, kw_only=True):
     """The explanation of one tool call of a step."""
 
@@ -421,11 +439,10 @@ def _calls_of(step: Step, messages: Sequence[Message]) -> tuple[CallExplanation,
 
 
 def _call(run: ToolRun, *, failed: bool, asked: Mapping[str, ToolCall]) -> CallExplanation:
-    status = CallStatus.FAILED if failed else CallStatus.NOT_COMPLETED
     return CallExplanation(
         id=shortened(run.id, NAME_LENGTH),
         name=shortened(run.name, NAME_LENGTH),
-        status=CallStatus.SUCCEEDED if run.success else status,
+        status=closed_call_status(run, failed=failed),
         error=None if run.error is None else shortened(run.error, ERROR_LENGTH),
         approvals=run.approvals,
         changed_by=_changed_by(asked[run.id]) if run.id in asked else (),
@@ -435,17 +452,11 @@ def _call(run: ToolRun, *, failed: bool, asked: Mapping[str, ToolCall]) -> CallE
 def _open_call(asked: ToolCall, call: OpenCall) -> CallExplanation:
     error = None
     if call.result is not None:
-        status = CallStatus.FAILED if call.result.failure else CallStatus.NOT_COMPLETED
         error = call.result.error and shortened(call.result.error, ERROR_LENGTH)
-        status = status if call.result.error is not None else CallStatus.SUCCEEDED
-    elif call.is_waiting:
-        status = CallStatus.WAITING
-    else:
-        status = CallStatus.STARTED if call.started else CallStatus.NOT_STARTED
     return CallExplanation(
         id=shortened(asked.id, NAME_LENGTH),
         name=shortened(asked.name, NAME_LENGTH),
-        status=status,
+        status=open_call_status(call),
         error=error,
         approvals=call.approvals,
         changed_by=_changed_by(asked),

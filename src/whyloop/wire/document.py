@@ -2,29 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
+from whyloop.values.approval import Approval, Verdict
+from whyloop.values.continuation import Budget, ContinuationOutcome
+from whyloop.values.explanation import CallStatus, closed_call_status, open_call_status
+from whyloop.values.failure import ErrorHandlingDecision, Failure
 from whyloop.values.messages import ToolCall
+from whyloop.values.redaction import Redaction
 from whyloop.values.state import AgentState
-from whyloop.values.step import Step, ToolRun
+from whyloop.values.step import OpenCall, OpenStep, Step, ToolRun
+from whyloop.values.summaries import args_summary, result_summary
 from whyloop.wire.envelope import usage_data
 
+Document = dict[str, Any]
 
-def document(state: AgentState, steps: Iterable[Step] | None = None) -> dict[str, Any]:
-    """Return the session as plain data, with all its steps or with those given."""
+# The option of an agent that sets each limit, its unit, and the part of a grant that is for it.
+_LIMITS = {
+    "StepsLimit": ("max_steps", "steps", "steps"),
+    "TokenUsageLimit": ("max_tokens", "tokens", "tokens"),
+    "ExecutionTimeLimit": ("timeout", "seconds", "seconds"),
+    "CumulativeExecutionTimeLimit": ("cumulative_timeout", "seconds", "seconds"),
+    "CostLimit": ("max_cost", "usd", "usd"),
+}
+
+
+def document(state: AgentState, steps: Iterable[int] | None = None) -> Document:
+    """Return the session as plain data, with all its steps or with those of these numbers."""
     outcome, execution = state.last_continuation_outcome, state.execution
-    shown = state.steps[state.steps.start :] if steps is None else steps
+    shown = range(state.steps.start + 1, len(state.steps) + 1) if steps is None else steps
     return {
         "agent_id": state.agent_id,
         "status": state.status.value,
         "stop_reason": state.stop_reason,
         "resolved_by": outcome.resolved_by if outcome else None,
         "reason": (outcome.reason or None) if outcome else None,
-        "steps": [step_document(state, step) for step in shown],
+        "steps": [step_document(state, index) for index in shown],
         "usage": usage_data(state.usage),
         "times": {
             "session_started_at": state.state_info.started_at.isoformat(),
@@ -41,47 +59,223 @@ def document(state: AgentState, steps: Iterable[Step] | None = None) -> dict[str
     }
 
 
-def step_document(state: AgentState, step: Step) -> dict[str, Any]:
-    """Return what a step did, and what was decided after it."""
+# Steps
+
+
+def step_document(state: AgentState, index: int) -> Document:
+    """Return what a step did, and what was decided after it.
+
+    `index` is its number in the session, from 1 on. The step before it says how long it waited for a
+    provider, if the state has that one.
+    """
+    step = state.steps[index - 1]
+    before = state.steps[index - 2] if index - 2 >= state.steps.start else None
     messages = state.messages_of(step)
     calls = {call.id: call for message in messages for call in message.tool_calls}
     results = {message.tool_call_id: message.text for message in messages if message.is_tool}
+    failed = {failure.tool_call_id for failure in step.failures}
     return {
+        "index": index,
         "number": step.number,
         "execution_id": step.execution_id,
         "type": step.type.value,
         "started_at": step.started_at.isoformat(),
+        "answered_at": _moment(step.answered_at),
         "completed_at": step.completed_at.isoformat(),
+        "backoff_seconds": _backoff(step, step.execution_id, step.leg_started_at, before),
+        "waited_seconds": _waited(step, step.completed_at, step.leg_started_at, step.duration_ms / 1000),
         "finish_reason": step.finish_reason,
         "usage": usage_data(step.usage),
         "duration_ms": _rounded(step.duration_ms),
         "source": msgspec.to_builtins(step.source),
         "request": msgspec.to_builtins(step.request),
         "response_changed_by": list(step.response_changed_by),
-        "tool_calls": [_call(run, calls.get(run.id), results.get(run.id)) for run in step.tool_calls],
-        "failures": [msgspec.to_builtins(replace(each, correction=None)) for each in step.failures],
+        "tool_calls": [
+            _call(run, calls.get(run.id), results.get(run.id), failed=run.id in failed)
+            for run in step.tool_calls
+        ],
+        "failures": _failures(step.failures),
         "interrupted": step.interrupted and step.interrupted.value,
         "wrap_up": step.wrap_up,
         "outcome": step.outcome.to_dict() if step.outcome else None,
     }
 
 
-def _call(run: ToolRun, call: ToolCall | None, result: str | None) -> dict[str, Any]:
+def open_step_document(state: AgentState) -> Document | None:
+    """Return the step in progress in the form of a closed one; None if there is none."""
+    step, execution = state.open_step, state.execution
+    if step is None:
+        return None
+    before = state.steps.last if execution.step_number else None
+    ended_at = execution.updated_at or step.started_at
+    return {
+        "index": len(state.steps) + 1,
+        "number": step.number,
+        "execution_id": execution.id,
+        "type": "error" if step.failure else "tool_execution" if step.calls else "final",
+        "started_at": step.started_at.isoformat(),
+        "answered_at": _moment(step.answered_at),
+        "completed_at": None,
+        "backoff_seconds": _backoff(step, execution.id, execution.leg_started_at, before),
+        "waited_seconds": _waited(step, ended_at, execution.leg_started_at, step.seconds),
+        "finish_reason": step.finish_reason,
+        "usage": usage_data(step.usage),
+        "duration_ms": _rounded(step.seconds * 1000),
+        "source": msgspec.to_builtins(step.source),
+        "request": msgspec.to_builtins(step.request),
+        "response_changed_by": list(step.response_changed_by),
+        "tool_calls": [_open_call(step, index, call) for index, call in enumerate(step.calls)],
+        "failures": _failures([] if step.failure is None else [step.failure]),
+        "interrupted": step.interrupted and step.interrupted.value,
+        "wrap_up": execution.wrap_up,
+        "outcome": None,
+    }
+
+
+def brief(step: Document, redaction: Redaction | None) -> Document:
+    """Return a step without arguments, results and its request; summaries of them have no secrets."""
+    calls = [_brief_call(call, redaction) for call in step["tool_calls"]]
+    return {key: value for key, value in step.items() if key != "request"} | {"tool_calls": calls}
+
+
+def _brief_call(call: Document, redaction: Redaction | None) -> Document:
+    arguments, result = call["arguments"], call["result"]
+    left_out = ("arguments", "result", "changes", "approvals")
+    return {
+        **{key: value for key, value in call.items() if key not in left_out},
+        "args_summary": "" if arguments is None else args_summary(arguments, redaction=redaction),
+        "result_summary": None if result is None else result_summary(result, redaction=redaction),
+        "approvals": [
+            {key: value for key, value in approval.items() if key != "arguments"}
+            for approval in call["approvals"]
+        ],
+    }
+
+
+def _failures(failures: Sequence[Failure]) -> list[Any]:
+    return [msgspec.to_builtins(replace(each, correction=None)) for each in failures]
+
+
+def _call(run: ToolRun, call: ToolCall | None, result: str | None, *, failed: bool) -> Document:
     changes = call.changes if call is not None else ()
     return {
         "id": run.id,
         "name": run.name,
+        "status": _status(closed_call_status(run, failed=failed), run.approvals),
         "arguments": call.arguments if call is not None else None,
         "changes": [msgspec.structs.asdict(change) for change in changes],
         "result": result,
         "result_changed_by": list(run.changed_by),
         "success": run.success,
         "error": run.error,
-        "started_at": run.started_at and run.started_at.isoformat(),
+        "started_at": _moment(run.started_at),
         "duration_ms": _rounded(run.duration_ms),
         "approvals": list(msgspec.to_builtins(run.approvals)),
     }
 
 
-def _rounded(number: float) -> float:
-    return round(number, 3)
+def _open_call(step: OpenStep, index: int, call: OpenCall) -> Document:
+    asked, result = step.call_to_run(index), call.result
+    return {
+        "id": asked.id,
+        "name": asked.name,
+        "status": _status(open_call_status(call), call.approvals),
+        "arguments": asked.arguments,
+        "changes": [msgspec.structs.asdict(change) for change in asked.changes],
+        "result": None if result is None else result.content,
+        "result_changed_by": [] if result is None else list(result.changed_by),
+        "success": None if result is None else result.error is None,
+        "error": None if result is None else result.error,
+        "started_at": _moment(call.started_at),
+        "duration_ms": _rounded(call.duration_ms) if call.is_done else None,
+        "approvals": list(msgspec.to_builtins(call.approvals)),
+    }
+
+
+def _status(status: CallStatus, approvals: Sequence[Approval]) -> str:
+    denied = bool(approvals) and approvals[-1].verdict is Verdict.DENIED
+    return "denied" if denied and status is CallStatus.NOT_COMPLETED else status.value
+
+
+def _backoff(
+    step: Step | OpenStep, execution_id: str, leg_started_at: datetime | None, before: Step | None
+) -> float:
+    """Return how long the provider was waited out between two steps; a resume ends that wait."""
+    if before is None or before.execution_id != execution_id or before.model_failure is None:
+        return 0.0
+    if before.outcome is None or before.outcome.handling is not ErrorHandlingDecision.RETRY:
+        return 0.0
+    if leg_started_at is not None and before.completed_at < leg_started_at <= step.started_at:
+        return 0.0
+    return _rounded(max(0.0, (step.started_at - before.completed_at).total_seconds()))
+
+
+def _waited(
+    step: Step | OpenStep, until: datetime, leg_started_at: datetime | None, active_seconds: float
+) -> float:
+    """Return how long a step waited for a person: the time in which nothing was at work, if it did."""
+    answered_at = step.answered_at
+    if answered_at is None or leg_started_at is None or leg_started_at <= answered_at:
+        return 0.0
+    waited = until - step.started_at - timedelta(seconds=active_seconds)
+    return _rounded(max(0.0, waited.total_seconds()))
+
+
+# Rules
+
+
+def latest_outcome(state: AgentState) -> ContinuationOutcome | None:
+    """Return the latest evaluations of the execution, also after it was resumed."""
+    if state.last_continuation_outcome is not None:
+        return state.last_continuation_outcome
+    return None if state.current_step is None else state.current_step.outcome
+
+
+def limits_document(state: AgentState) -> list[Document]:
+    """Return the limits of the execution, with the numbers of their latest evaluations.
+
+    What a person granted is on top of `limit`.
+    """
+    outcome, granted = latest_outcome(state), state.execution.granted
+    by_then = granted  # The grant of a resume is in no evaluation before the next step.
+    if state.last_continuation_outcome is None and state.current_step is not None:
+        by_then = state.current_step.granted
+    found = []
+    for evaluation in outcome.evaluations if outcome is not None else ():
+        used, limit = evaluation.context.get("used"), evaluation.context.get("limit")
+        if (
+            evaluation.criterion in _LIMITS
+            and isinstance(used, int | float)
+            and isinstance(limit, int | float)
+        ):
+            option, unit, share = _LIMITS[evaluation.criterion]
+            found.append(
+                {
+                    "rule": evaluation.criterion,
+                    "option": option,
+                    "unit": unit,
+                    "limit": _rounded(limit - _share(by_then, share), 9),
+                    "used": used,
+                    "granted": _share(granted, share),
+                }
+            )
+    return found
+
+
+def _share(granted: Budget | None, name: str) -> int | float:
+    amount = 0 if granted is None else getattr(granted, name)
+    return amount if isinstance(amount, int) else float(amount)
+
+
+def rule_names(state: AgentState) -> list[str]:
+    """Return the names of the rules in the order in which they were last asked."""
+    outcome = latest_outcome(state) or (state.steps.last.outcome if state.steps.last else None)
+    return [] if outcome is None else [evaluation.criterion for evaluation in outcome.evaluations]
+
+
+def _moment(at: datetime | None) -> str | None:
+    return None if at is None else at.isoformat()
+
+
+def _rounded(number: float, digits: int = 3) -> float:
+    return round(number, digits)
