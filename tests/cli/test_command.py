@@ -54,8 +54,8 @@ def test_the_demo_alone_shows_the_natural_end_and_where_the_others_are(
     code, out, _ = run(capsys, "demo")
     assert code == 0
     assert out.startswith("whyloop demo natural-end: ")
-    assert "whyloop demo --list" in out
-    assert out.endswith(f"{play(SCENARIOS['natural-end']).explain()}\n")
+    assert play(SCENARIOS["natural-end"]).explain() in out
+    assert out.endswith("whyloop demo --list\nWatch them live in a browser: whyloop demo --serve\n")
 
 
 def test_a_scenario_that_was_asked_for_comes_without_the_hint(capsys: pytest.CaptureFixture[str]) -> None:
