@@ -16,7 +16,7 @@ from whyloop.models.presets import PRESETS
 from whyloop.models.provider import EncodedMessages, Settings, media_of
 from whyloop.models.response_body import ResponseBody
 from whyloop.values.messages import FilePart, ImagePart, Message, MessageRole, ToolCall
-from whyloop.values.model import ModelRequest, ModelResponse, ReasoningDelta, TextDelta, ToolSpec, Usage
+from whyloop.values.model import ModelRequest, ModelResponse, ReasoningDelta, TextDelta, Usage
 
 
 def answered(document: dict[str, Any]) -> ModelResponse:
@@ -269,9 +269,6 @@ def test_arguments_that_were_no_json_go_back_as_an_empty_object() -> None:
     assert message_document(broken)["tool_calls"][0]["function"]["arguments"] == "{}"
 
 
-OFFERED = (ToolSpec("f", "", {"type": "object", "properties": {"city": {"type": "string"}}}),)
-
-
 def pieces(answer: ResponseBody, body: list[bytes]) -> tuple[str, str, ModelResponse]:
     """The text and the reasoning that an answer shows, and the complete response."""
     items = [delta for chunk in body for delta in answer.feed(chunk)] + answer.finish()
@@ -280,20 +277,6 @@ def pieces(answer: ResponseBody, body: list[bytes]) -> tuple[str, str, ModelResp
     texts = [item.text for item in items if isinstance(item, TextDelta)]
     thoughts = [item.text for item in items if isinstance(item, ReasoningDelta)]
     return "".join(texts), "".join(thoughts), response
-
-
-@pytest.mark.parametrize("words", ['{"city": "Oslo"}', '{"temperature": 3}', "<tool_call> is a tag"])
-def test_text_that_was_held_back_is_shown_in_the_end_if_it_is_language(words: str) -> None:
-    body = chunks(*[{"content": piece} for piece in words], word="stop")
-    text, _, response = pieces(ResponseBody(OpenAIChat(), "text/event-stream", tools=OFFERED), body)
-    assert text == response.text == words
-
-
-def test_a_written_call_is_not_shown_in_the_end_either() -> None:
-    words = 'One moment. {"name": "f", "arguments": {"city": "Oslo"}}'
-    body = chunks(*[{"content": piece} for piece in words], word="stop")
-    text, _, response = pieces(ResponseBody(OpenAIChat(), "text/event-stream", tools=OFFERED), body)
-    assert (text, response.text) == ("One moment. ", words)
 
 
 def test_reasoning_that_did_not_stream_comes_in_one_piece() -> None:

@@ -298,7 +298,7 @@ STREAMS: list[tuple[ProviderApi, list[tuple[str, dict[str, Any]]]]] = [
 def test_the_arguments_of_the_output_tool_arrive_in_pieces(
     api: ProviderApi, events: list[tuple[str, dict[str, Any]]]
 ) -> None:
-    answer = ResponseBody(api, "text/event-stream", tools=[SEARCH])
+    answer = ResponseBody(api, "text/event-stream")
     pieces = []
     for name, data in events:
         pieces += answer.feed(f"event: {name}\ndata: {json.dumps(data)}\n\n".encode())

@@ -168,6 +168,14 @@ WRITTEN = [
     '{"name": "functions.get_weather", "arguments": {"city": "Oslo"}}',
     '{"name": "get_weather", "arguments": {"city": "Oslo"}',
     '```json\n[{"name": "get_weather", "arguments": {"city": "Oslo"}\n```',
+    "{'name': 'get_weather', 'arguments': {'city': 'Oslo'}}",
+    '{"name": "get_weather", "arguments": {"city": "Oslo",}}',
+    '{"name": "get_weather", "arguments": {"city": "Oslo\nand around"}}',
+    '{"type": "function", "function": {"name": "get_weather", "arguments": {"city": "Oslo",}}}',
+    'Let me look.\n```json\n{"name": "get_weather", "arguments": {"city": "Oslo",}}\n```',
+    'Let me look.\n```json\n{"name": "get_weather", "arguments": {"city": "Oslo',
+    '{"name": "get_weather", "arguments": {"city": "Oslo',
+    '<invoke name="get_weather">\n<parameter name="city">Oslo</parameter>\n</invoke>',
 ]
 
 
@@ -198,10 +206,21 @@ def test_nothing_of_a_written_call_is_shown_while_it_streams(text: str) -> None:
         "The tag `<tool_call>` begins a call of get_weather.",
         "I called get_weather(city='Oslo') and it is sunny.",
         "```python\nget_weather('Oslo')\n```",
+        "Call it with {'name': 'get_weather', 'arguments': {'city': 'Oslo'}} and you get the weather.",
+        'The tag `<invoke name="get_weather">` begins a call.',
     ],
 )
 def test_language_is_not_a_written_call(text: str) -> None:
     assert written_call(text, ["get_weather"]) is None
+
+
+def test_the_end_of_a_truncated_answer_may_be_a_call_that_is_cut_off() -> None:
+    text = 'Let me look. {"name": "get_weather", "arguments": {"city": "Os'
+    assert written_call(text, ["get_weather"]) is None
+    assert written_call(text, ["get_weather"], truncated=True) == "get_weather"
+    assert written_call(text, ["now"], truncated=True) is None
+    example = 'Call it with {"name": "get_weather", "arguments": {"city": "Oslo"}} and you'
+    assert written_call(example, ["get_weather"], truncated=True) is None
 
 
 @pytest.mark.parametrize(
@@ -231,6 +250,11 @@ def test_a_hostile_text_is_searched_in_linear_time() -> None:
         "```tool ",
         "[TOOL_CALLS]",
         '{"name": "x", "arguments": {}}',
+        '{"name": "get_weather", "arguments": {',
+        "{'name': 'get_weather', 'arguments': {",
+        "[{",
+        "{ ",
+        '<invoke name="',
     ):
         text = "language " + piece * (200_000 // len(piece)) + " language"
         started = time.perf_counter()

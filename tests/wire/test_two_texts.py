@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Literal
 
 import pytest
@@ -26,11 +26,14 @@ from whyloop import (
     tool,
 )
 from whyloop.broadcasting import BroadcastConfig
-from whyloop.events import AgentEvent
+from whyloop.events import AgentEvent, StreamChunkReceived
 from whyloop.loop.hooks import RunTool
 from whyloop.testing import FakeClock, ScriptedModel, call, text as written
+from whyloop.wire.ag_ui import AgUiStream
 from whyloop.wire.envelope import envelope
+from whyloop.wire.protocol_stream import ProtocolStream
 from whyloop.wire.ui import canonical_messages
+from whyloop.wire.vercel import VercelStream
 
 PRIVATE = "hunter-of-whales"
 
@@ -178,15 +181,25 @@ WRITTEN = [
     f'{{"name": "echo", "arguments": {{"value": "{PRIVATE}"}}}}',
     f'```tool_call\necho("{PRIVATE}")\n```',
     f'<function=echo>{{"value": "{PRIVATE}"}}</function>',
+    f"<function=echo>\n<parameter=value>\n{PRIVATE}\n</parameter>\n</function>",
+    f"{{'name': 'echo', 'arguments': {{'value': '{PRIVATE}'}}}}",
+    f'Let me look.\n\n```json\n{{"name": "echo", "arguments": {{"value": "{PRIVATE}",}}}}\n```',
+    f'{{"name": "echo", "arguments": {{"value": "{PRIVATE}',
 ]
+each_written = pytest.mark.parametrize("text", WRITTEN)
 
 
 def shown_texts(state: AgentState, events: list[AgentEvent]) -> list[str]:
-    """Return what people and minimal formats show of a run."""
-    minimal = [envelope(event, BroadcastConfig.minimal()) for event in events]
+    """Return what people and minimal formats show of a run, besides the arguments of the calls it made."""
+    configs = (BroadcastConfig.minimal(), BroadcastConfig.standard())
+    sent = [envelope(event, config) for config in configs for event in events]
     calls = ("agent.tool.started", "agent.tool.pending")  # Which summarise the arguments of a call.
+    streams: list[ProtocolStream[Any]] = [AgUiStream(), VercelStream()]
     return [
-        *[json.dumps(each["data"]) for each in minimal if each and each["event"] not in calls],
+        *[json.dumps(each["data"]) for each in sent if each and each["event"] not in calls],
+        *[str(part) for stream in streams for event in events for part in stream.parts(event)],
+        *[str(event) for event in events],
+        state.explain(),
         json.dumps(SlimAgentStateSerializer(SlimSerializationConfig.minimal()).serialize(state)),
         *[str(message["content"]) for message in canonical_messages(state)],
         *[message.text for message in state.messages],
@@ -195,15 +208,63 @@ def shown_texts(state: AgentState, events: list[AgentEvent]) -> list[str]:
 
 
 @pytest.mark.parametrize("finish_reason", [FinishReason.STOP, FinishReason.LENGTH])
-@pytest.mark.parametrize("text", WRITTEN)
-async def test_a_call_written_as_text_is_for_the_model_alone(text: str, finish_reason: FinishReason) -> None:
+@pytest.mark.parametrize("by_word", [False, True])
+@each_written
+async def test_a_call_written_as_text_is_for_the_model_alone(
+    text: str, by_word: bool, finish_reason: FinishReason
+) -> None:
     events: list[AgentEvent] = []
-    answer = written(text, finish_reason=finish_reason)
-    agent = scripted(answer, tools=[echo], event_handler=[events.append])
-    state = await agent.run("Go.")
+    model = ScriptedModel([written(text, finish_reason=finish_reason)], by_word=by_word)
+    state = await Agent(model, [echo], clock=FakeClock(), event_handler=events.append).run("Go.")
+    assert state.status != "completed"
     assert PRIVATE in state.messages[-1].model_text
     assert [shown for shown in shown_texts(state, events) if PRIVATE in shown] == []
+    assert PRIVATE not in json.dumps(state.explanation.to_dict())
     assert state.messages[-1].text == ("Let me look." if text.startswith("Let") else "")
+    pieces = [event.chunk for event in events if isinstance(event, StreamChunkReceived)]
+    assert "".join(pieces).rstrip() == state.messages[-1].text
+
+
+@tool
+async def now() -> str:
+    """Tell the time."""
+    return "12:00"
+
+
+@each_written
+@pytest.mark.parametrize(
+    ("options", "script"),
+    [
+        ({}, lambda text: [call("now", text=text), "Noon."]),
+        ({}, lambda text: [written(text, finish_reason="pause_turn"), "Noon."]),
+        ({"max_steps": 1, "wrap_up": True}, lambda text: [call("now"), text]),
+        ({"output_type": int}, lambda text: [call("now", text=text), call("final_answer", {"value": 12})]),
+        ({"output_type": int}, lambda text: [text, text]),
+        ({"output_validators": len}, lambda text: [text, text]),
+        ({"output_validators": len}, lambda text: [written(text, finish_reason="length")]),
+    ],
+    ids=["beside a call", "pause", "wrap-up", "typed beside a call", "typed", "checked", "checked truncated"],
+)
+async def test_no_step_shows_a_call_written_as_text(
+    options: dict[str, Any], script: Callable[[str], list[Any]], text: str
+) -> None:
+    events: list[AgentEvent] = []
+    agent = scripted(*script(text), tools=[echo, now], event_handler=events.append, **options)
+    state = await agent.run("Go.")
+    assert any(PRIVATE in message.model_text for message in state.messages) or options.get("wrap_up")
+    assert [shown for shown in shown_texts(state, events) if PRIVATE in shown] == []
+
+
+@pytest.mark.parametrize(
+    "text", ['{"value": "Oslo"}', '{"temperature": 3}', "<tool_call> is a tag", 'Use {"name": "echo"} and']
+)
+@pytest.mark.parametrize("by_word", [False, True])
+async def test_text_that_was_held_back_is_sent_in_the_end_if_it_is_language(text: str, by_word: bool) -> None:
+    events: list[AgentEvent] = []
+    model = ScriptedModel([text], by_word=by_word)
+    state = await Agent(model, [echo], clock=FakeClock(), event_handler=events.append).run("Go.")
+    pieces = [event.chunk for event in events if isinstance(event, StreamChunkReceived)]
+    assert "".join(pieces) == state.last_response == text
 
 
 async def test_the_model_reads_the_call_that_it_wrote_as_text() -> None:

@@ -18,10 +18,12 @@ from whyloop.loop.output import Output, json_start, language_before_call
 from whyloop.loop.setup import RequestParts, send
 from whyloop.loop.wrap_up import wrap_up_mode, wrap_up_request
 from whyloop.rules.classification import answer_failure, error_text, model_failure, normalize_response
+from whyloop.rules.written_calls import VisibleText
 from whyloop.tools.tool import RunContext
 from whyloop.values.messages import NO_EXTRAS, Message, MessageRole
 from whyloop.values.model import (
     NO_USAGE,
+    FinishReason,
     ModelRequest,
     ModelResponse,
     OutputDelta,
@@ -129,13 +131,14 @@ async def _stream(run: Run, step: StepInProgress, request: ModelRequest) -> Mode
     response, thought = None, False
     step.chunks = []  # A hook may ask again, and what it had heard before is not part of this answer.
     step.holds_back, step.sent = False, 0
+    # A typed answer is JSON itself; its text is held back from the first sign of it on.
+    is_text = run.setup.output is None or run.setup.output_mode is OutputMode.TEXT
+    visible = VisibleText(run.setup.tool_specs) if is_text and run.setup.tool_specs else None
     async for item in run.world.respond(request):
         if isinstance(item, ModelResponse):
             response = item
         elif isinstance(item, TextDelta):
-            send_text = _send_chunk if run.setup.output is None else _send_typed
-            send_text(run, step, clean(item.text))
-            step.chunks.append(item.text)
+            _take_text(run, step, clean(item.text) if visible is None else visible.add(clean(item.text)))
         elif isinstance(item, ReasoningDelta):
             thought = True
             _send_chunk(run, step, clean(item.text), kind="reasoning")
@@ -151,8 +154,8 @@ async def _stream(run: Run, step: StepInProgress, request: ModelRequest) -> Mode
         _send_chunk(run, step, clean(normalize_response(response).reasoning), kind="reasoning")
     if run.setup.output is not None:
         return response  # The rest follows when it is known whether the answer fits.
-    if response.text and not step.chunks:
-        _send_text(run, step, normalize_response(response).text)
+    if response.text:
+        _send_rest(run, step, response)
     if step.chunk_count:
         _send_chunk(run, step, "", is_complete=True)
     return response
@@ -172,6 +175,14 @@ async def read_answer(
     if step.chunk_count:
         _send_chunk(run, step, "", is_complete=True)
     return response
+
+
+def _take_text(run: Run, step: StepInProgress, text: str) -> None:
+    """Send a piece of the answer that people may see, and keep it."""
+    send_text = _send_chunk if run.setup.output is None else _send_typed
+    if text:
+        send_text(run, step, text)
+        step.chunks.append(text)
 
 
 def _send_typed(run: Run, step: StepInProgress, text: str) -> None:
@@ -195,11 +206,16 @@ def _send_output(run: Run, text: str) -> None:
         send(run.handlers, [chunk])
 
 
-def _send_text(run: Run, step: StepInProgress, text: str) -> None:
-    """Send a text that did not arrive in pieces, without a call in it: arguments are never in a chunk."""
-    shown = language_before_call(run.setup, text)
-    if text := text if shown is None else shown:
-        _send_chunk(run, step, text)
+def _send_rest(run: Run, step: StepInProgress, response: ModelResponse) -> None:
+    """Send the text that did not arrive in pieces or was held back, without a call in it."""
+    sent = "".join(step.chunks)
+    if sent == response.text:
+        return
+    response = normalize_response(response)
+    shown = language_before_call(run.setup, response)
+    text = response.text if shown is None else shown
+    if text.startswith(sent) and (rest := text[len(sent) :]):
+        _send_chunk(run, step, rest)
 
 
 def _send_chunk(
@@ -219,13 +235,16 @@ def _send_chunk(
 
 def answer_transition(run: Run, response: ModelResponse, plan: CallPlan, step: StepInProgress) -> Answered:
     """Return the transition of a model's response, with what is wrong with it."""
-    truncated, message, answer = response.finish_reason.truncates, None, step.answer
+    finish, message, answer = response.finish_reason, None, step.answer
+    truncated = finish.truncates
     if answer is not None:
         failure, shown = answer.failure, answer.shown
     else:
         has_results = run.state.execution.has_tool_results
         failure = answer_failure(response, run.setup.tool_names, after_results=has_results)
-        shown = language_before_call(run.setup, response.text) if failure or truncated else None
+        # Of an answer that is complete and without calls, a call in its text is the failure.
+        is_plain = not (failure or truncated or response.tool_calls) and finish is not FinishReason.PAUSE_TURN
+        shown = None if is_plain else language_before_call(run.setup, response)
     if failure is None or failure.readable:
         reasoning = clean(response.reasoning) if response.reasoning else ""
         message = Message(
@@ -240,7 +259,7 @@ def answer_transition(run: Run, response: ModelResponse, plan: CallPlan, step: S
         run.world.now(),
         started_at=step.begun_at,
         message=message,
-        finish_reason=response.finish_reason,
+        finish_reason=finish,
         usage=response.usage,
         source=response.source,
         seconds=step.lap(run.world.monotonic()),

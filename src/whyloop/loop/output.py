@@ -50,8 +50,9 @@ MOST_PROBLEMS = 5
 
 _FENCE = re.compile(r"\A\s*```\w*\s*\n(.*?)\n?\s*```\s*\Z", re.DOTALL)
 # Where the JSON of an answer may begin: the text before it is language.
-_JSON_START = re.compile(r"[{`]|\A\s*\[")
-_LATER_JSON_START = re.compile(r"[{`]")
+# The beginning of JSON, of its fence, or of a tag before a call.
+_JSON_START = re.compile(r"[{`]|\A\s*\[|<(?=[\w|｜]|\Z)")
+_LATER_JSON_START = re.compile(r"[{`]|<(?=[\w|｜]|\Z)|\[TOOL")
 _MISSING = re.compile(r"\AObject missing required field `(?P<field>[^`]*)`")
 _ASK_AGAIN = {
     OutputMode.NATIVE: "Answer again, with one JSON document that fits.",
@@ -139,17 +140,17 @@ class Output:
         is_text = mode is OutputMode.TEXT
         if len(own) < len(calls) and not response.finish_reason.truncates:
             failure = answer_failure(response, setup.tool_names, after_results=True)
-            is_output = not is_text and self._is_in(
-                response.text
-            )  # It is discarded: other calls come with it.
-            return response, Answer(failure=failure, shown=language_in(response.text) if is_output else None)
+            if not is_text and self._is_in(response.text):  # It is discarded: other calls come with it.
+                return response, Answer(failure=failure, shown=language_in(response.text))
+            return response, Answer(failure=failure, shown=language_before_call(setup, response))
         if response.finish_reason.truncates or response.finish_reason is FinishReason.PAUSE_TURN:
             rest = tuple([call for call in calls if call.name != OUTPUT_TOOL])
             response = replace(response, tool_calls=rest)
-            return response, Answer(shown=None if is_text else language_in(response.text))
+            shown = language_before_call(setup, response) if is_text else language_in(response.text)
+            return response, Answer(shown=shown)
         unlike_answer = answer_failure(response, setup.tool_names, after_results=True)
         if unlike_answer is not None and (response.unsupported or mode is not OutputMode.NATIVE):
-            return response, Answer(failure=unlike_answer, shown=language_before_call(setup, response.text))
+            return response, Answer(failure=unlike_answer, shown=language_before_call(setup, response))
         text, content = response.text, ""
         if own:  # The call becomes the text of the answer: it needs no result.
             sent = [call.arguments for call in own]
@@ -322,9 +323,10 @@ def output_mode_of(model: object, *, with_tools: bool, schema: Mapping[str, Any]
     return OutputMode(mode)
 
 
-def language_before_call(setup: Setup, text: str) -> str | None:
+def language_before_call(setup: Setup, response: ModelResponse) -> str | None:
     """Return the text before a call that is written as text; None if there is no such call."""
-    if written_call(text, setup.tool_names) is None:
+    text, truncated = response.text, response.finish_reason.truncates
+    if not text or written_call(text, setup.tool_names, truncated=truncated) is None:
         return None
     shown = VisibleText(setup.tool_specs).add(text).rstrip()
     return shown if written_call(shown, setup.tool_names) is None else ""

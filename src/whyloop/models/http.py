@@ -130,8 +130,6 @@ class HttpModel:
                     answer = ResponseBody(
                         self.api,
                         headers.get("content-type", ""),
-                        # A provider that enforces a schema writes no call as text.
-                        tools=() if request.output else request.tools,
                         schema=self.settings.response_format,
                     )
                     async for chunk in response.content.iter_any():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -10,9 +10,8 @@ import msgspec
 from whyloop.errors import ModelError, ResponseValidationError
 from whyloop.models.provider import ProviderApi
 from whyloop.rules.classification import normalize_response
-from whyloop.rules.written_calls import VisibleText, written_call
 from whyloop.tools.schema import problem_with
-from whyloop.values.model import Delta, FinishReason, ModelResponse, ReasoningDelta, TextDelta, ToolSpec
+from whyloop.values.model import Delta, FinishReason, ModelResponse, ReasoningDelta, TextDelta
 from whyloop.values.text import shortened
 
 # Far more than any answer, and little enough for one that never ends to do no harm.
@@ -31,7 +30,6 @@ class ResponseBody:
         api: ProviderApi,
         content_type: str,
         *,
-        tools: Sequence[ToolSpec] = (),
         schema: Mapping[str, Any] | None = None,
     ) -> None:
         self._api = api
@@ -41,11 +39,7 @@ class ResponseBody:
         self._streams: bool | None = None if "event-stream" in content_type else False
         self._waiting: list[bytes] = []
         self._size = 0
-        self._shown = 0
-        self._showed_reasoning = False
-        self._tools = [spec.name for spec in tools]
-        # Without tools nothing can be a call, and all text is shown as it arrives.
-        self._visible = VisibleText(tools) if tools else None
+        self._streamed: set[type[Delta]] = set()
         self.ended = False
 
     def feed(self, chunk: bytes) -> list[Delta]:
@@ -62,7 +56,7 @@ class ResponseBody:
         return []
 
     def finish(self) -> list[Delta | ModelResponse]:
-        """Return the rest of the visible text, and last the complete response."""
+        """Return what did not arrive in pieces, and last the complete response."""
         rest = self._take_waiting()
         deltas: list[Delta] = []
         if self._streams is False and not rest.lstrip().startswith(_EVENT_STARTS):
@@ -76,12 +70,10 @@ class ResponseBody:
         complete = normalize_response(complete)
         if self._schema is not None:
             _refuse_misfit(complete, self._schema)
-        if complete.reasoning and not self._showed_reasoning:
+        if complete.reasoning and ReasoningDelta not in self._streamed:
             deltas.append(ReasoningDelta(complete.reasoning))
-        # Text that was held back until it was clear that it is language, or did not arrive in pieces.
-        unseen = complete.text[self._shown :]
-        if unseen and written_call(complete.text, self._tools) is None:
-            deltas.append(TextDelta(unseen))
+        if complete.text and TextDelta not in self._streamed:
+            deltas.append(TextDelta(complete.text))
         return [*deltas, complete]
 
     def _take_waiting(self) -> bytes:
@@ -95,14 +87,8 @@ class ResponseBody:
             if self.ended:
                 break
             for delta in self._reader.read(event.name, event.data):
-                if not isinstance(delta, TextDelta):
-                    self._showed_reasoning |= isinstance(delta, ReasoningDelta)
-                    deltas.append(delta)
-                    continue
-                text = delta.text if self._visible is None else self._visible.add(delta.text)
-                if text:
-                    deltas.append(TextDelta(text))
-                    self._shown += len(text)
+                deltas.append(delta)
+                self._streamed.add(type(delta))
             self.ended = self._reader.ended
         return deltas
 

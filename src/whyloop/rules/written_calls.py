@@ -19,7 +19,6 @@ _OPENING = re.compile(
     r"(?:```\w*\s*|<(?:tool_calls?|function_calls?|function(?:=[\w.-]+)?)>\s*"
     r"|<\|[\w▁-]+\|>\s*|<｜[^｜>]*｜>\s*|\[TOOL_CALLS\]\s*)+$"
 )
-_LAST_CLOSING = re.compile(r"\s*(?:```|</\w+>)?\s*\Z")
 _CLOSING = re.compile(r"(?:\s*(?:```|</[\w]+>|<\|[\w▁-]+\|>|<｜[^｜>]*｜>))+")
 # The keys of a call that is written as JSON.
 _NAME_KEYS = ("name", "tool", "tool_name", "function")
@@ -31,7 +30,14 @@ _CALL_KEYS = frozenset({*_WITHOUT_ARGUMENTS, *_ARGUMENT_KEYS})
 # Tags and tokens with which models begin a call, and nothing else; what follows tells a call from a mention.
 _CALL_TAG = re.compile(
     r"<(?:tool_calls?|function_calls?)>|<function(?:=(?P<name>[\w.-]+))?>|<\|python_tag\|>"
-    r"|<\|tool[\w▁]*\|>|<｜tool[^｜>]*｜>|\[TOOL_CALLS\]"
+    r"|<\|tool[\w▁]*\|>|<｜tool[^｜>]*｜>|\[TOOL_CALLS\]|<invoke name=[\"'](?P<invoked>[\w.-]+)[\"']>"
+)
+# The beginning of a call in JSON, also in JSON that a model wrote with the wrong quotes or never closed.
+_CALL_START = re.compile(
+    rf"""(?:[{{\[]\s*(?:["'](?:{"|".join(_OTHER_KEYS)})["']\s*:\s*["'][^"']{{0,80}}["']\s*,\s*){{0,3}}"""
+    r"""(?:["'](?:tool_calls|function)["']\s*:\s*)?){1,4}"""
+    rf"""["'](?:{"|".join(_NAME_KEYS)})["']\s*:\s*["'](?:{re.escape(_NAMESPACE)})?(?P<name>[^"']{{1,80}})["']"""
+    rf"""\s*,\s*["'](?:{"|".join(_ARGUMENT_KEYS)})["']\s*:\s*["']?\s*\{{"""
 )
 _INLINE_CODE = re.compile(r"(?<!`)`\Z")
 _SIGN = re.compile(r"[{<`\[]")
@@ -41,11 +47,12 @@ _LONGEST_OPENING = 200
 _MOST_ATTEMPTS = 100  # To read JSON where there is none: more would make long texts slow.
 
 
-def written_call(text: str, tools: Collection[str]) -> str | None:
+def written_call(text: str, tools: Collection[str], *, truncated: bool = False) -> str | None:
     """Return the tool that a text calls, if a model wrote the call as text.
 
     A tag or a token of a call counts anywhere. JSON that names an offered tool, fenced or bare, counts if the
-    text begins or ends with it: in the middle of an answer it is an example.
+    text begins or ends with it: in the middle of an answer it is an example. In an answer that was
+    `truncated`, the call at the end may be cut off.
     """
     if not tools or not _SIGN.search(text):
         return None
@@ -53,7 +60,7 @@ def written_call(text: str, tools: Collection[str]) -> str | None:
         _tagged_call(text, tools)
         or _fenced_call(text, tools)
         or _document_call(text, tools)
-        or _unclosed_call(text, tools)
+        or _malformed_call(text, tools, truncated=truncated)
     )
 
 
@@ -63,13 +70,13 @@ def _tagged_call(text: str, tools: Collection[str]) -> str | None:
     for tag in _CALL_TAG.finditer(text):
         if _INLINE_CODE.search(text, max(0, tag.start() - 3), tag.start()):
             continue  # A mention.
-        if tag["name"]:
-            return str(tag["name"])
+        if named := tag["name"] or tag["invoked"]:
+            return str(named)
         if found := begins.match(text, tag.end()):
-            named = re.compile(rf"\b(?:{names})\b").search(
+            near = re.compile(rf"\b(?:{names})\b").search(
                 text, found.start(), found.start() + _LONGEST_OPENING
             )
-            return named[0] if named else "a tool"
+            return near[0] if near else "a tool"
     return None
 
 
@@ -83,28 +90,49 @@ def _fenced_call(text: str, tools: Collection[str]) -> str | None:
 
 def _document_call(text: str, tools: Collection[str]) -> str | None:
     for start, end, document in documents_in(text):
-        closing = _CLOSING.match(text, end)
-        first = start < _LONGEST_OPENING and not _OPENING.sub("", text[:start]).strip()
-        last = _END.match(text, closing.end() if closing else end) is not None
+        first, last = _begins(text, start), _ends(text, end)
         if (first or last) and (name := _named_tool(document, tools, whole=first and last)):
             return name
     return None
 
 
-def _unclosed_call(text: str, tools: Collection[str]) -> str | None:
-    """Return the tool that a text calls whose last brackets are missing."""
-    found = _DOCUMENT.search(text)
-    if found is None or found.start() >= _LONGEST_OPENING:
+def _begins(text: str, start: int) -> bool:
+    """Return whether a text begins with the document at `start`, or with what opens it."""
+    return start < _LONGEST_OPENING and not _OPENING.sub("", text[:start]).strip()
+
+
+def _ends(text: str, end: int) -> bool:
+    """Return whether a text ends with the document up to `end`, or with what closes it."""
+    closing = _CLOSING.match(text, end)
+    return _END.match(text, closing.end() if closing else end) is not None
+
+
+def _malformed_call(text: str, tools: Collection[str], *, truncated: bool) -> str | None:
+    """Return the tool that a text calls in something like JSON: unclosed, or with the wrong quotes."""
+    found = _CALL_START.search(text)
+    if found is None or found["name"] not in tools:
         return None
-    if _OPENING.sub("", text[: found.start()]).strip():
-        return None  # In the middle of an answer it is an example.
-    rest = _LAST_CLOSING.sub("", text[found.start() :])
-    for missing in ("}", "}}", "]", "}]"):
-        try:
-            document = msgspec.json.decode(rest + missing)
-        except (msgspec.DecodeError, RecursionError, UnicodeError):
-            continue
-        return _named_tool(document, tools, whole=True)
+    start = found.start()
+    try:
+        _DECODER.raw_decode(text, start)
+    except (ValueError, RecursionError):
+        end = _end_of_brackets(text, start)
+        opened = _OPENING.search(text, max(0, start - _LONGEST_OPENING), start) is not None
+        ends = (truncated or opened) if end is None else _ends(text, end)
+        return found["name"] if ends or _begins(text, start) else None
+    return None  # It is JSON, and was judged as such.
+
+
+def _end_of_brackets(text: str, start: int) -> int | None:
+    """Return where the brackets that open at `start` are closed; None if they are not."""
+    depth = 0
+    for token in _TOKEN.finditer(text, start):
+        if token[0] in "{[":
+            depth += 1
+        elif token[0] in "}]":
+            depth -= 1
+            if depth == 0:
+                return token.end()
     return None
 
 
@@ -237,11 +265,13 @@ def _squeezed(text: str) -> str:
 # Text that streams in, held back while it may still be a call
 
 # How hosts and models begin a call that they write out; fences and JSON are read further.
-_TAGS = ("<tool_call", "<function", "<|python_tag|>", "<|tool", "<｜tool", "[TOOL_CALLS]")
-_PART_OF_TAG = re.compile(r"<[\w|｜▁=.-]{0,80}")
+_TAGS = ("<tool_call", "<function", "<invoke name=", "<|python_tag|>", "<|tool", "<｜tool", "[TOOL_CALLS]")
+_PART_OF_TAG = re.compile(r"<[\w|｜▁=.-]{0,80}|<invoke name=[\"'][\w.-]{0,80}[\"']?")
 _FENCE = re.compile(r"```(\w*)[ \t]*(?:\r?\n)?")
 _CANDIDATE = re.compile(r"[{\[<`]")
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*(?P<end>"|\Z|\\\Z)|[{}\[\],]', re.DOTALL)
+_TOKEN = re.compile(
+    r"""(?P<quote>["'])(?:[^"'\\]|\\.|(?!(?P=quote))["'])*(?P<end>(?P=quote)|\Z|\\\Z)|[{}\[\],]""", re.DOTALL
+)
 _COLON = re.compile(r"\s*(?P<sign>\S?)")
 
 _ENVELOPE = frozenset({*_NAME_KEYS, *_ARGUMENT_KEYS, *_OTHER_KEYS, "tool_calls"})
@@ -263,7 +293,8 @@ class VisibleText:
     """
 
     def __init__(self, tools: Sequence[ToolSpec]) -> None:
-        self._tools = {spec.name: _arguments_of(spec) for spec in tools}
+        self._specs = tools
+        self._tools: OfferedTools | None = None  # Read once a text has a sign of a call: most have none.
         self._held: list[str] = []
         self._length = 0
         self._judge_at = 0
@@ -274,6 +305,8 @@ class VisibleText:
         """Take a piece; return what may be shown now."""
         if self._closed:
             return ""
+        if not self._length and not _CANDIDATE.search(piece):
+            return piece
         self._held.append(piece)
         self._length += len(piece)
         if self._length < self._judge_at:
@@ -286,6 +319,8 @@ class VisibleText:
 
     def _find_call(self, text: str) -> int:
         """Return where text begins that may be a call."""
+        if self._tools is None:
+            self._tools = {spec.name: _arguments_of(spec) for spec in self._specs}
         start = 0
         while found := _CANDIDATE.search(text, start):
             start = found.start()
@@ -321,7 +356,7 @@ def _judge_tag(text: str, tools: OfferedTools) -> bool | None:
     tag = _CALL_TAG.match(text)
     if tag is None:
         return None if _PART_OF_TAG.fullmatch(text) else False
-    if tag["name"]:
+    if tag["name"] or tag["invoked"]:
         return True
     rest = text[tag.end() :].lstrip()
     if rest[:1] in ("{", "[", "<") or rest.startswith(tuple(tools)):
@@ -346,7 +381,7 @@ def _judge_fence(text: str, tools: OfferedTools) -> bool | None:
 def _judge_json(text: str, tools: OfferedTools) -> bool | None:
     """Judge a document by the keys of its object, or of the objects in its list."""
     first = _COLON.match(text, 1)
-    expected = '"}' if text[0] == "{" else "{"
+    expected = "\"'}" if text[0] == "{" else "{"
     if first is not None and first["sign"] and first["sign"] not in expected:
         return False
     level, depth = (1 if text[0] == "{" else 2), 0
@@ -367,7 +402,7 @@ def _judge_json(text: str, tools: OfferedTools) -> bool | None:
             if sign == ",":
                 at_key = True
                 continue
-            if token["end"] != '"':
+            if token["end"] != token["quote"]:
                 return None if len(token[0]) < _LONGEST_KEY or not at_key else False
             colon = _COLON.match(text, token.end())
             if at_key and colon is not None and colon["sign"] not in ("", ":"):
