@@ -13,7 +13,7 @@ from whyloop.values.price import dollars
 from whyloop.values.text import counted
 
 WIDTH, HEIGHT = 720, 260
-LEFT, RIGHT, TOP, BOTTOM = 56, 16, 16, 36
+LEFT, RIGHT, TOP, BOTTOM = 56, 32, 16, 36
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 760px; margin: 2rem auto; padding: 0 1rem; }
@@ -22,10 +22,11 @@ h2 { margin: 2.5rem 0 .25rem; font-size: 1.15rem; }
 p.sentence { margin: .25rem 0 1rem; font-weight: 600; }
 svg { width: 100%; height: auto; }
 svg text { font: 12px system-ui, sans-serif; fill: #59636e; }
-.axis { stroke: #d1d9e0; } .saved { stroke: #0969da; } .lost { stroke: #cf222e; }
+.axis { stroke: #d1d9e0; } .saved { stroke: #0969da; } .lost { stroke: #cf222e; stroke-dasharray: 7 4; }
 .line { fill: none; stroke-width: 2; } .mark { stroke: #1a7f37; stroke-dasharray: 4 3; }
 .knee { stroke: #9a6700; stroke-dasharray: 2 3; }
-.key-saved { color: #0969da; } .key-lost { color: #cf222e; }
+.key { display: inline-block; width: 2rem; border-top: 2px solid #0969da; vertical-align: middle; }
+.key.lost { border-top: 2px dashed #cf222e; margin-left: 1rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; margin-top: .5rem; }
 td, th { text-align: right; padding: .15rem .6rem; border-bottom: 1px solid #eaeef2; }
 tr.recommended { background: #dafbe1; }
@@ -59,8 +60,8 @@ def svg_of(found: Survey, curve: Curve) -> str:
     lost = [row.completed / found.completed if found.completed else 0.0 for row in rows]
     ticks = sorted({round(i * (len(rows) - 1) / 6) for i in range(7)})
     lines = [
-        f'<p><span class="key-saved">&#9632;</span> saved {escape(curve.measure)} '
-        '<span class="key-lost">&#9632;</span> completed runs that are cut</p>',
+        f'<p><span class="key"></span> saved {escape(curve.measure)} '
+        '<span class="key lost"></span> completed runs that are cut</p>',
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(curve.sentence)}">',
     ]
     for share in (0, 0.25, 0.5, 0.75, 1):
