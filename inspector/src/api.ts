@@ -1,7 +1,7 @@
 /** The server's API: the types of its answers, and one function that requests them. */
 
 export type Status = "pending" | "in_progress" | "paused" | "completed" | "stopped" | "failed";
-export type Decision = "forbid_continuation" | "request_continuation" | "allow_stop" | "allow_continuation";
+export type Decision = "forbid" | "request" | "stop" | "allow";
 
 /** A session as the list shows it. */
 export interface SessionSummary {
@@ -280,7 +280,16 @@ export function authorization(): Record<string, string> {
   return value ? { authorization: `Bearer ${value}` } : {};
 }
 
-/** The address of a session, relative to the page. */
+/** The server that requests go to: its address, with a slash at its end, and the headers that it wants. */
+export interface Server {
+  readonly base: string;
+  headers(): Record<string, string>;
+}
+
+/** The server that sent the page. */
+export const own: Server = { base: "", headers: authorization };
+
+/** The address of a session, relative to its server. */
 export function sessionPath(id: string): string {
   return `sessions/${encodeURIComponent(id)}`;
 }
@@ -295,21 +304,26 @@ export function queryText(query: Query): string {
 }
 
 /** Request something; an answer that is not OK is an `ApiError` with the server's sentence. */
-export async function get<T>(path: string, query: Query = {}, signal?: AbortSignal): Promise<T> {
-  return request<T>(`${path}${queryText(query)}`, { signal: signal ?? null });
+export async function get<T>(path: string, query: Query = {}, signal?: AbortSignal, server = own): Promise<T> {
+  return request<T>(`${path}${queryText(query)}`, { signal: signal ?? null }, server);
 }
 
 /** Change something. The key makes a repeated request harmless. */
-export async function post<T>(path: string, body: unknown): Promise<T> {
-  const headers = { "content-type": "application/json", "idempotency-key": crypto.randomUUID() };
-  return request<T>(path, { method: "POST", headers, body: JSON.stringify(body) });
+export async function post<T>(path: string, body: unknown, server = own): Promise<T> {
+  const headers = { "content-type": "application/json", "idempotency-key": newKey() };
+  return request<T>(path, { method: "POST", headers, body: JSON.stringify(body) }, server);
 }
 
-async function request<T>(path: string, options: RequestInit): Promise<T> {
+/** Return a key that no other request has; `randomUUID` is missing where a page was not sent over HTTPS. */
+function newKey(): string {
+  return Array.from(crypto.getRandomValues(new Uint32Array(4)), (part) => part.toString(16)).join("-");
+}
+
+async function request<T>(path: string, options: RequestInit, server: Server): Promise<T> {
   let answer: Response;
   try {
-    const headers = { accept: "application/json", ...authorization(), ...(options.headers as object) };
-    answer = await fetch(path, { cache: "no-store", ...options, headers });
+    const headers = { accept: "application/json", ...server.headers(), ...(options.headers as object) };
+    answer = await fetch(`${server.base}${path}`, { cache: "no-store", ...options, headers });
   } catch (cause) {
     if ((cause as Error).name === "AbortError") throw cause;
     throw new ApiError(0, "unreachable", "The server cannot be reached.");

@@ -60,10 +60,10 @@ export function moment(time: string): string {
 export type Vote = "F" | "R" | "S" | "A";
 
 const VOTES: Record<Decision, Vote> = {
-  forbid_continuation: "F",
-  request_continuation: "R",
-  allow_stop: "S",
-  allow_continuation: "A",
+  forbid: "F",
+  request: "R",
+  stop: "S",
+  allow: "A",
 };
 const VOTE_WORDS: Record<Vote, string> = { F: "forbid", R: "request", S: "stop", A: "allow" };
 

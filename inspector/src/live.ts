@@ -13,7 +13,12 @@ type OnList = (changed: SessionSummary[], deleted: string[]) => void;
 const onLists = new Set<OnList>();
 const sources = new Set<LiveSource>();
 const base = new URL(".", document.baseURI).href;
-const channel = globalThis.SharedWorker ? workerChannel() : ownChannel();
+let opened: Channel | null = null;
+
+/** The channel of this tab, opened when something is first to be followed. */
+function channel(): Channel {
+  return (opened ??= globalThis.SharedWorker ? workerChannel() : ownChannel());
+}
 
 /** Call a function with each change of the list of sessions; return a function that ends that. */
 export function onListChange(listener: OnList): () => void {
@@ -27,7 +32,7 @@ export function onListChange(listener: OnList): () => void {
 
 /** Connect again now. */
 export function reconnect(): void {
-  channel.retry();
+  channel().retry();
 }
 
 /** An `EventSource` for `followSession` whose envelopes come through the shared stream. */
@@ -57,7 +62,7 @@ export class LiveSource implements Source {
 
 function tellWanted(): void {
   const sessions = Object.fromEntries([...sources].map(({ session, after }) => [session, after]));
-  channel.want({ list: onLists.size > 0, sessions });
+  channel().want({ list: onLists.size > 0, sessions });
 }
 
 function receive(news: News): void {
@@ -93,5 +98,5 @@ function workerChannel(): Channel {
 
 function ownChannel(): Channel {
   const stream = new Stream(webSocket(base, token));
-  return { want: (wanted) => stream.listen(channel, wanted, receive), retry: () => stream.retry() };
+  return { want: (wanted) => stream.listen(stream, wanted, receive), retry: () => stream.retry() };
 }

@@ -1,9 +1,10 @@
 /** The data of the session that is shown, kept current while it runs. */
 
 import { batch, computed, signal } from "@preact/signals";
-import { viewOf, type View } from "whyloop-ui";
-import { followSession, type FollowedSession } from "whyloop-ui/session";
-import { ApiError, authorization, get, sessionPath, type SessionState, type Step, type Trace, type WhatIf } from "./api";
+import { isRunning, viewOf, type View } from "whyloop-ui";
+import { followSession, type FollowedSession, type FollowOptions } from "whyloop-ui/session";
+import { ApiError, get, own, sessionPath, type SessionState, type Step, type Trace, type WhatIf } from "./api";
+import { OlderMessages } from "./older_messages";
 import { LiveSource } from "./live";
 
 const PAGE = 250;
@@ -19,6 +20,12 @@ export class SessionData {
   readonly trace = signal<Trace | null>(null);
   readonly steps = signal<readonly Step[]>([]);
   readonly view = signal<View>(viewOf());
+  /** The messages before those of the view, as far as they were loaded. */
+  readonly older: OlderMessages;
+  /** The problem of the live connection; "" once it is solved. */
+  readonly trouble = signal("");
+  /** True from a request to stop until the run has ended. */
+  readonly isStopping = signal(false);
   /** Why the session cannot be shown; null if it can. */
   readonly error = signal<ApiError | null>(null);
   /** The step under the pointer, by its index: it is marked in the ledger, the timeline and the conversation. */
@@ -35,21 +42,46 @@ export class SessionData {
   #asking = new AbortController();
   #isReading = false;
   #isStale = false;
+  #latest: View | null = null;
 
-  constructor(readonly id: string) {}
+  constructor(
+    readonly id: string,
+    readonly server = own,
+    private readonly source: NonNullable<FollowOptions["EventSource"]> = LiveSource,
+  ) {
+    this.older = new OlderMessages(id, server);
+  }
 
   /** Load the session and follow it. */
   open(): void {
-    const update = (view: View): void => {
-      const before = this.view.peek();
-      this.view.value = view;
-      if (view.runs !== before.runs) void this.read();
-    };
-    this.#followed = followSession(sessionPath(this.id), update, {
-      headers: authorization(),
-      EventSource: LiveSource,
+    this.#followed = followSession(`${this.server.base}${sessionPath(this.id)}`, (view) => this.#receive(view), {
+      headers: this.server.headers(),
+      EventSource: this.source,
+      fetch: this.older.watch((url, options) => fetch(url, options)),
+      onError: ({ message }) => (this.trouble.value = message),
     });
     void this.read();
+  }
+
+  /** Show the latest view, once for each picture that the browser draws: text streams faster than that. */
+  #receive(view: View): void {
+    const before = this.#latest ?? this.view.peek();
+    const isAwaited = this.#latest !== null;
+    this.#latest = view;
+    if (view.runs !== before.runs) void this.read();
+    if (isAwaited) return;
+    const show = (): void => {
+      const shown = this.#latest!;
+      this.#latest = null;
+      batch(() => {
+        this.older.follow(this.view.peek(), shown);
+        this.view.value = shown;
+        this.trouble.value = "";
+        if (!isRunning(shown)) this.isStopping.value = false;
+      });
+    };
+    if (document.hidden) setTimeout(show, BETWEEN_READINGS);
+    else requestAnimationFrame(show);
   }
 
   close(): void {
@@ -79,12 +111,12 @@ export class SessionData {
   async #readOnce(): Promise<void> {
     const { signal: aborted } = this.#closing;
     try {
-      const state = await get<SessionState>(sessionPath(this.id), {}, aborted);
+      const state = await get<SessionState>(sessionPath(this.id), {}, aborted, this.server);
       // The last known step may have got its outcome since.
       let known = this.steps.peek().slice(0, -1);
       for (let after: number | null = known.length; after !== null; ) {
         const query = { brief: true, after, limit: PAGE };
-        const page: Trace = await get<Trace>(`${sessionPath(this.id)}/trace`, query, aborted);
+        const page: Trace = await get<Trace>(`${sessionPath(this.id)}/trace`, query, aborted, this.server);
         known = [...known, ...page.steps];
         batch(() => {
           this.state.value = state;
@@ -110,7 +142,7 @@ export class SessionData {
     const given = Object.entries(limits).map(([name, value]) => [name, value === null ? "none" : value]);
     const { signal: aborted } = this.#asking;
     try {
-      const answer = await get<WhatIf>(`${sessionPath(this.id)}/what-if`, Object.fromEntries(given), aborted);
+      const answer = await get<WhatIf>(`${sessionPath(this.id)}/what-if`, Object.fromEntries(given), aborted, this.server);
       this.whatIf.value = { limits, answer };
     } catch (cause) {
       if (!aborted.aborted) this.error.value = cause as ApiError;
