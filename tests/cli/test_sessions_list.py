@@ -104,6 +104,12 @@ def test_for_machines_every_field_is_there(capsys: Capsys, three: None) -> None:
             "reason": None,
             "pending": 0,
             "cost": None,
+            "tokens": 0,
+            "tokens_known": True,
+            "active_seconds": 0.0,
+            "step_limit": None,
+            "last_query": "How warm is it?",
+            "step_marks": "",
         }
     ]
 

@@ -88,7 +88,8 @@ async def test_any_filter_finds_page_by_page_what_has_it_all(store: PostgresStor
             within = replace(wanted, started_after=START, started_before=START + timedelta(minutes=7))
             decided = replace(wanted, resolved_by="policy")
             named = replace(decided, agent="agent 1", updated_before=START + timedelta(minutes=6))
-            for some in (wanted, within, decided, named):
+            latest = replace(wanted, updated_after=START + timedelta(minutes=3))
+            for some in (wanted, within, decided, named, latest):
                 assert await pages(store, some, 2) == await pages(memory, some, 2), some
 
 
@@ -144,12 +145,16 @@ async def test_no_filter_makes_a_table_be_read_from_end_to_end(store: PostgresSt
         "limit": 51,
         "moment": None,
         "updated_before": None,
+        "updated_after": START,
+        "recent": 10,
     }
     given |= {"labels": labels, "label": labels[0], "others": labels[1:]}
-    for statement in (store._sql["page"], store._sql["spans"]):
-        plan = [row[0] for row in await store._connections.fetch(b"EXPLAIN " + statement, given)]
+    indexes = {"page": "labels_pkey", "spans": "labels_pkey"}
+    indexes |= {"is_recent": "sessions_updated_at_idx", "recent_page": "sessions_updated_at_idx"}
+    for name, index in indexes.items():
+        plan = [row[0] for row in await store._connections.fetch(b"EXPLAIN " + store._sql[name], given)]
         assert not any("Seq Scan" in step for step in plan), plan
-        assert any("labels_pkey" in step for step in plan)
+        assert any(index in step for step in plan), plan
 
 
 STATEMENTS: dict[str, dict[str, Any]] = {

@@ -11,7 +11,8 @@ from whyloop import ContinuationDecision, ContinuationOutcome, Message, StopReas
 from whyloop.stores import Store
 from whyloop.stores.live import live
 from whyloop.stores.reading import read_end
-from whyloop.stores.records import Entry, entries_of, summary_of
+from whyloop.stores.records import Entry, entries_of
+from whyloop.stores.summaries import summary_of
 from whyloop.values.state import AgentState
 from whyloop.values.step_transitions import Answered, AnyTransition, Closed, Judged
 from whyloop.values.transitions import Begun, Created, Queried, Resumed

@@ -83,6 +83,9 @@ async def test_sessions_are_found_by_how_they_stand(store: Store) -> None:
     await lab.made("new")
     assert await listed(lab, status="completed") == ["done"]
     assert await listed(lab, status="paused") == ["waiting"]
+    assert await listed(lab, waiting="true") == ["waiting"]
+    assert len(await listed(lab, waiting="false")) == 4
+    assert (await lab.get("/sessions", query={"waiting": "yes"})).status == 400
     assert await listed(lab, status="failed", stop_reason="error") == ["broken"]
     assert await listed(lab, stop_reason="completed") == ["done"]
     assert await listed(lab, status="pending") == ["new"]
@@ -99,6 +102,7 @@ async def test_sessions_are_found_by_when_they_began(store: Store) -> None:
     assert await listed(lab, started_after=east) == ["s3", "s2"]
     assert await listed(lab, started_after="0001-01-01T00:00:00+14:00", limit=1) == ["s3"]
     assert await listed(lab, started_before="9999-12-31T23:59:59-14:00", limit=1) == ["s3"]
+    assert await listed(lab, updated_after=second) == ["s3", "s2"]
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from whyloop.errors import ConfigurationError, ConflictError, StoreError
 from whyloop.stores import (
@@ -264,6 +265,7 @@ async def test_random_filters_find_what_a_store_in_memory_finds(tmp_path: Path, 
         for number in range(40):
             status, reason = random.choice(list(AgentStatus)), some(StopReason.COMPLETED)
             made = Summary(f"{number:02}", status, moment(), moment(), reason, metadata=entries(4), agent="x")
+            made = replace(made, pending=random.randrange(2))
             for each in (store, memory):
                 await each.create(made, [])
         for _ in range(100):
@@ -275,6 +277,8 @@ async def test_random_filters_find_what_a_store_in_memory_finds(tmp_path: Path, 
                 metadata=entries(3),
                 agent=some("x"),
                 updated_before=some(moment()),
+                updated_after=some(moment()),
+                waiting=random.random() < 0.2,
             )
             limit = random.choice([1, 2, 5, 100])
             assert await pages(store, wanted, limit) == await pages(memory, wanted, limit), wanted
@@ -297,6 +301,7 @@ async def test_no_filter_makes_the_file_be_read_from_end_to_end(tmp_path: Path) 
         {"stop_reason": StopReason.COMPLETED, "metadata": {"a": 1, "b": 2}, "started_after": START},
         {"agent": "helper", "resolved_by": "rule", "updated_before": START},
         {"agent": "helper", "metadata": {"a": 1}},
+        {"agent": "helper", "updated_after": START, "waiting": True},
     ]
     async with SqliteStore(tmp_path / "s.db") as store:
         await store.create(summary(metadata={"a": 1, "b": 2}), journal("x"))
@@ -329,6 +334,27 @@ async def test_sessions_that_started_later_are_not_read_to_find_old_ones(tmp_pat
         page = await store.sessions(updated_before=START + timedelta(minutes=3))
         assert [each.agent_id for each in page.sessions] == ["0002", "0001", "0000"]
         assert instructions < 2000
+
+
+async def test_what_was_updated_recently_is_found_without_reading_the_rest(tmp_path: Path) -> None:
+    async with SqliteStore(tmp_path / "s.db") as store:
+        for number in range(3000):
+            await store.create(summary(f"{number:04}", minutes=number), [])
+        db, instructions = connection_of(store), 0
+
+        def count() -> None:
+            nonlocal instructions
+            instructions += 100
+
+        changed = replace(summary("0007", minutes=7), updated_at=START + timedelta(days=9))
+        await store.append("0007", [], after=0, summary=changed)
+        db.set_progress_handler(count, 100)
+        page = await store.sessions(updated_after=START + timedelta(days=8))
+        assert [each.agent_id for each in page.sessions] == ["0007"]
+        assert instructions < 500
+        db.set_progress_handler(None, 0)
+        many = await store.sessions(updated_after=START + timedelta(minutes=9), limit=3)
+        assert [each.agent_id for each in many.sessions] == ["2999", "2998", "2997"]
 
 
 # Several at once

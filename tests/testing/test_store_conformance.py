@@ -558,6 +558,14 @@ class ForgetsTheLastUpdate(ForgetsOneFilter):
     forgotten = "updated_before"
 
 
+class ForgetsTheFirstUpdate(ForgetsOneFilter):
+    forgotten = "updated_after"
+
+
+class ForgetsThatItWaits(ForgetsOneFilter):
+    forgotten = "waiting"
+
+
 BROKEN = broken_stores(globals(), ForgetsOneFilter)
 
 

@@ -32,7 +32,8 @@ from whyloop.events import AgentEvent, AgentStepCompleted, StreamChunkReceived
 from whyloop.loop.agent import Agent
 from whyloop.rules.classification import error_text
 from whyloop.sessions.session import MakeDeps, Session, deps_for
-from whyloop.stores.records import Summary, summary_of
+from whyloop.stores.records import Summary
+from whyloop.stores.summaries import summary_of
 from whyloop.values.continuation import Budget
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.text import printable, shortened

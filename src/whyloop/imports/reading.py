@@ -24,8 +24,9 @@ from whyloop.imports.opentelemetry import OpenTelemetryLog
 from whyloop.imports.trajectories import OpenHandsLog, SweAgentLog
 from whyloop.imports.transcript import LogError, LogFormat
 from whyloop.stores.reading import FORMAT as OWN_FORMAT
-from whyloop.stores.records import Entry, entries_of, summary_of
+from whyloop.stores.records import Entry, entries_of
 from whyloop.stores.store import Store
+from whyloop.stores.summaries import summary_of
 from whyloop.values import encoding
 from whyloop.values.redaction import DEFAULT_REDACTION, redacted
 from whyloop.values.scalars import utc_now

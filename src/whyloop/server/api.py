@@ -128,6 +128,8 @@ class Api:
             agent=query.agent,
             started_after=query.started_after,
             started_before=query.started_before,
+            updated_after=query.updated_after,
+            waiting=query.waiting,
             metadata={**wanted, **call.access.within},
             limit=query.limit,
             after=query.after,

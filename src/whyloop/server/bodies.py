@@ -165,6 +165,21 @@ class SessionSummary(Struct, frozen=True):
     step_count: int
     pending: Annotated[int, Meta(description="How many questions wait for a person.")]
     cost: Annotated[str | None, Meta(description="In US dollars, a decimal number; null if unknown.")]
+    tokens: Annotated[int, Meta(description="Read and written together.")]
+    tokens_known: Annotated[bool, Meta(description="False if `tokens` is a lower bound.")]
+    active_seconds: Annotated[float, Meta(description="The time in which models and tools were at work.")]
+    step_limit: Annotated[int | None, Meta(description="The limit on the steps of its last run, if known.")]
+    last_query: Annotated[str, Meta(description="The beginning of its last question.")]
+    step_marks: Annotated[
+        str,
+        Meta(
+            description=(
+                "A character for each of its last 24 steps: `.` ordinary, `e` an error or a failed call, `r` "
+                "a model call that was retried, `p` waited for a person, `s` the natural end of a run, `f` a "
+                "rule forbade continuing."
+            )
+        ),
+    ]
     started_at: datetime
     updated_at: datetime
     parent_agent_id: str | None

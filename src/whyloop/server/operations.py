@@ -48,6 +48,8 @@ class ListQuery(Struct, frozen=True):
     agent: Annotated[str, Meta(description="The name of the agent that runs it.")] | None = None
     started_after: Annotated[datetime, Meta(tz=True)] | None = None
     started_before: Annotated[datetime, Meta(tz=True)] | None = None
+    updated_after: Annotated[datetime, Meta(tz=True)] | None = None
+    waiting: Annotated[bool, Meta(description="True for sessions with questions for a person only.")] = False
     metadata: Labels | None = None
     limit: Annotated[int, Meta(ge=1, le=200)] = 50
     after: Annotated[str, Meta(description="The `next` of the page before.")] | None = None

@@ -24,8 +24,9 @@ from whyloop.server.operations import MessageQuery, TraceQuery
 from whyloop.server.requests import etag_of
 from whyloop.stores.live import reading_turns
 from whyloop.stores.reading import Reading, entries_after, release, start_reading
-from whyloop.stores.records import Summary, summary_of
+from whyloop.stores.records import Summary
 from whyloop.stores.store import Store
+from whyloop.stores.summaries import summary_of_end
 from whyloop.values.explanation import explanation_of
 from whyloop.values.explanation_text import MOST_STEPS
 from whyloop.values.log import Log
@@ -76,7 +77,7 @@ def state_view(
     if is_running is None:
         is_running = listed.runner is not None
     # A session is listed anew when its status changes, and not with every step.
-    latest = replace(_summary_of(reading), version=reading.version)
+    latest = replace(summary_of_end(state, listed), version=reading.version)
     body = SessionState(
         session=_summary(latest, redaction, is_running=is_running),
         execution_id=state.execution.id,
@@ -84,13 +85,6 @@ def state_view(
         pending_calls=redacted(msgspec.to_builtins(list(state.pending_calls)), redaction),
     )
     return Tagged(body, etag_of(listed.identity, reading.version))
-
-
-def _summary_of(reading: Reading) -> Summary:
-    state = reading.state
-    if not state.messages.start:
-        return summary_of(state)
-    return replace(summary_of(replace(state, messages=Log())), title=reading.summary.title)
 
 
 def _summary(summary: Summary, redaction: Redaction | None, *, is_running: bool) -> SessionSummary:
@@ -106,6 +100,12 @@ def _summary(summary: Summary, redaction: Redaction | None, *, is_running: bool)
         step_count=summary.step_count,
         pending=summary.pending,
         cost=summary.cost,
+        tokens=summary.tokens,
+        tokens_known=summary.tokens_known,
+        active_seconds=summary.active_seconds,
+        step_limit=summary.step_limit,
+        last_query=redacted(summary.last_query, redaction),
+        step_marks=summary.step_marks,
         started_at=summary.started_at,
         updated_at=summary.updated_at,
         parent_agent_id=summary.parent_agent_id,

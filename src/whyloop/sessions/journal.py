@@ -10,8 +10,9 @@ from whyloop.errors import LeaseLostError, SessionNotFoundError, StoreError
 from whyloop.logger import Logger
 from whyloop.stores.live import Live, turns
 from whyloop.stores.reading import Reading
-from whyloop.stores.records import Lease, RequestKey, entries_of, summary_of
+from whyloop.stores.records import Lease, RequestKey, entries_of
 from whyloop.stores.store import Store
+from whyloop.stores.summaries import summary_of
 from whyloop.values.state import AgentState
 from whyloop.values.step_transitions import AnyTransition
 

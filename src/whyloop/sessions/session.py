@@ -30,8 +30,9 @@ from whyloop.loop.stream import RunStream
 from whyloop.sessions.journal import Heartbeat, SessionJournal
 from whyloop.stores.live import live, turns
 from whyloop.stores.reading import Reading, read_session
-from whyloop.stores.records import Entry, Lease, RequestKey, Summary, checked_id, summary_of
+from whyloop.stores.records import Entry, Lease, RequestKey, Summary, checked_id
 from whyloop.stores.store import Store
+from whyloop.stores.summaries import summary_of
 from whyloop.values.continuation import Budget
 from whyloop.values.generics import D, D_contra, T, T_co
 from whyloop.values.messages import Message

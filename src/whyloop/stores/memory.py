@@ -371,4 +371,5 @@ def _is_within(summary: Summary, wanted: SessionFilter) -> bool:
         (wanted.started_after is None or summary.started_at > wanted.started_after)
         and (wanted.started_before is None or summary.started_at < wanted.started_before)
         and (wanted.updated_before is None or summary.updated_at < wanted.updated_before)
+        and (wanted.updated_after is None or summary.updated_at > wanted.updated_after)
     )

@@ -53,6 +53,8 @@ from whyloop.values.text import clean
 
 # Choosing the rarest label must not take longer than reading it: so many rows of each are counted.
 COUNTED = 1_000
+# So many sessions that were updated recently are sorted rather than read in the order of the list.
+RECENT = 1_000
 # Entries per round trip when a journal is read: more of them would hold up the event loop.
 SLICE = 500
 # Appends per round trip, their size in bytes, and round trips at once: while one batch is being synced,
@@ -84,6 +86,11 @@ _ENTRIES = """
 _WITHIN = """
     found.started_at > coalesce(%(since)s, '-infinity'::timestamptz)
     AND (found.started_at, found.agent_id) < (coalesce(%(until)s, 'infinity'::timestamptz), %(end)s)
+"""
+
+_UPDATED = """
+    session.updated_at > coalesce(%(updated_after)s, '-infinity'::timestamptz)
+    AND session.updated_at < coalesce(%(updated_before)s, 'infinity'::timestamptz)
 """
 
 # The functions of the database that change something, with their arguments.
@@ -147,6 +154,16 @@ SELECT asked.label,
      ORDER BY found.started_at DESC LIMIT 1)
 FROM unnest(%(labels)s::bigint[]) AS asked (label)
 """,
+    "is_recent": """
+SELECT FROM {schema}.sessions WHERE updated_at > %(updated_after)s LIMIT 1 OFFSET %(recent)s
+""",
+    # The same page where only a few sessions were updated after a time.
+    "recent_page": f"""
+SELECT {_SUMMARY} FROM {{schema}}.sessions AS session
+WHERE session.updated_at > %(updated_after)s AND {_UPDATED} AND {_WITHIN.replace("found", "session")}
+    AND session.labels @> %(labels)s::bigint[]
+ORDER BY session.started_at DESC, session.agent_id DESC LIMIT %(limit)s
+""",
     # The newest sessions under one label that have some others as well. The index is read in the order of
     # the list, and a subquery that counts is answered session by session: a planner has no other choice.
     "page": f"""
@@ -159,8 +176,9 @@ FROM (
             WHERE other.label = ANY (%(others)s::bigint[])
                 AND other.started_at = found.started_at AND other.agent_id = found.agent_id
         )
-        AND (%(updated_before)s::timestamptz IS NULL OR %(updated_before)s > (
-            SELECT updated_at FROM {{schema}}.sessions WHERE sessions.agent_id = found.agent_id
+        AND ((%(updated_before)s::timestamptz IS NULL AND %(updated_after)s::timestamptz IS NULL) OR EXISTS (
+            SELECT FROM {{schema}}.sessions AS session
+            WHERE session.agent_id = found.agent_id AND {_UPDATED}
         ))
     ORDER BY found.started_at DESC, found.agent_id DESC LIMIT %(limit)s
 ) AS found,
@@ -329,13 +347,23 @@ class PostgresStore(Store):
         if wanted.started_before is not None:
             ends.append((wanted.started_before, ""))
         until, end = min(ends, default=(None, ""))
-        within = {"since": wanted.started_after, "until": until, "end": end}
-        given = {**await self._plan(wanted_labels(wanted), within), "limit": limit + 1}
-        given |= {"updated_before": wanted.updated_before, "moment": self._moment()}
+        labels = wanted_labels(wanted)
+        within: dict[str, Any] = {"since": wanted.started_after, "until": until, "end": end}
+        updated = {"updated_after": wanted.updated_after, "updated_before": wanted.updated_before}
+        if wanted.updated_after is not None and await self._is_recent(wanted.updated_after):
+            query, given = "recent_page", {**within, "labels": labels}
+        else:
+            query, given = "page", await self._plan(labels, within)
+        given |= {**updated, "limit": limit + 1, "moment": self._moment()}
         # Never prepared: a plan that was made when the tables were small would be kept when they are not.
-        rows = await self._connections.fetch(self._sql["page"], given, prepare=False)
+        rows = await self._connections.fetch(self._sql[query], given, prepare=False)
         sessions = tuple(_summary(row) for row in rows[:limit])
         return Page(sessions, cursor_of(sessions[-1]) if len(rows) > limit else None)
+
+    async def _is_recent(self, updated_after: datetime) -> bool:
+        """Return whether only a few sessions were updated after a time."""
+        given = {"updated_after": updated_after, "recent": RECENT}
+        return not await self._connections.fetch(self._sql["is_recent"], given, prepare=False)
 
     async def _plan(self, labels: list[int], within: dict[str, Any]) -> dict[str, Any]:
         """Return the labels, that of the fewest sessions first, and where sessions can have all of them."""

@@ -29,6 +29,7 @@ CREATE TABLE {schema}.sessions (
 ) WITH (fillfactor = 80);  -- leaves room to renew a lease without a change of any index
 CREATE INDEX ON {schema}.sessions (updated_at, agent_id)
     WHERE status = 'in_progress' OR (status = 'paused' AND pending = 0);
+CREATE INDEX ON {schema}.sessions (updated_at);
 CREATE INDEX ON {schema}.sessions (lease_token) WHERE stop_request IS NOT NULL;
 
 -- The tables below have no reference to sessions, which PostgreSQL would check row by row. Only the

@@ -15,15 +15,13 @@ from msgspec.structs import replace
 from whyloop.errors import ConfigurationError, StoreError
 from whyloop.values.continuation import StopReason
 from whyloop.values.encoding import jsonable
-from whyloop.values.scalars import Count, Moment
+from whyloop.values.scalars import Count, Moment, Seconds
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.step_transitions import Answered, AnyTransition, ModelFailed
 from whyloop.values.text import clean, shortened
 from whyloop.values.transitions import Queried
 from whyloop.wire.journal import STEPS_PER_CHECKPOINT, encode_entry, encode_head
 
-LONGEST_TITLE = 80
-LONGEST_REASON = 300
 LONGEST_ID = 500
 LONGEST_KEY = 255
 
@@ -119,6 +117,22 @@ class Summary(Struct, frozen=True, gc=False, omit_defaults=True):
     """How many questions wait for a person."""
     cost: str | None = None
     """The cost so far, a decimal number as text."""
+    tokens: Count = 0
+    """The tokens so far, read and written together."""
+    tokens_known: bool = True
+    """False if an answer did not report its tokens: `tokens` is a lower bound."""
+    active_seconds: Seconds = 0.0
+    """The time in which models and tools were at work."""
+    step_limit: Count | None = None
+    """The limit on the steps of its last run, with what was granted; None if none is recorded."""
+    last_query: str = ""
+    """The beginning of its last question."""
+    step_marks: str = ""
+    """A character for each of its last 24 steps.
+
+    `.` an ordinary step, `e` an error or a failed call, `r` a model call that was retried, `p` a step that
+    waited for a person, `s` the natural end of a run, `f` the step at which a rule forbade continuing.
+    """
 
 
 class Lease(Struct, frozen=True, gc=False):
@@ -192,6 +206,10 @@ class SessionFilter(Struct, frozen=True, gc=False):
     """The name of the agent."""
     updated_before: datetime | None = None
     """Sessions last changed before this time."""
+    updated_after: datetime | None = None
+    """Sessions last changed after this time."""
+    waiting: bool = False
+    """True for sessions with questions that wait for a person only."""
 
 
 class Page(Struct, frozen=True, gc=False):
@@ -227,7 +245,7 @@ def checked_limit(limit: object) -> int:
     return limit
 
 
-# From transitions to entries, and from a state to its summary
+# From transitions to entries
 
 
 def entries_of(transitions: Sequence[AnyTransition], before: AgentState) -> list[Entry]:
@@ -265,29 +283,6 @@ def _checkpoint(transitions: Sequence[AnyTransition], before: AgentState) -> Che
 
 def _opens_step(transitions: Sequence[AnyTransition]) -> bool:
     return any(isinstance(transition, Answered | ModelFailed) for transition in transitions)
-
-
-def summary_of(state: AgentState) -> Summary:
-    """Return how a session in this state is listed."""
-    outcome, usage = state.last_continuation_outcome, state.usage
-    first_query = next((message.text for message in state.messages if message.is_user), "")
-    return Summary(
-        agent_id=state.agent_id,
-        status=state.status,
-        started_at=state.state_info.started_at,
-        updated_at=state.state_info.updated_at,
-        stop_reason=state.stop_reason,
-        parent_agent_id=state.parent_agent_id,
-        step_count=state.step_count,
-        title=shortened(first_query, LONGEST_TITLE),
-        metadata=state.metadata,
-        identity=state.identity,
-        agent=state.agent,
-        resolved_by=outcome.resolved_by if outcome else None,
-        reason=shortened(outcome.reason, LONGEST_REASON) if outcome and outcome.reason else None,
-        pending=state.question_count,
-        cost=None if usage.cost is None else str(usage.cost),
-    )
 
 
 # Summaries and labels as databases keep them
@@ -345,8 +340,10 @@ def wanted_labels(wanted: SessionFilter) -> list[int]:
 
 def _labels(found: Summary | SessionFilter, metadata: Iterable[tuple[str, object]]) -> list[int]:
     fields = [(name, getattr(found, name)) for name in ("status", "stop_reason", "resolved_by", "agent")]
+    is_waiting = found.waiting if isinstance(found, SessionFilter) else found.pending > 0
     return [
         *[_label(name, value) for name, value in fields if value is not None],
+        *([_label("waiting")] if is_waiting else ()),
         *[_label("metadata", key, value) for key, value in metadata],
     ]
 

@@ -337,7 +337,10 @@ FROM json_each(?) AS wanted CROSS JOIN sessions ON sessions.agent_id = wanted.va
     async def find(self, wanted: SessionFilter, *, limit: int, after: str | None) -> Page:
         checked_limit(limit)
         since = -_NEVER if wanted.started_after is None else _stamp(wanted.started_after)
-        updated = _NEVER if wanted.updated_before is None else _stamp(wanted.updated_before)
+        updated = {
+            "updated_after": -_NEVER if wanted.updated_after is None else _stamp(wanted.updated_after),
+            "updated_before": _NEVER if wanted.updated_before is None else _stamp(wanted.updated_before),
+        }
         ends = [(_NEVER, "")]
         if wanted.started_before is not None:
             ends.append((_stamp(wanted.started_before), ""))
@@ -347,9 +350,11 @@ FROM json_each(?) AS wanted CROSS JOIN sessions ON sessions.agent_id = wanted.va
         until, end = min(ends)
 
         def work(db: sqlite3.Connection) -> list[Summary]:
+            is_recent = wanted.updated_after is not None and _is_recent(db, updated["updated_after"])
             labels, (first, last, name) = _plan(db, wanted_labels(wanted), since, until, end)
-            values = (labels[0], first, last, *labels[1:], last, name, updated, limit + 1)
-            return [self._summary(row) for row in db.execute(_page(len(labels) - 1), values)]
+            values = {"since": first, "until": last, "end": name, "limit": limit + 1, **updated}
+            values |= {f"label{number}": label for number, label in enumerate(labels)}
+            return [self._summary(row) for row in db.execute(_page(len(labels), is_recent), values)]
 
         found = await self._read(work)
         page = tuple(found[:limit])
@@ -567,24 +572,42 @@ def _delete(db: sqlite3.Connection, number: int) -> None:
 _COUNTED = 6_000
 # Later than any date.
 _NEVER = 2**62
-_ALSO = """
-    AND EXISTS (
-        SELECT 1 FROM labels WHERE label = ? AND started_at = found.started_at AND session = found.session
-    )
+# So many sessions are sorted rather than read in the order of the list.
+_RECENT = 1_000
+_BY_LABEL = """
+(SELECT started_at AS began, session FROM labels WHERE label = :label0) AS found
+CROSS JOIN sessions ON sessions.number = found.session
+"""
+_BY_UPDATE = """
+(SELECT started_at AS began, number AS session FROM sessions WHERE updated_at > :updated_after) AS found
+CROSS JOIN sessions ON sessions.number = found.session
 """
 
 
-def _page(others: int) -> str:
-    """Return the query of the newest sessions under one label that have so many others as well.
+def _page(labels: int, is_recent: bool) -> str:
+    """Return the query of the newest sessions that have so many labels.
 
-    CROSS JOIN keeps the order of the two tables, and with it that of the list.
+    Sessions are read under the first label, and CROSS JOIN keeps the order of the two tables, and with it
+    that of the list. If only a few were updated recently, all of these are read instead.
     """
+    others = [
+        f"AND EXISTS (SELECT 1 FROM labels WHERE label = :label{number} "
+        "AND started_at = found.began AND session = found.session)"
+        for number in range(0 if is_recent else 1, labels)
+    ]
     return f"""
-SELECT {_SUMMARY} FROM labels AS found CROSS JOIN sessions ON sessions.number = found.session
-WHERE found.label = ? AND found.started_at > ? AND found.started_at <= ? {_ALSO * others}
-    AND (found.started_at < ? OR sessions.agent_id < ?) AND sessions.updated_at < ?
-ORDER BY found.started_at DESC, sessions.agent_id DESC LIMIT ?
+SELECT {_SUMMARY} FROM {_BY_UPDATE if is_recent else _BY_LABEL}
+WHERE found.began > :since AND found.began <= :until {" ".join(others)}
+    AND (found.began < :until OR sessions.agent_id < :end)
+    AND sessions.updated_at > :updated_after AND sessions.updated_at < :updated_before
+ORDER BY found.began DESC, sessions.agent_id DESC LIMIT :limit
 """
+
+
+def _is_recent(db: sqlite3.Connection, updated_after: int) -> bool:
+    """Return whether only a few sessions were updated after a time."""
+    query = "SELECT 1 FROM sessions WHERE updated_at > ? LIMIT 1 OFFSET ?"
+    return db.execute(query, (updated_after, _RECENT)).fetchone() is None
 
 
 _SPAN = """

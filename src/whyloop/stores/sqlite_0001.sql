@@ -24,6 +24,7 @@ CREATE TABLE sessions (
 );
 CREATE INDEX sessions_to_continue ON sessions (updated_at, agent_id)
     WHERE status = 'in_progress' OR (status = 'paused' AND pending = 0);
+CREATE INDEX sessions_by_update ON sessions (updated_at);
 CREATE INDEX stop_requests ON sessions (number) WHERE stop_request IS NOT NULL;
 
 -- The place of an entry is the number of its session and its own number there, in 32 bits each. So the

@@ -49,8 +49,8 @@ from whyloop.stores.records import (
     checked_id,
     checked_limit,
     entries_of,
-    summary_of,
 )
+from whyloop.stores.summaries import summary_of
 from whyloop.values.approval import Verdict
 from whyloop.values.continuation import StopReason
 from whyloop.values.decisions import decide
@@ -272,6 +272,8 @@ class Store(ABC):
         resolved_by: str | None = None,
         agent: str | None = None,
         updated_before: datetime | None = None,
+        updated_after: datetime | None = None,
+        waiting: bool = False,
         limit: int = PAGE,
         after: str | None = None,
     ) -> Page:
@@ -286,6 +288,8 @@ class Store(ABC):
             resolved_by: The rule that decided last. Default: any.
             agent: The name of the agent. Default: any.
             updated_before: Only sessions last changed before this time. Default: any.
+            updated_after: Only sessions last changed after this time. Default: any.
+            waiting: True for sessions with questions that wait for a person only. Default: False.
             limit: The number of sessions on the page. Default: 50.
             after: The `next` of the page before. Default: the first page.
         """
@@ -301,6 +305,8 @@ class Store(ABC):
             resolved_by=resolved_by,
             agent=agent,
             updated_before=updated_before,
+            updated_after=_with_zone("updated_after", updated_after),
+            waiting=waiting,
         )
         return await self.find(wanted, limit=checked_limit(limit), after=after)
 

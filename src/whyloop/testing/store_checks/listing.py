@@ -78,6 +78,26 @@ async def check_sessions_are_found_by_when_they_were_updated(open_store: OpenSto
         same(await listed(store, updated_before=late), ["4", "3", "2"], "what was updated until")
         await store.append("4", [], after=0, summary=a_summary("4", updated_at=at(9)))
         same(await listed(store, updated_before=at(8)), ["3"], "what was not updated again")
+        same(await listed(store, updated_after=at(8)), ["4", "1", "0"], "what was updated after")
+        early = at(8).astimezone(zone) - timedelta(microseconds=1)
+        same(await listed(store, updated_after=early), ["4", "2", "1", "0"], "what was updated since")
+        between = await listed(store, updated_after=at(8), updated_before=at(10))
+        same(between, ["4", "1"], "what was updated between two moments")
+        wanted = SessionFilter(updated_after=at(8))
+        same(await pages(store, wanted, 2), ["4", "1", "0"], "the pages of what was updated after")
+
+
+async def check_sessions_are_found_by_whether_they_wait(open_store: OpenStore) -> None:
+    async with stage(open_store, "pending") as (store, _):
+        for pending in (0, 1, 3):
+            paused = a_summary(f"{pending}", status=AgentStatus.PAUSED, pending=pending)
+            await store.create(paused, [])
+        same(await listed(store, waiting=True), ["3", "1"], "what waits for a person")
+        same(len(await listed(store, waiting=False)), 4, "the number of all sessions")
+        await store.append("3", [], after=0, summary=a_summary("3", status=AgentStatus.PAUSED))
+        same(await listed(store, waiting=True), ["1"], "what still waits for a person")
+        found = await listed(store, waiting=True, metadata={"user": "ann"})
+        same(found, [], "what waits under a condition that none meets")
 
 
 async def check_sessions_are_found_by_when_they_started(open_store: OpenStore) -> None:
@@ -202,6 +222,7 @@ async def check_all_that_is_asked_for_has_to_hold(open_store: OpenStore) -> None
                 resolved_by=random.choice([None, "one rule", "another rule"]),
                 agent=random.choice(["helper", "writer"]),
                 updated_at=at(1000 - number),
+                pending=random.randrange(2),
                 metadata={"user": random.choice(["ann", "bob"]), "tries": random.randrange(3)},
             )
             for number in range(60)
@@ -217,9 +238,10 @@ async def check_all_that_is_asked_for_has_to_hold(open_store: OpenStore) -> None
             metadata,
             (None, "one rule"),
             (None, "writer"),
-            (None, at(970)),
+            ((None, None), (at(970), None), (at(985), at(960)), (None, at(990))),
+            (False, True),
         )
-        for status, reason, early, late, entries, rule, agent, updated in combinations:
+        for status, reason, early, late, entries, rule, agent, (before, after), waiting in combinations:
             expected = [
                 summary.agent_id
                 for summary in reversed(summaries)
@@ -230,9 +252,11 @@ async def check_all_that_is_asked_for_has_to_hold(open_store: OpenStore) -> None
                 and entries.items() <= summary.metadata.items()
                 and (rule is None or summary.resolved_by == rule)
                 and (agent is None or summary.agent == agent)
-                and (updated is None or summary.updated_at < updated)
+                and (before is None or summary.updated_at < before)
+                and (after is None or summary.updated_at > after)
+                and (not waiting or summary.pending)
             ]
-            wanted = SessionFilter(status, reason, early, late, entries, rule, agent, updated)
+            wanted = SessionFilter(status, reason, early, late, entries, rule, agent, before, after, waiting)
             page = await store.find(wanted, limit=100, after=None)
             same([session.agent_id for session in page.sessions], expected, f"what {wanted} finds")
             same(page.next, None, "the page after the last one")

@@ -1,0 +1,108 @@
+"""From a session to its summary: how lists show it."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from whyloop.stores.records import Summary
+from whyloop.values.continuation import ContinuationDecision, ContinuationOutcome
+from whyloop.values.failure import ErrorHandlingDecision
+from whyloop.values.state import AgentState
+from whyloop.values.step import Step
+from whyloop.values.text import shortened
+
+LONGEST_TITLE = 80
+LONGEST_REASON = 300
+MOST_MARKS = 24
+# A query is right before the first step of its execution, but for a note or two.
+_LOOK_BACK = 8
+
+_RETRY = ErrorHandlingDecision.RETRY
+_ALLOW_STOP = ContinuationDecision.ALLOW_STOP
+
+
+def summary_of(state: AgentState) -> Summary:
+    """Return how a session in this state is listed. It takes the same time for a session of any length."""
+    outcome, usage = state.last_continuation_outcome, state.usage
+    return Summary(
+        agent_id=state.agent_id,
+        status=state.status,
+        started_at=state.state_info.started_at,
+        updated_at=state.state_info.updated_at,
+        stop_reason=state.stop_reason,
+        parent_agent_id=state.parent_agent_id,
+        step_count=state.step_count,
+        title=shortened(_first_query(state), LONGEST_TITLE),
+        metadata=state.metadata,
+        identity=state.identity,
+        agent=state.agent,
+        resolved_by=outcome.resolved_by if outcome else None,
+        reason=shortened(outcome.reason, LONGEST_REASON) if outcome and outcome.reason else None,
+        pending=state.question_count,
+        cost=None if usage.cost is None else str(usage.cost),
+        tokens=usage.total,
+        tokens_known=usage.reported,
+        active_seconds=state.state_info.cumulative_execution_seconds,
+        step_limit=_step_limit(outcome),
+        last_query=shortened(_last_query(state), LONGEST_TITLE),
+        step_marks=_step_marks(state),
+    )
+
+
+def summary_of_end(state: AgentState, listed: Summary) -> Summary:
+    """Return how a session is listed of which only the end of its history was read.
+
+    Args:
+        listed: How the store lists the session, now or later.
+    """
+    found = summary_of(state)
+    if not state.messages.start:
+        return found
+    found = replace(found, title=listed.title)
+    if listed.updated_at > found.updated_at:
+        return found
+    marks = listed.step_marks if listed.step_count == found.step_count else found.step_marks
+    return replace(found, last_query=found.last_query or listed.last_query, step_marks=marks)
+
+
+def _first_query(state: AgentState) -> str:
+    if state.messages.start:
+        return ""
+    return next((message.text for message in state.messages if message.is_user), "")
+
+
+def _step_limit(outcome: ContinuationOutcome | None) -> int | None:
+    evaluation = outcome.evaluation_for("StepsLimit") if outcome else None
+    limit = evaluation.context.get("limit") if evaluation else None
+    return limit if isinstance(limit, int) and limit >= 0 else None
+
+
+def _last_query(state: AgentState) -> str:
+    messages, steps = state.messages, state.steps
+    end, first_step = len(messages), len(steps) - state.execution.step_number
+    if steps.start <= first_step < len(steps):
+        end = min(end, steps[first_step].first_message)
+    for index in range(end - 1, max(messages.start, end - _LOOK_BACK) - 1, -1):
+        if messages[index].is_user:
+            return messages[index].text
+    return ""
+
+
+def _step_marks(state: AgentState) -> str:
+    steps = state.steps
+    marks = [_mark(step) for step in steps[max(steps.start, len(steps) - MOST_MARKS) :]]
+    if state.question_count:
+        marks.append("p")
+    return "".join(marks[-MOST_MARKS:])
+
+
+def _mark(step: Step) -> str:
+    outcome = step.outcome
+    if outcome is not None and outcome.stop_reason is not None and step.wrap_up is None:
+        return "s" if outcome.decision is _ALLOW_STOP else "f"
+    if step.failures:
+        is_retry = step.model_failure is not None and outcome is not None and outcome.handling is _RETRY
+        return "r" if is_retry else "e"
+    if any(call.approvals for call in step.tool_calls):
+        return "p"
+    return "e" if any(not call.success for call in step.tool_calls) else "."

@@ -1,0 +1,101 @@
+"""A summary says what a list shows of a session, at the same cost for a session of any length."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from tests.support import broken, echo, scripted
+from whyloop import AgentState, ErrorPolicy, Session, Usage, tool
+from whyloop.errors import ModelError
+from whyloop.stores import MemoryStore
+from whyloop.stores.reading import read_end
+from whyloop.stores.summaries import MOST_MARKS, summary_of, summary_of_end
+from whyloop.testing import call, calls, text
+
+
+@tool(needs_approval=True)
+async def pay(amount: int) -> str:
+    """Pay."""
+    return f"paid {amount}"
+
+
+async def marks(*replies: object, **options: object) -> str:
+    agent = scripted(*replies, **{"tools": [echo, pay, broken], **options})  # type: ignore[arg-type]
+    return summary_of(await agent.run("go")).step_marks
+
+
+async def test_steps_are_marked_by_what_became_of_them() -> None:
+    ignoring, retrying = ErrorPolicy.ignore_tool_errors(), ErrorPolicy.retry_all()
+    assert await marks("done") == "s"
+    assert await marks(call("echo"), call("echo"), "done") == "..s"
+    assert await marks(call("echo"), call("broken"), "done", error_policy=ignoring) == ".es"
+    assert await marks(ModelError("busy", status=529), "done", error_policy=retrying) == "rs"
+    assert await marks(call("echo"), call("echo"), call("echo"), max_steps=2) == ".f"
+    assert await marks(ModelError("no", status=401)) == "f"
+
+
+async def test_a_step_that_waits_for_a_person_is_marked_before_and_after() -> None:
+    store, agent = (
+        MemoryStore(),
+        scripted(call("echo"), call("pay", {"amount": 1}), "done", tools=[echo, pay]),
+    )
+    session = await Session.open(store, agent, "a", create=True)
+    await session.send("go")
+    assert (await store.read("a")).summary.step_marks == ".p"
+    await session.approve(session.state.pending_calls[0].id)
+    await session.resume()
+    assert (await store.read("a")).summary.step_marks == ".ps"
+
+
+async def test_a_denied_call_counts_as_waiting_and_not_as_an_error() -> None:
+    agent = scripted(calls(call("pay", {"amount": 1})), "done", tools=[pay])
+    session = await Session.open(MemoryStore(), agent)
+    await session.send("go")
+    await session.deny(session.state.pending_calls[0].id)
+    assert summary_of(await session.resume()).step_marks == "ps"
+
+
+async def test_the_wrap_up_after_a_limit_is_an_ordinary_step() -> None:
+    assert await marks(call("echo"), call("echo"), "this far", max_steps=2, wrap_up=True) == ".f."
+
+
+async def test_only_the_last_steps_are_marked() -> None:
+    found = await marks(*[call("echo")] * 40, "done", max_steps=100)
+    assert found == "." * (MOST_MARKS - 1) + "s"
+
+
+async def test_a_summary_has_the_last_query_the_limit_and_what_was_used() -> None:
+    replies = [call("echo", usage=100), text("done", usage=20), text("again", usage=3)]
+    agent = scripted(*replies, tools=[echo], max_steps=7)
+    session = await Session.open(MemoryStore(), agent)
+    await session.send("the first question")
+    await session.send("the second " + "very " * 40)
+    found = summary_of(session.state)
+    assert (found.tokens, found.tokens_known, found.step_limit) == (123, True, 7)
+    assert found.title == "the first question"
+    assert (found.last_query[:15], len(found.last_query)) == ("the second very", 80)
+    assert found.active_seconds == session.state.state_info.cumulative_execution_seconds
+
+
+async def test_what_is_not_known_is_said_to_be_unknown() -> None:
+    found = summary_of(await scripted(text("hi", usage=Usage(reported=False)), max_steps=None).run("go"))
+    assert (found.tokens, found.tokens_known, found.step_limit) == (0, False, None)
+    empty = summary_of(AgentState())
+    assert (empty.step_marks, empty.last_query, empty.step_limit, empty.tokens_known) == ("", "", None, True)
+
+
+async def test_the_last_query_of_a_long_run_is_found_without_reading_the_run() -> None:
+    agent = scripted(*[call("echo")] * 200, "done", tools=[echo], max_steps=1000)
+    state = await agent.run("the question")
+    assert summary_of(state).last_query == "the question"
+
+
+async def test_a_history_without_its_beginning_is_listed_like_the_whole() -> None:
+    store, agent = MemoryStore(), scripted("one", *[call("echo")] * 3, "two", tools=[echo], max_steps=5)
+    session = await Session.open(store, agent, "a", create=True)
+    await session.send("the first question")
+    await session.send("the second question")
+    reading = await read_end(store, "a")
+    assert reading.state.messages.start > 0
+    listed = (await store.read("a")).summary
+    assert replace(summary_of_end(reading.state, listed), version=listed.version) == listed
