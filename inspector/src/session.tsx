@@ -4,6 +4,7 @@ import { effect, useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import type { Info } from "./api";
 import { Conversation } from "./conversation";
+import { Evidence } from "./evidence";
 import { Ledger } from "./ledger";
 import { connection } from "./live";
 import { go, sessionLink } from "./routes";
@@ -19,6 +20,7 @@ type Tab = keyof typeof TABS;
 
 export function SessionPage({ id, step, info }: { id: string; step: number | null; info: Info | null }) {
   const data = useMemo(() => new SessionData(id), [id]);
+  const evidence = useMemo(() => new Evidence(data), [data]);
   const tab = useSignal<Tab>("why");
   useEffect(() => {
     data.open();
@@ -45,8 +47,8 @@ export function SessionPage({ id, step, info }: { id: string; step: number | nul
         </div>
         {step !== null && <div class="pane pane-step"><StepDetail data={data} index={step} /></div>}
         <div class="evidence">
-          <div class="pane-why" id="pane-why"><Ledger data={data} selected={step} /></div>
-          <div class="pane-timeline" id="pane-timeline"><Timeline data={data} selected={step} /></div>
+          <div class="pane-why" id="pane-why"><Ledger evidence={evidence} selected={step} /></div>
+          <div class="pane-timeline" id="pane-timeline"><Timeline evidence={evidence} selected={step} /></div>
         </div>
       </div>
     </div>

@@ -39,7 +39,8 @@ export class SessionData {
 
   #followed: FollowedSession | null = null;
   #closing = new AbortController();
-  #asking = new AbortController();
+  #question: { limits: Limits; execution: string | undefined } | null = null;
+  #isAsking = false;
   #isReading = false;
   #isStale = false;
   #latest: View | null = null;
@@ -86,7 +87,6 @@ export class SessionData {
 
   close(): void {
     this.#closing.abort();
-    this.#asking.abort();
     this.#followed?.close();
   }
 
@@ -131,21 +131,26 @@ export class SessionData {
     }
   }
 
-  /** Ask how the run would have ended under other limits; only the latest question is answered. */
-  async ask(limits: Limits): Promise<void> {
-    this.#asking.abort();
-    this.#asking = new AbortController();
-    if (Object.keys(limits).length === 0) {
-      this.whatIf.value = null;
-      return;
-    }
-    const given = Object.entries(limits).map(([name, value]) => [name, value === null ? "none" : value]);
-    const { signal: aborted } = this.#asking;
+  /**
+   * Ask how an execution would have ended under other limits; no limits end the what-if.
+   *
+   * One question is under way at a time, and after it the latest one: answers arrive while a slider moves.
+   */
+  async ask(limits: Limits, execution?: string): Promise<void> {
+    this.#question = Object.keys(limits).length ? { limits, execution } : null;
+    if (!this.#question) this.whatIf.value = null;
+    if (!this.#question || this.#isAsking) return;
+    this.#isAsking = true;
     try {
-      const answer = await get<WhatIf>(`${sessionPath(this.id)}/what-if`, Object.fromEntries(given), aborted, this.server);
-      this.whatIf.value = { limits, answer };
-    } catch (cause) {
-      if (!aborted.aborted) this.error.value = cause as ApiError;
+      for (let asked = null; this.#question && asked !== this.#question; ) {
+        asked = this.#question;
+        const given = Object.entries(asked.limits).map(([name, value]) => [name, value === null ? "none" : value]);
+        const query = { ...Object.fromEntries(given), execution: asked.execution };
+        const answer = await get<WhatIf>(`${sessionPath(this.id)}/what-if`, query, this.#closing.signal, this.server);
+        if (this.#question && asked.execution === this.#question.execution) this.whatIf.value = { limits: asked.limits, answer };
+      }
+    } finally {
+      this.#isAsking = false;
     }
   }
 }

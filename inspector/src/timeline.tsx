@@ -1,7 +1,7 @@
 /** The timeline: model time, tool calls, backoff and waiting, to scale. */
 
-import type { SessionData } from "./session_data";
+import type { Evidence } from "./evidence";
 
-export function Timeline({ data }: { data: SessionData; selected: number | null }) {
-  return <section class="card timeline" aria-label="Timeline">{data.latest.value.length} steps</section>;
+export function Timeline({ evidence }: { evidence: Evidence; selected: number | null }) {
+  return <section class="card timeline" aria-label="Timeline">{evidence.steps.value.length} steps</section>;
 }
