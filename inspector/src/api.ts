@@ -1,5 +1,7 @@
 /** The server's API: the types of its answers, and one function that requests them. */
 
+import { signal } from "@preact/signals";
+
 export type Status = "pending" | "in_progress" | "paused" | "completed" | "stopped" | "failed";
 export type Decision = "forbid" | "request" | "stop" | "allow";
 
@@ -56,6 +58,11 @@ export interface Question extends PendingCall {
   asked_at: string;
   args_summary: string;
   can_edit: boolean;
+}
+
+export interface QuestionPage {
+  questions: Question[];
+  total: number;
 }
 
 export interface Stats {
@@ -235,6 +242,8 @@ export interface WhatIf {
 
 /** What each value of a limit would have done to many runs. */
 export interface Survey {
+  /** What all of the runs used. */
+  used?: Amounts;
   limit: string;
   runs: number;
   completed: number;
@@ -261,6 +270,9 @@ export class ApiError extends Error {
     super(message);
   }
 }
+
+/** Whether the server refused this client because it does not know it. */
+export const refused = signal(false);
 
 const TOKEN = "whyloop.token";
 
@@ -328,6 +340,7 @@ async function request<T>(path: string, options: RequestInit, server: Server): P
     if ((cause as Error).name === "AbortError") throw cause;
     throw new ApiError(0, "unreachable", "The server cannot be reached.");
   }
+  if (answer.status === 401) refused.value = true;
   if (answer.ok) return (await answer.json()) as T;
   const problem = await answer.json().catch(() => null);
   const { type = "error", message = `The server answered ${answer.status}.` } = problem?.error ?? {};

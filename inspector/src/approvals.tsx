@@ -1,10 +1,286 @@
-/** The questions of all sessions that wait for a person. */
+/** The approvals inbox: the questions of all sessions, and the dialogs that answer them. */
 
-import { signal } from "@preact/signals";
+import { computed, signal } from "@preact/signals";
+import type { Info, Question } from "./api";
+import { Age } from "./clock";
+import { confirm } from "./dialogs";
+import { count, counted, moment } from "./format";
+import { Icon } from "./icons";
+import { Trouble } from "./trouble";
+import { decide, questions, questionsError, readQuestions, settled } from "./questions";
+import { sessionLink } from "./routes";
+import "./styles/approvals.css";
 
-/** How many questions wait; the top bar shows it. */
-export const waiting = signal(0);
+const NAME = "whyloop.name";
+const LONGEST_SHOWN = 20_000;
 
-export function Approvals() {
-  return <div class="page"><h1>Approvals</h1></div>;
+/** The page with all questions, oldest first. */
+export function Approvals({ info }: { info: Info | null }) {
+  const page = questions.value;
+  const problem = questionsError.value;
+  return (
+    <div class="page approvals">
+      <header class="page-head">
+        <h1>Approvals</h1>
+        <span class="quiet small-text" role="status">{page && headline(page.questions.length, page.total)}</span>
+      </header>
+      {problem && <Trouble problem={problem} what="The questions" retry={readQuestions} />}
+      {info?.read_only && page?.total ? <p class="card notice">{READ_ONLY}</p> : null}
+      {page?.questions.map((question) => <QuestionCard key={question.id} question={question} info={info} />)}
+      {page?.total === 0 && !problem && <NothingWaits />}
+      <JustSettled />
+    </div>
+  );
+}
+
+const READ_ONLY = "This page is read-only: nothing can be decided here. Open a server without read-only mode to decide.";
+
+function headline(shown: number, total: number): string {
+  if (total === 0) return "Nothing waits for a person.";
+  const rest = total > shown ? ` The ${count(shown)} oldest are shown.` : "";
+  return `${counted(total, "question")}, oldest first.${rest}`;
+}
+
+function NothingWaits() {
+  return (
+    <section class="card empty">
+      <Icon name="check" />
+      <h2>Nothing waits for a person</h2>
+      <p>
+        A tool with <code>needs_approval=True</code> asks here before it runs. The session pauses until the question
+        is decided; the number in the top bar stays current on every page.
+      </p>
+    </section>
+  );
+}
+
+function QuestionCard({ question, info }: { question: Question; info: Info | null }) {
+  return (
+    <article class="card question" data-row aria-label={summaryOf(question)}>
+      <header>
+        <Icon name="pause" class="t-w" />
+        <h2 class="clip"><code>{question.name ?? "The run itself"}</code></h2>
+        <span class="space" />
+        <span class="quiet small-text" title={moment(question.asked_at)}>waits <Age time={question.asked_at} /></span>
+      </header>
+      <p class="small-text origin">
+        <a class="link" href={sessionLink(question.agent_id)}>{question.agent_id}</a>
+        <span class="quiet">{question.title}</span>
+      </p>
+      {question.question && question.name === null && <p class="asked">{question.question}</p>}
+      {question.arguments && <Arguments value={question.arguments} />}
+      {!info?.read_only && (
+        <footer>
+          <button class="button primary" onClick={() => askToApprove(question, info)}>Approve</button>
+          {question.can_edit && question.name !== null && (
+            <button class="button" onClick={() => askToEdit(question, info)}>Edit arguments</button>
+          )}
+          <button class="button" onClick={() => askToDeny(question, info)}>Deny</button>
+        </footer>
+      )}
+    </article>
+  );
+}
+
+/** Arguments as readable text. */
+function Arguments({ value }: { value: Record<string, unknown> }) {
+  if (Object.keys(value).length === 0) return <p class="quiet small-text none">No arguments</p>;
+  const text = JSON.stringify(value, null, 2);
+  return (
+    <pre tabIndex={0} role="region" aria-label="Arguments">
+      {text.slice(0, LONGEST_SHOWN)}
+      {text.length > LONGEST_SHOWN && `\n… ${count(text.length - LONGEST_SHOWN)} more characters: see the session`}
+    </pre>
+  );
+}
+
+function JustSettled() {
+  if (settled.value.length === 0) return null;
+  return (
+    <section class="card settled" aria-label="Decided just now">
+      <header><h2>Decided just now</h2></header>
+      {settled.value.map(({ question, result }) => (
+        <p key={question.id}>
+          <code class="clip">{summaryOf(question)}</code>
+          <span>{result} <a class="link" href={sessionLink(question.agent_id)}>{question.agent_id}</a></span>
+        </p>
+      ))}
+    </section>
+  );
+}
+
+/** The card of the list of sessions: the questions that wait longest. */
+export function WaitingCard({ info }: { info: Info | null }) {
+  const page = questions.value;
+  const [oldest] = page?.questions ?? [];
+  const shown = page?.questions.slice(0, 2) ?? [];
+  return (
+    <section class="card waiting" aria-labelledby="waiting-title">
+      <header>
+        <h2 id="waiting-title">Waiting for a person</h2>
+        {page?.total ? <span class="count">{count(page.total)}</span> : null}
+        <span class="space" />
+        {oldest && <span class="quiet small-text">oldest <Age time={oldest.asked_at} /></span>}
+      </header>
+      {shown.map((question) => <ShortQuestion key={question.id} question={question} info={info} />)}
+      {page && <p class="quiet small-text last">{waitingNote(page.total, shown.length, info)}</p>}
+      {!page && questionsError.value && <p class="small-text last t-f">{questionsError.value.message}</p>}
+    </section>
+  );
+}
+
+function waitingNote(total: number, shown: number, info: Info | null) {
+  if (total === 0) return <>Nothing. A tool with <code>needs_approval=True</code> asks here before it runs.</>;
+  if (total > shown) return <a class="link" href="#/approvals">All {count(total)} questions</a>;
+  if (info?.read_only) return "This page is read-only: decide elsewhere.";
+  return "Approve lets the call run once and resumes the session. Deny tells the model why.";
+}
+
+function ShortQuestion({ question, info }: { question: Question; info: Info | null }) {
+  return (
+    <div class="short-question">
+      <div class="clip">
+        <code class="clip">{summaryOf(question)}</code>
+        <div class="quiet small-text clip">
+          <a class="link" href={sessionLink(question.agent_id)}>{question.agent_id}</a>
+          , waits <Age time={question.asked_at} />. {question.title}
+        </div>
+      </div>
+      {!info?.read_only && (
+        <>
+          <button class="button primary small" aria-label={`Approve ${summaryOf(question)}`} onClick={() => askToApprove(question, info)}>
+            Approve
+          </button>
+          <button class="button small" aria-label={`Deny ${summaryOf(question)}`} onClick={() => askToDeny(question, info)}>
+            Deny
+          </button>
+        </>
+      )}
+    </div>
+  );
+}
+
+function summaryOf({ name, args_summary, question }: Question): string {
+  return name === null ? question : `${name}(${args_summary})`;
+}
+
+// The dialogs
+
+/** Ask whether a call may run as it is. */
+export function askToApprove(question: Question, info: Info | null): void {
+  confirm({
+    title: question.name === null ? "Approve" : `Approve ${question.name}`,
+    effects: [
+      question.name === null ? question.question : `${summaryOf(question)} runs once, with these arguments.`,
+      continuation(question, info),
+    ],
+    button: continues(info) ? "Approve and resume" : "Approve",
+    children: <PersonField info={info} />,
+    run: () => decide(question, "approve", person(info), info),
+  });
+}
+
+/** Ask why a call may not run. */
+export function askToDeny(question: Question, info: Info | null): void {
+  const reason = signal("");
+  confirm({
+    title: question.name === null ? "Deny" : `Deny ${question.name}`,
+    effects: [
+      question.name === null ? question.question : `${summaryOf(question)} does not run.`,
+      "The model is given your reason as the result of the call.",
+      continuation(question, info),
+    ],
+    button: continues(info) ? "Deny and resume" : "Deny",
+    children: (
+      <>
+        <label class="field">
+          <span>Reason, for the model</span>
+          <textarea
+            rows={3} maxLength={10_000} placeholder="For example: ask for the order number first"
+            onInput={(event) => (reason.value = event.currentTarget.value)}
+          />
+        </label>
+        <PersonField info={info} />
+      </>
+    ),
+    run: () => decide(question, "deny", { reason: reason.value.trim(), ...person(info) }, info),
+  });
+}
+
+/** Ask for other arguments, with which a call may run. */
+export function askToEdit(question: Question, info: Info | null): void {
+  const text = signal(JSON.stringify(question.arguments, null, 2));
+  const blocked = computed(() => problemOf(text.value));
+  confirm({
+    title: `Edit the arguments of ${question.name}`,
+    effects: [
+      `${question.name} runs once, with the arguments below instead of those that the model asked for.`,
+      continuation(question, info),
+    ],
+    button: continues(info) ? "Approve these arguments and resume" : "Approve these arguments",
+    isWide: true,
+    blocked,
+    children: (
+      <>
+        <label class="field">
+          <span>Arguments, a JSON object</span>
+          <textarea
+            class="json" rows={Math.min(16, text.peek().split("\n").length + 2)} spellcheck={false}
+            defaultValue={text.peek()} aria-describedby="json-problem"
+            onInput={(event) => (text.value = event.currentTarget.value)}
+          />
+        </label>
+        <JsonProblem problem={blocked} />
+        <PersonField info={info} />
+      </>
+    ),
+    run: () => decide(question, "approve", { arguments: JSON.parse(text.value), ...person(info) }, info),
+  });
+}
+
+function JsonProblem({ problem }: { problem: { value: string } }) {
+  return (
+    <p id="json-problem" class={problem.value ? "problem small-text" : "quiet small-text"} role="status">
+      {problem.value || "This is valid JSON."}
+    </p>
+  );
+}
+
+function problemOf(text: string): string {
+  try {
+    const value: unknown = JSON.parse(text);
+    if (typeof value === "object" && value !== null && !Array.isArray(value)) return "";
+    return 'Not an object: write the arguments as {"name": value}.';
+  } catch (cause) {
+    return `Not JSON: ${(cause as Error).message}`;
+  }
+}
+
+function continues(info: Info | null): boolean {
+  return info?.can_run ?? false;
+}
+
+function continuation(question: Question, info: Info | null): string {
+  if (!continues(info)) {
+    return `${question.agent_id} stays paused here: this server runs no agent. A process that has the agent resumes it.`;
+  }
+  return `${question.agent_id} continues at once, unless it has other open questions.`;
+}
+
+function PersonField({ info }: { info: Info | null }) {
+  if (info?.user) return <p class="quiet small-text field">Recorded as the decision of {info.user}.</p>;
+  return (
+    <label class="field">
+      <span>Your name, recorded with the decision</span>
+      <input
+        maxLength={200} autocomplete="name" defaultValue={localStorage.getItem(NAME) ?? ""}
+        onInput={(event) => localStorage.setItem(NAME, event.currentTarget.value)}
+      />
+    </label>
+  );
+}
+
+function person(info: Info | null): { by?: string } {
+  const name = localStorage.getItem(NAME)?.trim();
+  return info?.user || !name ? {} : { by: name };
 }

@@ -1,6 +1,6 @@
 /** Dialogs: each action says what will happen before it does it. */
 
-import { signal } from "@preact/signals";
+import { signal, type ReadonlySignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 
@@ -12,9 +12,15 @@ export interface Action {
   button: string;
   /** More fields of the dialog. */
   children?: ComponentChildren;
+  /** Why the fields do not allow it yet; "" if they do. */
+  blocked?: ReadonlySignal<string>;
+  isWide?: boolean;
   /** Carry it out; what it throws is shown in the dialog. */
   run(): Promise<unknown>;
 }
+
+/** The action came too late: its error says what happened instead, and another attempt makes no sense. */
+export class Overtaken extends Error {}
 
 const asked = signal<Action | null>(null);
 
@@ -32,6 +38,7 @@ function ActionDialog({ action }: { action: Action }) {
   const dialog = useRef<HTMLDialogElement>(null);
   const [problem, setProblem] = useState("");
   const [isBusy, setBusy] = useState(false);
+  const [isOver, setOver] = useState(false);
   useEffect(() => dialog.current?.showModal(), []);
   const close = (): void => {
     dialog.current?.close();
@@ -46,19 +53,24 @@ function ActionDialog({ action }: { action: Action }) {
       close();
     } catch (cause) {
       setProblem((cause as Error).message);
+      setOver(cause instanceof Overtaken);
       setBusy(false);
     }
   };
   return (
-    <dialog ref={dialog} onClose={close} aria-labelledby="dialog-title">
+    <dialog ref={dialog} class={action.isWide ? "wide" : ""} onClose={close} aria-labelledby="dialog-title">
       <form onSubmit={run}>
         <h2 id="dialog-title">{action.title}</h2>
-        <ul>{action.effects.map((effect) => <li key={effect}>{effect}</li>)}</ul>
-        {action.children}
-        {problem && <p class="problem" role="alert">{problem}</p>}
+        {!isOver && <ul>{action.effects.map((effect) => <li key={effect}>{effect}</li>)}</ul>}
+        {!isOver && action.children}
+        {problem && <p class={isOver ? "overtaken" : "problem"} role="alert">{problem}</p>}
         <footer>
-          <button type="button" class="button" onClick={close}>Cancel</button>
-          <button type="submit" class="button primary" disabled={isBusy}>{action.button}</button>
+          <button type="button" class="button" onClick={close}>{isOver ? "Close" : "Cancel"}</button>
+          {!isOver && (
+            <button type="submit" class="button primary" disabled={isBusy || Boolean(action.blocked?.value)}>
+              {action.button}
+            </button>
+          )}
         </footer>
       </form>
     </dialog>

@@ -21,12 +21,13 @@ export function counted(value: number, noun: string): string {
   return `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
 }
 
-/** A decimal number of US dollars → "$0.28", "$0.0061"; "unknown" if it is not known. */
+/** A decimal number of US dollars → "$0.28", "$0.0135"; "unknown" if it is not known. */
 export function money(cost: string | number | null | undefined): string {
   if (cost === null || cost === undefined) return "unknown";
   const value = Number(cost);
   if (value === 0) return "$0";
-  return value < 0.01 ? `$${value.toPrecision(2)}` : `$${value.toFixed(2)}`;
+  if (value < 0.01) return `$${value.toPrecision(2)}`;
+  return `$${value.toFixed(value < 0.1 ? 4 : 2)}`;
 }
 
 /** Seconds → "420 ms", "44.9 s", "5 min 48 s", "3 h 20 min", "2 days". */

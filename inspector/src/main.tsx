@@ -1,35 +1,35 @@
 /** The inspector: the frame around its pages, and the keys that work on each. */
 
+import "./styles/base.css";
 import { signal } from "@preact/signals";
 import { render } from "preact";
 import { useEffect } from "preact/hooks";
-import { ApiError, get, setToken, type Info } from "./api";
-import { Approvals, waiting } from "./approvals";
+import { get, refused, setToken, type Info } from "./api";
+import { Approvals } from "./approvals";
 import { Compare } from "./compare";
 import { Dialogs } from "./dialogs";
 import { Icon } from "./icons";
 import { connection, reconnect } from "./live";
+import { waiting, watchQuestions } from "./questions";
 import { route, type Route } from "./routes";
 import { SessionPage } from "./session";
 import { Sessions } from "./sessions";
 import { Help, listenToKeys } from "./shortcuts";
 import { applyTheme, toggleTheme } from "./theme";
-import "./styles/base.css";
 
 const info = signal<Info | null>(null);
-const refused = signal(false);
 
 async function loadInfo(): Promise<void> {
   try {
     info.value = await get<Info>("info");
-    refused.value = false;
-  } catch (cause) {
-    refused.value = (cause as ApiError).status === 401;
+  } catch {
+    // Each page says what is wrong; a refusal has set `refused`.
   }
 }
 
 function App() {
   useEffect(() => void loadInfo(), []);
+  useEffect(() => watchQuestions(), []);
   if (refused.value) return <SignIn />;
   return (
     <>
@@ -45,9 +45,9 @@ function App() {
 function page(current: Route) {
   switch (current.page) {
     case "sessions":
-      return <Sessions />;
+      return <Sessions filters={current.filters} info={info.value} />;
     case "approvals":
-      return <Approvals />;
+      return <Approvals info={info.value} />;
     case "session":
       return <SessionPage key={current.id} id={current.id} step={current.step} info={info.value} />;
     case "compare":

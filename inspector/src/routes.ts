@@ -5,20 +5,46 @@ import { computed, signal } from "@preact/signals";
 const fragment = signal(location.hash);
 addEventListener("hashchange", () => (fragment.value = location.hash));
 
+/** The conditions of the list of sessions, in the words of the API; "" is none. */
+export interface Filters {
+  status: string;
+  search: string;
+  stop_reason: string;
+  resolved_by: string;
+  /** Such as "team=sales, plan=pro". */
+  metadata: string;
+  /** How long ago a session may have started: "1h", "24h", "7d", "30d". */
+  since: string;
+  /** The limit of a what-if over the list, and its value. */
+  limit: string;
+  value: string;
+}
+
+export const NO_FILTERS: Filters = {
+  status: "", search: "", stop_reason: "", resolved_by: "", metadata: "", since: "", limit: "", value: "",
+};
+
 export type Route =
-  | { page: "sessions" }
+  | { page: "sessions"; filters: Filters }
   | { page: "approvals" }
   | { page: "session"; id: string; step: number | null }
   | { page: "compare"; left: string; right: string };
 
 /** The page that the address names. */
 export const route = computed<Route>(() => {
-  const [page, first = "", second = "", third = ""] = fragment.value.replace(/^#\/?/, "").split("?")[0]!.split("/").map(decode);
+  const [path = "", ...query] = fragment.value.replace(/^#\/?/, "").split("?");
+  const [page, first = "", second = "", third = ""] = path.split("/").map(decode);
   if (page === "approvals") return { page };
   if (page === "compare") return { page, left: first, right: second };
   if (page === "s" && first) return { page: "session", id: first, step: second === "step" ? Number(third) || null : null };
-  return { page: "sessions" };
+  return { page: "sessions", filters: filtersOf(query.join("?")) };
 });
+
+function filtersOf(query: string): Filters {
+  const given = new URLSearchParams(query);
+  const names = Object.keys(NO_FILTERS) as (keyof Filters)[];
+  return Object.fromEntries(names.map((name) => [name, given.get(name) ?? ""])) as unknown as Filters;
+}
 
 function decode(part: string): string {
   try {
@@ -26,6 +52,12 @@ function decode(part: string): string {
   } catch {
     return part;
   }
+}
+
+/** The address of the list of sessions under some filters. */
+export function sessionsLink(filters: Partial<Filters> = {}): string {
+  const given = Object.entries(filters).filter(([, value]) => value);
+  return given.length ? `#/sessions?${new URLSearchParams(given)}` : "#/sessions";
 }
 
 /** The address of a session, or of one of its steps. */
@@ -37,6 +69,12 @@ export function sessionLink(id: string, step: number | null = null): string {
 /** The address of a comparison. */
 export function compareLink(left: string, right: string): string {
   return `#/compare/${encodeURIComponent(left)}/${encodeURIComponent(right)}`;
+}
+
+/** Go to an address that takes the place of this one in the history, for what changes with every key. */
+export function goInPlace(link: string): void {
+  history.replaceState(null, "", link);
+  fragment.value = location.hash;
 }
 
 /** Go to an address. */

@@ -1,49 +1,267 @@
-/** The list of sessions: newest first, live. */
+/** The list of sessions: newest first, live, with what waits for a person first. */
 
-import { signal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
-import { get, type SessionPage, type SessionSummary } from "./api";
-import { age, count, duration, money } from "./format";
-import { StatusSign } from "./icons";
-import { onListChange } from "./live";
-import { go, sessionLink } from "./routes";
+import { effect, signal } from "@preact/signals";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { get, type Info, type Stats } from "./api";
+import { WaitingCard } from "./approvals";
+import { DecidedBy, StopReasons } from "./charts";
+import { count, counted } from "./format";
+import { Icon } from "./icons";
+import { ListWhatIf } from "./list_what_if";
+import { connection, onListChange } from "./live";
+import { go, goInPlace, NO_FILTERS, sessionsLink, type Filters } from "./routes";
+import { isFiltered, labelText, queryOf, SessionList } from "./session_list";
+import { SessionTable } from "./session_table";
+import { Trouble } from "./trouble";
+import "./styles/sessions.css";
 
-const sessions = signal<SessionSummary[]>([]);
+const DAYS = 14;
+const BETWEEN_STATS = 2000;
+const WHILE_TYPING = 200;
+const STATUSES = [
+  ["", "All"], ["in_progress", "Running"], ["paused", "Paused"], ["completed", "Completed"], ["stopped", "Stopped"],
+  ["failed", "Failed"],
+] as const;
+const STOP_REASONS = [
+  "completed", "steps_limit", "token_limit", "time_limit", "retry_limit", "error", "finish_reason", "guard",
+  "user_requested",
+];
+const TIMES = [["", "Any time"], ["1h", "Last hour"], ["24h", "Last 24 hours"], ["7d", "Last 7 days"], ["30d", "Last 30 days"]] as const;
 
-export function Sessions() {
-  useEffect(() => {
-    void get<SessionPage>("sessions").then((page) => (sessions.value = page.sessions));
-    return onListChange((changed) => {
-      const ids = new Set(changed.map(({ agent_id }) => agent_id));
-      const others = sessions.value.filter(({ agent_id }) => !ids.has(agent_id));
-      sessions.value = [...changed, ...others].sort((a, b) => b.started_at.localeCompare(a.started_at));
-    });
-  }, []);
+/** The list that was shown last: on the way back from a session it is there at once, where one left it. */
+let kept: SessionList | null = null;
+
+const stats = signal<Stats | null>(null);
+/** The rules as they decided without the filter by rule, so that one can choose another. */
+const rules = signal<Stats["rules"]>([]);
+
+/** The page. The filters are those of the address, so a link shows the same list. */
+export function Sessions({ filters, info }: { filters: Filters; info: Info | null }) {
+  const list = useList(filters);
+  const change = (changes: Partial<Filters>): void => go(sessionsLink({ ...filters, ...changes }));
+  const clear = (): void => go(sessionsLink());
+  const problem = list.error.value;
   return (
-    <div class="page">
-      <h1>Sessions</h1>
-      <div class="card">
-        <table class="list">
-          <tbody>{sessions.value.map((session) => <Row key={session.agent_id} session={session} />)}</tbody>
-        </table>
+    <div class="page sessions">
+      <header class="page-head">
+        <h1>Sessions</h1>
+        <span class="quiet small-text">{stats.value && headline(stats.value, isFiltered(filters))}</span>
+      </header>
+      <div class="cards">
+        <WaitingCard info={info} />
+        <section class="card" aria-labelledby="reasons-title">
+          <header><h2 id="reasons-title">Stop reasons</h2><span class="quiet small-text">per day, {DAYS} days</span></header>
+          {stats.value && <StopReasons days={stats.value.days} />}
+        </section>
+        <section class="card" aria-labelledby="rules-title">
+          <header><h2 id="rules-title">Decided by</h2><span class="quiet small-text">click to filter</span></header>
+          {stats.value && <DecidedBy rules={rules.value} chosen={filters.resolved_by} choose={(resolved_by) => change({ resolved_by })} />}
+        </section>
+      </div>
+      <section class="card list" aria-label="List of sessions">
+        <FilterBar filters={filters} change={change} list={list} />
+        {filters.limit && <ListWhatIf filters={filters} change={(changes) => goInPlace(sessionsLink({ ...filters, ...changes }))} />}
+        {problem && <Trouble problem={problem} what="The sessions" retry={() => list.refresh()} clear={clear} />}
+        {list.isLoaded.value && list.size === 0 && !problem
+          ? <Empty filters={filters} change={change} />
+          : <SessionTable list={list} hasWhatIf={filters.limit !== ""} />}
+      </section>
+    </div>
+  );
+}
+
+function headline({ total, statuses, waiting }: Stats, filtered: boolean): string {
+  const parts = [
+    statuses.in_progress ? `${count(statuses.in_progress)} running` : "",
+    waiting ? `${count(waiting)} waiting for a person` : "",
+  ].filter(Boolean);
+  const found = `${counted(total, "session")}${filtered ? " match" + (total === 1 ? "es" : "") : ""}, newest first.`;
+  return parts.length ? `${found} ${parts.join(", ")}.` : found;
+}
+
+/** Return the list for filters, kept current while it is shown. */
+function useList(filters: Filters): SessionList {
+  const key = sessionsLink({ ...filters, limit: "", value: "" });
+  const ref = useRef<{ key: string; list: SessionList } | null>(null);
+  if (ref.current?.key !== key) {
+    const keptKey = kept && sessionsLink({ ...kept.filters, limit: "", value: "" });
+    ref.current = { key, list: kept && keptKey === key ? kept : new SessionList(filters) };
+  }
+  const { list } = ref.current;
+  useEffect(() => {
+    kept = list;
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const readStats = (): void => {
+      timer ??= setTimeout(() => {
+        timer = undefined;
+        void loadStats(filters);
+      }, BETWEEN_STATS);
+    };
+    const stopListening = onListChange((changed, deleted) => {
+      list.update(changed, deleted);
+      readStats();
+    });
+    void list.refresh();
+    void loadStats(filters);
+    let wasLost = false;
+    const stopWatching = effect(() => {
+      const { state } = connection.value;
+      if (state === "live" && (wasLost || list.error.peek())) {
+        void list.refresh();
+        readStats();
+      }
+      wasLost = state === "lost";
+    });
+    return () => {
+      stopListening();
+      stopWatching();
+      clearTimeout(timer);
+      list.close();
+    };
+  }, [list]);
+  return list;
+}
+
+async function loadStats(filters: Filters): Promise<void> {
+  const given = { days: DAYS, offset_minutes: -new Date().getTimezoneOffset() };
+  try {
+    const found = await get<Stats>("stats", { ...queryOf(filters), ...given });
+    const all = filters.resolved_by ? await get<Stats>("stats", { ...queryOf({ ...filters, resolved_by: "" }), ...given }) : found;
+    if (kept && kept.filters !== filters && sessionsLink(kept.filters) !== sessionsLink(filters)) return;
+    stats.value = found;
+    rules.value = all.rules;
+  } catch {
+    // The list says what is wrong; old numbers are better than none.
+  }
+}
+
+function FilterBar({ filters, change, list }: {
+  filters: Filters; change: (changes: Partial<Filters>) => void; list: SessionList;
+}) {
+  const known = rules.value.map(({ rule }) => rule);
+  const rule = filters.resolved_by;
+  const names = rule && !known.includes(rule) ? [...known, rule] : known;
+  return (
+    <div class="filters" role="search">
+      <SearchField filters={filters} />
+      <div class="segments" role="group" aria-label="Status">
+        {STATUSES.map(([status, text]) => (
+          <button key={status} aria-pressed={filters.status === status} onClick={() => change({ status })}>{text}</button>
+        ))}
+      </div>
+      <Choice label="Stop reason" value={filters.stop_reason} choose={(stop_reason) => change({ stop_reason })}
+        options={[["", "Any stop reason"], ...STOP_REASONS.map((reason): [string, string] => [reason, reason])]} />
+      <Choice label="Rule" value={rule} choose={(resolved_by) => change({ resolved_by })}
+        options={[["", "Any rule"], ...names.map((name): [string, string] => [name, name])]} />
+      <Choice label="Time" value={filters.since} choose={(since) => change({ since })} options={TIMES} />
+      <MetadataField filters={filters} change={change} list={list} />
+      {!filters.limit && <button class="button" onClick={() => change({ limit: "max_steps" })}>What if …</button>}
+    </div>
+  );
+}
+
+function Choice({ label, value, options, choose }: {
+  label: string; value: string; options: readonly (readonly [string, string])[]; choose: (value: string) => void;
+}) {
+  return (
+    <select aria-label={label} value={value} class={value ? "chosen" : ""} onChange={(event) => choose(event.currentTarget.value)}>
+      {options.map(([each, text]) => <option key={each} value={each}>{text}</option>)}
+    </select>
+  );
+}
+
+/** The search; it waits until one stops typing, and then takes the place of the address before. */
+function SearchField({ filters }: { filters: Filters }) {
+  const [text, setText] = useState(filters.search);
+  const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
+  const latest = useRef(filters);
+  latest.current = filters;
+  useEffect(() => setText(filters.search), [filters.search]);
+  const search = (value: string): void => goInPlace(sessionsLink({ ...latest.current, search: value.trim() }));
+  const type = (value: string): void => {
+    setText(value);
+    clearTimeout(timer.current);
+    timer.current = setTimeout(() => search(value), WHILE_TYPING);
+  };
+  useEffect(() => () => clearTimeout(timer.current), []);
+  return (
+    <label class="search">
+      <Icon name="search" />
+      <input
+        type="search" placeholder="Search id, query, answer or reason" aria-label="Search sessions" value={text}
+        onInput={(event) => type(event.currentTarget.value)}
+        onKeyDown={(event) => {
+          if (event.key === "Escape") event.currentTarget.blur();
+          if (event.key === "Enter") search(event.currentTarget.value);
+        }}
+      />
+      <kbd aria-hidden="true">/</kbd>
+    </label>
+  );
+}
+
+/** A filter by metadata, with the entries of the sessions that are shown as suggestions. */
+function MetadataField({ filters, change, list }: {
+  filters: Filters; change: (changes: Partial<Filters>) => void; list: SessionList;
+}) {
+  const entries = list.slice(0, 50).flatMap((session) => Object.entries(session?.metadata ?? {}));
+  const known = new Set(entries.filter(([, value]) => typeof value !== "object").map(([key, value]) => labelText(key, value)));
+  return (
+    <>
+      <input
+        class={filters.metadata ? "metadata chosen" : "metadata"} aria-label="Metadata" placeholder="key=value"
+        title="Sessions with this metadata, such as team=sales, plan=pro" list="known-metadata" defaultValue={filters.metadata}
+        key={filters.metadata} onChange={(event) => change({ metadata: event.currentTarget.value.trim() })}
+      />
+      <datalist id="known-metadata">{[...known].slice(0, 50).map((entry) => <option key={entry} value={entry} />)}</datalist>
+    </>
+  );
+}
+
+const FILTER_WORDS: [keyof Filters, string][] = [
+  ["search", "search"], ["status", "status"], ["stop_reason", "stop reason"], ["resolved_by", "rule"],
+  ["metadata", "metadata"], ["since", "time"],
+];
+
+/** What to do when there is nothing to show: remove a filter, or make a first session. */
+function Empty({ filters, change }: { filters: Filters; change: (changes: Partial<Filters>) => void }) {
+  if (!isFiltered(filters)) return <NoSessions />;
+  const given = FILTER_WORDS.filter(([name]) => filters[name]);
+  return (
+    <div class="empty">
+      <h2>No session matches {given.length === 1 ? "this filter" : "all of these filters"}</h2>
+      <p>Remove {given.length === 1 ? "it" : "one"} to see more:</p>
+      <div class="row">
+        {given.map(([name, word]) => (
+          <button key={name} class="button" onClick={() => change({ [name]: "" })}>
+            <Icon name="cross" /><span class="quiet">{word}</span> <span class="clip">{filters[name]}</span>
+          </button>
+        ))}
+        {given.length > 1 && <button class="button primary" onClick={() => change(NO_FILTERS)}>Clear all filters</button>}
       </div>
     </div>
   );
 }
 
-function Row({ session }: { session: SessionSummary }) {
-  const link = sessionLink(session.agent_id);
+const COMMANDS = `whyloop demo --store whyloop.db
+whyloop serve --store whyloop.db`;
+const CODE = `from whyloop import Agent
+from whyloop.sessions import Session
+from whyloop.stores import SqliteStore
+
+async with SqliteStore("whyloop.db") as store:
+    session = await Session.create(store, agent)
+    await session.run("Which leads are new?")`;
+
+function NoSessions() {
   return (
-    <tr data-row onClick={() => go(link)}>
-      <td><StatusSign status={session.status} /></td>
-      <td><a href={link}>{session.agent_id}</a> <span class="quiet">{session.title}</span></td>
-      <td>{session.reason}</td>
-      <td>{session.resolved_by ?? "Not decided yet"}</td>
-      <td class="number">{session.step_count}</td>
-      <td class="number">{count(session.tokens ?? 0)}</td>
-      <td class="number">{money(session.cost)}</td>
-      <td class="number">{duration(session.active_seconds ?? 0)}</td>
-      <td class="number">{age(session.updated_at)}</td>
-    </tr>
+    <div class="empty first">
+      <h2>No sessions yet</h2>
+      <p>This page shows the sessions of the store that the server was given, and new ones as soon as they begin.</p>
+      <h3>See it with the runs of the demo</h3>
+      <pre><code>{COMMANDS}</code></pre>
+      <h3>Keep the runs of your own agent</h3>
+      <pre><code>{CODE}</code></pre>
+    </div>
   );
 }

@@ -1,0 +1,154 @@
+/** The table of sessions. Only the rows near the viewport exist: a list of any length has as many nodes. */
+
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import type { SessionSummary } from "./api";
+import { StepMarks } from "./charts";
+import { Age } from "./clock";
+import { count, counted, duration, moment, money } from "./format";
+import { StatusSign } from "./icons";
+import { isCut } from "./list_what_if";
+import { go, sessionLink } from "./routes";
+import type { SessionList } from "./session_list";
+import "./styles/session_table.css";
+
+const NARROW = matchMedia("(max-width: 720px)");
+const ROW = { wide: 36, narrow: 60 };
+// Rows outside the viewport, so that keys and quick scrolling find them.
+const SPARE = 12;
+const COLUMNS: [string, string][] = [
+  ["state", "Status"], ["session", "Session and query"], ["why", "Why"], ["rule", "Deciding rule"], ["steps number", "Steps"],
+  ["marks", "Each step"], ["tokens number", "Tokens"], ["cost number", "Cost"], ["active number", "Active"], ["age number", "Age"],
+];
+
+export function SessionTable({ list, hasWhatIf }: { list: SessionList; hasWhatIf: boolean }) {
+  const table = useRef<HTMLTableElement>(null);
+  const body = useRef<HTMLTableSectionElement>(null);
+  const { from, to, height } = useWindow(body, list);
+  const rows = list.slice(from, to);
+  const { size } = list;
+  useEffect(() => list.need(from, to));
+  useEffect(() => {
+    list.isBeingRead = () => {
+      const main = document.getElementById("main")!;
+      const shown = table.current;
+      return main.scrollTop > (shown?.offsetTop ?? 0) || Boolean(body.current?.matches(":hover, :focus-within"));
+    };
+    return () => {
+      list.isBeingRead = () => false;
+    };
+  }, [list]);
+  const showNew = (): void => {
+    list.release();
+    const main = document.getElementById("main")!;
+    main.scrollTop = Math.min(main.scrollTop, table.current?.closest<HTMLElement>(".card")?.offsetTop ?? 0);
+  };
+  return (
+    <>
+      {list.held.value > 0 && (
+        <p class="held"><button class="button small primary" onClick={showNew}>Show {counted(list.held.value, "new session")}</button></p>
+      )}
+      <table
+        class="session-table" role="table" aria-rowcount={list.hasMore ? -1 : size + 1} aria-busy={!list.isLoaded.value} ref={table}
+        onMouseLeave={() => list.isBeingRead() || list.release()}
+      >
+        <caption class="hidden-text">Sessions, newest first</caption>
+        <thead role="rowgroup">
+          <tr role="row">
+            {COLUMNS.map(([name, text]) => <th key={name} role="columnheader" scope="col" class={name}>{text}</th>)}
+          </tr>
+        </thead>
+        <tbody role="rowgroup" ref={body} style={{ "--row": `${height}px` }}>
+          <Spacer height={from * height} />
+          {rows.map((session, index) => session
+            ? <Row key={session.agent_id} session={session} number={from + index + 2} hasWhatIf={hasWhatIf} />
+            : <Blank key={`blank-${from + index}`} />)}
+          {!list.isLoaded.value && Array.from({ length: 8 }, (_, index) => <Blank key={`first-${index}`} />)}
+          <Spacer height={Math.max(0, size - to) * height + (list.hasMore ? height : 0)} />
+        </tbody>
+      </table>
+    </>
+  );
+}
+
+function Spacer({ height }: { height: number }) {
+  return height > 0 ? <tr class="spacer" aria-hidden="true" style={{ height: `${height}px` }} /> : null;
+}
+
+function Blank() {
+  return <tr class="blank" aria-hidden="true"><td colSpan={COLUMNS.length}><i /></td></tr>;
+}
+
+/** Return the numbers of the rows near the viewport; the place of the reader is kept in the list. */
+function useWindow(body: { current: HTMLElement | null }, list: SessionList): { from: number; to: number; height: number } {
+  const [shown, setShown] = useState({ from: 0, to: 60 });
+  const [isNarrow, setNarrow] = useState(NARROW.matches);
+  const height = isNarrow ? ROW.narrow : ROW.wide;
+  useLayoutEffect(() => {
+    const main = document.getElementById("main")!;
+    const look = (): void => {
+      if (!body.current) return;
+      list.scrollTop = main.scrollTop;
+      const top = body.current.getBoundingClientRect().top - main.getBoundingClientRect().top;
+      const from = Math.max(0, Math.floor(-top / height) - SPARE);
+      const to = from + Math.ceil(main.clientHeight / height) + 2 * SPARE;
+      setShown((before) => (before.from === from && before.to === to ? before : { from, to }));
+    };
+    const resize = (): void => {
+      setNarrow(NARROW.matches);
+      look();
+    };
+    main.scrollTop = list.scrollTop;
+    look();
+    main.addEventListener("scroll", look, { passive: true });
+    addEventListener("resize", resize);
+    return () => {
+      main.removeEventListener("scroll", look);
+      removeEventListener("resize", resize);
+    };
+  }, [list, height]);
+  return { ...shown, height };
+}
+
+function Row({ session, number, hasWhatIf }: { session: SessionSummary; number: number; hasWhatIf: boolean }) {
+  const link = sessionLink(session.agent_id);
+  const query = session.last_query || session.title;
+  const cut = hasWhatIf && isCut(session.agent_id);
+  const open = (event: MouseEvent): void => {
+    if ((event.target as Element).closest("a, button") || getSelection()?.toString()) return;
+    if (event.ctrlKey || event.metaKey) window.open(link, "_blank", "noopener");
+    else go(link);
+  };
+  return (
+    <tr data-row role="row" aria-rowindex={number} class={cut ? "cut" : ""} onClick={open}>
+      <td role="cell" class="state"><StatusSign status={session.status} /></td>
+      <td role="cell" class="session">
+        <div>
+          <a class="clip" href={link} title={session.agent_id}>{session.agent_id}</a>
+          {session.is_running && <span class="tag">LIVE</span>}
+          {cut && <span class="tag what-if">CUT</span>}
+          <span class="query clip" title={query}>{query}</span>
+        </div>
+      </td>
+      <td role="cell" class="why" title={session.reason ?? ""}>{whyText(session)}</td>
+      <td role="cell" class="rule" title={session.resolved_by ?? ""}>{session.resolved_by ?? <span class="quiet">Not decided yet</span>}</td>
+      <td role="cell" class="steps number">
+        {count(session.step_count)}{session.step_limit !== null && <span class="quiet"> / {count(session.step_limit)}</span>}
+      </td>
+      <td role="cell" class="marks"><StepMarks marks={session.step_marks} total={session.step_count} /></td>
+      <td role="cell" class="tokens number" title={session.tokens_known ? "" : "Not every model call reported its tokens"}>
+        {session.tokens_known ? "" : "≥ "}{count(session.tokens)}
+      </td>
+      <td role="cell" class="cost number">{session.cost === null ? <span class="quiet" title="The price of the model is unknown">–</span> : money(session.cost)}</td>
+      <td role="cell" class="active number">{duration(session.active_seconds)}</td>
+      <td role="cell" class="age number quiet" title={`Started ${moment(session.started_at)}, changed ${moment(session.updated_at)}`}>
+        <Age time={session.started_at} />
+      </td>
+    </tr>
+  );
+}
+
+function whyText({ status, reason, is_running, pending }: SessionSummary): string {
+  if (status === "in_progress") return is_running ? "At work" : "Was at work; its runner is gone";
+  if (status === "paused" && pending > 1) return `${counted(pending, "question")} wait for a person`;
+  return reason ?? (status === "pending" ? "Not started yet" : "");
+}
