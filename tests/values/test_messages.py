@@ -111,6 +111,8 @@ def test_an_unreadable_image_or_file_is_refused(part: Any, fields: Any, problem:
 def test_an_image_has_the_media_type_of_an_image() -> None:
     with pytest.raises(ValueError, match="use image/…, or a FilePart"):
         ImagePart(data="JVBERi0x", media_type="application/pdf")
+    with pytest.raises(ConfigurationError, match="invalid media type of an image 'text/html'"):
+        ImagePart(url="data:text/html;base64,PGI+")
     assert ImagePart(data="iVBORw0KGgo=", media_type="image/png").data == "iVBORw0KGgo="
     assert FilePart(data="JVBERi0x", media_type="application/pdf").media_type == "application/pdf"
     # What is left of one after redaction can be read back.

@@ -88,6 +88,9 @@ FORMS = {
     "name and value": ('{"name": "DB_PASSWORD", "value": "hunter2"}', "hunter2"),
     "name and value in Python": ("[{'name': 'DB_PASSWORD', 'value': 'hunter2'}]", "hunter2"),
     "name and value in YAML": ("- name: DB_PASSWORD\n  value: hunter2", "hunter2"),
+    "a header as a pair": ('[["X-Api-Key", "hunter2"], ["Accept", "*/*"]]', "hunter2"),
+    "a cookie as a pair in Python": ("Headers([('set-cookie', 'sid=hunter2')])", "hunter2"),
+    "a header as a pair, cut": ('failed with [["Authorization", "hunter2', "hunter2"),
     "value and name": ('{"value": "hunter2", "name": "X-Api-Key"}', "hunter2"),
     "value and name in Python": ("sent {'value': 'hunter2', 'name': 'X-Api-Key'} twice", "hunter2"),
 }
@@ -160,6 +163,8 @@ ORDINARY = [
     "-----BEGIN CERTIFICATE-----\nMIIE\n-----END CERTIFICATE-----",
     '{"name": "tokenizer", "value": "bert"}',
     'x {"value": "bert", "name": "tokenizer", "secret": null}',
+    'allow_headers=["Authorization", "Content-Type", "Accept"]',
+    'the headers "Cookie", "Accept"',
 ]
 
 
@@ -313,6 +318,8 @@ PIECES = [
         '"pwd":1,',
         '{"pwd":{',
         '[["pwd","a"],',
+        '["Cookie","',
+        '["Cookie","a"],',
         'pwd","value":1,',
         "pwd,value",
         "pwd>a</",

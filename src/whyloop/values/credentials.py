@@ -40,11 +40,19 @@ _OPTION = (
     r"--(?:(?:access|admin|auth|client|db|user)-)?"
     r"(?:password|passwd|passphrase|token|secret|(?:api|access|account|secret)-key)"
 )
+# The rest of a header that is a pair, ("Cookie", "…"): a list of more names is not one.
+_PAIRED = r"""["']\s{0,3},\s{0,3}["'])[^"'\n]{1,4000}+(?=["']\s{0,3}[\])]|\n|\Z)"""
 # The same with a part before the secret that stays: the first group.
 _AFTER = (
     re.compile(r"(://)[^/\s:@\"']{0,100}:[^/\s\"']{1,200}(?=@)"),
     re.compile(r"(ig(?<=[sS]ig)(?<![A-Za-z0-9][sS]ig)(?:nature)?=)[A-Za-z0-9%+/=_-]{8,}+"),
     re.compile(r"(-Signature=)[A-Fa-f0-9]{8,}+"),
+    re.compile(
+        r"""(uthorization(?:(?<=[\[(]["'][aA]uthorization)|(?<=[\[(]["'][pP]roxy-[aA]uthorization))"""
+        + _PAIRED
+    ),
+    re.compile(r"""(ookie(?:(?<=[\[(]["'][cC]ookie)|(?<=[\[(]["'][sS]et-[cC]ookie))""" + _PAIRED),
+    re.compile(r"""(pi-[kK]ey(?:(?<=[\[(]["'][aA]pi-[kK]ey)|(?<=[\[(]["'][xX]-[aA]pi-[kK]ey))""" + _PAIRED),
     # An option of a command; one that begins with a dash is the next option, $NAME and <name> stand for one.
     re.compile(rf"({_OPTION}[ =][ \t]{{0,3}}[\"']?)[^\s\"'$<-][^\s\"']{{3,200}}"),
 )
@@ -58,7 +66,7 @@ _CURL = re.compile(r"curl (?:[^\n\\]++|\\[\s\S])*+")
 MAY_HAVE_CREDENTIALS = re.compile(
     rf"{_OPTION}[ =]|"
     r"://|sig|akia|asia|aiza|eyj|private key|hooks?\.|discord|basic |bearer |curl |atatt3|dapi"
-    r"|[-_.][a-z0-9_-]{16}"
+    r"""|[-_.][a-z0-9_-]{16}|(?:authorization|cookie|api-key)["']\s{0,3},"""
 )
 """What a text in lower case has in it if it has a credential. Most texts do not: it saves two thirds."""
 

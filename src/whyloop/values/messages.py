@@ -51,9 +51,12 @@ class ImagePart(Struct, frozen=True, gc=False, tag_field="type", tag="image"):
 
     def __post_init__(self) -> None:
         _check_content("image", self.url, self.data)
-        if self.media_type is not None and not str(self.media_type).startswith("image/"):
+        media_type: object = self.media_type
+        if media_type is None and self.url is not None and (own := _OWN_TYPE.match(self.url)):
+            media_type = own["media_type"]
+        if media_type is not None and not str(media_type).startswith("image/"):
             raise ConfigurationError(
-                f"invalid media type of an image {self.media_type!r}: use image/…, or a FilePart"
+                f"invalid media type of an image {media_type!r}: use image/…, or a FilePart"
             )
 
 
@@ -75,6 +78,7 @@ class FilePart(Struct, frozen=True, gc=False, tag_field="type", tag="file"):
 
 # Any other scheme is one that a provider does not read, and a browser might run.
 _ADDRESS = re.compile(r"(?:https?://|gs://|data:)\S", re.IGNORECASE)
+_OWN_TYPE = re.compile(r"data:(?P<media_type>[^;,]+)", re.IGNORECASE)
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}\Z")
 _CHECKED = 256  # As much as tells text from base64; images are large, and are read back often.
 
