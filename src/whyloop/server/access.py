@@ -94,15 +94,15 @@ class Admission:
         self._counts = Counter[str]()
 
     @contextmanager
-    def counted(self, kind: Literal["requests", "streams"]) -> Iterator[None]:
+    def counted(self, kind: Literal["requests", "streams"], count: int = 1) -> Iterator[None]:
         """Count a connection while it lasts; raise 503 if there are too many."""
-        if self._counts[kind] >= getattr(self._limits, kind):
+        if self._counts[kind] + count > getattr(self._limits, kind):
             raise BadRequestError(f"the server has too many {kind} at once. Try again", 503, "busy")
-        self._counts[kind] += 1
+        self._counts[kind] += count
         try:
             yield
         finally:
-            self._counts[kind] -= 1
+            self._counts[kind] -= count
 
     async def admit(self, connection: HTTPConnection, *, acts: bool) -> Access:
         """Return what the client may do; raise 401 if it is unknown, 403 or 421 for another site's page."""

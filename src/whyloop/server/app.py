@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, MutableMapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 from urllib.parse import quote, unquote_to_bytes
 
@@ -29,8 +29,9 @@ from whyloop.loop.executions import refuse_missing_deps
 from whyloop.server.access import Access, Admission, CheckAccess, Limits
 from whyloop.server.api import AuthorizesChannels, Call, ChooseAgent
 from whyloop.server.chats import ChatApi
+from whyloop.server.live import LiveStream
 from whyloop.server.openapi import document
-from whyloop.server.operations import OPERATIONS, EventQuery, Operation
+from whyloop.server.operations import OPERATIONS, Operation
 from whyloop.server.requests import (
     BadRequestError,
     answer,
@@ -52,6 +53,8 @@ from whyloop.wire.envelope import BroadcastConfig
 _log = Logger()
 
 _READS = ("GET", "HEAD")
+
+Serve = Callable[[WebSocket], Awaitable[None]]
 
 
 class AgentServer:
@@ -246,6 +249,9 @@ class AgentServer:
             cursor = await self._api.feed.cursor(call.agent_id, after)
             return event_stream(self._api.feed, call.agent_id, cursor)
         value = await getattr(self._api, operation.name)(call)
+        if isinstance(value, LiveStream):
+            held.enter_context(self._admission.counted("streams", value.size))
+            return value.response()
         if isinstance(value, Response):
             return value
         if isinstance(value, Tagged):
@@ -285,20 +291,28 @@ class AgentServer:
                 held.enter_context(self._admission.counted("requests"))
                 access = await self._admission.admit(websocket, acts=True)
                 operation, found = self._operation("GET", _segments_of(websocket.scope))
-                if not operation.has_stream:
+                if not operation.has_socket:
                     raise BadRequestError("not the path of a WebSocket", 404, "not_found")
-                held.enter_context(self._admission.counted("streams"))
-                query: EventQuery = query_of(websocket, operation.query)
-                call = Call(access, found.get("agent_id", ""))
-                await self._api.check(call)
-                cursor = await self._api.feed.cursor(call.agent_id, query.after)
+                query = query_of(websocket, operation.query)
+                serve = await self._serving(Call(access, found.get("agent_id", ""), query), operation, held)
             except Exception as error:
                 # Browsers show a page why a connection was closed, and not why one was refused.
                 status, problem = problem_of(error, self._redaction)
                 await websocket.accept()
                 await websocket.close(4000 + status, problem.message.encode()[:120].decode(errors="ignore"))
                 return
-            await web_socket(websocket, self._api.feed, call.agent_id, cursor)
+            await serve(websocket)
+
+    async def _serving(self, call: Call, operation: Operation, held: ExitStack) -> Serve:
+        """Return what serves a WebSocket, once it is certain that the client may have it."""
+        if operation.streams is not None:
+            stream: LiveStream = await getattr(self._api, operation.name)(call)
+            held.enter_context(self._admission.counted("streams", stream.size))
+            return stream.serve
+        held.enter_context(self._admission.counted("streams"))
+        await self._api.check(call)
+        cursor = await self._api.feed.cursor(call.agent_id, call.query.after)
+        return partial(web_socket, feed=self._api.feed, agent_id=call.agent_id, after=cursor)
 
     async def _live(self, receive: Receive, send: Send) -> None:
         while True:

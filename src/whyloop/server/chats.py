@@ -20,7 +20,8 @@ from whyloop.broadcasting.feed import find_execution
 from whyloop.errors import NotResumableError, SessionExistsError, SessionNotFoundError, StoreError
 from whyloop.events import AgentEvent
 from whyloop.server import bodies
-from whyloop.server.api import Api, Call
+from whyloop.server.api import Call
+from whyloop.server.inspection import InspectionApi
 from whyloop.server.requests import BadRequestError, answer
 from whyloop.server.run_events import find_run, follow_events, read_runs
 from whyloop.server.streams import EventStream, Write
@@ -52,7 +53,7 @@ class Decision(Struct, frozen=True):
     arguments: dict[str, Any] | None = None
 
 
-class ChatApi(Api):
+class ChatApi(InspectionApi):
     """The operations, with those for clients of other protocols."""
 
     # AG-UI

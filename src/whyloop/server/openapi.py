@@ -77,7 +77,7 @@ def _answer(operation: Operation) -> dict[str, Any]:
 
 def _none(operation: Operation) -> dict[str, Any]:
     """Return the answer of a stream that there may not be."""
-    if operation.streams is None or operation.method != "GET":
+    if operation.streams is None or operation.method != "GET" or "{agent_id}" not in operation.path:
         return {}
     return {"204": {"description": "There is none."}}
 
@@ -89,7 +89,7 @@ def _refusals(operation: Operation) -> dict[str, Any]:
         "421": "The server was reached under a name that is not its own.",
         "503": "The store cannot be used at the moment, or there are too many requests or streams.",
     }
-    if "{agent_id}" in operation.path or operation.streams is not None:
+    if "{agent_id}" in operation.path or (operation.streams is not None and operation.method != "GET"):
         texts["404"] = "The session does not exist."
     if operation.method != "GET":
         texts |= {

@@ -36,6 +36,8 @@ Labels = Annotated[
         },
     ),
 ]
+# How many sessions one stream follows.
+MOST_FOLLOWED = 50
 Index = Annotated[int, Meta(ge=0, le=999_999_999)]
 
 
@@ -78,6 +80,22 @@ class TraceQuery(Struct, frozen=True):
     brief: Annotated[bool, Meta(description="Summaries instead of arguments and results.")] = False
 
 
+class LiveQuery(Struct, frozen=True, rename={"with_list": "list"}):
+    """Which sessions to follow, and whether the list of all is followed."""
+
+    with_list: Annotated[bool, Meta(description="Send the changes of the list of sessions.")] = False
+    session: Annotated[
+        list[bodies.SessionId], Meta(max_length=MOST_FOLLOWED, description="Sessions to follow.")
+    ] = []
+    after: Annotated[
+        list[Cursor],
+        Meta(
+            max_length=MOST_FOLLOWED,
+            description="The last envelope received of each session, in the same order; empty for none.",
+        ),
+    ] = []
+
+
 class NoQuery(Struct, frozen=True):
     """An operation that takes no query."""
 
@@ -106,6 +124,8 @@ class Operation(Struct, frozen=True):
     has_stream: bool = False
     streams: str | None = None
     """The content of its server-sent events, if these are its only answer."""
+    has_socket: bool = False
+    """True if a WebSocket at the same path sends the same as the stream."""
     has_etag: bool = False
     """True if the answer carries the `ETag` of the session."""
     is_conditional: bool = False
@@ -174,6 +194,7 @@ OPERATIONS = (
         bodies.EventPage,
         query=EventQuery,
         has_stream=True,
+        has_socket=True,
     ),
     Operation(
         "send_message",
@@ -231,6 +252,18 @@ OPERATIONS = (
         takes=bodies.Fork,
         has_etag=True,
         is_conditional=True,
+    ),
+    Operation(
+        "get_live",
+        "GET /live",
+        "Follow several sessions and the list of all in one stream. A WebSocket at the same path sends the "
+        "same, an object with `event` and `data` in each message.",
+        None,
+        query=LiveQuery,
+        streams="`list`: `sessions`, those that changed as `GET /sessions` lists them, and the ids of those "
+        "`deleted`; at first both are empty. `envelope`: `session`, `cursor` and `envelope`. `ended`: "
+        "`session` and `error`, for one that cannot be followed any more.",
+        has_socket=True,
     ),
     Operation(
         "authorize_channel",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, aclosing, suppress
 from functools import lru_cache
 from typing import Any
@@ -32,7 +32,7 @@ def event_stream(feed: EventFeed, agent_id: str, after: Cursor | None) -> Respon
 
     async def pump(write: Write) -> None:
         async def write_items(items: Sequence[FeedItem]) -> None:
-            for piece in _pieces(items):
+            for piece in in_pieces(map(frame, items)):
                 await write(piece)
 
         await write(RETRY)
@@ -89,10 +89,15 @@ async def web_socket(websocket: WebSocket, feed: EventFeed, agent_id: str, after
         for item in items:
             await websocket.send_text(item.body)
 
+    await send_over(websocket, _pump(feed, agent_id, after, write))
+
+
+async def send_over(websocket: WebSocket, pump: Coroutine[Any, Any, None]) -> None:
+    """Accept a WebSocket and send over it what `pump` does, until the client goes away."""
     await websocket.accept()
     with suppress(WebSocketDisconnect):
         # Messages of the client are read and dropped.
-        await _first_of(_pump(feed, agent_id, after, write), _gone(websocket.receive, "websocket.disconnect"))
+        await _first_of(pump, _gone(websocket.receive, "websocket.disconnect"))
         with suppress(RuntimeError):  # It may be closed already.
             await websocket.close(1001)
 
@@ -104,18 +109,18 @@ def frame(item: FeedItem) -> bytes:
     return f"id: {item.cursor}\ndata: {item.body}\n\n".encode()
 
 
-def _pieces(items: Sequence[FeedItem]) -> Iterator[bytes]:
-    """Yield the frames of items, together as far as they are short: what is written waits in memory."""
-    frames: list[bytes] = []
+def in_pieces(frames: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield frames together as far as they are short: what is written waits in memory."""
+    held: list[bytes] = []
     size = 0
-    for item in items:
-        frames.append(frame(item))
-        size += len(frames[-1])
+    for each in frames:
+        held.append(each)
+        size += len(each)
         if size >= BYTES_PER_WRITE:
-            yield b"".join(frames)
-            frames, size = [], 0
-    if frames:
-        yield b"".join(frames)
+            yield b"".join(held)
+            held, size = [], 0
+    if held:
+        yield b"".join(held)
 
 
 async def _pump(
