@@ -1,7 +1,6 @@
 /** What people do to a session: each asks for a confirmation that says what will happen. */
 
-import { useRef } from "preact/hooks";
-import { own, post, sessionPath, type NextAction, type PendingCall, type Server, type SessionState } from "./api";
+import { own, post, sessionPath, type NextAction, type Server } from "./api";
 import { confirm } from "./dialogs";
 import { counted, duration, money } from "./format";
 
@@ -11,113 +10,19 @@ export interface Target {
   /** False if the server runs no agent: then decisions are recorded, and another process continues. */
   canRun: boolean;
   server?: Server;
+  /** The name of the reader; absent if the server does not know it. */
+  user?: string | null;
   /** Called after the action, also if it failed: another client may have been faster. */
   done?: () => void;
 }
 
-async function send<T>(target: Target, path: string, body: unknown): Promise<T> {
+/** Send an action. */
+export async function send<T>(target: Target, path: string, body: unknown): Promise<T> {
   try {
     return await post<T>(`${sessionPath(target.id)}/${path}`, body, target.server ?? own);
   } finally {
     target.done?.();
   }
-}
-
-/** Record a decision; continue if it was the last one that the session waited for. */
-async function decide(target: Target, verdict: "approve" | "deny", body: object): Promise<void> {
-  const state = await send<SessionState>(target, verdict, body);
-  if (target.canRun && state.pending_calls.length === 0) await send(target, "resume", {});
-}
-
-/** What happens after the decision; `others` are the questions that stay open. */
-function afterwards(target: Target, others: number): string {
-  if (others) return `The session waits for ${counted(others, "other decision")} before it continues.`;
-  return target.canRun ? "Then the run continues." : "This server runs no agent, so the run continues elsewhere.";
-}
-
-function named(question: PendingCall): string {
-  return question.name ?? "the run";
-}
-
-/** Let a pending call run. */
-export function approve(target: Target, question: PendingCall, others = 0): void {
-  const resumes = target.canRun && !others;
-  confirm({
-    title: `Approve ${named(question)}`,
-    effects: [
-      question.name ? `${question.name} runs with the arguments that the model chose.` : question.question,
-      "The decision is recorded.",
-      afterwards(target, others),
-    ],
-    button: resumes ? "Approve and resume" : "Approve",
-    children: question.arguments && <pre class="arguments" tabIndex={0}>{JSON.stringify(question.arguments, null, 2)}</pre>,
-    run: () => decide(target, "approve", { question_id: question.id }),
-  });
-}
-
-/** Do not let a pending call run; the model reads the reason. */
-export function deny(target: Target, question: PendingCall, others = 0): void {
-  const field: { current: HTMLTextAreaElement | null } = { current: null };
-  confirm({
-    title: `Deny ${named(question)}`,
-    effects: [
-      question.name ? `${question.name} does not run.` : "The run ends here.",
-      "The decision and its reason are recorded, and the model reads them.",
-      afterwards(target, others),
-    ],
-    button: "Deny",
-    children: (
-      <label class="field">
-        Reason
-        <textarea ref={(element) => void (field.current = element)} rows={2} maxLength={10_000} />
-      </label>
-    ),
-    run: () => decide(target, "deny", { question_id: question.id, reason: field.current?.value ?? "" }),
-  });
-}
-
-/** Let a pending call run with other arguments. */
-export function edit(target: Target, question: PendingCall, others = 0): void {
-  const field: { current: HTMLTextAreaElement | null } = { current: null };
-  const resumes = target.canRun && !others;
-  confirm({
-    title: `Edit the arguments of ${named(question)}`,
-    effects: [
-      `${named(question)} runs with the arguments below.`,
-      "The change is recorded, and the model reads it.",
-      afterwards(target, others),
-    ],
-    button: resumes ? "Approve the change and resume" : "Approve the change",
-    children: <ArgumentsField value={question.arguments ?? {}} field={field} />,
-    run: async () => {
-      const changed = argumentsOf(field.current?.value ?? "");
-      await decide(target, "approve", { question_id: question.id, arguments: changed });
-    },
-  });
-}
-
-function ArgumentsField({ value, field }: { value: object; field: { current: HTMLTextAreaElement | null } }) {
-  const text = useRef(JSON.stringify(value, null, 2)).current;
-  const rows = Math.min(16, Math.max(4, text.split("\n").length + 1));
-  return (
-    <label class="field">
-      Arguments, as JSON
-      <textarea class="code-field" spellcheck={false} rows={rows} ref={(element) => void (field.current = element)} defaultValue={text} />
-    </label>
-  );
-}
-
-function argumentsOf(text: string): unknown {
-  let value: unknown;
-  try {
-    value = JSON.parse(text);
-  } catch (cause) {
-    throw new Error(`This is not JSON: ${(cause as Error).message}`);
-  }
-  if (typeof value !== "object" || value === null || Array.isArray(value)) {
-    throw new Error('Arguments are a JSON object, such as {"amount": 20}.');
-  }
-  return value;
 }
 
 /** The amounts of a grant: "10 steps", "10,000 tokens and 5 min". */

@@ -1,17 +1,16 @@
 /** The approvals inbox: the questions of all sessions, and the dialogs that answer them. */
 
-import { computed, signal } from "@preact/signals";
+import type { Target } from "./actions";
 import type { Info, Question } from "./api";
 import { Age } from "./clock";
-import { confirm } from "./dialogs";
+import { approve, deny, edit } from "./decisions";
 import { count, counted, moment } from "./format";
 import { Icon } from "./icons";
-import { Trouble } from "./trouble";
-import { decide, questions, questionsError, readQuestions, settled } from "./questions";
+import { questions, questionsError, readQuestions, settled } from "./questions";
 import { sessionLink } from "./routes";
+import { Trouble } from "./trouble";
 import "./styles/approvals.css";
 
-const NAME = "whyloop.name";
 const LONGEST_SHOWN = 20_000;
 
 /** The page with all questions, oldest first. */
@@ -55,6 +54,7 @@ function NothingWaits() {
 }
 
 function QuestionCard({ question, info }: { question: Question; info: Info | null }) {
+  const answer = answerOf(question, info);
   return (
     <article class="card question" data-row aria-label={summaryOf(question)}>
       <header>
@@ -71,11 +71,11 @@ function QuestionCard({ question, info }: { question: Question; info: Info | nul
       {question.arguments && <Arguments value={question.arguments} />}
       {!info?.read_only && (
         <footer>
-          <button class="button primary" onClick={() => askToApprove(question, info)}>Approve</button>
+          <button class="button primary" onClick={() => answer(approve)}>Approve</button>
           {question.can_edit && question.name !== null && (
-            <button class="button" onClick={() => askToEdit(question, info)}>Edit arguments</button>
+            <button class="button" onClick={() => answer(edit)}>Edit arguments</button>
           )}
-          <button class="button" onClick={() => askToDeny(question, info)}>Deny</button>
+          <button class="button" onClick={() => answer(deny)}>Deny</button>
         </footer>
       )}
     </article>
@@ -115,7 +115,7 @@ export function WaitingCard({ info }: { info: Info | null }) {
   const [oldest] = page?.questions ?? [];
   const shown = page?.questions.slice(0, 2) ?? [];
   return (
-    <section class="card waiting" aria-labelledby="waiting-title">
+    <section class="card waiting-card" aria-labelledby="waiting-title">
       <header>
         <h2 id="waiting-title">Waiting for a person</h2>
         {page?.total ? <span class="count">{count(page.total)}</span> : null}
@@ -137,6 +137,7 @@ function waitingNote(total: number, shown: number, info: Info | null) {
 }
 
 function ShortQuestion({ question, info }: { question: Question; info: Info | null }) {
+  const answer = answerOf(question, info);
   return (
     <div class="short-question">
       <div class="clip">
@@ -148,10 +149,10 @@ function ShortQuestion({ question, info }: { question: Question; info: Info | nu
       </div>
       {!info?.read_only && (
         <>
-          <button class="button primary small" aria-label={`Approve ${summaryOf(question)}`} onClick={() => askToApprove(question, info)}>
+          <button class="button primary small" aria-label={`Approve ${summaryOf(question)}`} onClick={() => answer(approve)}>
             Approve
           </button>
-          <button class="button small" aria-label={`Deny ${summaryOf(question)}`} onClick={() => askToDeny(question, info)}>
+          <button class="button small" aria-label={`Deny ${summaryOf(question)}`} onClick={() => answer(deny)}>
             Deny
           </button>
         </>
@@ -164,123 +165,13 @@ function summaryOf({ name, args_summary, question }: Question): string {
   return name === null ? question : `${name}(${args_summary})`;
 }
 
-// The dialogs
-
-/** Ask whether a call may run as it is. */
-export function askToApprove(question: Question, info: Info | null): void {
-  confirm({
-    title: question.name === null ? "Approve" : `Approve ${question.name}`,
-    effects: [
-      question.name === null ? question.question : `${summaryOf(question)} runs once, with these arguments.`,
-      continuation(question, info),
-    ],
-    button: continues(info) ? "Approve and resume" : "Approve",
-    children: <PersonField info={info} />,
-    run: () => decide(question, "approve", person(info), info),
-  });
-}
-
-/** Ask why a call may not run. */
-export function askToDeny(question: Question, info: Info | null): void {
-  const reason = signal("");
-  confirm({
-    title: question.name === null ? "Deny" : `Deny ${question.name}`,
-    effects: [
-      question.name === null ? question.question : `${summaryOf(question)} does not run.`,
-      "The model is given your reason as the result of the call.",
-      continuation(question, info),
-    ],
-    button: continues(info) ? "Deny and resume" : "Deny",
-    children: (
-      <>
-        <label class="field">
-          <span>Reason, for the model</span>
-          <textarea
-            rows={3} maxLength={10_000} placeholder="For example: ask for the order number first"
-            onInput={(event) => (reason.value = event.currentTarget.value)}
-          />
-        </label>
-        <PersonField info={info} />
-      </>
-    ),
-    run: () => decide(question, "deny", { reason: reason.value.trim(), ...person(info) }, info),
-  });
-}
-
-/** Ask for other arguments, with which a call may run. */
-export function askToEdit(question: Question, info: Info | null): void {
-  const text = signal(JSON.stringify(question.arguments, null, 2));
-  const blocked = computed(() => problemOf(text.value));
-  confirm({
-    title: `Edit the arguments of ${question.name}`,
-    effects: [
-      `${question.name} runs once, with the arguments below instead of those that the model asked for.`,
-      continuation(question, info),
-    ],
-    button: continues(info) ? "Approve these arguments and resume" : "Approve these arguments",
-    isWide: true,
-    blocked,
-    children: (
-      <>
-        <label class="field">
-          <span>Arguments, a JSON object</span>
-          <textarea
-            class="json" rows={Math.min(16, text.peek().split("\n").length + 2)} spellcheck={false}
-            defaultValue={text.peek()} aria-describedby="json-problem"
-            onInput={(event) => (text.value = event.currentTarget.value)}
-          />
-        </label>
-        <JsonProblem problem={blocked} />
-        <PersonField info={info} />
-      </>
-    ),
-    run: () => decide(question, "approve", { arguments: JSON.parse(text.value), ...person(info) }, info),
-  });
-}
-
-function JsonProblem({ problem }: { problem: { value: string } }) {
-  return (
-    <p id="json-problem" class={problem.value ? "problem small-text" : "quiet small-text"} role="status">
-      {problem.value || "This is valid JSON."}
-    </p>
-  );
-}
-
-function problemOf(text: string): string {
-  try {
-    const value: unknown = JSON.parse(text);
-    if (typeof value === "object" && value !== null && !Array.isArray(value)) return "";
-    return 'Not an object: write the arguments as {"name": value}.';
-  } catch (cause) {
-    return `Not JSON: ${(cause as Error).message}`;
-  }
-}
-
-function continues(info: Info | null): boolean {
-  return info?.can_run ?? false;
-}
-
-function continuation(question: Question, info: Info | null): string {
-  if (!continues(info)) {
-    return `${question.agent_id} stays paused here: this server runs no agent. A process that has the agent resumes it.`;
-  }
-  return `${question.agent_id} continues at once, unless it has other open questions.`;
-}
-
-function PersonField({ info }: { info: Info | null }) {
-  if (info?.user) return <p class="quiet small-text field">Recorded as the decision of {info.user}.</p>;
-  return (
-    <label class="field">
-      <span>Your name, recorded with the decision</span>
-      <input
-        maxLength={200} autocomplete="name" defaultValue={localStorage.getItem(NAME) ?? ""}
-        onInput={(event) => localStorage.setItem(NAME, event.currentTarget.value)}
-      />
-    </label>
-  );
-}
-
-function person(info: Info | null): { by?: string } {
-  const name = localStorage.getItem(NAME)?.trim();
-  return info?.user || !name ? {} : { by: name };
+/** Return a function that opens a dialog for a question. */
+function answerOf(question: Question, info: Info | null): (dialog: typeof approve) => void {
+  const { agent_id, id } = question;
+  const done = (): void => void readQuestions();
+  const target: Target = { id: agent_id, canRun: info?.can_run ?? true, user: info?.user ?? null, done };
+  return (dialog) => {
+    const others = questions.peek()?.questions.filter((each) => each.agent_id === agent_id && each.id !== id);
+    dialog(target, question, others?.length);
+  };
 }

@@ -3,10 +3,11 @@
 import type { ReadonlySignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import { shouldRenderContent, type Drawn, type UiMessage } from "whyloop-ui";
-import { approve, deny, edit, type Target } from "./actions";
+import type { Target } from "./actions";
 import type { Info, PendingCall, Step } from "./api";
 import { CallCard, Waiting, type Decide } from "./call";
 import { counted, duration } from "./format";
+import { approve, deny, edit } from "./decisions";
 import { Icon } from "./icons";
 import { Markdown } from "./markdown";
 import { Countdown } from "./moments";
@@ -187,7 +188,9 @@ function questionOf({ data }: Context, message: UiMessage | null, callId: string
 /** Return what a person may decide here; null if nothing. */
 function decideOf({ data, info }: Context): Decide | null {
   if (info?.read_only) return null;
-  const target: Target = { id: data.id, canRun: info?.can_run ?? true, server: data.server, done: () => void data.read() };
+  const target: Target = {
+    id: data.id, canRun: info?.can_run ?? true, server: data.server, user: info?.user ?? null, done: () => void data.read(),
+  };
   const others = (question: PendingCall): number =>
     data.state.value?.pending_calls.filter(({ id }) => id !== question.id).length ?? 0;
   return {

@@ -16,7 +16,7 @@ export function Trouble({ problem, what, retry, clear }: {
 }) {
   const { title, todo } = adviceOn(problem, what);
   return (
-    <section class="card trouble" role="alert">
+    <section class="card failure" role="alert">
       <Icon name="cross" class="t-f" />
       <div>
         <h2>{title}</h2>
