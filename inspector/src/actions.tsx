@@ -1,8 +1,9 @@
 /** What people do to a session: each asks for a confirmation that says what will happen. */
 
-import { own, post, sessionPath, type NextAction, type Server } from "./api";
+import { own, post, sessionPath, type NextAction, type Server, type SessionState } from "./api";
 import { confirm } from "./dialogs";
 import { counted, duration, money } from "./format";
+import { go, sessionLink } from "./routes";
 
 /** The session that an action is about. */
 export interface Target {
@@ -69,6 +70,23 @@ export function stop(target: Target, stopping?: () => void): void {
     run: async () => {
       const { stopped } = await send<{ stopped: boolean }>(target, "stop", { reason: "Stopped in the inspector" });
       if (stopped) stopping?.();
+    },
+  });
+}
+
+/** Create a session with the history up to a step, and go there. */
+export function fork(target: Target, step: number): void {
+  confirm({
+    title: `Fork from step ${step}`,
+    effects: [
+      `A new session is created with everything up to step ${step}.`,
+      "This session does not change.",
+      "The new one waits for you: nothing runs before you resume it or ask a question.",
+    ],
+    button: `Fork from step ${step}`,
+    run: async () => {
+      const { session } = await send<SessionState>(target, "fork", { step });
+      go(sessionLink(session.agent_id));
     },
   });
 }

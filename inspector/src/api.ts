@@ -138,17 +138,32 @@ export interface Step {
   finish_reason: string | null;
   usage: Usage;
   tool_calls: Call[];
-  failures: { type?: string; message?: string }[];
+  failures: { type?: string; message?: string; tool_call_id?: string | null }[];
   interrupted: string | null;
   wrap_up: string | null;
   outcome: Outcome | null;
 }
 
+/** A step with what the model saw. */
+export interface WholeStep extends Step {
+  request_sent?: SentRequest;
+}
+
+/** A message as it was sent to the model. */
+export interface SentMessage {
+  role: string;
+  content?: string | { type?: string; text?: string; [field: string]: unknown }[] | null;
+  tool_calls?: { id: string; name: string; arguments: unknown }[];
+  tool_call_id?: string | null;
+  tool_name?: string | null;
+  reasoning?: string | null;
+}
+
 /** What the model saw. */
 export interface SentRequest {
   instructions: string | null;
-  tools: unknown[] | null;
-  messages: unknown[];
+  tools: { name?: string; description?: string; [field: string]: unknown }[] | null;
+  messages: SentMessage[];
   output: unknown;
   tool_choice: string | null;
   max_tokens: number | null;

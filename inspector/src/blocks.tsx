@@ -81,7 +81,7 @@ function StepLine({ number, step, context }: { number: number; step: Step | unde
   ];
   const name = step?.wrap_up ? `Step ${shown}, wrap-up` : `Step ${shown}`;
   return (
-    <div class="step-line">
+    <div class="step-heading">
       {step && !context.isAlone ? <a href={sessionLink(context.data.id, step.index)}>{name}</a> : <span>{name}</span>}
       <i />
       {facts && <span class="quiet">{facts.filter(Boolean).join(" · ")}</span>}

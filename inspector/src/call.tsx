@@ -16,6 +16,11 @@ const TONES: Record<CallStatus, string> = {
   succeeded: "", failed: "t-f", denied: "t-f", started: "t-r", waiting: "t-w", not_completed: "t-a", not_started: "t-a",
 };
 
+/** Return the class of the colour of a state. */
+export function callTone(status: CallStatus): string {
+  return TONES[status];
+}
+
 export interface Decide {
   approve(question: PendingCall): void;
   deny(question: PendingCall): void;

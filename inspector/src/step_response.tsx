@@ -1,0 +1,87 @@
+/** What the model said and called, and what came back. */
+
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import type { UiMessage } from "whyloop-ui";
+import { get, sessionPath, type Call, type WholeStep } from "./api";
+import { argumentsText, callTone } from "./call";
+import { duration } from "./format";
+import { CALL_ICONS, CALL_WORDS, Icon } from "./icons";
+import { Code, Markdown } from "./markdown";
+import type { SessionData } from "./session_data";
+
+export function ResponseView({ data, step }: { data: SessionData; step: WholeStep }) {
+  const said = useAnswer(data, step);
+  const { reasoning } = said?.metadata ?? {};
+  return (
+    <>
+      {reasoning && <details class="reasoning" open><summary>Reasoning</summary><p class="plain-text">{reasoning}</p></details>}
+      {said?.content ? <Markdown text={said.content} /> : <p class="quiet">The model wrote no text in this step.</p>}
+      {step.failures.map((failure, index) => (
+        <div key={index} class="error-line"><Icon name="cross" /><span class="plain-text">{failure.type}: {failure.message}</span></div>
+      ))}
+      {step.tool_calls.length > 0 && <h3>Tool calls</h3>}
+      {step.tool_calls.map((call) => <CallDetail key={call.id} call={call} />)}
+    </>
+  );
+}
+
+/** Find the answer of the step: in the conversation, or else in what the model saw in the next step. */
+function useAnswer(data: SessionData, step: WholeStep): UiMessage | null {
+  const id = `${step.execution_id}:${step.number}:assistant`;
+  const { finished, live } = data.view.value;
+  const shown = [live, finished, data.older.messages.value].map((list) => list.find((each) => each.id === id)).find(Boolean);
+  const found = useSignal<UiMessage | null>(null);
+  const isLost = !shown && finished.length + live.length > 0;
+  useEffect(() => {
+    if (!isLost) return;
+    const path = `${sessionPath(data.id)}/steps/${step.index + 1}`;
+    const read = async (): Promise<void> => {
+      const next = await get<WholeStep>(path, {}, undefined, data.server);
+      const answers = next.request_sent?.messages.filter(({ role }) => role === "assistant") ?? [];
+      const text = next.execution_id === step.execution_id ? answers.at(-1)?.content : null;
+      if (typeof text === "string") found.value = { id, role: "assistant", content: text, timestamp: step.started_at };
+    };
+    read().catch(() => {});
+  }, [isLost, id]);
+  return shown ?? found.value;
+}
+
+function CallDetail({ call }: { call: Call }) {
+  const tone = callTone(call.status);
+  return (
+    <article class={`call ${call.status}`}>
+      <div class="call-line still">
+        <Icon name={CALL_ICONS[call.status]} class={call.status === "succeeded" ? "t-s" : tone} />
+        <span class="call-name">{call.name}</span>
+        <span class="call-summary">{call.id}</span>
+        <span class={`call-state ${tone}`}>
+          {CALL_WORDS[call.status]} {call.duration_ms ? <span class="quiet">{duration(call.duration_ms / 1000)}</span> : null}
+        </span>
+      </div>
+      {call.error && <p class={`call-note ${tone}`}>{call.error}</p>}
+      {call.approvals.map(({ verdict, by, reason }, index) => (
+        <p key={index} class="call-note quiet">{verdict} by {by}{reason ? `: ${reason}` : ""}</p>
+      ))}
+      {call.changes?.map((change, index) => (
+        <p key={index} class="call-note quiet">Arguments changed by {String(change.by ?? "a hook")}</p>
+      ))}
+      {(call.result_changed_by?.length ?? 0) > 0 && <p class="call-note quiet">Result changed by {call.result_changed_by!.join(", ")}</p>}
+      <div class="call-content">
+        {call.arguments !== undefined && call.arguments !== null && <Code label="Arguments" language="arguments" text={argumentsText(call.arguments)} />}
+        {call.arguments === undefined && call.args_summary && <p class="quiet">{call.args_summary}</p>}
+        {typeof call.result === "string" && <Code label="Result" language="result" text={resultText(call.result)} />}
+      </div>
+    </article>
+  );
+}
+
+/** Return JSON with indentation, and any other result as it is. */
+function resultText(result: string): string {
+  if (!/^\s*[[{]/.test(result) || result.length > 100_000) return result;
+  try {
+    return JSON.stringify(JSON.parse(result), null, 2);
+  } catch {
+    return result;
+  }
+}
