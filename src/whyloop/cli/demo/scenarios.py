@@ -71,11 +71,14 @@ class Scenario:
 
 def play(scenario: Scenario, handler: Handler | None = None, *, paced: bool = False) -> AgentState:
     """Run a scenario to its end; the handler receives every event."""
-    return asyncio.run(_play(scenario, handler, paced))
+    return asyncio.run(record(scenario, handler, paced=paced))
 
 
-async def _play(scenario: Scenario, handler: Handler | None, paced: bool) -> AgentState:
-    desk, clock, model = PartnerDesk(scenario.outages), FakeClock(START), ScriptedModel(scenario.script)
+async def record(
+    scenario: Scenario, handler: Handler | None = None, *, paced: bool = False, start: datetime = START
+) -> AgentState:
+    """Run a scenario to its end, as if it began at that time."""
+    desk, clock, model = PartnerDesk(scenario.outages), FakeClock(start), ScriptedModel(scenario.script)
     agent = Agent(
         model,
         desk.tools(scenario.needs_approval),
@@ -94,7 +97,7 @@ async def _play(scenario: Scenario, handler: Handler | None, paced: bool) -> Age
         if state is not None:
             state = AgentState.from_dict(state.to_dict())  # As if another process continued it.
         state = await agent.run(query.text, state=state)
-        if scenario.approval is not None and state.pending_calls:
+        while scenario.approval is not None and state.pending_calls:
             clock.advance(scenario.approval.after)
             state = await agent.resume(_approve(state, scenario.approval.by, clock.now(), handler))
     model.assert_finished()

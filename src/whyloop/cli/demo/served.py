@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from decimal import Decimal
 from itertools import chain, repeat
@@ -174,7 +174,7 @@ async def _play(store: MemoryStore, agent: Agent, scenario: Scenario) -> None:
 
 def agent_for(scenario: Scenario) -> Agent:
     """Return the agent of a scenario, in real time and with costs."""
-    script = chain(map(_priced, scenario.script), repeat(AFTERWARDS))
+    script = chain(priced(scenario.script), repeat(AFTERWARDS))
     model = ScriptedModel(script)
     agent = Agent(
         model,
@@ -191,12 +191,15 @@ def agent_for(scenario: Scenario) -> Agent:
     return agent
 
 
-def _priced(reply: Reply | Exception) -> Reply | Exception:
-    if not isinstance(reply, Reply):
-        return reply
-    usage = reply.usage
-    cost = (usage.input * READ_PRICE + usage.output * WRITE_PRICE) / 1_000_000
-    return replace(reply, usage=replace(usage, cost=cost))
+def priced(script: Iterable[Reply | Exception]) -> Iterator[Reply | Exception]:
+    """Yield the replies of a script with their costs."""
+    for reply in script:
+        if not isinstance(reply, Reply):
+            yield reply
+            continue
+        usage = reply.usage
+        cost = (usage.input * READ_PRICE + usage.output * WRITE_PRICE) / 1_000_000
+        yield replace(reply, usage=replace(usage, cost=cost))
 
 
 class SlowWorld(LocalWorld):
