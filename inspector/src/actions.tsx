@@ -1,5 +1,6 @@
 /** What people do to a session: each asks for a confirmation that says what will happen. */
 
+import { computed, signal, type Signal } from "@preact/signals";
 import { own, post, sessionPath, type NextAction, type Server, type SessionState } from "./api";
 import { confirm } from "./dialogs";
 import { counted, duration, money } from "./format";
@@ -43,18 +44,72 @@ export function resumeText(action: NextAction): string {
   return grant ? `Grant ${grant} and resume` : "Resume";
 }
 
-/** Continue a run that was paused, stopped or cut off. */
+/** Continue a run that was paused, stopped or cut off; the reader may change the amounts of a grant. */
 export function resume(target: Target, action: NextAction): void {
-  const grant = action.grant && grantText(action.grant);
+  const grant = signal(action.grant ?? {});
+  const text = computed(() => grantText(grant.value));
+  const isGranting = Boolean(action.grant && grantText(action.grant));
   confirm({
     title: resumeText(action),
     effects: [
-      ...(grant ? [`The run gets ${grant} on top of its limits, and that is recorded.`] : []),
+      ...(isGranting ? [computed(() => `The run gets ${text.value || "nothing"} on top of its limits, and that is recorded.`)] : []),
       "The run continues where it ended: the model is called, and tools may run.",
       "It ends again when a rule says so, or when you stop it.",
     ],
-    button: resumeText(action),
-    run: () => send(target, "resume", grant ? { grant: action.grant } : {}),
+    button: computed(() => (text.value ? `Grant ${text.value} and resume` : "Resume")),
+    children: isGranting ? <GrantFields grant={grant} /> : undefined,
+    run: () => send(target, "resume", text.value ? { grant: grant.value } : {}),
+  });
+}
+
+type Grant = NonNullable<NextAction["grant"]>;
+
+const GRANT_LABELS: Record<keyof Grant, string> = { steps: "Steps", tokens: "Tokens", seconds: "Seconds", usd: "US dollars" };
+
+/** One field for each amount that is missing. */
+function GrantFields({ grant }: { grant: Signal<Grant> }) {
+  const wanted = (Object.keys(GRANT_LABELS) as (keyof Grant)[]).filter((name) => grant.value[name] !== undefined);
+  return (
+    <>
+      {wanted.map((name) => (
+        <label key={name} class="field">
+          {GRANT_LABELS[name]}
+          <input
+            type="number" min="0" max="10000000000" step={name === "usd" ? "any" : 1} required defaultValue={String(grant.peek()[name])}
+            onInput={(event) => (grant.value = { ...grant.peek(), [name]: amountOf(name, event.currentTarget.value) })}
+          />
+        </label>
+      ))}
+    </>
+  );
+}
+
+/** Money is sent as text, which is exact. */
+function amountOf(name: keyof Grant, text: string): number | string {
+  return name === "usd" ? text || "0" : Number(text) || 0;
+}
+
+/** Branch a new session off after a step. `index` is the step's number in the session. */
+export function fork(target: Target, index: number, count: number, open: (id: string) => void): void {
+  const step = signal(index);
+  confirm({
+    title: "Fork the session",
+    effects: [
+      computed(() => `A new session begins with the history of this one up to step ${step.value}.`),
+      "This session stays as it is, and nothing runs yet.",
+      "The new session is opened: ask it something, or resume it.",
+    ],
+    button: computed(() => `Fork from step ${step.value}`),
+    children: (
+      <label class="field">
+        After step
+        <input
+          type="number" min="1" max={count} step="1" required defaultValue={String(index)}
+          onInput={(event) => (step.value = Number(event.currentTarget.value))}
+        />
+      </label>
+    ),
+    run: async () => open((await send<SessionState>(target, "fork", { step: step.value })).session.agent_id),
   });
 }
 

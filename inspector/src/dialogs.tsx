@@ -7,9 +7,9 @@ import { useEffect, useRef, useState } from "preact/hooks";
 export interface Action {
   title: string;
   /** What will happen, one sentence each. */
-  effects: string[];
-  /** The words of the button: those of the action. */
-  button: string;
+  effects: (string | ReadonlySignal<string>)[];
+  /** The words of the button: those of the action, as far as its fields are filled in. */
+  button: string | ReadonlySignal<string>;
   /** More fields of the dialog. */
   children?: ComponentChildren;
   /** Why the fields do not allow it yet; "" if they do. */
@@ -61,7 +61,7 @@ function ActionDialog({ action }: { action: Action }) {
     <dialog ref={dialog} class={action.isWide ? "wide" : ""} onClose={close} aria-labelledby="dialog-title">
       <form onSubmit={run}>
         <h2 id="dialog-title">{action.title}</h2>
-        {!isOver && <ul>{action.effects.map((effect) => <li key={effect}>{effect}</li>)}</ul>}
+        {!isOver && <ul>{action.effects.map((effect, at) => <li key={at}>{effect}</li>)}</ul>}
         {!isOver && action.children}
         {problem && <p class={isOver ? "overtaken" : "problem"} role="alert">{problem}</p>}
         <footer>

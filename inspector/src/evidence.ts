@@ -149,6 +149,12 @@ export class Evidence {
     void this.ask({});
   }
 
+  /** Show the execution of a step, by its index. */
+  showStep(index: number): void {
+    const id = this.data.steps.peek().find((step) => step.index === index)?.execution_id;
+    if (id && id !== this.execution.peek()?.id) this.choose(id);
+  }
+
   /** Ask how the execution would have ended under these limits. */
   async ask(limits: Limits): Promise<void> {
     this.limits.value = limits;
@@ -205,10 +211,15 @@ export type Happening = "error" | "failed" | "denied" | "person" | "calls" | "an
 /** What happened in a step that a reader looks for first. */
 export function happeningOf(step: Step): Happening {
   const statuses = step.tool_calls.map(({ status }) => status);
-  if (step.type === "error" || step.failures.some((failure) => !("tool_call_id" in failure && failure.tool_call_id))) return "error";
+  if (isModelFailure(step)) return "error";
   if (statuses.includes("failed")) return "failed";
   if (statuses.includes("denied")) return "denied";
   if (step.waited_seconds > 0 || statuses.includes("waiting")) return "person";
   if (statuses.length > 0) return "calls";
   return step.completed_at === null ? "open" : "answer";
+}
+
+/** Whether the model gave no answer. */
+export function isModelFailure({ type, tool_calls: calls }: Step): boolean {
+  return type === "error" && calls.length === 0;
 }

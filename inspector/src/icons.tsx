@@ -49,7 +49,7 @@ export function Icon({ name, class: more = "" }: { name: IconName; class?: strin
   );
 }
 
-const STATUS_ICONS: Record<Status, IconName> = {
+export const STATUS_ICONS: Record<Status, IconName> = {
   pending: "dot",
   in_progress: "ring",
   paused: "pause",

@@ -15,12 +15,14 @@ import { isNarrow, isPhone } from "./widths";
 import "./styles/ledger.css";
 
 const RULE_WIDTH = 172;
+const WIDE_RULE_WIDTH = 204;
 const PHONE_RULE_WIDTH = 142;
 const LEAST_GUTTER = 264;
 // Columns beyond the visible ones, and the number by which the window moves: so that few scrolls draw anything.
 const MARGIN = 8;
 // With so few steps the reason has the room of the missing columns.
 const FEW_STEPS = 3;
+const SOME_STEPS = 15;
 
 /** The columns of the ledger, as wide as the card allows. */
 interface Layout {
@@ -78,7 +80,7 @@ export function Ledger({ evidence, selected }: { evidence: Evidence; selected: n
 }
 
 function layoutOf(count: number, width: number, scrolled: number): Layout {
-  const ruleWidth = isPhone.value ? PHONE_RULE_WIDTH : RULE_WIDTH;
+  const ruleWidth = isPhone.value ? PHONE_RULE_WIDTH : count > SOME_STEPS ? RULE_WIDTH : WIDE_RULE_WIDTH;
   const columnWidth = isPhone.value ? 30 : Math.max(26, Math.min(56, Math.floor(520 / Math.max(1, count))));
   const leastGutter = isNarrow.value ? 0 : LEAST_GUTTER;
   const room = Math.max(columnWidth, width - ruleWidth - leastGutter);
@@ -354,11 +356,7 @@ function RuleReason({ evidence, rule }: { evidence: Evidence; rule: string }) {
   const limit = evidence.limitUses.value.find((each) => each.rule === rule);
   const end = evidence.end.value?.at ?? lastDecided(steps);
   const reason = end >= 0 ? evidence.cell(end, rule).reason : "Not asked yet";
-  const isShort = steps.length <= FEW_STEPS;
-  if (!limit) return <span class="reason" title={reason}>{reason}</span>;
-  return isShort
-    ? <span class="limit-and-reason"><LimitSlider evidence={evidence} limit={limit} /><span class="reason" title={reason}>{reason}</span></span>
-    : <LimitSlider evidence={evidence} limit={limit} />;
+  return limit ? <LimitSlider evidence={evidence} limit={limit} /> : <span class="reason" title={reason}>{reason}</span>;
 }
 
 function lastDecided(steps: readonly Step[]): number {

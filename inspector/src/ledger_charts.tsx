@@ -6,8 +6,8 @@ import type { Evidence, LimitUse } from "./evidence";
 import { count } from "./format";
 import type { Layout } from "./ledger";
 
-const BARS_HEIGHT = 40;
-const LINES_HEIGHT = 60;
+const BARS_HEIGHT = 36;
+const LINES_HEIGHT = 54;
 // The first line is solid, the others differ by their dashes.
 const DASHES = ["", "5 3", "1.5 3", "8 3 2 3", "2 2"];
 

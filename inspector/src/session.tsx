@@ -34,11 +34,14 @@ export function SessionPage({ id, step, info }: { id: string; step: number | nul
     };
   }, [data]);
   useEffect(() => closeWithEscape(id, step), [id, step]);
+  useEffect(() => {
+    if (step !== null) evidence.showStep(step);
+  }, [step, data.steps.value.length > 0]);
   const error = data.error.value;
   if (!data.trace.value) return error ? <Missing id={id} message={error.message} status={error.status} /> : <Loading />;
   return (
     <div class="session" data-tab={tab.value}>
-      <Verdict data={data} info={info} />
+      <Verdict evidence={evidence} info={info} />
       {error && <p class="session-error" role="alert">{error.message} What is shown may be out of date.</p>}
       <Tabs tab={tab.value} onChoose={(chosen) => (tab.value = chosen)} />
       <div class="panes">

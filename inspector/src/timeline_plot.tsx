@@ -11,7 +11,7 @@ const MODEL_TOP = 24;
 const TOOLS_TOP = 44;
 const LANE = 18;
 const BAR = 14;
-const AMOUNTS = 34;
+const AMOUNTS = 28;
 const TICK_DISTANCE = 88;
 const LETTER = 6.4;
 
@@ -117,7 +117,7 @@ function rounded(x: number, y: number, width: number, height: number, corner: nu
 
 /** Failed work has a cross, so that it differs by more than its colour. */
 function crosses(segments: Segment[], view: View): string {
-  return segments.filter((each) => each.kind === "failed" && widthOf(view, each) >= 10).map((each) => {
+  return segments.filter((each) => each.kind === "failed" && widthOf(view, each) >= 8).map((each) => {
     const x = xOf(view, each) + widthOf(view, each) / 2 - 3;
     const y = topOf(each) + 4;
     return `M${x.toFixed(1)} ${y}l6 6m0 -6l-6 6`;

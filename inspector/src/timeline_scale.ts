@@ -1,6 +1,7 @@
 /** Where everything of a run is on its timeline, in seconds; pure, so that zooming only draws. */
 
 import type { Call, Step } from "./api";
+import { isModelFailure } from "./evidence";
 
 export type Clock = "active" | "wall";
 export type Kind = "model" | "tool" | "failed" | "denied" | "running" | "backoff" | "person";
@@ -124,7 +125,7 @@ function layStep(cursor: Cursor, step: Step, place: number, start: number, end: 
     layWaiting(cursor, place, waited, "waiting for a person");
     folded = cursor.isActive ? 1 : 0;
   }
-  add(isOpen ? "running" : step.type === "error" ? "failed" : "model", 0, start, answered, "model");
+  add(isOpen ? "running" : isModelFailure(step) ? "failed" : "model", 0, start, answered, "model");
   const lanes = layCalls(step, end, add, wait !== null);
   cursor.at = position(end);
   return lanes;

@@ -123,8 +123,8 @@ function recordedText(evidence: Evidence): string {
   const steps = evidence.steps.value;
   if (end) {
     const step = steps[end.at]!;
-    const verb = step.outcome!.stop_reason === null ? "Paused" : "Ended";
-    return `${verb} at step ${step.number}, decided by ${end.rule}`;
+    const verb = step.outcome!.stop_reason === null ? "Paused in" : "Ended at";
+    return `${verb} step ${step.number}, decided by ${end.rule}`;
   }
   const last = steps.at(-1);
   if (!last) return "No step has been taken yet";

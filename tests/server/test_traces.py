@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from tests.server.responsive import Heartbeat, LongModel
 from tests.server.support import Json, Lab, agent_with
@@ -50,6 +51,7 @@ async def test_a_step_says_when_the_model_answered_and_how_long_it_waited_for_wh
     opened = (await trace_of(lab))["open_step"]
     assert [call["status"] for call in opened["tool_calls"]] == ["waiting"]
     assert (opened["index"], opened["completed_at"], opened["waited_seconds"]) == (2, None, 0.0)
+    assert opened["outcome"]["resolved_by"] == "ApprovalRequired"
     assert opened["backoff_seconds"] == pytest.approx(clock.sleeps[0], abs=0.001)
     clock.advance(3600)
     await session.approve(session.state.pending_calls[0].id, by="ann")
@@ -203,6 +205,16 @@ async def test_an_imported_snapshot_has_the_executions_of_its_steps(store: Store
         await lab.post(f"{path}/messages", {"text": "third"})
         await lab.rest()
     await lab.server.close()
+
+
+async def test_a_snapshot_that_waits_in_its_first_step_has_one_execution(store: Store) -> None:
+    @tool(needs_approval=True)
+    async def pay(amount: int) -> str:
+        return "paid"
+
+    await store.add(replace(await scripted(call("pay", {"amount": 1}), tools=[pay]).run("go"), agent_id="a"))
+    (only,) = (await trace_of(Lab(store)))["executions"]
+    assert (only["query"], only["first_step"], only["step_count"]) == ("go", 1, 0)
 
 
 async def test_a_session_before_its_first_query_has_no_execution(store: Store) -> None:

@@ -73,7 +73,7 @@ class Executions:
     def _imported(self, state: AgentState, restored: AgentState) -> Iterator[ExecutionSummary]:
         """Yield the executions of a session that was imported as a snapshot, the latest one first."""
         firsts = [index for index, step in enumerate(restored.steps) if step.number == 1]
-        ends = [*firsts[1:], len(restored.steps)]
+        ends = [*firsts, len(restored.steps)][1:]
         parts = list(zip(firsts, ends, strict=True))
         query = next((each.text for each in reversed(restored.messages) if each.is_user), "")
         if parts and restored.execution.step_count:

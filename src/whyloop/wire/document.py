@@ -15,7 +15,7 @@ from whyloop.values.explanation import CallStatus, closed_call_status, open_call
 from whyloop.values.failure import ErrorHandlingDecision, Failure
 from whyloop.values.messages import ToolCall
 from whyloop.values.redaction import Redaction
-from whyloop.values.state import AgentState
+from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.step import OpenCall, OpenStep, Step, ToolRun
 from whyloop.values.summaries import args_summary, result_summary
 from whyloop.wire.envelope import usage_data
@@ -102,12 +102,16 @@ def step_document(state: AgentState, index: int) -> Document:
 
 
 def open_step_document(state: AgentState) -> Document | None:
-    """Return the step in progress in the form of a closed one; None if there is none."""
+    """Return the step in progress in the form of a closed one; None if there is none.
+
+    Its outcome is that of the pause in it, if the run is paused.
+    """
     step, execution = state.open_step, state.execution
     if step is None:
         return None
     before = state.steps.last if execution.step_number else None
     ended_at = execution.updated_at or step.started_at
+    paused = state.last_continuation_outcome if state.status is AgentStatus.PAUSED else None
     return {
         "index": len(state.steps) + 1,
         "number": step.number,
@@ -128,7 +132,7 @@ def open_step_document(state: AgentState) -> Document | None:
         "failures": _failures([] if step.failure is None else [step.failure]),
         "interrupted": step.interrupted and step.interrupted.value,
         "wrap_up": execution.wrap_up,
-        "outcome": None,
+        "outcome": paused.to_dict() if paused else None,
     }
 
 
