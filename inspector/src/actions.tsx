@@ -89,30 +89,6 @@ function amountOf(name: keyof Grant, text: string): number | string {
   return name === "usd" ? text || "0" : Number(text) || 0;
 }
 
-/** Branch a new session off after a step. `index` is the step's number in the session. */
-export function fork(target: Target, index: number, count: number, open: (id: string) => void): void {
-  const step = signal(index);
-  confirm({
-    title: "Fork the session",
-    effects: [
-      computed(() => `A new session begins with the history of this one up to step ${step.value}.`),
-      "This session stays as it is, and nothing runs yet.",
-      "The new session is opened: ask it something, or resume it.",
-    ],
-    button: computed(() => `Fork from step ${step.value}`),
-    children: (
-      <label class="field">
-        After step
-        <input
-          type="number" min="1" max={count} step="1" required defaultValue={String(index)}
-          onInput={(event) => (step.value = Number(event.currentTarget.value))}
-        />
-      </label>
-    ),
-    run: async () => open((await send<SessionState>(target, "fork", { step: step.value })).session.agent_id),
-  });
-}
-
 /** End a run in progress. */
 export function stop(target: Target, stopping?: () => void): void {
   confirm({
@@ -129,18 +105,29 @@ export function stop(target: Target, stopping?: () => void): void {
   });
 }
 
-/** Create a session with the history up to a step, and go there. */
-export function fork(target: Target, step: number): void {
+/** Create a session with the history up to a step, and go there; with `last` the reader may choose the step. */
+export function fork(target: Target, step: number, last?: number): void {
+  const chosen = signal(step);
+  const field = last !== undefined && (
+    <label class="field">
+      After step
+      <input
+        type="number" min="1" max={last} step="1" required defaultValue={String(step)}
+        onInput={(event) => (chosen.value = Number(event.currentTarget.value))}
+      />
+    </label>
+  );
   confirm({
-    title: `Fork from step ${step}`,
+    title: "Fork the session",
     effects: [
-      `A new session is created with everything up to step ${step}.`,
+      computed(() => `A new session is created with everything up to step ${chosen.value}.`),
       "This session does not change.",
       "The new one waits for you: nothing runs before you resume it or ask a question.",
     ],
-    button: `Fork from step ${step}`,
+    button: computed(() => `Fork from step ${chosen.value}`),
+    children: field,
     run: async () => {
-      const { session } = await send<SessionState>(target, "fork", { step });
+      const { session } = await send<SessionState>(target, "fork", { step: chosen.value });
       go(sessionLink(session.agent_id));
     },
   });

@@ -5,7 +5,7 @@ import { authorization, sessionPath, token, type Info, type NextAction } from ".
 import { approve, deny, edit } from "./decisions";
 import type { Evidence } from "./evidence";
 import { counted } from "./format";
-import { compareLink, go, sessionLink } from "./routes";
+import { compareLink } from "./routes";
 
 export function Continue({ evidence, info }: { evidence: Evidence; info: Info | null }) {
   const { data } = evidence;
@@ -48,7 +48,7 @@ export function Continue({ evidence, info }: { evidence: Evidence; info: Info | 
         )}
         {trace.status === "completed" && canRun && <button class="button primary" onClick={askNext}>Ask the next question</button>}
         {last && canWrite && (
-          <button class="button" onClick={() => fork(target, last.index, trace.step_count, (id) => go(sessionLink(id)))}>Fork from step {last.index}</button>
+          <button class="button" onClick={() => fork(target, last.index, last.index)}>Fork from step {last.index}</button>
         )}
         <a class="button" href={compareLink(data.id, "")}>Compare</a>
       </div>
