@@ -65,7 +65,7 @@ function TopBar() {
   );
   return (
     <header class="top">
-      <a class="brand" href="#/sessions"><Icon name="logo" /><span>whyloop</span></a>
+      <a class="brand" href="#/sessions" aria-label="whyloop"><Icon name="logo" /><span>whyloop</span></a>
       <nav aria-label="Pages">
         {link("Sessions", "#/sessions", ["sessions", "session"])}
         {link("Approvals", "#/approvals", ["approvals"], waiting.value)}

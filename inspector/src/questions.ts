@@ -1,9 +1,9 @@
 /** The questions that wait for a person, over all sessions. */
 
-import { computed, effect, signal } from "@preact/signals";
+import { computed, signal } from "@preact/signals";
 import { get, type ApiError, type Question, type QuestionPage, type SessionSummary } from "./api";
 import { resultOf } from "./decisions";
-import { connection, onListChange } from "./live";
+import { onListChange } from "./live";
 
 const MOST = 50;
 const MOST_SETTLED = 5;
@@ -47,17 +47,12 @@ export async function readQuestions(): Promise<void> {
 /** Keep the questions current; return a function that ends that. */
 export function watchQuestions(): () => void {
   const stopListening = onListChange((changed, deleted) => {
-    if (deleted.length || changed.some(concernsQuestions)) void readQuestions();
-  });
-  // The first connection too: what changed before it was made is unknown.
-  const stopWatching = effect(() => {
-    if (connection.value.state === "live") void readQuestions();
+    // An empty change begins a connection: what happened before it is unknown.
+    const isBeginning = changed.length + deleted.length === 0;
+    if (isBeginning || deleted.length || changed.some(concernsQuestions)) void readQuestions();
   });
   void readQuestions();
-  return () => {
-    stopListening();
-    stopWatching();
-  };
+  return stopListening;
 }
 
 function concernsQuestions({ agent_id, pending }: SessionSummary): boolean {

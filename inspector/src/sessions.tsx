@@ -1,6 +1,6 @@
 /** The list of sessions: newest first, live, with what waits for a person first. */
 
-import { effect, signal } from "@preact/signals";
+import { signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { get, type Info, type Stats } from "./api";
 import { WaitingCard } from "./approvals";
@@ -8,7 +8,7 @@ import { DecidedBy, StopReasons } from "./charts";
 import { count, counted } from "./format";
 import { Icon } from "./icons";
 import { ListWhatIf } from "./list_what_if";
-import { connection, onListChange } from "./live";
+import { onListChange } from "./live";
 import { go, goInPlace, NO_FILTERS, sessionsLink, type Filters } from "./routes";
 import { isFiltered, labelText, queryOf, SessionList } from "./session_list";
 import { SessionTable } from "./session_table";
@@ -98,23 +98,15 @@ function useList(filters: Filters): SessionList {
       }, BETWEEN_STATS);
     };
     const stopListening = onListChange((changed, deleted) => {
-      list.update(changed, deleted);
+      // An empty change begins a connection: what happened before it is unknown.
+      if (changed.length + deleted.length === 0) void list.refresh();
+      else list.update(changed, deleted);
       readStats();
     });
     void list.refresh();
     void loadStats(filters);
-    let wasLost = false;
-    const stopWatching = effect(() => {
-      const { state } = connection.value;
-      if (state === "live" && (wasLost || list.error.peek())) {
-        void list.refresh();
-        readStats();
-      }
-      wasLost = state === "lost";
-    });
     return () => {
       stopListening();
-      stopWatching();
       clearTimeout(timer);
       list.close();
     };
@@ -243,25 +235,26 @@ function Empty({ filters, change }: { filters: Filters; change: (changes: Partia
   );
 }
 
-const COMMANDS = `whyloop demo --store whyloop.db
-whyloop serve --store whyloop.db`;
-const CODE = `from whyloop import Agent
-from whyloop.sessions import Session
+const TALK = "whyloop chat --store whyloop.db --model local";
+const DEMO = "whyloop demo --serve";
+const CODE = `from whyloop import Session
 from whyloop.stores import SqliteStore
 
 async with SqliteStore("whyloop.db") as store:
-    session = await Session.create(store, agent)
-    await session.run("Which leads are new?")`;
+    session = await Session.open(store, agent, "customer-42", create=True)
+    await session.send("Which leads are new?")`;
 
 function NoSessions() {
   return (
     <div class="empty first">
       <h2>No sessions yet</h2>
       <p>This page shows the sessions of the store that the server was given, and new ones as soon as they begin.</p>
-      <h3>See it with the runs of the demo</h3>
-      <pre><code>{COMMANDS}</code></pre>
-      <h3>Keep the runs of your own agent</h3>
-      <pre><code>{CODE}</code></pre>
+      <h3>Keep the runs of your agent in the store</h3>
+      <pre tabIndex={0}><code>{CODE}</code></pre>
+      <h3>Or talk with a small model on this machine</h3>
+      <pre tabIndex={0}><code>{TALK}</code></pre>
+      <h3>Or watch the runs of the demo</h3>
+      <pre tabIndex={0}><code>{DEMO}</code></pre>
     </div>
   );
 }
