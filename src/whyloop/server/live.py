@@ -279,9 +279,7 @@ class SessionChanges:
         asked_at, since = self._store.now(), (self._asked_at or self._store.now()) - LATE
         cursor = None
         for _ in range(MOST_PAGES):
-            page = await self._store.sessions(
-                started_after=since - timedelta(days=1), limit=PAGE, after=cursor
-            )
+            page = await self._store.sessions(updated_after=since, limit=PAGE, after=cursor)
             await self._add([summary for summary in page.sessions if self._is_new(summary)])
             cursor = page.next
             if cursor is None:
