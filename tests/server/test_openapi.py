@@ -62,6 +62,10 @@ warnings = false
 include-name = ["GET /vercel/{agent_id}/messages", "GET /vercel/{agent_id}/stream"]
 parameters = { "path.agent_id" = "done" }
 
+[[operations]]
+include-name = "GET /sessions/{agent_id}/steps/{index}"
+parameters = { "path.agent_id" = "done", "path.index" = 1 }
+
 # It never ends: see test_live.py.
 [[operations]]
 include-name = "GET /live"

@@ -72,6 +72,8 @@ class Call(Struct, frozen=True):
     body: Any = None
     key: RequestKey | None = None
     precondition: Precondition | None = None
+    index: int = 0
+    """The number of a step in the path."""
 
 
 class Api:

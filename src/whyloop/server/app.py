@@ -36,6 +36,7 @@ from whyloop.server.requests import (
     BadRequestError,
     answer,
     body_of,
+    index_of,
     precondition_of,
     problem_of,
     query_of,
@@ -267,7 +268,8 @@ class AgentServer:
             body = body_of(request, read, operation.takes, is_form=operation.is_form)
             key = request_key(request, _segments_of(request.scope), read)
         precondition = precondition_of(request) if operation.is_conditional else None
-        return Call(access, found.get("agent_id", ""), query, body, key, precondition)
+        index = index_of(found["index"]) if "index" in found else 0
+        return Call(access, found.get("agent_id", ""), query, body, key, precondition, index)
 
     def _operation(self, method: str, segments: tuple[str, ...]) -> tuple[Operation, dict[str, str]]:
         allowed = []

@@ -240,6 +240,66 @@ class ExecutionSummary(Struct, frozen=True):
     ended_at: Annotated[datetime | None, Meta(description="Null while it has not ended.")]
 
 
+class ExecutionPage(Struct, frozen=True):
+    """The executions of a session, oldest first; `next` is the `after` of the next page."""
+
+    executions: list[ExecutionSummary]
+    has_more: bool
+    next: int | None
+
+
+class RequestSent(Struct, frozen=True):
+    """A request as the model got it, made again from its record."""
+
+    instructions: str | None
+    tools: Annotated[list[Any] | None, Meta(description="Null if none were declared.")]
+    messages: Annotated[list[Any], Meta(description="The last ones, oldest first.")]
+    message_count: Annotated[int, Meta(description="How many messages the request had.")]
+    output: Annotated[Any, Meta(description="The form of the answer that was asked for, or null.")]
+    tool_choice: str | None
+    max_tokens: int | None
+    changed_by: Annotated[list[str], Meta(description="The hooks that changed the request.")]
+    incomplete: Annotated[bool, Meta(description="True if a part of it was not recorded.")]
+
+
+class StepDetail(Struct, frozen=True):
+    """A step in full, open or closed, with the request that the model got."""
+
+    index: Annotated[int, Meta(description="Its number in the session.")]
+    number: Annotated[int, Meta(description="Its number in the execution.")]
+    execution_id: str
+    type: str
+    started_at: str
+    answered_at: Annotated[str | None, Meta(description="When the answer of the model was complete.")]
+    completed_at: Annotated[str | None, Meta(description="Null while the step is open.")]
+    backoff_seconds: Annotated[float, Meta(description="The wait for the provider before it.")]
+    waited_seconds: Annotated[float, Meta(description="The wait for a person within it.")]
+    finish_reason: str | None
+    usage: Mapping[str, Any]
+    duration_ms: float
+    source: Annotated[Any, Meta(description="The model that answered.")]
+    request: Annotated[Any, Meta(description="The record of the request, with the hashes of its texts.")]
+    response_changed_by: list[str]
+    tool_calls: list[Any]
+    failures: list[Any]
+    interrupted: str | None
+    wrap_up: str | None
+    outcome: Any
+    text: Annotated[str | None, Meta(description="The text of the answer.")]
+    reasoning: str | None
+    request_sent: RequestSent
+
+
+class SessionSnapshot(Struct, frozen=True):
+    """A session as `AgentState.to_dict` writes it, without credentials."""
+
+    version: int
+    agent_id: str
+    status: AgentStatus
+    messages: list[Raw]
+    steps: list[Raw]
+
+
 class LimitUse(Struct, frozen=True):
     """How much of a limit is used, as it was last evaluated."""
 

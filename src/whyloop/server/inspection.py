@@ -6,8 +6,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from whyloop.server import bodies
 from whyloop.server.api import Api, Call
 from whyloop.server.live import LiveStream, SessionChanges
+from whyloop.server.operations import ExecutionQuery
+from whyloop.server.steps import snapshot_view, step_detail
 
 
 class InspectionApi(Api):
@@ -21,6 +24,21 @@ class InspectionApi(Api):
         """End all streams."""
         await self._changes.close()
         await super().close()
+
+    async def get_step(self, call: Call) -> bodies.StepDetail:
+        end = await self._end(call)
+        return await step_detail(self._store, end, call.index, call.query.messages, self._redaction)
+
+    async def get_executions(self, call: Call) -> bodies.ExecutionPage:
+        query: ExecutionQuery = call.query
+        found = await self._executions.read(await self._end(call))
+        last = query.after + query.limit
+        has_more = last < len(found)
+        return bodies.ExecutionPage(found[query.after : last], has_more, last if has_more else None)
+
+    async def get_snapshot(self, call: Call) -> dict[str, Any]:
+        await self.check(call)
+        return await snapshot_view(self._store, call.agent_id, self._redaction)
 
     async def get_live(self, call: Call) -> LiveStream:
         async def check(agent_id: str) -> object:

@@ -112,10 +112,17 @@ def _refusals(operation: Operation) -> dict[str, Any]:
 
 
 def _in_path(operation: Operation) -> list[dict[str, Any]]:
-    if "{agent_id}" not in operation.path:
-        return []
-    schema = {"type": "string", "minLength": 1, "maxLength": LONGEST_ID}
-    return [{"name": "agent_id", "in": "path", "required": True, "schema": schema}]
+    return [
+        {"name": name, "in": "path", "required": True, "schema": schema}
+        for name, schema in _IN_PATH.items()
+        if f"{{{name}}}" in operation.path
+    ]
+
+
+_IN_PATH: Mapping[str, dict[str, Any]] = {
+    "agent_id": {"type": "string", "minLength": 1, "maxLength": LONGEST_ID},
+    "index": {"type": "integer", "minimum": 0, "maximum": 999_999_999},
+}
 
 
 def _in_query(operation: Operation) -> list[dict[str, Any]]:

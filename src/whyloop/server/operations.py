@@ -80,6 +80,19 @@ class TraceQuery(Struct, frozen=True):
     brief: Annotated[bool, Meta(description="Summaries instead of arguments and results.")] = False
 
 
+class ExecutionQuery(Struct, frozen=True):
+    """Which executions to return, counted from the session's first."""
+
+    after: Annotated[Index, Meta(description="After so many executions.")] = 0
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 1000
+
+
+class StepQuery(Struct, frozen=True):
+    """How much of a step to return."""
+
+    messages: Annotated[int, Meta(ge=0, le=10_000, description="So many last messages of the request.")] = 200
+
+
 class LiveQuery(Struct, frozen=True, rename={"with_list": "list"}):
     """Which sessions to follow, and whether the list of all is followed."""
 
@@ -185,6 +198,26 @@ OPERATIONS = (
         "Return why it continued, and why it stopped.",
         bodies.Trace,
         query=TraceQuery,
+    ),
+    Operation(
+        "get_step",
+        f"GET {SESSION}/steps/{{index}}",
+        "Return a step in full, with the request that the model got.",
+        bodies.StepDetail,
+        query=StepQuery,
+    ),
+    Operation(
+        "get_executions",
+        f"GET {SESSION}/executions",
+        "Return a page of the executions, one for each query.",
+        bodies.ExecutionPage,
+        query=ExecutionQuery,
+    ),
+    Operation(
+        "get_snapshot",
+        f"GET {SESSION}/snapshot",
+        "Return the whole session as a snapshot, without credentials.",
+        bodies.SessionSnapshot,
     ),
     Operation(
         "get_events",

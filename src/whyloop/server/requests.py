@@ -39,6 +39,7 @@ from whyloop.stores.store import Store
 from whyloop.values import encoding
 from whyloop.values.encoding import MAX_DEPTH, is_too_deep
 from whyloop.values.redaction import Redaction, redacted
+from whyloop.values.text import shortened
 
 _log = Logger()
 
@@ -210,6 +211,13 @@ def query_of(connection: HTTPConnection, kind: type) -> Any:
             values[name] = _plain_value(text, plain.get(name))
         given.add(name)
     return _converted(values, kind)
+
+
+def index_of(text: str) -> int:
+    """Return the number of a step in a path."""
+    if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS:
+        return int(text)
+    raise BadRequestError(f"invalid step {shortened(text, 40)!r}: use its number in the session, from 1 on")
 
 
 def _plain_value(text: str, kind: type[msgspec.inspect.Type] | None) -> Any:

@@ -129,13 +129,13 @@ async def messages_page(
     last = total if query.before is None else min(query.before, total)
     if query.after is None:
         first = max(0, last - query.limit)
-        state = await _with_messages(store, end, first, last)
+        state = await with_messages(store, end, first, last)
         first = min(first, _step_around(state, first)[0])
         more = first if first > 0 else None
     else:
         first, most = query.after, last
         last = min(most, first + query.limit)
-        state = await _with_messages(store, end, first, last)
+        state = await with_messages(store, end, first, last)
         last = min(most, _step_around(state, last)[1])
         more = last if last < most else None
     after = cursor_of(end.state.execution)
@@ -152,7 +152,7 @@ async def _rendered(state: AgentState, first: int, last: int, redaction: Redacti
     return messages
 
 
-async def _with_messages(store: Store, end: Reading, first: int, last: int) -> AgentState:
+async def with_messages(store: Store, end: Reading, first: int, last: int) -> AgentState:
     """Return the session with these messages, and a step after them if there is one."""
     if end.state.messages.start <= first or first >= last:
         return end.state
@@ -211,7 +211,7 @@ async def trace_page(
     state, total, turns = end.state, len(end.state.steps), reading_turns()
     first, last = min(query.after, total), min(query.after + query.limit, total)
     # The step before the first one says how long that one waited for a provider.
-    held = await _with_steps(store, end, max(0, first - 1), last) if first < last else state
+    held = await with_steps(store, end, max(0, first - 1), last) if first < last else state
     steps: list[Raw] = []
     for index in range(first + 1, last + 1):
         steps.append(step_view(step_document(held, index), redaction, is_brief=query.brief))
@@ -252,7 +252,7 @@ def step_view(step: dict[str, Any], redaction: Redaction | None, *, is_brief: bo
     return Raw(msgspec.json.encode(shown))
 
 
-async def _with_steps(store: Store, end: Reading, first: int, last: int) -> AgentState:
+async def with_steps(store: Store, end: Reading, first: int, last: int) -> AgentState:
     """Return the session with these steps. The outcome of a step is final once another one follows it."""
     if end.state.steps.start <= first or first >= last:
         return end.state
@@ -270,7 +270,7 @@ async def _execution(store: Store, end: Reading) -> AgentState:
     steps: list[Step] = []
     messages: list[Message] = []
     for first, last in stretches:
-        held = await _with_steps(store, end, first, last)
+        held = await with_steps(store, end, first, last)
         for step in held.steps[first:last]:
             steps.append(replace(step, first_message=len(messages)))
             messages += held.messages_of(step)
