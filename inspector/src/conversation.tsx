@@ -76,11 +76,12 @@ function Scroller({ data, info, isAlone, blocks, isAtEnd, toEnd }: ScrollerProps
     if (isAtEnd.value && end - start > MOST) move(end - FIRST, end);
     else if (scrollTop < NEAR && start > 0) move(start - MORE, Math.min(end, start - MORE + MOST));
     else if (scrollTop < NEAR && data.older.hasMore.value) {
-      anchor.current = topOf(pane.current!);
       first.value ??= all[start]?.key ?? null;
-      void data.older.load().catch(() => {});
+      data.older.load().then(() => requestAnimationFrame(() => look.current()), () => {});
     } else if (below < NEAR && end < all.length) move(Math.max(start, end + MORE - MOST), end + MORE);
   };
+  const look = useRef(scrolled);
+  look.current = () => pane.current && scrolled();
   toEnd.current = () => {
     anchor.current = null;
     first.value = last.value = null;
@@ -92,6 +93,8 @@ function Scroller({ data, info, isAlone, blocks, isAtEnd, toEnd }: ScrollerProps
     if (isAtEnd.peek()) toBottom(pane.current);
     else if (anchor.current) restore(pane.current, anchor.current);
     anchor.current = null;
+    // Without anything to scroll, nobody can ask for more by scrolling.
+    if (pane.current.scrollHeight <= pane.current.clientHeight && (start > 0 || data.older.hasMore.peek())) scrolled();
   });
   useGrowth(pane, isAtEnd);
   // Show where a run would have ended.

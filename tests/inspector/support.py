@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -20,10 +20,18 @@ _EXPECTED = re.compile(r"net::ERR_|Failed to load resource")
 class Inspector:
     """A page that shows the inspector, and everything that went wrong in it."""
 
-    def __init__(self, page: Any, serving: Serving) -> None:
-        self.page = page
+    def __init__(
+        self, page: Any, serving: Serving, new_server: Callable[[], AgentServer] | None = None
+    ) -> None:
         self.serving = serving
+        self._new_server = new_server
         self.problems: list[str] = []
+        if page is not None:
+            self.listen_to(page)
+
+    def listen_to(self, page: Any) -> None:
+        """Show this page, and note what goes wrong in it."""
+        self.page = page
         page.on("pageerror", lambda error: self.problems.append(str(error)))
         page.on("console", self._heard)
 
@@ -34,6 +42,13 @@ class Inspector:
     async def show(self, route: str = "#/sessions") -> None:
         """Show a page of the inspector."""
         await self.page.goto(f"{self.serving.address}/{route}")
+
+    async def restart(self) -> None:
+        """End the server, and start another one at the same address."""
+        await self.serving.stop()
+        assert self._new_server is not None
+        self.serving = Serving(self._new_server(), port=self.serving.port, close_first=True)
+        await self.serving.start()
 
     async def text(self, selector: str = "main") -> str:
         """Return the text that people see."""
@@ -50,14 +65,18 @@ async def inspecting(
     **options: Any,
 ) -> AsyncIterator[Inspector]:
     """Serve a store, and show its sessions in a browser; nothing may go wrong in the page."""
-    server = AgentServer(store, agent, inspector=True, **({"public": True} | options))
-    serving = Serving(server, close_first=True)
+
+    def new_server() -> AgentServer:
+        return AgentServer(store, agent, inspector=True, **({"public": True} | options))
+
+    serving = Serving(new_server(), close_first=True)
     await serving.start()
+    inspector = Inspector(None, serving, new_server)
     try:
         async with open_page() as page:
             await page.set_viewport_size({"width": width, "height": height})
-            inspector = Inspector(page, serving)
+            inspector.listen_to(page)
             yield inspector
             assert not inspector.problems, inspector.problems
     finally:
-        await serving.stop()
+        await inspector.serving.stop()

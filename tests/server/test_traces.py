@@ -13,6 +13,9 @@ from whyloop import Agent, ErrorPolicy, Session, tool
 from whyloop.errors import ModelError, ToolExecutionError
 from whyloop.stores import MemoryStore, SqliteStore, Store
 from whyloop.testing import FakeClock, call, calls
+from whyloop.values.log import Log
+from whyloop.values.messages import Message
+from whyloop.values.state import AgentState
 from whyloop.values.transitions import Queried
 from whyloop.wire.journal import decode_entries, fold
 
@@ -299,3 +302,12 @@ async def test_a_brief_page_of_a_long_session_is_small_and_does_not_hold_up_anyt
         assert len(answer.json["steps"]) == 250
         assert len(answer.body) < 500_000
         assert heart.lag.worst < 0.1, str(heart.lag)
+
+
+async def test_a_session_that_was_imported_with_messages_alone_has_a_trace() -> None:
+    store = MemoryStore()
+    messages = Log([Message.user("Hi"), Message.assistant("Hello.")])
+    await store.add(AgentState(agent_id="a", messages=messages))
+    session = await Session.open(store, scripted("Well."), "a")
+    await session.send("And now?")
+    assert [each["query"] for each in (await trace_of(Lab(store)))["executions"]][-1] == "And now?"
