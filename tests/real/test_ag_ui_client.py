@@ -62,7 +62,7 @@ async def test_questions_are_answered_also_after_a_reload(folder: Path, package:
     *before, decided, loaded = await chat(folder, package, app, *steps)
     assert [each["questions"] for each in (*before, decided)] == [*([2] * len(before)), 0]
     for seen in (decided, loaded):
-        assert contents(seen, "tool") == ["denied by somebody: because", "paid 7"]
+        assert contents(seen, "tool") == ["denied by an unnamed person: because", "paid 7"]
         assert contents(seen, "assistant") == ["Done."]
         (asking,) = [each for each in seen["messages"] if each.get("toolCalls")]
         assert [each["function"]["arguments"] for each in asking["toolCalls"]] == [

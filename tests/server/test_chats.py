@@ -194,7 +194,7 @@ async def test_a_reload_shows_which_questions_were_decided_elsewhere(store: Stor
     parts = await chat.vercel(answered(True, second))
     assert [part["data"]["by"] for part in parts if part["type"] == "data-whyloop-decision"] == [
         "ann",
-        "somebody",
+        "an unnamed person",
     ]
     await chat.lab.server.close()
 

@@ -144,7 +144,7 @@ async def test_a_call_that_was_running_when_its_process_died_is_asked_about_when
 async def test_a_call_that_was_approved_runs_when_the_run_is_resumed() -> None:
     *_, paused = await recorded(call("pay", {"amount": 7}, id="c1"), tools=[pay])
     approved = paused.approve(paused.pending_calls[0].id, now=START)
-    assert shown(approved)[2:] == [("status", "pay: approved by somebody")]
+    assert shown(approved)[2:] == [("status", "pay: approved by an unnamed person")]
     journal, agent = Journal(), scripted("Done.", tools=[pay])
     await resume_run(agent, approved, journal=journal).finish()
     assert shown(journal.states[0])[2:] == [("status", "Running pay"), ("status", "")]

@@ -211,10 +211,10 @@ async def test_the_run_continues_once_people_have_decided_about_each_call() -> N
         await stage.window.ask("Pay!")
         await stage.window.shows(*paid(WAITING, WAITING), "button.: Why?")
         await stage.window.page.click("text=approve >> nth=0")
-        approved = ["pre.status: pay: approved by somebody"]
+        approved = ["pre.status: pay: approved by an unnamed person"]
         await stage.window.shows(*paid(approved, WAITING), "button.: Why?")
         await stage.window.page.click("text=deny")
-        done = paid(["pre.tool: paid 1"], ["pre.error: denied by somebody"])
+        done = paid(["pre.tool: paid 1"], ["pre.error: denied by an unnamed person"])
         await stage.window.shows(*done, "section.assistant: One was paid.", "button.: Why?")
 
 
@@ -231,12 +231,12 @@ async def test_a_decision_is_shown_in_all_windows_and_one_that_is_too_late_is_re
         stored = await (await late.page.request.get(f"{url}/messages")).json()
         question = stored["messages"][-1]["metadata"]["question_id"]
         await late.page.request.post(f"{url}/deny", data={"question_id": question, "reason": "too much"})
-        result = paid(["pre.error: denied by somebody: too much"], [])[:4]
+        result = paid(["pre.error: denied by an unnamed person: too much"], [])[:4]
         denied = [*result, "section.status: Waiting for a person", "button.: Why?"]
         await stage.window.shows(*denied)
         await late.page.click("text=approve")
-        await late.has("section.error", f"question '{question}' was denied by somebody already")
-        await late.has("pre.error", "denied by somebody: too much")
+        await late.has("section.error", f"question '{question}' was denied by an unnamed person already")
+        await late.has("pre.error", "denied by an unnamed person: too much")
         assert await late.page.locator("details button").count() == 0
 
 

@@ -201,7 +201,7 @@ async def test_a_resumed_run_begins_with_the_decisions_since_the_pause() -> None
     decided = [part["data"] for part in parts if part["type"] == DECISION]
     assert [(each["tool_call_id"], each["verdict"], each["by"]) for each in decided] == [
         ("pay_1", "denied", "Ann"),
-        ("pay_2", "approved", "somebody"),
+        ("pay_2", "approved", "an unnamed person"),
     ]
     assert parts[1]["type"] == DECISION
     assert [part["input"] for part in parts if part["type"] == "tool-input-available"] == [{"amount": 7}]
@@ -223,7 +223,7 @@ async def test_a_client_of_version_5_gets_only_parts_that_it_knows() -> None:
     denied = state.deny(state.pending_calls[0].id)
     await agent.resume(denied)
     parts += parts_of(events, VercelStream(sdk_version=5, resumed=denied))
-    assert "denied by somebody" in [part.get("errorText") for part in parts]
+    assert "denied by an unnamed person" in [part.get("errorText") for part in parts]
     types = {part["type"] for part in parts}
     assert not types & {"tool-approval-request", "tool-output-denied"}
 

@@ -95,7 +95,22 @@ def _y(share: float) -> float:
     return TOP + (1 - min(1.0, max(0.0, share))) * (HEIGHT - TOP - BOTTOM)
 
 
-def cost_text(row: Row) -> str:
+def cells_of(curve: Curve, row: Row) -> tuple[str, ...]:
+    """Return the cells of a table: a value of a limit, the runs that it cuts, and its savings."""
+    saved = row.saved
+    return (
+        value_text(curve.name, row.rule.limit),
+        f"{row.cut:,}",
+        f"{row.completed:,}",
+        f"{row.beyond:,}",
+        f"{saved.steps:,}",
+        f"{saved.tokens:,}",
+        span_text(saved.seconds or 0.0),
+        _cost(row),
+    )
+
+
+def _cost(row: Row) -> str:
     """Return the cost that a value would have saved, if any of it is known."""
     if row.cut and row.unknown_cost == row.cut:
         return "unknown"
@@ -107,17 +122,7 @@ def _table(curve: Curve) -> str:
     lines = ["<details><summary>All values</summary><table>"]
     lines.append(f"<tr>{''.join(f'<th>{head}</th>' for head in heads)}</tr>")
     for row in curve.rows:
-        saved, value = row.saved, row.rule.limit
-        cells = (
-            value_text(curve.name, value),
-            f"{row.cut:,}",
-            f"{row.completed:,}",
-            f"{row.beyond:,}",
-            f"{saved.steps:,}",
-            f"{saved.tokens:,}",
-            span_text(saved.seconds or 0.0),
-            cost_text(row),
-        )
-        marked = ' class="recommended"' if value == curve.recommended else ""
-        lines.append(f"<tr{marked}>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>")
+        marked = ' class="recommended"' if row.rule.limit == curve.recommended else ""
+        cells = "".join(f"<td>{escape(cell)}</td>" for cell in cells_of(curve, row))
+        lines.append(f"<tr{marked}>{cells}</tr>")
     return "\n".join([*lines, "</table></details>"])

@@ -30,7 +30,7 @@ def evaluate(args: argparse.Namespace) -> int:
     """Run the cases and show what became of them; the exit code is 1 if one of them failed."""
     cases = find_cases(args.cases)
     before = _previous(args.results)
-    with redirect_stdout(sys.stderr):  # What cases print is no part of the table, nor of the JSON.
+    with redirect_stdout(sys.stderr):  # Keep the output of cases out of the table and the JSON.
         report = asyncio.run(
             run_cases(cases, repeats=args.repeats, parallel=args.parallel, on_attempt=_show_progress)
         )

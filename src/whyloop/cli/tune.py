@@ -14,15 +14,15 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from whyloop.cli.charts import cost_text, page_of
-from whyloop.cli.formats import long_span_text, span_text
+from whyloop.cli.charts import cells_of, page_of
+from whyloop.cli.formats import long_span_text
 from whyloop.cli.output import FAILED, USAGE_ERROR, CommandError, write_error, write_json, write_lines
 from whyloop.cli.sessions import aligned, filters_of
 from whyloop.cli.store_access import open_named_store
-from whyloop.cli.what_if import Advance, progress
+from whyloop.cli.what_if import Advance, progress, write_problems
 from whyloop.replay import Curve, Row, Survey, Surveyor, curves_of, read_runs, rules_for
 from whyloop.replay.reading import PAGE, read_page
-from whyloop.replay.tuning import percent, value_text
+from whyloop.replay.tuning import percent
 from whyloop.rules.limits import Limit
 from whyloop.stores.records import Summary
 from whyloop.stores.store import Store
@@ -30,7 +30,6 @@ from whyloop.values.text import counted, shortened
 from whyloop.wire.journal import no_garbage_collection
 
 MOST_ROWS = 16
-MOST_PROBLEMS = 20
 BAR = 24
 DEFAULT_LIMITS = ("max_steps", "max_tokens", "timeout", "max_cost")
 
@@ -50,8 +49,7 @@ async def tune(store: Store, args: argparse.Namespace) -> int:
         write_json(_document(found, curves))
     else:
         write_lines(_lines(found, curves))
-    for problem in found.problems[:MOST_PROBLEMS]:
-        write_error(f"not judged: {shortened(problem.agent_id, 64)}: {shortened(problem.reason, 300)}")
+    write_problems(found.problems)
     return 0
 
 
@@ -190,7 +188,6 @@ def _table(found: Survey, curve: Curve) -> list[str]:
 
 
 def _cells(found: Survey, curve: Curve, row: Row) -> tuple[str, ...]:
-    saved, value = row.saved, row.rule.limit
     share = curve.share(row, found.used)
     bar = (
         ""
@@ -200,19 +197,10 @@ def _cells(found: Survey, curve: Curve, row: Row) -> tuple[str, ...]:
     marks = [
         text
         for text, marked in (("recommended", curve.recommended), ("knee", curve.knee))
-        if marked is not None and marked == value
+        if marked is not None and marked == row.rule.limit
     ]
-    return (
-        f"  {value_text(curve.name, value)}",
-        f"{row.cut:,}",
-        f"{row.completed:,}",
-        f"{row.beyond:,}",
-        f"{saved.steps:,}",
-        f"{saved.tokens:,}",
-        span_text(saved.seconds or 0.0),
-        cost_text(row),
-        f"{bar}{f'  ← {chr(44).join(marks)}' if marks else ''}",
-    )
+    value, *amounts = cells_of(curve, row)
+    return (f"  {value}", *amounts, f"{bar}{f'  ← {chr(44).join(marks)}' if marks else ''}")
 
 
 def shown_rows(curve: Curve) -> list[Row]:

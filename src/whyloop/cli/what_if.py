@@ -174,7 +174,7 @@ class Group(Struct):
 
 
 class Report:
-    """What was found in all runs so far, in bounded memory."""
+    """The findings in all runs so far, in bounded memory."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         kinds = {"tokens": TokenUsageLimit, "seconds": TimeLimit, "cost": CostLimit}
@@ -241,9 +241,14 @@ async def _all_sessions(store: Store, args: argparse.Namespace, rules: list[Rule
         write_json(_document(report, rules))
     else:
         write_lines(_report_lines(report, rules))
-        for problem in report.problems[:MOST_LISTED]:
-            write_error(f"not judged: {shortened(problem.agent_id, 64)}: {shortened(problem.reason, 300)}")
+        write_problems(report.problems)
     return 0
+
+
+def write_problems(problems: Sequence[Problem]) -> None:
+    """Write the runs that could not be judged, and why, as errors."""
+    for problem in problems[:MOST_LISTED]:
+        write_error(f"not judged: {shortened(problem.agent_id, 64)}: {shortened(problem.reason, 300)}")
 
 
 def _document(report: Report, rules: list[Rule]) -> dict[str, Any]:

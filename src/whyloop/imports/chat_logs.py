@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from whyloop.errors import ConfigurationError, WhyloopError
-from whyloop.imports.transcript import (
-    Answer,
+from whyloop.imports.log_format import (
+    MISREAD,
     LogError,
     LogFormat,
-    Result,
-    Transcript,
-    answer_of,
     first_text,
     first_time,
     list_of,
     object_of,
     text_of,
 )
+from whyloop.imports.transcript import Answer, Result, Transcript, answer_of
 from whyloop.models.anthropic import AnthropicMessages
 from whyloop.models.openai_chat import OpenAIChat
 from whyloop.models.openai_response_items import kind_of, response_from
@@ -29,11 +28,10 @@ from whyloop.values.text import shortened
 _IDS = ("id", "conversation_id", "session_id", "thread_id", "custom_id", "run_id", "trace_id")
 _TIMES = ("timestamp", "created_at", "created", "time")
 _BLOCKS = ("tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use")
-_READING = (KeyError, TypeError, AttributeError, IndexError, ValueError)
 
 
 class ChatLog(LogFormat):
-    """What the logs of both providers have in common: conversations with a list of messages."""
+    """A log of conversations, each a list of messages: the part that both providers share."""
 
     def runs(self, document: object) -> Sequence[object]:
         if isinstance(document, list) and not (document and _is_message(document[0])):
@@ -58,11 +56,11 @@ class ChatLog(LogFormat):
             raise LogError("it has no messages")
         return transcript
 
+    @abstractmethod
     def read_messages(
         self, transcript: Transcript, request: Mapping[str, Any], response: Mapping[str, Any]
     ) -> None:
         """Add the messages of a request, and the answer in the response, if there is one."""
-        raise NotImplementedError
 
 
 class OpenAILog(ChatLog):
@@ -223,7 +221,7 @@ def _read(reader: Any, document: Mapping[str, Any], entry: Mapping[str, Any]) ->
         return answer_of(reader(document), first_time(entry, *_TIMES))
     except LogError:
         raise
-    except (WhyloopError, *_READING) as error:
+    except (WhyloopError, *MISREAD) as error:
         raise LogError(f"not an answer of this API: {shortened(str(error) or repr(error), 200)}") from None
 
 
@@ -295,21 +293,27 @@ def _part(part: object) -> Part:
     if isinstance(part.get("text"), str):
         return TextPart(text_of(part["text"]))
     try:
-        match part.get("type"):
-            case "image_url" | "input_image":
-                held = part.get("image_url")
-                return ImagePart(*_address(held.get("url") if isinstance(held, dict) else held))
-            case "image":
-                return ImagePart(*_source(part))
-            case "document":
-                return FilePart(*_source(part))
-            case "file" | "input_file":
-                held = part.get("file") if isinstance(part.get("file"), dict) else part
-                url, data, media = _address(held.get("file_data") or held.get("file_url"))  # type: ignore[union-attr]
-                return FilePart(url, data, media, first_text(held or {}, "filename") or None)
-    except (ConfigurationError, *_READING):
-        pass
-    return TextPart(f"[{text_of(part.get('type')) or 'part'} left out]")
+        held = _image_or_file(part)
+    except (ConfigurationError, *MISREAD):
+        held = None  # Not as its provider writes it: the conversation can be read without it.
+    return held or TextPart(f"[{text_of(part.get('type')) or 'part'} left out]")
+
+
+def _image_or_file(part: Mapping[str, Any]) -> Part | None:
+    match part.get("type"):
+        case "image_url" | "input_image":
+            held = part.get("image_url")
+            return ImagePart(*_address(held.get("url") if isinstance(held, dict) else held))
+        case "image":
+            return ImagePart(*_source(part))
+        case "document":
+            return FilePart(*_source(part))
+        case "file" | "input_file":
+            inner = part.get("file")
+            file = inner if isinstance(inner, dict) else part
+            url, data, media = _address(file.get("file_data") or file.get("file_url"))
+            return FilePart(url, data, media, first_text(file, "filename") or None)
+    return None
 
 
 def _address(url: object) -> tuple[str | None, str | None, str | None]:

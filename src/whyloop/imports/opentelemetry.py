@@ -9,16 +9,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from whyloop.imports.transcript import (
-    UNKNOWN_USAGE,
-    Answer,
-    LogError,
-    LogFormat,
-    Result,
-    Transcript,
-    first_text,
-    text_of,
-)
+from whyloop.imports.log_format import LogError, LogFormat, first_text, text_of
+from whyloop.imports.transcript import UNKNOWN_USAGE, Answer, Result, Transcript
 from whyloop.models.openai_chat import FINISH_REASONS
 from whyloop.models.provider import parsed, token_count
 from whyloop.values.failure import ErrorType, Failure

@@ -20,9 +20,9 @@ from msgspec import Struct
 
 from whyloop.errors import ConfigurationError, SessionExistsError, SnapshotError, WhyloopError
 from whyloop.imports.chat_logs import AnthropicLog, OpenAILog
+from whyloop.imports.log_format import MISREAD, LogError, LogFormat
 from whyloop.imports.opentelemetry import OpenTelemetryLog
 from whyloop.imports.trajectories import OpenHandsLog, SweAgentLog
-from whyloop.imports.transcript import LogError, LogFormat
 from whyloop.stores.reading import FORMAT as OWN_FORMAT
 from whyloop.stores.records import Entry, entries_of
 from whyloop.stores.store import Store
@@ -52,17 +52,15 @@ LARGEST_DOCUMENT = 256 * 1024 * 1024
 """A line, and a file that is one document, has at most so many characters."""
 
 _LONGEST_NAME, _LONGEST_REASON = 80, 300
-# One run of thousands that no reader foresaw is a problem of that run alone.
-_MISREAD = (TypeError, AttributeError, LookupError, ValueError, OverflowError)
 
 
 class LogProblem(Struct, frozen=True):
-    """What is wrong with one run of a log."""
+    """A problem with one run of a log."""
 
     run: str
     """The id of the run in the log, or its number."""
     reason: str
-    """What is wrong."""
+    """The problem, for people."""
     line: int | None = None
     """The line of the file; None if the run is spread over several."""
     session: str | None = None
@@ -75,14 +73,14 @@ class LogProblem(Struct, frozen=True):
 
 
 class ImportReport(Struct, frozen=True):
-    """What an import did."""
+    """The result of an import."""
 
     imported: tuple[str, ...] = ()
     """The ids of the new sessions, in the order of the log."""
     skipped: tuple[str, ...] = ()
     """The ids of sessions that existed already, if that is no problem."""
     gaps: tuple[LogProblem, ...] = ()
-    """What is missing in runs that were imported."""
+    """The gaps in runs that were imported."""
     problems: tuple[LogProblem, ...] = ()
     """The runs that were not imported."""
 
@@ -242,7 +240,7 @@ def _run(
         return _Run(line, name or f"run {number}", state, entries, transcript.gaps)
     except (LogError, WhyloopError, RecursionError, UnicodeError) as error:
         return _problem(line, name or f"run {number}", str(error) or type(error).__name__)
-    except _MISREAD as error:
+    except MISREAD as error:  # One run of thousands that no reader foresaw is a problem of that run alone.
         return _problem(line, name or f"run {number}", f"it is not as {log.title} is: {error!r}")
 
 

@@ -8,20 +8,17 @@ from datetime import datetime
 from typing import Any
 
 from whyloop.errors import WhyloopError
-from whyloop.imports.transcript import (
-    Answer,
-    Ending,
+from whyloop.imports.log_format import (
+    MISREAD,
     LogError,
     LogFormat,
-    Result,
-    Transcript,
-    answer_of,
     first_text,
     first_time,
     list_of,
     object_of,
     text_of,
 )
+from whyloop.imports.transcript import Answer, Ending, Result, Transcript, answer_of
 from whyloop.models.openai_chat import OpenAIChat
 from whyloop.models.provider import parsed
 from whyloop.models.usage import chat_usage
@@ -32,7 +29,6 @@ from whyloop.values.text import clean, shortened
 
 Event = Mapping[str, Any]
 
-_READING = (KeyError, TypeError, AttributeError, IndexError, ValueError)
 
 # OpenHands
 
@@ -250,7 +246,7 @@ def _response_of(response: Mapping[str, Any], at: datetime | None) -> Answer | N
         return None
     try:
         return answer_of(OpenAIChat().read_document(response), at)
-    except (LogError, WhyloopError, *_READING):
+    except (LogError, WhyloopError, *MISREAD):
         return None
 
 

@@ -7,12 +7,13 @@ recorded as unknown, by `ImportedRun`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
 
 from msgspec import Struct, field
 
+from whyloop.imports.log_format import LogError
 from whyloop.rules.criteria import resolve
 from whyloop.values.continuation import (
     ContinuationDecision,
@@ -20,7 +21,7 @@ from whyloop.values.continuation import (
     ContinuationOutcome,
     StopReason,
 )
-from whyloop.values.encoding import MAX_DEPTH, is_too_deep, json_text, jsonable
+from whyloop.values.encoding import MAX_DEPTH, is_too_deep, jsonable
 from whyloop.values.failure import ErrorType, Failure
 from whyloop.values.messages import Message, MessageRole, ToolResult
 from whyloop.values.model import FinishReason, ModelResponse, ModelSource, Usage
@@ -48,17 +49,13 @@ _CONTINUES = ContinuationEvaluation(
 )
 
 
-class LogError(ValueError):
-    """A run in a log cannot be imported; the text says why."""
-
-
 class Ending(Struct, frozen=True):
     """The end of a run, as its log explains it."""
 
     stop_reason: StopReason | None
     """Why it ended; None if the log names a reason that says nothing about that."""
     text: str
-    """What the log says, for people."""
+    """The explanation of the log, for people."""
 
 
 class Result(Struct):
@@ -321,82 +318,6 @@ def _outcome(
 
 
 _CONTINUED = resolve((_CONTINUES,))
-
-
-# What formats have in common
-
-
-class LogFormat:
-    """A format of logs: which documents are of it, and the runs in them."""
-
-    title: ClassVar[str]
-    """The name of such a log, with its article."""
-    named_by_file: ClassVar[bool] = False
-    """True if the name of the file is the id of the run in it."""
-
-    def fits(self, document: object) -> bool:
-        """Return whether a document looks like one of this format."""
-        raise NotImplementedError
-
-    def runs(self, document: object) -> Iterable[object]:
-        """Return the runs in a document that fits, each to be read by `read`."""
-        return document if isinstance(document, list) else [document]
-
-    def rest(self) -> Iterable[object]:
-        """Return the runs that are complete at the end of the file only."""
-        return ()
-
-    def read(self, run: object) -> Transcript:
-        """Return a run; a `LogError` says why it cannot be imported."""
-        raise NotImplementedError
-
-
-def object_of(value: object, noun: str) -> Mapping[str, Any]:
-    """Return an object of a log; a `LogError` if it is something else."""
-    if not isinstance(value, dict):
-        raise LogError(f"{noun} is not an object: {shortened(repr(value), 60)}")
-    return value
-
-
-def list_of(value: object, noun: str) -> list[Any]:
-    """Return a list of a log; a `LogError` if it is something else."""
-    if not isinstance(value, list):
-        raise LogError(f"{noun} is not a list: {shortened(repr(value), 60)}")
-    return value
-
-
-def text_of(value: object) -> str:
-    """Return a text of a log; other values as JSON."""
-    if value is None:
-        return ""
-    return clean(value) if isinstance(value, str) else json_text(value)
-
-
-def first_text(data: Mapping[str, Any], *keys: str) -> str:
-    """Return the first of these entries that is a text or a number."""
-    for key in keys:
-        value = data.get(key)
-        if isinstance(value, str | int) and not isinstance(value, bool) and value != "":
-            return str(value)
-    return ""
-
-
-def first_time(data: Mapping[str, Any], *keys: str) -> datetime | None:
-    """Return the first of these entries that is a time."""
-    return next((moment for key in keys if (moment := time_of(data.get(key))) is not None), None)
-
-
-def time_of(value: object) -> datetime | None:
-    """Return a time of a log: seconds since 1970, or ISO 8601, in UTC if it has no zone; else None."""
-    try:
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return datetime.fromtimestamp(value / 1000 if value > 1e11 else value, UTC)
-        if isinstance(value, str) and value:
-            moment = datetime.fromisoformat(value)
-            return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    except (ValueError, OverflowError, OSError):
-        pass
-    return None
 
 
 def answer_of(response: ModelResponse, at: datetime | None = None) -> Answer:

@@ -4,30 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from whyloop.rules.limits import (
-    CostLimit,
-    CumulativeExecutionTimeLimit,
-    ExecutionTimeLimit,
-    Limit,
-    StepsLimit,
-    TokenUsageLimit,
-)
+from whyloop.rules.limits import Limit, StepsLimit
 from whyloop.values.messages import Message, MessageRole
 from whyloop.values.state import AgentState
 
 THRESHOLDS = (0.5, 0.25, 0.1)
 """The shares of a limit that are left when the model is informed."""
 
-_NOUNS: dict[type[Limit], str] = {
-    TokenUsageLimit: "tokens",
-    ExecutionTimeLimit: "the time",
-    CumulativeExecutionTimeLimit: "the working time",
-    CostLimit: "the money",
-}
-
 
 class Headroom:
-    """What is left of the limits of a run.
+    """The rest of the limits of a run.
 
     The message about it is part of a request alone, and is sent when half, a quarter or a tenth of a limit is
     left, once each. A new runner may send it again.
@@ -66,4 +52,4 @@ def _left(limit: Limit, state: AgentState, share: float) -> str:
     if isinstance(limit, StepsLimit):
         allowed = _allowed(limit, state)
         return f"{max(0, allowed - limit.used(state)):g} of {allowed:g} steps{of_session}"
-    return f"{share:.0%} of {_NOUNS.get(type(limit), type(limit).__name__)}{of_session}".replace("%", " %")
+    return f"{share:.0%} of {limit.noun or type(limit).__name__}{of_session}".replace("%", " %")

@@ -69,7 +69,7 @@ class Run:
         """Why the run was asked to stop, by this process or through the journal by another one."""
         self.interruptions = Interruptions(self)
         self.headroom = Headroom(setup.criteria.limits) if setup.show_limits else None
-        """What is left of the limits, if the model is informed about it."""
+        """The rest of the limits, if the model is informed about it."""
         self._leaving = False
         self._blocked = False  # By a limit that is exhausted, or a question about the run itself.
         self._reopened: StepInProgress | None = None

@@ -1,4 +1,4 @@
-"""What each API reports about the tokens of an answer, and about its price."""
+"""The tokens of an answer and their price, as each API reports them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from whyloop.values.price import as_dollars
 
 Counted = Mapping[str, Any]
 Billing = dict[str, int | str]
-"""What a price depends on beside the tokens, under the names of the price list."""
+"""The facts besides tokens that a price depends on, under the names of the price list."""
 
 # The names that hosts have for the part of a prompt that was in their cache.
 _CACHED = ("prompt_cache_hit_tokens", "num_cached_tokens", "cached_tokens")

@@ -1,4 +1,4 @@
-"""What a model that wraps another one needs to know about it."""
+"""Helpers of models that wrap other models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is recorded about a run: its executions, each as the transitions that made it."""
+"""The recording of a run: its executions, each as the transitions that made it."""
 
 from __future__ import annotations
 

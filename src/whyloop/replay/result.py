@@ -18,7 +18,7 @@ from whyloop.values.state import AgentState, AgentStatus
 
 
 class Amounts(Struct, frozen=True):
-    """What a run used, or would have saved. None is unknown, and unknown plus known is unknown."""
+    """The use or the savings of a run. None is unknown, and unknown plus known is unknown."""
 
     steps: int = 0
     """The closed steps."""
@@ -167,14 +167,14 @@ class ExecutionReplay(Struct, frozen=True):
 
     @property
     def used(self) -> Amounts:
-        """What would have been used up to the end."""
+        """The use up to the end under these rules."""
         execution = self.state.execution
         seconds = None if execution.untimed else execution.active_seconds
         return amounts_of(execution.step_count, seconds, [execution.usage])
 
     @property
     def saved(self) -> Amounts:
-        """What would not have been used: at least that, since an interrupted step counts as used in full.
+        """The use that these rules would have saved, at least: an interrupted step counts as used in full.
 
         A run that wrapped up would have done so at an earlier limit too, so its wrap-up is not saved.
         """
@@ -273,12 +273,12 @@ class Replay(Struct, frozen=True):
 
     @property
     def used(self) -> Amounts:
-        """What the latest execution would have used up to its end."""
+        """The use of the latest execution up to its end under these rules."""
         return self.latest.used
 
     @property
     def saved(self) -> Amounts:
-        """What all executions would have saved together."""
+        """The savings in all executions together."""
         return sum((execution.saved for execution in self.executions), Amounts())
 
     @property

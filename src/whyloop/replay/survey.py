@@ -1,4 +1,4 @@
-"""What each value of a limit would have cut and saved, over many recorded runs in one pass.
+"""Surveys: the cuts and savings of each value of a limit, over many recorded runs in one pass.
 
 A limit compares a number that grows with each step, so one reading of that number at every decision says for
 all values at once where each would have ended the run. The values that end it at the same point are next to
@@ -36,7 +36,7 @@ MOST_PROBLEMS = 1000
 
 
 class Row(Struct, frozen=True):
-    """What one rule would have done to all runs. A run is the work on one query."""
+    """The effect of one rule on all runs. A run is the work on one query."""
 
     rule: Any
     """The rule."""
@@ -47,7 +47,7 @@ class Row(Struct, frozen=True):
     beyond: int
     """The runs that it would have let continue past their recording."""
     saved: Amounts
-    """What the runs that it would have ended would not have used, as far as it is known."""
+    """The use that it would have saved in the runs that it ended, as far as it is known."""
     unknown_tokens: int = 0
     """The runs among them whose saved tokens are unknown."""
     unknown_cost: int = 0
@@ -66,7 +66,7 @@ class Survey(Struct):
     completed: int = 0
     """The runs that had completed."""
     used: Amounts = Amounts()
-    """What all runs used, as far as it is known."""
+    """The use of all runs, as far as it is known."""
     problem_count: int = 0
     """The sessions that could not be judged."""
     problems: list[Problem] = []
@@ -208,7 +208,7 @@ def _points_of(execution: RecordedExecution) -> list[_Point]:
 
 
 class _Saved(NamedTuple):
-    """What the steps after an end used together, without their time."""
+    """The use of all steps after an end, without their time."""
 
     steps: int
     tokens: int
@@ -219,7 +219,7 @@ class _Saved(NamedTuple):
 
 
 class _Suffixes:
-    """What the steps of a run from any of them on used, added up once for all limits when it is needed."""
+    """The use from each step of a run on, added up once for all limits when it is needed."""
 
     def __init__(self, after: AgentState) -> None:
         self.after = after

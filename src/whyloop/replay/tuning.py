@@ -48,14 +48,14 @@ _NAMES = {"steps": "steps", "tokens": "tokens", "seconds": "the time", "cost": "
 
 
 class Curve(Struct, frozen=True):
-    """What each value of one limit would have cut and saved."""
+    """The cuts and savings of each value of one limit."""
 
     name: str
     """The limit, by its keyword of an agent: `max_steps`."""
     rows: tuple[Row, ...]
     """One row for each value, from the last that cuts the most runs to the first that cuts none."""
     measure: str
-    """What the limit saves first of all: `tokens`, `seconds`, `cost` or `steps`."""
+    """The amount that the limit is there to save: `tokens`, `seconds`, `cost` or `steps`."""
     knee: float | None
     """The value after which higher ones keep few more completed runs; None if the curve is flat."""
     recommended: float | None

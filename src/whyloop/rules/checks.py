@@ -123,7 +123,7 @@ class ApprovalRequired(Criterion):
     """
 
     acts = "pauses"
-    """What the run does when this criterion decides, for a trace."""
+    """The action of the run when this criterion decides, for a trace."""
 
     _NOTHING_PENDING = ContinuationEvaluation("ApprovalRequired", _ALLOW, "No tool call waits for a person")
 

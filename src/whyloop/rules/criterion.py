@@ -1,4 +1,4 @@
-"""What a criterion is, and how to write one.
+"""Criteria: the rules that decide after each step, and how to write one.
 
 A criterion looks at the state after a step and gives one decision. It is any of these:
 

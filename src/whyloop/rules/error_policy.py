@@ -222,7 +222,7 @@ class ErrorPolicyCriterion(Criterion):
     """
 
     acts = "handling"
-    """What the run does when this criterion decides, for a trace."""
+    """The action of the run when this criterion decides, for a trace."""
 
     def __init__(
         self,

@@ -40,6 +40,8 @@ class Limit(Criterion):
 
     stop_reason: ClassVar[StopReason]
     """The stop reason of a run that this limit ends."""
+    noun: ClassVar[str] = ""
+    """The name of the amount that it counts, for a model; empty for the name of the class."""
 
     def __init__(self, limit: float, *, scope: Scope = "execution") -> None:
         name = type(self).__name__
@@ -52,7 +54,7 @@ class Limit(Criterion):
         self.limit = limit
         """The number at which the limit is reached."""
         self.scope: Scope = scope
-        """What is counted: the current execution or the whole session."""
+        """The extent of the count: the current execution or the whole session."""
         self._name = name
         self._of_session = scope == "session"
         # The limit as text, once: to format it after every step takes 0.3 µs.
@@ -114,6 +116,7 @@ class StepsLimit(CountLimit):
 
     stop_reason = StopReason.STEPS_LIMIT_REACHED
     """The stop reason of a run that this limit ends."""
+    noun = "steps"
 
     def used(self, state: AgentState) -> int:
         return state.step_count if self._of_session else state.execution.step_count
@@ -131,6 +134,7 @@ class TokenUsageLimit(CountLimit):
 
     stop_reason = StopReason.TOKEN_LIMIT_REACHED
     """The stop reason of a run that this limit ends."""
+    noun = "tokens"
 
     def used(self, state: AgentState) -> int:
         return (state.usage if self._of_session else state.execution.usage).total
@@ -175,6 +179,8 @@ class TimeLimit(Limit):
 class ExecutionTimeLimit(TimeLimit):
     """Forbids this many seconds after the query, or after it was last resumed."""
 
+    noun = "the time"
+
     def used(self, state: AgentState) -> float:
         if not self._of_session:
             return state.execution.leg_seconds
@@ -202,6 +208,8 @@ class ExecutionTimeLimit(TimeLimit):
 
 class CumulativeExecutionTimeLimit(TimeLimit):
     """Forbids after this many seconds of work; pauses and backoff do not count."""
+
+    noun = "the working time"
 
     def explain(self, state: AgentState) -> ContinuationEvaluation:
         if state.execution.untimed:
@@ -240,6 +248,7 @@ class CostLimit(Limit):
 
     stop_reason = StopReason.GUARD_FORBADE
     """The stop reason of a run that this limit ends."""
+    noun = "the money"
 
     def __init__(
         self,

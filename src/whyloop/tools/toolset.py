@@ -44,7 +44,7 @@ class Toolset:
 
 
 ToolLike = Toolset | Tool | Callable[..., Any]
-"""What `tools=` takes: toolsets, tools and plain functions."""
+"""The values that `tools=` takes: toolsets, tools and plain functions."""
 
 
 class Functions(Toolset):

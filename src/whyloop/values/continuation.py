@@ -110,7 +110,7 @@ class ContinuationEvaluation(Struct, frozen=True, gc=False, omit_defaults=True):
     stop_reason: StopReason | None = None
     """The stop reason of the run if this evaluation ends it."""
     handling: ErrorHandlingDecision | None = None
-    """What is done about a failure in this step; set by the error policy alone."""
+    """The reaction to a failure in this step; set by the error policy alone."""
     feedback: str | None = None
     """A message for the model, sent if the run continues."""
     exhausted: bool = False

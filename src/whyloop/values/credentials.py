@@ -68,7 +68,7 @@ MAY_HAVE_CREDENTIALS = re.compile(
     r"://|sig|akia|asia|aiza|eyj|private key|hooks?\.|discord|basic |bearer |curl |atatt3|dapi"
     r"""|[-_.][a-z0-9_-]{16}|(?:authorization|cookie|api-key)["']\s{0,3},"""
 )
-"""What a text in lower case has in it if it has a credential. Most texts do not: it saves two thirds."""
+"""The signs of a credential in a text in lower case. Most texts have none: it saves two thirds."""
 
 
 def without_credentials(text: str) -> str:

@@ -82,9 +82,9 @@ class CallExplanation(Struct, frozen=True, kw_only=True):
     error: str | None = None
     """Why it did not succeed, for people."""
     approvals: tuple[Approval, ...] = ()
-    """What people decided about it, as recorded."""
+    """The decisions of people about it, as recorded."""
     changed_by: tuple[str, ...] = ()
-    """What changed it before it ran: hooks by their names, "lenient arguments"."""
+    """The changes before it ran: hooks by their names, "lenient arguments"."""
 
     @property
     def text(self) -> str:
@@ -113,11 +113,11 @@ class StepExplanation(Struct, frozen=True, kw_only=True):
     number: int
     """Its number in the execution, or in the session where one step was asked for."""
     summary: str
-    """What it did, on one line: "search ok; pay failed: no funds"."""
+    """Its work on one line: "search ok; pay failed: no funds"."""
     calls: tuple[CallExplanation, ...] = ()
     """Its tool calls, in call order."""
     notes: tuple[str, ...] = ()
-    """What happened on the way to the model's answer, such as a fallback to another model."""
+    """Notes about the model's answer, such as a fallback to another model."""
     error: str | None = None
     """Why the model call failed, if it did."""
     interrupted: str | None = None
@@ -129,7 +129,7 @@ class StepExplanation(Struct, frozen=True, kw_only=True):
     duration_ms: float = 0.0
     """How long it took."""
     unknown: tuple[str, ...] = ()
-    """What was not recorded about it: "tokens", then `tokens` is a lower bound, and "time"."""
+    """The amounts that were not recorded: "tokens", then `tokens` is a lower bound, and "time"."""
     decision: ContinuationDecision | None = None
     """The decision after it; None while the step is open."""
     stop_reason: StopReason | None = None
@@ -137,7 +137,7 @@ class StepExplanation(Struct, frozen=True, kw_only=True):
     resolved_by: str | None = None
     """The rule that decided."""
     policy: str | None = None
-    """What the error policy did about a failure, where another rule decided."""
+    """The reaction of the error policy to a failure, where another rule decided."""
     feedback: tuple[str, ...] = ()
     """Why other rules gave feedback to the model after it, each with its name."""
     is_open: bool = False
@@ -197,11 +197,11 @@ class Explanation(Struct, frozen=True, kw_only=True):
     repeated_calls: tuple[RepeatedCall, ...] = ()
     """The tool calls that were made more than once with the same arguments, most often first."""
     evaluations: tuple[ContinuationEvaluation, ...] = ()
-    """What every rule decided last."""
+    """The last decision of every rule."""
     approvals: tuple[Approval, ...] = ()
-    """What people decided about the run itself, as recorded; those about a call are with the call."""
+    """The decisions of people about the run itself, as recorded; those about a call are with the call."""
     next_actions: tuple[NextAction, ...] = ()
-    """What would let the run continue, in the order in which to do it."""
+    """The actions that would let the run continue, in the order in which to do them."""
 
     @property
     def deciding(self) -> ContinuationEvaluation | None:

@@ -121,7 +121,7 @@ class ToolSpec(Struct, frozen=True, gc=False):
     name: str
     """The name of the tool."""
     description: str
-    """What the tool does, for the model."""
+    """The description of the tool, for the model."""
     parameters: Mapping[str, Any]
     """The JSON schema of its arguments."""
 

@@ -53,7 +53,7 @@ class NextAction(Struct, frozen=True, kw_only=True):
     """One thing that would let a run continue."""
 
     kind: ActionKind
-    """What has to be done."""
+    """The instruction for a person."""
     text: str
     """The same as a short sentence, for people."""
     code: str | None = None

@@ -168,7 +168,7 @@ class StateInfo(Struct, frozen=True, gc=False):
 
 __all__ = ["AgentState", "AgentStatus"]
 
-UNNAMED_PERSON = "somebody"
+UNNAMED_PERSON = "an unnamed person"
 """The name in the trace if a decision names no person."""
 
 

@@ -58,7 +58,7 @@ class Answered(Transition, frozen=True, tag="answered", kw_only=True):
     questions: Mapping[int, Question] = {}
     """The questions about calls that wait for a person, by index."""
     failure: Failure | None = None
-    """What is wrong with the answer, if anything is."""
+    """The problem of an answer that is wrong; None if it is right."""
     interrupted: Interruption | None = None
     request: RequestRecord | None = None
     response_changed_by: tuple[str, ...] = ()

@@ -76,7 +76,7 @@ class SlimAgentStateSerializer:
 
     def __init__(self, config: SlimSerializationConfig | None = None) -> None:
         self.config = config or SlimSerializationConfig()
-        """What a snapshot contains."""
+        """The extent of a snapshot."""
 
     def serialize(self, state: AgentState) -> dict[str, Any]:
         """Return the slim snapshot of a state."""

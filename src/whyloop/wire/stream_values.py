@@ -42,7 +42,7 @@ class Result(Struct, frozen=True):
     step: int
     """The number of the step."""
     text: str
-    """What the tool returned; the error if it did not succeed."""
+    """The result of the tool; the error if it did not succeed."""
     error: str | None
     """Why the call did not succeed; None if it did."""
     denied: bool

@@ -47,7 +47,7 @@ from whyloop.values.transitions import Begun, Forked, Recovered, RetryPlanned, T
 Events = list[AgentEvent]
 
 INCONSISTENT = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
-"""What a transition raises that does not fit the state before it."""
+"""The errors of a transition that does not fit the state before it."""
 
 
 def events_of(state: AgentState, transition: Transition) -> Events:
