@@ -167,6 +167,14 @@ export class Evidence {
     }
   }
 
+  /** The place of a step by its index, among those that are shown; -1 if it is not. */
+  placeOf(index: number | null): number {
+    const steps = this.steps.value;
+    // Steps are numbered without gaps.
+    const at = index === null || !steps.length ? -1 : index - steps[0]!.index;
+    return at < steps.length ? at : -1;
+  }
+
   /** The vote of a rule after a step. */
   cell(at: number, rule: string): Cell {
     const step = this.steps.value[at]!;

@@ -81,7 +81,7 @@ export function Ledger({ evidence, selected }: { evidence: Evidence; selected: n
 
 function layoutOf(count: number, width: number, scrolled: number): Layout {
   const ruleWidth = isPhone.value ? PHONE_RULE_WIDTH : count > SOME_STEPS ? RULE_WIDTH : WIDE_RULE_WIDTH;
-  const columnWidth = isPhone.value ? 30 : Math.max(26, Math.min(56, Math.floor(520 / Math.max(1, count))));
+  const columnWidth = isPhone.value ? 30 : Math.max(count > 999 ? 34 : 26, Math.min(56, Math.floor(520 / Math.max(1, count))));
   const leastGutter = isNarrow.value ? 0 : LEAST_GUTTER;
   const room = Math.max(columnWidth, width - ruleWidth - leastGutter);
   const isLong = count * columnWidth > room;
@@ -131,7 +131,7 @@ function useStartAtEnd(
     if (wasAtEnd.current) scroller.current!.scrollLeft = scroller.current!.scrollWidth;
   }, [steps.length, execution, layout.isLong, layout.gutterWidth]);
   useLayoutEffect(() => {
-    const at = steps.findIndex(({ index }) => index === selected);
+    const at = evidence.placeOf(selected);
     if (at >= 0) reveal(scroller.current!, layout, at);
   }, [selected, layout.isLong]);
 }
@@ -185,7 +185,7 @@ function Bands({ evidence, layout, selected }: { evidence: Evidence; layout: Lay
   const steps = evidence.steps.value;
   const left = (at: number): number => layout.ruleWidth + at * layout.columnWidth;
   const band = (index: number | null, name: string) => {
-    const at = index === null ? -1 : steps.findIndex((step) => step.index === index);
+    const at = evidence.placeOf(index);
     return at >= 0 && <i class={`ledger-band ${name}`} style={{ left: `${left(at)}px`, width: `${layout.columnWidth}px` }} />;
   };
   const cut = evidence.cutFrom.value;
@@ -234,7 +234,7 @@ function Table({ evidence, layout, scroller }: { evidence: Evidence; layout: Lay
       <colgroup>
         <col style={{ width: `${ruleWidth}px` }} />
         <col style={{ width: `${columns.before}px` }} />
-        {shown.map(({ index }) => <col key={index} style={{ width: `${columnWidth}px` }} />)}
+        {shown.map((_, at) => <col key={at} style={{ width: `${columnWidth}px` }} />)}
         <col style={{ width: `${columns.after}px` }} />
         {gutterWidth > 0 && <col style={{ width: `${gutterWidth}px` }} />}
       </colgroup>
@@ -300,7 +300,7 @@ function Head({ evidence, shown, first }: Part) {
         <th scope="col" class="rule quiet">Step</th>
         <Spacer />
         {shown.map((step, at) => (
-          <th key={step.index} scope="col" data-column={first + at} class={first + at + 1 === cut ? "edge" : ""} aria-colindex={first + at + 2}>
+          <th key={at} scope="col" data-column={first + at} class={first + at + 1 === cut ? "edge" : ""} aria-colindex={first + at + 2}>
             {step.number}
           </th>
         ))}
@@ -311,7 +311,7 @@ function Head({ evidence, shown, first }: Part) {
         <th scope="row" class="rule quiet">What happened</th>
         <Spacer />
         {shown.map((step, at) => (
-          <td key={step.index} data-column={first + at} class={first + at >= cut ? "cut" : ""} aria-label={`Step ${step.number}: ${happeningText(step)}`}>
+          <td key={at} data-column={first + at} class={first + at >= cut ? "cut" : ""} aria-label={`Step ${step.number}: ${happeningText(step)}`}>
             <HappeningSign step={step} />
           </td>
         ))}
@@ -329,6 +329,7 @@ function RuleRow({ evidence, rule, shown, first, focusedAt }: Part & { rule: str
     <tr class={end?.rule === rule ? "decided" : ""}>
       <th scope="row" class="rule" title={rule}>{rule}</th>
       <Spacer />
+      {/* Cells are drawn again for other steps: making hundreds of new ones would hold up a scroll. */}
       {shown.map((step, offset) => {
         const at = first + offset;
         const { vote, reason, isDeciding } = evidence.cell(at, rule);
@@ -336,11 +337,11 @@ function RuleRow({ evidence, rule, shown, first, focusedAt }: Part & { rule: str
         const label = `Step ${step.number}, ${rule}: ${vote ? voteWord(vote) : "not asked"}. ${reason}`;
         return (
           <td
-            key={step.index} data-column={at} data-rule={rule} tabIndex={at === focusedAt ? 0 : -1} aria-colindex={at + 2}
+            key={offset} data-column={at} data-rule={rule} tabIndex={at === focusedAt ? 0 : -1} aria-colindex={at + 2}
             class={`${vote ? `v${vote.toLowerCase()}` : ""} ${mark} ${at >= cut ? "cut" : ""} ${at + 1 === cut ? "edge" : ""}`}
             aria-label={`${label}${mark ? ". Decided" : ""}${at >= cut ? ". Not reached in this what-if" : ""}`}
           >
-            {vote ? <VoteSign vote={vote} /> : <i class="not-asked" />}
+            <i class={vote ? "mark" : "not-asked"}>{vote}</i>
           </td>
         );
       })}
@@ -389,7 +390,7 @@ function OutcomeRow({ evidence, shown, first }: Part) {
         const at = first + offset;
         const outcome = outcomeAt(at);
         return (
-          <td key={step.index} data-column={at} class={at + 1 === cut ? "edge" : ""} aria-label={`Step ${step.number}: ${words[outcome]}`}>
+          <td key={offset} data-column={at} class={at + 1 === cut ? "edge" : ""} aria-label={`Step ${step.number}: ${words[outcome]}`}>
             {outcome && <i class={`outcome ${outcome}`} />}
           </td>
         );

@@ -33,7 +33,7 @@ export function TokenBars({ evidence, layout }: { evidence: Evidence; layout: La
         const height = (step.usage.total / most) * (BARS_HEIGHT - 8);
         return (
           <rect
-            key={step.index} class={first + offset >= cut ? "cut" : ""} x={offset * columnWidth + (columnWidth - width) / 2}
+            key={offset} class={first + offset >= cut ? "cut" : ""} x={offset * columnWidth + (columnWidth - width) / 2}
             y={BARS_HEIGHT - height} width={width} height={height} rx="1"
           />
         );

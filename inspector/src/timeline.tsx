@@ -1,12 +1,12 @@
 /** The timeline: model time, tool calls, backoff and waiting, to scale. */
 
 import { useComputed, useSignal, type Signal } from "@preact/signals";
-import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import type { Evidence } from "./evidence";
 import { duration } from "./format";
 import { happeningText, putBeside, StepTip } from "./ledger_cells";
 import { go, sessionLink } from "./routes";
-import { Plot, plotHeight } from "./timeline_plot";
+import { Bands, Plot, plotHeight } from "./timeline_plot";
 import { scaleOf, type Clock, type Kind, type Scale } from "./timeline_scale";
 import "./styles/timeline.css";
 
@@ -90,7 +90,8 @@ function Pane({ pane, evidence, view, whole, left, selected, zoomBy }: PaneProps
     data.hot.value = at === null ? null : (steps[at]?.index ?? null);
     pointed.value = at === null || !steps[at] ? null : { at, box: boxOf(view.peek(), at, pane.current!) };
   };
-  const current = steps.findIndex(({ index }) => index === (data.hot.value ?? selected));
+  const plot = useMemo(() => <Plot evidence={evidence} view={view.value} />, [view.value]);
+  const current = evidence.placeOf(data.hot.value ?? selected);
   const at = current >= 0 ? current : steps.length - 1;
   const move = (to: number): void => {
     const place = Math.max(0, Math.min(steps.length - 1, to));
@@ -124,7 +125,8 @@ function Pane({ pane, evidence, view, whole, left, selected, zoomBy }: PaneProps
       }}
     >
       <div class="timeline-whole" style={{ width: `${whole}px`, height: `${plotHeight(view.value.scale)}px` }}>
-        <Plot evidence={evidence} view={view.value} selected={selected} />
+        <Bands evidence={evidence} view={view.value} selected={selected} />
+        {plot}
       </div>
       <TimelineTip evidence={evidence} pointed={pointed} />
     </div>

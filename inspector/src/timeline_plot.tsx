@@ -20,14 +20,14 @@ export function plotHeight({ toolLanes }: Scale): number {
   return TOOLS_TOP + toolLanes * LANE + 8 + AMOUNTS + 4;
 }
 
-export function Plot({ evidence, view, selected }: { evidence: Evidence; view: View; selected: number | null }) {
+/** The picture without what the pointer is at, which changes often. */
+export function Plot({ evidence, view }: { evidence: Evidence; view: View }) {
   const { scale, width } = view;
   const height = plotHeight(scale);
   const visible = visibleSegments(view);
   return (
     <svg class="timeline-plot" width={width} height={height} aria-hidden="true">
       <Hatches />
-      <Bands evidence={evidence} view={view} selected={selected} height={height} />
       <Axis view={view} height={height} />
       <Amounts evidence={evidence} view={view} height={height} />
       {KINDS.map((kind) => <path key={kind} class={`segment ${kind}`} d={pathOf(visible.filter((each) => each.kind === kind), view)} />)}
@@ -200,14 +200,13 @@ function Amounts({ evidence, view, height }: { evidence: Evidence; view: View; h
 }
 
 /** The step under the pointer, and the one that is open. */
-function Bands({ evidence, view, selected, height }: { evidence: Evidence; view: View; selected: number | null; height: number }) {
+export function Bands({ evidence, view, selected }: { evidence: Evidence; view: View; selected: number | null }) {
   const band = (index: number | null, name: string) => {
-    const at = index === null ? -1 : evidence.steps.value.findIndex((step) => step.index === index);
-    const span = view.scale.spans[at];
+    const span = view.scale.spans[evidence.placeOf(index)];
     if (!span) return null;
-    const from = placeOf(view, span.from, span.foldsBefore) - view.left;
-    const to = placeOf(view, span.to, span.foldsAfter) - view.left;
-    return <rect class={`band ${name}`} x={from - 1} y={AXIS} width={Math.max(3, to - from + 1)} height={height - AXIS} />;
+    const from = placeOf(view, span.from, span.foldsBefore);
+    const to = placeOf(view, span.to, span.foldsAfter);
+    return <i class={`timeline-band ${name}`} style={{ left: `${from - 1}px`, width: `${Math.max(3, to - from + 1)}px` }} />;
   };
   return <>{band(selected, "selected")}{band(evidence.data.hot.value, "hot")}</>;
 }

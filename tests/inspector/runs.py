@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from whyloop import Agent
 from whyloop.cli.demo.assistant import DemoWorld
+from whyloop.rules.error_policy import ErrorPolicy
 from whyloop.testing import FakeClock, Reply, ScriptedModel, call, calls, text
 from whyloop.tools.tool import Tool
 from whyloop.values.approval import Verdict
@@ -76,6 +77,8 @@ async def record(
 
 
 async def long_run(steps: int, *, agent_id: str = "long-run", **options: Any) -> AgentState:
-    """Record a run that a limit ends after this many steps."""
-    script = [turn(number, f"name-{number}") for number in range(1, steps + 1)]
-    return await record(script, agent_id=agent_id, max_steps=steps, **options)
+    """Record a run that a limit ends after this many steps; every 97th has a call that fails."""
+    names = ["missing" if number % 97 == 0 else f"name-{number}" for number in range(1, steps + 1)]
+    script = [turn(number % 40, name) for number, name in enumerate(names, 1)]
+    settings = {"max_steps": steps, "timeout": None, "error_policy": ErrorPolicy.retry_tool_errors(2)}
+    return await record(script, agent_id=agent_id, **(settings | options))
