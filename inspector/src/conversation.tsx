@@ -12,9 +12,9 @@ import { blocksOf, joinBlocks, stepsByKey, type Block } from "./transcript";
 import "./styles/conversation.css";
 
 // So many blocks are in the page at first, and at most; as many as this are added at an edge.
-const FIRST = 40;
-const MOST = 160;
-const MORE = 40;
+const FIRST = 30;
+const MOST = 100;
+const MORE = 20;
 const NEAR = 400;
 
 interface Props {

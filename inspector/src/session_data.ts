@@ -69,7 +69,7 @@ export class SessionData {
     const before = this.#latest ?? this.view.peek();
     const isAwaited = this.#latest !== null;
     this.#latest = view;
-    if (view.runs !== before.runs) void this.read();
+    if (marksOf(view) !== marksOf(before)) void this.read();
     if (isAwaited) return;
     const show = (): void => {
       const shown = this.#latest!;
@@ -153,4 +153,9 @@ export class SessionData {
       this.#isAsking = false;
     }
   }
+}
+
+/** Return what changes with everything that is recorded, and not with text that streams in. */
+function marksOf(view: View): string {
+  return view.runs.map(({ execution_id: id, seq, status }) => `${id} ${seq} ${status}`).join("\n");
 }
