@@ -135,3 +135,4 @@ async def test_the_page_of_the_chat_server_shows_the_conversation(monkeypatch: p
         await page.wait_for_function(
             "wanted => document.querySelector('pre').textContent === wanted", arg=whole
         )
+        assert await page.text_content("pre") == whole

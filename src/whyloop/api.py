@@ -56,6 +56,7 @@ from whyloop.values.approval import (
     PendingCall as PendingCall,
     Verdict as Verdict,
 )
+from whyloop.values.call_explanation import CallExplanation as CallExplanation
 from whyloop.values.continuation import (
     Budget as Budget,
     ContinuationDecision as ContinuationDecision,
@@ -64,7 +65,6 @@ from whyloop.values.continuation import (
     StopReason as StopReason,
 )
 from whyloop.values.explanation import (
-    CallExplanation as CallExplanation,
     Explanation as Explanation,
     RepeatedCall as RepeatedCall,
     StepExplanation as StepExplanation,

@@ -278,10 +278,17 @@ def test_a_set_of_values_without_a_hash_is_refused_with_the_type_that_has_none()
 
 
 @pytest.mark.parametrize(
-    "kind", [set[int | None], set[tuple[int, ...]], set[Frozen], set[Annotated[int, "n"]]]
+    ("kind", "sent", "expected"),
+    [
+        (set[int | None], [1, None, 1], {1, None}),
+        (set[tuple[int, ...]], [[1, 2], [1, 2]], {(1, 2)}),
+        (set[Frozen], [{"name": "a"}, {"name": "a"}], {Frozen("a")}),
+        (set[Annotated[int, "n"]], [1, 1], {1}),
+    ],
 )
-def test_a_set_of_values_with_a_hash_is_an_output_type(kind: Any) -> None:
-    agent_of("tool", output_type=kind)
+async def test_a_set_of_values_with_a_hash_is_an_output_type(kind: Any, sent: Any, expected: Any) -> None:
+    state = await agent_of("tool", call(ANSWER, {"value": sent}), output_type=kind).run("go")
+    assert state.output == expected
 
 
 @pytest.mark.parametrize("retries", [-1, 1.5, True, "2", None])

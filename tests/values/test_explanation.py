@@ -33,7 +33,8 @@ from whyloop import (
 from whyloop.errors import ConfigurationError, ModelError
 from whyloop.testing import FakeClock, call, calls, text
 from whyloop.values.approval import Question
-from whyloop.values.explanation import CallStatus, explanation_of, explanation_of_step
+from whyloop.values.call_explanation import CallStatus
+from whyloop.values.explanation import explanation_of, explanation_of_step
 from whyloop.values.explanation_text import MOST_STEPS
 from whyloop.values.next_action import ActionKind
 from whyloop.values.step import Interruption

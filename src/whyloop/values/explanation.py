@@ -3,108 +3,38 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
-from enum import StrEnum
 from typing import Any, TypeVar
 
 from msgspec import Struct
 
 from whyloop.errors import ConfigurationError
 from whyloop.values import encoding
-from whyloop.values.approval import Approval, Verdict
+from whyloop.values.approval import Approval
+from whyloop.values.call_explanation import ERROR_LENGTH, CallExplanation, calls_of, open_calls_of
 from whyloop.values.continuation import (
     ContinuationDecision,
     ContinuationEvaluation,
     ContinuationOutcome,
     StopReason,
 )
-from whyloop.values.messages import Message, ToolCall
+from whyloop.values.messages import ToolCall
 from whyloop.values.next_action import NAME_LENGTH, NextAction, next_actions_of
 from whyloop.values.redaction import DEFAULT_REDACTION
 from whyloop.values.state import AgentState, AgentStatus
-from whyloop.values.step import OpenCall, OpenStep, Step, ToolRun, error_text
+from whyloop.values.step import OpenStep, Step, error_text
 from whyloop.values.summaries import args_summary
 from whyloop.values.text import counted, shortened
 
 T = TypeVar("T")
 
-ERROR_LENGTH = 80
 NOTE_LENGTH = 200
 REASON_LENGTH = 300
 
 # Calls are compared within this many of the latest steps, and so many repeated ones are shown.
 MOST_COMPARED = 1000
 MOST_REPEATED = 5
-
-
-class CallStatus(StrEnum):
-    """The progress of a tool call.
-
-    One that is not completed was blocked, denied, not run or cut off.
-    """
-
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    NOT_COMPLETED = "not_completed"
-    WAITING = "waiting"
-    STARTED = "started"
-    NOT_STARTED = "not_started"
-
-
-def closed_call_status(run: ToolRun, *, failed: bool) -> CallStatus:
-    """Return how a call of a closed step ended; `failed` if it is among the failures of the step."""
-    if run.success:
-        return CallStatus.SUCCEEDED
-    return CallStatus.FAILED if failed else CallStatus.NOT_COMPLETED
-
-
-def open_call_status(call: OpenCall) -> CallStatus:
-    """Return how far a call of an open step has come."""
-    if call.result is not None:
-        if call.result.error is None:
-            return CallStatus.SUCCEEDED
-        return CallStatus.FAILED if call.result.failure else CallStatus.NOT_COMPLETED
-    if call.is_waiting:
-        return CallStatus.WAITING
-    return CallStatus.STARTED if call.started else CallStatus.NOT_STARTED
-
-
-class CallExplanation(Struct, frozen=True, kw_only=True):
-    """The explanation of one tool call of a step."""
-
-    id: str
-    """The provider's id of the call."""
-    name: str
-    """The tool that the model asked for."""
-    status: CallStatus
-    """How far the call has come."""
-    error: str | None = None
-    """Why it did not succeed, for people."""
-    approvals: tuple[Approval, ...] = ()
-    """The decisions of people about it, as recorded."""
-    changed_by: tuple[str, ...] = ()
-    """The changes before it ran: hooks by their names, "lenient arguments"."""
-
-    @property
-    def text(self) -> str:
-        """The call on one line: "search failed: no such index"."""
-        by = [f"{each.verdict} by {shortened(each.by, 40)}" for each in self.approvals if _permits(each)]
-        by += [f"changed by {name}" for name in self.changed_by]
-        match self.status:
-            case CallStatus.SUCCEEDED:
-                result = "ok"
-            case CallStatus.FAILED:
-                result = f"failed: {self.error or 'no reason given'}"
-            case CallStatus.NOT_COMPLETED:
-                result = self.error or "not completed"
-            case CallStatus.WAITING:
-                result = "waits for a person"
-            case CallStatus.STARTED:
-                result = "started"
-            case CallStatus.NOT_STARTED:
-                result = "" if by else "not started"
-        return f"{self.name} {', '.join(filter(None, [result, *by]))}"
 
 
 class StepExplanation(Struct, frozen=True, kw_only=True):
@@ -377,7 +307,7 @@ def _last_failure(outcome: ContinuationOutcome, step: Step | None) -> str:
 
 def _step(state: AgentState, step: Step, number: int) -> StepExplanation:
     messages = state.messages_of(step)
-    calls = _calls_of(step, messages)
+    calls = calls_of(step, messages)
     failure, interrupted = step.model_failure, interruption_text(step)
     wrong = next((failure for failure in step.failures if failure.readable), None)
     notes = tuple(shortened(note, NOTE_LENGTH) for note in step.source.notes) if step.source else ()
@@ -420,7 +350,7 @@ def _unknown(step: Step) -> tuple[str, ...]:
 
 
 def _open_step(step: OpenStep) -> StepExplanation:
-    calls = tuple(_open_call(asked, call) for asked, call in zip(step.tool_calls, step.calls, strict=True))
+    calls = open_calls_of(step)
     return StepExplanation(
         number=step.number,
         summary="; ".join(call.text for call in calls),
@@ -430,42 +360,6 @@ def _open_step(step: OpenStep) -> StepExplanation:
         duration_ms=round(step.seconds * 1000, 3),
         is_open=True,
     )
-
-
-def _calls_of(step: Step, messages: Sequence[Message]) -> tuple[CallExplanation, ...]:
-    failed = {failure.tool_call_id for failure in step.failures}
-    asked = {call.id: call for message in messages for call in message.tool_calls}
-    return tuple(_call(run, failed=run.id in failed, asked=asked) for run in step.tool_calls)
-
-
-def _call(run: ToolRun, *, failed: bool, asked: Mapping[str, ToolCall]) -> CallExplanation:
-    return CallExplanation(
-        id=shortened(run.id, NAME_LENGTH),
-        name=shortened(run.name, NAME_LENGTH),
-        status=closed_call_status(run, failed=failed),
-        error=None if run.error is None else shortened(run.error, ERROR_LENGTH),
-        approvals=run.approvals,
-        changed_by=_changed_by(asked[run.id]) if run.id in asked else (),
-    )
-
-
-def _open_call(asked: ToolCall, call: OpenCall) -> CallExplanation:
-    error = None
-    if call.result is not None:
-        error = call.result.error and shortened(call.result.error, ERROR_LENGTH)
-    return CallExplanation(
-        id=shortened(asked.id, NAME_LENGTH),
-        name=shortened(asked.name, NAME_LENGTH),
-        status=open_call_status(call),
-        error=error,
-        approvals=call.approvals,
-        changed_by=_changed_by(asked),
-    )
-
-
-def _changed_by(call: ToolCall) -> tuple[str, ...]:
-    """Return the hooks that changed the call."""
-    return tuple(shortened(change.by, NAME_LENGTH) for change in call.changes)
 
 
 def _policy(outcome: ContinuationOutcome) -> str | None:
@@ -488,8 +382,3 @@ def _reason(outcome: ContinuationOutcome) -> str | None:
 
 def _text(evaluation: ContinuationEvaluation) -> str:
     return shortened(evaluation.reason, REASON_LENGTH).rstrip(".")
-
-
-def _permits(approval: Approval) -> bool:
-    """Return whether the call was allowed to run; a denial is in the call's error."""
-    return approval.verdict is not Verdict.DENIED

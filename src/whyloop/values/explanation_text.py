@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from html import escape
 
+from whyloop.values.call_explanation import CallStatus
 from whyloop.values.continuation import ContinuationEvaluation, ContinuationOutcome
 from whyloop.values.explanation import (
     REASON_LENGTH,
-    CallStatus,
     Explanation,
     StepExplanation,
     ends_of,

@@ -10,8 +10,8 @@ import msgspec
 from msgspec.structs import replace
 
 from whyloop.values.approval import Approval, Verdict
+from whyloop.values.call_explanation import CallStatus, closed_call_status, open_call_status
 from whyloop.values.continuation import Budget, ContinuationOutcome
-from whyloop.values.explanation import CallStatus, closed_call_status, open_call_status
 from whyloop.values.failure import ErrorHandlingDecision, Failure
 from whyloop.values.messages import ToolCall
 from whyloop.values.redaction import Redaction

@@ -1,0 +1,132 @@
+"""The explanation of a tool call: how far it has come, and why it did not succeed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+
+from msgspec import Struct
+
+from whyloop.values.approval import Approval, Verdict
+from whyloop.values.messages import Message, ToolCall
+from whyloop.values.next_action import NAME_LENGTH
+from whyloop.values.step import OpenCall, OpenStep, Step, ToolRun
+from whyloop.values.text import shortened
+
+ERROR_LENGTH = 80
+
+
+class CallStatus(StrEnum):
+    """The progress of a tool call.
+
+    One that is not completed was blocked, denied, not run or cut off.
+    """
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    NOT_COMPLETED = "not_completed"
+    WAITING = "waiting"
+    STARTED = "started"
+    NOT_STARTED = "not_started"
+
+
+def closed_call_status(run: ToolRun, *, failed: bool) -> CallStatus:
+    """Return how a call of a closed step ended; `failed` if it is among the failures of the step."""
+    if run.success:
+        return CallStatus.SUCCEEDED
+    return CallStatus.FAILED if failed else CallStatus.NOT_COMPLETED
+
+
+def open_call_status(call: OpenCall) -> CallStatus:
+    """Return how far a call of an open step has come."""
+    if call.result is not None:
+        if call.result.error is None:
+            return CallStatus.SUCCEEDED
+        return CallStatus.FAILED if call.result.failure else CallStatus.NOT_COMPLETED
+    if call.is_waiting:
+        return CallStatus.WAITING
+    return CallStatus.STARTED if call.started else CallStatus.NOT_STARTED
+
+
+class CallExplanation(Struct, frozen=True, kw_only=True):
+    """The explanation of one tool call of a step."""
+
+    id: str
+    """The provider's id of the call."""
+    name: str
+    """The tool that the model asked for."""
+    status: CallStatus
+    """How far the call has come."""
+    error: str | None = None
+    """Why it did not succeed, for people."""
+    approvals: tuple[Approval, ...] = ()
+    """The decisions of people about it, as recorded."""
+    changed_by: tuple[str, ...] = ()
+    """The changes before it ran: hooks by their names, "lenient arguments"."""
+
+    @property
+    def text(self) -> str:
+        """The call on one line: "search failed: no such index"."""
+        by = [f"{each.verdict} by {shortened(each.by, 40)}" for each in self.approvals if _permits(each)]
+        by += [f"changed by {name}" for name in self.changed_by]
+        match self.status:
+            case CallStatus.SUCCEEDED:
+                result = "ok"
+            case CallStatus.FAILED:
+                result = f"failed: {self.error or 'no reason given'}"
+            case CallStatus.NOT_COMPLETED:
+                result = self.error or "not completed"
+            case CallStatus.WAITING:
+                result = "waits for a person"
+            case CallStatus.STARTED:
+                result = "started"
+            case CallStatus.NOT_STARTED:
+                result = "" if by else "not started"
+        return f"{self.name} {', '.join(filter(None, [result, *by]))}"
+
+
+def calls_of(step: Step, messages: Sequence[Message]) -> tuple[CallExplanation, ...]:
+    """Return the explanations of the calls of a closed step, with the messages of the step."""
+    failed = {failure.tool_call_id for failure in step.failures}
+    asked = {call.id: call for message in messages for call in message.tool_calls}
+    return tuple(_call(run, failed=run.id in failed, asked=asked) for run in step.tool_calls)
+
+
+def _call(run: ToolRun, *, failed: bool, asked: Mapping[str, ToolCall]) -> CallExplanation:
+    return CallExplanation(
+        id=shortened(run.id, NAME_LENGTH),
+        name=shortened(run.name, NAME_LENGTH),
+        status=closed_call_status(run, failed=failed),
+        error=None if run.error is None else shortened(run.error, ERROR_LENGTH),
+        approvals=run.approvals,
+        changed_by=_changed_by(asked[run.id]) if run.id in asked else (),
+    )
+
+
+def open_calls_of(step: OpenStep) -> tuple[CallExplanation, ...]:
+    """Return the explanations of the calls of an open step."""
+    return tuple(_open_call(asked, call) for asked, call in zip(step.tool_calls, step.calls, strict=True))
+
+
+def _open_call(asked: ToolCall, call: OpenCall) -> CallExplanation:
+    error = None
+    if call.result is not None:
+        error = call.result.error and shortened(call.result.error, ERROR_LENGTH)
+    return CallExplanation(
+        id=shortened(asked.id, NAME_LENGTH),
+        name=shortened(asked.name, NAME_LENGTH),
+        status=open_call_status(call),
+        error=error,
+        approvals=call.approvals,
+        changed_by=_changed_by(asked),
+    )
+
+
+def _changed_by(call: ToolCall) -> tuple[str, ...]:
+    """Return the hooks that changed the call."""
+    return tuple(shortened(change.by, NAME_LENGTH) for change in call.changes)
+
+
+def _permits(approval: Approval) -> bool:
+    """Return whether the call was allowed to run; a denial is in the call's error."""
+    return approval.verdict is not Verdict.DENIED
