@@ -2,6 +2,8 @@
 
 import { signal } from "@preact/signals";
 
+import { saved, savedAnswer } from "./saved";
+
 export type Status = "pending" | "in_progress" | "paused" | "completed" | "stopped" | "failed";
 export type Decision = "forbid" | "request" | "stop" | "allow";
 
@@ -146,6 +148,8 @@ export interface Step {
 
 /** A step with what the model saw. */
 export interface WholeStep extends Step {
+  text?: string | null;
+  reasoning?: string | null;
   request_sent?: SentRequest;
 }
 
@@ -163,7 +167,9 @@ export interface SentMessage {
 export interface SentRequest {
   instructions: string | null;
   tools: { name?: string; description?: string; [field: string]: unknown }[] | null;
+  /** The last ones; `message_count` is how many there were. */
   messages: SentMessage[];
+  message_count: number;
   output: unknown;
   tool_choice: string | null;
   max_tokens: number | null;
@@ -347,6 +353,11 @@ function newKey(): string {
 }
 
 async function request<T>(path: string, options: RequestInit, server: Server): Promise<T> {
+  if (saved) {
+    const found = options.method ? undefined : savedAnswer(path);
+    if (found === undefined) throw new ApiError(404, "not_saved", "The saved file does not have this.");
+    return found as T;
+  }
   let answer: Response;
   try {
     const headers = { accept: "application/json", ...server.headers(), ...(options.headers as object) };

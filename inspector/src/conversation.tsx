@@ -7,6 +7,7 @@ import type { Info } from "./api";
 import { BlockView, type Context } from "./blocks";
 import { Compose } from "./compose";
 import { EndCard } from "./end_card";
+import { saved } from "./saved";
 import type { SessionData } from "./session_data";
 import { blocksOf, joinBlocks, stepsByKey, type Block } from "./transcript";
 import "./styles/conversation.css";
@@ -40,7 +41,7 @@ export function Conversation({ data, info, isAlone = false }: Props) {
       </header>
       <Scroller data={data} info={info} isAlone={isAlone} blocks={blocks} isAtEnd={isAtEnd} toEnd={toEnd} />
       {data.trouble.value && <p class="trouble" role="status">{data.trouble.value}. Trying again.</p>}
-      <Compose data={data} info={info} onSend={() => toEnd.current()} />
+      {!saved && <Compose data={data} info={info} onSend={() => toEnd.current()} />}
     </section>
   );
 }

@@ -3,6 +3,7 @@
 import { computed, signal } from "@preact/signals";
 import type { Evaluation, Limit, Step } from "./api";
 import { voteOf, type Vote } from "./format";
+import { saved } from "./saved";
 import type { Limits, SessionData } from "./session_data";
 
 type Option = Limit["option"];
@@ -114,7 +115,8 @@ export class Evidence {
       const last = numbers.at(-1);
       if (!known || !last) return [];
       const limit = numbers.reduce((least, each) => Math.min(least, each.limit), Infinity);
-      return [{ rule, ...known, limit, granted: last.limit - limit, used: last.used }];
+      const option = saved ? null : known.option; // A saved file cannot ask what if.
+      return [{ rule, ...known, option, limit, granted: last.limit - limit, used: last.used }];
     }),
   );
 

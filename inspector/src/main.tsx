@@ -1,6 +1,7 @@
 /** The inspector: the frame around its pages, and the keys that work on each. */
 
 import "./styles/base.css";
+import "./styles/saved.css";
 import { signal } from "@preact/signals";
 import { render } from "preact";
 import { useEffect } from "preact/hooks";
@@ -8,10 +9,12 @@ import { get, refused, setToken, type Info } from "./api";
 import { Approvals } from "./approvals";
 import { Compare } from "./compare";
 import { Dialogs } from "./dialogs";
+import { moment } from "./format";
 import { Icon } from "./icons";
 import { connection, reconnect } from "./live";
 import { waiting, watchQuestions } from "./questions";
 import { route, type Route } from "./routes";
+import { saved } from "./saved";
 import { SessionPage } from "./session";
 import { Sessions } from "./sessions";
 import { Help, listenToKeys } from "./shortcuts";
@@ -29,7 +32,7 @@ async function loadInfo(): Promise<void> {
 
 function App() {
   useEffect(() => void loadInfo(), []);
-  useEffect(() => watchQuestions(), []);
+  useEffect(() => (saved ? undefined : watchQuestions()), []);
   if (refused.value) return <SignIn />;
   return (
     <>
@@ -66,13 +69,15 @@ function TopBar() {
   return (
     <header class="top">
       <a class="brand" href="#/sessions" aria-label="whyloop"><Icon name="logo" /><span>whyloop</span></a>
-      <nav aria-label="Pages">
-        {link("Sessions", "#/sessions", ["sessions", "session"])}
-        {link("Approvals", "#/approvals", ["approvals"], waiting.value)}
-        {link("Compare", "#/compare", ["compare"])}
-      </nav>
+      {!saved && (
+        <nav aria-label="Pages">
+          {link("Sessions", "#/sessions", ["sessions", "session"])}
+          {link("Approvals", "#/approvals", ["approvals"], waiting.value)}
+          {link("Compare", "#/compare", ["compare"])}
+        </nav>
+      )}
       <span class="space" />
-      <ConnectionSign />
+      {saved ? <span class="small-text quiet">Saved {moment(saved.saved_at)}</span> : <ConnectionSign />}
       <button class="key" aria-label="Keyboard shortcuts" onClick={() => dispatchEvent(new KeyboardEvent("keydown", { key: "?" }))}>?</button>
       <button class="plain" aria-label="Switch between light and dark" onClick={toggleTheme}><Icon name="theme" /></button>
     </header>

@@ -1,6 +1,7 @@
 /** Where the reader is: the fragment of the address. */
 
 import { computed, signal } from "@preact/signals";
+import { saved } from "./saved";
 
 const fragment = signal(location.hash);
 addEventListener("hashchange", () => (fragment.value = location.hash));
@@ -34,9 +35,10 @@ export type Route =
 export const route = computed<Route>(() => {
   const [path = "", ...query] = fragment.value.replace(/^#\/?/, "").split("?");
   const [page, first = "", second = "", third = ""] = path.split("/").map(decode);
-  if (page === "approvals") return { page };
-  if (page === "compare") return { page, left: first, right: second };
+  if (page === "approvals" && !saved) return { page };
+  if (page === "compare" && !saved) return { page, left: first, right: second };
   if (page === "s" && first) return { page: "session", id: first, step: second === "step" ? Number(third) || null : null };
+  if (saved) return { page: "session", id: saved.state.session.agent_id, step: null };
   return { page: "sessions", filters: filtersOf(query.join("?")) };
 });
 

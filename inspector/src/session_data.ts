@@ -1,10 +1,11 @@
 /** The data of the session that is shown, kept current while it runs. */
 
 import { batch, computed, signal } from "@preact/signals";
-import { isRunning, viewOf, type View } from "whyloop-ui";
+import { isRunning, viewOf, type UiMessage, type View } from "whyloop-ui";
 import { followSession, type FollowedSession, type FollowOptions } from "whyloop-ui/session";
 import { ApiError, get, own, sessionPath, type SessionState, type Step, type Trace, type WhatIf } from "./api";
 import { OlderMessages } from "./older_messages";
+import { saved } from "./saved";
 import { LiveSource } from "./live";
 
 const PAGE = 250;
@@ -55,13 +56,17 @@ export class SessionData {
 
   /** Load the session and follow it. */
   open(): void {
+    void this.read();
+    if (saved) {
+      this.view.value = viewOf(saved.messages.messages as UiMessage[]);
+      return;
+    }
     this.#followed = followSession(`${this.server.base}${sessionPath(this.id)}`, (view) => this.#receive(view), {
       headers: this.server.headers(),
       EventSource: this.source,
       fetch: this.older.watch((url, options) => fetch(url, options)),
       onError: ({ message }) => (this.trouble.value = message),
     });
-    void this.read();
   }
 
   /** Show the latest view, once for each picture that the browser draws: text streams faster than that. */

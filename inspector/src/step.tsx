@@ -34,8 +34,8 @@ export function StepDetail({ data, index }: { data: SessionData; index: number }
         {!known && total > 0 && <p class="quiet">This session has {counted(total, "step")}.</p>}
         {problem && tab.value !== "decision" && <p class="quiet" role="alert">{problem}</p>}
         {known && tab.value === "decision" && <DecisionView data={data} step={known} />}
-        {known && tab.value === "request" && <RequestView request={step?.request_sent} />}
-        {known && tab.value === "response" && <ResponseView key={index} data={data} step={step ?? known} />}
+        {known && tab.value === "request" && <RequestView key={index} data={data} index={index} request={step?.request_sent} />}
+        {known && tab.value === "response" && <ResponseView key={index} step={step ?? known} />}
         {known && tab.value === "raw" && <RawStep key={index} data={data} step={step ?? known} />}
       </div>
     </section>

@@ -1,31 +1,46 @@
 /** What the model saw: instructions, messages and tools, as they were sent. */
 
 import { useState } from "preact/hooks";
-import type { SentMessage, SentRequest } from "./api";
+import { get, sessionPath, type SentMessage, type SentRequest, type WholeStep } from "./api";
 import { argumentsText } from "./call";
 import { CopyButton } from "./copy";
 import { count, counted } from "./format";
 import { Code } from "./markdown";
+import type { SessionData } from "./session_data";
 
 // The last messages are what a step is about; the others open on demand.
 const LAST = 3;
 const LONGEST = 5_000;
+const MOST = 10_000;
 
-export function RequestView({ request }: { request: SentRequest | undefined }) {
+export function RequestView({ data, index, request: begun }: { data: SessionData; index: number; request: SentRequest | undefined }) {
   const [isWhole, setWhole] = useState(false);
+  const [whole, setRequest] = useState<SentRequest | null>(null);
+  const request = whole ?? begun;
   if (!request) return <p class="quiet">Loading the request</p>;
-  const { messages, tools } = request;
+  const { messages, tools, message_count: total } = request;
   const hidden = isWhole ? 0 : Math.max(0, messages.length - LAST);
+  const left = total - messages.length + hidden;
+  const showAll = async (): Promise<void> => {
+    setWhole(true);
+    if (total === messages.length) return;
+    const path = `${sessionPath(data.id)}/steps/${index}`;
+    setRequest((await get<WholeStep>(path, { messages: MOST }, undefined, data.server)).request_sent ?? null);
+  };
   return (
     <>
       <p class="quiet line">
-        <span>As sent to the model: {counted(messages.length, "message")}{tools ? `, ${counted(tools.length, "tool")}` : ""}.</span>
+        <span>As sent to the model: {counted(total, "message")}{tools ? `, ${counted(tools.length, "tool")}` : ""}.</span>
         <CopyButton label="Copy as JSON" text={() => JSON.stringify(request, null, 2)} />
       </p>
       {request.incomplete && <p class="quiet">A part of the request was not recorded, and is missing here.</p>}
       {request.changed_by?.length > 0 && <p class="quiet">Changed by {request.changed_by.join(", ")}</p>}
       {request.instructions && <Sent title="instructions" text={request.instructions} />}
-      {hidden > 0 && <button type="button" class="button small bare" onClick={() => setWhole(true)}>Show {count(hidden)} earlier {hidden === 1 ? "message" : "messages"}</button>}
+      {left > 0 && (
+        <button type="button" class="button small bare" onClick={() => void showAll()}>
+          Show {isWhole ? "" : `${count(left)} `}earlier {left === 1 ? "message" : "messages"}
+        </button>
+      )}
       {messages.slice(hidden).map((message, index) => <MessageSent key={hidden + index} message={message} />)}
       {tools && tools.length > 0 && <Tools tools={tools} />}
       <Options request={request} />

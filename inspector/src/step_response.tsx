@@ -1,22 +1,18 @@
 /** What the model said and called, and what came back. */
 
-import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
-import type { UiMessage } from "whyloop-ui";
-import { get, sessionPath, type Call, type WholeStep } from "./api";
+import type { Call, WholeStep } from "./api";
 import { argumentsText, callTone } from "./call";
 import { duration } from "./format";
 import { CALL_ICONS, CALL_WORDS, Icon } from "./icons";
 import { Code, Markdown } from "./markdown";
-import type { SessionData } from "./session_data";
 
-export function ResponseView({ data, step }: { data: SessionData; step: WholeStep }) {
-  const said = useAnswer(data, step);
-  const { reasoning } = said?.metadata ?? {};
+export function ResponseView({ step }: { step: WholeStep }) {
+  const { reasoning, text } = step;
   return (
     <>
       {reasoning && <details class="reasoning" open><summary>Reasoning</summary><p class="plain-text">{reasoning}</p></details>}
-      {said?.content ? <Markdown text={said.content} /> : <p class="quiet">The model wrote no text in this step.</p>}
+      {text && <Markdown text={text} />}
+      {text !== undefined && !text && <p class="quiet">The model wrote no text in this step.</p>}
       {step.failures.map((failure, index) => (
         <div key={index} class="error-line"><Icon name="cross" /><span class="plain-text">{failure.type}: {failure.message}</span></div>
       ))}
@@ -24,27 +20,6 @@ export function ResponseView({ data, step }: { data: SessionData; step: WholeSte
       {step.tool_calls.map((call) => <CallDetail key={call.id} call={call} />)}
     </>
   );
-}
-
-/** Find the answer of the step: in the conversation, or else in what the model saw in the next step. */
-function useAnswer(data: SessionData, step: WholeStep): UiMessage | null {
-  const id = `${step.execution_id}:${step.number}:assistant`;
-  const { finished, live } = data.view.value;
-  const shown = [live, finished, data.older.messages.value].map((list) => list.find((each) => each.id === id)).find(Boolean);
-  const found = useSignal<UiMessage | null>(null);
-  const isLost = !shown && finished.length + live.length > 0;
-  useEffect(() => {
-    if (!isLost) return;
-    const path = `${sessionPath(data.id)}/steps/${step.index + 1}`;
-    const read = async (): Promise<void> => {
-      const next = await get<WholeStep>(path, {}, undefined, data.server);
-      const answers = next.request_sent?.messages.filter(({ role }) => role === "assistant") ?? [];
-      const text = next.execution_id === step.execution_id ? answers.at(-1)?.content : null;
-      if (typeof text === "string") found.value = { id, role: "assistant", content: text, timestamp: step.started_at };
-    };
-    read().catch(() => {});
-  }, [isLost, id]);
-  return shown ?? found.value;
 }
 
 function CallDetail({ call }: { call: Call }) {

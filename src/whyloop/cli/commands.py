@@ -359,11 +359,12 @@ COMMANDS = (
         "export",
         "storage:export",
         Opens.EXISTING,
-        "write sessions as the lines of a JSON lines file",
+        "write sessions as the lines of a JSON lines file, or one as an HTML file",
         (
             _option("ids SESSION", "the sessions (default: all of them)", nargs="*"),
             _STORE,
             _option("--output FILE", "the file to write (default: stdout)"),
+            _option("--html FILE", "one session as a page that works offline, without credentials"),
         ),
     ),
     Command(

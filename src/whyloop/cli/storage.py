@@ -25,6 +25,7 @@ from whyloop.cli.store_access import find_session, open_named_store
 from whyloop.errors import ConfigurationError, SessionExistsError, SnapshotError
 from whyloop.stores import prune as prune_store
 from whyloop.stores.store import Store
+from whyloop.values.redaction import Redaction
 from whyloop.values.state import AgentStatus
 from whyloop.values.text import counted, shortened
 
@@ -42,9 +43,21 @@ async def fork(store: Store, args: argparse.Namespace) -> int:
 async def export(store: Store, args: argparse.Namespace) -> int:
     """Write sessions as the lines of a JSON lines file."""
     agent_ids = [(await find_session(store, typed)).agent_id for typed in args.ids]
+    if args.html:
+        if len(agent_ids) != 1 or args.output:
+            raise CommandError("--html writes one session: name it, and leave --output out", USAGE_ERROR)
+        await _write_file(_page_of(store, agent_ids[0]), args.html)
+        return 0
     lines = store.export(*agent_ids)
     await (_write_file(lines, args.output) if args.output else _write_stdout(lines))
     return 0
+
+
+async def _page_of(store: Store, agent_id: str) -> AsyncIterator[str]:
+    """Yield a session as a page."""
+    from whyloop.server.saved import saved_session
+
+    yield (await saved_session(store, agent_id, Redaction())).rstrip()
 
 
 async def import_(args: argparse.Namespace) -> int:

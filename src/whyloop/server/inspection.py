@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from msgspec.structs import replace
+from starlette.responses import Response
 
 from whyloop.server import bodies
 from whyloop.server.api import Api, Call
 from whyloop.server.live import LiveStream, SessionChanges
 from whyloop.server.operations import ExecutionQuery
+from whyloop.server.saved import saved_session
 from whyloop.server.steps import snapshot_view, step_detail
+
+# A file to keep: shown under the address of the server, it would be a page of that site.
+_SAVED_HEADERS = {
+    "content-security-policy": "sandbox",
+    "x-content-type-options": "nosniff",
+    "cache-control": "no-store",
+}
 
 
 class InspectionApi(Api):
@@ -39,6 +49,13 @@ class InspectionApi(Api):
     async def get_snapshot(self, call: Call) -> dict[str, Any]:
         await self.check(call)
         return await snapshot_view(self._store, call.agent_id, self._redaction)
+
+    async def get_saved(self, call: Call) -> Response:
+        await self.check(call)
+        page = await saved_session(self._store, call.agent_id, self._redaction)
+        name = re.sub(r"[^A-Za-z0-9._-]+", "-", call.agent_id)[:80]
+        headers = {**_SAVED_HEADERS, "content-disposition": f'attachment; filename="whyloop-{name}.html"'}
+        return Response(page, media_type="text/html", headers=headers)
 
     async def get_live(self, call: Call) -> LiveStream:
         async def check(agent_id: str) -> object:

@@ -61,6 +61,9 @@ def _answer(operation: Operation) -> dict[str, Any]:
     if operation.streams is not None:
         schema = {"description": operation.streams}
         return {"description": "A stream.", "content": {"text/event-stream": {"schema": schema}}}
+    if operation.text is not None:
+        schema = {"type": "string"}
+        return {"description": "A text.", "content": {operation.text.partition(";")[0]: {"schema": schema}}}
     if operation.gives is None:
         return {"description": "It is done."}
     content: dict[str, Any] = {_JSON: {"schema": _reference(operation.gives)}}

@@ -143,6 +143,8 @@ class Operation(Struct, frozen=True):
     """True if the answer carries the `ETag` of the session."""
     is_conditional: bool = False
     """True if it takes `If-Match`."""
+    text: str | None = None
+    """The media type of an answer that is text."""
 
     @property
     def method(self) -> str:
@@ -218,6 +220,13 @@ OPERATIONS = (
         f"GET {SESSION}/snapshot",
         "Return the whole session as a snapshot, without credentials.",
         bodies.SessionSnapshot,
+    ),
+    Operation(
+        "get_saved",
+        f"GET {SESSION}/saved.html",
+        "Return the whole session as one HTML file that works offline, without credentials.",
+        None,
+        text="text/html; charset=utf-8",
     ),
     Operation(
         "get_events",

@@ -73,9 +73,9 @@ async def _request_sent(
     messages, turns = list[Any](), reading_turns()
     for place in wanted:
         if isinstance(place, int):
-            messages.append(_message(encoding.encode(held.messages[place])))
+            messages.append(message_sent(encoding.encode(held.messages[place])))
         elif place in texts:
-            messages.append(_message(msgspec.json.decode(texts[place])))
+            messages.append(message_sent(msgspec.json.decode(texts[place])))
         await turns.take()
     release(held)
     lost = hashes | {place for place in wanted if isinstance(place, str)}
@@ -132,7 +132,7 @@ def _decoded(texts: Mapping[str, str], name: str | None) -> Any:
     return None if name is None or name not in texts else msgspec.json.decode(texts[name])
 
 
-def _message(message: dict[str, Any]) -> dict[str, Any]:
+def message_sent(message: dict[str, Any]) -> dict[str, Any]:
     """Return a message as a model reads it; the bytes of images and files stay in the store."""
     shown = {key: value for key, value in message.items() if key not in ("extras", "shown")}
     if isinstance(content := shown.get("content"), list):

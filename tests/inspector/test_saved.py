@@ -1,0 +1,158 @@
+"""A session saved as one HTML file: it works from disk, requests nothing, and runs nothing that it shows."""
+
+from __future__ import annotations
+
+import stat
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from tests.inspector.runs import answer, long_run, record, turn
+from tests.real.browser import open_page
+from whyloop import Agent, tool
+from whyloop.server import AgentServer
+from whyloop.server.saved import saved_session
+from whyloop.stores import MemoryStore, SqliteStore
+from whyloop.testing import ScriptedModel, call, calls, text
+from whyloop.values.redaction import Redaction
+from whyloop.values.state import AgentState
+
+EVIL = "</script><script>window.hacked=1</script><img src=x onerror='window.hacked=1'><!--"
+SECRET = "sk-ant-api03-" + "a" * 40
+
+
+@tool
+async def evil(value: str) -> str:
+    """Do something."""
+    return f"{EVIL} {value}"
+
+
+async def hostile_run() -> AgentState:
+    script = [
+        calls(call("evil", {"value": EVIL, "api_key": SECRET}), text=EVIL, reasoning=EVIL),
+        text(f"# {EVIL} {SECRET}"),
+    ]
+    agent = Agent(ScriptedModel(script), [evil], instructions=f"Be careful. {EVIL}")
+    return await agent.run(f"Go {EVIL}", state=AgentState(agent_id=f"a{EVIL}"))
+
+
+async def saved(state: AgentState) -> str:
+    store = MemoryStore()
+    await store.add(state)
+    return await saved_session(store, state.agent_id, Redaction())
+
+
+@asynccontextmanager
+async def opened(page: str, tmp_path: Path) -> AsyncIterator[tuple[Any, list[str]]]:
+    """The page from disk in a browser without a network, and everything that it requests or complains of."""
+    file = tmp_path / "saved.html"
+    file.write_text(page, encoding="utf-8")
+    heard: list[str] = []
+    async with open_page() as tab:
+        await tab.context.set_offline(True)
+        tab.on("request", lambda request: heard.append(request.url))
+        tab.on("pageerror", lambda error: heard.append(str(error)))
+        tab.on("console", lambda message: heard.append(message.text) if message.type == "error" else None)
+        await tab.set_viewport_size({"width": 1440, "height": 900})
+        await tab.goto(file.as_uri())
+        yield tab, heard
+        assert heard == [file.as_uri()]
+
+
+@pytest.mark.slow
+async def test_the_file_shows_the_run_without_a_request(tmp_path: Path) -> None:
+    script = [
+        turn(1, "Aurora", "Fjord", said="I look **twice**."),
+        turn(2, "Polar"),
+        answer("Both are known."),
+    ]
+    state = await record(script, agent_id="a", instructions="Be brief.")
+    async with opened(await saved(state), tmp_path) as (tab, _):
+        await tab.get_by_role("heading", name="Completed after 3").wait_for()
+        await tab.locator(".conversation").get_by_text("Both are known.").wait_for()
+        assert await tab.locator(".ledger").is_visible()
+        assert await tab.locator(".timeline").is_visible()
+        await tab.get_by_role("link", name="Step 2", exact=True).click()
+        await tab.get_by_role("tab", name="Request").click()
+        await tab.get_by_text("Be brief.").wait_for()
+        await tab.get_by_text("As sent to the model: 4 messages").wait_for()
+        await tab.get_by_role("tab", name="Response").click()
+        await tab.get_by_text("Polar is known").wait_for()
+        await tab.keyboard.press("Escape")
+        await tab.locator(".conversation").get_by_text("I look").wait_for()
+
+
+@pytest.mark.slow
+async def test_the_file_offers_nothing_that_it_cannot_do(tmp_path: Path) -> None:
+    async with opened(await saved(await long_run(4)), tmp_path) as (tab, _):
+        await tab.locator(".end-card").wait_for()
+        assert await tab.get_by_role("slider", name="What if").count() == 0
+        assert await tab.locator(".compose").count() == 0
+        for name in ("Resume", "Grant", "Fork", "Stop", "Approve", "Send"):
+            buttons = tab.get_by_role("button", name=name)
+            assert not [button for button in await buttons.all() if await button.is_visible()]
+        assert "Live" not in await tab.inner_text(".top")
+
+
+@pytest.mark.slow
+async def test_nothing_in_the_file_is_interpreted(tmp_path: Path) -> None:
+    page = await saved(await hostile_run())
+    async with opened(page, tmp_path) as (tab, _):
+        await tab.locator(".conversation .end-card").wait_for()
+        for line in await tab.locator(".call-line").all():
+            await line.click()
+        assert "onerror" in await tab.inner_text(".conversation")
+        await tab.get_by_role("link", name="Step 1", exact=True).click()
+        for name in ("Request", "Response", "JSON"):
+            await tab.get_by_role("tab", name=name).click()
+            await tab.locator(".step-body").get_by_text("onerror").first.wait_for()
+        assert await tab.evaluate("window.hacked") is None
+        assert await tab.locator("img").count() == 0
+
+
+async def test_the_file_has_no_secrets_and_no_way_out_of_its_data() -> None:
+    page = await saved(await hostile_run())
+    assert SECRET not in page
+    assert page.count("</script>") == 2
+    assert "default-src 'none'; script-src 'sha256-" in page
+    assert "unsafe" not in page.partition("</head>")[0].partition("<style>")[0]
+    head, _, rest = page.partition('id="whyloop-saved">')
+    assert "<!--" not in rest.partition("</script>")[0]
+    assert "<!--" not in head
+
+
+async def test_the_server_sends_the_file_to_be_kept() -> None:
+    store = MemoryStore()
+    await store.add(await record([answer()], agent_id="a/b"))
+    client = TestClient(AgentServer(store, public=True), base_url="http://localhost")
+    response = client.get("/sessions/a%2Fb/saved.html")
+    assert response.status_code == 200
+    assert response.headers["content-type"].startswith("text/html")
+    assert response.headers["content-disposition"] == 'attachment; filename="whyloop-a-b.html"'
+    assert client.get("/sessions/none/saved.html").status_code == 404
+
+
+async def test_the_command_writes_a_file_that_only_its_owner_reads(tmp_path: Path) -> None:
+    async with SqliteStore(tmp_path / "sessions.db") as store:
+        await store.add(await record([answer("The last answer.")], agent_id="a"))
+    file = tmp_path / "a.html"
+    command = [sys.executable, "-m", "whyloop", "export", "a", "--store", str(tmp_path / "sessions.db")]
+    subprocess.run([*command, "--html", str(file)], check=True, timeout=60)
+    assert "The last answer." in file.read_text(encoding="utf-8")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    refused = subprocess.run(
+        [*command, "b", "--html", str(file)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert refused.returncode != 0
+
+
+async def test_a_long_session_is_saved_in_a_size_that_grows_with_its_steps() -> None:
+    small, large = [len(await saved(await long_run(steps))) for steps in (50, 200)]
+    empty = len(await saved(await long_run(1)))
+    assert large - empty < 5 * (small - empty)
