@@ -98,11 +98,17 @@ def test_a_name_that_another_site_gave_to_this_machine_is_refused() -> None:
             assert asked(address, "POST", "/sessions", {}, origin=origin)[0] == status
 
 
+async def serves(*_: object) -> None:
+    """Fail a test at once, instead of serving clients until its end."""
+    raise AssertionError("it serves clients without a token")
+
+
 @pytest.mark.parametrize("host", ["", "0", "0.0.0.0", "::0", "::"])
 def test_an_address_that_other_machines_can_reach_needs_a_token(
     host: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("WHYLOOP_TOKEN", raising=False)
+    monkeypatch.setattr(services, "serve_until_signal", serves)
     in_store(no_sessions)
     words = refused(capsys, "serve", "--port", "0", "--host", host, code=2)
     assert "clients need a token: set $WHYLOOP_TOKEN" in words
@@ -126,6 +132,7 @@ def test_the_address_of_this_machine_in_its_network_needs_a_token(
     monkeypatch.delenv("WHYLOOP_TOKEN", raising=False)
     listening = LanSocket()
     monkeypatch.setattr(services, "listen", lambda *_: listening)
+    monkeypatch.setattr(services, "serve_until_signal", serves)
     in_store(no_sessions)
     words = refused(capsys, "serve", "--host", "laptop.lan", code=2)
     assert words.startswith("'laptop.lan' can be reached from other machines, so clients need a token")
