@@ -64,6 +64,7 @@ from whyloop.values.continuation import (
     ContinuationOutcome as ContinuationOutcome,
     StopReason as StopReason,
 )
+from whyloop.values.execution import AgentStatus as AgentStatus, Execution as Execution
 from whyloop.values.explanation import (
     Explanation as Explanation,
     RepeatedCall as RepeatedCall,
@@ -101,12 +102,7 @@ from whyloop.values.model import (
 from whyloop.values.next_action import NextAction as NextAction
 from whyloop.values.price import Price as Price
 from whyloop.values.redaction import Redaction as Redaction
-from whyloop.values.state import (
-    AgentState as AgentState,
-    AgentStatus as AgentStatus,
-    Execution as Execution,
-    StateInfo as StateInfo,
-)
+from whyloop.values.state import AgentState as AgentState, StateInfo as StateInfo
 from whyloop.values.step import (
     Interruption as Interruption,
     Step as Step,

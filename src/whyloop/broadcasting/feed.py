@@ -20,7 +20,8 @@ from whyloop.events import AgentEvent
 from whyloop.stores.live import Watcher, live, reading_turns
 from whyloop.stores.reading import Reading, portions_after, read_end, start_reading, without_history
 from whyloop.stores.store import Store
-from whyloop.values.state import AgentState, Execution
+from whyloop.values.execution import Execution
+from whyloop.values.state import AgentState
 from whyloop.values.text import clean, shortened
 from whyloop.values.transitions import Forked, Queried
 from whyloop.wire.envelope import NUMBERED, BroadcastConfig, envelope

@@ -14,11 +14,12 @@ from whyloop.errors import SnapshotError
 from whyloop.values import encoding
 from whyloop.values.continuation import ContinuationOutcome
 from whyloop.values.encoding import copied
+from whyloop.values.execution import AgentStatus, Execution
 from whyloop.values.log import Log
 from whyloop.values.messages import Message
 from whyloop.values.model import Usage
 from whyloop.values.scalars import Count
-from whyloop.values.state import AgentState, AgentStatus, Execution, StateInfo
+from whyloop.values.state import AgentState, StateInfo
 from whyloop.values.step import OpenCall, OpenStep, RequestPart, Step
 
 VERSION = 1

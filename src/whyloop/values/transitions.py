@@ -15,11 +15,12 @@ from msgspec.structs import replace
 
 from whyloop.values.approval import Question
 from whyloop.values.continuation import Budget
+from whyloop.values.execution import AgentStatus, Execution
 from whyloop.values.failure import ErrorType
 from whyloop.values.log import Log
 from whyloop.values.messages import Message, MessageRole
 from whyloop.values.scalars import Count, Moment, Seconds
-from whyloop.values.state import AgentState, AgentStatus, Execution, StateInfo
+from whyloop.values.state import AgentState, StateInfo
 from whyloop.values.step import RequestPart, Step
 
 _IN_PROGRESS, _PENDING, _PAUSED = AgentStatus.IN_PROGRESS, AgentStatus.PENDING, AgentStatus.PAUSED

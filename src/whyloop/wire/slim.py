@@ -19,11 +19,12 @@ from whyloop.values.continuation import (
 )
 from whyloop.values.credentials import REMOVED
 from whyloop.values.encoding import copied
+from whyloop.values.execution import Execution
 from whyloop.values.failure import Correction, Failure
 from whyloop.values.messages import CallChange, Message, Part, TextPart, ToolCall, ToolResult
 from whyloop.values.model import ModelSource
 from whyloop.values.redaction import Redaction, plain_data
-from whyloop.values.state import AgentState, Execution
+from whyloop.values.state import AgentState
 from whyloop.values.step import OpenCall, OpenStep, RequestPart, Step, ToolRun
 from whyloop.wire.slim_document import (
     VERSION,

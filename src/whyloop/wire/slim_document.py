@@ -43,6 +43,7 @@ from whyloop.values.continuation import (
     StopReason,
 )
 from whyloop.values.encoding import copied
+from whyloop.values.execution import AgentStatus, Execution
 from whyloop.values.failure import Failure, FailureTally
 from whyloop.values.log import Log
 from whyloop.values.messages import CallChange, Content, Message, MessageRole, ToolCall
@@ -50,7 +51,7 @@ from whyloop.values.model import FinishReason, ModelSource, Usage
 from whyloop.values.redaction import DEFAULT_REDACTION, Redaction
 from whyloop.values.scalars import Count, Moment, Seconds, new_id
 from whyloop.values.snapshot import check_open_step, check_version
-from whyloop.values.state import AgentState, AgentStatus, Execution, StateInfo
+from whyloop.values.state import AgentState, StateInfo
 from whyloop.values.step import (
     Interruption,
     OpenStep,
