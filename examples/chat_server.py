@@ -17,14 +17,12 @@ from whyloop.server import AgentServer
 from whyloop.stores import MemoryStore
 from whyloop.testing import ScriptedModel, call, text
 
-PAGE = """<!doctype html><title>Chat</title><pre></pre><form><input name="text"></form><script type="module">
-import { shouldRenderContent } from "/ui/index.js"; import { followSession } from "/ui/session.js";
-const [chat, form] = document.querySelectorAll("pre, form"), headers = { "content-type": "application/json" };
-const post = (url, body) => fetch(url, { method: "POST", headers, body: JSON.stringify(body) });
-const url = `/chat/sessions/${(await (await post("/chat/sessions", {})).json()).session.agent_id}`;
-const line = ({ role, content }) => `${role}: ${content}\\n`;
-followSession(url, ({ messages }) => chat.replaceChildren(...messages.filter(shouldRenderContent).map(line)));
-form.onsubmit = () => (post(`${url}/messages`, { text: form.text.value }), form.reset(), false);</script>"""
+PAGE = """<!doctype html><meta charset="utf-8"><title>Chat</title><div id="chat"></div><script type="module">
+import { mountChat } from "/assets/chat.js";
+const request = { method: "POST", headers: { "content-type": "application/json" }, body: "{}" };
+const { session } = await (await fetch("/chat/sessions", request)).json();
+const url = `/chat/sessions/${encodeURIComponent(session.agent_id)}`;
+mountChat(document.getElementById("chat"), { url });</script>"""
 
 
 def opening_hours(day: str) -> str:
@@ -37,7 +35,7 @@ model = load(sys.argv[1]) if sys.argv[1:] else ScriptedModel(script, by_word=Tru
 server = AgentServer(MemoryStore(), Agent(model, [opening_hours]), public=True)  # For users: access=…
 app = Starlette(routes=[Route("/", lambda _: HTMLResponse(PAGE))], lifespan=server.lifespan)
 app.mount("/chat", server)
-app.mount("/ui", StaticFiles(packages=[("whyloop", "ui")]))
+app.mount("/assets", StaticFiles(packages=[("whyloop", "inspector/static")]))
 
 
 async def serve_one_conversation() -> None:

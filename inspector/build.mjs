@@ -10,7 +10,7 @@ const folder = given ?? here("../src/whyloop/inspector/static");
 
 const options = {
   absWorkingDir: here("."),
-  entryPoints: { inspector: "src/main.tsx", worker: "src/worker.ts" },
+  entryPoints: { inspector: "src/main.tsx", chat: "src/chat.tsx", worker: "src/worker.ts" },
   outdir: folder,
   bundle: true,
   minify: !isWatching,

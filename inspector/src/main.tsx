@@ -7,6 +7,7 @@ import { render } from "preact";
 import { useEffect } from "preact/hooks";
 import { get, refused, setToken, type Info } from "./api";
 import { Approvals } from "./approvals";
+import { ChatPage } from "./chat_page";
 import { Compare } from "./compare";
 import { Dialogs } from "./dialogs";
 import { moment } from "./format";
@@ -53,6 +54,8 @@ function page(current: Route) {
       return <Approvals info={info.value} />;
     case "session":
       return <SessionPage key={current.id} id={current.id} step={current.step} info={info.value} />;
+    case "chat":
+      return <ChatPage key={current.id} id={current.id} info={info.value} />;
     case "compare":
       return <Compare key={`${current.left}/${current.right}`} left={current.left} right={current.right} />;
   }

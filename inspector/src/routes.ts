@@ -29,6 +29,7 @@ export type Route =
   | { page: "sessions"; filters: Filters }
   | { page: "approvals" }
   | { page: "session"; id: string; step: number | null }
+  | { page: "chat"; id: string }
   | { page: "compare"; left: string; right: string };
 
 /** The page that the address names. */
@@ -36,6 +37,7 @@ export const route = computed<Route>(() => {
   const [path = "", ...query] = fragment.value.replace(/^#\/?/, "").split("?");
   const [page, first = "", second = "", third = ""] = path.split("/").map(decode);
   if (page === "approvals" && !saved) return { page };
+  if (page === "chat" && first && !saved) return { page, id: first };
   if (page === "compare" && !saved) return { page, left: first, right: second };
   if (page === "s" && first) return { page: "session", id: first, step: second === "step" ? Number(third) || null : null };
   if (saved) return { page: "session", id: saved.state.session.agent_id, step: null };

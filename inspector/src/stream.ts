@@ -143,28 +143,47 @@ export class Stream {
   }
 }
 
-/** Open a stream of server-sent events with `fetch`, which can send headers where an `EventSource` cannot. */
-export function eventStream(base: string, headers: () => Record<string, string>): Open {
-  return async (query, on, signal) => {
-    const options = { headers: { accept: "text/event-stream", ...headers() }, cache: "no-store" as const, signal };
-    const answer = await fetch(new URL(`live?${query}`, base), options);
-    if (!answer.ok || !answer.body) throw Object.assign(new Error(`the server answered ${answer.status}`), { status: answer.status });
-    on.open();
-    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-    let rest = "";
-    for (;;) {
-      const { value, done } = await reader.read();
-      if (done) return;
-      const blocks = (rest + value).split("\n\n");
-      rest = blocks.pop() ?? "";
-      for (const block of blocks) {
-        const fields = block.split("\n");
-        const event = fields.find((line) => line.startsWith("event:"))?.slice(6).trim() ?? "message";
-        const data = fields.filter((line) => line.startsWith("data:")).map((line) => line.slice(5).trimStart());
-        if (data.length) on.message(event, data.join("\n"));
-      }
+/** One server-sent event. */
+export interface ServerEvent {
+  id: string;
+  event: string;
+  data: string;
+}
+
+/** Read server-sent events with `fetch`, which can send headers where an `EventSource` cannot; return at their end. */
+export async function readEvents(
+  url: string | URL, options: RequestInit, onOpen: () => void, onEvent: (event: ServerEvent) => void,
+): Promise<void> {
+  const headers = { accept: "text/event-stream", ...(options.headers as object) };
+  const answer = await fetch(url, { cache: "no-store", ...options, headers });
+  if (!answer.ok || !answer.body) throw Object.assign(new Error(`the server answered ${answer.status}`), { status: answer.status });
+  onOpen();
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const blocks = (rest + value).split("\n\n");
+    rest = blocks.pop() ?? "";
+    for (const block of blocks) {
+      const event = eventOf(block);
+      if (event) onEvent(event);
     }
-  };
+  }
+}
+
+function eventOf(block: string): ServerEvent | null {
+  const lines = block.split("\n");
+  const values = (name: string): string[] =>
+    lines.filter((line) => line.startsWith(`${name}:`)).map((line) => line.slice(name.length + 1).trimStart());
+  const data = values("data");
+  return data.length ? { id: values("id")[0] ?? "", event: values("event")[0] ?? "message", data: data.join("\n") } : null;
+}
+
+/** Open the live stream as server-sent events. */
+export function eventStream(base: string, headers: () => Record<string, string>): Open {
+  return (query, on, signal) =>
+    readEvents(new URL(`live?${query}`, base), { headers: headers(), signal }, on.open, ({ event, data }) => on.message(event, data));
 }
 
 /** Open the same stream as a WebSocket. */

@@ -15,6 +15,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 _TYPES = {
+    "chat.css": "text/css",
+    "chat.js": "text/javascript",
     "index.html": "text/html",
     "inspector.css": "text/css",
     "inspector.js": "text/javascript",

@@ -1,0 +1,117 @@
+"""The chat alone: in an element of another page, and as a page of the inspector."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import HTTPConnection
+from starlette.responses import HTMLResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from tests.inspector.dictation import Dictation
+from tests.inspector.support import Inspector, inspecting
+from tests.real.browser import open_page
+from tests.server.streams_support import Serving
+from whyloop import Agent, Session, tool
+from whyloop.server import Access, AgentServer
+from whyloop.stores import MemoryStore
+from whyloop.testing import call
+
+pytestmark = pytest.mark.slow
+
+# The page has a style of its own, which is not for the chat.
+PAGE = """<!doctype html><meta charset="utf-8"><title>Shop</title>
+<style>button { display: none } h1 { color: rgb(1, 2, 3) } .call { display: none }</style>
+<h1>Shop</h1><div id="chat"></div>
+<script type="module">
+import { mountChat } from "/assets/chat.js";
+const headers = { authorization: "Bearer secret" };
+window.chat = mountChat(document.getElementById("chat"), { url: "/agents/sessions/a", headers });
+</script>"""
+
+
+@tool(needs_approval=True)
+async def refund(order: int) -> str:
+    """Refund an order."""
+    return f"refunded {order}"
+
+
+@asynccontextmanager
+async def shop() -> AsyncIterator[tuple[Inspector, Dictation]]:
+    """A page of an application that shows the session `a` of a server that wants a token."""
+    told, store = Dictation(), MemoryStore()
+    agent = Agent(told.model, [refund])
+    await Session.open(store, agent, "a", create=True)
+
+    def access(connection: HTTPConnection) -> Access | None:
+        return Access("ann") if connection.headers.get("authorization") == "Bearer secret" else None
+
+    server = AgentServer(store, agent, access=access)
+    assets = StaticFiles(packages=[("whyloop", "inspector/static")])
+    routes = [Route("/", lambda _: HTMLResponse(PAGE)), Mount("/agents", server), Mount("/assets", assets)]
+    serving = Serving(Starlette(routes=routes, lifespan=server.lifespan))
+    await serving.start()
+    told.serve(serving)
+    try:
+        async with open_page() as page:
+            inspector = Inspector(page, serving)
+            await page.goto(serving.address)
+            yield inspector, told
+            assert not inspector.problems, inspector.problems
+            await page.goto("about:blank")
+    finally:
+        await serving.do(server.close)
+        await serving.stop()
+
+
+async def ask(inspector: Inspector, question: str) -> None:
+    await inspector.page.get_by_label("Next question").fill(question)
+    await inspector.page.keyboard.press("Enter")
+
+
+async def test_a_page_of_another_application_shows_a_session_live() -> None:
+    async with shop() as (inspector, told):
+        page: Any = inspector.page
+        await ask(inspector, "Refund order 17.")
+        await told.write("I **look** ")
+        await page.locator(".streaming b", has_text="look").wait_for()
+        await told.answer(call("refund", {"order": 17}, text="I **look** it up."))
+        await page.locator(".call.waiting").wait_for()
+        await page.get_by_role("button", name="Approve", exact=True).click()
+        await page.get_by_role("button", name="Approve and resume").click()
+        await told.answer("Done.")
+        await page.get_by_text("Done.", exact=True).wait_for()
+        await page.locator(".call.succeeded", has_text="Approved by ann").wait_for()
+        assert await page.locator("h1").evaluate("title => getComputedStyle(title).color") == "rgb(1, 2, 3)"
+        assert await page.locator(".step-heading a").count() == 0
+        await page.evaluate("window.chat.close()")
+        assert await page.locator(".conversation, dialog").count() == 0
+
+
+async def test_a_wrong_address_is_refused_with_what_to_use() -> None:
+    async with shop() as (inspector, _):
+        mount = """async () => {
+            const { mountChat } = await import("/assets/chat.js");
+            try { mountChat(document.body, { url: "/agents/42" }) } catch (error) { return error.message }
+        }"""
+        assert "use the address of a session" in await inspector.page.evaluate(mount)
+
+
+async def test_the_inspector_has_a_page_with_the_conversation_alone() -> None:
+    told, store = Dictation(), MemoryStore()
+    agent = Agent(told.model)
+    await Session.open(store, agent, "a", create=True)
+    async with inspecting(store, agent, width=390) as inspector:
+        told.serve(inspector.serving)
+        await inspector.show("#/chat/a")
+        await ask(inspector, "Hello?")
+        await told.write("Hel")
+        await inspector.page.locator(".streaming").wait_for()
+        await told.answer("Hello.")
+        await inspector.page.get_by_text("Completed by").wait_for()
+        assert await inspector.page.locator(".ledger").count() == 0
