@@ -26,8 +26,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from whyloop import AgentState, ContinuationCriteria, Message, RepeatedCallCheck
+from whyloop.values.judgement import Judged
 from whyloop.values.messages import ToolCall, ToolResult
-from whyloop.values.step_transitions import Answered, CallFinished, Closed, Judged
+from whyloop.values.step_transitions import Answered, CallFinished, Closed
 from whyloop.values.transitions import Queried
 
 STRONG = ("claude-3-5-sonnet", "gpt-4o-2024", "DS-V3", "DS-R1", "o1_high_fc")

@@ -40,8 +40,9 @@ from whyloop.loop.executions import creation
 from whyloop.loop.world import Model
 from whyloop.testing import FakeClock, Reply, ScriptedModel
 from whyloop.values.decisions import decide
+from whyloop.values.judgement import JudgedAlike
 from whyloop.values.model import Delta
-from whyloop.values.step_transitions import Answered, AnyTransition, CallFinished, Closed, JudgedAlike
+from whyloop.values.step_transitions import Answered, AnyTransition, CallFinished, Closed
 from whyloop.values.transitions import Queried
 from whyloop.wire.envelope import envelope
 from whyloop.wire.journal import decode_entries, encode_entry, state_of

@@ -52,7 +52,7 @@ from whyloop.testing import FakeClock, call, calls, text
 from whyloop.tools.conversion import convert, to_plain
 from whyloop.tools.schema import problem_with
 from whyloop.tools.types import schema_of
-from whyloop.values.step_transitions import Judged
+from whyloop.values.judgement import Judged
 from whyloop.values.transitions import apply
 from whyloop.wire.view import read_back
 

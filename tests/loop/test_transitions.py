@@ -24,15 +24,8 @@ from whyloop.events import (
     ToolCallCompleted,
     ToolCallStarted,
 )
-from whyloop.values.step_transitions import (
-    Answered,
-    CallFinished,
-    Closed,
-    Judged,
-    Left,
-    ModelFailed,
-    Reopened,
-)
+from whyloop.values.judgement import Judged
+from whyloop.values.step_transitions import Answered, CallFinished, Closed, Left, ModelFailed, Reopened
 from whyloop.values.transitions import Queried, Resumed, apply
 from whyloop.wire.journal import decode_entries
 from whyloop.wire.view import events_of, read_back

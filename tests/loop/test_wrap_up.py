@@ -54,10 +54,10 @@ from whyloop.replay import judge
 from whyloop.sessions.session import Session
 from whyloop.stores import MemoryStore, SqliteStore
 from whyloop.testing import FakeClock, ScriptedModel, assert_stopped, call, calls, capture_events, text
+from whyloop.values.judgement import Judged
 from whyloop.values.messages import MessageRole
 from whyloop.values.model import OUTPUT_TOOL, OutputMode
 from whyloop.values.step import Interruption
-from whyloop.values.step_transitions import Judged
 from whyloop.values.transitions import RESUMED, apply
 from whyloop.wire.document import document
 from whyloop.wire.envelope import NUMBERED, envelope

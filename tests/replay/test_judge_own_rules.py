@@ -15,7 +15,7 @@ from tests.wire.random_runs import Scenario, crashing_scenarios
 from whyloop import Agent, AgentState, ContinuationOutcome, ErrorPolicy
 from whyloop.replay import ExecutionReplay, Recording, judge
 from whyloop.stores import MemoryStore
-from whyloop.values.step_transitions import Judged
+from whyloop.values.judgement import Judged
 from whyloop.values.transitions import Resumed, apply
 
 

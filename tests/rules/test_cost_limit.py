@@ -33,7 +33,7 @@ from whyloop import (
 from whyloop.errors import ConfigurationError, ModelError
 from whyloop.loop.executions import resume_run, start_run
 from whyloop.testing import FakeClock, assert_stopped
-from whyloop.values.step_transitions import Judged, JudgedAlike
+from whyloop.values.judgement import Judged, JudgedAlike
 
 PRICE = Price(input=1, output=1)
 

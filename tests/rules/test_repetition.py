@@ -34,8 +34,8 @@ from whyloop.replay import judge
 from whyloop.rules.repetition import _same_arguments
 from whyloop.stores import MemoryStore, SqliteStore
 from whyloop.testing import Reply, ScriptedModel, call, calls, text
+from whyloop.values.judgement import Judged
 from whyloop.values.log import Log
-from whyloop.values.step_transitions import Judged
 from whyloop.values.transitions import Queried
 
 SAME = call("search", {"query": "lamp"})

@@ -13,8 +13,9 @@ from whyloop.stores.live import live
 from whyloop.stores.reading import read_end
 from whyloop.stores.records import Entry, entries_of
 from whyloop.stores.summaries import summary_of
+from whyloop.values.judgement import Judged
 from whyloop.values.state import AgentState
-from whyloop.values.step_transitions import Answered, AnyTransition, Closed, Judged
+from whyloop.values.step_transitions import Answered, AnyTransition, Closed
 from whyloop.values.transitions import Begun, Created, Queried, Resumed
 from whyloop.wire.envelope import BroadcastConfig, envelope
 from whyloop.wire.journal import encode_entry

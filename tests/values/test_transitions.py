@@ -16,6 +16,7 @@ from whyloop.testing import call, calls
 from whyloop.values.approval import Question, Verdict
 from whyloop.values.decisions import decide, fork_questions
 from whyloop.values.failure import ErrorType, Failure
+from whyloop.values.judgement import Judged
 from whyloop.values.step import Interruption
 from whyloop.values.step_transitions import (
     Answered,
@@ -23,7 +24,6 @@ from whyloop.values.step_transitions import (
     CallFinished,
     Closed,
     Decided,
-    Judged,
     Left,
     ModelFailed,
     Reopened,

@@ -23,7 +23,8 @@ from whyloop import (
 )
 from whyloop.broadcasting import ui_message_schema
 from whyloop.values.approval import Question
-from whyloop.values.step_transitions import Answered, Closed, Judged
+from whyloop.values.judgement import Judged
+from whyloop.values.step_transitions import Answered, Closed
 from whyloop.values.transitions import Queried, Recovered
 from whyloop.wire.journal import decode_head, encode_head
 from whyloop.wire.ui import canonical_messages

@@ -23,19 +23,13 @@ from whyloop.values.continuation import (
 )
 from whyloop.values.encoding import MAX_DEPTH, is_too_deep, jsonable
 from whyloop.values.failure import ErrorType, Failure
+from whyloop.values.judgement import Judged
 from whyloop.values.messages import Message, MessageRole, ToolResult
 from whyloop.values.model import FinishReason, ModelResponse, ModelSource, Usage
 from whyloop.values.next_action import IMPORTED_RUN
 from whyloop.values.scalars import new_id
 from whyloop.values.step import RequestPart, RequestRecord
-from whyloop.values.step_transitions import (
-    Answered,
-    AnyTransition,
-    CallFinished,
-    Closed,
-    Judged,
-    ModelFailed,
-)
+from whyloop.values.step_transitions import Answered, AnyTransition, CallFinished, Closed, ModelFailed
 from whyloop.values.text import clean, shortened
 from whyloop.values.transitions import Begun, Created, Noted, Queried
 

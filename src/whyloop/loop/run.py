@@ -31,10 +31,11 @@ from whyloop.rules.classification import error_text, normalize_response
 from whyloop.rules.criteria import leaves_work
 from whyloop.tools.toolset import keep_open
 from whyloop.values.failure import ErrorHandlingDecision
+from whyloop.values.judgement import Judged
 from whyloop.values.model import DecodedOutput
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.step import Interruption, OpenStep
-from whyloop.values.step_transitions import AnyTransition, CallFinished, Closed, Judged, Left
+from whyloop.values.step_transitions import AnyTransition, CallFinished, Closed, Left
 from whyloop.values.transitions import Begun, Noted, RetryPlanned, StopRequested, Waited
 from whyloop.wire.view import VIEWS
 

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from whyloop.errors import ResponseValidationError
 from whyloop.rules.classification import answer_failure
+from whyloop.values.judgement import feedback_of
 from whyloop.values.messages import Message, MessageRole
 from whyloop.values.model import ModelRequest, ModelResponse, OutputMode
-from whyloop.values.step_transitions import feedback_of
 
 if TYPE_CHECKING:
     from whyloop.loop.run import Run

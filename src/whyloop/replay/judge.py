@@ -30,6 +30,7 @@ from whyloop.values.continuation import (
     StopReason,
 )
 from whyloop.values.failure import ErrorHandlingDecision, Failure
+from whyloop.values.judgement import Judged
 from whyloop.values.model import Usage
 from whyloop.values.state import AgentState
 from whyloop.values.step import Interruption
@@ -38,7 +39,6 @@ from whyloop.values.step_transitions import (
     CallFinished,
     Closed,
     Decided,
-    Judged,
     Left,
     ModelFailed,
     Reopened,

@@ -17,19 +17,13 @@ from whyloop.errors import ConfigurationError
 from whyloop.values.continuation import Budget, ContinuationDecision, ContinuationOutcome
 from whyloop.values.execution import AgentStatus, Execution
 from whyloop.values.failure import ErrorHandlingDecision
+from whyloop.values.judgement import Judged
 from whyloop.values.log import Log
 from whyloop.values.messages import Message, MessageRole, ToolResult
 from whyloop.values.model import NO_USAGE
 from whyloop.values.state import AgentState, StateInfo
 from whyloop.values.step import Interruption, OpenStep, Step
-from whyloop.values.step_transitions import (
-    Answered,
-    CallFinished,
-    Closed,
-    Judged,
-    Left,
-    ModelFailed,
-)
+from whyloop.values.step_transitions import Answered, CallFinished, Closed, Left, ModelFailed
 from whyloop.values.transitions import (
     Begun,
     Queried,

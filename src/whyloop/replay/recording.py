@@ -13,11 +13,9 @@ from whyloop.replay.reconstruction import RecordedExecution, executions_of, has_
 from whyloop.stores.reading import FIRST_READ, Reading, imported, portions_after
 from whyloop.stores.records import Summary
 from whyloop.stores.store import Store
+from whyloop.values.judgement import JudgedAlike
 from whyloop.values.state import AgentState
-from whyloop.values.step_transitions import (
-    AnyTransition,
-    JudgedAlike,
-)
+from whyloop.values.step_transitions import AnyTransition
 from whyloop.values.transitions import (
     Queried,
     Restored,

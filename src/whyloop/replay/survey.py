@@ -26,9 +26,9 @@ from whyloop.replay.result import Amounts, ExecutionReplay, amounts_of
 from whyloop.rules.limits import CostLimit, ExecutionTimeLimit, Limit, TimeLimit
 from whyloop.stores.store import Store
 from whyloop.values.continuation import ContinuationDecision, ContinuationOutcome
+from whyloop.values.judgement import Judged
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.step import Step
-from whyloop.values.step_transitions import Judged
 from whyloop.values.transitions import Begun, Recovered, Waited
 
 _FORBID = ContinuationDecision.FORBID_CONTINUATION

@@ -34,9 +34,10 @@ from whyloop.values.continuation import (
     ContinuationOutcome,
     StopReason,
 )
+from whyloop.values.judgement import Judged
 from whyloop.values.state import AgentState
 from whyloop.values.step import Interruption
-from whyloop.values.step_transitions import AnyTransition, Judged
+from whyloop.values.step_transitions import AnyTransition
 from whyloop.values.transitions import StopRequested
 
 _FORBID = ContinuationDecision.FORBID_CONTINUATION

@@ -295,7 +295,7 @@ class AgentState(Struct, Generic[AnyT_co], frozen=True, eq=False, gc=False, kw_o
         Args:
             outcome: The outcome.
         """
-        from whyloop.values.step_transitions import Judged
+        from whyloop.values.judgement import Judged
 
         closed = self.current_step if self.open_step is None else None
         judged = Judged(self.state_info.updated_at, outcome=outcome, step=closed.number if closed else None)

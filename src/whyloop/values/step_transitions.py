@@ -1,26 +1,20 @@
-"""The transitions of a step: from the answer to the evaluation of its outcome."""
+"""The transitions of a step, from the answer to its end, and the union of all transitions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from operator import attrgetter
 from typing import Any, ClassVar
 
 from msgspec.structs import replace
 
 from whyloop.values.approval import Approval, Question, Verdict
-from whyloop.values.continuation import (
-    ContinuationDecision,
-    ContinuationEvaluation,
-    ContinuationOutcome,
-    StopReason,
-)
 from whyloop.values.failure import ErrorHandlingDecision, Failure, FailureTally
-from whyloop.values.messages import Message, MessageRole, ToolResult
+from whyloop.values.judgement import Judged, JudgedAlike
+from whyloop.values.messages import Message, ToolResult
 from whyloop.values.model import NO_USAGE, FinishReason, ModelSource, Usage
 from whyloop.values.scalars import Count, Moment, Seconds
-from whyloop.values.state import AgentState, AgentStatus, StateInfo
+from whyloop.values.state import AgentState, StateInfo
 from whyloop.values.step import Interruption, OpenCall, OpenStep, RequestRecord, Step
 from whyloop.values.transitions import (
     Begun,
@@ -37,10 +31,7 @@ from whyloop.values.transitions import (
     Waited,
 )
 
-_DEVELOPER = MessageRole.DEVELOPER
-_IN_PROGRESS = AgentStatus.IN_PROGRESS
-_IGNORE, _RETRY = ErrorHandlingDecision.IGNORE, ErrorHandlingDecision.RETRY
-_feedback_of = attrgetter("feedback")
+_IGNORE = ErrorHandlingDecision.IGNORE
 
 
 class Answered(Transition, frozen=True, tag="answered", kw_only=True):
@@ -285,94 +276,6 @@ class Closed(Transition, frozen=True, tag="closed", kw_only=True):
         return after if wrap_up is None else _uncounted(after)
 
 
-class Judged(Transition, frozen=True, tag="judged", kw_only=True):
-    """The evaluation of every criterion, which settles `step`; None between steps.
-
-    If the run continues, all feedback of the criteria becomes one message to the model. If it ends and wraps
-    up, one more step follows, and then the `Judged` with which it has ended.
-    """
-
-    outcome: ContinuationOutcome
-    """All evaluations, and what they resolve to."""
-    step: Count | None = None
-    """The number of the step that this settles."""
-    wraps_up: bool = False
-    """True if a limit ended the run and its wrap-up follows."""
-
-    @property
-    def numbered(self) -> int:  # type: ignore[override]
-        return (self.step is not None) + (not self.outcome.decision.continues and not self.wraps_up)
-
-    def apply_to(self, state: AgentState) -> AgentState:
-        outcome, steps, messages, execution = self.outcome, state.steps, state.messages, state.execution
-        if state.open_step is None and execution.step_count and steps.last is not None:
-            # The outcome of the last step says why it all ended, also where that was decided after it.
-            steps = steps.with_last(replace(steps.last, outcome=outcome))
-        if outcome.decision.continues:
-            status = _IN_PROGRESS
-            if (feedback := feedback_of(outcome, steps.last)) is not None:
-                messages = messages.appended(feedback)
-        elif self.wraps_up:
-            status, execution = _IN_PROGRESS, replace(execution, wrap_up=outcome.resolved_by)
-        else:
-            status = AgentStatus.after(outcome)
-        return replace(
-            state,
-            status=status,
-            steps=steps,
-            messages=messages,
-            last_continuation_outcome=outcome,
-            execution=replace(execution, last_seq=execution.last_seq + self.numbered),
-        )
-
-
-class JudgedAlike(Transition, frozen=True, tag="judged_alike", kw_only=True):
-    """The stored form of `Judged`, with None for an evaluation like the one before.
-
-    Most rules decide the same after every step. This halves the stored size of a step, and the time to
-    read it.
-    """
-
-    decision: ContinuationDecision
-    resolved_by: str
-    stop_reason: StopReason | None = None
-    evaluations: tuple[ContinuationEvaluation | None, ...] = ()
-    step: Count | None = None
-    wraps_up: bool = False
-
-    @property
-    def numbered(self) -> int:  # type: ignore[override]
-        return (self.step is not None) + (not self.decision.continues and not self.wraps_up)
-
-    @classmethod
-    def of(cls, judged: Judged, before: ContinuationOutcome) -> JudgedAlike:
-        """Return the difference from the outcome before."""
-        outcome = judged.outcome
-        pairs = zip(outcome.evaluations, before.evaluations, strict=True)
-        return cls(
-            judged.at,
-            decision=outcome.decision,
-            resolved_by=outcome.resolved_by,
-            stop_reason=outcome.stop_reason,
-            evaluations=tuple([None if new is old else new for new, old in pairs]),
-            step=judged.step,
-            wraps_up=judged.wraps_up,
-        )
-
-    def judged(self, before: ContinuationOutcome | None) -> Judged:
-        """Return the whole evaluation, given the outcome before."""
-        earlier = before.evaluations if before is not None else ()
-        if len(earlier) != len(self.evaluations):
-            raise ValueError("the outcome before it has other evaluations")
-        pairs = zip(self.evaluations, earlier, strict=True)
-        evaluations = tuple([old if new is None else new for new, old in pairs])
-        outcome = ContinuationOutcome(self.decision, self.resolved_by, self.stop_reason, evaluations)
-        return Judged(self.at, outcome=outcome, step=self.step, wraps_up=self.wraps_up)
-
-    def apply_to(self, state: AgentState) -> AgentState:
-        return self.judged(state.last_continuation_outcome).apply_to(state)
-
-
 AnyTransition = (
     Created
     | Restored
@@ -453,16 +356,3 @@ def _tally(state: AgentState, failed: list[Failure]) -> FailureTally:
     outcome = previous.outcome if previous is not None else None
     forgiven, free = outcome is not None and outcome.handling is _IGNORE, bool(failed) and failed[0].is_free
     return failures.after_step(failed=bool(failed), forgiven=forgiven, free=free)
-
-
-def feedback_of(outcome: ContinuationOutcome, step: Step | None) -> Message | None:
-    """Return all feedback of a step as one message; a correction has a text of its own for the model."""
-    if not any(map(_feedback_of, outcome.evaluations)):  # A generator costs three times as much.
-        return None
-    given = [evaluation for evaluation in outcome.evaluations if evaluation.feedback]
-    text, source = "\n\n".join([e.feedback for e in given if e.feedback]), tuple([e.criterion for e in given])
-    correction = step.failures[0].correction if step is not None and step.failures else None
-    if correction is None or not correction.for_model:
-        return Message(_DEVELOPER, text, source=source)
-    texts = [correction.for_model if each.handling is _RETRY else each.feedback or "" for each in given]
-    return Message(_DEVELOPER, "\n\n".join(texts), source=source, shown=text)

@@ -18,9 +18,10 @@ from msgspec import Struct
 from whyloop.errors import SnapshotError, StoreError
 from whyloop.values import encoding
 from whyloop.values.continuation import ContinuationOutcome
+from whyloop.values.judgement import Judged, JudgedAlike
 from whyloop.values.snapshot import Head, check_open_step, head_of, state_from_head
 from whyloop.values.state import AgentState
-from whyloop.values.step_transitions import AnyTransition, Judged, JudgedAlike
+from whyloop.values.step_transitions import AnyTransition
 from whyloop.values.transitions import Created, Queried, Restored, Resumed
 from whyloop.wire.view import INCONSISTENT
 

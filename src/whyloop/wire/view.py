@@ -30,18 +30,11 @@ from whyloop.events import (
     ToolCallStarted,
 )
 from whyloop.values.approval import Question
+from whyloop.values.judgement import Judged, JudgedAlike
 from whyloop.values.messages import ToolCall
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.step import error_text
-from whyloop.values.step_transitions import (
-    Answered,
-    AnyTransition,
-    CallFinished,
-    Decided,
-    Judged,
-    JudgedAlike,
-    Reopened,
-)
+from whyloop.values.step_transitions import Answered, AnyTransition, CallFinished, Decided, Reopened
 from whyloop.values.transitions import Begun, Forked, Recovered, RetryPlanned, Transition
 
 Events = list[AgentEvent]
