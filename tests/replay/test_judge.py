@@ -272,6 +272,25 @@ async def test_a_stored_session_is_read_and_judged() -> None:
     assert judge(lines, StepsLimit(2)).to_dict() == replay.to_dict()
 
 
+async def test_a_denial_after_a_long_pause_does_not_cross_a_new_deadline() -> None:
+    clock = FakeClock()
+
+    @tool(needs_approval=True)
+    def pay() -> str:
+        return "paid"
+
+    store = MemoryStore(clock=clock)
+    model = ScriptedModel([call("pay"), "done"])
+    session = await Session.open(store, Agent(model, [pay], clock=clock), "a", create=True)
+    await session.send("go")
+    clock.advance(3600)
+    await session.deny(session.state.pending_calls[0].id, "no")
+    await session.resume()
+    replay = judge(await Recording.read(store, "a"), ExecutionTimeLimit(60))
+    assert not replay.differs
+    assert (replay.stop_reason, replay.stopped_at) == ("completed", 2)
+
+
 def test_a_step_that_does_not_say_when_its_leg_began_belongs_to_the_same_leg() -> None:
     snapshot = six_steps().to_dict()
     for step in snapshot["steps"]:

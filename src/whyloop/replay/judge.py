@@ -244,6 +244,8 @@ class _Fold:
                     if deadline is not None:
                         return self._cut_off_calls(self.begun_at, deadline)
                 self._apply(transition)
+                if isinstance(transition, Left):
+                    self.begun_at = None  # A denial during the pause is no work, however late it comes.
             case RetryPlanned():
                 self._plan_retry(transition)
             case Waited():
