@@ -37,6 +37,7 @@ EVERY: list[tuple[str, str, Json | None]] = [
     ("GET", "/sessions/a/steps/1", None),
     ("GET", "/sessions/a/executions", None),
     ("GET", "/sessions/a/snapshot", None),
+    ("GET", "/sessions/a/what-if", None),
     ("GET", "/sessions/a/events", None),
     ("POST", "/sessions/a/messages", {"text": "go"}),
     ("POST", "/sessions/a/stop", {}),

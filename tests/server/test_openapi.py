@@ -66,6 +66,16 @@ parameters = { "path.agent_id" = "done" }
 include-name = "GET /sessions/{agent_id}/steps/{index}"
 parameters = { "path.agent_id" = "done", "path.index" = 1 }
 
+# Two time limits are valid alone, and contradict each other.
+[[operations]]
+include-name = "GET /sessions/{agent_id}/what-if"
+parameters = { "path.agent_id" = "done", "query.timeout" = "none" }
+warnings = false
+
+[[operations]]
+include-name = "GET /what-if"
+parameters = { "query.limit" = "max_steps" }
+
 # It never ends: see test_live.py.
 [[operations]]
 include-name = "GET /live"

@@ -36,7 +36,7 @@ from whyloop.server.views import Tagged, messages_page, state_view, summaries_vi
 from whyloop.sessions.session import MakeDeps, create_session, deps_for
 from whyloop.stores.live import Watcher, live
 from whyloop.stores.reading import Reading, entries_after, read_end, read_version, release
-from whyloop.stores.records import RequestKey, Summary, checked_id
+from whyloop.stores.records import Page, RequestKey, Summary, checked_id
 from whyloop.stores.store import Store
 from whyloop.values.approval import Verdict
 from whyloop.values.continuation import Budget
@@ -119,11 +119,15 @@ class Api:
     # Reading
 
     async def list_sessions(self, call: Call) -> bodies.SessionPage:
-        query: ListQuery = call.query
+        page = await self.find_sessions(call.query, call.access)
+        return bodies.SessionPage(await summaries_view(page.sessions, self._redaction), page.next)
+
+    async def find_sessions(self, query: ListQuery, access: Access) -> Page:
+        """Return a page of the sessions that a query asks for, among those that the client may see."""
         wanted = _labels(query.metadata)
-        if not agree(wanted, call.access.within):
-            return bodies.SessionPage([], None)
-        page = await self._store.sessions(
+        if not agree(wanted, access.within):
+            return Page(())
+        return await self._store.sessions(
             status=query.status,
             stop_reason=query.stop_reason,
             resolved_by=query.resolved_by,
@@ -132,11 +136,10 @@ class Api:
             started_before=query.started_before,
             updated_after=query.updated_after,
             waiting=query.waiting,
-            metadata={**wanted, **call.access.within},
+            metadata={**wanted, **access.within},
             limit=query.limit,
             after=query.after,
         )
-        return bodies.SessionPage(await summaries_view(page.sessions, self._redaction), page.next)
 
     async def get_session(self, call: Call) -> Tagged:
         return self._view(await self._end(call))

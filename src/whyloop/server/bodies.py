@@ -337,6 +337,63 @@ class Trace(Struct, frozen=True):
     rules: Annotated[list[str], Meta(description="The names of the rules, in the order of the agent.")]
 
 
+class WhatIf(Struct, frozen=True):
+    """How an execution would have ended under other limits. Amounts that are null are unknown."""
+
+    execution_id: str
+    status: Annotated[AgentStatus, Meta(description="`in_progress` if it would have continued.")]
+    stopped_at: Annotated[int | None, Meta(description="The number of the step in the execution.")]
+    stop_reason: StopReason | None
+    resolved_by: Annotated[str | None, Meta(description="The rule that would have ended it.")]
+    reason: str | None
+    beyond: Annotated[bool, Meta(description="True if it would have continued past the recording.")]
+    assumed_from: Annotated[
+        int | None, Meta(description="The first step that assumes an effect which was not recorded.")
+    ]
+    is_cut: Annotated[bool, Meta(description="True if it would have ended earlier.")]
+    was_completed: Annotated[bool, Meta(description="True if the recorded run had completed.")]
+    saved: Mapping[str, Any]
+    used: Mapping[str, Any]
+    votes: Annotated[
+        Mapping[str, str],
+        Meta(
+            description=(
+                "A letter for each step of the execution, by rule: `A` allow, `F` forbid, `R` request, `S` "
+                "stop, `-` not judged."
+            )
+        ),
+    ]
+    reasons: Annotated[
+        Mapping[str, list[str]],
+        Meta(description="The reason of each of these votes, for the rules that differ from the recording."),
+    ]
+
+
+class SurveyRow(Struct, frozen=True):
+    """What one value of a limit would have done to all runs."""
+
+    value: float
+    cut: Annotated[int, Meta(description="The runs that it would have ended earlier.")]
+    completed: Annotated[int, Meta(description="Those of them that had completed.")]
+    beyond: Annotated[int, Meta(description="The runs that would have continued past their recording.")]
+    saved: Mapping[str, Any]
+
+
+class SurveyView(Struct, frozen=True):
+    """What each value of a limit would have done to many runs. A run is the work on one query."""
+
+    limit: str
+    runs: int
+    completed: int
+    used: Annotated[Mapping[str, Any], Meta(description="What all runs used, as far as it is known.")]
+    rows: Annotated[list[SurveyRow], Meta(description="At most 50, lowest value first.")]
+    recommended: Annotated[float | None, Meta(description="The lowest value that cuts no completed run.")]
+    cut_below: Annotated[
+        Mapping[str, float], Meta(description="By session: every value of `rows` below this one cuts it.")
+    ]
+    problems: Annotated[int, Meta(description="How many sessions could not be judged.")]
+
+
 class Stopped(Struct, frozen=True):
     """Whether there was anything to stop."""
 

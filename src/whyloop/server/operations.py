@@ -93,6 +93,45 @@ class StepQuery(Struct, frozen=True):
     messages: Annotated[int, Meta(ge=0, le=10_000, description="So many last messages of the request.")] = 200
 
 
+_COUNT = r"^(none|[1-9][0-9]{0,11})$"
+_AMOUNT = r"^(none|[1-9][0-9]{0,8}(\.[0-9]{1,6})?|0\.[0-9]{0,5}[1-9])$"
+# A limit of a what-if: a number, or `none` for no limit. One that is not given is as recorded.
+OtherCount = Annotated[str, Meta(pattern=_COUNT)]
+OtherAmount = Annotated[str, Meta(pattern=_AMOUNT)]
+
+
+class WhatIfQuery(Struct, frozen=True):
+    """The limits to judge a run by; `none` is no limit, and one that is not given is as recorded."""
+
+    max_steps: OtherCount | None = None
+    max_tokens: OtherCount | None = None
+    timeout: Annotated[OtherAmount, Meta(description="Seconds.")] | None = None
+    cumulative_timeout: Annotated[OtherAmount, Meta(description="Seconds.")] | None = None
+    max_cost: Annotated[OtherAmount, Meta(description="US dollars.")] | None = None
+    error_policy: (
+        Literal["stop_on_any_error", "retry_tool_errors", "ignore_tool_errors", "retry_all"] | None
+    ) = None
+    execution: (
+        Annotated[str, Meta(description="The id of the execution; the latest if not given.")] | None
+    ) = None
+
+
+class SurveyQuery(Struct, frozen=True):
+    """The limit whose values are judged, and the sessions."""
+
+    limit: Literal["max_steps", "max_tokens", "timeout", "cumulative_timeout", "max_cost"] = "max_steps"
+    sessions: Annotated[int, Meta(ge=1, le=5000, description="So many of the newest that match.")] = 1000
+    status: AgentStatus | None = None
+    stop_reason: StopReason | None = None
+    resolved_by: Annotated[str, Meta(description="The rule that decided last.")] | None = None
+    agent: Annotated[str, Meta(description="The name of the agent that runs it.")] | None = None
+    started_after: Annotated[datetime, Meta(tz=True)] | None = None
+    started_before: Annotated[datetime, Meta(tz=True)] | None = None
+    updated_after: Annotated[datetime, Meta(tz=True)] | None = None
+    waiting: Annotated[bool, Meta(description="True for sessions with questions for a person only.")] = False
+    metadata: Labels | None = None
+
+
 class LiveQuery(Struct, frozen=True, rename={"with_list": "list"}):
     """Which sessions to follow, and whether the list of all is followed."""
 
@@ -294,6 +333,20 @@ OPERATIONS = (
         takes=bodies.Fork,
         has_etag=True,
         is_conditional=True,
+    ),
+    Operation(
+        "get_what_if",
+        f"GET {SESSION}/what-if",
+        "Judge an execution under other limits, without a model.",
+        bodies.WhatIf,
+        query=WhatIfQuery,
+    ),
+    Operation(
+        "survey_sessions",
+        "GET /what-if",
+        "Judge the runs of many sessions under each value of a limit.",
+        bodies.SurveyView,
+        query=SurveyQuery,
     ),
     Operation(
         "get_live",

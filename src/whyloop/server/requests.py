@@ -11,7 +11,7 @@ from enum import StrEnum
 from functools import cache
 from hashlib import sha256
 from math import ceil
-from typing import Any, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args, get_origin
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -322,8 +322,19 @@ def described(text: str, kind: type | None = None) -> str:
 
 
 def _choices(kind: type, name: str) -> list[str]:
-    types = [get_args(field.type) for field in msgspec.structs.fields(kind) if field.name == name]
-    return [str(member) for some in types for each in some if issubclass(each, StrEnum) for member in each]
+    types = [field.type for field in msgspec.structs.fields(kind) if field.name == name]
+    return [str(member) for each in types for member in _members(each)]
+
+
+def _members(kind: Any) -> Iterator[object]:
+    """Yield the members of the enumerations in a type, and the values of its literals."""
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        yield from kind
+    elif get_origin(kind) is Literal:
+        yield from get_args(kind)
+    else:
+        for part in get_args(kind):
+            yield from _members(part)
 
 
 def _too_deep() -> BadRequestError:
