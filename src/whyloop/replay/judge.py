@@ -225,33 +225,35 @@ class _Fold:
                 return self._judge(transition)
             case Resumed() if not self.grants:
                 self._apply(replace(transition, grant=None))
-            case Begun() | Recovered():
+            case Begun() | Recovered() | Reopened():
                 self._apply(transition)
                 self.begun_at, self.counted = transition.at, 0.0
-                return self._is_exhausted(transition)
-            case Reopened():
-                self._apply(transition)
-                self.begun_at, self.counted = transition.at, 0.0
+                return not isinstance(transition, Reopened) and self._is_exhausted(transition)
             case Answered() | ModelFailed():
                 if (deadline := self._deadline(transition.started_at, 0.0, transition.at)) is not None:
                     return self._cut_off_answer(transition, deadline)
                 self._apply(transition)
                 self.begun_at, self.counted = transition.started_at, transition.seconds
             case CallFinished() | Left() | Closed():
-                opened = self.state.open_step
-                if opened is not None and not opened.is_done and self.begun_at is not None:
-                    deadline = self._deadline(self.begun_at, self.counted, transition.at)
-                    if deadline is not None:
-                        return self._cut_off_calls(self.begun_at, deadline)
-                self._apply(transition)
-                if isinstance(transition, Left):
-                    self.begun_at = None  # A denial during the pause is no work, however late it comes.
+                return self._work_on_calls(transition)
             case RetryPlanned():
                 self._plan_retry(transition)
             case Waited():
                 return self._wait(transition)
             case _:
                 self._apply(transition)
+        return False
+
+    def _work_on_calls(self, transition: CallFinished | Left | Closed) -> bool:
+        """Apply the progress of calls, unless a deadline interrupts them; return whether that ends it."""
+        opened, begun_at, deadline = self.state.open_step, self.begun_at, None
+        if opened is not None and not opened.is_done and begun_at is not None:
+            deadline = self._deadline(begun_at, self.counted, transition.at)
+        if deadline is not None and begun_at is not None:
+            return self._cut_off_calls(begun_at, deadline)
+        self._apply(transition)
+        if isinstance(transition, Left):
+            self.begun_at = None  # A denial during the pause is not work, however late it comes.
         return False
 
     def _apply(self, transition: Transition) -> None:
@@ -379,9 +381,7 @@ class _Fold:
         self._settled = settled
         self._settled_failures = state.current_step.failures if state.current_step is not None else ()
         over = []
-        for rule in self.rules.given.criteria:
-            if not isinstance(rule, Criterion):
-                continue
+        for rule in [each for each in self.rules.given.criteria if isinstance(each, Criterion)]:
             deadline = rule.deadline(self.state, started_at, counted)
             if deadline is not None and deadline < at and not _decided_so(settled, rule, state):
                 over.append(deadline)
