@@ -263,11 +263,13 @@ export interface WhatIf {
 
 /** What each value of a limit would have done to many runs. */
 export interface Survey {
-  /** What all of the runs used. */
-  used?: Amounts;
   limit: string;
   runs: number;
   completed: number;
+  /** What all of the runs used, as far as it is known. */
+  used: Amounts;
+  /** The lowest value that cuts no completed run. */
+  recommended: number | null;
   rows: { value: number; cut: number; completed: number; beyond: number; saved: Amounts }[];
   cut_below: Record<string, number>;
   problems: number;
@@ -278,6 +280,8 @@ export interface Info {
   store: string;
   can_run: boolean;
   read_only: boolean;
+  /** False if other people answer questions and grant more. */
+  may_decide?: boolean;
   user: string | null;
 }
 

@@ -17,6 +17,7 @@ const LONGEST_SHOWN = 20_000;
 export function Approvals({ info }: { info: Info | null }) {
   const page = questions.value;
   const problem = questionsError.value;
+  const refusal = whyNot(info);
   return (
     <div class="page approvals">
       <header class="page-head">
@@ -24,7 +25,7 @@ export function Approvals({ info }: { info: Info | null }) {
         <span class="quiet small-text" role="status">{page && headline(page.questions.length, page.total)}</span>
       </header>
       {problem && <Trouble problem={problem} what="The questions" retry={readQuestions} />}
-      {info?.read_only && page?.total ? <p class="card notice">{READ_ONLY}</p> : null}
+      {refusal && page?.total ? <p class="card notice">{refusal}</p> : null}
       {page?.questions.map((question) => <QuestionCard key={question.id} question={question} info={info} />)}
       {page?.total === 0 && !problem && <NothingWaits />}
       <JustSettled />
@@ -32,7 +33,12 @@ export function Approvals({ info }: { info: Info | null }) {
   );
 }
 
-const READ_ONLY = "This page is read-only: nothing can be decided here. Open a server without read-only mode to decide.";
+/** Say why the reader may not decide; null if they may. */
+function whyNot(info: Info | null): string | null {
+  if (info?.read_only) return "This page is read-only: nothing can be decided here.";
+  if (info?.may_decide === false) return "Other people decide here: you may look, and not answer.";
+  return null;
+}
 
 function headline(shown: number, total: number): string {
   if (total === 0) return "Nothing waits for a person.";
@@ -69,7 +75,7 @@ function QuestionCard({ question, info }: { question: Question; info: Info | nul
       </p>
       {question.question && question.name === null && <p class="asked">{question.question}</p>}
       {question.arguments && <Arguments value={question.arguments} />}
-      {!info?.read_only && (
+      {!whyNot(info) && (
         <footer>
           <button class="button primary" onClick={() => answer(approve)}>Approve</button>
           {question.can_edit && question.name !== null && (
@@ -131,8 +137,9 @@ export function WaitingCard({ info }: { info: Info | null }) {
 
 function waitingNote(total: number, shown: number, info: Info | null) {
   if (total === 0) return <>Nothing. A tool with <code>needs_approval=True</code> asks here before it runs.</>;
-  if (total > shown) return <a class="link" href="#/approvals">All {count(total)} questions</a>;
-  if (info?.read_only) return "This page is read-only: decide elsewhere.";
+  const refusal = whyNot(info);
+  const all = total > shown && <a class="link" href="#/approvals">All {count(total)} questions</a>;
+  if (refusal || all) return <>{all} {refusal}</>;
   return "Approve lets the call run once and resumes the session. Deny tells the model why.";
 }
 
@@ -147,7 +154,7 @@ function ShortQuestion({ question, info }: { question: Question; info: Info | nu
           , waits <Age time={question.asked_at} />. {question.title}
         </div>
       </div>
-      {!info?.read_only && (
+      {!whyNot(info) && (
         <>
           <button class="button primary small" aria-label={`Approve ${summaryOf(question)}`} onClick={() => answer(approve)}>
             Approve

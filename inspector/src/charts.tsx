@@ -130,11 +130,11 @@ export function DecidedBy({ rules, chosen, choose }: {
         <li key={rule}>
           <button
             class={`bar tone-${RULE_TONES[rule] ?? "f"}`} aria-pressed={rule === chosen}
-            aria-label={`${rule}: ${counted(value, "session")}`} onClick={() => choose(rule === chosen ? "" : rule)}
+            onClick={() => choose(rule === chosen ? "" : rule)}
           >
             <span class="clip">{rule}</span>
             <i style={{ "--share": `${Math.max(0.5, (value / most) * 100)}%` }} />
-            <span class="number">{count(value)}</span>
+            <span class="number">{count(value)} <span class="hidden-text">{value === 1 ? "session" : "sessions"}</span></span>
           </button>
         </li>
       ))}
@@ -178,7 +178,7 @@ const CURVE = { width: 240, height: 40 };
 export function SurveyCurve({ survey, chosen, safe }: { survey: Survey; chosen: number; safe: number | null }) {
   const { rows, runs } = survey;
   const x = (index: number): number => (rows.length > 1 ? (index / (rows.length - 1)) * CURVE.width : 0);
-  const y = (value: number): number => CURVE.height - 1 - (value / Math.max(1, runs)) * (CURVE.height - 4);
+  const y = (value: number): number => CURVE.height - (value / Math.max(1, runs)) * (CURVE.height - 4);
   const area = (of: (row: Survey["rows"][number]) => number): string =>
     `M0 ${CURVE.height}${rows.map((row, index) => `L${x(index)} ${y(of(row))}`).join("")}L${CURVE.width} ${CURVE.height}z`;
   return (

@@ -64,10 +64,16 @@ async function load(filters: Filters, query: string): Promise<void> {
   try {
     const given = { ...queryOf(filters), limit: filters.limit, sessions: MOST_SESSIONS };
     const found = await get<Survey>("what-if", given);
-    if (asked === query) survey.value = found;
+    if (asked === query) survey.value = { ...found, rows: effective(found.rows) };
   } catch (cause) {
     if (asked === query) error.value = cause as ApiError;
   }
+}
+
+/** Return the values up to the first one that cuts nothing: all above it are the same. */
+function effective(rows: Survey["rows"]): Survey["rows"] {
+  const last = rows.findLastIndex(({ cut }) => cut > 0);
+  return rows.slice(0, last + 2);
 }
 
 function Slider({ found, settle }: { found: Survey; settle: (value: string) => void }) {
@@ -95,9 +101,9 @@ function rowAt({ rows }: Survey): number | null {
   return above === -1 ? rows.length - 1 : Math.max(0, above - 1);
 }
 
-/** Return the number of the lowest value that cuts no completed run. */
-function safeRow({ rows }: Survey): number | null {
-  const first = rows.findIndex(({ completed }) => completed === 0);
+/** Return the number of the row of the recommended value. */
+function safeRow({ rows, recommended }: Survey): number | null {
+  const first = recommended === null ? -1 : rows.findIndex(({ value }) => value >= recommended);
   return first === -1 ? null : first;
 }
 
@@ -134,15 +140,15 @@ function completedText(completed: number, cut: number): string {
   return completed === cut ? "all of them completed" : `${count(completed)} of them completed`;
 }
 
-function savedParts(saved: Amounts, used: Amounts | undefined): string[] {
-  const share = (part: number | string | null, whole: number | string | null | undefined): string => {
+function savedParts(saved: Amounts, used: Amounts): string[] {
+  const share = (part: number | string | null, whole: number | string | null): string => {
     const all = Number(whole ?? 0);
     return part !== null && all > 0 ? ` (${Math.round((Number(part) / all) * 100)} %)` : "";
   };
   const parts: string[] = [];
-  if (saved.tokens) parts.push(`${count(saved.tokens)} tokens${share(saved.tokens, used?.tokens)}`);
-  if (saved.cost !== null && Number(saved.cost) > 0) parts.push(`${money(saved.cost)}${share(saved.cost, used?.cost)}`);
-  if (parts.length === 0 && saved.steps) parts.push(`${counted(saved.steps, "step")}${share(saved.steps, used?.steps)}`);
+  if (saved.tokens) parts.push(`${count(saved.tokens)} tokens${share(saved.tokens, used.tokens)}`);
+  if (saved.cost !== null && Number(saved.cost) > 0) parts.push(`${money(saved.cost)}${share(saved.cost, used.cost)}`);
+  if (parts.length === 0 && saved.steps) parts.push(`${counted(saved.steps, "step")}${share(saved.steps, used.steps)}`);
   return parts;
 }
 

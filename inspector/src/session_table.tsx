@@ -16,8 +16,8 @@ const ROW = { wide: 36, narrow: 60 };
 // Rows outside the viewport, so that keys and quick scrolling find them.
 const SPARE = 12;
 const COLUMNS: [string, string][] = [
-  ["state", "Status"], ["session", "Session and query"], ["why", "Why"], ["rule", "Deciding rule"], ["steps number", "Steps"],
-  ["marks", "Each step"], ["tokens number", "Tokens"], ["cost number", "Cost"], ["active number", "Active"], ["age number", "Age"],
+  ["column-state", "Status"], ["column-session", "Session and query"], ["column-why", "Why"], ["column-rule", "Deciding rule"], ["column-steps number", "Steps"],
+  ["column-marks", "Each step"], ["column-tokens number", "Tokens"], ["column-cost number", "Cost"], ["column-active number", "Active"], ["column-age number", "Age"],
 ];
 
 export function SessionTable({ list, hasWhatIf }: { list: SessionList; hasWhatIf: boolean }) {
@@ -82,12 +82,14 @@ function Blank() {
 function useWindow(body: { current: HTMLElement | null }, list: SessionList): { from: number; to: number; height: number } {
   const [shown, setShown] = useState({ from: 0, to: 60 });
   const [isNarrow, setNarrow] = useState(NARROW.matches);
+  const isRestored = useRef(false);
   const height = isNarrow ? ROW.narrow : ROW.wide;
   useLayoutEffect(() => {
     const main = document.getElementById("main")!;
     const look = (): void => {
       if (!body.current) return;
       list.scrollTop = main.scrollTop;
+      if (!list.isBeingRead()) list.release();
       const top = body.current.getBoundingClientRect().top - main.getBoundingClientRect().top;
       const from = Math.max(0, Math.floor(-top / height) - SPARE);
       const to = from + Math.ceil(main.clientHeight / height) + 2 * SPARE;
@@ -97,7 +99,9 @@ function useWindow(body: { current: HTMLElement | null }, list: SessionList): { 
       setNarrow(NARROW.matches);
       look();
     };
-    main.scrollTop = list.scrollTop;
+    // The way back from a session; with another filter one stays where one is.
+    if (!isRestored.current) main.scrollTop = list.scrollTop;
+    isRestored.current = true;
     look();
     main.addEventListener("scroll", look, { passive: true });
     addEventListener("resize", resize);
@@ -119,28 +123,28 @@ function Row({ session, number, hasWhatIf }: { session: SessionSummary; number: 
     else go(link);
   };
   return (
-    <tr data-row role="row" aria-rowindex={number} class={cut ? "cut" : ""} onClick={open}>
-      <td role="cell" class="state"><StatusSign status={session.status} /></td>
-      <td role="cell" class="session">
+    <tr data-row role="row" aria-rowindex={number} class={cut ? "would-be-cut" : ""} onClick={open}>
+      <td role="cell" class="column-state"><StatusSign status={session.status} /></td>
+      <td role="cell" class="column-session">
         <div>
           <a class="clip" href={link} title={session.agent_id}>{session.agent_id}</a>
           {session.is_running && <span class="tag">LIVE</span>}
-          {cut && <span class="tag what-if">CUT</span>}
+          {cut && <span class="tag would-cut">CUT</span>}
           <span class="query clip" title={query}>{query}</span>
         </div>
       </td>
-      <td role="cell" class="why" title={session.reason ?? ""}>{whyText(session)}</td>
-      <td role="cell" class="rule" title={session.resolved_by ?? ""}>{session.resolved_by ?? <span class="quiet">Not decided yet</span>}</td>
-      <td role="cell" class="steps number">
+      <td role="cell" class="column-why" title={session.reason ?? ""}>{whyText(session)}</td>
+      <td role="cell" class="column-rule" title={session.resolved_by ?? ""}>{session.resolved_by ?? <span class="quiet">Not decided yet</span>}</td>
+      <td role="cell" class="column-steps number">
         {count(session.step_count)}{session.step_limit !== null && <span class="quiet"> / {count(session.step_limit)}</span>}
       </td>
-      <td role="cell" class="marks"><StepMarks marks={session.step_marks} total={session.step_count} /></td>
-      <td role="cell" class="tokens number" title={session.tokens_known ? "" : "Not every model call reported its tokens"}>
+      <td role="cell" class="column-marks"><StepMarks marks={session.step_marks} total={session.step_count} /></td>
+      <td role="cell" class="column-tokens number" title={session.tokens_known ? "" : "Not every model call reported its tokens"}>
         {session.tokens_known ? "" : "≥ "}{count(session.tokens)}
       </td>
-      <td role="cell" class="cost number">{session.cost === null ? <span class="quiet" title="The price of the model is unknown">–</span> : money(session.cost)}</td>
-      <td role="cell" class="active number">{duration(session.active_seconds)}</td>
-      <td role="cell" class="age number quiet" title={`Started ${moment(session.started_at)}, changed ${moment(session.updated_at)}`}>
+      <td role="cell" class="column-cost number">{session.cost === null ? <span class="quiet" title="The price of the model is unknown">–</span> : money(session.cost)}</td>
+      <td role="cell" class="column-active number">{duration(session.active_seconds)}</td>
+      <td role="cell" class="column-age number quiet" title={`Started ${moment(session.started_at)}, changed ${moment(session.updated_at)}`}>
         <Age time={session.started_at} />
       </td>
     </tr>

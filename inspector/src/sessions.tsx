@@ -28,6 +28,11 @@ const STOP_REASONS = [
 ];
 const TIMES = [["", "Any time"], ["1h", "Last hour"], ["24h", "Last 24 hours"], ["7d", "Last 7 days"], ["30d", "Last 30 days"]] as const;
 
+const FILTER_WORDS: [keyof Filters, string][] = [
+  ["search", "search"], ["status", "status"], ["stop_reason", "stop reason"], ["resolved_by", "rule"],
+  ["metadata", "metadata"], ["since", "time"],
+];
+
 /** The list that was shown last: on the way back from a session it is there at once, where one left it. */
 let kept: SessionList | null = null;
 
@@ -37,34 +42,42 @@ const rules = signal<Stats["rules"]>([]);
 
 /** The page. The filters are those of the address, so a link shows the same list. */
 export function Sessions({ filters, info }: { filters: Filters; info: Info | null }) {
-  const list = useList(filters);
+  const list = useShown(useList(filters));
   const change = (changes: Partial<Filters>): void => go(sessionsLink({ ...filters, ...changes }));
   const clear = (): void => go(sessionsLink());
   const problem = list.error.value;
+  const isEmpty = list.isLoaded.value && list.size === 0 && !problem;
+  if (isEmpty && !isFiltered(filters)) return <NoSessions store={info?.store} />;
   return (
     <div class="page sessions">
       <header class="page-head">
         <h1>Sessions</h1>
         <span class="quiet small-text">{stats.value && headline(stats.value, isFiltered(filters))}</span>
       </header>
-      <div class="cards">
-        <WaitingCard info={info} />
-        <section class="card" aria-labelledby="reasons-title">
-          <header><h2 id="reasons-title">Stop reasons</h2><span class="quiet small-text">per day, {DAYS} days</span></header>
-          {stats.value && <StopReasons days={stats.value.days} />}
-        </section>
-        <section class="card" aria-labelledby="rules-title">
-          <header><h2 id="rules-title">Decided by</h2><span class="quiet small-text">click to filter</span></header>
-          {stats.value && <DecidedBy rules={rules.value} chosen={filters.resolved_by} choose={(resolved_by) => change({ resolved_by })} />}
-        </section>
-      </div>
+      <Cards filters={filters} info={info} change={change} />
       <section class="card list" aria-label="List of sessions">
         <FilterBar filters={filters} change={change} list={list} />
         {filters.limit && <ListWhatIf filters={filters} change={(changes) => goInPlace(sessionsLink({ ...filters, ...changes }))} />}
         {problem && <Trouble problem={problem} what="The sessions" retry={() => list.refresh()} clear={clear} />}
-        {list.isLoaded.value && list.size === 0 && !problem
-          ? <Empty filters={filters} change={change} />
-          : <SessionTable list={list} hasWhatIf={filters.limit !== ""} />}
+        {isEmpty ? <NoMatch filters={filters} change={change} /> : <SessionTable list={list} hasWhatIf={filters.limit !== ""} />}
+      </section>
+    </div>
+  );
+}
+
+function Cards({ filters, info, change }: {
+  filters: Filters; info: Info | null; change: (changes: Partial<Filters>) => void;
+}) {
+  return (
+    <div class="cards">
+      <WaitingCard info={info} />
+      <section class="card" aria-labelledby="reasons-title">
+        <header><h2 id="reasons-title">Stop reasons</h2><span class="quiet small-text">per day, {DAYS} days</span></header>
+        {stats.value && <StopReasons days={stats.value.days} />}
+      </section>
+      <section class="card" aria-labelledby="rules-title">
+        <header><h2 id="rules-title">Decided by</h2><span class="quiet small-text">click to filter</span></header>
+        {stats.value && <DecidedBy rules={rules.value} chosen={filters.resolved_by} choose={(resolved_by) => change({ resolved_by })} />}
       </section>
     </div>
   );
@@ -103,8 +116,8 @@ function useList(filters: Filters): SessionList {
       else list.update(changed, deleted);
       readStats();
     });
-    void list.refresh();
-    void loadStats(filters);
+    // The rows first: counting a large store takes longer than reading a page of it.
+    void list.refresh().then(() => loadStats(filters));
     return () => {
       stopListening();
       clearTimeout(timer);
@@ -114,8 +127,15 @@ function useList(filters: Filters): SessionList {
   return list;
 }
 
+/** Return the list to show: the one before until this one is loaded, so that nothing flickers while one types. */
+function useShown(list: SessionList): SessionList {
+  const shown = useRef(list);
+  if (list.isLoaded.value || list.error.value) shown.current = list;
+  return shown.current;
+}
+
 async function loadStats(filters: Filters): Promise<void> {
-  const given = { days: DAYS, offset_minutes: -new Date().getTimezoneOffset() };
+  const given = { days: DAYS, offset_minutes: new Date().getTimezoneOffset() };
   try {
     const found = await get<Stats>("stats", { ...queryOf(filters), ...given });
     const all = filters.resolved_by ? await get<Stats>("stats", { ...queryOf({ ...filters, resolved_by: "" }), ...given }) : found;
@@ -133,9 +153,14 @@ function FilterBar({ filters, change, list }: {
   const known = rules.value.map(({ rule }) => rule);
   const rule = filters.resolved_by;
   const names = rule && !known.includes(rule) ? [...known, rule] : known;
+  const [isOpen, setOpen] = useState(false);
+  const given = FILTER_WORDS.filter(([name]) => !["search", "status"].includes(name) && filters[name]).length;
   return (
-    <div class="filters" role="search">
+    <div class={isOpen ? "filters open" : "filters"} role="search">
       <SearchField filters={filters} />
+      <button class="button more" aria-expanded={isOpen} onClick={() => setOpen(!isOpen)}>
+        Filters {given > 0 && <span class="count">{given}</span>}
+      </button>
       <div class="segments" role="group" aria-label="Status">
         {STATUSES.map(([status, text]) => (
           <button key={status} aria-pressed={filters.status === status} onClick={() => change({ status })}>{text}</button>
@@ -180,7 +205,7 @@ function SearchField({ filters }: { filters: Filters }) {
     <label class="search">
       <Icon name="search" />
       <input
-        type="search" placeholder="Search id, query, answer or reason" aria-label="Search sessions" value={text}
+        type="search" placeholder="Search id, query, answer or reason" aria-label="Search sessions" maxLength={200} value={text}
         onInput={(event) => type(event.currentTarget.value)}
         onKeyDown={(event) => {
           if (event.key === "Escape") event.currentTarget.blur();
@@ -210,14 +235,8 @@ function MetadataField({ filters, change, list }: {
   );
 }
 
-const FILTER_WORDS: [keyof Filters, string][] = [
-  ["search", "search"], ["status", "status"], ["stop_reason", "stop reason"], ["resolved_by", "rule"],
-  ["metadata", "metadata"], ["since", "time"],
-];
-
-/** What to do when there is nothing to show: remove a filter, or make a first session. */
-function Empty({ filters, change }: { filters: Filters; change: (changes: Partial<Filters>) => void }) {
-  if (!isFiltered(filters)) return <NoSessions />;
+/** Which filter to remove when they leave nothing. */
+function NoMatch({ filters, change }: { filters: Filters; change: (changes: Partial<Filters>) => void }) {
   const given = FILTER_WORDS.filter(([name]) => filters[name]);
   return (
     <div class="empty">
@@ -235,26 +254,30 @@ function Empty({ filters, change }: { filters: Filters; change: (changes: Partia
   );
 }
 
-const TALK = "whyloop chat --store whyloop.db --model local";
 const DEMO = "whyloop demo --serve";
-const CODE = `from whyloop import Session
+
+/** How to make a first session. */
+function NoSessions({ store = "whyloop.db" }: { store?: string | undefined }) {
+  const talk = `whyloop chat --store ${store} --model local`;
+  const code = `from whyloop import Session
 from whyloop.stores import SqliteStore
 
-async with SqliteStore("whyloop.db") as store:
+async with SqliteStore("${store}") as store:
     session = await Session.open(store, agent, "customer-42", create=True)
     await session.send("Which leads are new?")`;
-
-function NoSessions() {
   return (
-    <div class="empty first">
-      <h2>No sessions yet</h2>
-      <p>This page shows the sessions of the store that the server was given, and new ones as soon as they begin.</p>
-      <h3>Keep the runs of your agent in the store</h3>
-      <pre tabIndex={0}><code>{CODE}</code></pre>
-      <h3>Or talk with a small model on this machine</h3>
-      <pre tabIndex={0}><code>{TALK}</code></pre>
-      <h3>Or watch the runs of the demo</h3>
-      <pre tabIndex={0}><code>{DEMO}</code></pre>
+    <div class="page sessions">
+      <header class="page-head"><h1>Sessions</h1></header>
+      <section class="card empty first">
+        <h2>No sessions yet</h2>
+        <p>This page shows the sessions of {store}, and new ones as soon as they begin.</p>
+        <h3>Keep the runs of your agent there</h3>
+        <pre tabIndex={0}><code>{code}</code></pre>
+        <h3>Or talk with a small model on this machine</h3>
+        <pre tabIndex={0}><code>{talk}</code></pre>
+        <h3>Or watch the runs of the demo</h3>
+        <pre tabIndex={0}><code>{DEMO}</code></pre>
+      </section>
     </div>
   );
 }
