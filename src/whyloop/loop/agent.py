@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
-from math import inf
 from types import GenericAlias, NoneType, TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self
 
@@ -29,6 +28,7 @@ from whyloop.loop.setup import (
     refuse_handler,
     refuse_instructions,
     refuse_model,
+    refuse_options,
 )
 from whyloop.loop.stream import RunStream, StartedRun
 from whyloop.loop.world import Clock, LocalWorld, Model, SystemClock, World
@@ -122,19 +122,8 @@ class Agent(Generic[D_contra, T_co]):
         refuse_model(model)
         refuse_instructions(instructions)
         refuse_deps_type(deps_type)
-        refuse_clock(clock)
-        if clock is not None and world is not None:
-            raise ConfigurationError("a world brings its own clock: pass clock or world, not both")
-        if not isinstance(name, str) or not name or clean(name) != name:
-            raise ConfigurationError(f"invalid name {name!r}: use text, such as 'support'")
-        if (
-            isinstance(stop_grace, bool)
-            or not isinstance(stop_grace, int | float)
-            or not 0 <= stop_grace < inf
-        ):
-            raise ConfigurationError(f"invalid stop_grace {stop_grace!r}: use seconds, zero or more")
-        if not isinstance(show_limits, bool):
-            raise ConfigurationError(f"invalid show_limits {show_limits!r}: use True or False")
+        refuse_clock(clock, world)
+        refuse_options(name, stop_grace, show_limits)
         functions, toolsets = assemble_tools(tools)
         self._setup = Setup(
             name=name,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from inspect import iscoroutinefunction
+from math import inf
 from types import NoneType
 from typing import TYPE_CHECKING, Any, get_origin
 
@@ -39,6 +40,7 @@ from whyloop.values.log import Log
 from whyloop.values.messages import Message
 from whyloop.values.model import OUTPUT_TOOL, ModelRequest, OutputFormat, OutputMode, ToolSpec
 from whyloop.values.step import RequestPart, RequestRecord
+from whyloop.values.text import clean
 
 if TYPE_CHECKING:
     from whyloop.loop.output import Output
@@ -397,8 +399,8 @@ def refuse_deps_type(deps_type: object) -> None:
         )
 
 
-def refuse_clock(clock: object) -> None:
-    """Refuse a clock that lacks a method or does not know its time zone."""
+def refuse_clock(clock: object, world: object) -> None:
+    """Refuse a clock that lacks a method, does not know its time zone, or comes with a world."""
     if clock is None:
         return
     if not isinstance(clock, Clock):
@@ -407,6 +409,18 @@ def refuse_clock(clock: object) -> None:
         )
     if clock.now().tzinfo is None:
         raise ConfigurationError("invalid clock: now() has no time zone: use datetime.now(UTC)")
+    if world is not None:
+        raise ConfigurationError("a world brings its own clock: pass clock or world, not both")
+
+
+def refuse_options(name: object, grace: object, show_limits: object) -> None:
+    """Refuse a name that is not text, a grace that is not a time, and an unclear `show_limits`."""
+    if not isinstance(name, str) or not name or clean(name) != name:
+        raise ConfigurationError(f"invalid name {name!r}: use text, such as 'support'")
+    if isinstance(grace, bool) or not isinstance(grace, int | float) or not 0 <= grace < inf:
+        raise ConfigurationError(f"invalid stop_grace {grace!r}: use seconds, zero or more")
+    if not isinstance(show_limits, bool):
+        raise ConfigurationError(f"invalid show_limits {show_limits!r}: use True or False")
 
 
 def refuse_handler(handler: object) -> None:
