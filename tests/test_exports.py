@@ -43,7 +43,7 @@ assert_would_stop call calls capture_events case compare_reports run_cases text
 """
 STORES = """
 Checkpoint Chunk ChunkReceiver Entry Lease MemoryStore Page PostgresStore RequestKey SessionFilter
-SqliteStore Store Stored Summary open_store prune
+SqliteStore Store Stored Summary Tally open_store prune
 """
 BROADCASTING = """
 AgUiStream AgentConsoleLogger AgentEventEnvelopeAdapter BroadcastConfig BroadcastError

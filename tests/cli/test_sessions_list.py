@@ -253,3 +253,16 @@ def test_a_path_may_begin_at_home(capsys: Capsys, tmp_path: Path, monkeypatch: p
 def test_a_file_that_is_not_a_store_is_refused(capsys: Capsys, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("milk, bread\n" * 100, encoding="utf-8")
     assert "notes.txt" in refused(capsys, "sessions", "--store", "notes.txt")
+
+
+def test_sessions_are_found_by_words_by_waiting_and_by_their_last_change(capsys: Capsys, three: None) -> None:
+    def found(*options: str) -> list[str]:
+        document = json.loads(run(capsys, "sessions", "--json", *options)[1])
+        return [session["agent_id"][0] for session in document["sessions"]]
+
+    everything = found()
+    assert found("--search", "WARM it?") == [each for each in everything if each == "a"]
+    assert found("--search", "nothing like it") == []
+    assert found("--waiting") == []
+    assert found("--updated-since", "9000d") == everything
+    assert run(capsys, "sessions", "--search", "nothing like it")[2] == "No session meets the conditions.\n"

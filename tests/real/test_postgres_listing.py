@@ -147,6 +147,7 @@ async def test_no_filter_makes_a_table_be_read_from_end_to_end(store: PostgresSt
         "updated_before": None,
         "updated_after": START,
         "recent": 10,
+        "words": [],
     }
     given |= {"labels": labels, "label": labels[0], "others": labels[1:]}
     indexes = {"page": "labels_pkey", "spans": "labels_pkey"}
@@ -165,6 +166,7 @@ STATEMENTS: dict[str, dict[str, Any]] = {
     "versions": {"ids": ["a"]},
     "stop_requests": {"tokens": [1]},
     "unattended": {"limit": 10, "moment": None},
+    "waiting": {"limit": 10, "moment": None, "labels": []},
 }
 
 

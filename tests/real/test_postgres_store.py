@@ -223,7 +223,7 @@ async def test_a_status_from_the_future_is_not_taken_for_another(
         await store.create(SESSION, [])
         async with await psycopg.AsyncConnection.connect(postgres.address()) as other:
             future = "replace(summary, 'pending', 'dreaming')"
-            await other.execute(f'UPDATE "{schema}".sessions SET summary = {future}')
+            await other.execute(f'UPDATE "{schema}".summaries SET summary = {future}')
         with pytest.raises(SnapshotError, match=r"'dreaming'.*upgrade whyloop"):
             await store.read("a")
 

@@ -109,7 +109,7 @@ async def test_a_damaged_row_is_an_internal_error(tmp_path: Path, caplog: pytest
         lab = Lab(store, agent_with("hi"))
         await lab.asked()
         with closing(sqlite3.connect(tmp_path / "whyloop.db", isolation_level=None)) as db:
-            db.execute("UPDATE sessions SET summary = '{broken'")
+            db.execute("UPDATE summaries SET summary = '{broken'")
         for path in ("/sessions", "/sessions/a"):
             answer = await lab.get(path)
             assert (answer.status, answer.error) == (500, "internal")

@@ -193,10 +193,10 @@ async def test_a_status_that_changes_moves_only_what_depends_on_it(tmp_path: Pat
         db = connection_of(store)
         before = db.total_changes
         await store.append("a", [], after=0, summary=summary(metadata=metadata, title="other"))
-        assert db.total_changes - before == 1, "the row of the session"
+        assert db.total_changes - before == 2, "the rows of the session"
         before = db.total_changes
         await store.append("a", [], after=0, summary=summary(metadata=metadata, status=AgentStatus.FAILED))
-        assert db.total_changes - before == 1 + 2, "the row of the session, and the label of the status"
+        assert db.total_changes - before == 2 + 2, "the rows of the session, and the label of the status"
 
 
 # What is found

@@ -367,7 +367,7 @@ async def test_a_damaged_summary_is_named(tmp_path: Path) -> None:
         await store.create(summary("a"), journal("x"))
         await store.create(summary("b"), journal("x"))
         connection_of(store).execute(
-            "UPDATE sessions SET summary = replace(summary, 'a title', 'another') WHERE agent_id = 'a'"
+            "UPDATE summaries SET summary = replace(summary, 'a title', 'another') WHERE session = 1"
         )
         with pytest.raises(
             StoreError, match="is damaged: in session 'a', its summary is not what was stored"
@@ -379,7 +379,7 @@ async def test_a_damaged_summary_is_named(tmp_path: Path) -> None:
 async def test_a_session_whose_listing_is_damaged_is_not_changed(tmp_path: Path) -> None:
     async with SqliteStore(tmp_path / "s.db") as store:
         await store.create(summary("a"), journal("x"))
-        connection_of(store).execute("UPDATE sessions SET labels = '['")
+        connection_of(store).execute("UPDATE summaries SET labels = '['")
         with pytest.raises(StoreError, match="is damaged"):
             await store.append("a", journal("y"), after=1, summary=summary("a"))
         assert connection_of(store).execute("SELECT count(*) FROM entries").fetchone() == (1,)

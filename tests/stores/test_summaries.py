@@ -9,8 +9,9 @@ from whyloop import AgentState, ErrorPolicy, Session, Usage, tool
 from whyloop.errors import ModelError
 from whyloop.stores import MemoryStore
 from whyloop.stores.reading import read_end
-from whyloop.stores.summaries import MOST_MARKS, summary_of, summary_of_end
+from whyloop.stores.summaries import MOST_MARKS, can_find, summary_of, summary_of_end
 from whyloop.testing import call, calls, text
+from whyloop.values.redaction import Redaction
 
 
 @tool(needs_approval=True)
@@ -98,4 +99,64 @@ async def test_a_history_without_its_beginning_is_listed_like_the_whole() -> Non
     reading = await read_end(store, "a")
     assert reading.state.messages.start > 0
     listed = (await store.read("a")).summary
-    assert replace(summary_of_end(reading.state, listed), version=listed.version) == listed
+    found = summary_of_end(reading.state, listed)
+    assert replace(found, version=listed.version, search=listed.search) == listed
+
+
+# Searching
+
+
+async def test_a_session_is_found_by_each_of_its_texts() -> None:
+    store = MemoryStore()
+    agent = scripted("A first answer.", "The ANSWER is forty-two, straße.", tools=[echo])
+    metadata = {"user": "Ann Lee", "tags": ["vip", {"deep": "value"}], "number": 4711}
+    session = await Session.open(store, agent, "Order-17", create=True, metadata=metadata)
+    await session.send("the first question")
+    await session.send("the second question")
+    for words in (
+        "order-17",
+        "first question",
+        "second",
+        "answer forty-two STRASSE",
+        "asked for no tools",
+        "user ann",
+        "vip deep value 4711",
+        "17 second forty lee no",
+    ):
+        assert (await store.sessions(search=words)).sessions, words
+    for words in ("A first answer.", "third", "order-17 third"):
+        assert not (await store.sessions(search=words)).sessions, words
+
+
+async def test_a_search_does_not_find_secrets() -> None:
+    store = MemoryStore()
+    agent = scripted("Your password=hunter2 is weak.")
+    metadata = {"api_key": "k-12345", "note": "token=abcdef", "password": {"inner": "nested-secret"}}
+    session = await Session.open(store, agent, metadata=metadata)
+    await session.send(f"Use sk-{'a1b2c3d4' * 5} please, password=letmein")
+    assert (await store.sessions(search="use please weak note api_key")).sessions
+    for words in ("hunter2", "k-12345", "abcdef", "a1b2c3d4", "letmein", "nested-secret"):
+        assert not (await store.sessions(search=words)).sessions, words
+
+
+async def test_the_text_for_searches_is_bounded() -> None:
+    agent = scripted("answer " * 10_000)
+    session = await Session.open(MemoryStore(), agent, "i" * 500, create=True, metadata={"a": "b" * 10**6})
+    found = summary_of(await session.send("question " * 10_000))
+    assert len(found.search) < 2_500
+    assert len(found.search.split("\n")) == 6
+
+
+async def test_words_that_a_server_hides_are_not_found_there() -> None:
+    agent = scripted("CUST-1 is in the answer")
+    session = await Session.open(MemoryStore(), agent, metadata={"customer": "CUST-2", "plan": "gold"})
+    found, own = summary_of(await session.send("hi")), Redaction(patterns=(r"CUST-\d+",))
+    for redaction, words, expected in (
+        (own, ["cust-2"], False),
+        (own, ["cust-1"], True),
+        (own, ["gold", "customer"], True),
+        (own, ["gold", "cust-2"], False),
+        (Redaction(), ["cust-2"], True),
+        (None, ["cust-2"], True),
+    ):
+        assert can_find(found, words, redaction) is expected, (redaction, words)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from datetime import UTC, timedelta
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
 
@@ -21,7 +21,7 @@ from whyloop.errors import (
     SessionRunningError,
     WhyloopError,
 )
-from whyloop.stores import Entry, Lease, MemoryStore, Page, RequestKey, SessionFilter, Stored, Summary
+from whyloop.stores import Entry, Lease, MemoryStore, Page, RequestKey, SessionFilter, Stored, Summary, Tally
 from whyloop.stores.records import cursor_of
 from whyloop.testing.store_conformance import CHECKS
 
@@ -564,6 +564,36 @@ class ForgetsTheFirstUpdate(ForgetsOneFilter):
 
 class ForgetsThatItWaits(ForgetsOneFilter):
     forgotten = "waiting"
+
+
+class ForgetsTheSearch(ForgetsOneFilter):
+    forgotten = "search"
+
+
+class SearchesForTheWholeText(MemoryStore):
+    async def find(self, wanted: SessionFilter, *, limit: int, after: str | None) -> Page:
+        words = wanted.search and "_".join(wanted.search.split())
+        return await super().find(replace(wanted, search=words), limit=limit, after=after)
+
+
+class CountsAllSessions(MemoryStore):
+    async def tally(self, wanted: SessionFilter, *, since: datetime) -> tuple[Tally, ...]:
+        return await super().tally(SessionFilter(), since=since)
+
+
+class CountsFromAnotherDay(MemoryStore):
+    async def tally(self, wanted: SessionFilter, *, since: datetime) -> tuple[Tally, ...]:
+        return await super().tally(wanted, since=since + timedelta(hours=1))
+
+
+class ShowsTheNewestQuestionFirst(MemoryStore):
+    async def waiting(self, metadata: Mapping[str, Any], *, limit: int) -> tuple[Summary, ...]:
+        return tuple(reversed(await super().waiting(metadata, limit=limit)))
+
+
+class ShowsAllQuestions(MemoryStore):
+    async def waiting(self, metadata: Mapping[str, Any], *, limit: int) -> tuple[Summary, ...]:
+        return await super().waiting({}, limit=limit)
 
 
 BROKEN = broken_stores(globals(), ForgetsOneFilter)

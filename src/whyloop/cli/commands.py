@@ -89,6 +89,9 @@ _FILTERS = (
     _option("--agent NAME", "only those of the agent with this name"),
     _option("--older-than SPAN", "only those that began before, such as 7d or 12h", type=parse_span),
     _option("--newer-than SPAN", "only those that began since", type=parse_span),
+    _option("--updated-since SPAN", "only those whose status changed since", type=parse_span),
+    _flag("--waiting", "only those with questions for a person"),
+    _option("--search WORDS", "only those with all these words in a query, the answer, the reason, …"),
     _option(
         "--metadata KEY=VALUE",
         "only those with this entry; the value is JSON or else text",

@@ -84,6 +84,9 @@ def filters_of(args: argparse.Namespace) -> Filters:
         metadata=metadata_of(args.metadata),
         resolved_by=args.rule,
         agent=args.agent,
+        updated_after=None if args.updated_since is None else before_now(args.updated_since),
+        waiting=args.waiting,
+        search=args.search,
     )
 
 
@@ -103,12 +106,13 @@ async def _find(store: Store, args: argparse.Namespace) -> Page:
 def is_filtered(args: argparse.Namespace) -> bool:
     """Return whether the command line has a condition on sessions."""
     conditions = (args.status, args.stop_reason, args.rule, args.agent, args.older_than, args.newer_than)
-    return any((*conditions, args.metadata))
+    return any((*conditions, args.updated_since, args.waiting, args.search, args.metadata))
 
 
 def _summary(summary: Summary) -> dict[str, Any]:
-    """Return every field of a summary as plain data."""
-    return {name: msgspec.to_builtins(getattr(summary, name)) for name in summary.__struct_fields__}
+    """Return every field that a list shows as plain data."""
+    shown = [name for name in summary.__struct_fields__ if name != "search"]
+    return {name: msgspec.to_builtins(getattr(summary, name)) for name in shown}
 
 
 def _show_rows(sessions: Sequence[Summary]) -> None:

@@ -39,6 +39,9 @@ class Filters(TypedDict, total=False):
     metadata: dict[str, str | int | float | bool | None]
     resolved_by: str | None
     agent: str | None
+    updated_after: datetime | None
+    waiting: bool
+    search: str | None
 
 
 async def read_runs(

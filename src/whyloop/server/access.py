@@ -93,6 +93,10 @@ class Admission:
         self._limits = limits
         self._counts = Counter[str]()
 
+    def count(self, kind: Literal["requests", "streams"]) -> int:
+        """Return the number of requests or streams at the moment."""
+        return self._counts[kind]
+
     @contextmanager
     def counted(self, kind: Literal["requests", "streams"], count: int = 1) -> Iterator[None]:
         """Count a connection while it lasts; raise 503 if there are too many."""

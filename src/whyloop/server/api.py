@@ -6,10 +6,10 @@ import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
-from typing import Annotated, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
-from msgspec import Meta, Raw, Struct
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from whyloop.broadcasting.feed import EventFeed
@@ -19,9 +19,10 @@ from whyloop.loop.agent import Agent
 from whyloop.loop.executions import refuse_edit, refuse_missing_deps
 from whyloop.loop.setup import Handler
 from whyloop.server import bodies
-from whyloop.server.access import Access, Label, agree
+from whyloop.server.access import Access
 from whyloop.server.executions import Executions
-from whyloop.server.operations import EventQuery, ListQuery
+from whyloop.server.metrics import Metrics
+from whyloop.server.operations import EventQuery
 from whyloop.server.requests import (
     BadRequestError,
     Keys,
@@ -32,11 +33,11 @@ from whyloop.server.requests import (
     session_id_of,
 )
 from whyloop.server.runs import Runs, ServedSession
-from whyloop.server.views import Tagged, messages_page, state_view, summaries_view, trace_page
+from whyloop.server.views import Tagged, messages_page, state_view, trace_page
 from whyloop.sessions.session import MakeDeps, create_session, deps_for
 from whyloop.stores.live import Watcher, live
 from whyloop.stores.reading import Reading, entries_after, read_end, read_version, release
-from whyloop.stores.records import Page, RequestKey, Summary, checked_id
+from whyloop.stores.records import RequestKey, Summary, checked_id
 from whyloop.stores.store import Store
 from whyloop.values.approval import Verdict
 from whyloop.values.continuation import Budget
@@ -92,6 +93,7 @@ class Api:
         channels: Sequence[AuthorizesChannels] = (),
         redaction: Redaction | None = None,
         make_deps: MakeDeps | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         self.feed = feed
         self.runs = Runs()
@@ -99,6 +101,7 @@ class Api:
         self._choose_agent = choose_agent
         self._make_deps = make_deps
         self._events = events
+        self._metrics = metrics or Metrics()
         self._channels = channels
         self._redaction = redaction
         self._keys = Keys(store)
@@ -117,29 +120,6 @@ class Api:
         return state_view(reading, self._redaction, is_running=is_running)
 
     # Reading
-
-    async def list_sessions(self, call: Call) -> bodies.SessionPage:
-        page = await self.find_sessions(call.query, call.access)
-        return bodies.SessionPage(await summaries_view(page.sessions, self._redaction), page.next)
-
-    async def find_sessions(self, query: ListQuery, access: Access) -> Page:
-        """Return a page of the sessions that a query asks for, among those that the client may see."""
-        wanted = _labels(query.metadata)
-        if not agree(wanted, access.within):
-            return Page(())
-        return await self._store.sessions(
-            status=query.status,
-            stop_reason=query.stop_reason,
-            resolved_by=query.resolved_by,
-            agent=query.agent,
-            started_after=query.started_after,
-            started_before=query.started_before,
-            updated_after=query.updated_after,
-            waiting=query.waiting,
-            metadata={**wanted, **access.within},
-            limit=query.limit,
-            after=query.after,
-        )
 
     async def get_session(self, call: Call) -> Tagged:
         return self._view(await self._end(call))
@@ -349,8 +329,9 @@ class Api:
         if not transitions:
             return
         live(self._store).appended(before.state.agent_id)
-        if self._events is not None:
-            for event in read_back(before.state, transitions):
+        for event in read_back(before.state, transitions):
+            self._metrics(event)
+            if self._events is not None:
                 self._events(event)
         release(before.state)
 
@@ -372,7 +353,7 @@ class Api:
         with calling_the_app():
             deps = await deps_for(summary, self._make_deps)
             refuse_missing_deps(agent, deps)
-        handlers = () if self._events is None else (self._events,)
+        handlers = (self._metrics,) if self._events is None else (self._metrics, self._events)
         session = await ServedSession.open(self._store, agent, call.agent_id, handlers=handlers)
         assert isinstance(session, ServedSession)
         session.deps = deps
@@ -405,19 +386,3 @@ def _continues_by_itself(state: AgentState) -> bool:
 
 def _name(key: RequestKey | None) -> str | None:
     return None if key is None else key.key
-
-
-_Wanted = Annotated[dict[str, Label], Meta(max_length=bodies.MOST_WANTED)]
-
-
-def _labels(metadata: str | None) -> Mapping[str, Label]:
-    if metadata is None:
-        return {}
-    try:
-        wanted: Mapping[str, Label] = msgspec.json.decode(metadata, type=_Wanted)
-    except msgspec.DecodeError as error:
-        raise ConfigurationError(
-            f"invalid metadata: use a JSON object of up to {bodies.MOST_WANTED} plain values, such as "
-            f'{{"user": "ann"}}: {error}'
-        ) from None
-    return wanted

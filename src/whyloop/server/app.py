@@ -30,6 +30,7 @@ from whyloop.server.access import Access, Admission, CheckAccess, Limits
 from whyloop.server.api import AuthorizesChannels, Call, ChooseAgent
 from whyloop.server.chats import ChatApi
 from whyloop.server.live import LiveStream
+from whyloop.server.metrics import Metrics
 from whyloop.server.openapi import document
 from whyloop.server.operations import OPERATIONS, Operation
 from whyloop.server.requests import (
@@ -43,6 +44,7 @@ from whyloop.server.requests import (
     read_body,
     refusal,
     request_key,
+    text_answer,
 )
 from whyloop.server.streams import event_stream, web_socket
 from whyloop.server.views import Tagged
@@ -138,18 +140,20 @@ class AgentServer:
         self._redaction = (config or BroadcastConfig()).redaction
         feed = EventFeed(store, config)
         choose_agent = (lambda _: agent) if isinstance(agent, Agent) else agent
-        self._api = ChatApi(store, choose_agent, feed, events, channels, self._redaction, deps)
+        metrics = Metrics(also)
+        self._api = ChatApi(store, choose_agent, feed, events, channels, self._redaction, deps, metrics)
         there = {None, "agent" if agent is not None else None, "channels" if channels else None}
         self._operations = tuple(each for each in OPERATIONS if each.needs in there)
         self._limits = limits or Limits()
         self._admission = Admission(access, origins, self._limits, public=public)
+        metrics.streams = partial(self._admission.count, "streams")
         self._close_seconds = close_seconds
         self._has_inspector = inspector
         self._agent = agent if isinstance(agent, Agent) else None
         self._toolsets = AsyncExitStack()
         self._recovery: Recovery | None = None
         if recover and agent is not None:
-            handlers = () if events is None else (events,)
+            handlers = (metrics,) if events is None else (metrics, events)
             agents = {"": agent, agent.name: agent} if isinstance(agent, Agent) else agent
             self._recovery = Recovery(store, agents, deps=deps, handlers=handlers)
 
@@ -213,7 +217,8 @@ class AgentServer:
         with ExitStack() as held:
             try:
                 held.enter_context(self._admission.counted("requests"))
-                response = self._page(request) or await self._admitted(request, held)
+                response = self._page(request) or await self._public(request)
+                response = response or await self._admitted(request, held)
             except ClientDisconnect:
                 response = Response(status_code=499)
             except Exception as error:
@@ -228,6 +233,15 @@ class AgentServer:
         if found is not None:
             self._admission.refuse_host(request)
         return found
+
+    async def _public(self, request: Request) -> Response | None:
+        """Return the answer of an operation that needs no access, and that shows nothing."""
+        for operation in self._operations:
+            is_asked = operation.is_public and request.method in _READS
+            if is_asked and _match(operation.path, _segments_of(request.scope)) is not None:
+                value = await getattr(self._api, operation.name)()
+                return text_answer(value, operation.text)
+        return None
 
     async def _admitted(self, request: Request, held: ExitStack) -> Response:
         access = await self._admission.admit(request, acts=request.method not in _READS)
@@ -255,6 +269,8 @@ class AgentServer:
             return value.response()
         if isinstance(value, Response):
             return value
+        if operation.text is not None:
+            return text_answer(value, operation.text)
         if isinstance(value, Tagged):
             return answer(value.body, operation.status, value.etag)
         return answer(value, operation.status)

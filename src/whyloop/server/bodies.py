@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import date, datetime
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
@@ -193,6 +193,76 @@ class SessionPage(Struct, frozen=True):
 
     sessions: list[SessionSummary]
     next: str | None
+
+
+class DayCounts(Struct, frozen=True):
+    """How many sessions ended on a day, by kind of stop reason."""
+
+    completed: int = 0
+    limit: Annotated[int, Meta(description="A limit on steps, tokens, time or cost.")] = 0
+    error: Annotated[int, Meta(description="An error, or too many retries.")] = 0
+    person: Annotated[int, Meta(description="A guard, a person, or anything else.")] = 0
+
+
+class Day(Struct, frozen=True):
+    """A day in the client's time."""
+
+    day: date
+    counts: Annotated[DayCounts, Meta(description="Sessions whose last run ended on this day.")]
+
+
+class RuleCount(Struct, frozen=True):
+    """How many sessions a rule decided."""
+
+    rule: str
+    count: int
+
+
+class Stats(Struct, frozen=True):
+    """The sessions of a list, counted."""
+
+    days: Annotated[list[Day], Meta(description="The last days, oldest first.")]
+    rules: Annotated[
+        list[RuleCount], Meta(description="Who decided about sessions that ended or paused, most first.")
+    ]
+    statuses: Annotated[
+        dict[AgentStatus, int], Meta(description="Statuses that no session has are left out.")
+    ]
+    waiting: Annotated[int, Meta(description="Sessions with questions that wait for a person.")]
+    total: Annotated[int, Meta(description="All sessions of the list.")]
+
+
+class OpenQuestion(Struct, frozen=True):
+    """A question that waits for a person: about a tool call, or about the run itself."""
+
+    agent_id: str
+    title: Annotated[str, Meta(description="The beginning of the first question of the session.")]
+    asked_at: datetime
+    id: Annotated[str, Meta(description="The `question_id` of a decision.")]
+    call_id: str | None
+    name: Annotated[str | None, Meta(description="The tool; null if the run itself asks.")]
+    arguments: dict[str, Any] | None
+    args_summary: str
+    question: str
+    can_edit: Annotated[bool, Meta(description="True if `approve` may replace the arguments.")]
+
+
+class QuestionPage(Struct, frozen=True):
+    """Questions that wait for a person, oldest first, and the number of all of them."""
+
+    questions: list[OpenQuestion]
+    total: int
+
+
+class Info(Struct, frozen=True):
+    """A server and the rights of the client."""
+
+    version: Annotated[str, Meta(description="The version of whyloop.")]
+    store: Annotated[str, Meta(description="A short name of the store.")]
+    can_run: Annotated[bool, Meta(description="False if the server has no agent, and runs nothing.")]
+    read_only: Annotated[bool, Meta(description="True if the client may change nothing.")]
+    may_decide: Annotated[bool, Meta(description="False if other people answer questions and grant.")]
+    user: Annotated[str | None, Meta(description="The name of the client, if it has one.")]
 
 
 class SessionState(Struct, frozen=True):

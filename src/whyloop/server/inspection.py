@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from starlette.responses import Response
 
 from whyloop.server import bodies
-from whyloop.server.api import Api, Call
+from whyloop.server.api import Call
+from whyloop.server.lists import ListApi
 from whyloop.server.live import LiveStream, SessionChanges
 from whyloop.server.operations import ExecutionQuery, ListQuery, SurveyQuery
 from whyloop.server.saved import saved_session
@@ -32,7 +33,7 @@ _SAVED_HEADERS = {
 }
 
 
-class InspectionApi(Api):
+class InspectionApi(ListApi):
     """The operations, with those that show a run in detail."""
 
     def __init__(self, *args: Any, **options: Any) -> None:

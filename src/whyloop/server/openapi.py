@@ -92,6 +92,8 @@ def _refusals(operation: Operation) -> dict[str, Any]:
         "421": "The server was reached under a name that is not its own.",
         "503": "The store cannot be used at the moment, or there are too many requests or streams.",
     }
+    if operation.is_public:
+        texts = {"503": "There are too many requests."}
     if "{agent_id}" in operation.path or (operation.streams is not None and operation.method != "GET"):
         texts["404"] = "The session does not exist."
     if operation.method != "GET":

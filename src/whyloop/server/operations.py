@@ -38,11 +38,18 @@ Labels = Annotated[
 ]
 # How many sessions one stream follows.
 MOST_FOLLOWED = 50
+_SEARCH = Meta(
+    max_length=200,
+    description=(
+        "Words that all occur in the id, the metadata, the first or last query, the last answer or the "
+        "reason, in any order and without regard to case. Redacted text is not found."
+    ),
+)
 Index = Annotated[int, Meta(ge=0, le=999_999_999)]
 
 
-class ListQuery(Struct, frozen=True):
-    """Which sessions to list."""
+class SessionQuery(Struct, frozen=True):
+    """Which sessions are meant: those that meet every condition."""
 
     status: AgentStatus | None = None
     stop_reason: StopReason | None = None
@@ -52,9 +59,38 @@ class ListQuery(Struct, frozen=True):
     started_before: Annotated[datetime, Meta(tz=True)] | None = None
     updated_after: Annotated[datetime, Meta(tz=True)] | None = None
     waiting: Annotated[bool, Meta(description="True for sessions with questions for a person only.")] = False
+    search: Annotated[str, _SEARCH] | None = None
     metadata: Labels | None = None
+
+
+class ListQuery(SessionQuery, frozen=True):
+    """Which sessions to list."""
+
     limit: Annotated[int, Meta(ge=1, le=200)] = 50
     after: Annotated[str, Meta(description="The `next` of the page before.")] | None = None
+
+
+class StatsQuery(SessionQuery, frozen=True):
+    """Which sessions to count, and by which days."""
+
+    days: Annotated[int, Meta(ge=1, le=90, description="The number of days, with today.")] = 14
+    offset_minutes: Annotated[
+        int,
+        Meta(
+            ge=-900,
+            le=900,
+            description=(
+                "How far the client's time is behind UTC, as `getTimezoneOffset()` returns it: -60 in Berlin "
+                "in winter."
+            ),
+        ),
+    ] = 0
+
+
+class QuestionQuery(Struct, frozen=True):
+    """How many questions to return."""
+
+    limit: Annotated[int, Meta(ge=1, le=200)] = 50
 
 
 class MessageQuery(Struct, frozen=True):
@@ -116,20 +152,11 @@ class WhatIfQuery(Struct, frozen=True):
     ) = None
 
 
-class SurveyQuery(Struct, frozen=True):
+class SurveyQuery(SessionQuery, frozen=True):
     """The limit whose values are judged, and the sessions."""
 
     limit: Literal["max_steps", "max_tokens", "timeout", "cumulative_timeout", "max_cost"] = "max_steps"
     sessions: Annotated[int, Meta(ge=1, le=5000, description="So many of the newest that match.")] = 1000
-    status: AgentStatus | None = None
-    stop_reason: StopReason | None = None
-    resolved_by: Annotated[str, Meta(description="The rule that decided last.")] | None = None
-    agent: Annotated[str, Meta(description="The name of the agent that runs it.")] | None = None
-    started_after: Annotated[datetime, Meta(tz=True)] | None = None
-    started_before: Annotated[datetime, Meta(tz=True)] | None = None
-    updated_after: Annotated[datetime, Meta(tz=True)] | None = None
-    waiting: Annotated[bool, Meta(description="True for sessions with questions for a person only.")] = False
-    metadata: Labels | None = None
 
 
 class LiveQuery(Struct, frozen=True, rename={"with_list": "list"}):
@@ -184,6 +211,8 @@ class Operation(Struct, frozen=True):
     """True if it takes `If-Match`."""
     text: str | None = None
     """The media type of an answer that is text."""
+    is_public: bool = False
+    """True if every client may do it: it shows nothing."""
 
     @property
     def method(self) -> str:
@@ -206,6 +235,36 @@ SESSION = "/sessions/{agent_id}"
 OPERATIONS = (
     Operation(
         "list_sessions", "GET /sessions", "List sessions, newest first.", bodies.SessionPage, query=ListQuery
+    ),
+    Operation(
+        "get_stats",
+        "GET /stats",
+        "Count sessions by day, stop reason, rule and status.",
+        bodies.Stats,
+        query=StatsQuery,
+    ),
+    Operation(
+        "get_questions",
+        "GET /questions",
+        "Return the questions that wait for a person in all sessions, oldest first.",
+        bodies.QuestionPage,
+        query=QuestionQuery,
+    ),
+    Operation("get_info", "GET /info", "Return what this server is and what you may do.", bodies.Info),
+    Operation(
+        "get_metrics",
+        "GET /metrics",
+        "Return counters in the text format of Prometheus.",
+        None,
+        text="text/plain; version=0.0.4; charset=utf-8",
+    ),
+    Operation(
+        "get_health",
+        "GET /health",
+        'Return "ok": the server answers.',
+        None,
+        text="text/plain; charset=utf-8",
+        is_public=True,
     ),
     Operation(
         "create_session",

@@ -98,6 +98,11 @@ def answer(value: object, status: int = 200, etag: str | None = None) -> Respons
     return Response(msgspec.json.encode(value), status, headers, media_type="application/json")
 
 
+def text_answer(text: str, media_type: str | None) -> Response:
+    """Return a text that no cache keeps."""
+    return Response(text, 200, _HEADERS, media_type=media_type)
+
+
 def refusal(error: Exception, redaction: Redaction | None = _DEFAULT) -> Response:
     """Return the answer for an error. Internal errors are only logged: they may name files and hosts."""
     status, problem = problem_of(error, redaction)
@@ -222,8 +227,9 @@ def index_of(text: str) -> int:
 
 def _plain_value(text: str, kind: type[msgspec.inspect.Type] | None) -> Any:
     """Return a number or a boolean where one is expected, else the text."""
-    if kind is msgspec.inspect.IntType and text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS:
-        return int(text)
+    digits = text.removeprefix("-")
+    if kind is msgspec.inspect.IntType and digits.isascii() and digits.isdigit():
+        return int(text) if len(digits) <= _MOST_DIGITS else text
     if kind is msgspec.inspect.BoolType and text in ("true", "false"):
         return text == "true"
     return text

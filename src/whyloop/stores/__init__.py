@@ -23,6 +23,7 @@ from whyloop.stores.records import (
     SessionFilter,
     Stored,
     Summary,
+    Tally,
 )
 from whyloop.stores.sqlite import SqliteStore
 from whyloop.stores.store import Store
@@ -56,6 +57,7 @@ __all__ = [
     "Store",
     "Stored",
     "Summary",
+    "Tally",
     "open_store",
     "prune",
 ]

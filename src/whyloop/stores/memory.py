@@ -33,11 +33,14 @@ from whyloop.stores.records import (
     SessionFilter,
     Stored,
     Summary,
+    Tally,
     Watch,
     checked_limit,
     cursor_of,
     labels_of,
     position,
+    search_words,
+    tallies_of,
     wanted_labels,
 )
 from whyloop.stores.store import UNATTENDED, Store
@@ -56,6 +59,7 @@ class MemoryStore(Store):
         beside: Another store that has the same sessions. Default: none.
     """
 
+    name = "memory"
     inline = True
 
     def __init__(self, clock: Watch | None = None, *, beside: MemoryStore | None = None) -> None:
@@ -194,19 +198,29 @@ class MemoryStore(Store):
 
     async def find(self, wanted: SessionFilter, *, limit: int, after: str | None) -> Page:
         checked_limit(limit)
-        end, labels = None if after is None else position(after), wanted_labels(wanted)
+        end = None if after is None else position(after)
         with self._shared.lock:
             now = self._clock()
-            found = [
-                session
-                for session in self._shared.sessions.values()
-                if session.labels.issuperset(labels)
-                and _is_within(session.summary, wanted)
-                and (end is None or _place(session.summary) < end)
-            ]
+            matching = self._matching(wanted)
+            found = [session for session in matching if end is None or _place(session.summary) < end]
             found.sort(key=lambda session: _place(session.summary), reverse=True)
             page = tuple([session.shown(now) for session in found[:limit]])
         return Page(page, cursor_of(page[-1]) if len(found) > limit else None)
+
+    async def tally(self, wanted: SessionFilter, *, since: datetime) -> tuple[Tally, ...]:
+        with self._shared.lock:
+            found = [session.summary for session in self._matching(wanted)]
+        return tallies_of(found, since)
+
+    async def waiting(
+        self, metadata: Mapping[str, str | int | float | bool | None], *, limit: int
+    ) -> tuple[Summary, ...]:
+        checked_limit(limit)
+        with self._shared.lock:
+            now, wanted = self._clock(), SessionFilter(metadata=metadata, waiting=True)
+            found = [session.shown(now) for session in self._matching(wanted)]
+        found.sort(key=lambda summary: (summary.updated_at, summary.agent_id))
+        return tuple(found[:limit])
 
     async def unattended(self, *, limit: int = UNATTENDED) -> tuple[Summary, ...]:
         checked_limit(limit)
@@ -243,6 +257,16 @@ class MemoryStore(Store):
     async def close(self) -> None:
         """Void the leases that this object holds; there is nothing else to release."""
         self._runner = _Runner()
+
+    def _matching(self, wanted: SessionFilter) -> list[_Session]:
+        labels, words = wanted_labels(wanted), search_words(wanted)
+        return [
+            session
+            for session in self._shared.sessions.values()
+            if session.labels.issuperset(labels)
+            and _is_within(session.summary, wanted)
+            and all(word in session.summary.search for word in words)
+        ]
 
     def _session(self, agent_id: str) -> _Session:
         session = self._shared.sessions.get(agent_id)

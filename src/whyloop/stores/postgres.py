@@ -38,6 +38,7 @@ from whyloop.stores.records import (
     SessionFilter,
     Stored,
     Summary,
+    Tally,
     Watch,
     checked_id,
     checked_limit,
@@ -46,9 +47,12 @@ from whyloop.stores.records import (
     is_valid_id,
     listing_of,
     position,
+    search_words,
     wanted_labels,
 )
 from whyloop.stores.store import UNATTENDED, Store
+from whyloop.values.continuation import StopReason
+from whyloop.values.state import AgentStatus
 from whyloop.values.text import clean
 
 # Choosing the rarest label must not take longer than reading it: so many rows of each are counted.
@@ -69,12 +73,13 @@ _MOMENT = timedelta(microseconds=1)
 
 
 _SUMMARY = """
-    session.agent_id, session.identity, session.summary,
+    session.agent_id, session.identity, summaries.summary, summaries.search,
     (SELECT coalesce(max(seq), 0) FROM {schema}.entries WHERE entries.session = session.number),
     CASE WHEN {schema}.seconds_left(
         session.lease_until, session.lease_seconds, session.lease_lock, %(moment)s
     ) > 0 THEN session.lease_owner END
 """
+_WITH_SUMMARY = "JOIN {schema}.summaries ON summaries.session = session.number"
 _FREE = """
     {schema}.seconds_left(session.lease_until, session.lease_seconds, session.lease_lock, %(moment)s) = 0
 """
@@ -88,10 +93,35 @@ _WITHIN = """
     AND (found.started_at, found.agent_id) < (coalesce(%(until)s, 'infinity'::timestamptz), %(end)s)
 """
 
+_SESSION_WITHIN = _WITHIN.replace("found", "session")
+_HAS_WORDS = """
+    NOT EXISTS (
+        SELECT FROM unnest(%(words)s::text[]) AS wanted (word)
+        WHERE strpos(summaries.search, wanted.word) = 0
+    )
+"""
 _UPDATED = """
     session.updated_at > coalesce(%(updated_after)s, '-infinity'::timestamptz)
     AND session.updated_at < coalesce(%(updated_before)s, 'infinity'::timestamptz)
 """
+
+_ALL = "{schema}.sessions AS session"
+_UNDER_LABEL = "{schema}.labels AS found JOIN {schema}.sessions AS session USING (agent_id)"
+
+
+def _tally(tables: str, joined: str, *conditions: str) -> str:
+    """Return the query that counts the sessions in these tables under these conditions."""
+    within = (*conditions, _SESSION_WITHIN, _UPDATED)
+    return f"""
+SELECT session.status, session.stop_reason, session.resolved_by,
+    CASE WHEN session.updated_at >= %(first_day)s
+        THEN floor(extract(epoch FROM session.updated_at - %(first_day)s) / 86400)::integer END,
+    count(*), count(*) FILTER (WHERE session.waiting > 0), sum(session.waiting)::bigint
+FROM {tables} {joined}
+WHERE {" AND ".join(within)} AND session.labels @> %(others)s::bigint[]
+GROUP BY 1, 2, 3, 4
+"""
+
 
 # The functions of the database that change something, with their arguments.
 CALLS = {
@@ -107,7 +137,7 @@ CALLS = {
 QUERIES = {
     "read": f"""
 SELECT {_SUMMARY}, session.number, ARRAY({_ENTRIES.replace("NUMBER", "session.number")})
-FROM {{schema}}.sessions AS session WHERE session.agent_id = %(agent_id)s
+FROM {{schema}}.sessions AS session {_WITH_SUMMARY} WHERE session.agent_id = %(agent_id)s
 """,
     "entries": _ENTRIES.replace("NUMBER", "%(number)s"),
     "checkpoint": """
@@ -138,8 +168,8 @@ SELECT lease_token, stop_request FROM {schema}.sessions
 WHERE stop_request IS NOT NULL AND lease_token = ANY (%(tokens)s::bigint[])
 """,
     "unattended": f"""
-SELECT {_SUMMARY} FROM {{schema}}.sessions AS session
-WHERE (session.status = 'in_progress' OR (session.status = 'paused' AND session.pending = 0)) AND {_FREE}
+SELECT {_SUMMARY} FROM {{schema}}.sessions AS session {_WITH_SUMMARY}
+WHERE (session.status = 'in_progress' OR (session.status = 'paused' AND session.waiting = 0)) AND {_FREE}
 ORDER BY session.updated_at, session.agent_id LIMIT %(limit)s
 """,
     # How many sessions there are under some labels, counted up to a limit, the oldest and the newest.
@@ -154,13 +184,24 @@ SELECT asked.label,
      ORDER BY found.started_at DESC LIMIT 1)
 FROM unnest(%(labels)s::bigint[]) AS asked (label)
 """,
+    "waiting": f"""
+SELECT {_SUMMARY} FROM {{schema}}.sessions AS session {_WITH_SUMMARY}
+WHERE session.waiting > 0 AND session.labels @> %(labels)s::bigint[]
+ORDER BY session.updated_at, session.agent_id LIMIT %(limit)s
+""",
+    "tally": _tally(_ALL, ""),
+    "tally_with_words": _tally(_ALL, _WITH_SUMMARY, _HAS_WORDS),
+    "tally_of_label": _tally(_UNDER_LABEL, "", f"found.label = %(label)s AND {_WITHIN}"),
+    "tally_of_label_with_words": _tally(
+        _UNDER_LABEL, _WITH_SUMMARY, f"found.label = %(label)s AND {_WITHIN}", _HAS_WORDS
+    ),
     "is_recent": """
 SELECT FROM {schema}.sessions WHERE updated_at > %(updated_after)s LIMIT 1 OFFSET %(recent)s
 """,
     # The same page where only a few sessions were updated after a time.
     "recent_page": f"""
-SELECT {_SUMMARY} FROM {{schema}}.sessions AS session
-WHERE session.updated_at > %(updated_after)s AND {_UPDATED} AND {_WITHIN.replace("found", "session")}
+SELECT {_SUMMARY} FROM {{schema}}.sessions AS session {_WITH_SUMMARY}
+WHERE session.updated_at > %(updated_after)s AND {_UPDATED} AND {_SESSION_WITHIN} AND {_HAS_WORDS}
     AND session.labels @> %(labels)s::bigint[]
 ORDER BY session.started_at DESC, session.agent_id DESC LIMIT %(limit)s
 """,
@@ -180,9 +221,14 @@ FROM (
             SELECT FROM {{schema}}.sessions AS session
             WHERE session.agent_id = found.agent_id AND {_UPDATED}
         ))
+        AND (cardinality(%(words)s::text[]) = 0 OR EXISTS (
+            SELECT FROM {{schema}}.sessions AS session {_WITH_SUMMARY}
+            WHERE session.agent_id = found.agent_id AND {_HAS_WORDS}
+        ))
     ORDER BY found.started_at DESC, found.agent_id DESC LIMIT %(limit)s
 ) AS found,
 LATERAL (SELECT * FROM {{schema}}.sessions WHERE sessions.agent_id = found.agent_id OFFSET 0) AS session
+{_WITH_SUMMARY}
 ORDER BY session.started_at DESC, session.agent_id DESC
 """,
 }
@@ -231,6 +277,7 @@ class PostgresStore(Store):
         calls = {name: f"SELECT * FROM {{schema}}.{name}({arguments})" for name, arguments in CALLS.items()}
         self._sql = {name: filled(text, schema) for name, text in (calls | QUERIES).items()}
         self._connections = Connections(address, schema, min_connections, max_connections, timeout)
+        self.name = self._connections.database
         self._appends = Appends(self._connections, self._sql["append"], clock)
         self._own = OwnConnection(self._connections, schema, self._sql["send_chunks"])
         finalize(self, self._own.abandon).atexit = False
@@ -354,11 +401,35 @@ class PostgresStore(Store):
             query, given = "recent_page", {**within, "labels": labels}
         else:
             query, given = "page", await self._plan(labels, within)
-        given |= {**updated, "limit": limit + 1, "moment": self._moment()}
+        given |= {**updated, "words": search_words(wanted), "limit": limit + 1, "moment": self._moment()}
         # Never prepared: a plan that was made when the tables were small would be kept when they are not.
         rows = await self._connections.fetch(self._sql[query], given, prepare=False)
         sessions = tuple(_summary(row) for row in rows[:limit])
         return Page(sessions, cursor_of(sessions[-1]) if len(rows) > limit else None)
+
+    async def tally(self, wanted: SessionFilter, *, since: datetime) -> tuple[Tally, ...]:
+        words, labels = search_words(wanted), wanted_labels(wanted)
+        within: dict[str, Any] = {"since": wanted.started_after, "until": wanted.started_before, "end": ""}
+        given: dict[str, Any] = {"label": None, "others": [], **within}
+        if labels != wanted_labels(SessionFilter()):
+            given = await self._plan(labels, within)
+        query = "tally" if given["label"] is None else "tally_of_label"
+        given |= {"updated_after": wanted.updated_after, "updated_before": wanted.updated_before}
+        given |= {"first_day": since, "words": words}
+        statement = self._sql[f"{query}_with_words" if words else query]
+        rows = await self._connections.fetch(statement, given, prepare=False)
+        return tuple(
+            Tally(AgentStatus(status), reason and StopReason(reason), rule and read(rule), *rest)
+            for status, reason, rule, *rest in rows
+        )
+
+    async def waiting(
+        self, metadata: Mapping[str, str | int | float | bool | None], *, limit: int
+    ) -> tuple[Summary, ...]:
+        labels = wanted_labels(SessionFilter(metadata=metadata))
+        given = {"labels": labels, "limit": checked_limit(limit), "moment": self._moment()}
+        rows = await self._connections.fetch(self._sql["waiting"], given)
+        return tuple(_summary(row) for row in rows)
 
     async def _is_recent(self, updated_after: datetime) -> bool:
         """Return whether only a few sessions were updated after a time."""
@@ -554,7 +625,8 @@ def _change(
         change |= {"key": written(key.key), "digest": written(key.digest)}
     if summary is not None:
         listing = msgspec.structs.asdict(listing_of(summary))
-        change["listed"] = {**listing, "identity": written(summary.identity)}
+        rule = None if summary.resolved_by is None else written(summary.resolved_by)
+        change["listed"] = {**listing, "identity": written(summary.identity), "resolved_by": rule}
     try:
         return msgspec.json.encode(change)
     except UnicodeEncodeError:
@@ -575,8 +647,8 @@ def _entry_row(agent_id: str, entry: Entry) -> dict[str, Any]:
 
 def _summary(row: Sequence[Any]) -> Summary:
     """Return the summary that the columns of `_SUMMARY` hold."""
-    agent_id, identity, text, version, runner = row
-    known = {"agent_id": agent_id, "identity": read(identity), "version": version}
+    agent_id, identity, text, search, version, runner = row
+    known = {"agent_id": agent_id, "identity": read(identity), "version": version, "search": search}
     try:
         return decode_summary(text, **known, runner=runner and read(runner))
     except msgspec.DecodeError as error:

@@ -13,9 +13,10 @@ CREATE TABLE {schema}.sessions (
     number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     agent_id text COLLATE "C" NOT NULL UNIQUE,
     identity text NOT NULL,
-    summary text NOT NULL,  -- JSON; not jsonb, which refuses some texts that JSON allows
     status text COLLATE "C" NOT NULL,
-    pending bigint NOT NULL,
+    stop_reason text COLLATE "C",
+    resolved_by text COLLATE "C",  -- JSON, which can hold a NUL
+    waiting bigint NOT NULL,
     started_at timestamptz NOT NULL,
     updated_at timestamptz NOT NULL,
     labels bigint[] NOT NULL,
@@ -28,9 +29,18 @@ CREATE TABLE {schema}.sessions (
     stop_request text
 ) WITH (fillfactor = 80);  -- leaves room to renew a lease without a change of any index
 CREATE INDEX ON {schema}.sessions (updated_at, agent_id)
-    WHERE status = 'in_progress' OR (status = 'paused' AND pending = 0);
+    WHERE status = 'in_progress' OR (status = 'paused' AND waiting = 0);
+CREATE INDEX ON {schema}.sessions (updated_at, agent_id) WHERE waiting > 0;
 CREATE INDEX ON {schema}.sessions (updated_at);
 CREATE INDEX ON {schema}.sessions (lease_token) WHERE stop_request IS NOT NULL;
+
+-- The wide part of a session, apart from the table that is read from end to end to count sessions. A search
+-- text is compared as it is, so it is not compressed.
+CREATE TABLE {schema}.summaries (
+    session bigint PRIMARY KEY,
+    summary text NOT NULL,  -- JSON; not jsonb, which refuses some texts that JSON allows
+    search text COLLATE "C" NOT NULL
+) WITH (fillfactor = 80, toast_tuple_target = 8160);
 
 -- The tables below have no reference to sessions, which PostgreSQL would check row by row. Only the
 -- functions below change them, and each of these holds the lock of the session's row.
@@ -73,8 +83,8 @@ CREATE SEQUENCE {schema}.tokens;
 
 -- How a session is listed: its summary, the fields of it that are columns too, and its labels.
 CREATE TYPE {schema}.listing AS (
-    identity text, summary text, status text, pending bigint, started_at timestamptz, updated_at timestamptz,
-    labels bigint[]
+    identity text, status text, stop_reason text, resolved_by text, waiting bigint, started_at timestamptz,
+    updated_at timestamptz, labels bigint[], summary text, search text
 );
 
 -- An entry and its checkpoint; an entry without one has no state.
@@ -255,9 +265,11 @@ DECLARE
     added bigint;
 BEGIN
     INSERT INTO {schema}.sessions (
-        agent_id, identity, summary, status, pending, started_at, updated_at, labels
-    ) SELECT change.agent_id, listed.*
-    ON CONFLICT (agent_id) DO NOTHING RETURNING number INTO added;
+        agent_id, identity, status, stop_reason, resolved_by, waiting, started_at, updated_at, labels
+    ) VALUES (
+        change.agent_id, listed.identity, listed.status, listed.stop_reason, listed.resolved_by,
+        listed.waiting, listed.started_at, listed.updated_at, listed.labels
+    ) ON CONFLICT (agent_id) DO NOTHING RETURNING number INTO added;
     IF added IS NULL THEN
         SELECT number INTO added FROM {schema}.sessions
         WHERE agent_id = change.agent_id AND identity = listed.identity AND started_at = listed.started_at;
@@ -266,6 +278,7 @@ BEGIN
         END IF;
         RETURN {schema}.answered('exists');
     END IF;
+    INSERT INTO {schema}.summaries VALUES (added, listed.summary, listed.search);
     PERFORM {schema}.add_entries(added, 0, change);
     PERFORM {schema}.reindex(
         change.agent_id, listed.started_at, ARRAY[]::bigint[], listed.started_at, listed.labels);
@@ -325,10 +338,13 @@ BEGIN
     END IF;
     PERFORM {schema}.add_entries(stored.number, version, change);
     IF listed.status IS NOT NULL THEN
-        listed.identity := stored.identity;
-        UPDATE {schema}.sessions
-        SET (identity, summary, status, pending, started_at, updated_at, labels) = ROW(listed.*)
+        UPDATE {schema}.sessions SET
+            status = listed.status, stop_reason = listed.stop_reason, resolved_by = listed.resolved_by,
+            waiting = listed.waiting, started_at = listed.started_at, updated_at = listed.updated_at,
+            labels = listed.labels
         WHERE number = stored.number;
+        UPDATE {schema}.summaries SET summary = listed.summary, search = listed.search
+        WHERE session = stored.number;
         IF stored.labels <> listed.labels OR stored.started_at <> listed.started_at THEN
             PERFORM {schema}.reindex(
                 stored.agent_id, stored.started_at, stored.labels, listed.started_at, listed.labels);
@@ -380,6 +396,7 @@ BEGIN
     DELETE FROM {schema}.keys WHERE session = stored.number;
     DELETE FROM {schema}.checkpoints WHERE session = stored.number;
     DELETE FROM {schema}.entries WHERE session = stored.number;
+    DELETE FROM {schema}.summaries WHERE session = stored.number;
     DELETE FROM {schema}.sessions WHERE number = stored.number;
     RETURN {schema}.answered('done');
 END

@@ -92,6 +92,11 @@ class Connections:
         self._made: WeakSet[AsyncConnection[Row]] = WeakSet()
         self._closed = False
 
+    @property
+    def database(self) -> str:
+        """The name of the database."""
+        return str(conninfo.conninfo_to_dict(self._target).get("dbname") or "postgresql")
+
     async def fetch(
         self, statement: bytes, parameters: Mapping[str, Any], *, prepare: bool | None = None
     ) -> list[Row]:

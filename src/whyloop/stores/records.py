@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from typing import Any, Protocol
+from unicodedata import normalize
 
 import msgspec
 from msgspec import Struct
@@ -114,7 +115,7 @@ class Summary(Struct, frozen=True, gc=False, omit_defaults=True):
     reason: str | None = None
     """The reason that this rule gave."""
     pending: Count = 0
-    """How many questions wait for a person."""
+    """How many questions wait for a person, or waited when the run ended."""
     cost: str | None = None
     """The cost so far, a decimal number as text."""
     tokens: Count = 0
@@ -133,6 +134,13 @@ class Summary(Struct, frozen=True, gc=False, omit_defaults=True):
     `.` an ordinary step, `e` an error or a failed call, `r` a model call that was retried, `p` a step that
     waited for a person, `s` the natural end of a run, `f` the step at which a rule forbade continuing.
     """
+    search: str = ""
+    """The text in which a search looks for its words, as `summary_of` makes it; no list shows it."""
+
+    @property
+    def waiting(self) -> int:
+        """How many questions wait for a person; none once the run has ended."""
+        return 0 if self.status.has_ended else self.pending
 
 
 class Lease(Struct, frozen=True, gc=False):
@@ -210,6 +218,27 @@ class SessionFilter(Struct, frozen=True, gc=False):
     """Sessions last changed after this time."""
     waiting: bool = False
     """True for sessions with questions that wait for a person only."""
+    search: str | None = None
+    """Words that all occur in the text for searches, in any order, also within other words."""
+
+
+class Tally(Struct, frozen=True, gc=False):
+    """How many sessions have this status, stop reason and rule, and last changed on this day."""
+
+    status: AgentStatus
+    """The status."""
+    stop_reason: StopReason | None
+    """The reason for which the last run ended."""
+    resolved_by: str | None
+    """The rule that decided last."""
+    day: int | None
+    """The number of the day, from 0 on; None for sessions that last changed before the first day."""
+    sessions: int
+    """The number of these sessions."""
+    waiting: int
+    """How many of them have questions that wait for a person."""
+    questions: int
+    """The number of these questions."""
 
 
 class Page(Struct, frozen=True, gc=False):
@@ -285,6 +314,38 @@ def _opens_step(transitions: Sequence[AnyTransition]) -> bool:
     return any(isinstance(transition, Answered | ModelFailed) for transition in transitions)
 
 
+# Searching and counting
+
+
+def searchable(text: str) -> str:
+    """Return text as searches compare it: on one line, without regard to case and to how it is encoded."""
+    if not text.isascii():
+        text = normalize("NFKC", clean(text))
+    return " ".join(text.replace("\x00", " ").casefold().split())
+
+
+def search_words(wanted: SessionFilter) -> list[str]:
+    """Return the words that the text of a session must have to be found."""
+    return [] if wanted.search is None else searchable(wanted.search).split()
+
+
+DAY = timedelta(days=1)
+
+
+def tallies_of(summaries: Iterable[Summary], since: datetime) -> tuple[Tally, ...]:
+    """Return how many of these sessions there are of each kind; the first day begins at `since`."""
+    counts: dict[tuple[Any, ...], list[int]] = {}
+    for summary in summaries:
+        age = summary.updated_at - since
+        day = age // DAY if age >= timedelta() else None
+        kind = summary.status, summary.stop_reason, summary.resolved_by, day
+        count = counts.setdefault(kind, [0, 0, 0])
+        count[0] += 1
+        count[1] += summary.waiting > 0
+        count[2] += summary.waiting
+    return tuple([Tally(*kind, *count) for kind, count in counts.items()])
+
+
 # Summaries and labels as databases keep them
 
 
@@ -296,9 +357,12 @@ class Listing(Struct, frozen=True, gc=False):
     """
 
     summary: str
-    """The summary as JSON, without the fields that only a store knows."""
+    """The summary as JSON, without `search` and the fields that only a store knows."""
+    search: str
     status: AgentStatus
-    pending: int
+    stop_reason: StopReason | None
+    resolved_by: str | None
+    waiting: int
     started_at: datetime
     updated_at: datetime
     labels: list[int]
@@ -309,13 +373,29 @@ def listing_of(summary: Summary) -> Listing:
     started_at, updated_at = summary.started_at.astimezone(UTC), summary.updated_at.astimezone(UTC)
     metadata = jsonable(summary.metadata)
     stored = replace(
-        summary, started_at=started_at, updated_at=updated_at, metadata=metadata, version=0, runner=None
+        summary,
+        started_at=started_at,
+        updated_at=updated_at,
+        metadata=metadata,
+        version=0,
+        runner=None,
+        search="",
     )
     try:
         text = msgspec.json.encode(stored).decode()
     except UnicodeEncodeError as error:
         raise StoreError(f"invalid text, which is not Unicode: {error}") from None
-    return Listing(text, summary.status, summary.pending, started_at, updated_at, labels_of(stored))
+    return Listing(
+        text,
+        summary.search,
+        summary.status,
+        summary.stop_reason,
+        summary.resolved_by,
+        summary.waiting,
+        started_at,
+        updated_at,
+        labels_of(stored),
+    )
 
 
 def decode_summary(text: str, **known: Any) -> Summary:
@@ -340,10 +420,9 @@ def wanted_labels(wanted: SessionFilter) -> list[int]:
 
 def _labels(found: Summary | SessionFilter, metadata: Iterable[tuple[str, object]]) -> list[int]:
     fields = [(name, getattr(found, name)) for name in ("status", "stop_reason", "resolved_by", "agent")]
-    is_waiting = found.waiting if isinstance(found, SessionFilter) else found.pending > 0
     return [
         *[_label(name, value) for name, value in fields if value is not None],
-        *([_label("waiting")] if is_waiting else ()),
+        *([_label("waiting")] if found.waiting else ()),
         *[_label("metadata", key, value) for key, value in metadata],
     ]
 

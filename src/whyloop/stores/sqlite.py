@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -29,19 +29,18 @@ from whyloop.stores.records import (
     Chunk,
     Entry,
     Lease,
-    Listing,
     Page,
     RequestKey,
     SessionFilter,
     Stored,
     Summary,
+    Tally,
     Watch,
     checked_limit,
     cursor_of,
     decode_summary,
     listing_of,
     position,
-    wanted_labels,
 )
 from whyloop.stores.runner_lock import RunnerLock
 from whyloop.stores.sqlite_file import (
@@ -55,6 +54,19 @@ from whyloop.stores.sqlite_file import (
     WriterThread,
     connect_to,
 )
+from whyloop.stores.sqlite_lists import (
+    LEASE,
+    SUMMARY,
+    VERSION,
+    add_listing,
+    change_listing,
+    listing_checksum,
+    page,
+    remove_labels,
+    stamp,
+    tallies,
+    waiting_rows,
+)
 from whyloop.stores.store import UNATTENDED, Store
 from whyloop.values.scalars import utc_now
 
@@ -65,16 +77,10 @@ MANY = 100
 # The size of the log is looked at after so many writes, which takes 2 µs.
 WRITES_PER_LOOK = 64
 
-_LEASE = "lease_owner, lease_seconds, lease_until, lease_runner"
-_VERSION = """
-(SELECT coalesce(max(place), 0) & 0xFFFFFFFF FROM entries
- WHERE place > sessions.number << 32 AND place < (sessions.number + 1) << 32)
-"""
 # Read before every change.
 _SESSION = (
-    f"SELECT number, identity, leases, stop_request, {_VERSION}, {_LEASE} FROM sessions WHERE agent_id = ?"
+    f"SELECT number, identity, leases, stop_request, {VERSION}, {LEASE} FROM sessions WHERE agent_id = ?"
 )
-_SUMMARY = f"agent_id, identity, summary, checksum, number, {_VERSION}, {_LEASE}"
 _RELEASE = """
 UPDATE sessions SET
     lease_owner = NULL, lease_seconds = NULL, lease_until = NULL, lease_runner = NULL, stop_request = NULL
@@ -130,6 +136,7 @@ class SqliteStore(Store):
             raise ConfigurationError(f"invalid durability {durability!r}: use 'process' or 'power'")
         self._clock: Callable[[], datetime] = clock.now if clock else utc_now
         database = Path(path).expanduser().absolute()
+        self.name = database.name
         connect = partial(connect_to, durability=durability)
         file = partial(SqliteFile, database, connect, busy_seconds=busy_seconds, sleep=sleep)
         self._reads = file()
@@ -137,6 +144,8 @@ class SqliteStore(Store):
         # The thread has a connection of its own: the event loop never waits for what it does.
         self._thread = WriterThread()
         self._slow = file(thread=self._thread)
+        self._scan_thread = WriterThread()
+        self._scans = file(thread=self._scan_thread)
         self.inline = durability == "process"
         self._writes = self._reads if self.inline else self._slow
         self._unlooked = 0
@@ -154,10 +163,8 @@ class SqliteStore(Store):
         def work(db: sqlite3.Connection) -> None:
             if db.execute("SELECT 1 FROM sessions WHERE agent_id = ?", (agent_id,)).fetchone():
                 raise SessionExistsError(agent_id)
-            add = "INSERT INTO sessions (agent_id, identity) VALUES (?, ?)"
-            number = db.execute(add, (agent_id, identity)).lastrowid or 0
+            number = add_listing(db, agent_id, identity, listing)
             _add(db, number, 0, entries, key)
-            _list(db, number, agent_id, identity, listing)
 
         await self._write(work, is_long=len(entries) > MANY)
 
@@ -190,7 +197,7 @@ class SqliteStore(Store):
                 raise ConflictError(agent_id, after, session.version)
             _add(db, session.number, after, entries, key)
             if listing is not None:
-                _list(db, session.number, agent_id, session.identity, listing)
+                change_listing(db, session.number, agent_id, session.identity, listing)
             if lease is None:
                 return None
             if release:
@@ -206,10 +213,10 @@ class SqliteStore(Store):
         first, most = max(0, after) + 1, -1 if limit is None else limit
 
         def work(db: sqlite3.Connection) -> Stored:
-            row = db.execute(f"SELECT {_SUMMARY} FROM sessions WHERE agent_id = ?", (agent_id,)).fetchone()
+            row = db.execute(f"SELECT {SUMMARY} WHERE agent_id = ?", (agent_id,)).fetchone()
             if row is None:
                 raise SessionNotFoundError(agent_id)
-            number, summary = row[4], self._summary(row)
+            number, summary = row[5], self._summary(row)
             last = summary.version if limit is None else min(summary.version, first + limit - 1)
             rows = db.execute(
                 "SELECT place & 0xFFFFFFFF, body, checksum FROM entries "
@@ -263,7 +270,7 @@ class SqliteStore(Store):
             return {}
         wanted = msgspec.json.encode(list(agent_ids)).decode()
         query = f"""
-SELECT agent_id, identity, {_VERSION}
+SELECT agent_id, identity, {VERSION}
 FROM json_each(?) AS wanted CROSS JOIN sessions ON sessions.agent_id = wanted.value
 """
         rows = await self._read(lambda db: db.execute(query, (wanted,)).fetchall())
@@ -336,35 +343,32 @@ FROM json_each(?) AS wanted CROSS JOIN sessions ON sessions.agent_id = wanted.va
 
     async def find(self, wanted: SessionFilter, *, limit: int, after: str | None) -> Page:
         checked_limit(limit)
-        since = -_NEVER if wanted.started_after is None else _stamp(wanted.started_after)
-        updated = {
-            "updated_after": -_NEVER if wanted.updated_after is None else _stamp(wanted.updated_after),
-            "updated_before": _NEVER if wanted.updated_before is None else _stamp(wanted.updated_before),
-        }
-        ends = [(_NEVER, "")]
-        if wanted.started_before is not None:
-            ends.append((_stamp(wanted.started_before), ""))
-        if after is not None:
-            moment, agent_id = position(after)
-            ends.append((_stamp(moment), agent_id))
-        until, end = min(ends)
+        end = None if after is None else position(after)
 
         def work(db: sqlite3.Connection) -> list[Summary]:
-            is_recent = wanted.updated_after is not None and _is_recent(db, updated["updated_after"])
-            labels, (first, last, name) = _plan(db, wanted_labels(wanted), since, until, end)
-            values = {"since": first, "until": last, "end": name, "limit": limit + 1, **updated}
-            values |= {f"label{number}": label for number, label in enumerate(labels)}
-            return [self._summary(row) for row in db.execute(_page(len(labels), is_recent), values)]
+            return [self._summary(row) for row in page(db, wanted, end, limit + 1)]
 
-        found = await self._read(work)
-        page = tuple(found[:limit])
-        return Page(page, cursor_of(page[-1]) if len(found) > limit else None)
+        found = await (self._read(work) if wanted.search is None else self._scan(work))
+        shown = tuple(found[:limit])
+        return Page(shown, cursor_of(shown[-1]) if len(found) > limit else None)
+
+    async def tally(self, wanted: SessionFilter, *, since: datetime) -> tuple[Tally, ...]:
+        return await self._scan(lambda db: tallies(db, wanted, since))
+
+    async def waiting(
+        self, metadata: Mapping[str, str | int | float | bool | None], *, limit: int
+    ) -> tuple[Summary, ...]:
+        checked_limit(limit)
+        wanted = SessionFilter(metadata=metadata)
+        return await self._read(
+            lambda db: tuple([self._summary(row) for row in waiting_rows(db, wanted, limit)])
+        )
 
     async def unattended(self, *, limit: int = UNATTENDED) -> tuple[Summary, ...]:
         checked_limit(limit)
         query = f"""
-SELECT {_SUMMARY} FROM sessions
-WHERE status = 'in_progress' OR (status = 'paused' AND pending = 0) ORDER BY updated_at, agent_id
+SELECT {SUMMARY}
+WHERE status = 'in_progress' OR (status = 'paused' AND waiting = 0) ORDER BY updated_at, agent_id
 """
 
         def work(db: sqlite3.Connection) -> tuple[Summary, ...]:
@@ -400,15 +404,21 @@ WHERE status = 'in_progress' OR (status = 'paused' AND pending = 0) ORDER BY upd
     async def close(self) -> None:
         self._runner.close()
         self._chunks.close()
+        await self._thread.run(self._scans.close)
         await self._thread.run(self._slow.close)
         await self._thread.run(self._reads.close)  # The last one to close empties the log into the file.
         self._thread.close()
+        self._scan_thread.close()
 
     # Transactions
 
     async def _read(self, work: Work[T]) -> T:
         """Run a transaction that only reads, all of it at one moment."""
         return await self._reads.run("BEGIN", work)
+
+    async def _scan(self, work: Work[T]) -> T:
+        """Run a transaction that reads many rows, in a thread of its own."""
+        return await self._scans.run("BEGIN", work)
 
     async def _write(self, work: Work[T], *, is_long: bool = False) -> T:
         """Run a transaction that writes, on the event loop, or in the thread if it waits or takes long."""
@@ -442,7 +452,7 @@ WHERE status = 'in_progress' OR (status = 'paused' AND pending = 0) ORDER BY upd
     # Leases and rows
 
     def _until(self, seconds: float) -> int:
-        return _stamp(self._clock()) + round(seconds * 1_000_000)
+        return stamp(self._clock()) + round(seconds * 1_000_000)
 
     def _seconds_left(self, lease: Sequence[Any]) -> float:
         """Return how long a lease still holds; 0 once it has lapsed or its runner is dead.
@@ -453,7 +463,7 @@ WHERE status = 'in_progress' OR (status = 'paused' AND pending = 0) ORDER BY upd
         owner, seconds, until, runner = lease
         if owner is None:
             return 0
-        left: float = (until - _stamp(self._clock())) / 1_000_000
+        left: float = (until - stamp(self._clock())) / 1_000_000
         return left if 0 < left <= 2 * seconds and self._runner.is_alive(runner) else 0
 
     def _must_be_free(self, agent_id: str, session: _Session) -> None:
@@ -462,11 +472,12 @@ WHERE status = 'in_progress' OR (status = 'paused' AND pending = 0) ORDER BY upd
             raise SessionRunningError(agent_id, session.lease[0], left)
 
     def _summary(self, row: tuple[Any, ...]) -> Summary:
-        agent_id, identity, text, checksum, _, version, *lease = row
-        if checksum != _listing_checksum(agent_id, identity, text):
+        agent_id, identity, text, search, checksum, _, version, *lease = row
+        if checksum != listing_checksum(agent_id, identity, text, search):
             raise ValueError(f"in session {agent_id!r}, its summary is not what was stored")
         runner = lease[0] if self._seconds_left(lease) else None
-        return decode_summary(text, agent_id=agent_id, identity=identity, version=version, runner=runner)
+        known = {"agent_id": agent_id, "identity": identity, "version": version, "runner": runner}
+        return decode_summary(text, **known, search=search)
 
 
 class _Session(NamedTuple):
@@ -527,116 +538,15 @@ def _add(
         db.execute("INSERT INTO keys VALUES (?, ?, ?, ?)", row)
 
 
-_LIST = """
-UPDATE sessions
-SET summary = ?, checksum = ?, status = ?, pending = ?, started_at = ?, updated_at = ?, labels = ?
-WHERE number = ?
-"""
-_REMOVE_LABEL = "DELETE FROM labels WHERE label = ? AND started_at = ? AND session = ?"
-
-
-def _list(db: sqlite3.Connection, number: int, agent_id: str, identity: str, listing: Listing) -> None:
-    """List a session as it is now; labels that stay the same are not touched."""
-    started_at, text = _stamp(listing.started_at), listing.summary
-    before = _label_rows(db, number)
-    columns = (
-        text,
-        _listing_checksum(agent_id, identity, text),
-        listing.status.value,
-        listing.pending,
-        started_at,
-        _stamp(listing.updated_at),
-        msgspec.json.encode(listing.labels).decode(),
-    )
-    db.execute(_LIST, (*columns, number))
-    after = {(label, started_at, number) for label in listing.labels}
-    db.executemany(_REMOVE_LABEL, before - after)
-    db.executemany("INSERT INTO labels (label, started_at, session) VALUES (?, ?, ?)", after - before)
-
-
-def _label_rows(db: sqlite3.Connection, number: int) -> set[tuple[int, int, int]]:
-    query = "SELECT started_at, labels FROM sessions WHERE number = ?"
-    started_at, labels = db.execute(query, (number,)).fetchone()
-    return {(label, started_at, number) for label in msgspec.json.decode(labels)}
-
-
 def _delete(db: sqlite3.Connection, number: int) -> None:
-    db.executemany(_REMOVE_LABEL, _label_rows(db, number))
+    remove_labels(db, number)
     for table in ("entries", "checkpoints"):
         db.execute(f"DELETE FROM {table} WHERE place > ?1 << 32 AND place < (?1 + 1) << 32", (number,))
     db.execute("DELETE FROM keys WHERE session = ?", (number,))
+    db.execute("DELETE FROM summaries WHERE session = ?", (number,))
     db.execute("DELETE FROM sessions WHERE number = ?", (number,))
 
 
-# Counting where to begin must not take longer than beginning there: so many rows are counted in all.
-_COUNTED = 6_000
-# Later than any date.
-_NEVER = 2**62
-# So many sessions are sorted rather than read in the order of the list.
-_RECENT = 1_000
-_BY_LABEL = """
-(SELECT started_at AS began, session FROM labels WHERE label = :label0) AS found
-CROSS JOIN sessions ON sessions.number = found.session
-"""
-_BY_UPDATE = """
-(SELECT started_at AS began, number AS session FROM sessions WHERE updated_at > :updated_after) AS found
-CROSS JOIN sessions ON sessions.number = found.session
-"""
-
-
-def _page(labels: int, is_recent: bool) -> str:
-    """Return the query of the newest sessions that have so many labels.
-
-    Sessions are read under the first label, and CROSS JOIN keeps the order of the two tables, and with it
-    that of the list. If only a few were updated recently, all of these are read instead.
-    """
-    others = [
-        f"AND EXISTS (SELECT 1 FROM labels WHERE label = :label{number} "
-        "AND started_at = found.began AND session = found.session)"
-        for number in range(0 if is_recent else 1, labels)
-    ]
-    return f"""
-SELECT {_SUMMARY} FROM {_BY_UPDATE if is_recent else _BY_LABEL}
-WHERE found.began > :since AND found.began <= :until {" ".join(others)}
-    AND (found.began < :until OR sessions.agent_id < :end)
-    AND sessions.updated_at > :updated_after AND sessions.updated_at < :updated_before
-ORDER BY found.began DESC, sessions.agent_id DESC LIMIT :limit
-"""
-
-
-def _is_recent(db: sqlite3.Connection, updated_after: int) -> bool:
-    """Return whether only a few sessions were updated after a time."""
-    query = "SELECT 1 FROM sessions WHERE updated_at > ? LIMIT 1 OFFSET ?"
-    return db.execute(query, (updated_after, _RECENT)).fetchone() is None
-
-
-_SPAN = """
-SELECT
-    (SELECT count(*) FROM (
-        SELECT 1 FROM labels WHERE label = ?1 AND started_at > ?2 AND started_at <= ?3 LIMIT ?4
-    )),
-    (SELECT min(started_at) FROM labels WHERE label = ?1 AND started_at > ?2),
-    (SELECT max(started_at) FROM labels WHERE label = ?1 AND started_at <= ?3)
-"""
-
-
-def _plan(
-    db: sqlite3.Connection, labels: list[int], since: int, until: int, end: str
-) -> tuple[list[int], tuple[int, int, str]]:
-    """Return the labels, that of the fewest sessions first, and where sessions can have all of them."""
-    if len(labels) > 1:
-        most, counts = _COUNTED // len(labels), {}
-        for label in labels:
-            counts[label], oldest, newest = db.execute(_SPAN, (label, since, until, most)).fetchone()
-            if not counts[label]:
-                return [label], (0, 0, "")
-            since, (until, end) = max(since, oldest - 1), min((until, end), (newest + 1, ""))
-        labels = sorted(labels, key=lambda label: counts[label])
-    return labels, (since, until, end)
-
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 _LEASE_BITS = 24
 
 
@@ -644,18 +554,9 @@ def _token(number: int, leases: int) -> int:
     return (number << _LEASE_BITS) + leases
 
 
-def _stamp(moment: datetime) -> int:
-    """Return a moment as the microseconds since 1970."""
-    return (moment - _EPOCH) // _MICROSECOND
-
-
 def _checksum(number: int, seq: int, text: str) -> int:
     """Return a number by which a row is recognised as unchanged: SQLite does not check its pages."""
     return crc32(text.encode(), (number * 1_000_003 + seq) & 0xFFFFFFFF)
-
-
-def _listing_checksum(agent_id: str, identity: str, summary: str) -> int:
-    return crc32(f"{agent_id} {identity} {summary}".encode())
 
 
 def _checkpoint_checksum(number: int, seq: int, checkpoint: Checkpoint) -> int:

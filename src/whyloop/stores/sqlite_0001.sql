@@ -2,19 +2,18 @@
 CREATE TABLE migrations (name TEXT PRIMARY KEY, applied_at TEXT NOT NULL);
 
 -- A number is never used twice, so that nothing of a deleted session, not even its leases, can be taken for
--- that of a later session with the same id. The summary is JSON; some of its fields are columns too, by
--- which sessions are found that could continue. The labels, a JSON list, are those in the table below.
+-- that of a later session with the same id. Some fields of the summary are columns: sessions are found and
+-- counted by them. The table is narrow, since counting reads all of it.
 CREATE TABLE sessions (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     agent_id TEXT NOT NULL UNIQUE,
     identity TEXT NOT NULL,
-    summary TEXT NOT NULL DEFAULT '',
-    checksum INTEGER NOT NULL DEFAULT 0,
-    status TEXT NOT NULL DEFAULT '',
-    pending INTEGER NOT NULL DEFAULT 0,
-    started_at INTEGER NOT NULL DEFAULT 0,
-    updated_at INTEGER NOT NULL DEFAULT 0,
-    labels TEXT NOT NULL DEFAULT '[]',
+    status TEXT NOT NULL,
+    stop_reason TEXT,
+    resolved_by TEXT,
+    waiting INTEGER NOT NULL,
+    started_at INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL,
     leases INTEGER NOT NULL DEFAULT 0,
     lease_owner TEXT,
     lease_seconds REAL,
@@ -23,9 +22,20 @@ CREATE TABLE sessions (
     stop_request TEXT
 );
 CREATE INDEX sessions_to_continue ON sessions (updated_at, agent_id)
-    WHERE status = 'in_progress' OR (status = 'paused' AND pending = 0);
+    WHERE status = 'in_progress' OR (status = 'paused' AND waiting = 0);
+CREATE INDEX sessions_waiting ON sessions (updated_at, agent_id) WHERE waiting > 0;
 CREATE INDEX sessions_by_update ON sessions (updated_at);
 CREATE INDEX stop_requests ON sessions (number) WHERE stop_request IS NOT NULL;
+
+-- The summary is JSON, the search text is compared with the words of a search, and the labels, a JSON list,
+-- are those in the last table below.
+CREATE TABLE summaries (
+    session INTEGER PRIMARY KEY,
+    summary TEXT NOT NULL,
+    search TEXT NOT NULL,
+    labels TEXT NOT NULL,
+    checksum INTEGER NOT NULL
+);
 
 -- The place of an entry is the number of its session and its own number there, in 32 bits each. So the
 -- entries of a session are adjacent, and adding one touches one page: a key of two columns would need an

@@ -46,6 +46,7 @@ from whyloop.stores.records import (
     SessionFilter,
     Stored,
     Summary,
+    Tally,
     checked_id,
     checked_limit,
     entries_of,
@@ -69,6 +70,8 @@ _A_MOMENT, _PATIENCE = 0.02, 25
 class Store(ABC):
     """Keep sessions. Every failure raises a `StoreError`, and leaves what is stored unchanged."""
 
+    name: str = "store"
+    """A short name of the store for people, without paths and passwords."""
     inline: bool = False
     """True if `acquire` and `append` never suspend with something half done, so a cancellation does no harm.
 
@@ -210,6 +213,28 @@ class Store(ABC):
         """
 
     @abstractmethod
+    async def tally(self, wanted: SessionFilter, *, since: datetime) -> tuple[Tally, ...]:
+        """Count sessions by status, stop reason, rule and the day of their last change.
+
+        A day has 24 hours, and the first one begins at `since`.
+
+        Args:
+            wanted: Which sessions to count.
+            since: The beginning of the first day.
+        """
+
+    @abstractmethod
+    async def waiting(
+        self, metadata: Mapping[str, str | int | float | bool | None], *, limit: int
+    ) -> tuple[Summary, ...]:
+        """Return sessions with questions that wait for a person, those that were updated first first.
+
+        Args:
+            metadata: Entries that the metadata has.
+            limit: The number of sessions at most.
+        """
+
+    @abstractmethod
     async def unattended(self, *, limit: int = UNATTENDED) -> tuple[Summary, ...]:
         """Return free sessions that could continue, those that were updated first first.
 
@@ -274,6 +299,7 @@ class Store(ABC):
         updated_before: datetime | None = None,
         updated_after: datetime | None = None,
         waiting: bool = False,
+        search: str | None = None,
         limit: int = PAGE,
         after: str | None = None,
     ) -> Page:
@@ -290,6 +316,8 @@ class Store(ABC):
             updated_before: Only sessions last changed before this time. Default: any.
             updated_after: Only sessions last changed after this time. Default: any.
             waiting: True for sessions with questions that wait for a person only. Default: False.
+            search: Words that all occur in the id, the metadata, the first or last query, the last answer or
+                the reason, the beginning of each. Default: any.
             limit: The number of sessions on the page. Default: 50.
             after: The `next` of the page before. Default: the first page.
         """
@@ -307,6 +335,7 @@ class Store(ABC):
             updated_before=updated_before,
             updated_after=_with_zone("updated_after", updated_after),
             waiting=waiting,
+            search=search,
         )
         return await self.find(wanted, limit=checked_limit(limit), after=after)
 

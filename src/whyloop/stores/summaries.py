@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
 from msgspec.structs import replace
 
-from whyloop.stores.records import Summary
+from whyloop.stores.records import LONGEST_ID, Summary, searchable
 from whyloop.values.continuation import ContinuationDecision, ContinuationOutcome
 from whyloop.values.failure import ErrorHandlingDecision
+from whyloop.values.redaction import DEFAULT_REDACTION, LONGEST, Redaction, redacted
 from whyloop.values.state import AgentState
 from whyloop.values.step import Step
 from whyloop.values.text import shortened
@@ -24,7 +29,8 @@ _ALLOW_STOP = ContinuationDecision.ALLOW_STOP
 def summary_of(state: AgentState) -> Summary:
     """Return how a session in this state is listed. It takes the same time for a session of any length."""
     outcome, usage = state.last_continuation_outcome, state.usage
-    return Summary(
+    first_query, last_query = _first_query(state), _last_query(state)
+    summary = Summary(
         agent_id=state.agent_id,
         status=state.status,
         started_at=state.state_info.started_at,
@@ -32,7 +38,7 @@ def summary_of(state: AgentState) -> Summary:
         stop_reason=state.stop_reason,
         parent_agent_id=state.parent_agent_id,
         step_count=state.step_count,
-        title=shortened(_first_query(state), LONGEST_TITLE),
+        title=shortened(first_query, LONGEST_TITLE),
         metadata=state.metadata,
         identity=state.identity,
         agent=state.agent,
@@ -44,9 +50,11 @@ def summary_of(state: AgentState) -> Summary:
         tokens_known=usage.reported,
         active_seconds=state.state_info.cumulative_execution_seconds,
         step_limit=_step_limit(outcome),
-        last_query=shortened(_last_query(state), LONGEST_TITLE),
+        last_query=shortened(last_query, LONGEST_TITLE),
         step_marks=_step_marks(state),
     )
+    texts = (first_query, "" if last_query == first_query else last_query, state.last_response)
+    return replace(summary, search=_search_text(summary, texts))
 
 
 def summary_of_end(state: AgentState, listed: Summary) -> Summary:
@@ -58,11 +66,59 @@ def summary_of_end(state: AgentState, listed: Summary) -> Summary:
     found = summary_of(state)
     if not state.messages.start:
         return found
-    found = replace(found, title=listed.title)
+    found = replace(found, title=listed.title, search="")
     if listed.updated_at > found.updated_at:
         return found
     marks = listed.step_marks if listed.step_count == found.step_count else found.step_marks
     return replace(found, last_query=found.last_query or listed.last_query, step_marks=marks)
+
+
+# Searching
+
+LONGEST_SEARCHED = 400
+"""How many characters of each text are searched; of an id, all."""
+
+
+def _search_text(summary: Summary, texts: tuple[str, ...]) -> str:
+    """Return the text in which a search looks for its words: a line for each part, without secrets.
+
+    A client of the server may search, so a search must not find what the client cannot see. Secrets by the
+    default rules are removed here. A server with rules of its own checks what was found: `can_find`.
+    """
+    redaction = DEFAULT_REDACTION
+    lines = [summary.agent_id, *[redaction.beginning(text, LONGEST_SEARCHED) for text in texts]]
+    return "\n".join([searchable(line)[:LONGEST_ID] for line in (*lines, *_guarded(summary, redaction))])
+
+
+def _guarded(summary: Summary, redaction: Redaction | None) -> list[str]:
+    """Return the searched texts that views show without secrets; queries and answers are in the chat."""
+    return [redacted(summary.reason or "", redaction), _metadata_text(summary.metadata, redaction)]
+
+
+def _metadata_text(metadata: Mapping[str, Any], redaction: Redaction | None) -> str:
+    text = ""
+    for key, value in metadata.items():
+        if len(text) >= LONGEST_SEARCHED:
+            break
+        read = value[: LONGEST_SEARCHED + LONGEST] if isinstance(value, str) else value
+        for name, shown in redacted({key: read}, redaction).items():
+            text += f"{name} {shown if isinstance(shown, str) else msgspec.json.encode(shown).decode()} "
+    return text[:LONGEST_SEARCHED]
+
+
+def can_find(summary: Summary, words: Sequence[str], redaction: Redaction | None) -> bool:
+    """Return whether each word is in a text that a client sees under these rules.
+
+    Args:
+        summary: A session that a search for these words has found.
+        words: The words.
+        redaction: The rules by which a server removes secrets.
+    """
+    if redaction in (None, DEFAULT_REDACTION):
+        return True
+    *lines, _, _ = summary.search.split("\n")
+    lines += [searchable(text) for text in _guarded(summary, redaction)]
+    return all(any(word in line for line in lines) for word in words)
 
 
 def _first_query(state: AgentState) -> str:

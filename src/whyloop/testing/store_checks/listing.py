@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from whyloop.errors import ConfigurationError
-from whyloop.stores.records import SessionFilter
+from whyloop.stores.records import SessionFilter, tallies_of
 from whyloop.stores.store import Store
 from whyloop.testing.store_checks import (
     START,
@@ -92,12 +92,110 @@ async def check_sessions_are_found_by_whether_they_wait(open_store: OpenStore) -
         for pending in (0, 1, 3):
             paused = a_summary(f"{pending}", status=AgentStatus.PAUSED, pending=pending)
             await store.create(paused, [])
+        await store.create(a_summary("stopped", status=AgentStatus.STOPPED, pending=2), [])
         same(await listed(store, waiting=True), ["3", "1"], "what waits for a person")
-        same(len(await listed(store, waiting=False)), 4, "the number of all sessions")
+        same(len(await listed(store, waiting=False)), 5, "the number of all sessions")
         await store.append("3", [], after=0, summary=a_summary("3", status=AgentStatus.PAUSED))
         same(await listed(store, waiting=True), ["1"], "what still waits for a person")
         found = await listed(store, waiting=True, metadata={"user": "ann"})
         same(found, [], "what waits under a condition that none meets")
+
+
+async def check_sessions_that_wait_are_listed_in_the_order_of_their_updates(open_store: OpenStore) -> None:
+    async with stage(open_store, "pending") as (store, clock), await open_store(clock) as other:
+        for number, minute in enumerate((3, 1, 2, 1)):
+            paused = a_summary(f"{number}", pending=1, updated_at=at(minute), metadata={"odd": number % 2})
+            await store.create(paused, [])
+        await store.create(a_summary("decided", status=AgentStatus.PAUSED, metadata={"odd": 1}), [])
+        await store.create(a_summary("stopped", status=AgentStatus.STOPPED, pending=1), [])
+
+        async def ids(limit: int = 10, **metadata: int) -> list[str]:
+            return [session.agent_id for session in await other.waiting(metadata, limit=limit)]
+
+        same(await ids(), ["1", "3", "2", "0"], "the sessions that wait")
+        same(await ids(limit=2), ["1", "3"], "the first two of them")
+        same(await ids(odd=0), ["2", "0"], "those with an entry of their metadata")
+        same(await ids(odd=2), [], "those with an entry that none has")
+        await store.append("1", [], after=0, summary=a_summary("1", updated_at=at(9)))
+        same(await ids(odd=1), ["3"], "those that still wait")
+        await refused(ConfigurationError, store.waiting({}, limit=0), "a limit of 0")
+
+
+_TEXTS = {
+    "order": "order-17 refund the trouble\npaid ann",
+    "refund": "refund 100% of_it",
+    "cyrillic": "\u0432\u043e\u043f\u0440\u043e\u0441 \u00e9t\u00e9 \U0001f600",
+    "none": "",
+}
+
+
+async def check_sessions_are_found_by_words_of_their_text(open_store: OpenStore) -> None:
+    async with stage(open_store) as (store, _):
+        for name, text in _TEXTS.items():
+            await store.create(a_summary(name, search=text, title="unsearched", metadata={"a": 1}), [])
+            same((await store.read(name)).summary.search, text, "the text for searches")
+        for words, expected in {
+            "refund": ["refund", "order"],
+            "REFUND": ["refund", "order"],
+            "  paid\n the ": ["order"],
+            "fund rou": ["order"],
+            "refund order paid nothing": [],
+            "unsearched": [],
+            "%": ["refund"],
+            "f_it": ["refund"],
+            "r_f": [],
+            "e\u0301t\u00c9": ["cyrillic"],
+            "\U0001f600": ["cyrillic"],
+            "refund\x00": ["refund", "order"],
+            "'\"\\": [],
+            "": ["refund", "order", "none", "cyrillic"],
+        }.items():
+            same(await listed(store, search=words), expected, f"what {words!r} finds")
+        found = await listed(store, search="refund", metadata={"a": 1}, updated_after=at(-1))
+        same(found, ["refund", "order"], "what words and other conditions find")
+        same(await pages(store, SessionFilter(search="refund"), 1), ["refund", "order"], "the pages of them")
+        await store.append("order", [], after=0, summary=a_summary("order", search="changed"))
+        same(await listed(store, search="refund"), ["refund"], "what has still the word")
+        same(await listed(store, search="changed"), ["order"], "what has a new word")
+
+
+async def check_sessions_are_counted_by_kind_and_day(open_store: OpenStore) -> None:
+    random = Random(2)
+    async with stage(open_store) as (store, _):
+        zone = timezone(timedelta(hours=5, minutes=30))
+        summaries = [
+            a_summary(
+                f"{number}",
+                status=random.choice([AgentStatus.STOPPED, AgentStatus.PAUSED]),
+                stop_reason=random.choice([None, StopReason.COMPLETED, StopReason.GUARD_FORBADE]),
+                resolved_by=random.choice([None, "", "a \0 rule", "another"]),
+                started_at=at(number),
+                updated_at=(at(number) + timedelta(days=random.randrange(4))).astimezone(zone),
+                pending=random.randrange(3),
+                search=random.choice(["one text", "another text"]),
+                metadata={"user": random.choice(["ann", "bob"]), "one": 1},
+            )
+            for number in range(60)
+        ]
+        since = at(30) + timedelta(days=1)
+        same(await store.tally(SessionFilter(), since=since), (), "what an empty store counts")
+        for summary in summaries:
+            await store.create(summary, [])
+        for wanted in (
+            SessionFilter(),
+            SessionFilter(metadata={"user": "ann"}),
+            SessionFilter(metadata={"user": "ann", "one": 1}, resolved_by="another"),
+            SessionFilter(started_after=at(9), started_before=at(40)),
+            SessionFilter(metadata={"user": "bob"}, started_after=at(9), started_before=at(40)),
+            SessionFilter(updated_after=at(35), updated_before=at(40) + timedelta(days=2)),
+            SessionFilter(search="one"),
+            SessionFilter(search="text one", status=AgentStatus.PAUSED, waiting=True),
+            SessionFilter(metadata={"user": "eve"}),
+            SessionFilter(search="nothing"),
+        ):
+            found = (await store.find(wanted, limit=100, after=None)).sessions
+            counted = sorted(await store.tally(wanted, since=since), key=repr)
+            same(counted, sorted(tallies_of(found, since), key=repr), f"what {wanted} counts")
 
 
 async def check_sessions_are_found_by_when_they_started(open_store: OpenStore) -> None:
@@ -223,6 +321,7 @@ async def check_all_that_is_asked_for_has_to_hold(open_store: OpenStore) -> None
                 agent=random.choice(["helper", "writer"]),
                 updated_at=at(1000 - number),
                 pending=random.randrange(2),
+                search=random.choice(["a word", "nothing"]),
                 metadata={"user": random.choice(["ann", "bob"]), "tries": random.randrange(3)},
             )
             for number in range(60)
@@ -239,9 +338,12 @@ async def check_all_that_is_asked_for_has_to_hold(open_store: OpenStore) -> None
             (None, "one rule"),
             (None, "writer"),
             ((None, None), (at(970), None), (at(985), at(960)), (None, at(990))),
-            (False, True),
+            ((False, None), (True, None), (False, "word")),
         )
-        for status, reason, early, late, entries, rule, agent, (before, after), waiting in combinations:
+        for status, reason, early, late, entries, rule, agent, (before, after), (
+            waiting,
+            words,
+        ) in combinations:
             expected = [
                 summary.agent_id
                 for summary in reversed(summaries)
@@ -254,9 +356,12 @@ async def check_all_that_is_asked_for_has_to_hold(open_store: OpenStore) -> None
                 and (agent is None or summary.agent == agent)
                 and (before is None or summary.updated_at < before)
                 and (after is None or summary.updated_at > after)
-                and (not waiting or summary.pending)
+                and (not waiting or summary.waiting)
+                and (words is None or words in summary.search)
             ]
-            wanted = SessionFilter(status, reason, early, late, entries, rule, agent, before, after, waiting)
+            wanted = SessionFilter(
+                status, reason, early, late, entries, rule, agent, before, after, waiting, words
+            )
             page = await store.find(wanted, limit=100, after=None)
             same([session.agent_id for session in page.sessions], expected, f"what {wanted} finds")
             same(page.next, None, "the page after the last one")
