@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Callable
@@ -20,6 +21,7 @@ from whyloop import (
     ModelResponse,
     SlimAgentStateSerializer,
     SlimSerializationConfig,
+    TextDelta,
     ToolCall,
     ToolContext,
     ToolResult,
@@ -252,6 +254,22 @@ async def test_no_step_shows_a_call_written_as_text(
     agent = scripted(*script(text), tools=[echo, now], event_handler=events.append, **options)
     state = await agent.run("Go.")
     assert any(PRIVATE in message.model_text for message in state.messages) or options.get("wrap_up")
+    assert [shown for shown in shown_texts(state, events) if PRIVATE in shown] == []
+
+
+async def test_a_call_that_is_cut_off_while_it_is_written_is_dropped() -> None:
+    events: list[AgentEvent] = []
+
+    async def respond(request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
+        yield TextDelta("Let me look. ")
+        yield TextDelta(f'{{"name": "echo", "arguments": {{"value": "{PRIVATE}')
+        agent.request_stop("enough")
+        await asyncio.Event().wait()
+
+    agent = Agent(RespondingModel(respond), [echo], clock=FakeClock(), event_handler=events.append)
+    state = await agent.run("Go.")
+    assert state.stop_reason == "user_requested"
+    assert (state.messages[-1].model_text, state.messages[-1].incomplete) == ("Let me look. ", True)
     assert [shown for shown in shown_texts(state, events) if PRIVATE in shown] == []
 
 
