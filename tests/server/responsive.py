@@ -136,6 +136,12 @@ async def measure(store: Store, steps: int, *, only_own: bool) -> dict[str, Lag]
         ("GET", "/sessions/long/messages", {"before": messages // 3, "limit": 50}),
         ("GET", "/sessions/long/trace", {}),
         ("GET", "/sessions/long/trace", {"after": steps // 2, "limit": 1000}),
+        ("GET", "/sessions/long/trace", {"after": steps // 2, "limit": 250, "brief": "true"}),
+        ("GET", f"/sessions/long/steps/{steps}", {}),
+        ("GET", "/sessions/long/executions", {}),
+        ("GET", "/sessions/long/snapshot", {}),
+        ("GET", "/sessions/long/what-if", {"max_steps": steps // 2}),
+        ("GET", "/what-if", {"limit": "max_steps"}),
         ("GET", "/sessions/long/events", {"limit": 1000}),
         ("GET", "/sessions/long/events", {"after": str(3 * steps // 2), "limit": 1000}),
     ]

@@ -401,7 +401,7 @@ class Trace(Struct, frozen=True):
     agent: Annotated[str, Meta(description="The name of the agent that ran it last.")]
     open_step: Annotated[Raw | None, Meta(description="The step in progress, in the form of `steps`.")]
     executions: Annotated[
-        list[ExecutionSummary], Meta(description="Oldest first: the latest 200, and those of `steps`.")
+        list[ExecutionSummary], Meta(description="Oldest first: the latest 100, and those of `steps`.")
     ]
     limits: Annotated[list[LimitUse], Meta(description="The limits of the latest execution.")]
     rules: Annotated[list[str], Meta(description="The names of the rules, in the order of the agent.")]

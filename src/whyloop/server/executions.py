@@ -19,7 +19,7 @@ from whyloop.values.transitions import Queried, Restored
 
 LONGEST_QUERY, LONGEST_REASON = 200, 300
 # A trace has so many of the latest executions, and those of its steps.
-MOST_LATEST = 200
+MOST_LATEST = 100
 # The sessions whose earlier executions are remembered.
 MOST_SESSIONS = 100
 
