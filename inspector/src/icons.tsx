@@ -11,10 +11,13 @@ const SHAPES: Record<Vote, JSX.Element> = {
   A: <circle class="b" cx="9" cy="9" r="7.5" />,
 };
 
-/** The sign of a vote: octagon, tag, square or circle with its letter. */
+/** The sign of a vote: octagon, tag, square or circle with its letter. Without a label it is decoration. */
 export function VoteSign({ vote, label, size = 18 }: { vote: Vote; label?: string; size?: number }) {
   return (
-    <svg class={`vote v${vote.toLowerCase()}`} width={size} height={size} viewBox="0 0 18 18" role="img" aria-label={label ?? voteWord(vote)}>
+    <svg
+      class={`vote v${vote.toLowerCase()}`} width={size} height={size} viewBox="0 0 18 18"
+      {...(label === "" ? { "aria-hidden": "true" } : { role: "img", "aria-label": label ?? voteWord(vote) })}
+    >
       {SHAPES[vote]}
       <text x={vote === "R" ? 7.5 : 9} y="12.6">{vote}</text>
     </svg>

@@ -114,7 +114,7 @@ function useAskAgain(evidence: Evidence): void {
   });
 }
 
-/** Start at the step that is open or decided, and stay at the end while the run grows. */
+/** Start at the end, and stay there while the run grows; go where a step was opened or a what-if ends. */
 function useStartAtEnd(
   evidence: Evidence, scroller: { current: HTMLDivElement | null }, layout: Layout, selected: number | null,
 ): void {
@@ -134,6 +134,10 @@ function useStartAtEnd(
     const at = evidence.placeOf(selected);
     if (at >= 0) reveal(scroller.current!, layout, at);
   }, [selected, layout.isLong]);
+  const end = evidence.answer.value && evidence.end.value?.at;
+  useLayoutEffect(() => {
+    if (typeof end === "number" && layout.isLong) reveal(scroller.current!, layout, Math.max(0, end));
+  }, [end]);
 }
 
 /** Scroll sideways until a column is visible. */

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -80,3 +81,32 @@ async def inspecting(
             assert not inspector.problems, inspector.problems
     finally:
         await inspector.serving.stop()
+
+
+class Task:
+    """The time that the longest task of a page took."""
+
+    seconds: float = 0.0
+
+
+@asynccontextmanager
+async def longest_task(page: Any) -> AsyncIterator[Task]:
+    """Measure the longest task of a page meanwhile; time that other processes took does not count."""
+    browser, found = page.context.browser, Task()
+    await browser.start_tracing(page=page, categories=["toplevel", "devtools.timeline"])
+    try:
+        yield found
+    finally:
+        events = json.loads(await browser.stop_tracing())["traceEvents"]
+    threads = {
+        (event["pid"], event["tid"])
+        for event in events
+        if event["name"] == "thread_name" and event["args"]["name"] == "CrRendererMain"
+    }
+    tasks = [
+        event.get("tdur", 0)
+        for event in events
+        if event["name"].endswith("RunTask") and (event["pid"], event["tid"]) in threads
+    ]
+    assert tasks, "the browser reported no task"
+    found.seconds = max(tasks) / 1_000_000

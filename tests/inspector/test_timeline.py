@@ -1,0 +1,191 @@
+"""The timeline of a session: what took how long, to scale."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.inspector.accessibility import check_both_themes
+from tests.inspector.dictation import Dictation
+from tests.inspector.runs import look, record, turn
+from tests.inspector.support import Inspector, inspecting
+from whyloop import Agent, Session
+from whyloop.errors import RateLimitError
+from whyloop.rules.error_policy import ErrorPolicy
+from whyloop.stores import MemoryStore
+from whyloop.testing import call
+from whyloop.values.model import Usage
+from whyloop.values.state import AgentState
+
+pytestmark = pytest.mark.slow
+
+
+async def eventful() -> AgentState:
+    """Five steps: parallel calls, a failure, a busy provider and a decision of a person."""
+    script = [
+        turn(1, "a", "b", "c"),
+        turn(2, "missing"),
+        RateLimitError("429: too many requests", retry_after=20),
+        call("move", {"name": "x"}, usage=Usage(900, 60)),
+        turn(5, "d"),
+    ]
+    policy = ErrorPolicy.retry_tool_errors(2)
+    return await record(script, agent_id="a", max_steps=5, wait_for_person=300, error_policy=policy)
+
+
+async def shown(state: AgentState) -> MemoryStore:
+    store = MemoryStore()
+    await store.add(state)
+    return store
+
+
+async def boxes(inspector: Inspector, kind: str) -> list[tuple[float, float, float]]:
+    """Return where each segment of a kind begins, its width and its top, in pixels."""
+    path = await inspector.page.locator(f".timeline-plot .segment.{kind}").get_attribute("d")
+    script = """d => d.split("M").slice(1).map(part => {
+        const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
+        path.setAttribute("d", "M" + part);
+        document.querySelector(".timeline-plot").append(path);
+        const box = path.getBBox();
+        path.remove();
+        return [box.x, box.width, box.y];
+    })"""
+    found = await inspector.page.evaluate(script, path or "")
+    return [(x, width, top) for x, width, top in found]
+
+
+async def seconds_on_axis(inspector: Inspector) -> float:
+    """Return how many pixels a second has, by the labels of the axis."""
+    ticks = await inspector.page.eval_on_selector_all(
+        ".timeline-plot .ticks text",
+        "texts => texts.map(text => [text.textContent, Number(text.getAttribute('x'))])",
+    )
+    (first, from_x), (second, to_x) = ticks[0], ticks[1]
+    return (to_x - from_x) / (_seconds(second) - _seconds(first))
+
+
+def _seconds(text: str) -> float:
+    number, unit = text.split()
+    return float(number) * {"ms": 0.001, "s": 1, "min": 60, "h": 3600}[unit]
+
+
+async def test_work_is_drawn_to_scale_with_parallel_calls_in_lanes() -> None:
+    state = await eventful()
+    async with inspecting(await shown(state)) as inspector:
+        await inspector.show("#/s/a")
+        await inspector.page.locator(".timeline-plot .segment.model").wait_for(state="attached")
+        tools = await boxes(inspector, "tool")
+        assert len(tools) == 5
+        ratio = await seconds_on_axis(inspector)
+        assert [width for _, width, _ in tools[:3]] == pytest.approx([0.6 * ratio - 1] * 3, abs=1)
+        assert len({top for _, _, top in tools[:3]}) == 3, "calls at the same time are in lanes of their own"
+        assert len({x for x, _, _ in tools[:3]}) == 1
+        ((_, backoff, _),) = await boxes(inspector, "backoff")
+        assert backoff == pytest.approx(20 * ratio - 1, abs=2)
+        model, failed = await boxes(inspector, "model"), await boxes(inspector, "failed")
+        assert (len(model), len(failed)) == (4, 2)
+        legend = (await inspector.text(".timeline-legend")).split()
+        assert legend == ["model", "tool", "failed", "backoff", "person"]
+        amounts = await inspector.page.locator(".timeline-plot .amounts text").text_content()
+        assert f"{state.usage.total:,} tokens" in (amounts or "")
+
+
+async def test_waiting_is_a_break_on_the_active_clock_and_to_scale_on_the_wall_clock() -> None:
+    async with inspecting(await shown(await eventful())) as inspector:
+        await inspector.show("#/s/a")
+        await inspector.page.locator(".timeline-plot .segment.person").wait_for(state="attached")
+        ((_, folded, _),) = await boxes(inspector, "person")
+        assert folded == pytest.approx(25, abs=1)
+        await inspector.page.get_by_role("button", name="Wall clock").click()
+        await inspector.page.get_by_text("waiting for a person 5 min").wait_for()
+        ((_, waited, _),) = await boxes(inspector, "person")
+        assert waited == pytest.approx(300 * await seconds_on_axis(inspector), abs=2)
+
+
+async def test_zoom_keeps_what_is_in_the_middle() -> None:
+    async with inspecting(await shown(await eventful())) as inspector:
+        page = inspector.page
+        await inspector.show("#/s/a")
+        pane = page.get_by_role("slider", name="Steps in time")
+        await pane.wait_for()
+        before = await seconds_on_axis(inspector)
+        await page.get_by_role("button", name="Zoom in").click()
+        await page.wait_for_function("() => document.querySelector('.timeline-pane').scrollLeft > 0")
+        assert await seconds_on_axis(inspector) == pytest.approx(2 * before, rel=0.1)
+        await pane.press("-")
+        await page.wait_for_function("() => document.querySelector('.timeline-pane').scrollLeft === 0")
+        assert await page.get_by_role("button", name="Zoom out").is_disabled()
+        box = await pane.bounding_box()
+        await page.mouse.move(box["x"] + 300, box["y"] + 30)
+        await page.keyboard.down("Control")
+        await page.mouse.wheel(0, -200)
+        await page.keyboard.up("Control")
+        await page.wait_for_function("() => document.querySelector('.timeline-pane').scrollLeft > 200")
+
+
+async def test_a_step_is_marked_everywhere_and_opened() -> None:
+    async with inspecting(await shown(await eventful())) as inspector:
+        page = inspector.page
+        await inspector.show("#/s/a")
+        pane = page.get_by_role("slider", name="Steps in time")
+        await pane.focus()
+        await page.keyboard.press("Home")
+        await page.keyboard.press("ArrowRight")
+        assert await pane.get_attribute("aria-valuenow") == "2"
+        assert "1 failed" in (await pane.get_attribute("aria-valuetext") or "")
+        await page.locator(".tip", has_text="Step 2").wait_for()
+        band = await page.locator(".ledger-band.hot").bounding_box()
+        column = await page.locator("th[data-column='1']").bounding_box()
+        assert band["x"] == pytest.approx(column["x"], abs=1)
+        await page.locator("th[data-column='3']").hover()
+        await page.wait_for_function(
+            "() => document.querySelector('[aria-label=\"Steps in time\"]').ariaValueNow === '4'"
+        )
+        assert await page.locator(".timeline-band.hot").count() == 1
+        await pane.focus()
+        await page.keyboard.press("Home")
+        await page.keyboard.press("Enter")
+        await page.wait_for_function("() => location.hash.endsWith('/step/1')")
+        await page.locator(".timeline-band.selected").wait_for()
+
+
+async def test_what_would_not_have_happened_is_dim() -> None:
+    async with inspecting(await shown(await eventful())) as inspector:
+        page = inspector.page
+        await inspector.show("#/s/a")
+        slider = page.get_by_label("What if StepsLimit")
+        await slider.focus()
+        for _ in range(3):
+            await page.keyboard.press("ArrowLeft")
+        await page.get_by_text("Would have ended at step 2").first.wait_for()
+        line = await page.locator(".what-if-end path").get_attribute("d")
+        model = await boxes(inspector, "model")
+        x = float((line or "").removeprefix("M").split()[0])
+        assert model[1][0] < x < model[2][0]
+
+
+async def test_a_running_step_grows_until_now() -> None:
+    told, store = Dictation(), MemoryStore()
+    agent: Agent[Any, Any] = Agent(told.model, [look])
+    await Session.open(store, agent, "a", create=True)
+    async with inspecting(store, agent) as inspector:
+        told.serve(inspector.serving)
+        page = inspector.page
+        await inspector.show("#/s/a")
+        await page.get_by_label("Next question").fill("Go.")
+        await page.keyboard.press("Enter")
+        await told.answer(turn(1, "a"))
+        await page.locator(".timeline-plot .now").wait_for(state="attached")
+        await page.wait_for_function("() => document.querySelector('.segment.running')?.getAttribute('d')")
+        await told.answer("Done.")
+        await page.locator("h1", has_text="Completed after 2 steps").wait_for()
+        await page.wait_for_function("() => !document.querySelector('.timeline-plot .now')")
+
+
+async def test_axe_finds_nothing_severe() -> None:
+    async with inspecting(await shown(await eventful()), width=1000) as inspector:
+        await inspector.show("#/s/a")
+        await inspector.page.get_by_role("tab", name="Timeline").click()
+        await inspector.page.locator(".timeline-plot").wait_for()
+        await check_both_themes(inspector.page)
