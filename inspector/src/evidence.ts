@@ -4,7 +4,7 @@ import { computed, signal } from "@preact/signals";
 import type { Evaluation, Limit, Step } from "./api";
 import { voteOf, type Vote } from "./format";
 import { saved } from "./saved";
-import type { Limits, SessionData } from "./session_data";
+import { stepsOf, type Limits, type SessionData } from "./session_data";
 
 type Option = Limit["option"];
 
@@ -92,10 +92,26 @@ export class Evidence {
   readonly steps = computed<readonly Step[]>(() => {
     const execution = this.execution.value;
     if (!execution) return [];
-    const closed = this.data.steps.value.filter(({ execution_id }) => execution_id === execution.id);
-    const open = this.data.trace.value?.open_step;
-    const isNext = open?.execution_id === execution.id && open.index > (closed.at(-1)?.index ?? 0);
-    return isNext ? [...closed, open] : closed;
+    const closed = stepsOf(execution, this.executions.value, this.data.steps.value);
+    const open = this.isLatest.value ? (this.data.trace.value?.open_step ?? this.begun.value) : null;
+    return open && open.index > (closed.at(-1)?.index ?? 0) ? [...closed, open] : closed;
+  });
+
+  /** A step whose model call runs; nothing of it is recorded before the answer. */
+  readonly begun = computed<Step | null>(() => {
+    const session = this.data.state.value?.session;
+    const execution = this.executions.value.at(-1);
+    const last = this.data.steps.value.at(-1);
+    if (!execution || !session?.is_running || this.data.trace.value?.status !== "in_progress") return null;
+    const before = last && last.index >= execution.first_step ? last : null;
+    // After a model call that failed it may be the provider that is waited for.
+    if (before && (isModelFailure(before) || before.outcome?.should_continue === false)) return null;
+    return {
+      index: (last?.index ?? 0) + 1, number: (before?.number ?? 0) + 1, execution_id: execution.id, type: "final",
+      started_at: before?.completed_at ?? execution.started_at, completed_at: null, answered_at: null, duration_ms: 0,
+      backoff_seconds: 0, waited_seconds: 0, finish_reason: null, usage: { input: 0, output: 0, total: 0 }, tool_calls: [],
+      failures: [], interrupted: null, wrap_up: null, outcome: null,
+    };
   });
 
   /** The keys of the rows, in the order in which the rules are asked. */
@@ -153,7 +169,7 @@ export class Evidence {
 
   /** Show the execution of a step, by its index. */
   showStep(index: number): void {
-    const id = this.data.steps.peek().find((step) => step.index === index)?.execution_id;
+    const id = this.executions.peek().findLast(({ first_step }) => first_step <= index)?.id;
     if (id && id !== this.execution.peek()?.id) this.choose(id);
   }
 

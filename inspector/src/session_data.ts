@@ -3,7 +3,7 @@
 import { batch, computed, signal } from "@preact/signals";
 import { isRunning, viewOf, type UiMessage, type View } from "whyloop-ui";
 import { followSession, type FollowedSession, type FollowOptions } from "whyloop-ui/session";
-import { ApiError, get, own, sessionPath, type SessionState, type Step, type Trace, type WhatIf } from "./api";
+import { ApiError, get, own, sessionPath, type Execution, type SessionState, type Step, type Trace, type WhatIf } from "./api";
 import { OlderMessages } from "./older_messages";
 import { saved } from "./saved";
 import { LiveSource } from "./live";
@@ -14,6 +14,12 @@ const BETWEEN_READINGS = 300;
 
 /** The limits of a what-if; null is no limit, absent is the recorded one. */
 export type Limits = Partial<Record<"max_steps" | "max_tokens" | "timeout" | "max_cost", number | null>>;
+
+/** The steps of an execution, by their numbers: a fork has steps with the ids of the session that it is from. */
+export function stepsOf(execution: Execution, executions: readonly Execution[], steps: readonly Step[]): readonly Step[] {
+  const next = executions[executions.indexOf(execution) + 1]?.first_step ?? Infinity;
+  return steps.filter(({ index }) => index >= execution.first_step && index < next);
+}
 
 export class SessionData {
   readonly state = signal<SessionState | null>(null);
@@ -35,7 +41,7 @@ export class SessionData {
   /** The steps of the latest execution, which the ledger shows. */
   readonly latest = computed(() => {
     const execution = this.trace.value?.executions?.at(-1);
-    return execution ? this.steps.value.filter(({ execution_id }) => execution_id === execution.id) : [];
+    return execution ? stepsOf(execution, this.trace.value!.executions, this.steps.value) : [];
   });
 
   #followed: FollowedSession | null = null;
