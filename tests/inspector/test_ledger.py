@@ -224,7 +224,7 @@ async def test_each_execution_has_its_own_ledger() -> None:
     async with inspecting(await stored(both)) as inspector:
         await inspector.show("#/s/two")
         page = inspector.page
-        chooser = page.get_by_label("Execution")
+        chooser = page.locator(".execution-chooser select")
         await chooser.wait_for()
         options = await chooser.locator("option").all_inner_texts()
         assert options == ["2 of 2: Second question", "1 of 2: First question"]
