@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
+from uuid import uuid4
 
 from msgspec.structs import replace
 
@@ -57,12 +58,14 @@ async def record(
 ) -> AgentState:
     """Run a script to its end; if calls of `move` need an approval, give it after this many seconds."""
     model, clock = ScriptedModel(script), FakeClock(start)
+    world = DemoWorld(model, clock, tool_seconds={"look": 0.6, "move": 0.9}, paced=False)
+    world.new_id = lambda: uuid4().hex  # Several runs may be parts of one session.
     if agent_id is not None:
         state = AgentState(agent_id=agent_id)
     agent = Agent(
         model,
         options.pop("tools", [look, Tool(move, needs_approval=wait_for_person is not None)]),
-        world=DemoWorld(model, clock, tool_seconds={"look": 0.6, "move": 0.9}, paced=False),
+        world=world,
         stop_grace=0,
         **options,
     )

@@ -15,6 +15,7 @@ from whyloop.replay import judge
 from whyloop.rules.error_policy import ErrorPolicy
 from whyloop.rules.limits import StepsLimit, TokenUsageLimit
 from whyloop.stores import MemoryStore
+from whyloop.testing import Reply
 from whyloop.values.state import AgentState
 
 pytestmark = pytest.mark.slow
@@ -31,14 +32,18 @@ async def stored(*states: AgentState) -> MemoryStore:
 
 async def twelve_steps(**options: Any) -> AgentState:
     """A run with parallel calls, a failure and a busy provider, that a limit ends after twelve steps."""
-    script = [
+    script: list[Reply | Exception] = [
         turn(1, "a"),
         turn(2, "a", "b", "c"),
         turn(3, "missing"),
         RateLimitError("429: too many requests", retry_after=20),
         *[turn(number, f"name-{number}") for number in range(5, 13)],
     ]
-    settings = {"max_steps": 12, "max_tokens": 60_000, "error_policy": ErrorPolicy.retry_tool_errors(2)}
+    settings: dict[str, Any] = {
+        "max_steps": 12,
+        "max_tokens": 60_000,
+        "error_policy": ErrorPolicy.retry_tool_errors(2),
+    }
     return await record(script, agent_id="twelve", **(settings | options))
 
 

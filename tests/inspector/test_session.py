@@ -19,7 +19,7 @@ from whyloop.rules.error_policy import ErrorPolicy
 from whyloop.rules.limits import CostLimit
 from whyloop.server import Access
 from whyloop.stores import MemoryStore, Store
-from whyloop.testing import ScriptedModel, call
+from whyloop.testing import Reply, ScriptedModel, call, text
 from whyloop.tools.tool import Tool
 from whyloop.values.continuation import ContinuationDecision, ContinuationEvaluation
 from whyloop.values.model import Usage
@@ -67,7 +67,11 @@ def headline(inspector: Inspector, text: str) -> Any:
 
 
 async def test_the_headline_says_why_in_plain_words() -> None:
-    script = [turn(1, "a"), RateLimitError("429: too many requests", retry_after=20), turn(2, "a", "b")]
+    script: list[Reply | Exception] = [
+        turn(1, "a"),
+        RateLimitError("429: too many requests", retry_after=20),
+        turn(2, "a", "b"),
+    ]
     policy = ErrorPolicy.retry_all(2)
     state = await record(script, agent_id="a", max_steps=3, max_tokens=20_000, error_policy=policy)
     async with inspecting(await stored(state)) as inspector:
@@ -156,7 +160,7 @@ async def test_a_pending_call_is_approved_or_denied_above_the_conversation() -> 
         """Pay."""
         return f"paid {amount}"
 
-    script = [call("pay", {"amount": 5}), call("pay", {"amount": 6}), "Done."]
+    script = [call("pay", {"amount": 5}), call("pay", {"amount": 6}), text("Done.")]
     store, agent = MemoryStore(), Agent(ScriptedModel(script), [pay])
     session = await Session.open(store, agent, "a", create=True)
     await session.send("Go.")
@@ -195,7 +199,7 @@ async def test_a_fork_is_a_new_session_with_the_history_up_to_the_step() -> None
 
 
 async def test_a_read_only_page_offers_no_change() -> None:
-    read_only = {"public": False, "access": lambda _: Access("", read_only=True)}
+    read_only: dict[str, Any] = {"public": False, "access": lambda _: Access("", read_only=True)}
     state = await record([turn(1, "a")], agent_id="a", max_steps=1)
     async with inspecting(await stored(state), **read_only) as inspector:
         await inspector.show("#/s/a")
@@ -261,7 +265,7 @@ async def test_no_text_of_a_rule_a_tool_or_a_person_is_interpreted() -> None:
 
     script = [call("look", {"name": CANARY}, text=CANARY), turn(2, CANARY)]
     state = await record(script, CANARY, agent_id=f"a{CANARY}", criteria=[Hostile()])
-    state = replace(state, metadata=state.metadata | {"user": CANARY} if state.metadata else {"user": CANARY})
+    state = replace(state, metadata={"user": CANARY})
     async with inspecting(await stored(state)) as inspector:
         page = inspector.page
         await inspector.show("#/sessions")

@@ -14,7 +14,7 @@ from whyloop import Agent, Session
 from whyloop.errors import RateLimitError
 from whyloop.rules.error_policy import ErrorPolicy
 from whyloop.stores import MemoryStore
-from whyloop.testing import call
+from whyloop.testing import Reply, call
 from whyloop.values.model import Usage
 from whyloop.values.state import AgentState
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 async def eventful() -> AgentState:
     """Five steps: parallel calls, a failure, a busy provider and a decision of a person."""
-    script = [
+    script: list[Reply | Exception] = [
         turn(1, "a", "b", "c"),
         turn(2, "missing"),
         RateLimitError("429: too many requests", retry_after=20),
@@ -62,7 +62,7 @@ async def seconds_on_axis(inspector: Inspector) -> float:
         "texts => texts.map(text => [text.textContent, Number(text.getAttribute('x'))])",
     )
     (first, from_x), (second, to_x) = ticks[0], ticks[1]
-    return (to_x - from_x) / (_seconds(second) - _seconds(first))
+    return float(to_x - from_x) / (_seconds(second) - _seconds(first))
 
 
 def _seconds(text: str) -> float:
