@@ -34,6 +34,8 @@ async function loadInfo(): Promise<void> {
 function App() {
   useEffect(() => void loadInfo(), []);
   useEffect(() => (saved ? undefined : watchQuestions()), []);
+  const title = titleOf(route.value);
+  useEffect(() => void (saved || (document.title = title)), [title]);
   if (refused.value) return <SignIn />;
   return (
     <>
@@ -44,6 +46,13 @@ function App() {
       <Help />
     </>
   );
+}
+
+/** The title of the tab: what it shows, and before it how many questions wait. */
+function titleOf(current: Route): string {
+  const names = { sessions: "Sessions", approvals: "Approvals", compare: "Compare" };
+  const name = current.page === "session" || current.page === "chat" ? current.id : names[current.page];
+  return `${waiting.value ? `(${waiting.value}) ` : ""}${name} · whyloop`;
 }
 
 function page(current: Route) {

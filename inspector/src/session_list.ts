@@ -54,11 +54,9 @@ export class SessionList {
     try {
       const page = await this.#request(null);
       if (!this.isLoaded.peek() || !this.isBeingRead()) return this.#show(page);
-      const known = new Set(this.pages.peek().flatMap(({ rows }) => rows ?? []).map(({ agent_id }) => agent_id));
       batch(() => {
-        this.update(page.sessions, []);
         this.#heldPage = page;
-        this.held.value = page.sessions.filter(({ agent_id }) => !known.has(agent_id)).length;
+        this.held.value = this.#replace(page.sessions).filter((session) => this.#mayBeNew(session)).length;
       });
     } catch (cause) {
       this.#fail(cause as ApiError);
@@ -103,20 +101,21 @@ export class SessionList {
 
   /** Take over changes: known rows change in their place, for others the beginning is read again. */
   update(changed: readonly SessionSummary[], deleted: readonly string[]): void {
-    const byId = new Map(changed.map((session) => [session.agent_id, session]));
-    let needsCheck = deleted.length > 0;
-    const pages = this.pages.peek().map((page) => {
-      if (!page.rows?.some(({ agent_id }) => byId.has(agent_id))) return page;
-      const rows = page.rows.map((row) => {
-        const newer = byId.get(row.agent_id);
-        byId.delete(row.agent_id);
-        if (newer && !this.#mayMatch(newer)) needsCheck = true;
-        return newer ?? row;
-      });
-      return { ...page, rows };
+    const unknown = this.#replace(changed);
+    const isOver = changed.some((session) => !unknown.includes(session) && !this.#mayMatch(session));
+    if (isOver || deleted.length > 0 || unknown.some((session) => this.#mayBeNew(session))) this.#check();
+  }
+
+  /** Replace the rows of these sessions; return the sessions that have none. */
+  #replace(changed: readonly SessionSummary[]): SessionSummary[] {
+    const unknown = new Map(changed.map((session) => [session.agent_id, session]));
+    const newer = new Map(unknown);
+    this.pages.value = this.pages.peek().map((page) => {
+      if (!page.rows?.some(({ agent_id }) => newer.has(agent_id))) return page;
+      for (const { agent_id } of page.rows) unknown.delete(agent_id);
+      return { ...page, rows: page.rows.map((row) => newer.get(row.agent_id) ?? row) };
     });
-    this.pages.value = pages;
-    if (needsCheck || [...byId.values()].some((session) => this.#mayBeNew(session))) this.#check();
+    return [...unknown.values()];
   }
 
   #check(): void {

@@ -89,6 +89,18 @@ async def cells(inspector: Inspector, agent_id: str) -> dict[str, str]:
     return found
 
 
+def requests_of(page: Any, part: str) -> list[str]:
+    """Return a list that gets the addresses with this part that a page requests."""
+    found: list[str] = []
+
+    def note(request: Any) -> None:
+        if part in request.url:
+            found.append(request.url)
+
+    page.on("request", note)
+    return found
+
+
 # What it shows
 
 
@@ -109,6 +121,17 @@ async def test_each_row_says_why_its_session_ended() -> None:
         assert (waits["state"], waits["why"]) == ("Paused", "move waits for approval")
         marks = inspector.page.locator(ROWS, has_text="cut").locator(".step-marks")
         assert await marks.get_attribute("aria-label") == "2 steps: 1 forbidden to continue"
+
+
+async def test_the_numbers_of_the_charts_are_there_as_text() -> None:
+    async with listing() as inspector:
+        page = inspector.page
+        await page.get_by_text("4 sessions, newest first. 1 waiting for a person.").wait_for()
+        table = page.get_by_role("table", name="How runs ended on each day")
+        assert await table.get_by_role("row").count() == 15
+        today = await table.get_by_role("row").last.get_by_role("cell").all_inner_texts()
+        assert today == ["1", "1", "1", "0"]
+        assert await page.get_by_role("button", name="StepsLimit 1 session").count() == 1
 
 
 async def test_ages_move() -> None:
@@ -161,6 +184,50 @@ async def test_sessions_are_filtered_by_stop_reason_metadata_and_time() -> None:
         assert page.url.endswith("#/sessions?since=1h")
 
 
+async def test_a_click_on_a_rule_shows_its_sessions_and_another_one_shows_all() -> None:
+    async with listing() as inspector:
+        page = inspector.page
+        bar = page.get_by_role("button", name="StepsLimit 1 session")
+        await bar.click()
+        await wait_for_ids(inspector, "cut")
+        assert page.url.endswith("#/sessions?resolved_by=StepsLimit")
+        # The others stay, so that one can choose another.
+        await page.get_by_role("button", name="ToolCallPresenceCheck 1 session").click()
+        await wait_for_ids(inspector, "done")
+        await page.get_by_role("button", name="ToolCallPresenceCheck 1 session").click()
+        await wait_for_ids(inspector, "cut", "done", "broken", "waits")
+
+
+async def test_a_search_finds_queries_answers_and_metadata() -> None:
+    async with listing("#/sessions?search=polar") as inspector:
+        page = inspector.page
+        await wait_for_ids(inspector, "broken")
+        field = page.get_by_role("searchbox")
+        assert await field.input_value() == "polar"
+        for text, found in (
+            ("ALL tidy", "done"),
+            ("support", "cut"),
+            ("2 of 2 steps", "cut"),
+            ("waits", "waits"),
+        ):
+            await field.fill(text)
+            await wait_for_ids(inspector, found)
+        assert page.url.endswith("#/sessions?search=waits")
+        await field.fill("")
+        await wait_for_ids(inspector, "cut", "done", "broken", "waits")
+        assert page.url.endswith("#/sessions")
+
+
+async def test_typing_asks_once_and_not_with_every_key() -> None:
+    async with listing() as inspector:
+        page = inspector.page
+        asked = requests_of(page, "/sessions?search")
+        await page.keyboard.press("/")
+        await page.keyboard.type("polar", delay=10)
+        await wait_for_ids(inspector, "broken")
+        assert len(asked) == 1
+
+
 async def test_a_list_without_a_match_offers_to_remove_each_filter() -> None:
     async with listing("#/sessions?status=failed&resolved_by=StepsLimit") as inspector:
         page = inspector.page
@@ -168,6 +235,37 @@ async def test_a_list_without_a_match_offers_to_remove_each_filter() -> None:
         await page.get_by_role("button", name="status failed").click()
         await wait_for_ids(inspector, "cut")
         assert page.url.endswith("#/sessions?resolved_by=StepsLimit")
+
+
+# What if
+
+
+async def test_a_slider_shows_which_sessions_a_limit_would_have_cut() -> None:
+    async with listing() as inspector:
+        page = inspector.page
+        asked = requests_of(page, "/what-if?")
+        await page.get_by_role("button", name="What if").click()
+        slider = page.get_by_role("slider")
+        await slider.wait_for()
+        await slider.press("Home")
+        await page.get_by_text("max_steps=1 would have cut 2 of").wait_for()
+        result = await page.locator(".list-what-if .result").inner_text()
+        assert "1 of them completed" in result
+        assert "tokens (" in result
+        cut = page.locator(ROWS, has=page.get_by_text("CUT", exact=True))
+        assert sorted(await cut.locator(".column-session a").all_inner_texts()) == ["cut", "done"]
+        await slider.press("ArrowRight")
+        await page.get_by_text("max_steps=2 would have cut 0 of").wait_for()
+        assert await cut.count() == 0
+        assert len(asked) == 1, "moving the slider asks nothing"
+        await slider.press("Home")
+        await page.wait_for_url("**/#/sessions?limit=max_steps&value=1")
+        await page.reload()
+        await page.get_by_text("max_steps=1 would have cut 2 of").wait_for()
+        await page.get_by_label("What if").select_option("max_tokens")
+        await page.get_by_text("Move the slider").wait_for()
+        assert len(asked) == 3
+        await check_both_themes(page)
 
 
 # Live
@@ -255,9 +353,9 @@ async def test_nothing_moves_for_readers_who_want_that() -> None:
         await page.route("**/sessions?*", answer_running)
         await page.reload()
         await page.get_by_text("LIVE", exact=True).wait_for()
-        await page.wait_for_function("document.getAnimations().length > 0")
+        await page.wait_for_function("() => document.getAnimations().length > 0")
         await page.emulate_media(reduced_motion="reduce")
-        await page.wait_for_function("document.getAnimations().length === 0")
+        await page.wait_for_function("() => document.getAnimations().length === 0")
 
 
 async def listed(inspector: Inspector, agent_id: str) -> dict[str, Any]:
@@ -397,11 +495,14 @@ async def test_on_a_phone_a_row_is_two_lines_and_nothing_is_cut_off() -> None:
         )
         assert lines == 2
         assert await page.evaluate("document.getElementById('main').scrollWidth <= innerWidth")
+        await page.locator(".decided-by").wait_for()
         await check_both_themes(page)
 
 
 async def test_axe_finds_nothing_severe() -> None:
     async with listing() as inspector:
+        await inspector.page.locator(".decided-by").wait_for()
+        await inspector.page.locator(".short-question").wait_for()
         await check_both_themes(inspector.page)
 
 
