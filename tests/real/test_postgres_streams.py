@@ -9,7 +9,7 @@ import pytest
 
 from tests.real.postgres import PostgresServer
 from tests.server.gate import Gate
-from tests.server.other_process import assert_stop_reaches, assert_text_arrives
+from tests.server.other_process import assert_run_appears, assert_stop_reaches, assert_text_arrives
 from tests.server.streams_support import stage
 from tests.server.support import Lab
 from tests.support import echo, scripted
@@ -55,6 +55,13 @@ async def test_a_session_that_another_process_deletes_ends_its_streams(
         await client.hears(1, 2)
         await a.server.do(lambda: a.agents.events.store.delete("a"))
         assert await client.next() is None
+
+
+async def test_a_run_of_another_process_appears_in_the_live_list(
+    postgres: PostgresServer, schema: str
+) -> None:
+    async with stage(PostgresStore(postgres.address(), schema=schema)) as a:
+        await assert_run_appears(a, postgres.address(), schema)
 
 
 async def test_text_of_another_process_is_shown_within_300_ms(postgres: PostgresServer, schema: str) -> None:

@@ -7,13 +7,18 @@ the time at which it was made.
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
+from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
+
+import aiohttp
 
 from tests.server.streams_clients import EventClient, read
 from tests.server.streams_support import Stage
@@ -94,6 +99,51 @@ async def assert_stop_reaches(a: Stage, *arguments: str) -> None:
     times = [float(piece) for piece in answer["content"].split()]
     assert len(times) >= PIECES
     assert all(one < other for one, other in pairwise(times))
+
+
+async def assert_run_appears(a: Stage, *arguments: str, socket: bool = False) -> None:
+    """A run of another process is in the live list within a second, and its text streams."""
+    appeared, late = None, list[float]()
+    async with _live_events(a.to.http, f"{a.url}/live?list=true&session=a", socket=socket) as events:
+        with another_process(*arguments):
+            async for name, data in events:
+                if name == "list" and any(each["is_running"] for each in data["sessions"]):
+                    begun_at = datetime.fromisoformat(data["sessions"][0]["updated_at"]).timestamp()
+                    appeared = appeared or time.time() - begun_at
+                elif name == "envelope" and data["envelope"]["event"] == "agent.stream.chunk":
+                    late.append(time.time() - float(data["envelope"]["data"]["chunk"]))
+                if appeared is not None and len(late) >= PIECES:
+                    break
+    assert appeared is not None
+    assert appeared < 1.0
+    assert sorted(late)[len(late) * 9 // 10] < 0.3, late
+
+
+@asynccontextmanager
+async def _live_events(
+    http: aiohttp.ClientSession, address: str, *, socket: bool
+) -> AsyncIterator[AsyncIterator[tuple[str, Any]]]:
+    """The events of a real server."""
+
+    async def of_socket(connection: aiohttp.ClientWebSocketResponse) -> AsyncIterator[tuple[str, Any]]:
+        async for message in connection:
+            data = json.loads(message.data)
+            yield data["event"], data["data"]
+
+    async def of_stream(response: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, Any]]:
+        name = ""
+        async for line in response.content:
+            if line.startswith(b"event: "):
+                name = line[7:].strip().decode()
+            elif line.startswith(b"data: "):
+                yield name, json.loads(line[6:])
+
+    if socket:
+        async with http.ws_connect(address) as connection:
+            yield of_socket(connection)
+    else:
+        async with http.get(address) as response:
+            yield of_stream(response)
 
 
 if __name__ == "__main__":

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-import aiohttp
 import pytest
 from starlette.types import Message
 
-from tests.server.other_process import PIECES, another_process
+from tests.server.other_process import assert_run_appears
 from tests.server.streams_support import stage
 from tests.server.support import Json, Lab, agent_with, echo
 from whyloop import Agent, Session, tool
@@ -426,45 +423,4 @@ async def test_a_run_of_another_process_appears_within_a_second_and_its_text_str
     monkeypatch.undo()
     path = tmp_path / "whyloop.db"
     async with stage(SqliteStore(path)) as a:
-        address = f"{a.url}/live?list=true&session=a"
-        async with live_events(a.to.http, address, socket=socket) as events:
-            with another_process(str(path)):
-                appeared, late = None, list[float]()
-                async for name, data in events:
-                    if name == "list" and any(each["is_running"] for each in data["sessions"]):
-                        begun_at = datetime.fromisoformat(data["sessions"][0]["updated_at"]).timestamp()
-                        appeared = appeared or time.time() - begun_at
-                    elif name == "envelope" and data["envelope"]["event"] == "agent.stream.chunk":
-                        late.append(time.time() - float(data["envelope"]["data"]["chunk"]))
-                    if appeared is not None and len(late) >= PIECES:
-                        break
-    assert appeared is not None
-    assert appeared < 1.0
-    assert sorted(late)[len(late) * 9 // 10] < 0.3, late
-
-
-@asynccontextmanager
-async def live_events(
-    http: aiohttp.ClientSession, address: str, *, socket: bool
-) -> AsyncIterator[AsyncIterator[Event]]:
-    """The events of a real server."""
-
-    async def of_socket(connection: aiohttp.ClientWebSocketResponse) -> AsyncIterator[Event]:
-        async for message in connection:
-            data = json.loads(message.data)
-            yield data["event"], data["data"]
-
-    async def of_stream(response: aiohttp.ClientResponse) -> AsyncIterator[Event]:
-        name = ""
-        async for line in response.content:
-            if line.startswith(b"event: "):
-                name = line[7:].strip().decode()
-            elif line.startswith(b"data: "):
-                yield name, json.loads(line[6:])
-
-    if socket:
-        async with http.ws_connect(address) as connection:
-            yield of_socket(connection)
-    else:
-        async with http.get(address) as response:
-            yield of_stream(response)
+        await assert_run_appears(a, str(path), socket=socket)
