@@ -64,7 +64,7 @@ async def pay(amount: int) -> str:
 
 
 def app_of_the_guide(agent: Agent) -> Any:
-    (block,) = re.findall(r"```python\n([^`]*?AgentServer.*?)```", GUIDE.read_text("utf-8"), re.DOTALL)
+    (block,) = re.findall(r"```python\n([^`]*?AgentServer[^`]*chat\.html[^`]*)```", GUIDE.read_text("utf-8"))
     names: dict[str, Any] = {"agent": agent}
     exec(compile(block, str(GUIDE), "exec"), names)
     return names["app"]

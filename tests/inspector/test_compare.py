@@ -1,0 +1,122 @@
+"""Two runs beside each other in the inspector: aligned by step, with the first difference in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.inspector.accessibility import check_both_themes
+from tests.inspector.runs import answer, long_run, record, turn
+from tests.inspector.support import Inspector, inspecting
+from whyloop.rules.error_policy import ErrorPolicy
+from whyloop.stores import MemoryStore
+from whyloop.testing import Reply
+
+pytestmark = pytest.mark.slow
+
+
+async def runs(**scripts: list[Reply]) -> MemoryStore:
+    """A store with a session for each script."""
+    store = MemoryStore()
+    for name, script in scripts.items():
+        policy = ErrorPolicy.retry_all(3)
+        await store.add(await record(script, f"Ask {name}.", agent_id=name, error_policy=policy))
+    return store
+
+
+def bar(inspector: Inspector) -> Any:
+    return inspector.page.locator(".difference-bar")
+
+
+async def difference(left: list[Reply], right: list[Reply]) -> tuple[str, list[str]]:
+    """What the page says of two runs, and which steps it calls the same."""
+    async with inspecting(await runs(left=left, right=right)) as inspector:
+        await inspector.show("#/compare/left/right")
+        await bar(inspector).wait_for()
+        words = await inspector.page.locator(".step-row .middle .quiet").all_inner_texts()
+        return await bar(inspector).inner_text(), words
+
+
+async def test_the_first_difference_is_said_in_words() -> None:
+    left = [turn(1, "Aurora"), turn(2, "Polar"), answer("Both.")]
+    right = [turn(1, "Aurora"), turn(2, "Polar"), answer("One.")]
+    text, words = await difference(left, right)
+    assert text == "First difference: step 3. The model wrote different texts."
+    assert words == ["same", "same", "differs"]
+
+
+async def test_other_arguments_and_other_results_of_a_call_are_differences() -> None:
+    text, words = await difference([turn(1, "Aurora"), answer()], [turn(1, "missing"), answer()])
+    expected = "look succeeded on the left and failed on the right. The arguments differ."
+    assert text == f"First difference: step 1. {expected}"
+    assert words[0] == "differs"
+
+
+async def test_a_run_that_is_longer_differs_where_the_other_has_ended() -> None:
+    text, words = await difference(
+        [turn(1, "Aurora"), answer()], [turn(1, "Aurora"), turn(2, "Polar"), answer()]
+    )
+    assert text.startswith("First difference: step 2. look was called only on the right.")
+    assert words == ["same", "differs", "differs"]
+
+
+async def test_equal_runs_have_no_difference() -> None:
+    script = [turn(1, "Aurora"), answer("Both.")]
+    async with inspecting(await runs(left=script, right=script)) as inspector:
+        await inspector.show("#/compare/left/right")
+        await inspector.page.get_by_text("No difference: both runs did the same in 2 steps.").wait_for()
+
+
+async def test_runs_are_found_by_typing_and_chosen_with_the_keyboard() -> None:
+    store = await runs(alpha=[answer("One.")], beta=[answer("Two.")], gamma=[answer("Three.")])
+    async with inspecting(store) as inspector:
+        await inspector.show("#/compare")
+        for side, wanted in (("left", "beta"), ("right", "gamma")):
+            field = inspector.page.get_by_role("combobox", name=f"Session on the {side}")
+            await field.fill(wanted)
+            await inspector.page.get_by_role("option", name=wanted).wait_for()
+            chosen = inspector.page.get_by_role("option", name=wanted, selected=True)
+            while not await chosen.count():
+                await inspector.page.keyboard.press("ArrowDown")
+            await inspector.page.keyboard.press("Enter")
+        await bar(inspector).wait_for()
+        assert inspector.page.url.endswith("#/compare/beta/gamma")
+
+
+async def test_a_session_that_does_not_exist_is_named_as_the_problem() -> None:
+    async with inspecting(await runs(left=[answer()])) as inspector:
+        await inspector.show("#/compare/left/none")
+        await inspector.page.get_by_role("alert").wait_for()
+
+
+async def test_nothing_in_a_comparison_is_interpreted() -> None:
+    evil = "<img src=x onerror='window.hacked=1'>"
+    store = await runs(left=[turn(1, evil, said=evil), answer(evil)], right=[turn(1, evil), answer()])
+    async with inspecting(store) as inspector:
+        await inspector.show("#/compare/left/right")
+        await bar(inspector).wait_for()
+        assert "onerror" in await inspector.text()
+        assert await inspector.page.evaluate("window.hacked") is None
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+async def test_axe_finds_nothing_severe(width: int) -> None:
+    store = await runs(left=[turn(1, "Aurora"), answer()], right=[turn(1, "missing"), answer()])
+    async with inspecting(store, width=width) as inspector:
+        await inspector.show("#/compare/left/right")
+        await bar(inspector).wait_for()
+        await check_both_themes(inspector.page)
+        assert (
+            await inspector.page.locator("main").evaluate("main => main.scrollWidth - main.clientWidth") <= 1
+        )
+
+
+async def test_long_runs_are_drawn_in_parts() -> None:
+    store = MemoryStore()
+    for name in ("left", "right"):
+        await store.add(await long_run(300, agent_id=name))
+    async with inspecting(store) as inspector:
+        await inspector.show("#/compare/left/right")
+        await inspector.page.get_by_role("button", name="Show 240 more steps").click()
+        await inspector.page.get_by_role("button", name="Show 180 more steps").wait_for()
