@@ -67,9 +67,10 @@ house: $(VENV)/.dev ## Measure how easy the code is to find one's way in
 inspector: ## Build the web page of whyloop serve from inspector/ (needs Node 20)
 	cd inspector && npm install --ignore-scripts --no-audit --no-fund --no-package-lock && npm run types && npm run build
 
-picture: $(VENV)/.runtime ## Draw the pictures of the documentation anew, from what the commands print
+picture: $(VENV)/.dev ## Draw the pictures of the documentation anew, from what the commands print
 	$(BIN)/python docs/images/chat.py docs/images/chat.svg
 	$(BIN)/whyloop demo steps-limit --fast --svg docs/images/steps-limit.svg
+	$(BIN)/python -m tests.inspector.screenshots
 
 docs: $(VENV)/.dev ## Build the documentation site in build/site; a warning is an error
 	$(BIN)/zensical build --clean --strict
