@@ -17,6 +17,14 @@ interface Page {
   size: number;
 }
 
+/** The sessions that run, as the live stream knows them: the store lists them as they were when they began. */
+const running = new Map<string, SessionSummary>();
+
+function newest(listed: SessionSummary): SessionSummary {
+  const live = running.get(listed.agent_id);
+  return live && Date.parse(live.updated_at) >= Date.parse(listed.updated_at) ? live : listed;
+}
+
 export class SessionList {
   readonly pages = signal<readonly Page[]>([]);
   /** Why the list cannot be read; null if it can. */
@@ -101,6 +109,10 @@ export class SessionList {
 
   /** Take over changes: known rows change in their place, for others the beginning is read again. */
   update(changed: readonly SessionSummary[], deleted: readonly string[]): void {
+    for (const session of changed) {
+      if (session.status === "in_progress") running.set(session.agent_id, session);
+      else running.delete(session.agent_id);
+    }
     const unknown = this.#replace(changed);
     const isOver = changed.some((session) => !unknown.includes(session) && !this.#mayMatch(session));
     if (isOver || deleted.length > 0 || unknown.some((session) => this.#mayBeNew(session))) this.#check();
@@ -172,8 +184,10 @@ export class SessionList {
     }
   }
 
-  #request(after: string | null): Promise<SessionPage> {
-    return get<SessionPage>("sessions", { ...queryOf(this.filters), limit: PAGE, after }, this.#closing.signal);
+  async #request(after: string | null): Promise<SessionPage> {
+    const query = { ...queryOf(this.filters), limit: PAGE, after };
+    const page = await get<SessionPage>("sessions", query, this.#closing.signal);
+    return { ...page, sessions: page.sessions.map(newest) };
   }
 
   #fail(cause: ApiError): void {

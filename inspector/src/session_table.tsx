@@ -4,7 +4,7 @@ import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { SessionSummary } from "./api";
 import { StepMarks } from "./charts";
 import { Age } from "./clock";
-import { count, counted, duration, moment, money } from "./format";
+import { count, counted, duration, moment, money, shortCount } from "./format";
 import { StatusSign } from "./icons";
 import { isCut } from "./list_what_if";
 import { go, sessionLink } from "./routes";
@@ -116,6 +116,7 @@ function useWindow(body: { current: HTMLElement | null }, list: SessionList): { 
 function Row({ session, number, hasWhatIf }: { session: SessionSummary; number: number; hasWhatIf: boolean }) {
   const link = sessionLink(session.agent_id);
   const query = session.last_query || session.title;
+  const rule = session.status === "in_progress" ? "" : session.resolved_by ?? "";
   const cut = hasWhatIf && isCut(session.agent_id);
   const open = (event: MouseEvent): void => {
     if ((event.target as Element).closest("a, button") || getSelection()?.toString()) return;
@@ -134,13 +135,13 @@ function Row({ session, number, hasWhatIf }: { session: SessionSummary; number: 
         </div>
       </td>
       <td role="cell" class="column-why" title={session.reason ?? ""}>{whyText(session)}</td>
-      <td role="cell" class="column-rule" title={session.resolved_by ?? ""}>{session.resolved_by ?? <span class="quiet">Not decided yet</span>}</td>
+      <td role="cell" class="column-rule" title={rule}>{rule || <span class="quiet">Not decided yet</span>}</td>
       <td role="cell" class="column-steps number">
         {count(session.step_count)}{session.step_limit !== null && <span class="quiet"> / {count(session.step_limit)}</span>}
       </td>
       <td role="cell" class="column-marks"><StepMarks marks={session.step_marks} total={session.step_count} /></td>
-      <td role="cell" class="column-tokens number" title={session.tokens_known ? "" : "Not every model call reported its tokens"}>
-        {session.tokens_known ? "" : "≥ "}{count(session.tokens)}
+      <td role="cell" class="column-tokens number" title={tokensText(session)}>
+        {session.tokens_known ? "" : "≥ "}{session.tokens < 1_000_000 ? count(session.tokens) : shortCount(session.tokens)}
       </td>
       <td role="cell" class="column-cost number">{session.cost === null ? <span class="quiet" title="The price of the model is unknown">–</span> : money(session.cost)}</td>
       <td role="cell" class="column-active number">{duration(session.active_seconds)}</td>
@@ -151,8 +152,12 @@ function Row({ session, number, hasWhatIf }: { session: SessionSummary; number: 
   );
 }
 
+function tokensText({ tokens, tokens_known }: SessionSummary): string {
+  return `${counted(tokens, "token")}${tokens_known ? "" : " or more: not every model call reported them"}`;
+}
+
 function whyText({ status, reason, is_running, pending }: SessionSummary): string {
-  if (status === "in_progress") return is_running ? "At work" : "Was at work; its runner is gone";
+  if (status === "in_progress") return is_running ? reason ?? "At work" : "Was at work; its runner is gone";
   if (status === "paused" && pending > 1) return `${counted(pending, "question")} wait for a person`;
   return reason ?? (status === "pending" ? "Not started yet" : "");
 }

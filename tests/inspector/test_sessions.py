@@ -280,18 +280,27 @@ async def test_a_run_of_the_same_process_appears_and_changes_in_place() -> None:
         await may_end.wait()
         return "done"
 
-    agent = Agent(ScriptedModel([call("slow", {}), "Good."]), [slow], name="worker")
+    model = ScriptedModel([call("look", {"name": "a"}), call("slow", {}), "Good."])
+    agent = Agent(model, [look, slow], name="worker")
+    other = Agent(ScriptedModel(["Hi."]))
     async with inspecting(store, agent) as inspector:
         await inspector.show()
         await inspector.page.get_by_text("No sessions yet").wait_for()
 
-        async def run() -> None:
-            await (await Session.open(store, agent, "job-1", create=True)).send("Work.")
+        async def run(agent_id: str, agent: Agent) -> None:
+            await (await Session.open(store, agent, agent_id, create=True)).send("Work.")
 
-        running = asyncio.ensure_future(inspector.serving.do(run))
+        running = asyncio.ensure_future(inspector.serving.do(partial(run, "job-1", agent)))
         row = inspector.page.locator(ROWS, has_text="job-1")
         await row.get_by_text("LIVE", exact=True).wait_for()
+        await row.get_by_text("Not decided yet").wait_for()
         await row.evaluate("(row) => (row.kept = true)")
+        steps = row.locator(".column-steps").get_by_text("1 / 20")
+        await steps.wait_for()
+        # The list is read again; the store lists a running session as it was when it began.
+        await inspector.serving.do(partial(run, "job-2", other))
+        await inspector.page.locator(ROWS, has_text="job-2").get_by_text("Completed").wait_for()
+        assert await steps.count() == 1
         await inspector.serving.do(may_end.set)
         await row.get_by_text("Completed").wait_for()
         assert await row.evaluate("(row) => row.kept")
