@@ -5,7 +5,7 @@ import { authorization, sessionPath, token, type Info, type NextAction } from ".
 import { approve, deny, edit } from "./decisions";
 import type { Evidence } from "./evidence";
 import { counted } from "./format";
-import { compareLink } from "./routes";
+import { compareLink, go, sessionLink } from "./routes";
 
 export function Continue({ evidence, info }: { evidence: Evidence; info: Info | null }) {
   const { data } = evidence;
@@ -19,10 +19,11 @@ export function Continue({ evidence, info }: { evidence: Evidence; info: Info | 
   const isRunning = state.session.is_running || (trace.status === "in_progress" && state.session.status !== trace.status);
   const next = trace.next_actions.find(({ kind }) => kind === "grant" || kind === "resume");
   const last = data.steps.value.at(-1);
+  const isNew = trace.next_actions[0]?.kind === "ask";
   return (
     <div class="to-continue">
       <header>
-        <h2>{trace.status === "completed" ? "What can follow" : "What would let it continue"}</h2>
+        <h2>{isRunning ? "What happens next" : trace.status === "completed" ? "What can follow" : "What would let it continue"}</h2>
         <a
           class="link" href={`${sessionPath(data.id)}/saved.html`} download={`${data.id}.html`} onClick={(event) => void save(event, data.id)}
         >
@@ -46,7 +47,9 @@ export function Continue({ evidence, info }: { evidence: Evidence; info: Info | 
         {!question && !isRunning && next && canRun && (
           <button class="button primary" onClick={() => resume(target, next)}>{resumeText(next)}</button>
         )}
-        {trace.status === "completed" && canRun && <button class="button primary" onClick={askNext}>Ask the next question</button>}
+        {(trace.status === "completed" || isNew) && canRun && (
+          <button class="button primary" onClick={() => askNext(data.id)}>{isNew ? "Ask a question" : "Ask the next question"}</button>
+        )}
         {last && canWrite && (
           <button class="button" onClick={() => fork(target, last.index, last.index)}>Fork from step {last.index}</button>
         )}
@@ -56,10 +59,12 @@ export function Continue({ evidence, info }: { evidence: Evidence; info: Info | 
   );
 }
 
-function askNext(): void {
+/** Show the conversation, and put the focus where a question is written. */
+function askNext(id: string): void {
+  go(sessionLink(id));
   const tab = document.querySelector<HTMLElement>('[role="tab"][aria-controls="pane-conversation"]');
   if (tab?.offsetParent) tab.click();
-  requestAnimationFrame(() => document.querySelector<HTMLElement>(".conversation :is(textarea, input)")?.focus());
+  setTimeout(() => document.querySelector<HTMLElement>(".conversation :is(textarea, input)")?.focus());
 }
 
 /** A link sends no token, so with one the file is requested and then saved. */
@@ -81,6 +86,7 @@ function Explanation({ evidence, isRunning }: { evidence: Evidence; isRunning: b
   if (waiting) return <>A decision about {counted(waiting, "tool call")}. Waiting costs no working time.</>;
   if (isRunning) return <>It continues by itself.</>;
   if (trace.status === "completed") return <>Nothing is pending. Ask the next question, or fork to try another way.</>;
+  if (trace.next_actions[0]?.kind === "ask") return <>A question begins the run.</>;
   if (trace.status === "in_progress") return <>Its process has ended. Resume continues with what is recorded.</>;
   const changes = trace.next_actions.filter(({ kind }) => kind === "change_policy" || kind === "change_rule");
   return (

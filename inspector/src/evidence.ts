@@ -124,17 +124,20 @@ export class Evidence {
     return [...keys];
   });
 
-  readonly limitUses = computed<LimitUse[]>(() =>
-    this.rules.value.flatMap((rule) => {
+  readonly limitUses = computed<LimitUse[]>(() => {
+    const options = new Set<Option | null>();
+    return this.rules.value.flatMap((rule) => {
       const known = KNOWN_LIMITS[rule.replace(/ \(\d+\)$/, "")];
       const numbers = this.steps.value.flatMap((step) => headroomOf(evaluationsOf(step).get(rule)) ?? []);
       const last = numbers.at(-1);
       if (!known || !last) return [];
       const limit = numbers.reduce((least, each) => Math.min(least, each.limit), Infinity);
-      const option = saved ? null : known.option; // A saved file cannot ask what if.
+      // A saved file cannot ask what if, and a what-if moves one limit of each kind: the first.
+      const option = saved || options.has(known.option) ? null : known.option;
+      options.add(option);
       return [{ rule, ...known, option, limit, granted: last.limit - limit, used: last.used }];
-    }),
-  );
+    });
+  });
 
   /** The answer to the what-if that is shown. */
   readonly answer = computed(() => this.data.whatIf.value?.answer ?? null);

@@ -71,7 +71,7 @@ export function Ledger({ evidence, selected }: { evidence: Evidence; selected: n
         }}
       >
         <Bands evidence={evidence} layout={layout} selected={selected} />
-        <Table evidence={evidence} layout={layout} scroller={scroller} />
+        {steps.length > 0 && <Table evidence={evidence} layout={layout} scroller={scroller} />}
       </div>
       {isNarrow.value && uses.length > 0 && <Limits evidence={evidence} />}
       <ColumnTip evidence={evidence} place={tip} />
@@ -296,7 +296,7 @@ function Gutter({ children }: { children?: preact.ComponentChildren }) {
 function Head({ evidence, shown, first }: Part) {
   const cut = evidence.cutFrom.value;
   const steps = evidence.steps.value;
-  const last = steps[evidence.end.value?.at ?? steps.length - 1];
+  const last = steps[evidence.end.value?.at ?? lastDecided(steps)];
   const canAsk = evidence.limitUses.value.some(({ option }) => option !== null);
   return (
     <thead>
@@ -305,17 +305,17 @@ function Head({ evidence, shown, first }: Part) {
         <Spacer />
         {shown.map((step, at) => (
           <th key={at} scope="col" data-column={first + at} class={first + at + 1 === cut ? "edge" : ""} aria-colindex={first + at + 2}>
-            {step.number}
+            {step.index}
           </th>
         ))}
         <Spacer />
-        <Gutter>{last && <>After step {last.number}.{canAsk && " Drag a limit to ask what if"}</>}</Gutter>
+        <Gutter>{last && <>After step {last.index}.{canAsk && " Drag a limit to ask what if"}</>}</Gutter>
       </tr>
       <tr class="happenings">
         <th scope="row" class="rule quiet">What happened</th>
         <Spacer />
         {shown.map((step, at) => (
-          <td key={at} data-column={first + at} class={first + at >= cut ? "cut" : ""} aria-label={`Step ${step.number}: ${happeningText(step)}`}>
+          <td key={at} data-column={first + at} class={first + at >= cut ? "cut" : ""} aria-label={`Step ${step.index}: ${happeningText(step)}`}>
             <HappeningSign step={step} />
           </td>
         ))}
@@ -338,7 +338,7 @@ function RuleRow({ evidence, rule, shown, first, focusedAt }: Part & { rule: str
         const at = first + offset;
         const { vote, reason, isDeciding } = evidence.cell(at, rule);
         const mark = !isDeciding || at >= cut ? "" : end?.at === at ? "deciding" : "decided-step";
-        const label = `Step ${step.number}, ${rule}: ${vote ? voteWord(vote) : "not asked"}. ${reason}`;
+        const label = `Step ${step.index}, ${rule}: ${vote ? voteWord(vote) : "not asked"}. ${reason}`;
         return (
           <td
             key={offset} data-column={at} data-rule={rule} tabIndex={at === focusedAt ? 0 : -1} aria-colindex={at + 2}
@@ -394,7 +394,7 @@ function OutcomeRow({ evidence, shown, first }: Part) {
         const at = first + offset;
         const outcome = outcomeAt(at);
         return (
-          <td key={offset} data-column={at} class={at + 1 === cut ? "edge" : ""} aria-label={`Step ${step.number}: ${words[outcome]}`}>
+          <td key={offset} data-column={at} class={at + 1 === cut ? "edge" : ""} aria-label={`Step ${step.index}: ${words[outcome]}`}>
             {outcome && <i class={`outcome ${outcome}`} />}
           </td>
         );

@@ -10,6 +10,7 @@ import { CALL_WORDS, VoteSign } from "./icons";
 
 const MOST_NUMBERS = 8;
 const MOST_CALLS = 6;
+const LONGEST_VALUE = 120;
 
 const SIGNS: Record<Exclude<Happening, "calls">, { tone: Tone; shape: JSX.Element }> = {
   error: { tone: "f", shape: <path d="M6 1.5v5.5M6 10v.4" /> },
@@ -81,10 +82,10 @@ export function putBeside(tip: HTMLElement, box: DOMRect): void {
 function VoteTip({ evidence, at, rule, step }: { evidence: Evidence; at: number; rule: string; step: Step }) {
   const { vote, reason, numbers, isDeciding } = evidence.cell(at, rule);
   const isCut = at >= evidence.cutFrom.value;
-  const entries = Object.entries(numbers).filter(([, value]) => value !== null);
+  const entries = Object.entries(numbers).filter(([, value]) => value !== null && typeof value !== "object");
   return (
     <>
-      <header>{vote && <VoteSign vote={vote} />}<b class="clip">{rule}</b><span class="quiet">step {step.number}</span></header>
+      <header>{vote && <VoteSign vote={vote} />}<b class="clip">{rule}</b><span class="quiet">step {step.index}</span></header>
       <p>{vote ? `${voteWord(vote)[0]!.toUpperCase()}${voteWord(vote).slice(1)}: ` : ""}{reason}</p>
       {entries.length > 0 && !evidence.answer.value && (
         <dl>
@@ -100,7 +101,8 @@ function VoteTip({ evidence, at, rule, step }: { evidence: Evidence; at: number;
 
 function numberText(value: unknown): string {
   if (typeof value === "number") return value.toLocaleString("en-US", { maximumFractionDigits: 3 });
-  return typeof value === "string" ? value : JSON.stringify(value);
+  const text = String(value);
+  return text.length > LONGEST_VALUE ? `${text.slice(0, LONGEST_VALUE)}…` : text;
 }
 
 /** What a step took and did. */
@@ -108,7 +110,7 @@ export function StepTip({ step }: { step: Step }) {
   const { tool_calls: calls } = step;
   return (
     <>
-      <header><b>Step {step.number}</b><span class="quiet">{duration(step.duration_ms / 1000)}</span></header>
+      <header><b>Step {step.index}</b><span class="quiet">{duration(step.duration_ms / 1000)}</span></header>
       <p>{happeningText(step)}</p>
       {step.usage.total > 0 && <p class="quiet">{count(step.usage.total)} tokens{step.usage.cost ? `, ${money(step.usage.cost)}` : ""}</p>}
       {calls.length > 0 && (

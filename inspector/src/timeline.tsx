@@ -116,7 +116,7 @@ function Pane({ pane, evidence, view, whole, left, selected, zoomBy }: PaneProps
   return (
     <div
       class="timeline-pane" ref={pane} role="slider" tabIndex={0} aria-label="Steps in time" aria-valuemin={1} aria-valuemax={steps.length}
-      aria-valuenow={at + 1} aria-valuetext={`Step ${step.number}, ${duration(step.duration_ms / 1000)}: ${happeningText(step)}`}
+      aria-valuenow={at + 1} aria-valuetext={`Step ${step.index}, ${duration(step.duration_ms / 1000)}: ${happeningText(step)}`}
       onKeyDown={keys} onScroll={(event) => (left.value = event.currentTarget.scrollLeft)}
       onPointerMove={(event) => point(stepAt(event))} onPointerLeave={() => point(null)} onBlur={() => point(null)}
       onClick={(event) => {

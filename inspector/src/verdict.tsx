@@ -76,10 +76,10 @@ function Headline({ evidence, trace, outcome }: { evidence: Evidence; trace: Tra
   const { status, open_step: open } = trace;
   const steps = latestSteps(evidence);
   const execution = trace.executions?.at(-1);
-  if (status === "in_progress") return <>{runningText(open, steps.at(-1))}</>;
+  if (status === "in_progress") return <>{runningText(open ?? evidence.begun.value, steps.at(-1))}</>;
   if (status === "pending") return <>New, nothing has been decided yet</>;
   const rule = trace.resolved_by && <> by <b class={`t-${toneOf(status)}`}>{trace.resolved_by}</b></>;
-  const where = open ? ` in step ${open.number}` : ` after ${amountText(evidence, trace, execution)}`;
+  const where = open ? ` in step ${open.index}` : ` after ${amountText(evidence, trace, execution)}`;
   const pending = outcome && outcome.decision === "forbid" ? pendingText(steps.at(-1), outcome) : "";
   return <>{statusWord(status)}{where}{rule}{isLimit(evidence, trace) ? pending : reasonText(trace)}</>;
 }
@@ -116,9 +116,9 @@ function runningText(open: Step | null, last: Step | undefined): string {
   if (open) {
     const running = open.tool_calls.filter(({ status }) => status === "started").length;
     const doing = running ? `${counted(running, "tool call")} ${running === 1 ? "is" : "are"} running` : open.tool_calls.length ? "" : "the model answers";
-    return `Running step ${open.number}${doing && `: ${doing}`}`;
+    return `Running step ${open.index}${doing && `: ${doing}`}`;
   }
-  if (last?.outcome && last.type === "error") return `Running: step ${last.number} failed and is tried again`;
+  if (last?.outcome && last.type === "error") return `Running: step ${last.index} failed and is tried again`;
   return last ? `Running, ${counted(last.number, "step")} taken` : "Running";
 }
 
@@ -134,7 +134,7 @@ function Chain({ evidence, outcome }: { evidence: Evidence; outcome: Outcome }) 
   const tone = outcome.should_continue ? "r" : isPause ? "w" : status === "completed" ? "s" : "f";
   return (
     <div class="chain">
-      <span class="quiet">{step ? `After step ${step.number}` : `In the middle of step ${open?.number ?? 1}`}:</span>
+      <span class="quiet">{step ? `After step ${step.index}` : `In the middle of step ${open?.index ?? 1}`}:</span>
       {votes.filter(({ by }) => by.length).map(({ vote, by }, at) => (
         <>
           {at > 0 && <span class="quiet beats">beats</span>}

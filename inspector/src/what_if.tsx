@@ -87,7 +87,7 @@ export function LimitSlider({ evidence, limit }: { evidence: Evidence; limit: Li
 /** Where the run ended, or would have ended. */
 export function WhatIfBar({ evidence }: { evidence: Evidence }) {
   const asked = evidence.data.whatIf.value;
-  const sentence = asked ? answerText(asked.answer) : recordedText(evidence);
+  const sentence = asked ? answerText(asked.answer, (evidence.execution.value?.first_step ?? 1) - 1) : recordedText(evidence);
   const saved = asked && savedParts(asked.answer.saved);
   const announced = useSignal("");
   const announcement = asked ? `${sentence}${saved!.length ? ` Saved ${saved!.join(", ")}.` : ""}` : "";
@@ -124,18 +124,19 @@ function recordedText(evidence: Evidence): string {
   if (end) {
     const step = steps[end.at]!;
     const verb = step.outcome!.stop_reason === null ? "Paused in" : "Ended at";
-    return `${verb} step ${step.number}, decided by ${end.rule}`;
+    return `${verb} step ${step.index}, decided by ${end.rule}`;
   }
   const last = steps.at(-1);
   if (!last) return "No step has been taken yet";
-  return last.completed_at === null ? `Step ${last.number} is open` : `Continued after step ${last.number}`;
+  return last.completed_at === null ? `Step ${last.index} is open` : `Continued after step ${last.index}`;
 }
 
-function answerText(answer: WhatIf): string {
-  const assumed = answer.assumed_from === null ? "" : ` From step ${answer.assumed_from} on it assumes the same answers.`;
+/** The answer counts the steps of its execution, and the page those of the session: `before` are the earlier ones. */
+function answerText(answer: WhatIf, before: number): string {
+  const assumed = answer.assumed_from === null ? "" : ` From step ${before + answer.assumed_from} on it assumes the same answers.`;
   if (answer.beyond) return `Would have continued past the recorded end. What follows is not recorded.${assumed}`;
   if (answer.stopped_at === null) return `Would not have ended yet.${assumed}`;
-  const where = answer.stopped_at === 0 ? "before its first step" : `at step ${answer.stopped_at}`;
+  const where = answer.stopped_at === 0 ? "before its first step" : `at step ${before + answer.stopped_at}`;
   return `Would have ended ${where}, decided by ${answer.resolved_by}.${assumed}`;
 }
 
