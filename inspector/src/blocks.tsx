@@ -42,7 +42,7 @@ export function BlockView({ block, context, isBeyond, isCut }: BlockProps) {
   return (
     <>
       <div
-        class={`block ${block.kind} ${isHot ? "hot" : ""} ${isBeyond ? "beyond" : ""}`}
+        class={`block ${isHot ? "hot" : ""} ${isBeyond ? "beyond" : ""}`}
         data-block={block.key} onMouseEnter={point(step?.index ?? null)} onMouseLeave={point(null)}
       >
         {content}
@@ -117,7 +117,7 @@ function MessageView({ drawn, step, context }: MessageProps) {
         return (
           <CallCard
             key={call.id} call={call} result={result} recorded={recorded} step={step} question={question}
-            status={callStatus(result, recorded, isLive)} decide={decideOf(context)}
+            status={callStatus(result, recorded, isLive)} decide={decideOf(context.data, context.info)}
           />
         );
       })}
@@ -157,7 +157,7 @@ function StatusLine({ message, context }: { message: UiMessage; context: Context
   if (questionId !== undefined) {
     const question = questionOf(context, message, null);
     return question && (
-      <div class="call waiting"><Waiting question={question} decide={decideOf(context)} since={message.timestamp} /></div>
+      <div class="call waiting"><Waiting question={question} decide={decideOf(context.data, context.info)} since={message.timestamp} /></div>
     );
   }
   if (type === "error") {
@@ -186,8 +186,8 @@ function questionOf({ data }: Context, message: UiMessage | null, callId: string
 }
 
 /** Return what a person may decide here; null if nothing. */
-function decideOf({ data, info }: Context): Decide | null {
-  if (info?.read_only) return null;
+export function decideOf(data: SessionData, info: Info | null): Decide | null {
+  if (info?.read_only || info?.may_decide === false) return null;
   const target: Target = {
     id: data.id, canRun: info?.can_run ?? true, server: data.server, user: info?.user ?? null, done: () => void data.read(),
   };

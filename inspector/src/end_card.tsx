@@ -2,7 +2,8 @@
 
 import { isRunning } from "whyloop-ui";
 import { resume, resumeText, type Target } from "./actions";
-import type { Info, NextAction, Status, Trace } from "./api";
+import type { Info, NextAction, PendingCall, Status, Trace } from "./api";
+import { decideOf } from "./blocks";
 import { voteOf, type Vote } from "./format";
 import { Icon, VoteSign } from "./icons";
 import type { SessionData } from "./session_data";
@@ -57,7 +58,8 @@ function LostCard({ data, info, trace }: { data: SessionData; info: Info | null;
 /** The button that continues; open questions have theirs beside the call. */
 function Continue({ data, info, actions }: { data: SessionData; info: Info | null; actions: readonly NextAction[] }) {
   const action = actions.find(({ kind }) => kind === "grant" || kind === "resume");
-  if (data.state.value?.pending_calls.length || !action) return null;
+  const questions = data.state.value?.pending_calls ?? [];
+  if (questions.length || !action) return <OnlyQuestion data={data} info={info} questions={questions} />;
   const others = actions.filter(({ kind }) => kind === "change_policy" || kind === "change_rule");
   const isPossible = info === null || (info.can_run && !info.read_only);
   const target: Target = { id: data.id, canRun: true, server: data.server, done: () => void data.read() };
@@ -67,6 +69,15 @@ function Continue({ data, info, actions }: { data: SessionData; info: Info | nul
       {isPossible && <button type="button" class="button small primary" onClick={() => resume(target, action)}>{resumeText(action)}</button>}
     </>
   );
+}
+
+/** The button for the question that the run waits for, if there is one; of several, each has its own beside its call. */
+function OnlyQuestion({ data, info, questions }: { data: SessionData; info: Info | null; questions: readonly PendingCall[] }) {
+  const decide = decideOf(data, info);
+  const [question] = questions;
+  if (!question || questions.length > 1 || !decide) return null;
+  const text = info === null || info.can_run ? "Approve and resume" : "Approve";
+  return <button type="button" class="button small primary" onClick={() => decide.approve(question)}>{text}</button>;
 }
 
 function voteOfEnd(data: SessionData): Vote | null {

@@ -12,11 +12,13 @@ import pytest
 
 from tests.inspector.accessibility import severe_findings
 from tests.inspector.dictation import Dictation
+from tests.inspector.runs import long_run
 from tests.inspector.support import Inspector, inspecting
 from tests.server.other_process import another_process
 from whyloop import Agent, Session, tool
 from whyloop.errors import RateLimitError
 from whyloop.rules.error_policy import ErrorPolicy
+from whyloop.server import Access
 from whyloop.stores import MemoryStore, SqliteStore, Store
 from whyloop.testing import ScriptedModel, call, calls, text
 from whyloop.values.approval import Verdict
@@ -305,6 +307,57 @@ async def test_of_two_tabs_that_decide_the_later_one_learns_of_it() -> None:
         assert await other.page.get_by_role("dialog").get_by_role("alert").inner_text()
         await waits_for(other, "All done.")
         await other.page.locator(".call.succeeded").wait_for()
+
+
+async def test_a_server_without_an_agent_takes_decisions_and_no_questions() -> None:
+    store, _ = await waiting_session()
+    async with inspecting(store, None) as inspector:
+        await inspector.show(ROUTE)
+        await inspector.page.get_by_placeholder("This server runs no agent").wait_for()
+        assert await inspector.page.get_by_label("Next question").is_disabled()
+        await press(inspector, "Approve")
+        await confirm(inspector, "Approve")
+        await conversation(inspector).get_by_text("approved by").wait_for()
+
+
+async def test_a_client_that_may_only_read_is_offered_nothing() -> None:
+    store, agent = await waiting_session()
+    reader = {"public": False, "access": lambda _: Access("ann", read_only=True)}
+    async with inspecting(store, agent, **reader) as inspector:
+        await inspector.show(ROUTE)
+        await inspector.page.locator(".call.waiting").wait_for()
+        await inspector.page.get_by_placeholder("You may read here, and change nothing").wait_for()
+        for name in ("Approve", "Deny", "Edit", "Resume"):
+            assert await conversation(inspector).get_by_role("button", name=name).count() == 0
+
+
+async def test_a_what_if_shows_where_the_conversation_would_have_ended() -> None:
+    async with inspecting(await showing(await long_run(12, agent_id="a"))) as inspector:
+        await inspector.show(ROUTE)
+        await waits_for(inspector, "Step 12")
+        slider = inspector.page.get_by_role("slider", name="What if StepsLimit")
+        await slider.fill("5")
+        line = conversation(inspector).get_by_text("What if: ended here")
+        await line.wait_for()
+        before = "line => line.previousElementSibling.innerText"
+        assert "Step 5" in await line.evaluate(before)
+        assert await inspector.page.locator(".block.beyond").count() == 7
+        await inspector.page.wait_for_function(
+            """() => {
+                const place = (name) => document.querySelector(name).getBoundingClientRect();
+                const [line, pane] = [place(".what-if-end"), place(".talk")];
+                return line.top > pane.top && line.bottom < pane.bottom;
+            }"""
+        )
+        await inspector.page.get_by_role("button", name="Reset").click()
+        await line.wait_for(state="detached")
+
+
+async def test_a_step_under_the_pointer_is_marked_everywhere() -> None:
+    async with inspecting(await showing(await long_run(3, agent_id="a"))) as inspector:
+        await inspector.show(ROUTE)
+        await conversation(inspector).get_by_role("link", name="Step 2").hover()
+        assert await inspector.page.locator(".block.hot").count() == 1
 
 
 # Hostile content
