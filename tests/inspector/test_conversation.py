@@ -322,8 +322,11 @@ async def test_a_server_without_an_agent_takes_decisions_and_no_questions() -> N
 
 async def test_a_client_that_may_only_read_is_offered_nothing() -> None:
     store, agent = await waiting_session()
-    reader = {"public": False, "access": lambda _: Access("ann", read_only=True)}
-    async with inspecting(store, agent, **reader) as inspector:
+
+    def access(_: object) -> Access:
+        return Access("ann", read_only=True)
+
+    async with inspecting(store, agent, public=False, access=access) as inspector:
         await inspector.show(ROUTE)
         await inspector.page.locator(".call.waiting").wait_for()
         await inspector.page.get_by_placeholder("You may read here, and change nothing").wait_for()
