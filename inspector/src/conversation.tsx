@@ -7,6 +7,7 @@ import type { Info } from "./api";
 import { BlockView, type Context } from "./blocks";
 import { Compose } from "./compose";
 import { EndCard } from "./end_card";
+import { statusWord } from "./format";
 import { saved } from "./saved";
 import type { SessionData } from "./session_data";
 import { blocksOf, joinBlocks, stepsByKey, type Block } from "./transcript";
@@ -40,6 +41,7 @@ export function Conversation({ data, info, isAlone = false }: Props) {
         {!isAtEnd.value && <button type="button" class="button small bare" onClick={() => toEnd.current()}>Jump to the end</button>}
       </header>
       <Scroller data={data} info={info} isAlone={isAlone} blocks={blocks} isAtEnd={isAtEnd} toEnd={toEnd} />
+      {isAlone && <span class="hidden-text" role="status">{data.trace.value && statusWord(data.trace.value.status)}</span>}
       {data.trouble.value && <p class="trouble" role="status">{data.trouble.value}. Trying again.</p>}
       {!saved && <Compose data={data} info={info} onSend={() => toEnd.current()} />}
     </section>

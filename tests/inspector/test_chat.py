@@ -83,7 +83,7 @@ async def test_a_page_of_another_application_shows_a_session_live() -> None:
         await told.answer(call("refund", {"order": 17}, text="I **look** it up."))
         await page.locator(".call.waiting").wait_for()
         await page.get_by_role("button", name="Approve", exact=True).click()
-        await page.get_by_role("button", name="Approve and resume").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Approve and resume").click()
         await told.answer("Done.")
         await page.get_by_text("Done.", exact=True).wait_for()
         await page.locator(".call.succeeded", has_text="Approved by ann").wait_for()
@@ -91,6 +91,18 @@ async def test_a_page_of_another_application_shows_a_session_live() -> None:
         assert await page.locator(".step-heading a").count() == 0
         await page.evaluate("window.chat.close()")
         assert await page.locator(".conversation, dialog").count() == 0
+
+
+async def test_a_chat_connects_again_and_misses_nothing() -> None:
+    async with shop() as (inspector, told):
+        await ask(inspector, "Are you there?")
+        await told.write("I am")
+        await inspector.page.locator(".streaming", has_text="I am").wait_for()
+        await inspector.serving.cut_connections()
+        await told.answer("I am here.")
+        await inspector.page.locator(".answer", has_text="I am here.").wait_for()
+        await inspector.page.locator(".end-card", has_text="Completed by").wait_for()
+        assert await inspector.page.locator(".answer").count() == 1
 
 
 async def test_a_wrong_address_is_refused_with_what_to_use() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import stat
 import subprocess
 import sys
@@ -16,6 +17,8 @@ from starlette.testclient import TestClient
 from tests.inspector.runs import answer, long_run, record, turn
 from tests.real.browser import open_page
 from whyloop import Agent, tool
+from whyloop.cli.output import CommandError
+from whyloop.cli.storage import export
 from whyloop.server import AgentServer
 from whyloop.server.saved import saved_session
 from whyloop.stores import MemoryStore, SqliteStore
@@ -150,6 +153,17 @@ async def test_the_command_writes_a_file_that_only_its_owner_reads(tmp_path: Pat
         [*command, "b", "--html", str(file)], capture_output=True, text=True, timeout=60, check=False
     )
     assert refused.returncode != 0
+
+
+async def test_the_command_names_the_extra_that_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with SqliteStore(tmp_path / "sessions.db") as store:
+        await store.add(await record([answer()], agent_id="a"))
+        monkeypatch.setitem(sys.modules, "whyloop.server.saved", None)
+        args = argparse.Namespace(ids=["a"], html=str(tmp_path / "a.html"), output=None)
+        with pytest.raises(CommandError, match=r"pip install \"whyloop\[server\]\""):
+            await export(store, args)
 
 
 async def test_a_long_session_is_saved_in_a_size_that_grows_with_its_steps() -> None:

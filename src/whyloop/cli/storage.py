@@ -55,8 +55,10 @@ async def export(store: Store, args: argparse.Namespace) -> int:
 
 async def _page_of(store: Store, agent_id: str) -> AsyncIterator[str]:
     """Yield a session as a page."""
-    from whyloop.server.saved import saved_session
-
+    try:
+        from whyloop.server.saved import saved_session
+    except ImportError as error:
+        raise CommandError(f'--html needs the server: pip install "whyloop[server]" ({error})') from None
     yield (await saved_session(store, agent_id, Redaction())).rstrip()
 
 
