@@ -122,7 +122,9 @@ export function DecidedBy({ rules, chosen, choose }: {
   rules: Stats["rules"]; chosen: string; choose: (rule: string) => void;
 }) {
   const most = Math.max(1, ...rules.map((rule) => rule.count));
-  const shown = rules.filter(({ rule }, index) => index < MOST_RULES || rule === chosen).slice(-MOST_RULES);
+  const at = rules.findIndex(({ rule }) => rule === chosen);
+  // The one that is chosen is always there.
+  const shown = at < MOST_RULES ? rules.slice(0, MOST_RULES) : [...rules.slice(0, MOST_RULES - 1), rules[at]!];
   if (rules.length === 0) return <p class="quiet small-text none">No rule has decided yet.</p>;
   return (
     <ul class="decided-by">

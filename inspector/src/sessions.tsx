@@ -1,7 +1,7 @@
 /** The list of sessions: newest first, live, with what waits for a person first. */
 
 import { signal } from "@preact/signals";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { get, type Info, type Stats } from "./api";
 import { WaitingCard } from "./approvals";
 import { DecidedBy, StopReasons } from "./charts";
@@ -103,7 +103,8 @@ function useList(filters: Filters): SessionList {
     ref.current = { key, list: kept && keptKey === key ? kept : new SessionList(filters) };
   }
   const { list } = ref.current;
-  useEffect(() => {
+  // Before the first paint, so that the rows are on their way while the page is drawn.
+  useLayoutEffect(() => {
     kept = list;
     let timer: ReturnType<typeof setTimeout> | undefined;
     const readStats = (): void => {
