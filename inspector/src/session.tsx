@@ -37,6 +37,7 @@ export function SessionPage({ id, step, info }: { id: string; step: number | nul
   useEffect(() => {
     if (step !== null) evidence.showStep(step);
   }, [step, data.steps.value.length > 0]);
+  const stage = useStages(data.trace.value !== null);
   const error = data.error.value;
   if (!data.trace.value) return error ? <Missing id={id} message={error.message} status={error.status} /> : <Loading />;
   return (
@@ -50,12 +51,23 @@ export function SessionPage({ id, step, info }: { id: string; step: number | nul
         </div>
         {step !== null && <div class="pane pane-step"><StepDetail data={data} index={step} /></div>}
         <div class="evidence">
-          <div class="pane-why" id="pane-why"><Ledger evidence={evidence} selected={step} /></div>
-          <div class="pane-timeline" id="pane-timeline"><Timeline evidence={evidence} selected={step} /></div>
+          <div class="pane-why" id="pane-why">{stage > 0 && <Ledger evidence={evidence} selected={step} />}</div>
+          <div class="pane-timeline" id="pane-timeline">{stage > 1 && <Timeline evidence={evidence} selected={step} />}</div>
         </div>
       </div>
     </div>
   );
+}
+
+/** Count up to 2 once there is something to show: a page that draws all its parts at once holds up the browser. */
+function useStages(hasBegun: boolean): number {
+  const stage = useSignal(0);
+  useEffect(() => {
+    if (!hasBegun || stage.value === 2) return undefined;
+    const timer = setTimeout(() => (stage.value += 1));
+    return () => clearTimeout(timer);
+  }, [hasBegun, stage.value]);
+  return stage.value;
 }
 
 /** Below 1100 px one part is shown at a time. */

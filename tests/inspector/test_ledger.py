@@ -248,8 +248,10 @@ async def test_each_execution_has_its_own_ledger() -> None:
 async def test_two_thousand_steps_stay_smooth() -> None:
     async with inspecting(await stored(await long_run(2_000))) as inspector:
         page = inspector.page
+        await inspector.show("#/approvals")
+        await page.get_by_role("heading", name="Approvals").wait_for()
         async with longest_task(page) as loading:
-            await inspector.show("#/s/long-run")
+            await page.evaluate("() => { location.hash = '#/s/long-run' }")
             await page.get_by_text("Ended at step 2000, decided by").wait_for()
             await page.locator("td.deciding[data-column='1999']").wait_for()
         assert await page.locator("td[data-rule]").count() < 600, "only what is visible is drawn"
