@@ -105,25 +105,8 @@ _UPDATED = """
     AND session.updated_at < coalesce(%(updated_before)s, 'infinity'::timestamptz)
 """
 
-_ALL = "{schema}.sessions AS session"
-_UNDER_LABEL = "{schema}.labels AS found JOIN {schema}.sessions AS session USING (agent_id)"
 
-
-def _tally(tables: str, joined: str, *conditions: str) -> str:
-    """Return the query that counts the sessions in these tables under these conditions."""
-    within = (*conditions, _SESSION_WITHIN, _UPDATED)
-    return f"""
-SELECT session.status, session.stop_reason, session.resolved_by,
-    CASE WHEN session.updated_at >= %(first_day)s
-        THEN floor(extract(epoch FROM session.updated_at - %(first_day)s) / 86400)::integer END,
-    count(*), count(*) FILTER (WHERE session.waiting > 0), sum(session.waiting)::bigint
-FROM {tables} {joined}
-WHERE {" AND ".join(within)} AND session.labels @> %(others)s::bigint[]
-GROUP BY 1, 2, 3, 4
-"""
-
-
-# The functions of the database that change something, with their arguments.
+# The functions of the database, with their arguments.
 CALLS = {
     "create_session": "json_populate_record(NULL::{schema}.change, %(change)s::json), %(again)s",
     "append": "%(changes)s::json, %(waiting)s, %(again)s, %(moment)s",
@@ -132,6 +115,10 @@ CALLS = {
     "release": "%(agent_id)s, %(token)s",
     "ask_to_stop": "%(agent_id)s, %(reason)s, %(moment)s",
     "delete_session": "%(agent_id)s, %(expected)s::bigint, %(again)s, %(moment)s",
+    "tally": (
+        "%(label)s::bigint, %(others)s::bigint[], %(words)s::text[], %(since)s, %(until)s, "
+        "%(updated_after)s, %(updated_before)s, %(first_day)s"
+    ),
     "send_chunks": "%(channel)s, %(space)s, %(chunks)s::json, %(longest)s",
 }
 QUERIES = {
@@ -189,12 +176,6 @@ SELECT {_SUMMARY} FROM {{schema}}.sessions AS session {_WITH_SUMMARY}
 WHERE session.waiting > 0 AND session.labels @> %(labels)s::bigint[]
 ORDER BY session.updated_at, session.agent_id LIMIT %(limit)s
 """,
-    "tally": _tally(_ALL, ""),
-    "tally_with_words": _tally(_ALL, _WITH_SUMMARY, _HAS_WORDS),
-    "tally_of_label": _tally(_UNDER_LABEL, "", f"found.label = %(label)s AND {_WITHIN}"),
-    "tally_of_label_with_words": _tally(
-        _UNDER_LABEL, _WITH_SUMMARY, f"found.label = %(label)s AND {_WITHIN}", _HAS_WORDS
-    ),
     "is_recent": """
 SELECT FROM {schema}.sessions WHERE updated_at > %(updated_after)s LIMIT 1 OFFSET %(recent)s
 """,
@@ -408,16 +389,14 @@ class PostgresStore(Store):
         return Page(sessions, cursor_of(sessions[-1]) if len(rows) > limit else None)
 
     async def tally(self, wanted: SessionFilter, *, since: datetime) -> tuple[Tally, ...]:
-        words, labels = search_words(wanted), wanted_labels(wanted)
+        labels = wanted_labels(wanted)
         within: dict[str, Any] = {"since": wanted.started_after, "until": wanted.started_before, "end": ""}
         given: dict[str, Any] = {"label": None, "others": [], **within}
         if labels != wanted_labels(SessionFilter()):
             given = await self._plan(labels, within)
-        query = "tally" if given["label"] is None else "tally_of_label"
         given |= {"updated_after": wanted.updated_after, "updated_before": wanted.updated_before}
-        given |= {"first_day": since, "words": words}
-        statement = self._sql[f"{query}_with_words" if words else query]
-        rows = await self._connections.fetch(statement, given, prepare=False)
+        given |= {"first_day": since, "words": search_words(wanted)}
+        rows = await self._connections.fetch(self._sql["tally"], given, prepare=False)
         return tuple(
             Tally(AgentStatus(status), reason and StopReason(reason), rule and read(rule), *rest)
             for status, reason, rule, *rest in rows

@@ -402,6 +402,50 @@ BEGIN
 END
 $whyloop$;
 
+-- Count the sessions under a label, or all of them, by kind and by the day of their last change. To count is to
+-- read many rows, so it may read tables from end to end, as nothing else here does. The inner query hides from
+-- the planner how many moments there are: it would expect as many groups, and sort all rows.
+CREATE FUNCTION {schema}.tally(
+    the_label bigint, others bigint[], words text[], since timestamptz, until timestamptz,
+    updated_after timestamptz, updated_before timestamptz, first_day timestamptz
+) RETURNS TABLE (
+    status text, stop_reason text, resolved_by text, day integer, sessions bigint, waiting bigint,
+    questions bigint
+) LANGUAGE plpgsql STABLE SET enable_seqscan = on SET enable_bitmapscan = on AS $whyloop$
+DECLARE
+    query text := $query$
+        SELECT session.status, session.stop_reason, session.resolved_by, session.waiting,
+            CASE WHEN session.updated_at >= $8
+                THEN floor(date_part('epoch', session.updated_at - $8) / 86400)::integer END AS day
+        FROM {schema}.sessions AS session
+    $query$;
+BEGIN
+    IF the_label IS NOT NULL THEN
+        query := query || $query$
+            JOIN {schema}.labels AS found ON found.agent_id = session.agent_id AND found.label = $1
+                AND found.started_at = session.started_at
+                AND ($4 IS NULL OR found.started_at > $4) AND ($5 IS NULL OR found.started_at < $5)
+        $query$;
+    END IF;
+    IF cardinality(words) > 0 THEN
+        query := query || $query$
+            JOIN {schema}.summaries ON summaries.session = session.number AND NOT EXISTS (
+                SELECT FROM unnest($3) AS wanted (word) WHERE strpos(summaries.search, wanted.word) = 0
+            )
+        $query$;
+    END IF;
+    query := query || $query$
+        WHERE session.labels @> $2
+            AND ($4 IS NULL OR session.started_at > $4) AND ($5 IS NULL OR session.started_at < $5)
+            AND ($6 IS NULL OR session.updated_at > $6) AND ($7 IS NULL OR session.updated_at < $7)
+    $query$;
+    RETURN QUERY EXECUTE format(
+        'SELECT status, stop_reason, resolved_by, day, count(*), count(*) FILTER (WHERE waiting > 0), '
+        'sum(waiting)::bigint FROM (%s OFFSET 0) AS counted GROUP BY 1, 2, 3, 4', query
+    ) USING the_label, others, words, since, until, updated_after, updated_before, first_day;
+END
+$whyloop$;
+
 -- Send the chunks of those sessions that another connection follows, in payloads that a notification can
 -- hold. A follower holds a shared advisory lock on a number in `space` for each session, or on 0 for all.
 CREATE FUNCTION {schema}.send_chunks(

@@ -30,6 +30,7 @@ def summary_of(state: AgentState) -> Summary:
     """Return how a session in this state is listed. It takes the same time for a session of any length."""
     outcome, usage = state.last_continuation_outcome, state.usage
     first_query, last_query = _first_query(state), _last_query(state)
+    title = shortened(first_query, LONGEST_TITLE)
     summary = Summary(
         agent_id=state.agent_id,
         status=state.status,
@@ -38,7 +39,7 @@ def summary_of(state: AgentState) -> Summary:
         stop_reason=state.stop_reason,
         parent_agent_id=state.parent_agent_id,
         step_count=state.step_count,
-        title=shortened(first_query, LONGEST_TITLE),
+        title=title,
         metadata=state.metadata,
         identity=state.identity,
         agent=state.agent,
@@ -50,7 +51,7 @@ def summary_of(state: AgentState) -> Summary:
         tokens_known=usage.reported,
         active_seconds=state.state_info.cumulative_execution_seconds,
         step_limit=_step_limit(outcome),
-        last_query=shortened(last_query, LONGEST_TITLE),
+        last_query=title if last_query == first_query else shortened(last_query, LONGEST_TITLE),
         step_marks=_step_marks(state),
     )
     texts = (first_query, "" if last_query == first_query else last_query, state.last_response)
@@ -79,31 +80,38 @@ LONGEST_SEARCHED = 400
 """How many characters of each text are searched; of an id, all."""
 
 
-def _search_text(summary: Summary, texts: tuple[str, ...]) -> str:
-    """Return the text in which a search looks for its words: a line for each part, without secrets.
+def _search_text(summary: Summary, texts: Sequence[str]) -> str:
+    """Return the text in which a search looks for its words: a line for each part.
 
-    A client of the server may search, so a search must not find what the client cannot see. Secrets by the
-    default rules are removed here. A server with rules of its own checks what was found: `can_find`.
+    A client of the server may search, so a search must not find what the client cannot see. Queries and
+    answers are part of the chat, which shows them as they are. The reason and the metadata are shown
+    without secrets: those by the default rules are removed here, and a server with rules of its own checks
+    what was found (`can_find`).
     """
-    redaction = DEFAULT_REDACTION
-    lines = [summary.agent_id, *[redaction.beginning(text, LONGEST_SEARCHED) for text in texts]]
-    return "\n".join([searchable(line)[:LONGEST_ID] for line in (*lines, *_guarded(summary, redaction))])
+    lines = [summary.agent_id, *[text[:LONGEST_SEARCHED] for text in texts]]
+    lines += _guarded(summary, DEFAULT_REDACTION)
+    return "\n".join([searchable(line)[:LONGEST_ID] for line in lines])
 
 
 def _guarded(summary: Summary, redaction: Redaction | None) -> list[str]:
-    """Return the searched texts that views show without secrets; queries and answers are in the chat."""
-    return [redacted(summary.reason or "", redaction), _metadata_text(summary.metadata, redaction)]
+    """Return the searched texts that views show without secrets."""
+    reason = summary.reason and redacted(summary.reason, redaction)
+    return [reason or "", _metadata_text(summary.metadata, redaction)]
 
 
 def _metadata_text(metadata: Mapping[str, Any], redaction: Redaction | None) -> str:
-    text = ""
+    read: dict[str, Any] = {}
+    length = 0
     for key, value in metadata.items():
-        if len(text) >= LONGEST_SEARCHED:
+        if length >= LONGEST_SEARCHED:
             break
-        read = value[: LONGEST_SEARCHED + LONGEST] if isinstance(value, str) else value
-        for name, shown in redacted({key: read}, redaction).items():
-            text += f"{name} {shown if isinstance(shown, str) else msgspec.json.encode(shown).decode()} "
-    return text[:LONGEST_SEARCHED]
+        read[key] = value[: LONGEST_SEARCHED + LONGEST] if isinstance(value, str) else value
+        length += len(key) + (len(value) if isinstance(value, str) else 1)
+    texts = [
+        f"{key} {value}" if isinstance(value, str) else f"{key} {msgspec.json.encode(value).decode()}"
+        for key, value in redacted(read, redaction).items()
+    ]
+    return " ".join(texts)[:LONGEST_SEARCHED]
 
 
 def can_find(summary: Summary, words: Sequence[str], redaction: Redaction | None) -> bool:
