@@ -1,7 +1,7 @@
 /** What would let a session continue, and the buttons that do it. */
 
 import { fork, resume, resumeText, stop, type Target } from "./actions";
-import { authorization, sessionPath, token, type Info, type NextAction } from "./api";
+import { authorization, sessionPath, token, type Info, type Limit, type NextAction } from "./api";
 import { approve, deny, edit } from "./decisions";
 import type { Evidence } from "./evidence";
 import { counted } from "./format";
@@ -101,14 +101,15 @@ function Change({ change: { text, code } }: { change: NextAction }) {
   return <>{text[0]!.toUpperCase()}{text.slice(1)}{code && <>: <code>{code}</code></>}. </>;
 }
 
+const NOUNS: Record<Limit["unit"], string> = { steps: "steps", tokens: "tokens", seconds: "time", usd: "money" };
+
 /** What is missing, and what remains of the other limits. */
 function Grant({ evidence, grant }: { evidence: Evidence; grant: NextAction }) {
   const missing = grant.text.replace(/^grant more /, "");
   const outcome = evidence.data.latest.value.findLast((step) => step.outcome !== null)?.outcome;
   const forbidding = outcome?.evaluations.filter(({ decision }) => decision === "forbid") ?? [];
-  const remaining = evidence.isLatest.value
-    ? evidence.limitUses.value.filter(({ rule, used, limit, granted }) => !forbidding.some(({ criterion }) => criterion === rule) && used < limit + granted) : [];
-  const parts = remaining.map(({ noun, used, limit, granted }) => `${Math.round((1 - used / (limit + granted)) * 100)} % of ${noun}`);
+  const remaining = evidence.data.trace.value!.limits.filter(({ used, limit, granted }) => used < limit + granted);
+  const parts = remaining.map(({ unit, used, limit, granted }) => `${Math.round((1 - used / (limit + granted)) * 100)} % of ${NOUNS[unit]}`);
   return (
     <>
       More {missing}.{" "}

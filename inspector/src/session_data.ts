@@ -8,7 +8,7 @@ import { OlderMessages } from "./older_messages";
 import { saved } from "./saved";
 import { LiveSource } from "./live";
 
-const PAGE = 250;
+const PAGE = 500;
 // While a run is in progress its trace is read at most this often.
 const BETWEEN_READINGS = 300;
 

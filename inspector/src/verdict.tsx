@@ -1,6 +1,6 @@
 /** The verdict: why the session is where it is, and what would let it continue. */
 
-import type { Evaluation, Execution, Info, Outcome, Step, Trace } from "./api";
+import type { Evaluation, Execution, Info, Limit, Outcome, Step, Trace } from "./api";
 import { Age } from "./clock";
 import { Continue } from "./continue";
 import type { Evidence } from "./evidence";
@@ -39,8 +39,9 @@ function latestSteps(evidence: Evidence): readonly Step[] {
 
 /** The votes that resolved the session as it is: those of a pause are in the step that is open. */
 function lastOutcome(evidence: Evidence): Outcome | null {
-  const { status, open_step: open } = evidence.data.trace.value!;
+  const { status, open_step: open, has_more: isLoading } = evidence.data.trace.value!;
   if (status === "paused" && open?.outcome) return open.outcome;
+  if (isLoading) return null;
   return latestSteps(evidence).findLast(({ outcome, wrap_up }) => outcome !== null && wrap_up === null)?.outcome ?? null;
 }
 
@@ -79,20 +80,19 @@ function Headline({ evidence, trace, outcome }: { evidence: Evidence; trace: Tra
   if (status === "in_progress") return <>{runningText(open ?? evidence.begun.value, steps.at(-1))}</>;
   if (status === "pending") return <>New, nothing has been decided yet</>;
   const rule = trace.resolved_by && <> by <b class={`t-${toneOf(status)}`}>{trace.resolved_by}</b></>;
-  const where = open ? ` in step ${open.index}` : ` after ${amountText(evidence, trace, execution)}`;
+  const where = open ? ` in step ${open.index}` : ` after ${amountText(trace, execution)}`;
   const pending = outcome && outcome.decision === "forbid" ? pendingText(steps.at(-1), outcome) : "";
-  return <>{statusWord(status)}{where}{rule}{isLimit(evidence, trace) ? pending : reasonText(trace)}</>;
+  return <>{statusWord(status)}{where}{rule}{limitOf(trace) ? pending : reasonText(trace)}</>;
 }
 
-function isLimit(evidence: Evidence, { resolved_by: rule, stop_reason: reason }: Trace): boolean {
-  return reason !== null && reason !== "completed" && evidence.limitUses.value.some((each) => each.rule === rule);
+/** The limit that ended the run, if one did. */
+function limitOf({ resolved_by: rule, stop_reason: reason, limits }: Trace): Limit | undefined {
+  return reason === null || reason === "completed" ? undefined : limits.find((each) => each.rule === rule && each.used >= each.limit);
 }
 
-function amountText(evidence: Evidence, trace: Trace, execution: Execution | undefined): string {
-  const taken = execution?.step_count ?? trace.step_count;
-  const limit = isLimit(evidence, trace) && evidence.isLatest.value
-    ? evidence.limitUses.value.find(({ rule }) => rule === trace.resolved_by) : undefined;
-  if (!limit) return counted(taken, "step");
+function amountText(trace: Trace, execution: Execution | undefined): string {
+  const limit = limitOf(trace);
+  if (!limit) return counted(execution?.step_count ?? trace.step_count, "step");
   const unit = limit.unit === "usd" ? "" : limit.unit === "seconds" ? " s" : ` ${limit.unit}`;
   const [used, most] = limit.unit === "tokens"
     ? [count(limit.used), count(limit.limit + limit.granted)]

@@ -119,6 +119,8 @@ function Emphasized({ text, evidence }: { text: string; evidence: Evidence }) {
 }
 
 function recordedText(evidence: Evidence): string {
+  const { has_more: isLoading, step_count: total } = evidence.data.trace.value!;
+  if (isLoading) return `Loading, ${count(evidence.data.steps.value.length)} of ${counted(total, "step")}`;
   const end = evidence.recordedEnd.value;
   const steps = evidence.steps.value;
   if (end) {
