@@ -32,7 +32,11 @@ async function loadInfo(): Promise<void> {
 }
 
 function App() {
-  useEffect(() => void loadInfo(), []);
+  // Again with each connection: the server may be another one after a restart.
+  const { state } = connection.value;
+  useEffect(() => {
+    if (info.peek() === null || state === "live") void loadInfo();
+  }, [state]);
   useEffect(() => (saved ? undefined : watchQuestions()), []);
   const title = titleOf(route.value);
   useEffect(() => void (saved || (document.title = title)), [title]);

@@ -7,6 +7,7 @@ import { onListChange } from "./live";
 
 const MOST = 50;
 const MOST_SETTLED = 5;
+const BEFORE_RETRY = 3000;
 
 /** A question that was open a moment ago, and what became of it. */
 export interface Settled {
@@ -21,6 +22,7 @@ export const settled = signal<readonly Settled[]>([]);
 /** How many questions wait; the top bar shows it. */
 export const waiting = computed(() => questions.value?.total ?? 0);
 
+let retrying: ReturnType<typeof setTimeout> | undefined;
 let isReading = false;
 let isStale = false;
 
@@ -38,7 +40,9 @@ export async function readQuestions(): Promise<void> {
       questionsError.value = null;
       if (before) noteSettled(before.questions, page.questions);
     } catch (cause) {
-      questionsError.value = cause as ApiError;
+      const { status } = (questionsError.value = cause as ApiError);
+      clearTimeout(retrying);
+      if (status === 0 || status >= 500) retrying = setTimeout(() => void readQuestions(), BEFORE_RETRY);
     }
   }
   isReading = false;

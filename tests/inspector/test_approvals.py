@@ -250,3 +250,15 @@ async def test_an_empty_inbox_says_how_questions_arise() -> None:
         await inspector.page.get_by_role("heading", name="Nothing waits for a person").wait_for()
         assert "needs_approval=True" in await inspector.text()
         await check_both_themes(inspector.page)
+
+
+async def test_an_inbox_that_cannot_be_read_says_so_and_is_read_again() -> None:
+    async with inbox() as (_, inspector):
+        page = inspector.page
+        await page.locator("article.question").wait_for()
+        await page.route("**/questions?*", lambda route: route.fulfill(status=503, body="{}"))
+        await page.reload()
+        await page.get_by_text("The store is not available").wait_for()
+        await page.unroute("**/questions?*")
+        await page.locator("article.question").wait_for()
+        await page.get_by_text("The store is not available").wait_for(state="detached")
