@@ -72,9 +72,14 @@ include-name = "GET /sessions/{agent_id}/what-if"
 parameters = { "path.agent_id" = "done", "query.timeout" = "none" }
 warnings = false
 
+# An empty time is taken as one that is not given.
 [[operations]]
 include-name = "GET /what-if"
 parameters = { "query.limit" = "max_steps" }
+
+[[operations]]
+include-name = "GET /stats"
+parameters = { "query.days" = 14 }
 
 # It never ends: see test_live.py.
 [[operations]]
@@ -192,7 +197,7 @@ def _schemathesis(url: str, folder: Path) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "PYTHONPATH": str(ROOT), "SCHEMATHESIS_HOOKS": "tests.server.schemathesis_hooks"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
 
