@@ -156,7 +156,10 @@ function ShortQuestion({ question, info }: { question: Question; info: Info | nu
       </div>
       {!whyNot(info) && (
         <>
-          <button class="button primary small" aria-label={`Approve ${summaryOf(question)}`} onClick={() => answer(approve)}>
+          <button
+            class="button primary small" aria-label={`Approve ${summaryOf(question)}`}
+            onClick={() => answer(approve)}
+          >
             Approve
           </button>
           <button class="button small" aria-label={`Deny ${summaryOf(question)}`} onClick={() => answer(deny)}>

@@ -49,7 +49,9 @@ export function StopReasons({ days }: { days: Stats["days"] }) {
       </svg>
       <figcaption class="legend">
         {GROUPS.map(([group, name]) => (
-          <span key={group}><svg width="8" height="8" aria-hidden="true"><rect class={group} width="8" height="8" rx="1" /></svg>{name}</span>
+          <span key={group}>
+            <svg width="8" height="8" aria-hidden="true"><rect class={group} width="8" height="8" rx="1" /></svg>{name}
+          </span>
         ))}
       </figcaption>
       <DayTable days={days} />
@@ -68,10 +70,19 @@ function DayBar({ day, x, width, y }: {
     below += value;
     // A gap of one pixel between the parts, which differ not by colour alone.
     return value > 0 && (
-      <rect key={group} class={group} x={x + width * 0.14} y={top} width={width * 0.72} height={Math.max(1, height - 1)} rx="1" />
+      <rect
+        key={group} class={group} rx="1" x={x + width * 0.14} y={top} width={width * 0.72}
+        height={Math.max(1, height - 1)}
+      />
     );
   });
-  return <g><title>{dayText(day)}</title><rect class="hit" x={x} y={TOP} width={width} height={BOTTOM - TOP} />{parts}</g>;
+  return (
+    <g>
+      <title>{dayText(day)}</title>
+      <rect class="hit" x={x} y={TOP} width={width} height={BOTTOM - TOP} />
+      {parts}
+    </g>
+  );
 }
 
 /** The numbers of the chart for readers that do not see it. */
@@ -79,10 +90,15 @@ function DayTable({ days }: { days: Stats["days"] }) {
   return (
     <table class="hidden-text">
       <caption>How runs ended on each day</caption>
-      <thead><tr><th scope="col">Day</th>{GROUPS.map(([group, name]) => <th key={group} scope="col">{name}</th>)}</tr></thead>
+      <thead>
+        <tr><th scope="col">Day</th>{GROUPS.map(([group, name]) => <th key={group} scope="col">{name}</th>)}</tr>
+      </thead>
       <tbody>
         {days.map(({ day, counts }) => (
-          <tr key={day}><th scope="row">{shortDay(day)}</th>{GROUPS.map(([group]) => <td key={group}>{counts[group]}</td>)}</tr>
+          <tr key={day}>
+            <th scope="row">{shortDay(day)}</th>
+            {GROUPS.map(([group]) => <td key={group}>{counts[group]}</td>)}
+          </tr>
         ))}
       </tbody>
     </table>
@@ -90,7 +106,8 @@ function DayTable({ days }: { days: Stats["days"] }) {
 }
 
 function dayText({ day, counts }: Stats["days"][number]): string {
-  const parts = GROUPS.filter(([group]) => counts[group]).map(([group, name]) => `${name.toLowerCase()} ${count(counts[group])}`);
+  const found = GROUPS.filter(([group]) => counts[group]);
+  const parts = found.map(([group, name]) => `${name.toLowerCase()} ${count(counts[group])}`);
   return `${shortDay(day)}: ${parts.join(", ") || "none"}`;
 }
 
@@ -136,7 +153,9 @@ export function DecidedBy({ rules, chosen, choose }: {
           >
             <span class="clip">{rule}</span>
             <i style={{ "--share": `${Math.max(0.5, (value / most) * 100)}%` }} />
-            <span class="number">{count(value)} <span class="hidden-text">{value === 1 ? "session" : "sessions"}</span></span>
+            <span class="number">
+              {count(value)} <span class="hidden-text">{value === 1 ? "session" : "sessions"}</span>
+            </span>
           </button>
         </li>
       ))}
@@ -152,7 +171,9 @@ const MARKS: Record<string, { name: string; plural: string; path: (x: number) =>
   s: { name: "natural end", plural: "natural ends", path: (x) => `M${x} 0h4v12h-4z` },
   f: { name: "forbidden to continue", plural: "forbidden to continue", path: (x) => `M${x} 0h4v12h-4z` },
 };
-const MARK_NAMES: Record<string, string> = { ".": "ordinary", r: "retry", e: "error", p: "person", s: "stop", f: "forbid" };
+const MARK_NAMES: Record<string, string> = {
+  ".": "ordinary", r: "retry", e: "error", p: "person", s: "stop", f: "forbid",
+};
 
 /** A bar for each of the last steps, one path for each kind. */
 export function StepMarks({ marks, total }: { marks: string; total: number }) {
@@ -164,7 +185,8 @@ export function StepMarks({ marks, total }: { marks: string; total: number }) {
   });
   const notable = paths.filter(({ kind }) => kind !== ".");
   const words = notable.map(({ kind, found }) => `${found} ${found === 1 ? MARKS[kind]!.name : MARKS[kind]!.plural}`);
-  const beginning = total > marks.length ? `the last ${marks.length} of ${counted(total, "step")}` : counted(total, "step");
+  const steps = counted(total, "step");
+  const beginning = total > marks.length ? `the last ${marks.length} of ${steps}` : steps;
   const label = words.length ? `${beginning}: ${words.join(", ")}` : beginning;
   return (
     <svg class="step-marks" width={marks.length * 5 - 1} height="12" role="img" aria-label={label}>
@@ -181,10 +203,13 @@ export function SurveyCurve({ survey, chosen, safe }: { survey: Survey; chosen: 
   const { rows, runs } = survey;
   const x = (index: number): number => (rows.length > 1 ? (index / (rows.length - 1)) * CURVE.width : 0);
   const y = (value: number): number => CURVE.height - (value / Math.max(1, runs)) * (CURVE.height - 4);
-  const area = (of: (row: Survey["rows"][number]) => number): string =>
-    `M0 ${CURVE.height}${rows.map((row, index) => `L${x(index)} ${y(of(row))}`).join("")}L${CURVE.width} ${CURVE.height}z`;
+  const area = (of: (row: Survey["rows"][number]) => number): string => {
+    const line = rows.map((row, index) => `L${x(index)} ${y(of(row))}`).join("");
+    return `M0 ${CURVE.height}${line}L${CURVE.width} ${CURVE.height}z`;
+  };
+  const box = `0 0 ${CURVE.width} ${CURVE.height}`;
   return (
-    <svg class="survey-curve" viewBox={`0 0 ${CURVE.width} ${CURVE.height}`} preserveAspectRatio="none" aria-hidden="true">
+    <svg class="survey-curve" viewBox={box} preserveAspectRatio="none" aria-hidden="true">
       <path class="cut" d={area(({ cut }) => cut)} />
       <path class="completed" d={area(({ completed }) => completed)} />
       {safe !== null && <line class="safe" x1={x(safe)} x2={x(safe)} y1="0" y2={CURVE.height} />}

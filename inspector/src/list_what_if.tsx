@@ -113,7 +113,8 @@ function Result({ found }: { found: Survey }) {
   return (
     <p class="result" role="status">
       {found.runs === 0 && "No run of the list is recorded well enough to judge."}
-      {found.runs > 0 && (at === null ? `Move the slider: ${counted(found.runs, "run")} judged.` : <Sentence found={found} at={at} />)}
+      {found.runs > 0 && at === null && `Move the slider: ${counted(found.runs, "run")} judged.`}
+      {found.runs > 0 && at !== null && <Sentence found={found} at={at} />}
       {safe !== null && safe !== at && found.runs > 0 && (
         <button class="link" onClick={() => (chosen.value = found.rows[safe]!.value)}>
           {amount(found.limit, found.rows[safe]!.value)} is the lowest that cuts no completed run
@@ -128,7 +129,8 @@ function Sentence({ found, at }: { found: Survey; at: number }) {
   const parts = savedParts(row.saved, found.used);
   return (
     <>
-      <b>{found.limit}={amount(found.limit, row.value)}</b> would have cut <b>{count(row.cut)} of {counted(found.runs, "run")}</b>
+      <b>{found.limit}={amount(found.limit, row.value)}</b> would have cut{" "}
+      <b>{count(row.cut)} of {counted(found.runs, "run")}</b>
       {row.cut > 0 && <>, <span class={row.completed ? "t-f" : ""}>{completedText(row.completed, row.cut)}</span></>}
       {row.cut > 0 && parts.length > 0 && `, and saved ${parts.join(", ")}`}.
     </>

@@ -241,5 +241,6 @@ export function labelText(key: string, value: unknown): string {
 
 /** Whether filters hide sessions; a what-if does not. */
 export function isFiltered(filters: Filters): boolean {
-  return (Object.keys(NO_FILTERS) as (keyof Filters)[]).some((name) => !["limit", "value"].includes(name) && filters[name]);
+  const names = Object.keys(NO_FILTERS) as (keyof Filters)[];
+  return names.some((name) => name !== "limit" && name !== "value" && filters[name]);
 }

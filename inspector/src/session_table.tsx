@@ -16,8 +16,10 @@ const ROW = { wide: 36, narrow: 60 };
 // Rows outside the viewport, so that keys and quick scrolling find them.
 const SPARE = 12;
 const COLUMNS: [string, string][] = [
-  ["column-state", "Status"], ["column-session", "Session and query"], ["column-why", "Why"], ["column-rule", "Deciding rule"], ["column-steps number", "Steps"],
-  ["column-marks", "Each step"], ["column-tokens number", "Tokens"], ["column-cost number", "Cost"], ["column-active number", "Active"], ["column-age number", "Age"],
+  ["column-state", "Status"], ["column-session", "Session and query"], ["column-why", "Why"],
+  ["column-rule", "Deciding rule"], ["column-steps number", "Steps"], ["column-marks", "Each step"],
+  ["column-tokens number", "Tokens"], ["column-cost number", "Cost"], ["column-active number", "Active"],
+  ["column-age number", "Age"],
 ];
 
 export function SessionTable({ list, hasWhatIf }: { list: SessionList; hasWhatIf: boolean }) {
@@ -45,10 +47,13 @@ export function SessionTable({ list, hasWhatIf }: { list: SessionList; hasWhatIf
   return (
     <>
       {list.held.value > 0 && (
-        <p class="held"><button class="button small primary" onClick={showNew}>Show {counted(list.held.value, "new session")}</button></p>
+        <p class="held">
+          <button class="button small primary" onClick={showNew}>Show {counted(list.held.value, "new session")}</button>
+        </p>
       )}
       <table
-        class="session-table" role="table" aria-rowcount={list.hasMore ? -1 : size + 1} aria-busy={!list.isLoaded.value} ref={table}
+        class="session-table" role="table" ref={table}
+        aria-rowcount={list.hasMore ? -1 : size + 1} aria-busy={!list.isLoaded.value}
         onMouseLeave={() => list.isBeingRead() || list.release()}
       >
         <caption class="hidden-text">Sessions, newest first</caption>
@@ -79,7 +84,9 @@ function Blank() {
 }
 
 /** Return the numbers of the rows near the viewport; the place of the reader is kept in the list. */
-function useWindow(body: { current: HTMLElement | null }, list: SessionList): { from: number; to: number; height: number } {
+function useWindow(
+  body: { current: HTMLElement | null }, list: SessionList,
+): { from: number; to: number; height: number } {
   const [shown, setShown] = useState({ from: 0, to: 60 });
   const [isNarrow, setNarrow] = useState(NARROW.matches);
   const isRestored = useRef(false);
@@ -137,15 +144,25 @@ function Row({ session, number, hasWhatIf }: { session: SessionSummary; number: 
       <td role="cell" class="column-why" title={session.reason ?? ""}>{whyText(session)}</td>
       <td role="cell" class="column-rule" title={rule}>{rule || <span class="quiet">Not decided yet</span>}</td>
       <td role="cell" class="column-steps number">
-        {count(session.step_count)}{session.step_limit !== null && <span class="quiet"> / {count(session.step_limit)}</span>}
+        {count(session.step_count)}
+        {session.step_limit !== null && <span class="quiet"> / {count(session.step_limit)}</span>}
       </td>
       <td role="cell" class="column-marks"><StepMarks marks={session.step_marks} total={session.step_count} /></td>
       <td role="cell" class="column-tokens number" title={tokensText(session)}>
-        {session.tokens_known ? "" : "≥ "}{session.tokens < 1_000_000 ? count(session.tokens) : shortCount(session.tokens)}
+        {session.tokens_known ? "" : "≥ "}
+        {session.tokens < 1_000_000 ? count(session.tokens) : shortCount(session.tokens)}
       </td>
-      <td role="cell" class="column-cost number">{session.cost === null ? <span class="quiet" title="The price of the model is unknown">–</span> : money(session.cost)}</td>
+      <td
+        role="cell" class="column-cost number"
+        title={session.cost === null ? "The price of the model is unknown" : ""}
+      >
+        {session.cost === null ? <span class="quiet">–</span> : money(session.cost)}
+      </td>
       <td role="cell" class="column-active number">{duration(session.active_seconds)}</td>
-      <td role="cell" class="column-age number quiet" title={`Started ${moment(session.started_at)}, changed ${moment(session.updated_at)}`}>
+      <td
+        role="cell" class="column-age number quiet"
+        title={`Started ${moment(session.started_at)}, changed ${moment(session.updated_at)}`}
+      >
         <Age time={session.started_at} />
       </td>
     </tr>

@@ -28,7 +28,9 @@ const STOP_REASONS = [
   "completed", "steps_limit", "token_limit", "time_limit", "retry_limit", "error", "finish_reason", "guard",
   "user_requested",
 ];
-const TIMES = [["", "Any time"], ["1h", "Last hour"], ["24h", "Last 24 hours"], ["7d", "Last 7 days"], ["30d", "Last 30 days"]] as const;
+const TIMES = [
+  ["", "Any time"], ["1h", "Last hour"], ["24h", "Last 24 hours"], ["7d", "Last 7 days"], ["30d", "Last 30 days"],
+] as const;
 
 const FILTER_WORDS: [keyof Filters, string][] = [
   ["search", "search"], ["status", "status"], ["stop_reason", "stop reason"], ["resolved_by", "rule"],
@@ -46,6 +48,7 @@ const rules = signal<Stats["rules"]>([]);
 export function Sessions({ filters, info }: { filters: Filters; info: Info | null }) {
   const list = useShown(useList(filters));
   const change = (changes: Partial<Filters>): void => go(sessionsLink({ ...filters, ...changes }));
+  const changeInPlace = (changes: Partial<Filters>): void => goInPlace(sessionsLink({ ...filters, ...changes }));
   const clear = (): void => go(sessionsLink());
   const problem = list.error.value;
   const isEmpty = list.isLoaded.value && list.size === 0 && !problem;
@@ -59,9 +62,11 @@ export function Sessions({ filters, info }: { filters: Filters; info: Info | nul
       <Cards filters={filters} info={info} change={change} />
       <section class="card list" aria-label="List of sessions">
         <FilterBar filters={filters} change={change} list={list} />
-        {filters.limit && <ListWhatIf filters={filters} change={(changes) => goInPlace(sessionsLink({ ...filters, ...changes }))} />}
+        {filters.limit && <ListWhatIf filters={filters} change={changeInPlace} />}
         {problem && <Trouble problem={problem} what="The sessions" retry={() => list.refresh()} clear={clear} />}
-        {isEmpty ? <NoMatch filters={filters} change={change} /> : <SessionTable list={list} hasWhatIf={filters.limit !== ""} />}
+        {isEmpty
+          ? <NoMatch filters={filters} change={change} />
+          : <SessionTable list={list} hasWhatIf={filters.limit !== ""} />}
       </section>
     </div>
   );
@@ -74,12 +79,18 @@ function Cards({ filters, info, change }: {
     <div class="cards">
       <WaitingCard info={info} />
       <section class="card" aria-labelledby="reasons-title">
-        <header><h2 id="reasons-title">Stop reasons</h2><span class="quiet small-text">per day, {DAYS} days</span></header>
+        <header>
+          <h2 id="reasons-title">Stop reasons</h2><span class="quiet small-text">per day, {DAYS} days</span>
+        </header>
         {stats.value && <StopReasons days={stats.value.days} />}
       </section>
       <section class="card" aria-labelledby="rules-title">
         <header><h2 id="rules-title">Decided by</h2><span class="quiet small-text">click to filter</span></header>
-        {stats.value && <DecidedBy rules={rules.value} chosen={filters.resolved_by} choose={(resolved_by) => change({ resolved_by })} />}
+        {stats.value && (
+          <DecidedBy
+            rules={rules.value} chosen={filters.resolved_by} choose={(resolved_by) => change({ resolved_by })}
+          />
+        )}
       </section>
     </div>
   );
@@ -144,7 +155,8 @@ async function loadStats(filters: Filters): Promise<void> {
   const given = { days: DAYS, offset_minutes: new Date().getTimezoneOffset() };
   try {
     const found = await get<Stats>("stats", { ...queryOf(filters), ...given });
-    const all = filters.resolved_by ? await get<Stats>("stats", { ...queryOf({ ...filters, resolved_by: "" }), ...given }) : found;
+    const others = queryOf({ ...filters, resolved_by: "" });
+    const all = filters.resolved_by ? await get<Stats>("stats", { ...others, ...given }) : found;
     if (kept && kept.filters !== filters && sessionsLink(kept.filters) !== sessionsLink(filters)) return;
     stats.value = found;
     rules.value = all.rules;
@@ -170,7 +182,9 @@ function FilterBar({ filters, change, list }: {
       </button>
       <div class="segments" role="group" aria-label="Status">
         {STATUSES.map(([status, text]) => (
-          <button key={status} aria-pressed={filters.status === status} onClick={() => change({ status })}>{text}</button>
+          <button key={status} aria-pressed={filters.status === status} onClick={() => change({ status })}>
+            {text}
+          </button>
         ))}
       </div>
       <Choice label="Stop reason" value={filters.stop_reason} choose={(stop_reason) => change({ stop_reason })}
@@ -188,7 +202,10 @@ function Choice({ label, value, options, choose }: {
   label: string; value: string; options: readonly (readonly [string, string])[]; choose: (value: string) => void;
 }) {
   return (
-    <select aria-label={label} value={value} class={value ? "chosen" : ""} onChange={(event) => choose(event.currentTarget.value)}>
+    <select
+      aria-label={label} value={value} class={value ? "chosen" : ""}
+      onChange={(event) => choose(event.currentTarget.value)}
+    >
       {options.map(([each, text]) => <option key={each} value={each}>{text}</option>)}
     </select>
   );
@@ -212,7 +229,8 @@ function SearchField({ filters }: { filters: Filters }) {
     <label class="search">
       <Icon name="search" />
       <input
-        type="search" placeholder="Search id, query, answer or reason" aria-label="Search sessions" maxLength={200} value={text}
+        type="search" placeholder="Search id, query, answer or reason" aria-label="Search sessions" maxLength={200}
+        value={text}
         onInput={(event) => type(event.currentTarget.value)}
         onKeyDown={(event) => {
           if (event.key === "Escape") event.currentTarget.blur();
@@ -229,15 +247,17 @@ function MetadataField({ filters, change, list }: {
   filters: Filters; change: (changes: Partial<Filters>) => void; list: SessionList;
 }) {
   const entries = list.slice(0, 50).flatMap((session) => Object.entries(session?.metadata ?? {}));
-  const known = new Set(entries.filter(([, value]) => typeof value !== "object").map(([key, value]) => labelText(key, value)));
+  const plain = entries.filter(([, value]) => typeof value !== "object");
+  const known = [...new Set(plain.map(([key, value]) => labelText(key, value)))].slice(0, 50);
   return (
     <>
       <input
         class={filters.metadata ? "metadata chosen" : "metadata"} aria-label="Metadata" placeholder="key=value"
-        title="Sessions with this metadata, such as team=sales, plan=pro" list="known-metadata" defaultValue={filters.metadata}
-        key={filters.metadata} onChange={(event) => change({ metadata: event.currentTarget.value.trim() })}
+        title="Sessions with this metadata, such as team=sales, plan=pro" list="known-metadata"
+        defaultValue={filters.metadata} key={filters.metadata}
+        onChange={(event) => change({ metadata: event.currentTarget.value.trim() })}
       />
-      <datalist id="known-metadata">{[...known].slice(0, 50).map((entry) => <option key={entry} value={entry} />)}</datalist>
+      <datalist id="known-metadata">{known.map((entry) => <option key={entry} value={entry} />)}</datalist>
     </>
   );
 }
@@ -255,7 +275,9 @@ function NoMatch({ filters, change }: { filters: Filters; change: (changes: Part
             <Icon name="cross" /><span class="quiet">{word}</span> <span class="clip">{filters[name]}</span>
           </button>
         ))}
-        {given.length > 1 && <button class="button primary" onClick={() => change(NO_FILTERS)}>Clear all filters</button>}
+        {given.length > 1 && (
+          <button class="button primary" onClick={() => change(NO_FILTERS)}>Clear all filters</button>
+        )}
       </div>
     </div>
   );
