@@ -26,7 +26,7 @@ from benchmarks.work import make_agent
 from whyloop import Session
 from whyloop.broadcasting.feed import Cursor, EventFeed
 from whyloop.events import AgentEvent, AgentStepCompleted
-from whyloop.stores import Entry, SqliteStore, Summary
+from whyloop.stores import Entry, SessionFilter, SqliteStore, Summary
 from whyloop.values.continuation import StopReason
 from whyloop.values.state import AgentStatus
 
@@ -41,6 +41,9 @@ FILTERS: dict[str, dict[str, object]] = {
     "stop reason": {"stop_reason": "steps_limit"},
     "age": {"started_before": datetime(2026, 1, 1, 12, tzinfo=UTC)},
     "last update": {"updated_before": datetime(2026, 1, 1, 0, 10, tzinfo=UTC)},
+    "recent update": {"updated_after": datetime(2026, 1, 2, 3, 46, tzinfo=UTC)},
+    "waiting for a person": {"waiting": True},
+    "words, common": {"search": "question"},
     "metadata, common": {"metadata": {"team": "support"}},
     "metadata, rare": {"metadata": {"customer": 4711}},
     "status and metadata": {"status": "failed", "metadata": {"team": "sales"}},
@@ -211,12 +214,23 @@ async def fill(store: SqliteStore) -> None:
         if number % 5000 == 0:
             status, reason = AgentStatus.PAUSED, None  # type: ignore[assignment]
             print(f"\r  filling the store: {number:,} of {SESSIONS:,} sessions", end="", flush=True)
+            await asyncio.sleep(0.01)  # The log is emptied in a task of the event loop.
         moment = started + timedelta(seconds=number)
         half = "lower" if number < SESSIONS // 2 else "upper"
         team = "sales" if half == "lower" and number % 2 else "support"
         metadata = {"team": team, "half": half, "customer": number}
         await store.create(
-            Summary(f"{number:032x}", status, moment, moment, reason, title="A question", metadata=metadata),
+            Summary(
+                f"{number:032x}",
+                status,
+                moment,
+                moment,
+                reason,
+                title="A question",
+                metadata=metadata,
+                pending=int(status is AgentStatus.PAUSED),
+                search="a question " * 50,
+            ),
             [Entry('{"v":1}')],
         )
     print("\r" + " " * 70, end="\r")
@@ -233,6 +247,16 @@ async def listing(store: SqliteStore) -> dict[str, float]:
             times.append((time.perf_counter() - started) * 1000)
         found[name] = statistics.median(times)
     return found
+
+
+async def counting(store: SqliteStore) -> float:
+    """Milliseconds to count all sessions by kind and day."""
+    times = []
+    for _ in range(ROUNDS):
+        started = time.perf_counter()
+        await store.tally(SessionFilter(), since=datetime(2026, 1, 1, tzinfo=UTC))
+        times.append((time.perf_counter() - started) * 1000)
+    return statistics.median(times)
 
 
 async def main() -> bool:
@@ -270,6 +294,8 @@ async def main() -> bool:
             for kind, milliseconds in (await listing(store)).items():
                 label = f"50 of {SESSIONS:,} sessions, by {kind}"
                 met &= report(label, f"{milliseconds:.1f} ms", "at most 10 ms", milliseconds <= 10)
+            took = await counting(store)
+            met &= report(f"counting {SESSIONS:,} sessions", f"{took:.0f} ms", "at most 250 ms", took <= 250)
     return met
 
 
