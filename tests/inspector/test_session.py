@@ -332,7 +332,7 @@ async def test_actions_are_reached_with_the_keyboard_alone() -> None:
 
 async def test_a_printed_page_has_the_verdict_the_ledger_and_the_timeline() -> None:
     state = await record([turn(1, "a"), turn(2, "b")], agent_id="a", max_steps=2, max_tokens=9_000)
-    async with inspecting(await stored(state)) as inspector:
+    async with inspecting(await stored(state), width=800) as inspector:
         await inspector.show("#/s/a")
         await inspector.page.locator(".ledger-table").wait_for()
         await inspector.page.emulate_media(media="print")
