@@ -43,7 +43,9 @@ export function BlockView({ block, context, isBeyond, isCut }: BlockProps) {
     <>
       <div
         class={`block ${isHot ? "hot" : ""} ${isBeyond ? "beyond" : ""}`}
-        data-block={block.key} onMouseEnter={point(step?.index ?? null)} onMouseLeave={point(null)}
+        data-block={block.key}
+        onMouseEnter={point(step?.index ?? null)}
+        onMouseLeave={point(null)}
       >
         {content}
       </div>
@@ -68,17 +70,25 @@ function useStable(block: Block, step: Step | undefined, context: Context) {
 }
 
 function draw(block: Block, step: Step | undefined, context: Context) {
-  const drawn = block.drawn.map((each) => <MessageView key={each.message.id} drawn={each} step={step} context={context} />);
+  const drawn = block.drawn.map((each) => (
+    <MessageView key={each.message.id} drawn={each} step={step} context={context} />
+  ));
   if (block.kind !== "step") return drawn;
-  return <><StepLine number={block.number!} step={step} context={context} />{drawn}</>;
+  return (
+    <>
+      <StepLine number={block.number!} step={step} context={context} />
+      {drawn}
+    </>
+  );
 }
 
 function StepLine({ number, step, context }: { number: number; step: Step | undefined; context: Context }) {
   const shown = step?.index ?? number;
-  const facts = step && step.completed_at !== null && [
-    step.usage.total ? counted(step.usage.total, "token") : "",
-    duration(step.duration_ms / 1000),
-  ];
+  const facts = step &&
+    step.completed_at !== null && [
+      step.usage.total ? counted(step.usage.total, "token") : "",
+      duration(step.duration_ms / 1000),
+    ];
   const name = step?.wrap_up ? `Step ${shown}, wrap-up` : `Step ${shown}`;
   return (
     <div class="step-heading">
@@ -112,12 +122,21 @@ function MessageView({ drawn, step, context }: MessageProps) {
         </div>
       )}
       {calls.map(({ call, result }, index) => {
-        const recorded = step?.tool_calls[index]?.id === call.id ? step.tool_calls[index] : step?.tool_calls.find(({ id }) => id === call.id);
+        const recorded =
+          step?.tool_calls[index]?.id === call.id
+            ? step.tool_calls[index]
+            : step?.tool_calls.find(({ id }) => id === call.id);
         const question = questionOf(context, result, call.id);
         return (
           <CallCard
-            key={call.id} call={call} result={result} recorded={recorded} step={step} question={question}
-            status={callStatus(result, recorded, isLive)} decide={decideOf(context.data, context.info)}
+            key={call.id}
+            call={call}
+            result={result}
+            recorded={recorded}
+            step={step}
+            question={question}
+            status={callStatus(result, recorded, isLive)}
+            decide={decideOf(context.data, context.info)}
           />
         );
       })}
@@ -131,7 +150,11 @@ function UserMessage({ message }: { message: UiMessage }) {
     <div class="user-message">
       <h3>User</h3>
       <Markdown text={message.content} />
-      {files.map((file, index) => <p key={index} class="quiet">{file.type}: {file.name ?? file.url ?? file.media_type}</p>)}
+      {files.map((file, index) => (
+        <p key={index} class="quiet">
+          {file.type}: {file.name ?? file.url ?? file.media_type}
+        </p>
+      ))}
     </div>
   );
 }
@@ -156,25 +179,52 @@ function StatusLine({ message, context }: { message: UiMessage; context: Context
   const { status_type: type, retry, question_id: questionId, continuation, source } = message.metadata ?? {};
   if (questionId !== undefined) {
     const question = questionOf(context, message, null);
-    return question && (
-      <div class="call waiting"><Waiting question={question} decide={decideOf(context.data, context.info)} since={message.timestamp} /></div>
+    return (
+      question && (
+        <div class="call waiting">
+          <Waiting question={question} decide={decideOf(context.data, context.info)} since={message.timestamp} />
+        </div>
+      )
     );
   }
   if (type === "error") {
-    return <div class="error-line" role="alert"><Icon name="cross" /><span class="plain-text">{message.content}</span></div>;
+    return (
+      <div class="error-line" role="alert">
+        <Icon name="cross" />
+        <span class="plain-text">{message.content}</span>
+      </div>
+    );
   }
   if (retry) {
     const wait = retry.until !== null ? <Countdown until={retry.until} /> : " now";
-    return <p class="status-line t-r"><Icon name="ring" />Retry {retry.attempt} of {retry.max}{wait}</p>;
+    return (
+      <p class="status-line t-r">
+        <Icon name="ring" />
+        Retry {retry.attempt} of {retry.max}
+        {wait}
+      </p>
+    );
   }
   if (type === "thinking") {
     const text = context.data.isStopping.value ? "Stopping…" : message.content;
-    return text ? <p class="status-line t-r"><Icon name="ring" class="turning" />{text}</p> : null;
+    return text ? (
+      <p class="status-line t-r">
+        <Icon name="ring" class="turning" />
+        {text}
+      </p>
+    ) : null;
   }
   // The card at the end says how the run ended.
   if (continuation || !message.content.trim()) return null;
   const about = source ? `${source.join(", ")} to the model: ` : "";
-  return <p class="status-line note-line quiet"><span class="plain-text">{about}{message.content}</span></p>;
+  return (
+    <p class="status-line note-line quiet">
+      <span class="plain-text">
+        {about}
+        {message.content}
+      </span>
+    </p>
+  );
 }
 
 /** Return the open question that a message shows, with the arguments if the server has sent them. */
@@ -189,7 +239,11 @@ function questionOf({ data }: Context, message: UiMessage | null, callId: string
 export function decideOf(data: SessionData, info: Info | null): Decide | null {
   if (info?.read_only || info?.may_decide === false) return null;
   const target: Target = {
-    id: data.id, canRun: info?.can_run ?? true, server: data.server, user: info?.user ?? null, done: () => void data.read(),
+    id: data.id,
+    canRun: info?.can_run ?? true,
+    server: data.server,
+    user: info?.user ?? null,
+    done: () => void data.read(),
   };
   const others = (question: PendingCall): number =>
     data.state.value?.pending_calls.filter(({ id }) => id !== question.id).length ?? 0;

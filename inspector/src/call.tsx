@@ -13,7 +13,13 @@ import "./styles/call.css";
 const LONGEST = 20_000;
 
 const TONES: Record<CallStatus, string> = {
-  succeeded: "", failed: "t-f", denied: "t-f", started: "t-r", waiting: "t-w", not_completed: "t-a", not_started: "t-a",
+  succeeded: "",
+  failed: "t-f",
+  denied: "t-f",
+  started: "t-r",
+  waiting: "t-w",
+  not_completed: "t-a",
+  not_started: "t-a",
 };
 
 /** Return the class of the colour of a state. */
@@ -48,7 +54,10 @@ export function CallCard({ call, status, result, recorded, step, question, decid
   return (
     <div class={`call ${status}`}>
       <button type="button" class="call-line" aria-expanded={isOpen} onClick={() => setOpen(!isOpen)}>
-        <Icon name={CALL_ICONS[status]} class={`${TONES[status]} ${status === "started" ? "turning" : ""} ${status === "succeeded" ? "t-s" : ""}`} />
+        <Icon
+          name={CALL_ICONS[status]}
+          class={`${TONES[status]} ${status === "started" ? "turning" : ""} ${status === "succeeded" ? "t-s" : ""}`}
+        />
         <span class="call-name">{call.name}</span>
         <span class="call-summary">{summary}</span>
         <span class={`call-state ${TONES[status]}`}>
@@ -57,7 +66,11 @@ export function CallCard({ call, status, result, recorded, step, question, decid
         </span>
       </button>
       {error !== undefined && <p class={`call-note ${TONES[status]}`}>{error}</p>}
-      {decisions(recorded, step, error).map((text) => <p key={text} class="call-note quiet">{text}</p>)}
+      {decisions(recorded, step, error).map((text) => (
+        <p key={text} class="call-note quiet">
+          {text}
+        </p>
+      ))}
       {hooks.length > 0 && <p class="call-note quiet">Changed by {hooks.join(", ")}</p>}
       {question && <Waiting question={question} decide={decide ?? null} since={result?.timestamp ?? null} />}
       {isOpen && <CallContent call={call} result={result} />}
@@ -73,7 +86,15 @@ function valuesOf({ args, args_summary: summary = "" }: ToolCall): string {
   return texts.filter(Boolean).join(", ").slice(0, 200);
 }
 
-function CallTime({ status, result, recorded }: { status: CallStatus; result: UiMessage | null; recorded?: Call | undefined }) {
+function CallTime({
+  status,
+  result,
+  recorded,
+}: {
+  status: CallStatus;
+  result: UiMessage | null;
+  recorded?: Call | undefined;
+}) {
   const milliseconds = result?.metadata?.tool_duration_ms;
   if (status === "started" && result) return <Elapsed since={recorded?.started_at ?? result.timestamp} />;
   const isMeasured = milliseconds !== undefined && (status === "succeeded" || status === "failed");
@@ -107,20 +128,43 @@ export function argumentsText(args: unknown): string {
 }
 
 function shortened(text: string): string {
-  return text.length > LONGEST ? `${text.slice(0, LONGEST)}\n… ${(text.length - LONGEST).toLocaleString("en-US")} characters more` : text;
+  return text.length > LONGEST
+    ? `${text.slice(0, LONGEST)}\n… ${(text.length - LONGEST).toLocaleString("en-US")} characters more`
+    : text;
 }
 
 /** A question that waits for a person, with the buttons that decide it. */
-export function Waiting({ question, decide, since }: { question: PendingCall; decide: Decide | null; since: string | null }) {
+export function Waiting({
+  question,
+  decide,
+  since,
+}: {
+  question: PendingCall;
+  decide: Decide | null;
+  since: string | null;
+}) {
   return (
     <div class="waiting">
-      <p class="quiet">{since && <>Waits <Elapsed since={since} /> for a person. </>}{question.question}</p>
+      <p class="quiet">
+        {since && (
+          <>
+            Waits <Elapsed since={since} /> for a person.{" "}
+          </>
+        )}
+        {question.question}
+      </p>
       {decide && (
         <div class="buttons">
-          <button type="button" class="button small primary" onClick={() => decide.approve(question)}>Approve</button>
-          <button type="button" class="button small" onClick={() => decide.deny(question)}>Deny</button>
+          <button type="button" class="button small primary" onClick={() => decide.approve(question)}>
+            Approve
+          </button>
+          <button type="button" class="button small" onClick={() => decide.deny(question)}>
+            Deny
+          </button>
           {question.name && question.arguments && (
-            <button type="button" class="button small bare" onClick={() => decide.edit(question)}>Edit</button>
+            <button type="button" class="button small bare" onClick={() => decide.edit(question)}>
+              Edit
+            </button>
           )}
         </div>
       )}

@@ -18,7 +18,6 @@ import { Dialogs } from "./dialogs";
 import { FetchedSource } from "./fetched_source";
 import { SessionData } from "./session_data";
 
-
 export interface ChatOptions {
   /** The address of the session, such as "/agents/sessions/42". */
   url: string;
@@ -40,7 +39,13 @@ export function mountChat(element: Element, { url, headers = {} }: ChatOptions):
   const root = element.shadowRoot ?? element.attachShadow({ mode: "open" });
   const closeDialogs = showDialogs();
   data.open();
-  render(<><Style /><ChatView data={data} /></>, root);
+  render(
+    <>
+      <Style />
+      <ChatView data={data} />
+    </>,
+    root,
+  );
   return {
     close: () => {
       data.close();
@@ -58,7 +63,13 @@ function showDialogs(): () => void {
     dialogs = { host: document.createElement("div"), users: 0 };
     dialogs.host.className = "whyloop-dialogs";
     document.body.append(dialogs.host);
-    render(<><Style /><Dialogs /></>, dialogs.host.attachShadow({ mode: "open" }));
+    render(
+      <>
+        <Style />
+        <Dialogs />
+      </>,
+      dialogs.host.attachShadow({ mode: "open" }),
+    );
   }
   dialogs.users += 1;
   return () => {
@@ -78,7 +89,11 @@ function ChatView({ data }: { data: SessionData }) {
   const error = data.error.value;
   return (
     <>
-      {error && <p class="session-error" role="alert">{error.message}</p>}
+      {error && (
+        <p class="session-error" role="alert">
+          {error.message}
+        </p>
+      )}
       <Conversation data={data} info={info} isAlone />
     </>
   );
@@ -90,6 +105,13 @@ const infos = new WeakMap<Server, ReturnType<typeof signal<Info | null>>>();
 function useInfo(server: Server): Info | null {
   const known = infos.get(server) ?? signal<Info | null>(null);
   infos.set(server, known);
-  useEffect(() => void get<Info>("info", {}, undefined, server).then((info) => (known.value = info), () => {}), [server]);
+  useEffect(
+    () =>
+      void get<Info>("info", {}, undefined, server).then(
+        (info) => (known.value = info),
+        () => {},
+      ),
+    [server],
+  );
   return known.value ?? null;
 }

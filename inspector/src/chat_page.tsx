@@ -15,7 +15,13 @@ export function ChatPage({ id, info }: { id: string; info: Info | null }) {
   const error = data.error.value;
   return (
     <div class="chat-page">
-      {error?.status === 404 ? <p class="session-error" role="alert">{error.message}</p> : <Conversation data={data} info={info} isAlone />}
+      {error?.status === 404 ? (
+        <p class="session-error" role="alert">
+          {error.message}
+        </p>
+      ) : (
+        <Conversation data={data} info={info} isAlone />
+      )}
     </div>
   );
 }

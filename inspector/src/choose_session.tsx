@@ -8,7 +8,15 @@ import { statusWord } from "./format";
 const MOST = 12;
 const PAUSE = 150;
 
-export function ChooseSession({ value, label, onChoose }: { value: string; label: string; onChoose: (id: string) => void }) {
+export function ChooseSession({
+  value,
+  label,
+  onChoose,
+}: {
+  value: string;
+  label: string;
+  onChoose: (id: string) => void;
+}) {
   const typed = useSignal<string | null>(null);
   const found = useSignal<SessionSummary[]>([]);
   const place = useSignal(-1);
@@ -37,9 +45,18 @@ export function ChooseSession({ value, label, onChoose }: { value: string; label
   return (
     <div class="choose">
       <input
-        ref={field} role="combobox" aria-label={label} aria-expanded={isOpen} aria-controls={list} aria-autocomplete="list"
-        aria-activedescendant={isOpen && place.value >= 0 ? `${list}-${place.value}` : undefined} autocomplete="off" spellcheck={false}
-        placeholder="Search a session" value={typed.value ?? value} onKeyDown={press}
+        ref={field}
+        role="combobox"
+        aria-label={label}
+        aria-expanded={isOpen}
+        aria-controls={list}
+        aria-autocomplete="list"
+        aria-activedescendant={isOpen && place.value >= 0 ? `${list}-${place.value}` : undefined}
+        autocomplete="off"
+        spellcheck={false}
+        placeholder="Search a session"
+        value={typed.value ?? value}
+        onKeyDown={press}
         onFocus={({ currentTarget }) => ((typed.value = ""), currentTarget.select())}
         onInput={({ currentTarget }) => (typed.value = currentTarget.value)}
         onBlur={() => setTimeout(() => (typed.value = null), PAUSE)}
@@ -47,7 +64,10 @@ export function ChooseSession({ value, label, onChoose }: { value: string; label
       <ul id={list} role="listbox" aria-label={label} hidden={!isOpen}>
         {found.value.map((session, index) => (
           <li
-            key={session.agent_id} id={`${list}-${index}`} role="option" aria-selected={index === place.value}
+            key={session.agent_id}
+            id={`${list}-${index}`}
+            role="option"
+            aria-selected={index === place.value}
             onMouseDown={(event) => (event.preventDefault(), choose(session.agent_id))}
           >
             <b class="clip">{session.agent_id}</b>

@@ -32,21 +32,30 @@ export function Compare({ left, right }: { left: string; right: string }) {
   }, [first]);
   return (
     <div class="page compare">
-      <header><h1>Compare</h1><span class="quiet">two runs, aligned by step</span></header>
+      <header>
+        <h1>Compare</h1>
+        <span class="quiet">two runs, aligned by step</span>
+      </header>
       <div class="card compare-card">
         <div class="compare-row heads">
           <Head id={left} state={one} side="left" onChoose={(id) => go(compareLink(id, right))} />
-          <div class="middle"><span class="versus">vs</span></div>
+          <div class="middle">
+            <span class="versus">vs</span>
+          </div>
           <Head id={right} state={other} side="right" onChoose={(id) => go(compareLink(left, id))} />
         </div>
         {one.run && other.run && <Facts left={one.run.trace} right={other.run.trace} />}
-        {one.run && other.run && first === -1 && <p class="same-bar">No difference: both runs did the same in {counted(rows.length, "step")}.</p>}
+        {one.run && other.run && first === -1 && (
+          <p class="same-bar">No difference: both runs did the same in {counted(rows.length, "step")}.</p>
+        )}
         {rows.slice(0, shown.value).map((row, index) => (
           <Row key={index} row={row} number={index + 1} isFirst={index === first} left={left} right={right} />
         ))}
       </div>
       {rows.length > shown.value && (
-        <button type="button" class="button more" onClick={() => (shown.value += PART)}>Show {count(rows.length - shown.value)} more steps</button>
+        <button type="button" class="button more" onClick={() => (shown.value += PART)}>
+          Show {count(rows.length - shown.value)} more steps
+        </button>
       )}
     </div>
   );
@@ -76,13 +85,14 @@ function useRun(id: string): Reading {
 
 async function readRun(id: string, signal: AbortSignal): Promise<Run> {
   const [trace, texts] = await Promise.all([readTrace(id, signal), readTexts(id, signal)]);
-  const text = (step: Trace["steps"][number]): string => texts.get(`${step.execution_id}:${step.number}:assistant`) ?? "";
+  const text = (step: Trace["steps"][number]): string =>
+    texts.get(`${step.execution_id}:${step.number}:assistant`) ?? "";
   return { trace, steps: trace.steps.map((step) => ({ step, text: text(step) })) };
 }
 
 async function readTrace(id: string, signal: AbortSignal): Promise<Trace> {
   const trace = await get<Trace>(`${sessionPath(id)}/trace`, {}, signal);
-  for (let page = trace; page.has_more; ) {
+  for (let page = trace; page.has_more;) {
     page = await get<Trace>(`${sessionPath(id)}/trace`, { after: page.next }, signal);
     trace.steps.push(...page.steps);
   }
@@ -92,9 +102,11 @@ async function readTrace(id: string, signal: AbortSignal): Promise<Trace> {
 /** Return what the model said, by the ids of the messages. */
 async function readTexts(id: string, signal: AbortSignal): Promise<Map<string, string>> {
   const texts = new Map<string, string>();
-  for (let after: number | null = 0; after !== null; ) {
+  for (let after: number | null = 0; after !== null;) {
     const page: { messages: UiMessage[]; has_more: boolean; next: number | null } = await get(
-      `${sessionPath(id)}/messages`, { after }, signal,
+      `${sessionPath(id)}/messages`,
+      { after },
+      signal,
     );
     for (const message of page.messages) {
       if (message.role === "assistant" && shouldRenderContent(message)) texts.set(message.id, message.content);
@@ -136,7 +148,11 @@ function Head({ id, state: { run, problem }, side, onChoose }: HeadProps) {
         <ChooseSession value={id} label={`Session on the ${side}`} onChoose={onChoose} />
         {run && <StatusSign status={run.trace.status} />}
       </div>
-      {problem && <p class="t-f" role="alert">{problem}</p>}
+      {problem && (
+        <p class="t-f" role="alert">
+          {problem}
+        </p>
+      )}
       {!id && <p class="quiet">Choose a session: type a part of its id, its question or its answer.</p>}
       {run && (
         <div class="compare-headline">
@@ -151,9 +167,19 @@ function Head({ id, state: { run, problem }, side, onChoose }: HeadProps) {
 function Facts({ left, right }: { left: Trace; right: Trace }) {
   const steps = (trace: Trace) => {
     const limit = trace.limits?.find(({ option }) => option === "max_steps");
-    return <><b>{count(trace.step_count)}</b>{limit ? ` of ${count(limit.limit + limit.granted)}` : ""}</>;
+    return (
+      <>
+        <b>{count(trace.step_count)}</b>
+        {limit ? ` of ${count(limit.limit + limit.granted)}` : ""}
+      </>
+    );
   };
-  const tokens = (trace: Trace) => <><b>{count(trace.usage.total)}</b>{trace.usage.cost ? `, ${money(trace.usage.cost)}` : ""}</>;
+  const tokens = (trace: Trace) => (
+    <>
+      <b>{count(trace.usage.total)}</b>
+      {trace.usage.cost ? `, ${money(trace.usage.cost)}` : ""}
+    </>
+  );
   const facts: [string, (trace: Trace) => ComponentChildren][] = [
     ["steps", steps],
     ["tokens", tokens],
@@ -191,36 +217,75 @@ function Row({ row, number, isFirst, left, right }: RowProps) {
   const word = difference.isSame ? "same" : "differs";
   return (
     <>
-      {isFirst && <p class="difference-bar" role="status">First difference: step {number}. {differenceText(row.left, row.right)}</p>}
+      {isFirst && (
+        <p class="difference-bar" role="status">
+          First difference: step {number}. {differenceText(row.left, row.right)}
+        </p>
+      )}
       <div class={`compare-row step-row ${word} ${isFirst ? "first" : ""}`}>
         <Side id={left} compared={row.left} difference={difference} />
-        <div class="middle"><span class="step-number">{number}</span><span class="quiet">{word}</span></div>
+        <div class="middle">
+          <span class="step-number">{number}</span>
+          <span class="quiet">{word}</span>
+        </div>
         <Side id={right} compared={row.right} difference={difference} />
       </div>
     </>
   );
 }
 
-function Side({ id, compared, difference }: { id: string; compared: ComparedStep | undefined; difference: Difference }) {
-  if (!compared) return <div class="side"><p class="quiet">The run has ended before this step.</p></div>;
+function Side({
+  id,
+  compared,
+  difference,
+}: {
+  id: string;
+  compared: ComparedStep | undefined;
+  difference: Difference;
+}) {
+  if (!compared)
+    return (
+      <div class="side">
+        <p class="quiet">The run has ended before this step.</p>
+      </div>
+    );
   const { step, text } = compared;
   const facts = [step.usage.total ? counted(step.usage.total, "token") : "", duration(step.duration_ms / 1000)];
   const tint = (differs: boolean): string => (differs ? "tinted" : "");
   return (
     <div class="side">
-      <p class="small-text quiet"><a class="link" href={sessionLink(id, step.index)}>{id}, step {step.index}</a> · {facts.filter(Boolean).join(" · ")}</p>
-      {text && <div class={`said ${tint(difference.text)}`}><Markdown text={text} /></div>}
-      {step.failures.filter(({ tool_call_id: call }) => !call).map((failure, index) => <p key={index} class="t-f plain-text">{failure.message}</p>)}
+      <p class="small-text quiet">
+        <a class="link" href={sessionLink(id, step.index)}>
+          {id}, step {step.index}
+        </a>{" "}
+        · {facts.filter(Boolean).join(" · ")}
+      </p>
+      {text && (
+        <div class={`said ${tint(difference.text)}`}>
+          <Markdown text={text} />
+        </div>
+      )}
+      {step.failures
+        .filter(({ tool_call_id: call }) => !call)
+        .map((failure, index) => (
+          <p key={index} class="t-f plain-text">
+            {failure.message}
+          </p>
+        ))}
       {step.tool_calls.map((call, place) => (
         <div key={call.id} class={`call ${call.status} ${tint(difference.calls.has(place))}`}>
           <div class="call-line still">
             <Icon name={CALL_ICONS[call.status]} class={call.status === "succeeded" ? "t-s" : callTone(call.status)} />
             <span class="call-name">{call.name}</span>
             <span class="call-summary">{argumentValues(call.arguments)}</span>
-            <span class={`call-state ${callTone(call.status)}`}>{CALL_WORDS[call.status]} <span class="quiet">{duration((call.duration_ms ?? 0) / 1000)}</span></span>
+            <span class={`call-state ${callTone(call.status)}`}>
+              {CALL_WORDS[call.status]} <span class="quiet">{duration((call.duration_ms ?? 0) / 1000)}</span>
+            </span>
           </div>
           {call.error && <p class={`call-note ${callTone(call.status)}`}>{call.error}</p>}
-          {!call.error && difference.calls.has(place) && call.result && <p class="call-note quiet">{call.result.slice(0, 300)}</p>}
+          {!call.error && difference.calls.has(place) && call.result && (
+            <p class="call-note quiet">{call.result.slice(0, 300)}</p>
+          )}
         </div>
       ))}
       <Outcome step={step} difference={difference} />
@@ -230,24 +295,35 @@ function Side({ id, compared, difference }: { id: string; compared: ComparedStep
 
 function argumentValues(given: unknown): string {
   if (typeof given !== "object" || given === null) return typeof given === "string" ? given : "";
-  return Object.values(given).map((value) => (typeof value === "string" ? value : JSON.stringify(value))).filter(Boolean).join(", ");
+  return Object.values(given)
+    .map((value) => (typeof value === "string" ? value : JSON.stringify(value)))
+    .filter(Boolean)
+    .join(", ");
 }
 
 function Outcome({ step, difference }: { step: ComparedStep["step"]; difference: Difference }) {
   if (!step.outcome) return null;
   const { evaluations, resolved_by: rule, should_continue: continues, stop_reason: reason } = step.outcome;
-  const [word, tone] = continues ? ["continue", "t-r"] : reason === null ? ["pause", "t-w"] : ["stop", reason === "completed" ? "t-s" : "t-f"];
+  const [word, tone] = continues
+    ? ["continue", "t-r"]
+    : reason === null
+      ? ["pause", "t-w"]
+      : ["stop", reason === "completed" ? "t-s" : "t-f"];
   return (
     <div class="outcome-line">
       {evaluations.map(({ criterion, decision, reason: why }, index) => (
         <span
-          key={index} title={`${criterion}: ${why}`}
+          key={index}
+          title={`${criterion}: ${why}`}
           class={`${criterion === rule ? "decided" : ""} ${difference.votes.has(criterion) ? "tinted" : ""}`}
         >
           <VoteSign vote={voteOf(decision)} label={`${criterion}: ${decision}`} />
         </span>
       ))}
-      <span><b class={tone}>{word}</b>{rule && <span class="quiet"> by {rule}</span>}</span>
+      <span>
+        <b class={tone}>{word}</b>
+        {rule && <span class="quiet"> by {rule}</span>}
+      </span>
     </div>
   );
 }

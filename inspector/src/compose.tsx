@@ -35,17 +35,33 @@ export function Compose({ data, info, onSend }: { data: SessionData; info: Info 
   const target = { id: data.id, canRun: true, server: data.server, done: () => void data.read() };
   return (
     <form class="compose" onSubmit={send}>
-      {problem.value && <p class="problem" role="alert">{problem.value}</p>}
+      {problem.value && (
+        <p class="problem" role="alert">
+          {problem.value}
+        </p>
+      )}
       <textarea
-        aria-label="Next question" rows={1} placeholder={why || "Ask the next question"} disabled={why !== ""} value={text.value}
-        onInput={({ currentTarget }) => ((text.value = currentTarget.value), (problem.value = ""))} onKeyDown={typed}
+        aria-label="Next question"
+        rows={1}
+        placeholder={why || "Ask the next question"}
+        disabled={why !== ""}
+        value={text.value}
+        onInput={({ currentTarget }) => ((text.value = currentTarget.value), (problem.value = ""))}
+        onKeyDown={typed}
       />
       {runs && !info?.read_only ? (
-        <button type="button" class="button" disabled={data.isStopping.value} onClick={() => stop(target, () => (data.isStopping.value = true))}>
+        <button
+          type="button"
+          class="button"
+          disabled={data.isStopping.value}
+          onClick={() => stop(target, () => (data.isStopping.value = true))}
+        >
           {data.isStopping.value ? "Stopping…" : "Stop"}
         </button>
       ) : (
-        <button class="button" disabled={why !== "" || !text.value.trim()}>Send</button>
+        <button class="button" disabled={why !== "" || !text.value.trim()}>
+          Send
+        </button>
       )}
     </form>
   );

@@ -38,11 +38,23 @@ export function Conversation({ data, info, isAlone = false }: Props) {
       <header>
         <h2>Conversation</h2>
         <span class="space" />
-        {!isAtEnd.value && <button type="button" class="button small bare" onClick={() => toEnd.current()}>Jump to the end</button>}
+        {!isAtEnd.value && (
+          <button type="button" class="button small bare" onClick={() => toEnd.current()}>
+            Jump to the end
+          </button>
+        )}
       </header>
       <Scroller data={data} info={info} isAlone={isAlone} blocks={blocks} isAtEnd={isAtEnd} toEnd={toEnd} />
-      {isAlone && <span class="hidden-text" role="status">{data.trace.value && statusWord(data.trace.value.status)}</span>}
-      {data.trouble.value && <p class="trouble" role="status">{data.trouble.value}. Trying again.</p>}
+      {isAlone && (
+        <span class="hidden-text" role="status">
+          {data.trace.value && statusWord(data.trace.value.status)}
+        </span>
+      )}
+      {data.trouble.value && (
+        <p class="trouble" role="status">
+          {data.trouble.value}. Trying again.
+        </p>
+      )}
       {!saved && <Compose data={data} info={info} onSend={() => toEnd.current()} />}
     </section>
   );
@@ -69,7 +81,8 @@ function Scroller({ data, info, isAlone, blocks, isAtEnd, toEnd }: ScrollerProps
 
   const move = (from: number, to: number): void => {
     anchor.current = topOf(pane.current!);
-    first.value = from <= 0 && !data.older.hasMore.value ? (all[0]?.key ?? null) : (all[Math.max(0, from)]?.key ?? null);
+    first.value =
+      from <= 0 && !data.older.hasMore.value ? (all[0]?.key ?? null) : (all[Math.max(0, from)]?.key ?? null);
     last.value = to >= all.length ? null : all[to]!.key;
   };
   const scrolled = (): void => {
@@ -80,7 +93,10 @@ function Scroller({ data, info, isAlone, blocks, isAtEnd, toEnd }: ScrollerProps
     else if (scrollTop < NEAR && start > 0) move(start - MORE, Math.min(end, start - MORE + MOST));
     else if (scrollTop < NEAR && data.older.hasMore.value) {
       first.value ??= all[start]?.key ?? null;
-      data.older.load().then(() => requestAnimationFrame(() => look.current()), () => {});
+      data.older.load().then(
+        () => requestAnimationFrame(() => look.current()),
+        () => {},
+      );
     } else if (below < NEAR && end < all.length) move(Math.max(start, end + MORE - MOST), end + MORE);
   };
   const look = useRef(scrolled);
@@ -115,7 +131,13 @@ function Scroller({ data, info, isAlone, blocks, isAtEnd, toEnd }: ScrollerProps
       <div class="talk-content">
         {start === 0 && data.older.hasMore.value && <p class="quiet older">Loading earlier messages</p>}
         {all.slice(start, end).map((block, index) => (
-          <BlockView key={block.key} block={block} context={context} isBeyond={start + index > cutAt} isCut={block.key === cut} />
+          <BlockView
+            key={block.key}
+            block={block}
+            context={context}
+            isBeyond={start + index > cutAt}
+            isCut={block.key === cut}
+          />
         ))}
         {all.length === 0 && <Empty data={data} />}
         {end === all.length && <EndCard data={data} info={info} isAlone={isAlone} isBeyond={cut !== null} />}
@@ -126,7 +148,11 @@ function Scroller({ data, info, isAlone, blocks, isAtEnd, toEnd }: ScrollerProps
 
 function Empty({ data }: { data: SessionData }) {
   const isLoaded = data.state.value !== null;
-  return <p class="quiet empty">{isLoaded && !isRunning(data.view.value) ? "No question has been asked yet." : "Loading the messages"}</p>;
+  return (
+    <p class="quiet empty">
+      {isLoaded && !isRunning(data.view.value) ? "No question has been asked yet." : "Loading the messages"}
+    </p>
+  );
 }
 
 /** Return the key of the block after which the run would have ended; null if nothing is left out. */
@@ -134,7 +160,9 @@ function cutOf(data: SessionData, blocks: Block[]): string | null {
   const answer = data.whatIf.value?.answer;
   const execution = data.trace.value?.executions?.at(-1)?.id;
   if (!answer || answer.stopped_at === null || execution === undefined) return null;
-  const at = blocks.findLastIndex(({ executionId, number }) => executionId === execution && number === answer.stopped_at);
+  const at = blocks.findLastIndex(
+    ({ executionId, number }) => executionId === execution && number === answer.stopped_at,
+  );
   return at === -1 || at === blocks.length - 1 ? null : blocks[at]!.key;
 }
 

@@ -10,7 +10,11 @@ export function CopyButton({ text, label = "Copy" }: { text: string | (() => str
     setState(isCopied ? "Copied" : "Not copied");
     setTimeout(() => setState(label), 2000);
   };
-  return <button type="button" class="copy" onClick={copy}>{state}</button>;
+  return (
+    <button type="button" class="copy" onClick={copy}>
+      {state}
+    </button>
+  );
 }
 
 async function write(text: string): Promise<boolean> {

@@ -35,8 +35,13 @@ export function differenceOf(left: ComparedStep | undefined, right: ComparedStep
 
 function isSameCall(left: Call | undefined, right: Call | undefined): boolean {
   return (
-    !!left && !!right && left.name === right.name && left.status === right.status && left.error === right.error &&
-    hasSameArguments(left, right) && left.result === right.result
+    !!left &&
+    !!right &&
+    left.name === right.name &&
+    left.status === right.status &&
+    left.error === right.error &&
+    hasSameArguments(left, right) &&
+    left.result === right.result
   );
 }
 
@@ -47,11 +52,16 @@ function hasSameArguments(left: Call, right: Call): boolean {
 function sorted(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(sorted);
   if (typeof value !== "object" || value === null) return value;
-  return Object.fromEntries(Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1)).map(([key, each]) => [key, sorted(each)]));
+  return Object.fromEntries(
+    Object.entries(value)
+      .sort(([a], [b]) => (a < b ? -1 : 1))
+      .map(([key, each]) => [key, sorted(each)]),
+  );
 }
 
 function differentVotes(left: Step, right: Step): Set<string> {
-  const votes = (step: Step) => new Map(step.outcome?.evaluations.map(({ criterion, decision }) => [criterion, decision]));
+  const votes = (step: Step) =>
+    new Map(step.outcome?.evaluations.map(({ criterion, decision }) => [criterion, decision]));
   const [ours, theirs] = [votes(left), votes(right)];
   return new Set([...ours.keys(), ...theirs.keys()].filter((rule) => ours.get(rule) !== theirs.get(rule)));
 }
@@ -76,9 +86,12 @@ function callText(left: Call | undefined, right: Call | undefined): string {
   const same = hasSameArguments(left, right);
   const about = same ? "The arguments are the same." : "The arguments differ.";
   const word = (call: Call): string => CALL_WORDS[call.status].toLowerCase();
-  if (left.status !== right.status) return `${left.name} ${was(word(left))} on the left and ${was(word(right))} on the right. ${about}`;
+  if (left.status !== right.status)
+    return `${left.name} ${was(word(left))} on the left and ${was(word(right))} on the right. ${about}`;
   if (!same) return `${left.name} was called with different arguments.`;
-  return left.error !== right.error ? `${left.name} failed with different errors. ${about}` : `${left.name} returned different results. ${about}`;
+  return left.error !== right.error
+    ? `${left.name} failed with different errors. ${about}`
+    : `${left.name} returned different results. ${about}`;
 }
 
 function was(word: string): string {

@@ -15,7 +15,12 @@ interface EndProps {
   isBeyond: boolean;
 }
 
-const WORDS: Partial<Record<Status, string>> = { completed: "Completed", stopped: "Stopped", failed: "Failed", paused: "Paused" };
+const WORDS: Partial<Record<Status, string>> = {
+  completed: "Completed",
+  stopped: "Stopped",
+  failed: "Failed",
+  paused: "Paused",
+};
 const TONES: Partial<Record<Status, string>> = { completed: "s", stopped: "f", failed: "f", paused: "w" };
 
 export function EndCard({ data, info, isBeyond }: EndProps) {
@@ -34,7 +39,12 @@ export function EndCard({ data, info, isBeyond }: EndProps) {
     <div class={`end-card tone-${TONES[trace.status]} ${isBeyond ? "beyond" : ""}`}>
       {vote && <VoteSign vote={vote} />}
       <div>
-        <p><b>{word}{trace.resolved_by ? ` by ${trace.resolved_by}` : ""}</b></p>
+        <p>
+          <b>
+            {word}
+            {trace.resolved_by ? ` by ${trace.resolved_by}` : ""}
+          </b>
+        </p>
         {trace.reason && <p class="plain-text">{trace.reason}</p>}
         <Continue data={data} info={info} actions={trace.next_actions} />
       </div>
@@ -47,7 +57,9 @@ function LostCard({ data, info, trace }: { data: SessionData; info: Info | null;
     <div class="end-card tone-f">
       <Icon name="dashed" />
       <div>
-        <p><b>Cut off: no process runs this session any more</b></p>
+        <p>
+          <b>Cut off: no process runs this session any more</b>
+        </p>
         <p>The process that ran it has ended. What it had recorded is kept.</p>
         <Continue data={data} info={info} actions={trace.next_actions} />
       </div>
@@ -65,19 +77,44 @@ function Continue({ data, info, actions }: { data: SessionData; info: Info | nul
   const target: Target = { id: data.id, canRun: true, server: data.server, done: () => void data.read() };
   return (
     <>
-      {others.map(({ text, code }) => <p key={text}>First {text}{code && <>: <code>{code}</code></>}</p>)}
-      {isPossible && <button type="button" class="button small primary" onClick={() => resume(target, action)}>{resumeText(action)}</button>}
+      {others.map(({ text, code }) => (
+        <p key={text}>
+          First {text}
+          {code && (
+            <>
+              : <code>{code}</code>
+            </>
+          )}
+        </p>
+      ))}
+      {isPossible && (
+        <button type="button" class="button small primary" onClick={() => resume(target, action)}>
+          {resumeText(action)}
+        </button>
+      )}
     </>
   );
 }
 
-/** The button for the question that the run waits for, if there is one; of several, each has its own beside its call. */
-function OnlyQuestion({ data, info, questions }: { data: SessionData; info: Info | null; questions: readonly PendingCall[] }) {
+/** The button for the only question that the run waits for; of several, each has its own beside its call. */
+function OnlyQuestion({
+  data,
+  info,
+  questions,
+}: {
+  data: SessionData;
+  info: Info | null;
+  questions: readonly PendingCall[];
+}) {
   const decide = decideOf(data, info);
   const [question] = questions;
   if (!question || questions.length > 1 || !decide) return null;
   const text = info === null || info.can_run ? "Approve and resume" : "Approve";
-  return <button type="button" class="button small primary" onClick={() => decide.approve(question)}>{text}</button>;
+  return (
+    <button type="button" class="button small primary" onClick={() => decide.approve(question)}>
+      {text}
+    </button>
+  );
 }
 
 function voteOfEnd(data: SessionData): Vote | null {

@@ -13,8 +13,19 @@ const DEEPEST = 12;
 /** The Markdown of a text. While it grows, only its last block is drawn again. */
 export function Markdown({ text }: { text: string }) {
   const blocks = useMemo(() => blocksOf(text), [text]);
-  if (!blocks) return <div class="markdown"><p class="plain-text">{text}</p></div>;
-  return <div class="markdown">{blocks.map((token, index) => <Block key={index} token={token} />)}</div>;
+  if (!blocks)
+    return (
+      <div class="markdown">
+        <p class="plain-text">{text}</p>
+      </div>
+    );
+  return (
+    <div class="markdown">
+      {blocks.map((token, index) => (
+        <Block key={index} token={token} />
+      ))}
+    </div>
+  );
 }
 
 /** Return the blocks of a text; null if it is shown as it is. */
@@ -64,7 +75,9 @@ function block(token: Token, depth: number): ComponentChildren {
 function list(token: Tokens.List, depth: number) {
   const items = token.items.map((item, index) => (
     <li key={index}>
-      {item.task && <input type="checkbox" checked={!!item.checked} disabled aria-label={item.checked ? "done" : "to do"} />}
+      {item.task && (
+        <input type="checkbox" checked={!!item.checked} disabled aria-label={item.checked ? "done" : "to do"} />
+      )}
       {item.tokens.filter(({ type }) => (type as string) !== "checkbox").map((each) => block(each, depth + 1))}
     </li>
   ));
@@ -73,12 +86,22 @@ function list(token: Tokens.List, depth: number) {
 
 function table(token: Tokens.Table, depth: number) {
   const cells = (row: Tokens.TableCell[], Tag: "th" | "td") =>
-    row.map((cell, index) => <Tag key={index} class={cell.align ?? ""}>{inlines(cell.tokens, depth)}</Tag>);
+    row.map((cell, index) => (
+      <Tag key={index} class={cell.align ?? ""}>
+        {inlines(cell.tokens, depth)}
+      </Tag>
+    ));
   return (
     <div class="table" tabIndex={0} role="group" aria-label="Table">
       <table>
-        <thead><tr>{cells(token.header, "th")}</tr></thead>
-        <tbody>{token.rows.map((row, index) => <tr key={index}>{cells(row, "td")}</tr>)}</tbody>
+        <thead>
+          <tr>{cells(token.header, "th")}</tr>
+        </thead>
+        <tbody>
+          {token.rows.map((row, index) => (
+            <tr key={index}>{cells(row, "td")}</tr>
+          ))}
+        </tbody>
       </table>
     </div>
   );
@@ -116,8 +139,17 @@ function inline(token: Token, depth: number): ComponentChildren {
 
 /** Return a link to a web page or a mail address; for any other address, its text and the address. */
 function link(address: string, children: ComponentChildren) {
-  if (!isSafe(address)) return <>{children} ({address})</>;
-  return <a class="link" href={address} target="_blank" rel="noopener noreferrer" title={address}>{children}</a>;
+  if (!isSafe(address))
+    return (
+      <>
+        {children} ({address})
+      </>
+    );
+  return (
+    <a class="link" href={address} target="_blank" rel="noopener noreferrer" title={address}>
+      {children}
+    </a>
+  );
 }
 
 function isSafe(address: string): boolean {
@@ -132,19 +164,27 @@ const ENTITIES: Record<string, string> = { amp: "&", lt: "<", gt: ">", quot: '"'
 
 /** Return the text that entities stand for; it stays text. */
 function decoded(text: string): string {
-  return text.replace(/&(?:(amp|lt|gt|quot|apos|nbsp)|#(\d{1,6})|#x([0-9a-f]{1,5}));/gi, (found, name, decimal, hex) => {
-    if (name) return ENTITIES[name.toLowerCase()] ?? found;
-    const code = parseInt(decimal ?? hex, decimal ? 10 : 16);
-    return code > 31 && code < 0x110000 ? String.fromCodePoint(code) : found;
-  });
+  return text.replace(
+    /&(?:(amp|lt|gt|quot|apos|nbsp)|#(\d{1,6})|#x([0-9a-f]{1,5}));/gi,
+    (found, name, decimal, hex) => {
+      if (name) return ENTITIES[name.toLowerCase()] ?? found;
+      const code = parseInt(decimal ?? hex, decimal ? 10 : 16);
+      return code > 31 && code < 0x110000 ? String.fromCodePoint(code) : found;
+    },
+  );
 }
 
 /** A block of code, which can be copied. */
 export function Code({ text, language = "", label = "Code" }: { text: string; language?: string; label?: string }) {
   return (
     <figure class="code">
-      <figcaption><span>{language}</span><CopyButton text={text} /></figcaption>
-      <pre tabIndex={0} aria-label={language ? `${label}, ${language}` : label}><code>{text}</code></pre>
+      <figcaption>
+        <span>{language}</span>
+        <CopyButton text={text} />
+      </figcaption>
+      <pre tabIndex={0} aria-label={language ? `${label}, ${language}` : label}>
+        <code>{text}</code>
+      </pre>
     </figure>
   );
 }

@@ -53,7 +53,9 @@ export function savedAnswer(path: string): unknown {
 
 function wholeStep(step: Stored, { sent, texts }: Saved): WholeStep {
   const { instructions, tools, output, messages, ...options } = step.request_sent;
-  const found = messages.flatMap((place) => (typeof place === "string" ? [texts[place] as SentMessage] : sent.slice(...place)));
+  const found = messages.flatMap((place) =>
+    typeof place === "string" ? [texts[place] as SentMessage] : sent.slice(...place),
+  );
   const text = (hash: string | null): unknown => (hash === null ? null : (texts[hash] ?? null));
   return {
     ...step,

@@ -32,9 +32,15 @@ export function StepDetail({ data, index }: { data: SessionData; index: number }
       <Tabs tab={tab.value} onChoose={choose} />
       <div class="step-body" id="step-body" role="tabpanel" tabIndex={0} aria-label={TABS[tab.value]}>
         {!known && total > 0 && <p class="quiet">This session has {counted(total, "step")}.</p>}
-        {problem && tab.value !== "decision" && <p class="quiet" role="alert">{problem}</p>}
+        {problem && tab.value !== "decision" && (
+          <p class="quiet" role="alert">
+            {problem}
+          </p>
+        )}
         {known && tab.value === "decision" && <DecisionView data={data} step={known} />}
-        {known && tab.value === "request" && <RequestView key={index} data={data} index={index} request={step?.request_sent} />}
+        {known && tab.value === "request" && (
+          <RequestView key={index} data={data} index={index} request={step?.request_sent} />
+        )}
         {known && tab.value === "response" && <ResponseView key={index} step={step ?? known} />}
         {known && tab.value === "raw" && <RawStep key={index} data={data} step={step ?? known} />}
       </div>
@@ -75,20 +81,32 @@ function StepHeader({ data, index, total, step }: HeaderProps) {
   const facts = step && [step.usage.total ? counted(step.usage.total, "token") : "", duration(step.duration_ms / 1000)];
   const link = (to: number, label: string, icon: "left" | "right") =>
     to >= 1 && to <= total ? (
-      <a class="plain" href={sessionLink(data.id, to)} aria-label={label}><Icon name={icon} /></a>
+      <a class="plain" href={sessionLink(data.id, to)} aria-label={label}>
+        <Icon name={icon} />
+      </a>
     ) : (
-      <span class="plain off"><Icon name={icon} /></span>
+      <span class="plain off">
+        <Icon name={icon} />
+      </span>
     );
   const target = { id: data.id, canRun: true, server: data.server };
   return (
     <header>
-      <h2>Step {index} <span class="quiet">of {total}</span></h2>
+      <h2>
+        Step {index} <span class="quiet">of {total}</span>
+      </h2>
       <span class="quiet small-text clip">{facts?.filter(Boolean).join(" · ")}</span>
       <span class="space" />
-      {step?.completed_at && <button type="button" class="button small act" onClick={() => fork(target, index)}>Fork</button>}
+      {step?.completed_at && (
+        <button type="button" class="button small act" onClick={() => fork(target, index)}>
+          Fork
+        </button>
+      )}
       {link(index - 1, "Previous step", "left")}
       {link(index + 1, "Next step", "right")}
-      <a class="plain" href={sessionLink(data.id)} aria-label="Back to the conversation"><Icon name="close" /></a>
+      <a class="plain" href={sessionLink(data.id)} aria-label="Back to the conversation">
+        <Icon name="close" />
+      </a>
     </header>
   );
 }
@@ -107,8 +125,13 @@ function Tabs({ tab, onChoose }: { tab: Tab; onChoose: (tab: Tab) => void }) {
     <div class="segments step-tabs" role="tablist" aria-label="Parts of the step" onKeyDown={move}>
       {names.map((name) => (
         <button
-          key={name} type="button" role="tab" aria-selected={name === tab} aria-controls="step-body"
-          tabIndex={name === tab ? 0 : -1} onClick={() => onChoose(name)}
+          key={name}
+          type="button"
+          role="tab"
+          aria-selected={name === tab}
+          aria-controls="step-body"
+          tabIndex={name === tab ? 0 : -1}
+          onClick={() => onChoose(name)}
         >
           {TABS[name]}
         </button>
@@ -129,13 +152,21 @@ function DecisionView({ data, step }: { data: SessionData; step: Step }) {
 
 function Votes({ outcome }: { outcome: Outcome }) {
   const decided = outcome.evaluations.find(({ criterion }) => criterion === outcome.resolved_by);
-  const [word, tone] = outcome.should_continue ? ["Continue", "t-r"] : outcome.stop_reason === null ? ["Pause", "t-w"] : ["Stop", "t-f"];
+  const [word, tone] = outcome.should_continue
+    ? ["Continue", "t-r"]
+    : outcome.stop_reason === null
+      ? ["Pause", "t-w"]
+      : ["Stop", "t-f"];
   const shown = word === "Stop" && outcome.stop_reason === "completed" ? "t-s" : tone;
   return (
     <>
       <p class="decision">
         <b class={shown}>{word}</b>
-        {outcome.resolved_by && <>, decided by <b>{outcome.resolved_by}</b></>}
+        {outcome.resolved_by && (
+          <>
+            , decided by <b>{outcome.resolved_by}</b>
+          </>
+        )}
         {decided?.reason && <>: {sentence(decided.reason)}</>}
       </p>
       <ul class="votes">
@@ -143,7 +174,10 @@ function Votes({ outcome }: { outcome: Outcome }) {
           <li key={index} class={each === decided ? "deciding" : ""}>
             <VoteSign vote={voteOf(each.decision)} />
             <div>
-              <p>{each === decided ? <b>{each.criterion}</b> : each.criterion}<span class="hidden-text"> {voteWord(voteOf(each.decision))}</span></p>
+              <p>
+                {each === decided ? <b>{each.criterion}</b> : each.criterion}
+                <span class="hidden-text"> {voteWord(voteOf(each.decision))}</span>
+              </p>
               <p class="quiet small-text">{each.reason}</p>
               <Numbers context={each.context ?? {}} />
             </div>
@@ -160,21 +194,31 @@ function sentence(text: string): string {
 
 function Numbers({ context }: { context: Record<string, unknown> }) {
   // Values with parts of their own are in the JSON of the step.
-  const shown = Object.entries(context).filter(([, value]) => value !== "" && (typeof value !== "object" || isShortList(value)));
+  const shown = Object.entries(context).filter(
+    ([, value]) => value !== "" && (typeof value !== "object" || isShortList(value)),
+  );
   if (shown.length === 0) return null;
   return (
     <dl class="vote-numbers">
-      {shown.map(([name, value]) => <div key={name}><dt>{name}</dt><dd>{numberText(value)}</dd></div>)}
+      {shown.map(([name, value]) => (
+        <div key={name}>
+          <dt>{name}</dt>
+          <dd>{numberText(value)}</dd>
+        </div>
+      ))}
     </dl>
   );
 }
 
 function isShortList(value: unknown): boolean {
-  return Array.isArray(value) && value.length > 0 && value.length <= 5 && value.every((each) => typeof each !== "object");
+  return (
+    Array.isArray(value) && value.length > 0 && value.length <= 5 && value.every((each) => typeof each !== "object")
+  );
 }
 
 function numberText(value: unknown): string {
-  if (typeof value === "number") return Number.isInteger(value) ? count(value) : String(Math.round(value * 1000) / 1000);
+  if (typeof value === "number")
+    return Number.isInteger(value) ? count(value) : String(Math.round(value * 1000) / 1000);
   return Array.isArray(value) ? value.join(", ") : String(value);
 }
 
@@ -198,7 +242,14 @@ function Facts({ data, step }: { data: SessionData; step: Step }) {
   ];
   return (
     <dl class="facts-list">
-      {facts.filter(([, value]) => value).map(([name, value]) => <div key={name}><dt>{name}</dt><dd>{value}</dd></div>)}
+      {facts
+        .filter(([, value]) => value)
+        .map(([name, value]) => (
+          <div key={name}>
+            <dt>{name}</dt>
+            <dd>{value}</dd>
+          </div>
+        ))}
     </dl>
   );
 }

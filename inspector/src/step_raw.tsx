@@ -25,7 +25,8 @@ export function RawStep({ data, step }: { data: SessionData; step: WholeStep }) 
   useEffect(() => {
     text.value = null;
     const closing = new AbortController();
-    const show = (value: unknown): void => void (closing.signal.aborted || (text.value = JSON.stringify(value, null, 2)));
+    const show = (value: unknown): void =>
+      void (closing.signal.aborted || (text.value = JSON.stringify(value, null, 2)));
     if (kind.value === "step") show(step);
     else if (kind.value === "snapshot") {
       get(`${sessionPath(data.id)}/snapshot`, {}, closing.signal, data.server).then(show, problem(show));
@@ -37,7 +38,9 @@ export function RawStep({ data, step }: { data: SessionData; step: WholeStep }) 
       <p class="line">
         <span class="segments small">
           {(Object.keys(KINDS) as Kind[]).map((name) => (
-            <button key={name} type="button" aria-pressed={name === kind.value} onClick={() => (kind.value = name)}>{KINDS[name]}</button>
+            <button key={name} type="button" aria-pressed={name === kind.value} onClick={() => (kind.value = name)}>
+              {KINDS[name]}
+            </button>
           ))}
         </span>
         {text.value !== null && <CopyButton label="Copy as JSON" text={text.value} />}
@@ -67,7 +70,10 @@ async function envelopesOf(data: SessionData, step: WholeStep, signal: AbortSign
   let after: string | null = `${encodeURIComponent(step.execution_id)}:0`;
   while (after !== null) {
     const page: { events: Envelope[]; next: string | null; has_more: boolean } = await get(
-      `${sessionPath(data.id)}/events`, { after, limit: PAGE }, signal, data.server,
+      `${sessionPath(data.id)}/events`,
+      { after, limit: PAGE },
+      signal,
+      data.server,
     );
     for (const envelope of page.events) {
       if (envelope.execution_id !== step.execution_id) return found;

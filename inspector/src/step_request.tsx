@@ -13,7 +13,15 @@ const LAST = 3;
 const LONGEST = 5_000;
 const MOST = 10_000;
 
-export function RequestView({ data, index, request: begun }: { data: SessionData; index: number; request: SentRequest | undefined }) {
+export function RequestView({
+  data,
+  index,
+  request: begun,
+}: {
+  data: SessionData;
+  index: number;
+  request: SentRequest | undefined;
+}) {
   const [isWhole, setWhole] = useState(false);
   const [whole, setRequest] = useState<SentRequest | null>(null);
   const request = whole ?? begun;
@@ -30,7 +38,10 @@ export function RequestView({ data, index, request: begun }: { data: SessionData
   return (
     <>
       <p class="quiet line">
-        <span>As sent to the model: {counted(total, "message")}{tools ? `, ${counted(tools.length, "tool")}` : ""}.</span>
+        <span>
+          As sent to the model: {counted(total, "message")}
+          {tools ? `, ${counted(tools.length, "tool")}` : ""}.
+        </span>
         <CopyButton label="Copy as JSON" text={() => JSON.stringify(request, null, 2)} />
       </p>
       {request.incomplete && <p class="quiet">A part of the request was not recorded, and is missing here.</p>}
@@ -41,7 +52,9 @@ export function RequestView({ data, index, request: begun }: { data: SessionData
           Show {isWhole ? "" : `${count(left)} `}earlier {left === 1 ? "message" : "messages"}
         </button>
       )}
-      {messages.slice(hidden).map((message, index) => <MessageSent key={hidden + index} message={message} />)}
+      {messages.slice(hidden).map((message, index) => (
+        <MessageSent key={hidden + index} message={message} />
+      ))}
       {tools && tools.length > 0 && <Tools tools={tools} />}
       <Options request={request} />
     </>
@@ -71,7 +84,11 @@ function Sent({ title, text }: { title: string; text: string }) {
     <article class="sent">
       <h4>{title}</h4>
       <p class="plain-text">{isLong ? text.slice(0, LONGEST) : text}</p>
-      {isLong && <button type="button" class="button small bare" onClick={() => setWhole(true)}>Show all {count(text.length)} characters</button>}
+      {isLong && (
+        <button type="button" class="button small bare" onClick={() => setWhole(true)}>
+          Show all {count(text.length)} characters
+        </button>
+      )}
     </article>
   );
 }
@@ -82,7 +99,9 @@ function Tools({ tools }: { tools: NonNullable<SentRequest["tools"]> }) {
       <h3>Tools</h3>
       {tools.map((tool, index) => (
         <details key={index} class="sent-tool">
-          <summary><code>{tool.name ?? "tool"}</code> <span class="quiet">{tool.description}</span></summary>
+          <summary>
+            <code>{tool.name ?? "tool"}</code> <span class="quiet">{tool.description}</span>
+          </summary>
           <Code label={`Schema of ${tool.name ?? "the tool"}`} language="schema" text={argumentsText(tool)} />
         </details>
       ))}
@@ -100,7 +119,12 @@ function Options({ request }: { request: SentRequest }) {
   if (given.length === 0) return null;
   return (
     <dl class="facts-list">
-      {given.map(([name, value]) => <div key={name}><dt>{name}</dt><dd>{inOneLine(value)}</dd></div>)}
+      {given.map(([name, value]) => (
+        <div key={name}>
+          <dt>{name}</dt>
+          <dd>{inOneLine(value)}</dd>
+        </div>
+      ))}
     </dl>
   );
 }

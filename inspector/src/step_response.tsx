@@ -10,14 +10,26 @@ export function ResponseView({ step }: { step: WholeStep }) {
   const { reasoning, text } = step;
   return (
     <>
-      {reasoning && <details class="reasoning" open><summary>Reasoning</summary><p class="plain-text">{reasoning}</p></details>}
+      {reasoning && (
+        <details class="reasoning" open>
+          <summary>Reasoning</summary>
+          <p class="plain-text">{reasoning}</p>
+        </details>
+      )}
       {text && <Markdown text={text} />}
       {text !== undefined && !text && <p class="quiet">The model wrote no text in this step.</p>}
       {step.failures.map((failure, index) => (
-        <div key={index} class="error-line"><Icon name="cross" /><span class="plain-text">{failure.type}: {failure.message}</span></div>
+        <div key={index} class="error-line">
+          <Icon name="cross" />
+          <span class="plain-text">
+            {failure.type}: {failure.message}
+          </span>
+        </div>
       ))}
       {step.tool_calls.length > 0 && <h3>Tool calls</h3>}
-      {step.tool_calls.map((call) => <CallDetail key={call.id} call={call} />)}
+      {step.tool_calls.map((call) => (
+        <CallDetail key={call.id} call={call} />
+      ))}
     </>
   );
 }
@@ -31,19 +43,29 @@ function CallDetail({ call }: { call: Call }) {
         <span class="call-name">{call.name}</span>
         <span class="call-summary">{call.id}</span>
         <span class={`call-state ${tone}`}>
-          {CALL_WORDS[call.status]} {call.duration_ms ? <span class="quiet">{duration(call.duration_ms / 1000)}</span> : null}
+          {CALL_WORDS[call.status]}{" "}
+          {call.duration_ms ? <span class="quiet">{duration(call.duration_ms / 1000)}</span> : null}
         </span>
       </div>
       {call.error && <p class={`call-note ${tone}`}>{call.error}</p>}
       {call.approvals.map(({ verdict, by, reason }, index) => (
-        <p key={index} class="call-note quiet">{verdict} by {by}{reason ? `: ${reason}` : ""}</p>
+        <p key={index} class="call-note quiet">
+          {verdict} by {by}
+          {reason ? `: ${reason}` : ""}
+        </p>
       ))}
       {call.changes?.map((change, index) => (
-        <p key={index} class="call-note quiet">Arguments changed by {String(change.by ?? "a hook")}</p>
+        <p key={index} class="call-note quiet">
+          Arguments changed by {String(change.by ?? "a hook")}
+        </p>
       ))}
-      {(call.result_changed_by?.length ?? 0) > 0 && <p class="call-note quiet">Result changed by {call.result_changed_by!.join(", ")}</p>}
+      {(call.result_changed_by?.length ?? 0) > 0 && (
+        <p class="call-note quiet">Result changed by {call.result_changed_by!.join(", ")}</p>
+      )}
       <div class="call-content">
-        {call.arguments !== undefined && call.arguments !== null && <Code label="Arguments" language="arguments" text={argumentsText(call.arguments)} />}
+        {call.arguments !== undefined && call.arguments !== null && (
+          <Code label="Arguments" language="arguments" text={argumentsText(call.arguments)} />
+        )}
         {call.arguments === undefined && call.args_summary && <p class="quiet">{call.args_summary}</p>}
         {typeof call.result === "string" && <Code label="Result" language="result" text={resultText(call.result)} />}
       </div>

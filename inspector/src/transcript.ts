@@ -53,7 +53,9 @@ function blockOf(drawn: Drawn): Block {
 }
 
 function isSameStep(one: Block, other: Block): boolean {
-  return one.kind === "step" && other.kind === "step" && one.executionId === other.executionId && one.number === other.number;
+  return (
+    one.kind === "step" && other.kind === "step" && one.executionId === other.executionId && one.number === other.number
+  );
 }
 
 function both(one: Block, other: Block): Block {
