@@ -36,6 +36,8 @@ export function ResponseView({ step }: { step: WholeStep }) {
 
 function CallDetail({ call }: { call: Call }) {
   const tone = callTone(call.status);
+  // The error of a call that was denied says by whom and why.
+  const approvals = call.approvals.filter(({ verdict }) => verdict !== "denied" || !call.error);
   return (
     <article class={`call ${call.status}`}>
       <div class="call-line still">
@@ -48,7 +50,7 @@ function CallDetail({ call }: { call: Call }) {
         </span>
       </div>
       {call.error && <p class={`call-note ${tone}`}>{call.error}</p>}
-      {call.approvals.map(({ verdict, by, reason }, index) => (
+      {approvals.map(({ verdict, by, reason }, index) => (
         <p key={index} class="call-note quiet">
           {verdict} by {by}
           {reason ? `: ${reason}` : ""}
