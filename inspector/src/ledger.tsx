@@ -2,14 +2,12 @@
 
 import { useComputed, useSignal, useSignalEffect, type Signal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
-import type { Step } from "./api";
 import type { Evidence } from "./evidence";
 import { voteWord } from "./format";
 import { VoteSign } from "./icons";
-import { ColumnTip, HappeningSign, happeningText, type TipPlace } from "./ledger_cells";
-import { HeadroomChart, HeadroomLegend, TokenBars, tokenText } from "./ledger_charts";
+import { ColumnTip, type TipPlace } from "./ledger_cells";
+import { Table } from "./ledger_table";
 import { Minimap } from "./minimap";
-import { go, sessionLink } from "./routes";
 import { LimitSlider, WhatIfBar } from "./what_if";
 import { isNarrow, isPhone } from "./widths";
 import "./styles/ledger.css";
@@ -20,445 +18,235 @@ const PHONE_RULE_WIDTH = 142;
 const LEAST_GUTTER = 264;
 // Columns beyond the visible ones, and the number by which the window moves: so that few scrolls draw anything.
 const MARGIN = 8;
-// With so few steps the reason has the room of the missing columns.
-const FEW_STEPS = 3;
 const SOME_STEPS = 15;
 
 /** The columns of the ledger, as wide as the card allows. */
 interface Layout {
-  ruleWidth: number;
-  columnWidth: number;
-  gutterWidth: number;
-  isLong: boolean;
-  /** The columns that are drawn: from the first to before the last. */
-  first: number;
-  last: number;
+    ruleWidth: number;
+    columnWidth: number;
+    gutterWidth: number;
+    isLong: boolean;
+    /** The columns that are drawn: from the first to before the last. */
+    first: number;
+    last: number;
 }
 
 export function Ledger({ evidence, selected }: { evidence: Evidence; selected: number | null }) {
-  const { data } = evidence;
-  const scroller = useRef<HTMLDivElement>(null);
-  const width = useSignal(960);
-  const scrolled = useSignal(0);
-  const tip = useSignal<TipPlace | null>(null);
-  const steps = evidence.steps.value;
-  const layout = layoutOf(steps.length, width.value, scrolled.value);
-  useWidth(scroller, width);
-  useAskAgain(evidence);
-  useStartAtEnd(evidence, scroller, layout, selected);
-  const look = (event: Event): void => showTip(event, evidence, tip);
-  const leave = (): void => {
-    tip.value = null;
-    data.hot.value = null;
-  };
-  const uses = evidence.limitUses.value;
-  return (
-    <section class="card ledger" aria-label="Ledger">
-      <header>
-        <h2>Ledger</h2>
-        <span class="quiet small-text clip">{isPhone.value ? "every rule, every step" : "every rule votes after every step; the outlined vote decided"}</span>
-        <span class="space" />
-        <ExecutionChooser evidence={evidence} />
-        <Legend />
-      </header>
-      <WhatIfBar evidence={evidence} />
-      {layout.isLong && <Minimap evidence={evidence} scroller={scroller} layout={layout} scrolled={scrolled} />}
-      <div
-        class="ledger-scroll" ref={scroller} onPointerOver={look} onPointerLeave={leave} onFocusIn={look} onFocusOut={leave}
-        onScroll={(event) => {
-          scrolled.value = Math.floor(event.currentTarget.scrollLeft / layout.columnWidth / MARGIN) * MARGIN;
-          tip.value = null;
-        }}
-      >
-        <Bands evidence={evidence} layout={layout} selected={selected} />
-        {steps.length > 0 && <Table evidence={evidence} layout={layout} scroller={scroller} />}
-      </div>
-      {isNarrow.value && uses.length > 0 && <Limits evidence={evidence} />}
-      <ColumnTip evidence={evidence} place={tip} />
-    </section>
-  );
+    const { data } = evidence;
+    const scroller = useRef<HTMLDivElement>(null);
+    const width = useSignal(960);
+    const scrolled = useSignal(0);
+    const tip = useSignal<TipPlace | null>(null);
+    const steps = evidence.steps.value;
+    const layout = layoutOf(steps.length, width.value, scrolled.value);
+    useWidth(scroller, width);
+    useAskAgain(evidence);
+    useStartAtEnd(evidence, scroller, layout, selected);
+    const look = (event: Event): void => showTip(event, evidence, tip);
+    const leave = (): void => {
+        tip.value = null;
+        data.hot.value = null;
+    };
+    const uses = evidence.limitUses.value;
+    return (
+        <section class="card ledger" aria-label="Ledger">
+            <header>
+                <h2>Ledger</h2>
+                <span class="quiet small-text clip">
+                    {isPhone.value
+                        ? "every rule, every step"
+                        : "every rule votes after every step; the outlined vote decided"}
+                </span>
+                <span class="space" />
+                <ExecutionChooser evidence={evidence} />
+                <Legend />
+            </header>
+            <WhatIfBar evidence={evidence} />
+            {layout.isLong && <Minimap evidence={evidence} scroller={scroller} layout={layout} scrolled={scrolled} />}
+            <div
+                class="ledger-scroll"
+                ref={scroller}
+                onPointerOver={look}
+                onPointerLeave={leave}
+                onFocusIn={look}
+                onFocusOut={leave}
+                onScroll={(event) => {
+                    scrolled.value = Math.floor(event.currentTarget.scrollLeft / layout.columnWidth / MARGIN) * MARGIN;
+                    tip.value = null;
+                }}
+            >
+                <Bands evidence={evidence} layout={layout} selected={selected} />
+                {steps.length > 0 && <Table evidence={evidence} layout={layout} scroller={scroller} />}
+            </div>
+            {isNarrow.value && uses.length > 0 && <Limits evidence={evidence} />}
+            <ColumnTip evidence={evidence} place={tip} />
+        </section>
+    );
 }
 
 function layoutOf(count: number, width: number, scrolled: number): Layout {
-  const ruleWidth = isPhone.value ? PHONE_RULE_WIDTH : count > SOME_STEPS ? RULE_WIDTH : WIDE_RULE_WIDTH;
-  const columnWidth = isPhone.value ? 30 : Math.max(count > 999 ? 34 : 26, Math.min(56, Math.floor(520 / Math.max(1, count))));
-  const leastGutter = isNarrow.value ? 0 : LEAST_GUTTER;
-  const room = Math.max(columnWidth, width - ruleWidth - leastGutter);
-  const isLong = count * columnWidth > room;
-  const gutterWidth = isNarrow.value ? 0 : isLong ? LEAST_GUTTER : width - ruleWidth - count * columnWidth;
-  if (!isLong) return { ruleWidth, columnWidth, gutterWidth, isLong, first: 0, last: count };
-  const first = Math.max(0, scrolled - MARGIN);
-  const last = Math.min(count, scrolled + Math.ceil(room / columnWidth) + 2 * MARGIN);
-  return { ruleWidth, columnWidth, gutterWidth, isLong, first, last };
+    const ruleWidth = isPhone.value ? PHONE_RULE_WIDTH : count > SOME_STEPS ? RULE_WIDTH : WIDE_RULE_WIDTH;
+    const columnWidth = isPhone.value
+        ? 30
+        : Math.max(count > 999 ? 34 : 26, Math.min(56, Math.floor(520 / Math.max(1, count))));
+    const leastGutter = isNarrow.value ? 0 : LEAST_GUTTER;
+    const room = Math.max(columnWidth, width - ruleWidth - leastGutter);
+    const isLong = count * columnWidth > room;
+    const gutterWidth = isNarrow.value ? 0 : isLong ? LEAST_GUTTER : width - ruleWidth - count * columnWidth;
+    if (!isLong) return { ruleWidth, columnWidth, gutterWidth, isLong, first: 0, last: count };
+    const first = Math.max(0, scrolled - MARGIN);
+    const last = Math.min(count, scrolled + Math.ceil(room / columnWidth) + 2 * MARGIN);
+    return { ruleWidth, columnWidth, gutterWidth, isLong, first, last };
 }
 
 function useWidth(scroller: { current: HTMLDivElement | null }, width: Signal<number>): void {
-  useLayoutEffect(() => {
-    const measure = (): void => {
-      if (scroller.current?.clientWidth) width.value = scroller.current.clientWidth;
-    };
-    const observer = new ResizeObserver(measure);
-    observer.observe(scroller.current!);
-    measure();
-    return () => observer.disconnect();
-  }, []);
+    useLayoutEffect(() => {
+        const measure = (): void => {
+            if (scroller.current?.clientWidth) width.value = scroller.current.clientWidth;
+        };
+        const observer = new ResizeObserver(measure);
+        observer.observe(scroller.current!);
+        measure();
+        return () => observer.disconnect();
+    }, []);
 }
 
 /** While a run continues, its what-if is asked again after each step. */
 function useAskAgain(evidence: Evidence): void {
-  const taken = useComputed(() => evidence.data.steps.value.length);
-  useSignalEffect(() => {
-    void taken.value;
-    const limits = evidence.limits.peek();
-    if (Object.keys(limits).length) void evidence.ask(limits);
-  });
+    const taken = useComputed(() => evidence.data.steps.value.length);
+    useSignalEffect(() => {
+        void taken.value;
+        const limits = evidence.limits.peek();
+        if (Object.keys(limits).length) void evidence.ask(limits);
+    });
 }
 
 /** Start at the end, and stay there while the run grows; go where a step was opened or a what-if ends. */
 function useStartAtEnd(
-  evidence: Evidence, scroller: { current: HTMLDivElement | null }, layout: Layout, selected: number | null,
+    evidence: Evidence,
+    scroller: { current: HTMLDivElement | null },
+    layout: Layout,
+    selected: number | null,
 ): void {
-  const steps = evidence.steps.value;
-  const wasAtEnd = useRef(true);
-  const execution = evidence.execution.value?.id;
-  useEffect(() => {
-    const element = scroller.current!;
-    const notice = (): void => void (wasAtEnd.current = element.scrollLeft + element.clientWidth >= element.scrollWidth - 2);
-    element.addEventListener("scroll", notice, { passive: true });
-    return () => element.removeEventListener("scroll", notice);
-  }, []);
-  useLayoutEffect(() => {
-    if (wasAtEnd.current) scroller.current!.scrollLeft = scroller.current!.scrollWidth;
-  }, [steps.length, execution, layout.isLong, layout.gutterWidth]);
-  useLayoutEffect(() => {
-    const at = evidence.placeOf(selected);
-    if (at >= 0) reveal(scroller.current!, layout, at);
-  }, [selected, layout.isLong]);
-  const end = evidence.answer.value && evidence.end.value?.at;
-  useLayoutEffect(() => {
-    if (typeof end === "number" && layout.isLong) reveal(scroller.current!, layout, Math.max(0, end));
-  }, [end]);
+    const steps = evidence.steps.value;
+    const wasAtEnd = useRef(true);
+    const execution = evidence.execution.value?.id;
+    useEffect(() => {
+        const element = scroller.current!;
+        const notice = (): void =>
+            void (wasAtEnd.current = element.scrollLeft + element.clientWidth >= element.scrollWidth - 2);
+        element.addEventListener("scroll", notice, { passive: true });
+        return () => element.removeEventListener("scroll", notice);
+    }, []);
+    useLayoutEffect(() => {
+        if (wasAtEnd.current) scroller.current!.scrollLeft = scroller.current!.scrollWidth;
+    }, [steps.length, execution, layout.isLong, layout.gutterWidth]);
+    useLayoutEffect(() => {
+        const at = evidence.placeOf(selected);
+        if (at >= 0) reveal(scroller.current!, layout, at);
+    }, [selected, layout.isLong]);
+    const end = evidence.answer.value && evidence.end.value?.at;
+    useLayoutEffect(() => {
+        if (typeof end === "number" && layout.isLong) reveal(scroller.current!, layout, Math.max(0, end));
+    }, [end]);
 }
 
 /** Scroll sideways until a column is visible. */
 export function reveal(scroller: HTMLElement, layout: Layout, at: number): void {
-  const left = at * layout.columnWidth;
-  const room = scroller.clientWidth - layout.ruleWidth - layout.gutterWidth;
-  if (left < scroller.scrollLeft) scroller.scrollLeft = left;
-  else if (left + layout.columnWidth > scroller.scrollLeft + room) scroller.scrollLeft = left + layout.columnWidth - room;
+    const left = at * layout.columnWidth;
+    const room = scroller.clientWidth - layout.ruleWidth - layout.gutterWidth;
+    if (left < scroller.scrollLeft) scroller.scrollLeft = left;
+    else if (left + layout.columnWidth > scroller.scrollLeft + room)
+        scroller.scrollLeft = left + layout.columnWidth - room;
 }
 
 function showTip(event: Event, evidence: Evidence, tip: Signal<TipPlace | null>): void {
-  const cell = (event.target as Element).closest<HTMLElement>("[data-column]");
-  if (!cell) {
-    tip.value = null;
-    return;
-  }
-  const at = Number(cell.dataset.column);
-  evidence.data.hot.value = evidence.steps.peek()[at]?.index ?? null;
-  tip.value = { at, rule: cell.dataset.rule ?? null, box: cell.getBoundingClientRect() };
+    const cell = (event.target as Element).closest<HTMLElement>("[data-column]");
+    if (!cell) {
+        tip.value = null;
+        return;
+    }
+    const at = Number(cell.dataset.column);
+    evidence.data.hot.value = evidence.steps.peek()[at]?.index ?? null;
+    tip.value = { at, rule: cell.dataset.rule ?? null, box: cell.getBoundingClientRect() };
 }
 
 function Legend() {
-  return (
-    <span class="ledger-legend">
-      {(["F", "R", "S", "A"] as const).map((vote) => (
-        <span key={vote}><VoteSign vote={vote} /><span aria-hidden="true">{voteWord(vote)}</span></span>
-      ))}
-    </span>
-  );
+    return (
+        <span class="ledger-legend">
+            {(["F", "R", "S", "A"] as const).map((vote) => (
+                <span key={vote}>
+                    <VoteSign vote={vote} />
+                    <span aria-hidden="true">{voteWord(vote)}</span>
+                </span>
+            ))}
+        </span>
+    );
 }
 
 function ExecutionChooser({ evidence }: { evidence: Evidence }) {
-  const executions = evidence.executions.value;
-  if (executions.length < 2) return null;
-  return (
-    <label class="execution-chooser">
-      <span class="hidden-text">Execution</span>
-      <select value={evidence.execution.value!.id} onChange={(event) => evidence.choose(event.currentTarget.value)}>
-        {executions.map(({ id, query }, at) => (
-          <option key={id} value={id}>{`${at + 1} of ${executions.length}: ${query || "without a query"}`}</option>
-        )).reverse()}
-      </select>
-    </label>
-  );
+    const executions = evidence.executions.value;
+    if (executions.length < 2) return null;
+    return (
+        <label class="execution-chooser">
+            <span class="hidden-text">Execution</span>
+            <select
+                value={evidence.execution.value!.id}
+                onChange={(event) => evidence.choose(event.currentTarget.value)}
+            >
+                {executions
+                    .map(({ id, query }, at) => (
+                        <option
+                            key={id}
+                            value={id}
+                        >{`${at + 1} of ${executions.length}: ${query || "without a query"}`}</option>
+                    ))
+                    .reverse()}
+            </select>
+        </label>
+    );
 }
 
 /** The bands behind the columns: the step under the pointer, the open one, and what would not have happened. */
 function Bands({ evidence, layout, selected }: { evidence: Evidence; layout: Layout; selected: number | null }) {
-  const steps = evidence.steps.value;
-  const left = (at: number): number => layout.ruleWidth + at * layout.columnWidth;
-  const band = (index: number | null, name: string) => {
-    const at = evidence.placeOf(index);
-    return at >= 0 && <i class={`ledger-band ${name}`} style={{ left: `${left(at)}px`, width: `${layout.columnWidth}px` }} />;
-  };
-  const cut = evidence.cutFrom.value;
-  return (
-    <div class="ledger-bands" aria-hidden="true">
-      {band(selected, "selected")}
-      {band(evidence.data.hot.value, "hot")}
-      {cut <= steps.length && (
-        <i class="ledger-cut" style={{ left: `${left(cut)}px`, width: `${(steps.length - cut) * layout.columnWidth}px` }} />
-      )}
-    </div>
-  );
-}
-
-function Table({ evidence, layout, scroller }: { evidence: Evidence; layout: Layout; scroller: { current: HTMLDivElement | null } }) {
-  const steps = evidence.steps.value;
-  const rules = evidence.rules.value;
-  const focus = useSignal<{ at: number; row: number } | null>(null);
-  const table = useRef<HTMLTableElement>(null);
-  const end = evidence.end.value ?? { at: steps.length - 1, rule: null };
-  const focused = focus.value ?? { at: Math.max(0, end.at), row: Math.max(0, rules.indexOf(end.rule ?? "")) };
-  const { columnWidth, ruleWidth, gutterWidth, first, last } = layout;
-  const shown = steps.slice(first, last);
-  const after = (steps.length - last) * columnWidth;
-  const total = ruleWidth + steps.length * columnWidth + gutterWidth;
-  const move = (event: KeyboardEvent): void => {
-    const to = moved(event.key, focused, steps.length, rules.length);
-    if (!to || !(event.target as Element).closest("[data-rule]")) return;
-    event.preventDefault();
-    if (event.key === "Enter" || event.key === " ") return go(sessionLink(evidence.data.id, steps[focused.at]!.index));
-    reveal(scroller.current!, layout, to.at);
-    focus.value = to;
-    // A column that was not drawn is there after the next picture.
-    requestAnimationFrame(() => table.current?.querySelector<HTMLElement>("[data-rule][tabindex='0']")?.focus({ preventScroll: true }));
-  };
-  const open = (event: Event): void => {
-    const cell = (event.target as Element).closest<HTMLElement>("[data-column]");
-    if (cell) go(sessionLink(evidence.data.id, steps[Number(cell.dataset.column)]!.index));
-  };
-  const columns = { before: first * columnWidth, after, span: shown.length + 2 };
-  return (
-    <table
-      ref={table} class="ledger-table" role="grid" aria-label="The vote of every rule after every step"
-      aria-colcount={steps.length + 1} aria-rowcount={rules.length + 3} style={{ width: `${total}px` }} onKeyDown={move} onClick={open}
-    >
-      <colgroup>
-        <col style={{ width: `${ruleWidth}px` }} />
-        <col style={{ width: `${columns.before}px` }} />
-        {shown.map((_, at) => <col key={at} style={{ width: `${columnWidth}px` }} />)}
-        <col style={{ width: `${columns.after}px` }} />
-        {gutterWidth > 0 && <col style={{ width: `${gutterWidth}px` }} />}
-      </colgroup>
-      <Head evidence={evidence} shown={shown} first={first} />
-      <tbody>
-        {rules.map((rule, row) => (
-          <RuleRow
-            key={rule} evidence={evidence} rule={rule} shown={shown} first={first}
-            focusedAt={focused.row === row ? focused.at : -1}
-          />
-        ))}
-        <OutcomeRow evidence={evidence} shown={shown} first={first} />
-        {steps.length > FEW_STEPS && <ChartRows evidence={evidence} layout={layout} span={columns.span} />}
-        {steps.length > 0 && steps.length <= FEW_STEPS && <TokensRow evidence={evidence} shown={shown} first={first} />}
-      </tbody>
-    </table>
-  );
-}
-
-type Place = { at: number; row: number };
-
-/** The place to which a key moves the focus; null for other keys. */
-function moved(key: string, { at, row }: Place, columns: number, rows: number): Place | null {
-  const to: Record<string, Place> = {
-    ArrowLeft: { at: at - 1, row },
-    ArrowRight: { at: at + 1, row },
-    ArrowUp: { at, row: row - 1 },
-    ArrowDown: { at, row: row + 1 },
-    PageUp: { at: at - 10, row },
-    PageDown: { at: at + 10, row },
-    Home: { at: 0, row },
-    End: { at: columns - 1, row },
-    Enter: { at, row },
-    " ": { at, row },
-  };
-  const wanted = to[key];
-  const within = (value: number, most: number): number => Math.max(0, Math.min(most - 1, value));
-  return wanted ? { at: within(wanted.at, columns), row: within(wanted.row, rows) } : null;
-}
-
-interface Part {
-  evidence: Evidence;
-  shown: readonly Step[];
-  first: number;
-}
-
-function Spacer() {
-  return <td class="spacer" role="presentation" />;
-}
-
-function Gutter({ children }: { children?: preact.ComponentChildren }) {
-  return isNarrow.value ? null : <td class="gutter">{children}</td>;
-}
-
-function Head({ evidence, shown, first }: Part) {
-  const cut = evidence.cutFrom.value;
-  const steps = evidence.steps.value;
-  const last = steps[evidence.end.value?.at ?? lastDecided(steps)];
-  const canAsk = evidence.limitUses.value.some(({ option }) => option !== null);
-  return (
-    <thead>
-      <tr class="numbers">
-        <th scope="col" class="rule quiet">Step</th>
-        <Spacer />
-        {shown.map((step, at) => (
-          <th key={at} scope="col" data-column={first + at} class={first + at + 1 === cut ? "edge" : ""} aria-colindex={first + at + 2}>
-            {step.index}
-          </th>
-        ))}
-        <Spacer />
-        <Gutter>{last && <>After step {last.index}.{canAsk && " Drag a limit to ask what if"}</>}</Gutter>
-      </tr>
-      <tr class="happenings">
-        <th scope="row" class="rule quiet">What happened</th>
-        <Spacer />
-        {shown.map((step, at) => (
-          <td key={at} data-column={first + at} class={first + at >= cut ? "cut" : ""} aria-label={`Step ${step.index}: ${happeningText(step)}`}>
-            <HappeningSign step={step} />
-          </td>
-        ))}
-        <Spacer />
-        <Gutter />
-      </tr>
-    </thead>
-  );
-}
-
-function RuleRow({ evidence, rule, shown, first, focusedAt }: Part & { rule: string; focusedAt: number }) {
-  const end = evidence.end.value;
-  const cut = evidence.cutFrom.value;
-  return (
-    <tr class={end?.rule === rule ? "decided" : ""}>
-      <th scope="row" class="rule" title={rule}>{rule}</th>
-      <Spacer />
-      {/* Cells are drawn again for other steps: making hundreds of new ones would hold up a scroll. */}
-      {shown.map((step, offset) => {
-        const at = first + offset;
-        const { vote, reason, isDeciding } = evidence.cell(at, rule);
-        const mark = !isDeciding || at >= cut ? "" : end?.at === at ? "deciding" : "decided-step";
-        const label = `Step ${step.index}, ${rule}: ${vote ? voteWord(vote) : "not asked"}. ${reason}`;
+    const steps = evidence.steps.value;
+    const left = (at: number): number => layout.ruleWidth + at * layout.columnWidth;
+    const band = (index: number | null, name: string) => {
+        const at = evidence.placeOf(index);
         return (
-          <td
-            key={offset} data-column={at} data-rule={rule} tabIndex={at === focusedAt ? 0 : -1} aria-colindex={at + 2}
-            class={`${vote ? `v${vote.toLowerCase()}` : ""} ${mark} ${at >= cut ? "cut" : ""} ${at + 1 === cut ? "edge" : ""}`}
-            aria-label={`${label}${mark ? ". Decided" : ""}${at >= cut ? ". Not reached in this what-if" : ""}`}
-          >
-            <i class={vote ? "mark" : "not-asked"}>{vote}</i>
-          </td>
+            at >= 0 && (
+                <i class={`ledger-band ${name}`} style={{ left: `${left(at)}px`, width: `${layout.columnWidth}px` }} />
+            )
         );
-      })}
-      <Spacer />
-      <Gutter><RuleReason evidence={evidence} rule={rule} /></Gutter>
-    </tr>
-  );
-}
-
-/** The reason of a rule at the end, or the slider of its limit. */
-function RuleReason({ evidence, rule }: { evidence: Evidence; rule: string }) {
-  const steps = evidence.steps.value;
-  const limit = evidence.limitUses.value.find((each) => each.rule === rule);
-  const end = evidence.end.value?.at ?? lastDecided(steps);
-  const reason = end >= 0 ? evidence.cell(end, rule).reason : "Not asked yet";
-  return limit ? <LimitSlider evidence={evidence} limit={limit} /> : <span class="reason" title={reason}>{reason}</span>;
-}
-
-function lastDecided(steps: readonly Step[]): number {
-  return steps.findLastIndex(({ outcome }) => outcome !== null);
-}
-
-function OutcomeRow({ evidence, shown, first }: Part) {
-  const steps = evidence.steps.value;
-  const end = evidence.end.value;
-  const answer = evidence.answer.value;
-  const cut = evidence.cutFrom.value;
-  const outcomeAt = (at: number): "continue" | "stop" | "done" | "pause" | "open" | "" => {
-    if (at >= cut) return "";
-    const { outcome } = steps[at]!;
-    if (end?.at === at) {
-      const vote = evidence.cell(at, end.rule ?? "").vote;
-      const pauses = answer ? answer.status === "paused" : outcome !== null && outcome.stop_reason === null;
-      return pauses ? "pause" : vote === "S" ? "done" : "stop";
-    }
-    if (answer || !outcome) return outcome ? "continue" : "open";
-    return outcome.should_continue || at < steps.length - 1 ? "continue" : "stop";
-  };
-  const words = { continue: "continue", stop: "stop", done: "stop", pause: "pause", open: "open", "": "not reached" };
-  const last = end ? outcomeAt(end.at) : steps.length ? outcomeAt(steps.length - 1) : "open";
-  return (
-    <tr class="outcomes">
-      <th scope="row" class="rule">Outcome</th>
-      <Spacer />
-      {shown.map((step, offset) => {
-        const at = first + offset;
-        const outcome = outcomeAt(at);
-        return (
-          <td key={offset} data-column={at} class={at + 1 === cut ? "edge" : ""} aria-label={`Step ${step.index}: ${words[outcome]}`}>
-            {outcome && <i class={`outcome ${outcome}`} />}
-          </td>
-        );
-      })}
-      <Spacer />
-      <Gutter>
-        {end
-          ? <><b>{last === "pause" ? "Pause" : "Stop"}</b> by {end.rule}</>
-          : <b>{answer?.beyond ? "Continue, not recorded" : last === "open" ? "Not decided yet" : "Continue"}</b>}
-      </Gutter>
-    </tr>
-  );
-}
-
-/** With few steps numbers say more than bars. */
-function TokensRow({ evidence, shown, first }: Part) {
-  const cut = evidence.cutFrom.value;
-  return (
-    <tr class="token-numbers">
-      <th scope="row" class="rule">Tokens</th>
-      <Spacer />
-      {shown.map((step, at) => <td key={step.index} data-column={first + at} class={first + at >= cut ? "cut" : ""}>{tokenText(step)}</td>)}
-      <Spacer />
-      <Gutter />
-    </tr>
-  );
-}
-
-function ChartRows({ evidence, layout, span }: { evidence: Evidence; layout: Layout; span: number }) {
-  return (
-    <>
-      <tr class="chart">
-        <th scope="row" class="rule">Tokens per step</th>
-        <td colSpan={span}><TokenBars evidence={evidence} layout={layout} /></td>
-        <Gutter><TokenSummary evidence={evidence} /></Gutter>
-      </tr>
-      {evidence.limitUses.value.length > 0 && (
-        <tr class="chart">
-          <th scope="row" class="rule">Headroom left<span class="axis" aria-hidden="true"><i>100 %</i><i>0 %</i></span></th>
-          <td colSpan={span}><HeadroomChart evidence={evidence} layout={layout} /></td>
-          <Gutter><HeadroomLegend evidence={evidence} /></Gutter>
-        </tr>
-      )}
-    </>
-  );
-}
-
-function TokenSummary({ evidence }: { evidence: Evidence }) {
-  const used = evidence.steps.value.map(({ usage }) => usage.total).filter(Boolean);
-  if (!used.length) return <>No answer reported its tokens</>;
-  const sum = used.reduce((total, each) => total + each, 0);
-  return <>{Math.max(...used).toLocaleString("en-US")} at most, {Math.round(sum / used.length).toLocaleString("en-US")} on average</>;
+    };
+    const cut = evidence.cutFrom.value;
+    return (
+        <div class="ledger-bands" aria-hidden="true">
+            {band(selected, "selected")}
+            {band(evidence.data.hot.value, "hot")}
+            {cut <= steps.length && (
+                <i
+                    class="ledger-cut"
+                    style={{ left: `${left(cut)}px`, width: `${(steps.length - cut) * layout.columnWidth}px` }}
+                />
+            )}
+        </div>
+    );
 }
 
 /** Below 1000 px the sliders are under the ledger. */
 function Limits({ evidence }: { evidence: Evidence }) {
-  return (
-    <div class="ledger-limits">
-      <h3>Move a limit to ask what if</h3>
-      {evidence.limitUses.value.map((limit) => (
-        <div key={limit.rule}><span>{limit.rule}</span><LimitSlider evidence={evidence} limit={limit} /></div>
-      ))}
-    </div>
-  );
+    return (
+        <div class="ledger-limits">
+            <h3>Move a limit to ask what if</h3>
+            {evidence.limitUses.value.map((limit) => (
+                <div key={limit.rule}>
+                    <span>{limit.rule}</span>
+                    <LimitSlider evidence={evidence} limit={limit} />
+                </div>
+            ))}
+        </div>
+    );
 }
 
 export type { Layout };
