@@ -130,6 +130,18 @@ async def test_the_file_has_no_secrets_and_no_way_out_of_its_data() -> None:
     assert "<!--" not in head
 
 
+async def test_a_session_that_waits_in_its_first_step_can_be_saved() -> None:
+    @tool(needs_approval=True)
+    async def pay(amount: int) -> str:
+        """Pay, if a person agrees."""
+        return f"paid {amount}"
+
+    agent = Agent(ScriptedModel([call("pay", {"amount": 3})]), [pay], instructions="Be careful.")
+    state = await agent.run("Go")
+    assert state.open_step is not None
+    assert "pay waits for approval" in await saved(state)
+
+
 async def test_the_server_sends_the_file_to_be_kept() -> None:
     store = MemoryStore()
     await store.add(await record([answer()], agent_id="a/b"))

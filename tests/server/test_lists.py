@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 from msgspec.structs import replace
+from starlette.requests import HTTPConnection
 
 import whyloop
 from tests.server.support import Beside, Lab, agent_with
@@ -272,6 +273,21 @@ async def test_metrics_count_the_runs_of_this_process(store: Store) -> None:
         "whyloop_streams 0",
     ):
         assert line in lines, (line, text)
+
+
+async def test_metrics_count_nothing_of_sessions_that_a_client_may_not_see(store: Store) -> None:
+    def access(connection: HTTPConnection) -> Access:
+        tenant = connection.headers.get("x-tenant")
+        return Access("", within={"tenant": tenant} if tenant else {})
+
+    lab = Lab(store, agent_with("hi"), access=access)
+    await lab.asked("a", tenant="one")
+    other = (await lab.get("/metrics", headers={"x-tenant": "two"})).body.decode()
+    assert 'whyloop_sessions{status="completed"} 0\n' in other
+    assert "whyloop_questions_waiting 0\n" in other
+    assert "whyloop_runs_total" not in other
+    assert "whyloop_streams" not in other
+    assert "whyloop_runs_total{" in (await lab.get("/metrics")).body.decode()
 
 
 async def test_metrics_name_what_transports_dropped() -> None:

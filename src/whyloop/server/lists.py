@@ -92,8 +92,9 @@ class ListApi(Api):
         )
 
     async def get_metrics(self, call: Call) -> str:
-        wanted = SessionFilter(metadata=call.access.within)
-        return self._metrics.text(await self._store.tally(wanted, since=self._store.now()))
+        within = call.access.within
+        tallies = await self._store.tally(SessionFilter(metadata=within), since=self._store.now())
+        return self._metrics.text(tallies, of_process=not within)
 
     async def get_health(self) -> str:
         return "ok"

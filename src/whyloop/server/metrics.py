@@ -45,32 +45,34 @@ class Metrics:
         labels = ("stop_reason", event.stop_reason.value), ("rule", event.resolved_by or "")
         self._runs[*labels, ("error_type", error)] += 1
 
-    def text(self, tallies: Iterable[Tally]) -> str:
-        """Return all counters, with the sessions of a store as they were counted."""
+    def text(self, tallies: Iterable[Tally], *, of_process: bool = True) -> str:
+        """Return all counters, with the sessions of a store as they were counted.
+
+        Args:
+            tallies: The sessions.
+            of_process: False to leave out what all clients of this process do together. Default: True.
+        """
         statuses, questions = Counter[Labels](), 0
         for tally in tallies:
             statuses[(("status", tally.status.value),)] += tally.sessions
             questions += tally.questions
         for status in AgentStatus:
             statuses[(("status", status.value),)] += 0
+        waiting: dict[Labels, int] = {(): questions}
         lines = [
-            *_lines("whyloop_runs_total", "counter", "Runs that ended in this process.", self._runs),
+            *(self._of_process() if of_process else ()),
             *_lines("whyloop_sessions", "gauge", "Sessions in the store that you may see.", statuses),
-            *_lines(
-                "whyloop_questions_waiting",
-                "gauge",
-                "Questions that wait for a person.",
-                {(): questions},
-            ),
-            *_lines("whyloop_streams", "gauge", "Streams to clients of this process.", {(): self.streams()}),
-            *_lines(
-                "whyloop_envelopes_dropped_total",
-                "counter",
-                "Envelopes that a transport dropped.",
-                self._dropped(),
-            ),
+            *_lines("whyloop_questions_waiting", "gauge", "Questions that wait for a person.", waiting),
         ]
         return "".join([f"{line}\n" for line in lines])
+
+    def _of_process(self) -> list[str]:
+        dropped = "Envelopes that a transport dropped."
+        return [
+            *_lines("whyloop_runs_total", "counter", "Runs that ended in this process.", self._runs),
+            *_lines("whyloop_streams", "gauge", "Streams to clients of this process.", {(): self.streams()}),
+            *_lines("whyloop_envelopes_dropped_total", "counter", dropped, self._dropped()),
+        ]
 
     def _dropped(self) -> Counter[Labels]:
         counts = Counter[Labels]()

@@ -96,10 +96,16 @@ async def _sent(state: AgentState, redaction: Redaction | None) -> list[Any]:
 
 
 def _texts(state: AgentState) -> Mapping[str, Any]:
-    """Return the texts that requests refer to, by their hashes: instructions as they are, others as JSON."""
-    records = [step.request for step in state.steps[state.steps.start :] if step.request is not None]
-    instructions = {record.instructions for record in records}
+    """Return the texts that requests refer to, by their hashes: instructions as they are, others as JSON.
+
+    Those of a step in progress, or of one that a fork left out, are in no request of the file.
+    """
+    coded = set[str | None]()
+    for step in state.steps[state.steps.start :]:
+        if (record := step.request) is not None:
+            coded |= {record.tools, record.output}
+            coded |= {place for place in record.messages or () if isinstance(place, str)}
     return {
-        part.hash: part.text if part.hash in instructions else msgspec.json.decode(part.text)
+        part.hash: msgspec.json.decode(part.text) if part.hash in coded else part.text
         for part in state.request_parts
     }
