@@ -130,6 +130,14 @@ async def test_the_file_has_no_secrets_and_no_way_out_of_its_data() -> None:
     assert "<!--" not in head
 
 
+async def test_a_secret_at_the_edge_of_a_title_is_not_in_the_file() -> None:
+    agent = Agent(ScriptedModel([text("Done.")]), [])
+    query = f"{'x' * 62} {SECRET}"
+    page = await saved(await agent.run(query))
+    assert f"{'x' * 62} [removed]" in page
+    assert SECRET[:6] not in page
+
+
 async def test_a_session_that_waits_in_its_first_step_can_be_saved() -> None:
     @tool(needs_approval=True)
     async def pay(amount: int) -> str:

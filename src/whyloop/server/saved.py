@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 import whyloop
 from whyloop.inspector.saved import saved_page
-from whyloop.server.bodies import Trace
+from whyloop.server.bodies import ExecutionSummary, Trace
 from whyloop.server.executions import Executions
 from whyloop.server.operations import MessageQuery, TraceQuery
 from whyloop.server.steps import message_sent
 from whyloop.server.views import messages_page, state_view, trace_page
 from whyloop.stores.live import reading_turns
-from whyloop.stores.reading import read_session
+from whyloop.stores.reading import Reading, read_session
 from whyloop.stores.store import Store
+from whyloop.stores.summaries import LONGEST_TITLE
 from whyloop.values import encoding
 from whyloop.values.redaction import Redaction, redacted
 from whyloop.values.state import AgentState
 from whyloop.values.step import RequestRecord
+from whyloop.values.text import shortened
 from whyloop.wire.document import step_document
 from whyloop.wire.envelope import timestamp
 
@@ -46,7 +48,7 @@ async def saved_session(store: Store, agent_id: str, redaction: Redaction | None
             "user": None,
         },
         # Other people read the file, so the texts of people and models are without secrets too.
-        "state": redacted(_plain(state_view(reading, redaction).body), redaction),
+        "state": _state(reading, redaction, executions),
         "trace": trace,
         "messages": redacted(_plain(history), redaction),
         "steps": await _steps(reading.state, redaction),
@@ -54,6 +56,21 @@ async def saved_session(store: Store, agent_id: str, redaction: Redaction | None
         "texts": redacted(_texts(reading.state), redaction),
     }
     return saved_page(_title(trace), msgspec.json.encode(data))
+
+
+def _state(reading: Reading, redaction: Redaction | None, executions: Sequence[ExecutionSummary]) -> Any:
+    """Return the session as it is shown, without secrets.
+
+    In a text that was cut short a secret may not look like one. Executions have theirs cut after that.
+    """
+    shown = redacted(_plain(state_view(reading, redaction).body), redaction)
+    if executions:
+        first, last = executions[0], executions[-1]
+        texts = {"title": first.query, "last_query": last.query, "reason": last.reason}
+        for name, text in texts.items():
+            if text:
+                shown["session"][name] = text if name == "reason" else shortened(text, LONGEST_TITLE)
+    return shown
 
 
 def _plain(value: object) -> Any:
