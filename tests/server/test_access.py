@@ -11,7 +11,9 @@ from starlette.requests import HTTPConnection
 from tests.server.support import EVERY, Client, Lab, agent_with
 from whyloop.server import Access
 from whyloop.stores import Entry, MemoryStore, Store
+from whyloop.stores.records import Stored
 from whyloop.testing import call
+from whyloop.values.state import AgentState
 
 ANN, BOB = {"x-user": "ann"}, {"x-user": "bob"}
 
@@ -209,3 +211,26 @@ async def test_every_operation_that_does_something_is_refused_to_pages_of_other_
         answer = await lab.client.call(method, path, send=sent, headers={"origin": "https://evil.example"})
         assert answer.status == (200 if method == "GET" else 403)
     assert await lab.store.read("a") == before
+
+
+@pytest.mark.parametrize("part", ["", "/messages", "/trace", "/executions"])
+async def test_a_session_that_gets_the_id_of_a_deleted_one_is_not_shown_to_its_reader(part: str) -> None:
+    class Changing(MemoryStore):
+        """A store in which another client's session takes the place of one right after it was checked."""
+
+        is_due = False
+
+        async def read(self, agent_id: str, *, after: int = 0, limit: int | None = None) -> Stored:
+            found = await super().read(agent_id, after=after, limit=limit)
+            if self.is_due:
+                self.is_due = False
+                await self.delete(agent_id)
+                await self.add(AgentState(agent_id=agent_id, metadata={"user": "ben"}))
+            return found
+
+    store = Changing()
+    await store.add(AgentState(agent_id="a", metadata={"user": "ann"}))
+    lab = Lab(store, access=lambda _: Access("ann", within={"user": "ann"}))
+    assert (await lab.get(f"/sessions/a{part}")).status == 200
+    store.is_due = True
+    assert (await lab.get(f"/sessions/a{part}")).status == 404

@@ -345,7 +345,9 @@ class Api:
 
     async def _end(self, call: Call) -> Reading:
         await self.check(call)
-        return await read_end(self._store, call.agent_id)
+        reading = await read_end(self._store, call.agent_id)
+        call.access.check(reading.summary)  # Meanwhile another session may have got the id.
+        return reading
 
     async def _session(self, call: Call) -> ServedSession:
         summary = await self.check(call)
