@@ -14,7 +14,7 @@ import { moment } from "./format";
 import { Icon } from "./icons";
 import { connection, reconnect } from "./live";
 import { waiting, watchQuestions } from "./questions";
-import { route, type Route } from "./routes";
+import { decode, route, type Route } from "./routes";
 import { saved } from "./saved";
 import { SessionPage } from "./session";
 import { Sessions } from "./sessions";
@@ -135,8 +135,8 @@ function SignIn() {
 function takeToken(): void {
   const given = /^#token=(.+)$/.exec(location.hash);
   if (!given) return;
-  setToken(decodeURIComponent(given[1]!));
   history.replaceState(null, "", "#/sessions");
+  setToken(decode(given[1]!));
   dispatchEvent(new HashChangeEvent("hashchange"));
 }
 

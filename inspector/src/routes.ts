@@ -50,7 +50,8 @@ function filtersOf(query: string): Filters {
   return Object.fromEntries(names.map((name) => [name, given.get(name) ?? ""])) as unknown as Filters;
 }
 
-function decode(part: string): string {
+/** Decode a part of an address; one that cannot be decoded stays as it is. */
+export function decode(part: string): string {
   try {
     return decodeURIComponent(part);
   } catch {
