@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 import pytest
 from starlette.applications import Starlette
+from starlette.requests import HTTPConnection
 from starlette.routing import Mount
 from starlette.testclient import TestClient
 
@@ -79,3 +82,28 @@ async def test_the_page_lists_sessions_and_opens_one() -> None:
         assert "Hi" in await row.inner_text()
         await row.locator("a").click()
         await inspector.page.get_by_text("Completed after 1 step").first.wait_for()
+
+
+TOKEN = "a token of 24 characters"
+
+
+def has_token(connection: HTTPConnection) -> Access | None:
+    return Access("ann") if connection.headers.get("authorization") == f"Bearer {TOKEN}" else None
+
+
+@pytest.mark.slow
+async def test_a_reader_signs_in_with_a_token_or_has_it_in_the_address() -> None:
+    store = MemoryStore()
+    await store.add(await Agent(ScriptedModel(["Hello."])).run("Hi"))
+    async with inspecting(store, public=False, access=has_token) as inspector:
+        page = inspector.page
+        await inspector.show("#token=%")  # It cannot be decoded, and is removed all the same.
+        await page.get_by_label("This server needs a token").fill(TOKEN)
+        assert "token=" not in page.url
+        await page.get_by_role("button", name="Sign in").click()
+        await page.locator("[data-row]").wait_for()
+        await page.evaluate("() => sessionStorage.clear()")
+        await page.goto("about:blank")
+        await inspector.show(f"#token={quote(TOKEN)}")
+        await page.locator("[data-row]").wait_for()
+        assert "token=" not in page.url
