@@ -122,8 +122,8 @@ async def test_the_inspector_has_a_page_with_the_conversation_alone() -> None:
         told.serve(inspector.serving)
         await inspector.show("#/chat/a")
         await ask(inspector, "Hello?")
-        await told.write("Hel")
-        await inspector.page.locator(".streaming").wait_for()
+        while not await inspector.page.locator(".streaming").count():
+            await told.write("Hel")  # A piece from before the page follows the run is not sent again.
         await told.answer("Hello.")
         await inspector.page.get_by_text("Completed by").wait_for()
         assert await inspector.page.locator(".ledger").count() == 0
