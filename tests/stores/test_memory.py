@@ -15,7 +15,7 @@ import pytest
 
 from whyloop.errors import ConfigurationError, ConflictError, SessionRunningError, StoreError
 from whyloop.stores import Chunk, MemoryStore, SessionFilter, Summary
-from whyloop.stores.records import cursor_of, position
+from whyloop.stores.listing import cursor_of, position
 from whyloop.testing import FakeClock
 from whyloop.testing.store_checks import journal
 from whyloop.values.state import AgentStatus
@@ -73,7 +73,7 @@ def test_threads_list_while_others_create() -> None:
     assert len(page.sessions) == 400
 
 
-async def test_without_a_clock_it_goes_by_that_of_the_machine() -> None:
+async def test_without_a_clock_it_uses_that_of_the_machine() -> None:
     store = MemoryStore()
     await store.create(summary(), [])
     await store.acquire("a", "one", 3600)
@@ -145,7 +145,7 @@ def written(content: object) -> str:
     ],
 )
 def test_an_invalid_cursor_is_refused(cursor: object) -> None:
-    with pytest.raises(ConfigurationError, match="does not say where a page of sessions ended") as refused:
+    with pytest.raises(ConfigurationError, match="invalid cursor") as refused:
         position(cursor)  # type: ignore[arg-type]
     assert len(str(refused.value)) < 250
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from whyloop.stores import SessionFilter, Summary
-from whyloop.stores.records import labels_of, wanted_labels
+from whyloop.stores.listing import labels_of, wanted_labels
 from whyloop.values.continuation import StopReason
 from whyloop.values.state import AgentStatus
 

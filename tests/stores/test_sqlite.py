@@ -454,7 +454,7 @@ async def test_what_was_recorded_survives_a_killed_process(tmp_path: Path, durab
         assert (await store.read("a")).entries == tuple(map(str, range(50)))
 
 
-def test_after_a_fork_each_process_has_a_connection_of_its_own(tmp_path: Path) -> None:
+def test_after_a_fork_each_process_has_its_own_connection(tmp_path: Path) -> None:
     """And neither loses anything, even when the other closes its store in between."""
     store = SqliteStore(tmp_path / "s.db")
     asyncio.run(store.create(summary(), journal("before")))
@@ -485,9 +485,20 @@ async def test_a_deleted_session_leaves_nothing_in_the_file(tmp_path: Path) -> N
         await store.create(summary("a", metadata={"k": "v"}), journal("one", "two"))
         point = Checkpoint("x", 0, 0, 0, "{}")
         await store.append("a", [Entry("three", point)], after=2, key=RequestKey("k", "d"))
+        await store.keep_claim("a", b"data")
         await store.delete("a")
-        for table in ("sessions", "entries", "checkpoints", "keys", "labels"):
+        for table in ("sessions", "summaries", "entries", "checkpoints", "keys", "claims", "labels"):
             assert connection_of(store).execute(f"SELECT count(*) FROM {table}").fetchone() == (0,), table
+
+
+async def test_the_same_claim_is_one_row_for_each_session(tmp_path: Path) -> None:
+    async with SqliteStore(tmp_path / "s.db") as store:
+        for agent_id in ("a", "b"):
+            await store.create(summary(agent_id), [])
+            for _ in range(3):
+                await store.keep_claim(agent_id, b"data")
+        rows = connection_of(store).execute("SELECT session, data FROM claims ORDER BY session").fetchall()
+        assert rows == [(1, b"data"), (2, b"data")]
 
 
 # Older and newer files

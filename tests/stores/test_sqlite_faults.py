@@ -362,6 +362,17 @@ async def test_a_damaged_checkpoint_is_named_and_the_session_stays_readable(
         await store.delete("a")
 
 
+@pytest.mark.parametrize("change", ["x'00'", "'text'", "x''", "1"])
+async def test_a_damaged_claim_is_named(tmp_path: Path, change: str) -> None:
+    async with SqliteStore(tmp_path / "s.db") as store:
+        await store.create(summary("a"), journal("x"))
+        key, other = await store.keep_claim("a", b"data"), await store.keep_claim("a", b"other")
+        connection_of(store).execute(f"UPDATE claims SET data = {change} WHERE key = ?", (key,))
+        with pytest.raises(StoreError, match=f"claim {key} of session 'a' is not what was stored: restore"):
+            await store.claim("a", key)
+        assert await store.claim("a", other) == b"other"
+
+
 async def test_a_damaged_summary_is_named(tmp_path: Path) -> None:
     async with SqliteStore(tmp_path / "s.db") as store:
         await store.create(summary("a"), journal("x"))

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from tests.stores.processes import another_process
-from whyloop.errors import SessionRunningError
-from whyloop.stores import SqliteStore, Summary, runner_lock
+from whyloop.errors import LeaseLostError, SessionRunningError
+from whyloop.stores import Lease, SqliteStore, Summary, runner_lock
 from whyloop.testing import FakeClock
 from whyloop.testing.store_checks import journal
 from whyloop.values.state import AgentStatus
@@ -70,6 +70,44 @@ async def test_a_killed_runner_is_dead_at_once(tmp_path: Path) -> None:
         assert await store.ask_to_stop("a", "enough") is False
         lease = await store.acquire("a", "me", 30)
         await store.append("a", journal("y"), after=1, lease=lease)
+
+
+RUN_FOR_AN_ENGINE = """
+async def main():
+    store = SqliteStore(path)
+    lease = await store.acquire("a", "the workflow", 3600, durable=True)
+    await store.renew(lease)
+    say(lease.token)
+    wait()
+
+asyncio.run(main())
+"""
+
+
+async def test_a_durable_lease_outlives_a_killed_process(tmp_path: Path) -> None:
+    async with await created(tmp_path / "s.db") as store:
+        with another_process(RUN_FOR_AN_ENGINE, tmp_path / "s.db") as process:
+            lease = Lease("a", "the workflow", int(process.hear()), 3600, durable=True)
+            process.kill()
+        assert (await store.read("a")).summary.runner == "the workflow"
+        await store.append("a", journal("y"), after=1, lease=lease)
+        await store.renew(lease)
+        assert runner_files(tmp_path) == [], "no runner was needed"
+        with pytest.raises(SessionRunningError, match="the workflow"):
+            await store.acquire("a", "me", 30)
+        await store.acquire("a", "the workflow", 3600, durable=True)
+        with pytest.raises(LeaseLostError):
+            await store.append("a", journal("z"), after=2, lease=lease)
+
+
+async def test_where_files_cannot_be_locked_a_lease_of_a_runner_is_not_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with await created(tmp_path / "s.db") as store:
+        monkeypatch.setattr(store._runner, "name", lambda: None)
+        await store.acquire("a", "the workflow", 3600)
+        with pytest.raises(SessionRunningError, match="the workflow"):
+            await store.acquire("a", "the workflow", 3600, durable=True)
 
 
 @pytest.mark.parametrize("way", ["end", "close"])
@@ -153,7 +191,7 @@ async def test_a_child_does_not_keep_its_dead_parent_alive(tmp_path: Path) -> No
             os.kill(int(child), signal.SIGKILL)
 
 
-async def test_a_child_has_a_lock_of_its_own(tmp_path: Path) -> None:
+async def test_a_child_has_its_own_lock(tmp_path: Path) -> None:
     async with await created(tmp_path / "s.db") as store:
         await store.create(summary("b"), [])
         with another_process(FORK, tmp_path / "s.db", "acquire") as parent:
@@ -173,7 +211,10 @@ async def main():
     store = SqliteStore(path)
     await store.acquire("a", "the parent", 3600)
     # It waits for nothing that ends with its parent, such as a pipe.
-    child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"], close_fds=False)
+    program = "import signal; print('started', flush=True); signal.pause()"
+    child = subprocess.Popen([sys.executable, "-c", program], close_fds=False, stdout=subprocess.PIPE)
+    # A program that has begun has closed the files of its parent; just after the fork it may not have.
+    child.stdout.readline()
     say(child.pid)
     wait()
 

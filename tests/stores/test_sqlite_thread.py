@@ -96,6 +96,7 @@ async def test_the_event_loop_reads_during_a_long_write(tmp_path: Path, durabili
         writes = [
             store.create(summary("long"), journal(*map(str, range(MANY + 1)))),
             store.append("a", journal(*map(str, range(MANY + 1))), after=1),
+            store.keep_claim("a", b"data"),
             store.delete("a"),
         ]
         for write in writes:
@@ -107,6 +108,19 @@ async def test_the_event_loop_reads_during_a_long_write(tmp_path: Path, durabili
             disk.let_go.set()
             await writing
         assert list(await store.versions(["a", "long"])) == ["long"]
+
+
+async def test_the_event_loop_reads_while_a_claim_is_read(tmp_path: Path) -> None:
+    async with SqliteStore(tmp_path / "s.db") as store:
+        await store.create(summary(), journal("first"))
+        key = await store.keep_claim("a", b"data")
+        disk = SlowDisk(store._scans)
+        reading = asyncio.create_task(store.claim("a", key))
+        await disk.is_reached()
+        assert (await store.read("a")).entries == ("first",)
+        assert not reading.done()
+        disk.let_go.set()
+        assert await reading == b"data"
 
 
 @pytest.mark.parametrize("durability", ["process", "power"])
@@ -155,7 +169,7 @@ async def test_a_log_that_another_program_reads_is_emptied_later(
 
 
 @pytest.mark.parametrize("leased", [True, False])
-async def test_a_cancelled_append_comes_to_its_end_first(tmp_path: Path, leased: bool) -> None:
+async def test_a_cancelled_append_completes_first(tmp_path: Path, leased: bool) -> None:
     async with await created(tmp_path / "s.db") as store:
         lease = await store.acquire("a", "me", 30) if leased else None
         disk = SlowDisk(store._writes)
@@ -172,7 +186,7 @@ async def test_a_cancelled_append_comes_to_its_end_first(tmp_path: Path, leased:
         await store.append("a", journal("third"), after=2, lease=lease)
 
 
-async def test_a_timeout_lets_an_append_come_to_its_end(tmp_path: Path) -> None:
+async def test_a_timeout_lets_an_append_complete(tmp_path: Path) -> None:
     async with await created(tmp_path / "s.db") as store:
         disk = SlowDisk(store._writes)
 
@@ -271,7 +285,7 @@ def test_several_event_loops_share_a_store(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-def test_a_forked_child_writes_in_a_thread_of_its_own(tmp_path: Path) -> None:
+def test_a_forked_child_writes_in_its_own_thread(tmp_path: Path) -> None:
     store = asyncio.run(created(tmp_path / "s.db"))
     child = os.fork()
     if child == 0:

@@ -22,7 +22,7 @@ from whyloop.errors import (
     WhyloopError,
 )
 from whyloop.stores import Entry, Lease, MemoryStore, Page, RequestKey, SessionFilter, Stored, Summary, Tally
-from whyloop.stores.records import cursor_of
+from whyloop.stores.listing import cursor_of
 from whyloop.testing.store_conformance import CHECKS
 
 
@@ -129,8 +129,8 @@ class SaysWordsOnce(MemoryStore):
 
 
 class ForgetsUnheardWords(MemoryStore):
-    async def acquire(self, agent_id: str, owner: str, seconds: float) -> Lease:
-        lease = await super().acquire(agent_id, owner, seconds)
+    async def acquire(self, agent_id: str, owner: str, seconds: float, **rest: Any) -> Lease:
+        lease = await super().acquire(agent_id, owner, seconds, **rest)
         self._session(agent_id).held_with(lease).stop_request = None
         return lease
 
@@ -140,8 +140,8 @@ class KeepsWordsThatWereHeard(MemoryStore):
         self._heard = await super().release(lease)
         return self._heard
 
-    async def acquire(self, agent_id: str, owner: str, seconds: float) -> Lease:
-        lease = await super().acquire(agent_id, owner, seconds)
+    async def acquire(self, agent_id: str, owner: str, seconds: float, **rest: Any) -> Lease:
+        lease = await super().acquire(agent_id, owner, seconds, **rest)
         self._session(agent_id).held_with(lease).stop_request = getattr(self, "_heard", None)
         return lease
 
@@ -229,33 +229,33 @@ class TakesTheTimeOnTheWallForUtc(MemoryStore):
 
 
 class LeasesTwice(MemoryStore):
-    async def acquire(self, agent_id: str, owner: str, seconds: float) -> Lease:
+    async def acquire(self, agent_id: str, owner: str, seconds: float, **rest: Any) -> Lease:
         if agent_id in self._shared.sessions:
             self._session(agent_id).held = None
-        return await super().acquire(agent_id, owner, seconds)
+        return await super().acquire(agent_id, owner, seconds, **rest)
 
 
 class LetsAnOwnerLeaseTwice(MemoryStore):
-    async def acquire(self, agent_id: str, owner: str, seconds: float) -> Lease:
+    async def acquire(self, agent_id: str, owner: str, seconds: float, **rest: Any) -> Lease:
         session = self._shared.sessions.get(agent_id)
         if session and session.held and session.held.lease.owner == owner:
             session.held = None
-        return await super().acquire(agent_id, owner, seconds)
+        return await super().acquire(agent_id, owner, seconds, **rest)
 
 
 class NamesTheWrongOwner(MemoryStore):
-    async def acquire(self, agent_id: str, owner: str, seconds: float) -> Lease:
+    async def acquire(self, agent_id: str, owner: str, seconds: float, **rest: Any) -> Lease:
         try:
-            return await super().acquire(agent_id, owner, seconds)
+            return await super().acquire(agent_id, owner, seconds, **rest)
         except SessionRunningError as error:
             raise SessionRunningError(agent_id, owner, error.seconds) from None
 
 
 class NeverLetsALeaseLapse(MemoryStore):
-    async def acquire(self, agent_id: str, owner: str, seconds: float) -> Lease:
+    async def acquire(self, agent_id: str, owner: str, seconds: float, **rest: Any) -> Lease:
         if agent_id in self._shared.sessions and self._session(agent_id).held:
             raise SessionRunningError(agent_id, owner, seconds)
-        return await super().acquire(agent_id, owner, seconds)
+        return await super().acquire(agent_id, owner, seconds, **rest)
 
 
 class CountsLeasesOfEachSessionAnew(MemoryStore):
@@ -316,19 +316,19 @@ class ReleasesNothing(MemoryStore):
 
 
 class TrustsAClockThatWasPutBack(MemoryStore):
-    async def acquire(self, agent_id: str, owner: str, seconds: float) -> Lease:
+    async def acquire(self, agent_id: str, owner: str, seconds: float, **rest: Any) -> Lease:
         held = self._shared.sessions[agent_id].held if agent_id in self._shared.sessions else None
         if held and held.until > self._clock():
             raise SessionRunningError(agent_id, held.lease.owner, seconds)
-        return await super().acquire(agent_id, owner, seconds)
+        return await super().acquire(agent_id, owner, seconds, **rest)
 
 
 class LosesALeaseToEveryPutBackClock(MemoryStore):
-    async def acquire(self, agent_id: str, owner: str, seconds: float) -> Lease:
+    async def acquire(self, agent_id: str, owner: str, seconds: float, **rest: Any) -> Lease:
         session = self._shared.sessions.get(agent_id)
         if session and session.held and session.held.until - self._clock() > timedelta(seconds=seconds):
             session.held = None
-        return await super().acquire(agent_id, owner, seconds)
+        return await super().acquire(agent_id, owner, seconds, **rest)
 
 
 class DeletesWhatRuns(MemoryStore):
@@ -489,12 +489,12 @@ class ChecksTheVersionAndThenWrites(MemoryStore):
 
 
 class LooksForALeaseAndThenTakesIt(MemoryStore):
-    async def acquire(self, agent_id: str, owner: str, seconds: float) -> Lease:
+    async def acquire(self, agent_id: str, owner: str, seconds: float, **rest: Any) -> Lease:
         free = agent_id in self._shared.sessions and self._session(agent_id).holder(self._clock()) is None
         await asyncio.sleep(0)
         if free:
             self._session(agent_id).held = None
-        return await super().acquire(agent_id, owner, seconds)
+        return await super().acquire(agent_id, owner, seconds, **rest)
 
 
 class LooksForAnIdAndThenTakesIt(MemoryStore):
@@ -516,8 +516,8 @@ class MixesSessionsUp(MemoryStore):
 
 
 class LeasesWholeSeconds(MemoryStore):
-    async def acquire(self, agent_id: str, owner: str, seconds: float) -> Lease:
-        return await super().acquire(agent_id, owner, int(seconds) or 1)
+    async def acquire(self, agent_id: str, owner: str, seconds: float, **rest: Any) -> Lease:
+        return await super().acquire(agent_id, owner, int(seconds) or 1, **rest)
 
 
 class MakesUpATitle(MemoryStore):

@@ -225,6 +225,12 @@ class TakesTheIdentityOfAnAppend(MemoryStore):
         return reason
 
 
+class ReadsListedSessionsAsTheyAreNow(MemoryStore):
+    async def read_listed(self, sessions: Sequence[Summary]) -> Sequence[Sequence[str] | None]:
+        found = [self._shared.sessions.get(each.agent_id) for each in sessions]
+        return [None if each is None else [entry.body for entry in each.entries] for each in found]
+
+
 class TakesTheIdOfAnAppend(MemoryStore):
     async def append(
         self, agent_id: str, entries: Sequence[Entry], *, summary: Summary | None = None, **rest: Any

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -18,13 +19,13 @@ from whyloop.values.state import AgentStatus
 
 
 class LeasesWithoutAVersion(MemoryStore):
-    async def acquire(self, agent_id: str, owner: str, seconds: float) -> Lease:
-        return replace(await super().acquire(agent_id, owner, seconds), version=0)
+    async def acquire(self, agent_id: str, owner: str, seconds: float, **rest: Any) -> Lease:
+        return replace(await super().acquire(agent_id, owner, seconds, **rest), version=0)
 
 
 class LeasesWithoutAnIdentity(MemoryStore):
-    async def acquire(self, agent_id: str, owner: str, seconds: float) -> Lease:
-        return replace(await super().acquire(agent_id, owner, seconds), identity="")
+    async def acquire(self, agent_id: str, owner: str, seconds: float, **rest: Any) -> Lease:
+        return replace(await super().acquire(agent_id, owner, seconds, **rest), identity="")
 
 
 class NeverNoticesADeadRunner(MemoryStore):
@@ -33,11 +34,11 @@ class NeverNoticesADeadRunner(MemoryStore):
 
 
 class TakesEveryOtherRunnerForDead(MemoryStore):
-    async def acquire(self, agent_id: str, owner: str, seconds: float) -> Lease:
+    async def acquire(self, agent_id: str, owner: str, seconds: float, **rest: Any) -> Lease:
         held = self._session(agent_id).held
-        if held is not None and held.runner() is not self._runner:
+        if held is not None and held.runner and held.runner() is not self._runner:
             held.until = self._clock()
-        return await super().acquire(agent_id, owner, seconds)
+        return await super().acquire(agent_id, owner, seconds, **rest)
 
 
 class AsksADeadRunner(MemoryStore):
@@ -58,11 +59,11 @@ class KeepsTheSessionsOfADeadRunner(MemoryStore):
 
 
 class ForgetsWhatADeadRunnerWasAsked(MemoryStore):
-    async def acquire(self, agent_id: str, owner: str, seconds: float) -> Lease:
+    async def acquire(self, agent_id: str, owner: str, seconds: float, **rest: Any) -> Lease:
         held = self._session(agent_id).held
-        if held is not None and held.runner() is None:
+        if held is not None and held.runner and held.runner() is None:
             held.stop_request = None
-        return await super().acquire(agent_id, owner, seconds)
+        return await super().acquire(agent_id, owner, seconds, **rest)
 
 
 class FindsSessionsThatRun(MemoryStore):

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
-        """Load the PostgreSQL store when it is asked for: it needs a driver that others do without."""
+        """Load the PostgreSQL store on first access, since it needs a driver."""
         if name == "PostgresStore":
             from whyloop.stores.postgres import PostgresStore
 
@@ -105,7 +105,7 @@ async def prune(
     statuses: Collection[AgentStatus | str] = (AgentStatus.COMPLETED,),
     dry_run: bool = False,
 ) -> AsyncIterator[tuple[str, ...]]:
-    """Delete sessions that ended long ago, the oldest first; yield the ids of each batch.
+    """Delete sessions that ended long ago, oldest first; yield the ids by batch.
 
     A session is as old as its last change. Only completed, stopped and failed sessions can be pruned: one
     that runs or is paused is never deleted. With `dry_run`, one batch names the sessions that would be

@@ -59,7 +59,7 @@ class ChunkReceiver(ABC):
     ) -> None: ...
 
     def follow(self, agent_id: str) -> None:
-        """Receive the chunks of this session too; without effect if it is followed already."""
+        """Receive the chunks of this session too, if it is not followed already."""
         self.followed.add(agent_id)
 
     def unfollow(self, agent_id: str) -> None:
@@ -67,10 +67,10 @@ class ChunkReceiver(ABC):
         self.followed.discard(agent_id)
 
     async def catch_up(self) -> None:  # noqa: B027
-        """Deliver what was sent before this call; a store that delivers at once has nothing to do."""
+        """Deliver everything that was sent before this call."""
 
     def hand_over(self, chunks: Sequence[Chunk]) -> None:
-        """Deliver those of these chunks that are followed; an error of the caller's is logged."""
+        """Deliver the chunks of followed sessions; log errors of the receiver."""
         wanted = [chunk for chunk in chunks if chunk.agent_id in self.followed]
         try:
             if wanted:
@@ -89,7 +89,7 @@ class Watcher:
         self.changed = asyncio.Event()
         self.chunks: list[str] = []
         self.is_gone = False
-        """True once the session was deleted, also if another one has its name by now."""
+        """True once the session was deleted, even if another one has its name by now."""
 
 
 class Live:
@@ -124,7 +124,7 @@ class Live:
             watcher.changed.set()
 
     def send_chunk(self, agent_id: str, body: str | Callable[[], str], *, is_text: bool = True) -> None:
-        """Give an envelope to the followers of this process now, and to those of others soon."""
+        """Send an envelope to the followers in this process, and soon to others."""
         chunk = Chunk(agent_id, body)
         self._deliver((chunk,))
         self._outgoing.append(chunk)
@@ -132,8 +132,12 @@ class Live:
             self._unsent_text.add(agent_id)
         self._start()
 
+    def has_text(self, agent_id: str) -> bool:
+        """Return whether text of a session was not sent to other processes yet."""
+        return agent_id in self._unsent_text
+
     async def flush(self, agent_id: str) -> None:
-        """Send the text of a session, if there is some left: it comes before the entry that records it.
+        """Send the remaining text of a session, before the entry that records it.
 
         Runs that end a step at the same time share one batch.
         """
@@ -147,7 +151,7 @@ class Live:
                         _log.exception("streaming text could not be sent")
 
     async def catch_up(self) -> None:
-        """Deliver the text that other processes have sent by now to the followers of this one."""
+        """Deliver text from other processes to the followers of this one."""
         if self._receiver is not None:
             await self._receiver.catch_up()
 
@@ -266,7 +270,7 @@ class Live:
                 watcher.changed.set()
 
     async def close(self) -> None:
-        """End the task; what it would have sent is lost."""
+        """End the task; unsent chunks are lost."""
         if self._task is not None and not self._task.done():
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -300,7 +304,7 @@ class RunningTurns:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def take(self) -> None:
-        """Return at once if this round of the event loop has a turn left, else in a later one."""
+        """Return at once if this round of the event loop has a turn, or else later."""
         if self._left == self._per_round:
             asyncio.get_running_loop().call_soon(self._start_round)
         if self._left:
@@ -331,7 +335,7 @@ class ReadingTurns:
         self._began: float | None = None
 
     async def take(self) -> None:
-        """Return at once if this round of the event loop has time left, else in a later one."""
+        """Return at once if this round of the event loop has time, or else later."""
         while True:
             now = perf_counter()
             if self._began is None:
@@ -356,7 +360,7 @@ def turns() -> RunningTurns:
 
 
 def reading_turns() -> ReadingTurns:
-    """Return the turns of the tasks that read, decode or render long sessions on this event loop."""
+    """Return the turns of tasks that work on long sessions on this event loop."""
     return _reading.setdefault(asyncio.get_running_loop(), ReadingTurns())
 
 

@@ -22,6 +22,7 @@ from whyloop.errors import (
     SessionNotFoundError,
     SessionRunningError,
 )
+from whyloop.stores.listing import cursor_of, labels_of, position, search_terms, tallies_of, wanted_labels
 from whyloop.stores.live import ChunkReceiver, Deliver
 from whyloop.stores.records import (
     Checkpoint,
@@ -35,13 +36,11 @@ from whyloop.stores.records import (
     Summary,
     Tally,
     Watch,
+    check_lease,
+    checked_claim,
+    checked_key,
     checked_limit,
-    cursor_of,
-    labels_of,
-    position,
-    search_words,
-    tallies_of,
-    wanted_labels,
+    claim_key,
 )
 from whyloop.stores.store import UNATTENDED, Store
 from whyloop.values.encoding import jsonable
@@ -154,21 +153,25 @@ class MemoryStore(Store):
                 if session is not None
             }
 
-    async def acquire(self, agent_id: str, owner: str, seconds: float) -> Lease:
+    async def acquire(self, agent_id: str, owner: str, seconds: float, *, durable: bool = False) -> Lease:
+        check_lease(owner, seconds)
         with self._shared.lock:
             session, now = self._session(agent_id), self._clock()
-            session.must_be_free(now)
+            before = session.held
+            if not (durable and before and before.lease.durable and before.lease.owner == owner):
+                session.must_be_free(now)
             identity, version = session.summary.identity, len(session.entries)
-            lease = Lease(agent_id, owner, next(self._shared.tokens), seconds, identity, version)
-            unseen = session.held.stop_request if session.held else None
-            session.held = _Held(lease, now + timedelta(seconds=seconds), ref(self._runner), unseen)
+            lease = Lease(agent_id, owner, next(self._shared.tokens), seconds, identity, version, durable)
+            unseen = before.stop_request if before else None
+            runner = None if durable else ref(self._runner)
+            session.held = _Held(lease, now + timedelta(seconds=seconds), runner, unseen)
             return lease
 
     async def renew(self, lease: Lease) -> str | None:
         with self._shared.lock:
             held = self._session(lease.agent_id).held_with(lease)
             held.until = self._clock() + timedelta(seconds=lease.seconds)
-            held.runner = ref(self._runner)
+            held.runner = None if held.lease.durable else ref(self._runner)
             return held.stop_request
 
     async def release(self, lease: Lease) -> str | None:
@@ -234,6 +237,18 @@ class MemoryStore(Store):
         found.sort(key=lambda summary: (summary.updated_at, summary.agent_id))
         return tuple(found[:limit])
 
+    async def keep_claim(self, agent_id: str, data: bytes) -> str:
+        key = await claim_key(data)
+        with self._shared.lock:
+            self._session(agent_id).claims.setdefault(key, data)
+        return key
+
+    async def claim(self, agent_id: str, key: str) -> bytes:
+        checked_key(key)
+        with self._shared.lock:
+            data = self._session(agent_id).claims.get(key)
+        return await checked_claim(agent_id, key, data)
+
     async def delete(self, agent_id: str, *, expected_version: int | None = None) -> None:
         with self._shared.lock:
             session = self._session(agent_id)
@@ -259,13 +274,13 @@ class MemoryStore(Store):
         self._runner = _Runner()
 
     def _matching(self, wanted: SessionFilter) -> list[_Session]:
-        labels, words = wanted_labels(wanted), search_words(wanted)
+        labels, terms = wanted_labels(wanted), search_terms(wanted)
         return [
             session
             for session in self._shared.sessions.values()
             if session.labels.issuperset(labels)
             and _is_within(session.summary, wanted)
-            and all(word in session.summary.search for word in words)
+            and all(term in session.summary.search for term in terms)
         ]
 
     def _session(self, agent_id: str) -> _Session:
@@ -325,17 +340,18 @@ class _Held(Struct):
 
     lease: Lease
     until: datetime
-    runner: ref[_Runner]
+    runner: ref[_Runner] | None
     stop_request: str | None = None
 
     def seconds_left(self, now: datetime) -> float:
-        """Return how long the lease still holds; 0 once it has lapsed or its runner is dead.
+        """Return the seconds left of the lease; 0 if it expired or its runner is dead.
 
         Clocks are corrected by a little all the time, and that costs no runner its lease. A lease that
         ends later than twice its seconds from now was given by a clock that was wrong.
         """
         left = (self.until - now).total_seconds()
-        return left if 0 < left <= 2 * self.lease.seconds and self.runner() is not None else 0
+        is_alive = self.runner is None or self.runner() is not None
+        return left if 0 < left <= 2 * self.lease.seconds and is_alive else 0
 
 
 class _Session(Struct):
@@ -346,6 +362,7 @@ class _Session(Struct):
     entries: list[Entry]
     keys: dict[str, tuple[str, int]] = field(default_factory=dict)
     held: _Held | None = None
+    claims: dict[str, bytes] = field(default_factory=dict)
 
     def keep(self, key: RequestKey | None) -> None:
         if key is not None:
@@ -356,7 +373,7 @@ class _Session(Struct):
         return self.held if self.held is not None and self.held.seconds_left(now) else None
 
     def held_with(self, lease: Lease) -> _Held:
-        """Return the lease as it is held; whether it has time left matters to other runners only."""
+        """Return the lease as it is held, even if it has expired."""
         if self.held is None or self.held.lease.token != lease.token:
             raise LeaseLostError(self.summary.agent_id, self.held.lease.owner if self.held else None)
         return self.held
@@ -375,7 +392,7 @@ class _Session(Struct):
 
 
 def _copy(summary: Summary) -> Summary:
-    """Return the summary with metadata of its own, so that no caller can change it."""
+    """Return the summary with a copy of its metadata, which callers may change."""
     return replace(summary, metadata=jsonable(summary.metadata))
 
 

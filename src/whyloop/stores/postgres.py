@@ -26,6 +26,14 @@ from whyloop.errors import (
     StoreError,
     StoreUnavailableError,
 )
+from whyloop.stores.listing import (
+    cursor_of,
+    decode_summary,
+    listing_of,
+    position,
+    search_terms,
+    wanted_labels,
+)
 from whyloop.stores.live import ChunkReceiver, Deliver, finish
 from whyloop.stores.postgres_connection import Connections, OwnConnection, PostgresReceiver, Row, filled
 from whyloop.stores.records import (
@@ -40,15 +48,13 @@ from whyloop.stores.records import (
     Summary,
     Tally,
     Watch,
+    check_lease,
+    checked_claim,
     checked_id,
+    checked_key,
     checked_limit,
-    cursor_of,
-    decode_summary,
+    claim_key,
     is_valid_id,
-    listing_of,
-    position,
-    search_words,
-    wanted_labels,
 )
 from whyloop.stores.store import UNATTENDED, Store
 from whyloop.values.continuation import StopReason
@@ -96,8 +102,8 @@ _WITHIN = """
 _SESSION_WITHIN = _WITHIN.replace("found", "session")
 _HAS_WORDS = """
     NOT EXISTS (
-        SELECT FROM unnest(%(words)s::text[]) AS wanted (word)
-        WHERE strpos(summaries.search, wanted.word) = 0
+        SELECT FROM unnest(%(terms)s::text[]) AS wanted (term)
+        WHERE strpos(summaries.search, wanted.term) = 0
     )
 """
 _UPDATED = """
@@ -110,13 +116,14 @@ _UPDATED = """
 CALLS = {
     "create_session": "json_populate_record(NULL::{schema}.change, %(change)s::json), %(again)s",
     "append": "%(changes)s::json, %(waiting)s, %(again)s, %(moment)s",
-    "acquire": "%(agent_id)s, %(owner)s, %(seconds)s, %(lock)s, %(mark)s, %(moment)s",
+    "acquire": "%(agent_id)s, %(owner)s, %(seconds)s, %(durable)s, %(lock)s, %(mark)s, %(moment)s",
     "renew": "%(agent_id)s, %(token)s, %(lock)s, %(moment)s",
     "release": "%(agent_id)s, %(token)s",
     "ask_to_stop": "%(agent_id)s, %(reason)s, %(moment)s",
+    "keep_claim": "%(agent_id)s, %(key)s, %(data)b",
     "delete_session": "%(agent_id)s, %(expected)s::bigint, %(again)s, %(moment)s",
     "tally": (
-        "%(label)s::bigint, %(others)s::bigint[], %(words)s::text[], %(since)s, %(until)s, "
+        "%(label)s::bigint, %(others)s::bigint[], %(terms)s::text[], %(since)s, %(until)s, "
         "%(updated_after)s, %(updated_before)s, %(first_day)s"
     ),
     "send_chunks": "%(channel)s, %(space)s, %(chunks)s::json, %(longest)s",
@@ -127,6 +134,14 @@ SELECT {_SUMMARY}, session.number, ARRAY({_ENTRIES.replace("NUMBER", "session.nu
 FROM {{schema}}.sessions AS session {_WITH_SUMMARY} WHERE session.agent_id = %(agent_id)s
 """,
     "entries": _ENTRIES.replace("NUMBER", "%(number)s"),
+    "listed": """
+SELECT asked.place, ARRAY(
+    SELECT body FROM {schema}.entries WHERE session = sessions.number AND seq <= asked.version ORDER BY seq
+)
+FROM unnest(%(ids)s::text[], %(identities)s::text[], %(versions)s::bigint[])
+    WITH ORDINALITY AS asked (agent_id, identity, version, place)
+JOIN {schema}.sessions ON sessions.agent_id = asked.agent_id AND sessions.identity = asked.identity
+""",
     "checkpoint": """
 SELECT found.version, found.execution_id, found.seq, found.step_count, found.message_count, found.state
 FROM {schema}.sessions AS session
@@ -144,6 +159,11 @@ WHERE session.agent_id = %(agent_id)s
     "key": """
 SELECT keys.digest, keys.version FROM {schema}.sessions
 LEFT JOIN {schema}.keys ON keys.session = sessions.number AND keys.key = %(key)s
+WHERE sessions.agent_id = %(agent_id)s
+""",
+    "claim": """
+SELECT claims.data FROM {schema}.sessions
+LEFT JOIN {schema}.claims ON claims.session = sessions.number AND claims.key = %(key)s
 WHERE sessions.agent_id = %(agent_id)s
 """,
     "versions": """
@@ -202,7 +222,7 @@ FROM (
             SELECT FROM {{schema}}.sessions AS session
             WHERE session.agent_id = found.agent_id AND {_UPDATED}
         ))
-        AND (cardinality(%(words)s::text[]) = 0 OR EXISTS (
+        AND (cardinality(%(terms)s::text[]) = 0 OR EXISTS (
             SELECT FROM {{schema}}.sessions AS session {_WITH_SUMMARY}
             WHERE session.agent_id = found.agent_id AND {_HAS_WORDS}
         ))
@@ -218,7 +238,7 @@ ORDER BY session.started_at DESC, session.agent_id DESC
 class PostgresStore(Store):
     """A store behind an address like `postgresql://user:password@host:5432/name`.
 
-    Its tables live in a schema of their own and are made when the store is first used. Leases use the
+    Its tables are in a separate schema and are created when the store is first used. Leases use the
     server's clock, so the clocks of the runners need not agree, unless a clock is given.
 
     Besides its pool, a store that runs or follows sessions keeps one connection open. It holds a lock that
@@ -252,7 +272,7 @@ class PostgresStore(Store):
         if not 0 <= min_connections <= max_connections or max_connections < 1 or not timeout > 0:
             raise ConfigurationError(
                 f"invalid limits of a PostgreSQL store ({min_connections} to {max_connections} connections, "
-                f"{timeout} s): use 1 connection or more, at most as many at least, and a timeout above 0"
+                f"{timeout} s): use a maximum of 1 or more, a minimum up to it, and a timeout above 0"
             )
         self._clock = clock
         calls = {name: f"SELECT * FROM {{schema}}.{name}({arguments})" for name, arguments in CALLS.items()}
@@ -310,6 +330,17 @@ class PostgresStore(Store):
             bodies += [body for (body,) in rows]
         return Stored(summary, tuple(bodies))
 
+    async def read_listed(self, sessions: Sequence[Summary]) -> Sequence[Sequence[str] | None]:
+        given = {
+            "ids": [summary.agent_id for summary in sessions],
+            "identities": [written(summary.identity) for summary in sessions],
+            "versions": [min(summary.version, LARGEST_VERSION) for summary in sessions],
+        }
+        found: list[Sequence[str] | None] = [None] * len(sessions)
+        for place, bodies in await self._connections.fetch(self._sql["listed"], given):
+            found[place - 1] = bodies
+        return found
+
     async def checkpoint(
         self,
         agent_id: str,
@@ -336,24 +367,28 @@ class PostgresStore(Store):
         rows = await self._connections.fetch(self._sql["versions"], given)
         return {agent_id: (read(identity), version) for agent_id, identity, version in rows}
 
-    async def acquire(self, agent_id: str, owner: str, seconds: float) -> Lease:
+    async def acquire(self, agent_id: str, owner: str, seconds: float, *, durable: bool = False) -> Lease:
+        check_lease(owner, seconds)
         given = {
             "owner": written(owner),
             "seconds": float(seconds),
-            "lock": await self._own.runner_lock(),
+            "durable": durable,
+            "lock": None if durable else await self._own.runner_lock(),
             "mark": randbits(63),
         }
         acquiring = asyncio.ensure_future(self._change("acquire", agent_id, given))
         try:
             answer = await finish(acquiring)
         except asyncio.CancelledError:
-            if not acquiring.cancelled() and acquiring.exception() is None:
+            # A durable lease is left to its engine, which acquires it again with its stop request.
+            if not durable and not acquiring.cancelled() and acquiring.exception() is None:
                 await self.release(Lease(agent_id, owner, acquiring.result().token, seconds))
             raise
-        return Lease(agent_id, owner, answer.token, seconds, answer.identity, answer.version)
+        return Lease(agent_id, owner, answer.token, seconds, answer.identity, answer.version, durable)
 
     async def renew(self, lease: Lease) -> str | None:
-        given = {"token": lease.token, "lock": await self._own.runner_lock()}
+        lock = None if lease.durable else await self._own.runner_lock()
+        given = {"token": lease.token, "lock": lock}
         return (await self._change("renew", lease.agent_id, given)).stop_request
 
     async def release(self, lease: Lease) -> str | None:
@@ -382,7 +417,7 @@ class PostgresStore(Store):
             query, given = "recent_page", {**within, "labels": labels}
         else:
             query, given = "page", await self._plan(labels, within)
-        given |= {**updated, "words": search_words(wanted), "limit": limit + 1, "moment": self._moment()}
+        given |= {**updated, "terms": search_terms(wanted), "limit": limit + 1, "moment": self._moment()}
         # Never prepared: a plan that was made when the tables were small would be kept when they are not.
         rows = await self._connections.fetch(self._sql[query], given, prepare=False)
         sessions = tuple(_summary(row) for row in rows[:limit])
@@ -395,7 +430,7 @@ class PostgresStore(Store):
         if labels != wanted_labels(SessionFilter()):
             given = await self._plan(labels, within)
         given |= {"updated_after": wanted.updated_after, "updated_before": wanted.updated_before}
-        given |= {"first_day": since, "words": search_words(wanted)}
+        given |= {"first_day": since, "terms": search_terms(wanted)}
         rows = await self._connections.fetch(self._sql["tally"], given, prepare=False)
         return tuple(
             Tally(AgentStatus(status), reason and StopReason(reason), rule and read(rule), *rest)
@@ -416,7 +451,7 @@ class PostgresStore(Store):
         return not await self._connections.fetch(self._sql["is_recent"], given, prepare=False)
 
     async def _plan(self, labels: list[int], within: dict[str, Any]) -> dict[str, Any]:
-        """Return the labels, that of the fewest sessions first, and where sessions can have all of them."""
+        """Return the labels, rarest first, and the range that can have all of them."""
         if len(labels) > 1:
             given = {**within, "labels": labels, "limit": COUNTED}
             rows = await self._connections.fetch(self._sql["spans"], given, prepare=False)
@@ -434,6 +469,15 @@ class PostgresStore(Store):
         given = {"limit": checked_limit(limit), "moment": self._moment()}
         rows = await self._connections.fetch(self._sql["unattended"], given)
         return tuple(_summary(row) for row in rows)
+
+    async def keep_claim(self, agent_id: str, data: bytes) -> str:
+        key = await claim_key(data)
+        await self._change("keep_claim", agent_id, {"key": key, "data": data})
+        return key
+
+    async def claim(self, agent_id: str, key: str) -> bytes:
+        (data,) = await self._row("claim", agent_id, {"key": checked_key(key)})
+        return await checked_claim(agent_id, key, data)
 
     async def delete(self, agent_id: str, *, expected_version: int | None = None) -> None:
         expected = None if expected_version is None else _bound(expected_version)
@@ -527,7 +571,7 @@ class Appends:
             self._senders -= 1
 
     async def _deliver(self, batch: Sequence[tuple[bytes, asyncio.Future[Row]]], *, waiting: bool) -> None:
-        """Send a batch; those whose session is locked by another program wait on their own."""
+        """Send a batch; appends to a locked session wait separately."""
         try:
             given = {
                 "changes": (b"[" + b",".join([change for change, _ in batch]) + b"]").decode(),
@@ -592,7 +636,7 @@ def _change(
     key: RequestKey | None = None,
     summary: Summary | None = None,
 ) -> bytes:
-    """Return a new session, or an append to one, as JSON that the functions in the database read."""
+    """Return a new session or an append as JSON for the database functions."""
     change = {
         "agent_id": checked_id(agent_id),
         "entries": [_entry_row(agent_id, entry) for entry in entries],

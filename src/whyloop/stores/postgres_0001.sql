@@ -21,9 +21,10 @@ CREATE TABLE {schema}.sessions (
     updated_at timestamptz NOT NULL,
     labels bigint[] NOT NULL,
     lease_owner text,
+    lease_durable boolean NOT NULL DEFAULT false,
     lease_token bigint,
     lease_mark bigint,
-    lease_lock bigint,  -- the advisory lock that the runner holds while it lives; NULL if it has none
+    lease_lock bigint,  -- the advisory lock that the runner holds while it lives; NULL if it has none, or is durable
     lease_seconds double precision,
     lease_until timestamptz,
     stop_request text
@@ -69,6 +70,16 @@ CREATE TABLE {schema}.keys (
     version integer NOT NULL,
     PRIMARY KEY (session, key)
 );
+
+-- Large payloads of an engine; a key is the SHA-256 digest of the data. They are not compressed, which would
+-- take longer than to write them.
+CREATE TABLE {schema}.claims (
+    session bigint NOT NULL,
+    key text COLLATE "C" NOT NULL,
+    data bytea NOT NULL,
+    PRIMARY KEY (session, key)
+);
+ALTER TABLE {schema}.claims ALTER COLUMN data SET STORAGE EXTERNAL;
 
 -- The index of the list: one row for each label of a session, in the order of the list.
 CREATE TABLE {schema}.labels (
@@ -129,9 +140,10 @@ BEGIN
 END
 $whyloop$;
 
--- The mark is new with every request, so a request that comes again is known.
+-- The mark is new with every request, so a request that comes again is known. The owner of a durable lease may
+-- acquire it again while it is held.
 CREATE FUNCTION {schema}.acquire(
-    the_id text, the_owner text, for_seconds double precision, lock bigint, mark bigint,
+    the_id text, the_owner text, for_seconds double precision, durable boolean, lock bigint, mark bigint,
     moment timestamptz
 ) RETURNS {schema}.answer LANGUAGE plpgsql AS $whyloop$
 DECLARE
@@ -145,11 +157,11 @@ BEGIN
     END IF;
     IF stored.lease_mark IS DISTINCT FROM mark THEN
         seconds := {schema}.seconds_left(stored.lease_until, stored.lease_seconds, stored.lease_lock, moment);
-        IF seconds > 0 THEN
+        IF seconds > 0 AND NOT (durable AND stored.lease_durable AND stored.lease_owner = the_owner) THEN
             RETURN {schema}.answered('running', owner => stored.lease_owner, seconds => seconds);
         END IF;
         UPDATE {schema}.sessions SET
-            lease_owner = the_owner, lease_token = nextval('{schema}.tokens'), lease_mark = mark,
+            lease_owner = the_owner, lease_durable = durable, lease_token = nextval('{schema}.tokens'), lease_mark = mark,
             lease_lock = lock, lease_seconds = for_seconds,
             lease_until = coalesce(moment, clock_timestamp()) + make_interval(secs => for_seconds)
         WHERE number = stored.number RETURNING * INTO stored;
@@ -174,7 +186,7 @@ BEGIN
     END IF;
     UPDATE {schema}.sessions
     SET lease_until = coalesce(moment, clock_timestamp()) + make_interval(secs => stored.lease_seconds),
-        lease_lock = lock
+        lease_lock = CASE WHEN stored.lease_durable THEN NULL ELSE lock END
     WHERE number = stored.number;
     RETURN {schema}.answered('done', stop_request => stored.stop_request);
 END
@@ -188,8 +200,8 @@ BEGIN
     SELECT stop_request INTO request FROM {schema}.sessions
     WHERE agent_id = the_id AND lease_token = the_token FOR UPDATE;
     UPDATE {schema}.sessions SET
-        lease_owner = NULL, lease_token = NULL, lease_mark = NULL, lease_lock = NULL,
-        lease_seconds = NULL, lease_until = NULL, stop_request = NULL
+        lease_owner = NULL, lease_durable = false, lease_token = NULL, lease_mark = NULL,
+        lease_lock = NULL, lease_seconds = NULL, lease_until = NULL, stop_request = NULL
     WHERE agent_id = the_id AND lease_token = the_token;
     RETURN {schema}.answered('done', stop_request => request);
 END
@@ -371,6 +383,21 @@ BEGIN
 END
 $whyloop$;
 
+-- The session stays where it is meanwhile; claims of one session do not wait for each other.
+CREATE FUNCTION {schema}.keep_claim(the_id text, the_key text, the_data bytea)
+RETURNS {schema}.answer LANGUAGE plpgsql AS $whyloop$
+DECLARE
+    the_number bigint;
+BEGIN
+    SELECT number INTO the_number FROM {schema}.sessions WHERE agent_id = the_id FOR KEY SHARE;
+    IF the_number IS NULL THEN
+        RETURN {schema}.answered('missing');
+    END IF;
+    INSERT INTO {schema}.claims VALUES (the_number, the_key, the_data) ON CONFLICT (session, key) DO NOTHING;
+    RETURN {schema}.answered('done');
+END
+$whyloop$;
+
 CREATE FUNCTION {schema}.delete_session(
     the_id text, expected bigint, again boolean, moment timestamptz
 ) RETURNS {schema}.answer LANGUAGE plpgsql AS $whyloop$
@@ -394,6 +421,7 @@ BEGIN
     PERFORM {schema}.reindex(
         stored.agent_id, stored.started_at, stored.labels, stored.started_at, ARRAY[]::bigint[]);
     DELETE FROM {schema}.keys WHERE session = stored.number;
+    DELETE FROM {schema}.claims WHERE session = stored.number;
     DELETE FROM {schema}.checkpoints WHERE session = stored.number;
     DELETE FROM {schema}.entries WHERE session = stored.number;
     DELETE FROM {schema}.summaries WHERE session = stored.number;
@@ -406,7 +434,7 @@ $whyloop$;
 -- read many rows, so it may read tables from end to end, as nothing else here does. The inner query hides from
 -- the planner how many moments there are: it would expect as many groups, and sort all rows.
 CREATE FUNCTION {schema}.tally(
-    the_label bigint, others bigint[], words text[], since timestamptz, until timestamptz,
+    the_label bigint, others bigint[], terms text[], since timestamptz, until timestamptz,
     updated_after timestamptz, updated_before timestamptz, first_day timestamptz
 ) RETURNS TABLE (
     status text, stop_reason text, resolved_by text, day integer, sessions bigint, waiting bigint,
@@ -427,10 +455,10 @@ BEGIN
                 AND ($4 IS NULL OR found.started_at > $4) AND ($5 IS NULL OR found.started_at < $5)
         $query$;
     END IF;
-    IF cardinality(words) > 0 THEN
+    IF cardinality(terms) > 0 THEN
         query := query || $query$
             JOIN {schema}.summaries ON summaries.session = session.number AND NOT EXISTS (
-                SELECT FROM unnest($3) AS wanted (word) WHERE strpos(summaries.search, wanted.word) = 0
+                SELECT FROM unnest($3) AS wanted (term) WHERE strpos(summaries.search, wanted.term) = 0
             )
         $query$;
     END IF;
@@ -442,7 +470,7 @@ BEGIN
     RETURN QUERY EXECUTE format(
         'SELECT status, stop_reason, resolved_by, day, count(*), count(*) FILTER (WHERE waiting > 0), '
         'sum(waiting)::bigint FROM (%s OFFSET 0) AS counted GROUP BY 1, 2, 3, 4', query
-    ) USING the_label, others, words, since, until, updated_after, updated_before, first_day;
+    ) USING the_label, others, terms, since, until, updated_after, updated_before, first_day;
 END
 $whyloop$;
 

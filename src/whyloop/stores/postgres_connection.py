@@ -100,7 +100,7 @@ class Connections:
     async def fetch(
         self, statement: bytes, parameters: Mapping[str, Any], *, prepare: bool | None = None
     ) -> list[Row]:
-        """Return the rows of one statement, which is a transaction of its own.
+        """Return the rows of one statement, in its own transaction.
 
         If the connection breaks, the statement is sent once more on another one, with `again` set, since
         the first attempt may have arrived.
@@ -291,7 +291,7 @@ def filled(statement: str, schema: str) -> bytes:
 
 
 async def _missing(connection: AsyncConnection[Any], schema: str) -> list[str]:
-    """Return the migrations that were not applied yet; `StoreError` if some that were are unknown."""
+    """Return the missing migrations; raise a `StoreError` for unknown ones."""
     # Asked of the catalogue itself: `to_regclass` may not know yet what another process has just made.
     found = await connection.execute(
         "SELECT 1 FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace "
@@ -312,7 +312,7 @@ async def _missing(connection: AsyncConnection[Any], schema: str) -> list[str]:
 
 
 def _target(address: str, timeout: float) -> str:
-    """Return the address with the settings of a connection that it does not give itself."""
+    """Return the address with default settings that it does not have."""
     ours: dict[str, Any] = {
         "application_name": "whyloop",
         "connect_timeout": max(2, ceil(timeout)),
@@ -378,14 +378,14 @@ class OwnConnection:
         self.receivers: list[ChunkReceiver] = []
 
     async def runner_lock(self) -> int | None:
-        """Return the number of the lock that shows that this runner lives, None if there is none."""
+        """Return the number of the lock that shows that this runner lives, or None."""
         self._runs = True
         if not self._start() or not self._locked:
             await self.ready()
         return self._lock if self._locked else None
 
     async def ready(self) -> None:
-        """Wait until the connection has all its locks, or an attempt to make it has failed."""
+        """Wait until the connection has all its locks or has failed."""
         if self._start():
             waiting = asyncio.get_running_loop().create_future()
             self._waiting.append(waiting)
@@ -527,7 +527,7 @@ class OwnConnection:
                 _resolve(sent)
 
     async def _follow(self, connection: AsyncConnection[Row], wanted: set[int]) -> None:
-        """Hold a lock for each session that is followed, by its number, and listen if there are any."""
+        """Hold a lock for each followed session, and listen if there are any."""
         if bool(wanted) != self._listens:
             await connection.execute(f"{'LISTEN' if wanted else 'UNLISTEN'} {self._channel}")
             self._listens = bool(wanted)
@@ -607,7 +607,7 @@ def _number(text: str) -> int:
 
 
 def _framed(chunk: Chunk) -> str:
-    """Return a chunk with the lengths of its parts; empty if it is too long, or no text for PostgreSQL."""
+    """Return a chunk with the lengths of its parts; empty if it cannot be sent."""
     text = f"{len(chunk.agent_id)},{len(chunk.body)};{chunk.agent_id}{chunk.body}"
     if len(text) > LARGEST_PAYLOAD or "\x00" in text:
         return ""

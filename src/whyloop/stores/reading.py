@@ -12,7 +12,7 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from whyloop.errors import ConfigurationError, ConflictError, SessionNotFoundError, SnapshotError
 from whyloop.stores.live import reading_turns
-from whyloop.stores.records import Entry, Stored, Summary, checked_id, entries_of
+from whyloop.stores.records import Checkpoint, Entry, Stored, Summary, checked_id, entries_of
 from whyloop.values.decisions import fork_questions
 from whyloop.values.log import Log
 from whyloop.values.scalars import new_id, utc_now
@@ -38,10 +38,6 @@ from whyloop.wire.journal import (
     no_garbage_collection,
     state_of,
 )
-
-if TYPE_CHECKING:
-    from whyloop.stores.store import Store
-
 
 # One query returns so many entries at most, and about so many characters. The first one is careful, and
 # each of the next ones returns at most twice as many as the one before: a page needs few of them.
@@ -68,12 +64,50 @@ class Recorded(Struct, frozen=True):
     after: Reading
 
 
+class ReadsJournals(Protocol):
+    """The part of a store that is needed to read sessions."""
+
+    async def read(self, agent_id: str, *, after: int = 0, limit: int | None = None) -> Stored: ...
+
+    async def checkpoint(
+        self,
+        agent_id: str,
+        *,
+        execution_id: str | None = None,
+        seq: int | None = None,
+        step_count: int | None = None,
+        message_count: int | None = None,
+    ) -> tuple[int, Checkpoint] | None: ...
+
+
+class OneSession:
+    """A session to read, and never another one that gets its id once it is deleted.
+
+    A reader that may see the first may not see the second. Checkpoints do not name their session: each is
+    followed by a read that does.
+    """
+
+    def __init__(self, store: ReadsJournals, identity: str) -> None:
+        self._store = store
+        self.identity = identity
+        self.checkpoint = store.checkpoint
+
+    async def read(self, agent_id: str, *, after: int = 0, limit: int | None = None) -> Stored:
+        """Return the summary and entries; raise if another session has the id."""
+        stored = await self._store.read(agent_id, after=after, limit=limit)
+        if stored.summary.identity != self.identity:
+            raise SessionNotFoundError(agent_id)
+        return stored
+
+
 Plan = Callable[[Reading], Sequence[AnyTransition]]
 """From a session as it was read to the transitions to record; none if there is nothing to do."""
 
 
-async def read_session(store: Store, agent_id: str, since: Reading | None = None) -> Reading:
-    """Return a session as it is now; with an earlier reading of it, only what came since is read.
+async def read_session(store: ReadsJournals, agent_id: str, since: Reading | None = None) -> Reading:
+    """Return a session as it is now.
+
+    With an earlier reading, only newer entries are read.
 
     `SessionNotFoundError` if the session of that reading was deleted, even if another one has its id now.
     """
@@ -82,18 +116,18 @@ async def read_session(store: Store, agent_id: str, since: Reading | None = None
     return await _fold_on(store, since)
 
 
-async def read_end(store: Store, agent_id: str) -> Reading:
+async def read_end(store: ReadsJournals, agent_id: str) -> Reading:
     """Return a session as it is now, with the end of its history only."""
     return await _fold_on(store, await start_reading(store, agent_id))
 
 
-async def read_version(store: Store, agent_id: str, version: int) -> Reading:
+async def read_version(store: ReadsJournals, agent_id: str, version: int) -> Reading:
     """Return a session as it was at a version, with the end of its history only."""
     return await _fold_on(store, await _start_before(store, agent_id, version), version)
 
 
 async def start_reading(
-    store: Store,
+    store: ReadsJournals,
     agent_id: str,
     *,
     execution_id: str | None = None,
@@ -101,7 +135,7 @@ async def start_reading(
     step_count: int | None = None,
     message_count: int | None = None,
 ) -> Reading:
-    """Return the state at the newest checkpoint that fits, from which reading can start."""
+    """Return the newest matching checkpoint, from which reading can start."""
     summary = (await store.read(agent_id, limit=0)).summary
     found = await store.checkpoint(
         agent_id, execution_id=execution_id, seq=seq, step_count=step_count, message_count=message_count
@@ -114,9 +148,9 @@ async def start_reading(
 
 
 async def entries_after(
-    store: Store, reading: Reading, until: int | None = None
+    store: ReadsJournals, reading: Reading, until: int | None = None
 ) -> AsyncGenerator[tuple[JournalEntry, Reading, AgentState], None]:
-    """Yield the entries after a reading, each with the reading before it and the state after it.
+    """Yield the entries after a reading, with the reading before and the state after.
 
     `until` is the last version to yield; the newest of this moment if it is not given. Between two entries
     other tasks get their turns, also for the time that the caller takes.
@@ -133,9 +167,9 @@ async def entries_after(
 
 
 async def portions_after(
-    store: Store, reading: Reading, until: int | None = None
+    store: ReadsJournals, reading: Reading, until: int | None = None
 ) -> AsyncGenerator[tuple[Summary, list[JournalEntry]], None]:
-    """Yield the entries after a reading in portions, each with the summary, without folding them."""
+    """Yield the entries after a reading in portions, without applying them."""
     version = reading.version
     async with aclosing(texts_after(store, reading.summary, version, until)) as portions:
         async for summary, texts in portions:
@@ -146,19 +180,21 @@ async def portions_after(
 
 
 async def texts_after(
-    store: Store, summary: Summary, version: int, until: int | None = None
+    store: ReadsJournals, summary: Summary, version: int, until: int | None = None
 ) -> AsyncGenerator[tuple[Summary, Sequence[str]], None]:
-    """Yield the bodies of the entries after a version in portions, each with the summary of that moment.
+    """Yield the bodies of the entries after a version, in portions.
+
+    Each portion has the summary of that moment.
 
     `until` is the last version to yield; the newest of this moment if it is not given. Between two portions
-    other tasks get their turns, also for the time that the caller takes.
+    other tasks get their turns, also for the time that the caller takes. Without any entry to yield, the
+    session is read too: a checkpoint at that version may be of another session, which has its id by now.
     """
-    turns, limit = reading_turns(), FIRST_READ
-    agent_id, identity = summary.agent_id, summary.identity
-    while until is None or version < until:
-        stored = await store.read(agent_id, after=version, limit=limit)
-        if stored.summary.identity != identity:
-            raise SessionNotFoundError(agent_id)
+    turns, limit = reading_turns(), FIRST_READ if until is None or version < until else 0
+    session = OneSession(store, summary.identity)
+    while True:
+        await turns.take()  # The reading before this one may have decoded one large entry.
+        stored = await session.read(summary.agent_id, after=version, limit=limit)
         until = stored.summary.version if until is None else until
         limit = _next_limit(stored)
         for texts in _portions(stored.entries[: until - version]):
@@ -167,11 +203,12 @@ async def texts_after(
             await turns.take()
         if not stored.entries:
             yield stored.summary, []
+        if not stored.entries or version >= until:
             return
 
 
 def without_history(reading: Reading) -> Reading:
-    """Return a reading from which reading can continue, without the messages and steps before it."""
+    """Return a reading without earlier messages and steps, to continue from."""
     state = reading.state
     messages, steps, parts = state.messages, state.steps, state.request_parts
     return replace(
@@ -195,7 +232,7 @@ def release(state: AgentState) -> None:
 
 
 def release_all(held: list[object]) -> None:
-    """Free many values in slices, once nothing else refers to them; the list becomes empty."""
+    """Empty a list in slices, to free many values without a long pause."""
     if len(held) > FREED_AT_ONCE:
         task = asyncio.get_running_loop().create_task(_free(held))
         _freeing.add(task)
@@ -213,8 +250,8 @@ async def _free(held: list[object]) -> None:
         await turns.take()
 
 
-async def _start_before(store: Store, agent_id: str, version: int) -> Reading:
-    """Return the state at a checkpoint that is not after a version, found by halving the steps."""
+async def _start_before(store: ReadsJournals, agent_id: str, version: int) -> Reading:
+    """Return the state at a checkpoint before a version, by binary search."""
     start = await start_reading(store, agent_id)
     if start.version <= version:
         return start
@@ -230,7 +267,7 @@ async def _start_before(store: Store, agent_id: str, version: int) -> Reading:
     return found
 
 
-async def _fold_on(store: Store, reading: Reading, until: int | None = None) -> Reading:
+async def _fold_on(store: ReadsJournals, reading: Reading, until: int | None = None) -> Reading:
     """Read what came since, slice by slice, up to a version or to the end."""
     summary, state, version = reading.summary, reading.state, reading.version
     async with aclosing(portions_after(store, reading, until)) as portions:
@@ -284,7 +321,7 @@ HEADER = msgspec.json.encode({"format": FORMAT, "version": VERSION}).decode()
 
 
 async def fork_session(
-    store: Store,
+    store: ReadsJournals,
     agent_id: str,
     new_agent_id: str,
     *,
@@ -292,7 +329,7 @@ async def fork_session(
     expected_version: int | None,
     key: str | None,
 ) -> tuple[AgentState, list[Entry]]:
-    """Return the state and the journal of a session that branches off another one after a step.
+    """Return the state and journal of a fork of a session after a step.
 
     All of it is of one version, even if entries are appended meanwhile: a journal only grows.
     """
@@ -330,11 +367,11 @@ def _refuse_step(step: int, state: AgentState, at_end: bool) -> None:
     if at_end and len(state.steps) < step:
         raise ConfigurationError(f"there is no step {step} to fork at: the session has {taken}")
     raise ConfigurationError(
-        f"the first {taken} were stored at once: the session can be forked there, and at every step after"
+        f"invalid step {step}: the first {taken} were stored at once, so fork after those or later"
     )
 
 
-async def export_session(store: Store, agent_id: str) -> AsyncGenerator[str, None]:
+async def export_session(store: ReadsJournals, agent_id: str) -> AsyncGenerator[str, None]:
     """Yield a session as lines: one that names it, then one for each entry."""
     summary = (await store.read(agent_id, limit=0)).summary
     yield msgspec.json.encode({"session": agent_id, "entries": summary.version}).decode()
@@ -345,7 +382,10 @@ async def export_session(store: Store, agent_id: str) -> AsyncGenerator[str, Non
 
 
 def imported(lines: Iterable[str]) -> Iterator[tuple[AgentState, list[Entry]]]:
-    """Yield the sessions of an exported file; a `SnapshotError` names the line that is broken."""
+    """Yield the sessions of an exported file.
+
+    A `SnapshotError` names the invalid line.
+    """
     numbered = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
     number, first = next(numbered, (1, ""))
     header = _object(number, first)
@@ -379,7 +419,7 @@ def imported(lines: Iterable[str]) -> Iterator[tuple[AgentState, list[Entry]]]:
 
 
 def _checked(agent_id: str, texts: Sequence[str]) -> tuple[AgentState, list[Entry]]:
-    """Return the state of a journal and its entries, with their checkpoints made again."""
+    """Return the state of a journal and its entries with new checkpoints."""
     state_of(agent_id, texts)
     state, entries = None, []
     for index, entry in enumerate(decode_entries(texts)):

@@ -1,21 +1,21 @@
-"""The records that pass between a store and its callers, and how they are made."""
+"""The records that pass between a store and its callers, how they are made, and the keys of claims.
+
+A claim is a large payload of an engine. A store keeps it for a session under the digest of its bytes.
+"""
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
-from hashlib import blake2b
+import asyncio
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from hashlib import sha256
 from typing import Any, Protocol
-from unicodedata import normalize
 
-import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 
 from whyloop.errors import ConfigurationError, StoreError
 from whyloop.values.continuation import StopReason
-from whyloop.values.encoding import jsonable
 from whyloop.values.scalars import Count, Moment, Seconds
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.step_transitions import Answered, AnyTransition, ModelFailed
@@ -25,6 +25,7 @@ from whyloop.wire.journal import STEPS_PER_CHECKPOINT, encode_entry, encode_head
 
 LONGEST_ID = 500
 LONGEST_KEY = 255
+LONGEST_LEASE = 10 * 365 * 86_400
 
 
 class Watch(Protocol):
@@ -135,7 +136,7 @@ class Summary(Struct, frozen=True, gc=False, omit_defaults=True):
     waited for a person, `s` the natural end of a run, `f` the step at which a rule forbade continuing.
     """
     search: str = ""
-    """The text in which a search looks for its words, as `summary_of` makes it; no list shows it."""
+    """The text in which a search looks for its terms, as `summary_of` makes it; no list shows it."""
 
     @property
     def waiting(self) -> int:
@@ -162,6 +163,8 @@ class Lease(Struct, frozen=True, gc=False):
     """The identity of the session."""
     version: int = 0
     """The version of the session at that moment: a runner that has read it need not read again."""
+    durable: bool = False
+    """True if it belongs to an engine, and outlives the process that acquired it."""
 
 
 class Stored(Struct, frozen=True, gc=False):
@@ -219,7 +222,7 @@ class SessionFilter(Struct, frozen=True, gc=False):
     waiting: bool = False
     """True for sessions with questions that wait for a person only."""
     search: str | None = None
-    """Words that all occur in the text for searches, in any order, also within other words."""
+    """Terms that all occur in the text for searches, in any order, also within others."""
 
 
 class Tally(Struct, frozen=True, gc=False):
@@ -274,17 +277,29 @@ def checked_limit(limit: object) -> int:
     return limit
 
 
+def check_lease(owner: object, seconds: object) -> None:
+    """Raise an error unless every store can give a lease to this owner for so long."""
+    if not isinstance(owner, str) or not owner:
+        raise ConfigurationError(f"invalid owner of a lease {shortened(repr(owner), 80)}: use text")
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not is_number or not 0 < seconds <= LONGEST_LEASE:  # type: ignore[operator]
+        raise ConfigurationError(
+            f"invalid seconds of a lease {shortened(repr(seconds), 80)}: use more than 0, "
+            f"and at most {LONGEST_LEASE:,} (ten years)"
+        )
+
+
 # From transitions to entries
 
 
 def entries_of(transitions: Sequence[AnyTransition], before: AgentState) -> list[Entry]:
-    """Return the entries of one append: one, or two where a query replaces an execution that was open.
+    """Return the entries of one append: one, or two if a query ends an execution.
 
     Reading can start where an execution begins and every so many steps: there the entry has a checkpoint.
     """
     entries, start, state = [], 0, before
-    for index, transition in enumerate(transitions):
-        if index and isinstance(transition, Queried):
+    for index in range(1, len(transitions)):
+        if isinstance(transitions[index], Queried):
             for earlier in transitions[start:index]:
                 state = earlier.apply_to(state)
             entries.append(_entry(transitions[start:index], before))
@@ -314,144 +329,51 @@ def _opens_step(transitions: Sequence[AnyTransition]) -> bool:
     return any(isinstance(transition, Answered | ModelFailed) for transition in transitions)
 
 
-# Searching and counting
+# Claims
+
+LARGEST_CLAIM = 100_000_000
+# To hash so many bytes takes less than a millisecond; more of them are hashed in a thread.
+HASHED_AT_ONCE = 250_000
+
+_KEY = re.compile("[0-9a-f]{64}")
 
 
-def searchable(text: str) -> str:
-    """Return text as searches compare it: on one line, without regard to case and to how it is encoded."""
-    if not text.isascii():
-        text = normalize("NFKC", clean(text))
-    return " ".join(text.replace("\x00", " ").casefold().split())
-
-
-def search_words(wanted: SessionFilter) -> list[str]:
-    """Return the words that the text of a session must have to be found."""
-    return [] if wanted.search is None else searchable(wanted.search).split()
-
-
-DAY = timedelta(days=1)
-
-
-def tallies_of(summaries: Iterable[Summary], since: datetime) -> tuple[Tally, ...]:
-    """Return how many of these sessions there are of each kind; the first day begins at `since`."""
-    counts: dict[tuple[Any, ...], list[int]] = {}
-    for summary in summaries:
-        age = summary.updated_at - since
-        day = age // DAY if age >= timedelta() else None
-        kind = summary.status, summary.stop_reason, summary.resolved_by, day
-        count = counts.setdefault(kind, [0, 0, 0])
-        count[0] += 1
-        count[1] += summary.waiting > 0
-        count[2] += summary.waiting
-    return tuple([Tally(*kind, *count) for kind, count in counts.items()])
-
-
-# Summaries and labels as databases keep them
-
-
-class Listing(Struct, frozen=True, gc=False):
-    """The columns by which a database lists a session: its summary, some fields of it, and its labels.
-
-    A session has one label for each condition that it meets. A label is 64 bits of a fingerprint, so that
-    text of any length fits into an index.
-    """
-
-    summary: str
-    """The summary as JSON, without `search` and the fields that only a store knows."""
-    search: str
-    status: AgentStatus
-    stop_reason: StopReason | None
-    resolved_by: str | None
-    waiting: int
-    started_at: datetime
-    updated_at: datetime
-    labels: list[int]
-
-
-def listing_of(summary: Summary) -> Listing:
-    """Return how a database lists a session; times are in UTC."""
-    started_at, updated_at = summary.started_at.astimezone(UTC), summary.updated_at.astimezone(UTC)
-    metadata = jsonable(summary.metadata)
-    stored = replace(
-        summary,
-        started_at=started_at,
-        updated_at=updated_at,
-        metadata=metadata,
-        version=0,
-        runner=None,
-        search="",
-    )
-    try:
-        text = msgspec.json.encode(stored).decode()
-    except UnicodeEncodeError as error:
-        raise StoreError(f"invalid text, which is not Unicode: {error}") from None
-    return Listing(
-        text,
-        summary.search,
-        summary.status,
-        summary.stop_reason,
-        summary.resolved_by,
-        summary.waiting,
-        started_at,
-        updated_at,
-        labels_of(stored),
-    )
-
-
-def decode_summary(text: str, **known: Any) -> Summary:
-    """Return the summary in a JSON text, with the fields that the store knows."""
-    return replace(msgspec.json.decode(text, type=Summary), **known)
-
-
-def labels_of(summary: Summary) -> list[int]:
-    """Return the labels of a session: one for all sessions, and one for each condition that it meets."""
-    metadata = [
-        (key, value)
-        for key, value in summary.metadata.items()
-        if value is None or isinstance(value, str | int | float | bool)
-    ]
-    return [_label("session"), *_labels(summary, metadata)]
-
-
-def wanted_labels(wanted: SessionFilter) -> list[int]:
-    """Return the labels that a session must have to be found, at least one."""
-    return _labels(wanted, wanted.metadata.items()) or [_label("session")]
-
-
-def _labels(found: Summary | SessionFilter, metadata: Iterable[tuple[str, object]]) -> list[int]:
-    fields = [(name, getattr(found, name)) for name in ("status", "stop_reason", "resolved_by", "agent")]
-    return [
-        *[_label(name, value) for name, value in fields if value is not None],
-        *([_label("waiting")] if found.waiting else ()),
-        *[_label("metadata", key, value) for key, value in metadata],
-    ]
-
-
-def _label(*condition: object) -> int:
-    digest = blake2b(msgspec.json.encode(condition), digest_size=8).digest()
-    return int.from_bytes(digest, "big", signed=True)
-
-
-# Cursors
-
-
-def cursor_of(summary: Summary) -> str:
-    """Return the cursor of a page that ends with this session."""
-    written = msgspec.json.encode((summary.started_at.astimezone(UTC).isoformat(), summary.agent_id))
-    return urlsafe_b64encode(written).decode().rstrip("=")
-
-
-def position(cursor: str) -> tuple[datetime, str]:
-    """Return when the last session of the page before was started, in UTC, and its id."""
-    try:
-        padded = cursor.encode() + b"=" * (-len(cursor) % 4)
-        written, agent_id = msgspec.json.decode(urlsafe_b64decode(padded), type=tuple[str, str])
-        started_at = datetime.fromisoformat(written)
-        if started_at.tzinfo is None:
-            raise ValueError("a time without a zone")
-        return started_at.astimezone(UTC), agent_id
-    except (ValueError, TypeError, AttributeError, OverflowError, msgspec.MsgspecError):
+async def claim_key(data: object) -> str:
+    """Return the key of a claim, if every store can keep it."""
+    if not isinstance(data, bytes):
+        raise ConfigurationError(f"invalid claim {shortened(repr(data), 80)}: use bytes")
+    if len(data) > LARGEST_CLAIM:
         raise ConfigurationError(
-            f"{shortened(repr(cursor), 80)} does not say where a page of sessions ended: "
-            "give the `next` of the page before as it was, or nothing for the first page"
-        ) from None
+            f"invalid claim of {len(data):,} bytes: keep at most {LARGEST_CLAIM:,} bytes under one key. "
+            "Let a tool write a large result to a file, and return where it is"
+        )
+    return await _digest(data)
+
+
+def checked_key(key: object) -> str:
+    """Return the key of a claim, if `claim_key` can have made it."""
+    if not isinstance(key, str) or not _KEY.fullmatch(key):
+        raise ConfigurationError(
+            f"invalid key of a claim {shortened(repr(key), 80)}: use what keep_claim returned"
+        )
+    return key
+
+
+async def checked_claim(agent_id: str, key: str, data: bytes | None) -> bytes:
+    """Return the bytes that a store found under a key; check their digest."""
+    if data is None:
+        raise StoreError(
+            f"session {agent_id!r} has no claim {key} in this store: open the store in which it was kept. "
+            "If its session was deleted, the claim was deleted with it: end the workflow that needs it"
+        )
+    if not isinstance(data, bytes) or await _digest(data) != key:
+        raise StoreError(
+            f"claim {key} of session {agent_id!r} is not what was stored: restore the store from a backup"
+        )
+    return data
+
+
+async def _digest(data: bytes) -> str:
+    # A thread holds up nothing meanwhile: hashing releases the interpreter.
+    hashed = sha256(data) if len(data) <= HASHED_AT_ONCE else await asyncio.to_thread(sha256, data)
+    return hashed.hexdigest()

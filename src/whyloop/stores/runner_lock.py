@@ -74,7 +74,10 @@ class RunnerLock(Forked):
         super().__init__()
 
     def name(self) -> str | None:
-        """Return the name of this runner, and lock its file at first; None where files cannot be locked."""
+        """Return the name of this runner, and lock its file.
+
+        None if files cannot be locked.
+        """
         with self._lock:
             while self._name is None and self._works:
                 name = token_hex(8)
@@ -131,7 +134,7 @@ class RunnerLock(Forked):
             os.close(descriptor)
 
     def _remove_stale_files(self) -> None:
-        """Remove the files of runners that died without a lease, which are in no session's row."""
+        """Remove the files of runners that died without a lease."""
         folder, prefix = os.path.split(self._prefix)
         with suppress(OSError):
             for file in os.listdir(folder):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -23,6 +23,16 @@ from whyloop.errors import (
     SessionNotFoundError,
     SessionRunningError,
 )
+from whyloop.stores.listing import (
+    DAY,
+    Listing,
+    cursor_of,
+    decode_summary,
+    listing_of,
+    position,
+    search_terms,
+    wanted_labels,
+)
 from whyloop.stores.live import ChunkReceiver, Deliver
 from whyloop.stores.records import (
     Checkpoint,
@@ -36,11 +46,11 @@ from whyloop.stores.records import (
     Summary,
     Tally,
     Watch,
+    check_lease,
+    checked_claim,
+    checked_key,
     checked_limit,
-    cursor_of,
-    decode_summary,
-    listing_of,
-    position,
+    claim_key,
 )
 from whyloop.stores.runner_lock import RunnerLock
 from whyloop.stores.sqlite_file import (
@@ -54,21 +64,10 @@ from whyloop.stores.sqlite_file import (
     WriterThread,
     connect_to,
 )
-from whyloop.stores.sqlite_lists import (
-    LEASE,
-    SUMMARY,
-    VERSION,
-    add_listing,
-    change_listing,
-    listing_checksum,
-    page,
-    remove_labels,
-    stamp,
-    tallies,
-    waiting_rows,
-)
 from whyloop.stores.store import UNATTENDED, Store
+from whyloop.values.continuation import StopReason
 from whyloop.values.scalars import utc_now
+from whyloop.values.state import AgentStatus
 
 T = TypeVar("T")
 
@@ -77,13 +76,24 @@ MANY = 100
 # The size of the log is looked at after so many writes, which takes 2 µs.
 WRITES_PER_LOOK = 64
 
+LEASE = "lease_owner, lease_seconds, lease_until, lease_runner"
+VERSION = """
+(SELECT coalesce(max(place), 0) & 0xFFFFFFFF FROM entries
+ WHERE place > sessions.number << 32 AND place < (sessions.number + 1) << 32)
+"""
+_COLUMNS = f"agent_id, identity, summary, search, checksum, number, {VERSION}, {LEASE}"
+_WITH_SUMMARY = "CROSS JOIN summaries ON summaries.session = sessions.number"
+SUMMARY = f"{_COLUMNS} FROM sessions {_WITH_SUMMARY}"
+"""The columns that a summary is made from, and their tables."""
 # Read before every change.
 _SESSION = (
-    f"SELECT number, identity, leases, stop_request, {VERSION}, {LEASE} FROM sessions WHERE agent_id = ?"
+    f"SELECT number, identity, leases, stop_request, {VERSION}, lease_durable, {LEASE} "
+    "FROM sessions WHERE agent_id = ?"
 )
 _RELEASE = """
 UPDATE sessions SET
-    lease_owner = NULL, lease_seconds = NULL, lease_until = NULL, lease_runner = NULL, stop_request = NULL
+    lease_owner = NULL, lease_durable = 0, lease_seconds = NULL, lease_until = NULL, lease_runner = NULL,
+    stop_request = NULL
 WHERE number = ?
 """
 # The most frequent write, as one statement: 26 µs, where a transaction that begins with _SESSION takes 40 µs.
@@ -130,7 +140,8 @@ class SqliteStore(Store):
     ) -> None:
         if str(path).startswith((":memory:", "file:")):
             raise ConfigurationError(
-                f"{str(path)!r} is not a file: use the path of a file, or MemoryStore for what need not last"
+                f"invalid path {str(path)!r}: use the path of a file, or MemoryStore for sessions that "
+                "need not last"
             )
         if durability not in ("process", "power"):
             raise ConfigurationError(f"invalid durability {durability!r}: use 'process' or 'power'")
@@ -278,30 +289,33 @@ FROM json_each(?) AS wanted CROSS JOIN sessions ON sessions.agent_id = wanted.va
 
     # Leases
 
-    async def acquire(self, agent_id: str, owner: str, seconds: float) -> Lease:
-        runner = self._runner.name()
+    async def acquire(self, agent_id: str, owner: str, seconds: float, *, durable: bool = False) -> Lease:
+        check_lease(owner, seconds)
+        runner = None if durable else self._runner.name()
 
         def work(db: sqlite3.Connection) -> Lease:
             session = _session(db, agent_id)
-            self._must_be_free(agent_id, session)
+            if not (durable and session.durable and session.lease[0] == owner):
+                self._must_be_free(agent_id, session)
             db.execute(
-                "UPDATE sessions SET leases = leases + 1, lease_owner = ?, lease_seconds = ?, "
-                "lease_until = ?, lease_runner = ? WHERE number = ?",
-                (owner, seconds, self._until(seconds), runner, session.number),
+                "UPDATE sessions SET leases = leases + 1, lease_owner = ?, lease_durable = ?, "
+                "lease_seconds = ?, lease_until = ?, lease_runner = ? WHERE number = ?",
+                (owner, durable, seconds, self._until(seconds), runner, session.number),
             )
-            return Lease(agent_id, owner, session.token + 1, seconds, session.identity, session.version)
+            token, identity, version = session.token + 1, session.identity, session.version
+            return Lease(agent_id, owner, token, seconds, identity, version, durable)
 
         return await self._write(work)
 
     async def renew(self, lease: Lease) -> str | None:
-        runner = self._runner.name()
+        runner = None if lease.durable else self._runner.name()
 
         def work(db: sqlite3.Connection) -> str | None:
             session = _session(db, lease.agent_id)
             session.must_be_held_with(lease)
-            until = self._until(lease.seconds)
+            until, bound_to = self._until(lease.seconds), None if session.durable else runner
             renew = "UPDATE sessions SET lease_until = ?, lease_runner = ? WHERE number = ?"
-            db.execute(renew, (until, runner, session.number))
+            db.execute(renew, (until, bound_to, session.number))
             return session.stop_request
 
         return await self._write(work)
@@ -377,6 +391,28 @@ WHERE status = 'in_progress' OR (status = 'paused' AND waiting = 0) ORDER BY upd
 
         return await self._read(work)
 
+    # Claims
+
+    async def keep_claim(self, agent_id: str, data: bytes) -> str:
+        key = await claim_key(data)
+
+        def work(db: sqlite3.Connection) -> None:
+            add = "INSERT INTO claims VALUES (?, ?, ?) ON CONFLICT (session, key) DO NOTHING"
+            db.execute(add, (_number(db, agent_id), key, data))
+
+        await self._write(work, is_long=True)
+        return key
+
+    async def claim(self, agent_id: str, key: str) -> bytes:
+        checked_key(key)
+
+        def work(db: sqlite3.Connection) -> bytes | None:
+            query = "SELECT data FROM claims WHERE session = ? AND key = ?"
+            row = db.execute(query, (_number(db, agent_id), key)).fetchone()
+            return None if row is None else row[0]
+
+        return await checked_claim(agent_id, key, await self._scan(work))
+
     # Removal
 
     async def delete(self, agent_id: str, *, expected_version: int | None = None) -> None:
@@ -417,17 +453,17 @@ WHERE status = 'in_progress' OR (status = 'paused' AND waiting = 0) ORDER BY upd
         return await self._reads.run("BEGIN", work)
 
     async def _scan(self, work: Work[T]) -> T:
-        """Run a transaction that reads many rows, in a thread of its own."""
+        """Run a transaction that reads many rows, in a separate thread."""
         return await self._scans.run("BEGIN", work)
 
     async def _write(self, work: Work[T], *, is_long: bool = False) -> T:
-        """Run a transaction that writes, on the event loop, or in the thread if it waits or takes long."""
+        """Run a write, on the event loop, or in the thread if it takes long."""
         result = await (self._slow if is_long else self._writes).run("BEGIN IMMEDIATE", work)
         self._look_at_log(WRITES_PER_LOOK if is_long else 1)
         return result
 
     async def _insert(self, lease: Lease, body: str, after: int) -> bool:
-        """Append an entry with a single statement; False if `append` has to find out why it cannot."""
+        """Append an entry with a single statement; False if that was refused."""
         number, leases = divmod(lease.token, 1 << _LEASE_BITS)
         seq = after + 1
         try:
@@ -439,7 +475,7 @@ WHERE status = 'in_progress' OR (status = 'paused' AND waiting = 0) ORDER BY upd
         return done
 
     def _look_at_log(self, writes: int) -> None:
-        """Have the thread empty a log that has become long: to sync it takes milliseconds, or many."""
+        """Let the thread empty a long log, which may take many milliseconds."""
         self._unlooked += writes
         if self._unlooked < WRITES_PER_LOOK:
             return
@@ -488,15 +524,16 @@ class _Session(NamedTuple):
     leases: int
     stop_request: str | None
     version: int
+    durable: bool
     lease: tuple[Any, ...]
 
     @property
     def token(self) -> int:
-        """The token of its last lease: greater than all before, and unique among all sessions."""
+        """The token of its last lease, greater than all before in any session."""
         return _token(self.number, self.leases)
 
     def must_be_held_with(self, lease: Lease) -> None:
-        """Raise unless this is the lease; whether it has time left matters to other runners only."""
+        """Raise unless this is the lease, even if it has expired."""
         owner = self.lease[0]
         if owner is None or self.token != lease.token:
             raise LeaseLostError(lease.agent_id, owner)
@@ -506,7 +543,7 @@ def _session(db: sqlite3.Connection, agent_id: str) -> _Session:
     row = db.execute(_SESSION, (agent_id,)).fetchone()
     if row is None:
         raise SessionNotFoundError(agent_id)
-    return _Session._make((*row[:5], row[5:]))
+    return _Session._make((*row[:6], row[6:]))
 
 
 def _number(db: sqlite3.Connection, agent_id: str) -> int:
@@ -542,8 +579,8 @@ def _delete(db: sqlite3.Connection, number: int) -> None:
     remove_labels(db, number)
     for table in ("entries", "checkpoints"):
         db.execute(f"DELETE FROM {table} WHERE place > ?1 << 32 AND place < (?1 + 1) << 32", (number,))
-    db.execute("DELETE FROM keys WHERE session = ?", (number,))
-    db.execute("DELETE FROM summaries WHERE session = ?", (number,))
+    for table in ("keys", "claims", "summaries"):
+        db.execute(f"DELETE FROM {table} WHERE session = ?", (number,))
     db.execute("DELETE FROM sessions WHERE number = ?", (number,))
 
 
@@ -555,9 +592,233 @@ def _token(number: int, leases: int) -> int:
 
 
 def _checksum(number: int, seq: int, text: str) -> int:
-    """Return a number by which a row is recognised as unchanged: SQLite does not check its pages."""
+    """Return the checksum of a row, since SQLite does not check its pages."""
     return crc32(text.encode(), (number * 1_000_003 + seq) & 0xFFFFFFFF)
 
 
 def _checkpoint_checksum(number: int, seq: int, checkpoint: Checkpoint) -> int:
     return _checksum(number, seq, msgspec.json.encode(checkpoint).decode())
+
+
+# The list of sessions: how it is written
+
+_ADD = """
+INSERT INTO sessions (agent_id, identity, status, stop_reason, resolved_by, waiting, started_at, updated_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+"""
+_CHANGE = """
+UPDATE sessions
+SET status = ?, stop_reason = ?, resolved_by = ?, waiting = ?, started_at = ?, updated_at = ?
+WHERE number = ?
+"""
+_SUMMARIZE = "REPLACE INTO summaries (session, summary, search, labels, checksum) VALUES (?, ?, ?, ?, ?)"
+_ADD_LABEL = "INSERT INTO labels (label, started_at, session) VALUES (?, ?, ?)"
+_REMOVE_LABEL = "DELETE FROM labels WHERE label = ? AND started_at = ? AND session = ?"
+
+
+def add_listing(db: sqlite3.Connection, agent_id: str, identity: str, listing: Listing) -> int:
+    """List a new session, and return its number."""
+    number = db.execute(_ADD, (agent_id, identity, *_fields(listing))).lastrowid or 0
+    db.execute(_SUMMARIZE, _summary_row(number, agent_id, identity, listing))
+    db.executemany(_ADD_LABEL, _label_rows(number, stamp(listing.started_at), listing.labels))
+    return number
+
+
+def change_listing(
+    db: sqlite3.Connection, number: int, agent_id: str, identity: str, listing: Listing
+) -> None:
+    """List a session as it is now; labels that stay the same are not touched."""
+    before = _stored_labels(db, number)
+    db.execute(_CHANGE, (*_fields(listing), number))
+    db.execute(_SUMMARIZE, _summary_row(number, agent_id, identity, listing))
+    after = _label_rows(number, stamp(listing.started_at), listing.labels)
+    db.executemany(_REMOVE_LABEL, before - after)
+    db.executemany(_ADD_LABEL, after - before)
+
+
+def remove_labels(db: sqlite3.Connection, number: int) -> None:
+    """Take a session out of the index."""
+    db.executemany(_REMOVE_LABEL, _stored_labels(db, number))
+
+
+def listing_checksum(agent_id: str, identity: str, summary: str, search: str) -> int:
+    """Return a number by which a summary is recognized as unchanged."""
+    return crc32(f"{agent_id} {identity} {summary} {search}".encode())
+
+
+def _fields(listing: Listing) -> tuple[Any, ...]:
+    return (
+        listing.status.value,
+        None if listing.stop_reason is None else listing.stop_reason.value,
+        listing.resolved_by,
+        listing.waiting,
+        stamp(listing.started_at),
+        stamp(listing.updated_at),
+    )
+
+
+def _summary_row(number: int, agent_id: str, identity: str, listing: Listing) -> tuple[Any, ...]:
+    labels = msgspec.json.encode(listing.labels).decode()
+    checksum = listing_checksum(agent_id, identity, listing.summary, listing.search)
+    return number, listing.summary, listing.search, labels, checksum
+
+
+def _label_rows(number: int, started_at: int, labels: Iterable[int]) -> set[tuple[int, int, int]]:
+    return {(label, started_at, number) for label in labels}
+
+
+def _stored_labels(db: sqlite3.Connection, number: int) -> set[tuple[int, int, int]]:
+    query = f"SELECT started_at, labels FROM sessions {_WITH_SUMMARY} WHERE number = ?"
+    started_at, labels = db.execute(query, (number,)).fetchone()
+    return _label_rows(number, started_at, msgspec.json.decode(labels))
+
+
+# The list of sessions: how it is searched and counted
+
+# Counting where to begin must not take longer than beginning there: so many rows are counted in all.
+_COUNTED = 6_000
+# So many sessions are sorted rather than read in the order of the list.
+_RECENT = 1_000
+# Later than any date.
+_NEVER = 2**62
+_Place = tuple[int, str]
+
+
+def page(
+    db: sqlite3.Connection, wanted: SessionFilter, end: tuple[datetime, str] | None, limit: int
+) -> list[Any]:
+    """Return the rows of the newest matching sessions after a cursor."""
+    found, values = _found(db, wanted, end)
+    query = f"""
+SELECT {_COLUMNS} FROM {found[0]} {_WITH_SUMMARY} WHERE {found[1]}
+ORDER BY found.began DESC, sessions.agent_id DESC LIMIT :limit
+"""
+    return db.execute(query, {**values, "limit": limit}).fetchall()
+
+
+def tallies(db: sqlite3.Connection, wanted: SessionFilter, since: datetime) -> tuple[Tally, ...]:
+    """Return how many of the sessions that a filter finds there are of each kind."""
+    (tables, conditions), values = _found(db, wanted, None)
+    query = f"""
+SELECT status, stop_reason, resolved_by,
+    CASE WHEN updated_at >= :first_day THEN (updated_at - :first_day) / :day END,
+    count(*), sum(waiting > 0), sum(waiting)
+FROM {tables} {_WITH_SUMMARY if wanted.search else ""} WHERE {conditions} GROUP BY 1, 2, 3, 4
+"""
+    values |= {"first_day": stamp(since), "day": DAY // _MICROSECOND}
+    return tuple(
+        [
+            Tally(AgentStatus(status), None if reason is None else StopReason(reason), *rest)
+            for status, reason, *rest in db.execute(query, values)
+        ]
+    )
+
+
+def waiting_rows(db: sqlite3.Connection, wanted: SessionFilter, limit: int) -> list[Any]:
+    """Return the rows of sessions with questions, those that were updated first first."""
+    labels = wanted_labels(wanted)
+    query = f"""
+SELECT {SUMMARY}
+WHERE waiting > 0 {_also(range(len(labels)), "sessions.started_at", "sessions.number")}
+ORDER BY updated_at, agent_id LIMIT :limit
+"""
+    return db.execute(query, {**_numbered("label", labels), "limit": limit}).fetchall()
+
+
+_BY_LABEL = """
+(SELECT started_at AS began, session FROM labels WHERE label = :label0) AS found
+CROSS JOIN sessions ON sessions.number = found.session
+"""
+_BY_UPDATE = """
+(SELECT started_at AS began, number AS session FROM sessions WHERE updated_at > :updated_after) AS found
+CROSS JOIN sessions ON sessions.number = found.session
+"""
+
+
+def _found(
+    db: sqlite3.Connection, wanted: SessionFilter, end: tuple[datetime, str] | None
+) -> tuple[tuple[str, str], dict[str, Any]]:
+    """Return the tables to read for a filter, the conditions, and their values.
+
+    Sessions are read under the label of the fewest sessions. CROSS JOIN keeps the order of the tables, and
+    with it that of the list. If only a few sessions were updated recently, all of these are read instead.
+    """
+    ends = [(_NEVER, "")]
+    if wanted.started_before is not None:
+        ends.append((stamp(wanted.started_before), ""))
+    if end is not None:
+        ends.append((stamp(end[0]), end[1]))
+    updated_after = -_NEVER if wanted.updated_after is None else stamp(wanted.updated_after)
+    is_recent = wanted.updated_after is not None and _is_recent(db, updated_after)
+    since = -_NEVER if wanted.started_after is None else stamp(wanted.started_after)
+    labels, since, (until, name) = _plan(db, wanted_labels(wanted), since, min(ends))
+    terms = search_terms(wanted)
+    conditions = f"""
+    found.began > :since AND found.began <= :until AND (found.began < :until OR sessions.agent_id < :end)
+    {_also(range(0 if is_recent else 1, len(labels)), "found.began", "found.session")}
+    AND sessions.updated_at > :updated_after AND sessions.updated_at < :updated_before
+    {" ".join(f"AND instr(summaries.search, :term{number}) > 0" for number in range(len(terms)))}
+"""
+    values = {
+        "since": since,
+        "until": until,
+        "end": name,
+        "updated_after": updated_after,
+        "updated_before": _NEVER if wanted.updated_before is None else stamp(wanted.updated_before),
+    }
+    values |= {**_numbered("label", labels), **_numbered("term", terms)}
+    return (_BY_UPDATE if is_recent else _BY_LABEL, conditions), values
+
+
+def _also(labels: Iterable[int], began: str, session: str) -> str:
+    return " ".join(
+        f"AND EXISTS (SELECT 1 FROM labels WHERE label = :label{number} "
+        f"AND started_at = {began} AND session = {session})"
+        for number in labels
+    )
+
+
+def _numbered(name: str, values: Sequence[Any]) -> dict[str, Any]:
+    return {f"{name}{number}": value for number, value in enumerate(values)}
+
+
+def _is_recent(db: sqlite3.Connection, updated_after: int) -> bool:
+    """Return whether only a few sessions were updated after a time."""
+    query = "SELECT 1 FROM sessions WHERE updated_at > ? LIMIT 1 OFFSET ?"
+    return db.execute(query, (updated_after, _RECENT)).fetchone() is None
+
+
+_SPAN = """
+SELECT
+    (SELECT count(*) FROM (
+        SELECT 1 FROM labels WHERE label = ?1 AND started_at > ?2 AND started_at <= ?3 LIMIT ?4
+    )),
+    (SELECT min(started_at) FROM labels WHERE label = ?1 AND started_at > ?2),
+    (SELECT max(started_at) FROM labels WHERE label = ?1 AND started_at <= ?3)
+"""
+
+
+def _plan(
+    db: sqlite3.Connection, labels: list[int], since: int, end: _Place
+) -> tuple[list[int], int, _Place]:
+    """Return the labels, rarest first, and the range that can have all of them."""
+    if len(labels) > 1:
+        most, counts = _COUNTED // len(labels), {}
+        for label in labels:
+            counts[label], oldest, newest = db.execute(_SPAN, (label, since, end[0], most)).fetchone()
+            if not counts[label]:
+                return [label], 0, (0, "")
+            since, end = max(since, oldest - 1), min(end, (newest + 1, ""))
+        labels = sorted(labels, key=lambda label: counts[label])
+    return labels, since, end
+
+
+# Times
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def stamp(moment: datetime) -> int:
+    """Return a moment as the microseconds since 1970."""
+    return (moment - _EPOCH) // _MICROSECOND

@@ -16,6 +16,7 @@ CREATE TABLE sessions (
     updated_at INTEGER NOT NULL,
     leases INTEGER NOT NULL DEFAULT 0,
     lease_owner TEXT,
+    lease_durable INTEGER NOT NULL DEFAULT 0,
     lease_seconds REAL,
     lease_until INTEGER,
     lease_runner TEXT,
@@ -27,7 +28,7 @@ CREATE INDEX sessions_waiting ON sessions (updated_at, agent_id) WHERE waiting >
 CREATE INDEX sessions_by_update ON sessions (updated_at);
 CREATE INDEX stop_requests ON sessions (number) WHERE stop_request IS NOT NULL;
 
--- The summary is JSON, the search text is compared with the words of a search, and the labels, a JSON list,
+-- The summary is JSON, the search text is compared with the terms of a search, and the labels, a JSON list,
 -- are those in the last table below.
 CREATE TABLE summaries (
     session INTEGER PRIMARY KEY,
@@ -58,6 +59,14 @@ CREATE TABLE keys (
     version INTEGER NOT NULL,
     PRIMARY KEY (session, key)
 ) WITHOUT ROWID;
+
+-- Large payloads of an engine; a key is the SHA-256 digest of the data.
+CREATE TABLE claims (
+    session INTEGER NOT NULL,
+    key TEXT NOT NULL,
+    data BLOB NOT NULL,
+    PRIMARY KEY (session, key)
+);
 
 -- The index of the list: one row for each label of a session, in the order of the list.
 CREATE TABLE labels (

@@ -83,7 +83,7 @@ class SqliteFile(Forked):
         super().__init__()
 
     def open(self) -> None:
-        """Open the file, and leave it to its first use if another process is creating it now."""
+        """Open the file; wait for its first use if another process is creating it."""
         try:
             with self._lock:
                 self._opened()
@@ -107,7 +107,7 @@ class SqliteFile(Forked):
             return result
 
     async def run(self, begin: str, work: Work[T]) -> T:
-        """Run a transaction, again while another process writes, with errors that say what to do."""
+        """Run a transaction, and retry it while another process writes."""
         waited, wait = 0.0, _SHORTEST_WAIT
         while True:
             try:
@@ -129,7 +129,7 @@ class SqliteFile(Forked):
             waited, wait = waited + wait, min(2 * wait, _LONGEST_WAIT)
 
     async def insert(self, statement: str, values: Sequence[object]) -> bool:
-        """Insert one row with a single statement; False if it was refused, or if the file is busy."""
+        """Insert one row with a single statement; False if refused or busy."""
         if self._thread is None:
             return self._insert(statement, values)
         return await self._thread.run(partial(self._insert, statement, values))
@@ -154,7 +154,7 @@ class SqliteFile(Forked):
             return 0
 
     def empty_log(self) -> None:
-        """Copy the log to the file, which waits for the disk, as far as no other connection needs it.
+        """Copy the log to the file, as far as no other connection needs it.
 
         Writers are let through while most of it is copied, and are held up for the rest. A log that cannot
         be emptied grows until it can: nothing is lost.
@@ -189,7 +189,10 @@ class SqliteFile(Forked):
             self._disconnect()
 
     def disconnect(self) -> None:
-        """Release the file until it is used again; the last one to do so empties the log into it."""
+        """Release the file until it is used again.
+
+        The last connection empties the log into it.
+        """
         with self._lock:
             self._disconnect()
 
@@ -253,7 +256,7 @@ def _warn_of_readers(path: Path) -> None:
 
 
 def _prepare(db: sqlite3.Connection, path: Path) -> None:
-    """Bring a file up to date; leave a file of another program, or of a newer whyloop, as it is."""
+    """Update a file; refuse one of another program or of a newer whyloop."""
     db.execute("BEGIN")
     applied = _applied(db, path)
     db.execute("COMMIT")
@@ -293,7 +296,7 @@ def _applied(db: sqlite3.Connection, path: Path) -> set[str]:
 class WriterThread(Forked):
     """The one thread in which a store writes, so that the event loop never waits for the disk.
 
-    A queue of our own takes 55 µs there and back, where an executor takes 90 µs.
+    This queue takes 55 µs there and back, where an executor takes 90 µs.
     """
 
     def __init__(self) -> None:
@@ -315,7 +318,7 @@ class WriterThread(Forked):
         return await finish(result)
 
     def close(self) -> None:
-        """End the thread; a later call is not worth another one, since its store is closed."""
+        """End the thread; a later call does not start another one."""
         self._closed = True
         if self._end is not None:
             self._end()
@@ -380,7 +383,7 @@ class SqliteChunks(Forked):
         super().__init__()
 
     async def send(self, chunks: Sequence[Chunk]) -> None:
-        """Write the chunks of sessions that other store objects follow, in one transaction."""
+        """Write the chunks that other store objects follow, in one transaction."""
         if not chunks or not self._path.exists():
             return
         if time.monotonic() >= self._followed_until:
@@ -542,7 +545,7 @@ class SqliteReceiver(ChunkReceiver):
 
 
 def _remove_old(db: sqlite3.Connection) -> None:
-    """Remove chunks that every receiver has seen long ago, and receivers that are gone."""
+    """Remove old chunks, and receivers that are gone."""
     now = time.time()
     db.execute("DELETE FROM chunks WHERE sent_at < ?", (now - _KEEP_SECONDS,))
     db.execute("DELETE FROM followers WHERE until < ?", (now,))
@@ -567,12 +570,12 @@ _UNAVAILABLE[sqlite3.SQLITE_AUTH] = _UNAVAILABLE[sqlite3.SQLITE_READONLY]
 
 _BROKEN = {
     sqlite3.SQLITE_NOTADB: "not a SQLite database: choose another file. It was left as it is",
-    sqlite3.SQLITE_TOOBIG: "an entry is larger than SQLite can store, which is about a gigabyte",
+    sqlite3.SQLITE_TOOBIG: "an entry or a claim is larger than SQLite can store, which is about a gigabyte",
 }
 
 
 def _is_busy(error: sqlite3.Error) -> bool:
-    """Return whether another process writes at this moment, so that it is worth trying again."""
+    """Return whether another process is writing, so trying again may succeed."""
     return _code(error) in _BUSY
 
 

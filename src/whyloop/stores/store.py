@@ -7,6 +7,8 @@ session is the number of its entries.
 A session is free if no runner holds a lease of it, if the lease has lapsed, or if its runner is dead. A
 runner is a store object: it is dead once it was closed, once it is garbage, or once its process has
 ended. A store that can detect that at once does so; for any other store the time of the lease decides.
+
+A durable lease belongs to an engine, such as a workflow, and not to a runner: its time alone decides.
 """
 
 from __future__ import annotations
@@ -22,8 +24,15 @@ from typing import Self, TypeVar
 
 from msgspec.structs import replace
 
-from whyloop.errors import ConfigurationError, ConflictError, SessionExistsError, SessionRunningError
+from whyloop.errors import (
+    ConfigurationError,
+    ConflictError,
+    SessionExistsError,
+    SessionNotFoundError,
+    SessionRunningError,
+)
 from whyloop.rules.criteria import stop_transitions
+from whyloop.stores.listing import summary_of
 from whyloop.stores.live import ChunkReceiver, Deliver
 from whyloop.stores.reading import (
     HEADER,
@@ -51,7 +60,6 @@ from whyloop.stores.records import (
     checked_limit,
     entries_of,
 )
-from whyloop.stores.summaries import summary_of
 from whyloop.values.approval import Verdict
 from whyloop.values.continuation import StopReason
 from whyloop.values.decisions import decide
@@ -68,7 +76,7 @@ _A_MOMENT, _PATIENCE = 0.02, 25
 
 
 class Store(ABC):
-    """Keep sessions. Every failure raises a `StoreError`, and leaves what is stored unchanged."""
+    """Keep sessions. Every failure raises a `StoreError`, and leaves the stored data unchanged."""
 
     name: str = "store"
     """A short name of the store for people, without paths and passwords."""
@@ -85,7 +93,7 @@ class Store(ABC):
     async def create(
         self, summary: Summary, entries: Sequence[Entry], *, key: RequestKey | None = None
     ) -> None:
-        """Store a new session, all of it or nothing; `SessionExistsError` if its id is taken.
+        """Store a new session, or raise a `SessionExistsError` and store nothing.
 
         The session keeps the identity of this summary for good.
         """
@@ -102,7 +110,7 @@ class Store(ABC):
         release: bool = False,
         key: RequestKey | None = None,
     ) -> str | None:
-        """Append entries to the journal at version `after`: all or none, and durable on return.
+        """Append entries at version `after`: all or none, durable on return.
 
         Checked in this order: `SessionNotFoundError`; `KeyUsedError` if the session has the key already;
         `LeaseLostError` if the lease is not the current one any more, or without a lease
@@ -119,7 +127,7 @@ class Store(ABC):
 
     @abstractmethod
     async def key(self, agent_id: str, key: str) -> tuple[str, int] | None:
-        """Return the digest and the version that were stored under a key, None if there are none.
+        """Return the digest and version that were stored under a key, or None.
 
         Args:
             key: The key, as text.
@@ -127,7 +135,7 @@ class Store(ABC):
 
     @abstractmethod
     async def read(self, agent_id: str, *, after: int = 0, limit: int | None = None) -> Stored:
-        """Return the summary, and the entries after the first `after`, at most `limit` of them.
+        """Return the summary and up to `limit` entries after the first `after`.
 
         The summary's version is that of the whole journal. `SessionNotFoundError` if there is none.
 
@@ -135,6 +143,23 @@ class Store(ABC):
             after: The number of entries to skip. Default: 0.
             limit: The number of entries at most. Default: all.
         """
+
+    async def read_listed(self, sessions: Sequence[Summary]) -> Sequence[Sequence[str] | None]:
+        """Return the entries of these sessions, up to the listed versions.
+
+        None for a session that was deleted since. A database reads them all with one query.
+
+        Args:
+            sessions: The sessions, as the store listed them: some short ones, since all entries are held.
+        """
+        return await asyncio.gather(*[self._entries_of(summary) for summary in sessions])
+
+    async def _entries_of(self, summary: Summary) -> Sequence[str] | None:
+        with suppress(SessionNotFoundError):
+            stored = await self.read(summary.agent_id, limit=summary.version)
+            if stored.summary.identity == summary.identity:
+                return stored.entries
+        return None
 
     @abstractmethod
     async def checkpoint(
@@ -146,7 +171,7 @@ class Store(ABC):
         step_count: int | None = None,
         message_count: int | None = None,
     ) -> tuple[int, Checkpoint] | None:
-        """Return the newest checkpoint that fits, with the version at which reading starts there.
+        """Return the newest matching checkpoint and the version to read from.
 
         A checkpoint fits if it is of this execution, and if its seq, step count and message count are at
         most those given. Its entry is the first of `read(agent_id, after=version)`. None if none fits.
@@ -160,13 +185,13 @@ class Store(ABC):
 
     @abstractmethod
     async def versions(self, agent_ids: Collection[str]) -> Mapping[str, tuple[str, int]]:
-        """Return identity and version of those sessions that exist, by id, with one cheap query."""
+        """Return the identity and version of existing sessions, in one cheap query."""
 
     # Leases
 
     @abstractmethod
-    async def acquire(self, agent_id: str, owner: str, seconds: float) -> Lease:
-        """Get the right to run a session; `SessionRunningError` unless the session is free.
+    async def acquire(self, agent_id: str, owner: str, seconds: float, *, durable: bool = False) -> Lease:
+        """Acquire the right to run a session, or raise a `SessionRunningError`.
 
         The lease names the identity and the version that the session has at that moment.
 
@@ -174,16 +199,24 @@ class Store(ABC):
         more than twice its seconds (a clock was put back) has lapsed too. A stop request that the runner
         before did not live to see passes to this lease.
 
+        A durable lease outlives the store object and the process that acquired it. Any store object that
+        shows it may append, renew and release. While it is held, its owner may acquire a durable lease
+        again, and only its owner: the new lease has a higher token, gets the stop request of the one before,
+        and makes that one void. A lease of a runner is never taken from it like that.
+
         Args:
-            owner: The name of the runner, for errors and lists.
+            owner: The name of the runner, for errors and lists; that of a durable lease names the engine's
+                run, and no other.
             seconds: How long the lease lasts without being renewed.
+            durable: True for a lease that belongs to no store object. Default: False.
         """
 
     @abstractmethod
     async def renew(self, lease: Lease) -> str | None:
-        """Keep a lease for its seconds from now; return the reason of a stop request, if there is one.
+        """Renew a lease from now on; return the reason of a stop request, if any.
 
-        `LeaseLostError` if another runner has taken it; a lapsed lease that no runner took is kept.
+        `LeaseLostError` if another runner has taken it; a lapsed lease that no runner took is kept. A lease
+        is bound to the store object that renews it, unless it is durable.
         """
 
     @abstractmethod
@@ -195,17 +228,19 @@ class Store(ABC):
 
     @abstractmethod
     async def ask_to_stop(self, agent_id: str, reason: str) -> bool:
-        """Leave a stop request for the runner that holds the session's lease; False if it is free."""
+        """Leave a stop request for the session's runner; False if it has none."""
 
     @abstractmethod
     async def stop_requests(self, leases: Collection[Lease]) -> Mapping[int, str]:
-        """Return the reasons of the stop requests that reached these leases, by token, with one query."""
+        """Return the stop requests for these leases, by token, in one query."""
 
     # Lists
 
     @abstractmethod
     async def find(self, wanted: SessionFilter, *, limit: int, after: str | None) -> Page:
-        """Return a page of sessions, newest first; `after` is the `next` of the page before.
+        """Return a page of sessions, newest first.
+
+        `after` is the `next` of the previous page.
 
         Args:
             limit: The number of sessions on the page.
@@ -227,7 +262,7 @@ class Store(ABC):
     async def waiting(
         self, metadata: Mapping[str, str | int | float | bool | None], *, limit: int
     ) -> tuple[Summary, ...]:
-        """Return sessions with questions that wait for a person, those that were updated first first.
+        """Return sessions with questions for a person, least recently updated first.
 
         Args:
             metadata: Entries that the metadata has.
@@ -244,11 +279,39 @@ class Store(ABC):
             limit: The number of sessions at most.
         """
 
+    # Claims
+
+    @abstractmethod
+    async def keep_claim(self, agent_id: str, data: bytes) -> str:
+        """Keep bytes for a session, and return their SHA-256 digest as the key.
+
+        They are durable on return.
+
+        The same bytes are kept once for a session. No lease is needed, and none is in the way.
+        `SessionNotFoundError` for an unknown session; `ConfigurationError` for anything but bytes, and for
+        more than 100 MB of them. Claims are removed with their session only. They are not part of an
+        export, and a fork has none. Large claims must not hold up the event loop.
+
+        Args:
+            data: The bytes.
+        """
+
+    @abstractmethod
+    async def claim(self, agent_id: str, key: str) -> bytes:
+        """Return the bytes that were kept under a key, after checking their digest.
+
+        `SessionNotFoundError` for an unknown session; `StoreError` if it has no such claim, or if the bytes
+        are not the ones that were kept; `ConfigurationError` for a key that is not a digest.
+
+        Args:
+            key: The key that `keep_claim` returned.
+        """
+
     # Removal
 
     @abstractmethod
     async def delete(self, agent_id: str, *, expected_version: int | None = None) -> None:
-        """Remove a session with all that belongs to it.
+        """Remove a session with all that belongs to it, claims included.
 
         Checked in this order: `SessionNotFoundError`; `SessionRunningError` unless the session is free;
         `ConflictError` at any other version than the expected one.
@@ -266,13 +329,16 @@ class Store(ABC):
 
     @abstractmethod
     def receive_chunks(self, deliver: Deliver) -> ChunkReceiver:
-        """Return a receiver that calls `deliver` on the event loop, within 150 ms of the sending."""
+        """Return a receiver that calls `deliver` on the event loop within 150 ms."""
 
     # Shared by all stores
 
     @abstractmethod
     async def close(self) -> None:
-        """Release files and connections; a closed store is of no more use, and its leases are void."""
+        """Release files and connections; a closed store is of no more use.
+
+        Its leases are void, except for durable ones.
+        """
 
     def now(self) -> datetime:
         """Return the time by which decisions are dated."""
@@ -354,7 +420,7 @@ class Store(ABC):
         await self.create(summary_of(state), [entry], key=key)
 
     async def request_stop(self, agent_id: str, reason: str, *, key: RequestKey | None = None) -> bool:
-        """End a session's run for this reason, wherever it runs; return False if nothing was to be stopped.
+        """Stop a session's run in any process; return False if none was running.
 
         A session without a runner, because it is paused or its process died, is stopped at once.
         """
@@ -417,7 +483,7 @@ class Store(ABC):
         return (await self.record(agent_id, plan, key=key)).after.state
 
     async def record_stop(self, agent_id: str, reason: str, key: RequestKey | None = None) -> Recorded | None:
-        """Ask the runner of a session to stop and return None; without one, record that it is stopped."""
+        """Ask the runner to stop and return None, or record the stop without one."""
         reason, name = clean(reason), key.key if key else None
 
         def plan(reading: Reading) -> Sequence[AnyTransition]:
@@ -431,7 +497,7 @@ class Store(ABC):
         return None
 
     async def record(self, agent_id: str, plan: Plan, *, key: RequestKey | None = None) -> Recorded:
-        """Record the transitions that a plan makes of a session, as it is while no runner has it.
+        """Record the transitions that a plan makes for a session without a runner.
 
         Args:
             plan: A function from the session to the transitions to record.
@@ -468,7 +534,9 @@ class Store(ABC):
         expected_version: int | None = None,
         key: RequestKey | None = None,
     ) -> AgentState:
-        """Create a session with the history of this one up to a step, counted from the session's first.
+        """Create a session with the history of this one, up to a step.
+
+        Steps are counted from the first of the session.
 
         `ConflictError` if the session is at any other version than the expected one.
 
@@ -513,7 +581,9 @@ class Store(ABC):
                 return
 
     async def import_lines(self, lines: Iterable[str], *, skip_existing: bool = False) -> list[str]:
-        """Store the sessions of an exported file, each whole or not at all; return their ids.
+        """Import the sessions of an exported file, and return their ids.
+
+        Each session is stored completely or not at all.
 
         A session that exists already is an error, or is skipped.
 

@@ -3,7 +3,7 @@
 A check is an async function that gets a way to open the store, and fails with an `AssertionError` that
 says what was expected. Each call of `open_store` within one check opens another store object on the same
 sessions, of which there are none at first: a check opens two to play two processes, and closes all that
-it opens. With pytest, where each test has a folder of its own:
+it opens. With pytest, where each test has its own folder:
 
     @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
     async def test_my_store_keeps_the_contract(check: Check, tmp_path: Path) -> None:
@@ -22,9 +22,11 @@ from whyloop.testing.store_checks import (
     Check,
     OpenStore,
     contents,
+    engines,
     journals,
     leases,
     listing,
+    paging,
     processes,
     random_use,
 )
@@ -33,7 +35,7 @@ __all__ = ["CHECKS", "Check", "OpenStore"]
 
 CHECKS: tuple[Check, ...] = tuple(
     check
-    for topic in (journals, contents, leases, processes, listing, random_use)
+    for topic in (journals, contents, leases, processes, engines, listing, paging, random_use)
     for name, check in vars(topic).items()
     if name.startswith("check_")
 )

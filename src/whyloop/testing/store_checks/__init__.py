@@ -33,7 +33,7 @@ def journal(*bodies: str) -> list[Entry]:
 
 
 def a_summary(agent_id: str = "a", *, started_at: datetime = START, **fields: Any) -> Summary:
-    """Return the summary of a session that waits for its first query, with other fields as given."""
+    """Return the summary of a pending session, with these fields."""
     fields = {
         "status": AgentStatus.PENDING,
         "updated_at": started_at,
@@ -45,7 +45,7 @@ def a_summary(agent_id: str = "a", *, started_at: datetime = START, **fields: An
 
 @asynccontextmanager
 async def stage(open_store: OpenStore, *sessions: str) -> AsyncIterator[tuple[Store, FakeClock]]:
-    """Open a store with these sessions, each with one entry, and the clock that it uses."""
+    """Open a store and its clock, with these sessions of one entry each."""
     clock = FakeClock(START)
     async with await open_store(clock) as store:
         for agent_id in sessions:
@@ -101,7 +101,7 @@ async def listed(store: Store, **wanted: Any) -> list[str]:
 
 
 async def seen(store: Store, agent_id: str = "a") -> tuple[Stored, Page]:
-    """Return all that a caller can see of a session; two of these are equal when nothing has changed."""
+    """Return everything that a caller can see of a session, for comparison."""
     return await store.read(agent_id), await store.find(SessionFilter(), limit=1000, after=None)
 
 

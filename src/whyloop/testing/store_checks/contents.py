@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 from msgspec.structs import replace
 
@@ -45,7 +46,7 @@ STRANGE = (
     "e\u0301 is not \u00e9",
 )
 
-# Alike for a store that folds case, trims, normalises, takes patterns for matches, or cuts off.
+# Alike for a store that folds case, trims, normalizes, takes patterns for matches, or cuts off.
 ALIKE = (
     "session",
     "Session",
@@ -396,3 +397,43 @@ async def _is_worth_nothing(store: Store, zombie: Lease) -> None:
     await refused(LeaseLostError, store.renew(zombie), "renewing a lease of the session before")
     await store.release(zombie)
     same(await seen(store), before, "the session after an old lease was used")
+
+
+async def check_callers_cannot_change_what_is_stored(open_store: OpenStore) -> None:
+    async with stage(open_store) as (store, _):
+        given = {"k": "v", "inner": {"list": [1]}}
+        entries = journal("one")
+        await store.create(a_summary(metadata=given), entries)
+        expected = a_summary(metadata={"k": "v", "inner": {"list": [1]}}, version=1)
+        given["inner"]["list"].append(2)  # type: ignore[index]
+        given["k"] = "changed"
+        entries += journal("two")
+        found = (await store.read("a")).summary
+        same(found, expected, "the summary after its giver changed what was given")
+        found.metadata["inner"]["list"].append(3)
+        page = await store.find(SessionFilter(), limit=10, after=None)
+        page.sessions[0].metadata["inner"]["list"].append(4)
+        stored = await store.read("a")
+        same(stored.summary, expected, "the summary after a reader changed what was read")
+        same(stored.entries, ("one",), "the entries")
+
+
+async def check_a_session_that_is_not_there_is_an_error(open_store: OpenStore) -> None:
+    async with stage(open_store, "a") as (store, _):
+        attempts: dict[str, Callable[[], Awaitable[object]]] = {
+            "read": lambda: store.read("b"),
+            "key": lambda: store.key("b", "k"),
+            "checkpoint": lambda: store.checkpoint("b"),
+            "append": lambda: store.append("b", journal("x"), after=0, summary=a_summary("b")),
+            "append with a lease": lambda: store.append(
+                "b", journal("x"), after=0, lease=Lease("b", "one", 1, 30)
+            ),
+            "acquire": lambda: store.acquire("b", "one", 30),
+            "renew": lambda: store.renew(Lease("b", "one", 1, 30)),
+            "ask_to_stop": lambda: store.ask_to_stop("b", "enough"),
+            "delete": lambda: store.delete("b"),
+        }
+        for name, attempt in attempts.items():
+            error = await refused(SessionNotFoundError, attempt(), f"{name} of a session that is not there")
+            same(error.agent_id, "b", f"the id in the error of {name}")
+        same(await listed(store), ["a"], "the sessions that are listed")

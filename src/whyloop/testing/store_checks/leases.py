@@ -39,7 +39,7 @@ async def check_a_second_runner_gets_the_name_of_the_first(open_store: OpenStore
         error = await refused(SessionRunningError, other.acquire("a", "two", 30), "a second lease")
         same((error.agent_id, error.owner), ("a", "one"), "what the error names")
         assert abs(error.seconds - 20) < 0.01, f"20 seconds are left, and not {error.seconds}"
-        same(await _writes(store, lease), True, "whether the first runner still writes")
+        same(await writes(store, lease), True, "whether the first runner still writes")
 
 
 async def check_a_runner_cannot_have_two_leases_of_one_session(open_store: OpenStore) -> None:
@@ -49,7 +49,7 @@ async def check_a_runner_cannot_have_two_leases_of_one_session(open_store: OpenS
         await store.release(lease)
         again = await store.acquire("a", "one", 30)
         assert again.token > lease.token, f"{again.token} is not greater than the token {lease.token} before"
-        await _is_fenced_off(store, lease, "one")
+        await is_fenced_off(store, lease, "one")
 
 
 async def check_one_of_many_runners_gets_the_lease(open_store: OpenStore) -> None:
@@ -69,7 +69,7 @@ async def check_sessions_are_leased_each_for_itself(open_store: OpenStore) -> No
         await refused(LeaseLostError, attempt, "an append with the lease of another session")
         await store.release(first)
         same((await store.read("b")).summary.runner, "two", "the runner of the other session")
-        same(await _writes(store, second), True, "whether the other session's runner writes")
+        same(await writes(store, second), True, "whether the other session's runner writes")
 
 
 async def check_a_lease_lapses_when_its_time_has_passed(open_store: OpenStore) -> None:
@@ -121,12 +121,12 @@ async def check_a_lease_that_was_taken_over_is_worth_nothing(open_store: OpenSto
         clock.advance(31)
         lease = await other.acquire("a", "two", 30)
         assert lease.token > zombie.token, f"the token {lease.token} should be greater than {zombie.token}"
-        await _is_fenced_off(store, zombie, "two")
-        same(await _writes(other, lease), True, "whether the new runner writes")
+        await is_fenced_off(store, zombie, "two")
+        same(await writes(other, lease), True, "whether the new runner writes")
         # By now its version is old too, and the error names the new runner all the same.
-        await _is_fenced_off(store, zombie, "two", after=1)
+        await is_fenced_off(store, zombie, "two", after=1)
         clock.advance(31)
-        await _is_fenced_off(store, zombie, "two")
+        await is_fenced_off(store, zombie, "two")
         await other.release(lease)
         await refused(LeaseLostError, store.renew(zombie), "renewing after two others")
         attempt = store.append("a", journal("x"), after=2, lease=zombie)
@@ -141,7 +141,7 @@ async def check_giving_back_a_lost_lease_has_no_effect(open_store: OpenStore) ->
         before = await seen(store)
         await store.release(zombie)
         same(await seen(store), before, "the session after a lost lease was given back")
-        same(await _writes(store, lease), True, "whether the new runner writes")
+        same(await writes(store, lease), True, "whether the new runner writes")
         gone = await store.acquire("b", "one", 30)
         clock.advance(31)
         await store.delete("b")
@@ -192,7 +192,7 @@ async def check_a_lease_is_given_back(open_store: OpenStore) -> None:
         await other.append("a", journal("second"), after=1)
         following = await other.acquire("a", "two", 30)
         assert following.token > lease.token, f"{following.token} should be greater than {lease.token}"
-        await _is_fenced_off(store, lease, "two")
+        await is_fenced_off(store, lease, "two")
 
 
 async def check_a_lease_that_was_given_back_stays_given_back(open_store: OpenStore) -> None:
@@ -229,7 +229,7 @@ async def check_a_clock_that_is_put_back_by_a_day_frees_a_session(open_store: Op
         await store.append("a", journal("second"), after=1)
         lease = await store.acquire("a", "two", 30)
         assert lease.token > zombie.token, f"the token {lease.token} should be greater than {zombie.token}"
-        await _is_fenced_off(store, zombie, "two")
+        await is_fenced_off(store, zombie, "two")
         same(await store.renew(lease), None, "what renew returns to the new runner")
         clock.advance(29)
         await refused(SessionRunningError, store.acquire("a", "three", 30), "a third lease")
@@ -256,7 +256,7 @@ async def check_a_clock_that_is_put_back_a_little_costs_no_lease(open_store: Ope
             SessionRunningError, store.append("a", journal("x"), after=1), "an append beside a runner"
         )
         await refused(SessionRunningError, store.delete("a"), "deleting what runs")
-        same(await _writes(store, lease), True, "whether the runner writes")
+        same(await writes(store, lease), True, "whether the runner writes")
         same(await store.ask_to_stop("a", "enough"), True, "what ask_to_stop returns")
         same(await store.renew(lease), "enough", "what renew returns")
 
@@ -266,21 +266,21 @@ async def check_a_clock_that_jumps_ahead_fences_off_the_first_runner(open_store:
         zombie = await store.acquire("a", "one", 30)
         clock.advance(365 * _A_DAY)
         lease = await other.acquire("a", "two", 30)
-        await _is_fenced_off(store, zombie, "two")
+        await is_fenced_off(store, zombie, "two")
         clock.advance(-365 * _A_DAY)
-        await _is_fenced_off(store, zombie, "two")
-        same(await _writes(other, lease), True, "whether the new runner writes")
+        await is_fenced_off(store, zombie, "two")
+        same(await writes(other, lease), True, "whether the new runner writes")
 
 
-async def _writes(store: Store, lease: Lease) -> bool:
+async def writes(store: Store, lease: Lease) -> bool:
     """Return whether an entry that is written with this lease is stored."""
     version = (await store.read(lease.agent_id)).summary.version
     await store.append(lease.agent_id, journal("written"), after=version, lease=lease)
     return (await store.read(lease.agent_id, after=version)).entries == ("written",)
 
 
-async def _is_fenced_off(store: Store, zombie: Lease, owner: str, *, after: int | None = None) -> None:
-    """Fail unless each use of a lease is refused, names the new owner, and changes nothing."""
+async def is_fenced_off(store: Store, zombie: Lease, owner: str, *, after: int | None = None) -> None:
+    """Fail unless each use of a lease is refused and changes nothing."""
     before = await seen(store, zombie.agent_id)
     version = before[0].summary.version if after is None else after
     attempts: dict[str, Callable[[], Awaitable[object]]] = {

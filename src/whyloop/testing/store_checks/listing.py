@@ -1,4 +1,4 @@
-"""Sessions are found by every condition, and pages show each of them once, newest first."""
+"""Sessions are found by every condition, counted, and listed as they are now."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from random import Random
 from typing import Any
 
 from whyloop.errors import ConfigurationError
-from whyloop.stores.records import SessionFilter, tallies_of
-from whyloop.stores.store import Store
+from whyloop.stores.listing import tallies_of
+from whyloop.stores.records import SessionFilter
 from whyloop.testing.store_checks import (
     START,
     OpenStore,
@@ -134,7 +134,7 @@ async def check_sessions_are_found_by_words_of_their_text(open_store: OpenStore)
         for name, text in _TEXTS.items():
             await store.create(a_summary(name, search=text, title="unsearched", metadata={"a": 1}), [])
             same((await store.read(name)).summary.search, text, "the text for searches")
-        for words, expected in {
+        for terms, expected in {
             "refund": ["refund", "order"],
             "REFUND": ["refund", "order"],
             "  paid\n the ": ["order"],
@@ -150,13 +150,13 @@ async def check_sessions_are_found_by_words_of_their_text(open_store: OpenStore)
             "'\"\\": [],
             "": ["refund", "order", "none", "cyrillic"],
         }.items():
-            same(await listed(store, search=words), expected, f"what {words!r} finds")
+            same(await listed(store, search=terms), expected, f"what {terms!r} finds")
         found = await listed(store, search="refund", metadata={"a": 1}, updated_after=at(-1))
-        same(found, ["refund", "order"], "what words and other conditions find")
+        same(found, ["refund", "order"], "what terms and other conditions find")
         same(await pages(store, SessionFilter(search="refund"), 1), ["refund", "order"], "the pages of them")
         await store.append("order", [], after=0, summary=a_summary("order", search="changed"))
-        same(await listed(store, search="refund"), ["refund"], "what has still the word")
-        same(await listed(store, search="changed"), ["order"], "what has a new word")
+        same(await listed(store, search="refund"), ["refund"], "what has still the term")
+        same(await listed(store, search="changed"), ["order"], "what has a new term")
 
 
 async def check_sessions_are_counted_by_kind_and_day(open_store: OpenStore) -> None:
@@ -321,7 +321,7 @@ async def check_all_that_is_asked_for_has_to_hold(open_store: OpenStore) -> None
                 agent=random.choice(["helper", "writer"]),
                 updated_at=at(1000 - number),
                 pending=random.randrange(2),
-                search=random.choice(["a word", "nothing"]),
+                search=random.choice(["a term", "nothing"]),
                 metadata={"user": random.choice(["ann", "bob"]), "tries": random.randrange(3)},
             )
             for number in range(60)
@@ -338,11 +338,11 @@ async def check_all_that_is_asked_for_has_to_hold(open_store: OpenStore) -> None
             (None, "one rule"),
             (None, "writer"),
             ((None, None), (at(970), None), (at(985), at(960)), (None, at(990))),
-            ((False, None), (True, None), (False, "word")),
+            ((False, None), (True, None), (False, "term")),
         )
         for status, reason, early, late, entries, rule, agent, (before, after), (
             waiting,
-            words,
+            terms,
         ) in combinations:
             expected = [
                 summary.agent_id
@@ -357,10 +357,10 @@ async def check_all_that_is_asked_for_has_to_hold(open_store: OpenStore) -> None
                 and (before is None or summary.updated_at < before)
                 and (after is None or summary.updated_at > after)
                 and (not waiting or summary.waiting)
-                and (words is None or words in summary.search)
+                and (terms is None or terms in summary.search)
             ]
             wanted = SessionFilter(
-                status, reason, early, late, entries, rule, agent, before, after, waiting, words
+                status, reason, early, late, entries, rule, agent, before, after, waiting, terms
             )
             page = await store.find(wanted, limit=100, after=None)
             same([session.agent_id for session in page.sessions], expected, f"what {wanted} finds")
@@ -396,141 +396,3 @@ async def check_a_session_is_listed_as_it_is_now(open_store: OpenStore) -> None:
         clock.advance(31)
         await store.acquire("a", "two", 30)
         same(await runners(), [None, "two"], "the runners when the session was taken over")
-
-
-_ALL = SessionFilter()
-
-
-async def check_pages_show_each_session_once_and_newest_first(open_store: OpenStore) -> None:
-    async with stage(open_store) as (store, _):
-        await _with_sessions(store, 24)
-        expected = _names(24)
-        for limit in (1, 2, 5, 8, 23, 24, 25, 1000):
-            same(await pages(store, _ALL, limit), expected, f"the ids on all the pages of {limit}")
-
-
-async def check_the_last_page_says_that_it_is_the_last(open_store: OpenStore) -> None:
-    async with stage(open_store) as (store, _):
-        await _with_sessions(store, 6)
-        for limit in (6, 7, 100):
-            same((await store.find(_ALL, limit=limit, after=None)).next, None, "the page after the only one")
-        first = await store.find(_ALL, limit=3, after=None)
-        assert first.next is not None, "there is a page after the first three of six sessions"
-        second = await store.find(_ALL, limit=3, after=first.next)
-        same([session.agent_id for session in second.sessions], _names(6)[3:], "the second page")
-        same(second.next, None, "the page after the second one")
-
-
-async def check_sessions_that_started_at_the_same_moment_have_an_order(open_store: OpenStore) -> None:
-    async with stage(open_store) as (store, _):
-        # The order of their characters' numbers, and of no language.
-        names = [
-            "a",
-            "B",
-            "b",
-            "A",
-            "é",
-            "e",
-            "z",
-            "Z",
-            "_",
-            " ",
-            "10",
-            "9",
-            "\uffee",
-            "\U0001f600",
-            "aa",
-            "-",
-        ]
-        for name in names:
-            await store.create(a_summary(name), [])
-        expected = sorted(names, reverse=True)
-        for limit in (1, 3, 100):
-            same(await pages(store, _ALL, limit), expected, f"the ids on all the pages of {limit}")
-
-
-async def check_pages_of_a_filter_show_only_what_it_finds(open_store: OpenStore) -> None:
-    async with stage(open_store) as (store, _):
-        await _with_sessions(store, 24)
-        expected = [name for name in _names(24) if int(name) % 3 == 1]
-        for wanted in (SessionFilter(metadata={"third": 1}), SessionFilter(metadata={"third": 1, "k": "v"})):
-            for limit in (1, 3, 8, 9):
-                same(await pages(store, wanted, limit), expected, f"the ids on all the pages of {limit}")
-
-
-async def check_pages_stay_where_they_were_while_sessions_come_and_go(open_store: OpenStore) -> None:
-    async with stage(open_store) as (store, clock), await open_store(clock) as other:
-        await _with_sessions(store, 12)
-        seen: list[str] = []
-        after: str | None = None
-        for number in range(4):
-            page = await store.find(_ALL, limit=3, after=after)
-            seen += [session.agent_id for session in page.sessions]
-            after = page.next
-            last = page.sessions[-1]
-            await other.create(a_summary(f"younger {number}", started_at=at(1000 + number)), [])
-            changed = a_summary(last.agent_id, started_at=last.started_at, status=AgentStatus.FAILED)
-            await other.append(last.agent_id, journal("x"), after=last.version, summary=changed)
-        same(seen, _names(12), "the ids on all the pages")
-        same(after, None, "the page after the last one")
-
-
-async def check_pages_continue_after_a_session_that_is_gone(open_store: OpenStore) -> None:
-    async with stage(open_store) as (store, clock), await open_store(clock) as other:
-        await _with_sessions(store, 9)
-        first = await store.find(_ALL, limit=3, after=None)
-        for session in first.sessions:
-            await other.delete(session.agent_id)
-        second = await store.find(_ALL, limit=3, after=first.next)
-        same([session.agent_id for session in second.sessions], _names(9)[3:6], "the second page")
-        for name in _names(9)[6:]:
-            await other.delete(name)
-        third = await store.find(_ALL, limit=3, after=second.next)
-        same((third.sessions, third.next), ((), None), "a page whose sessions are all gone")
-
-
-async def check_pages_of_a_filter_continue_while_sessions_change(open_store: OpenStore) -> None:
-    async with stage(open_store) as (store, _):
-        await _with_sessions(store, 10)
-        pending = SessionFilter(status=AgentStatus.PENDING)
-        seen: list[str] = []
-        after: str | None = None
-        while True:
-            page = await store.find(pending, limit=2, after=after)
-            seen += [session.agent_id for session in page.sessions]
-            for shown in page.sessions:
-                done = a_summary(shown.agent_id, started_at=shown.started_at, status=AgentStatus.COMPLETED)
-                await store.append(shown.agent_id, journal("x"), after=shown.version, summary=done)
-            if page.next is None:
-                break
-            after = page.next
-        same(seen, _names(10), "the ids on all the pages")
-        same(await pages(store, pending, 2), [], "what is still waiting")
-
-
-async def check_a_page_shows_one_session_or_more(open_store: OpenStore) -> None:
-    async with stage(open_store, "a") as (store, _):
-        for limit in (0, -1, -1000):
-            attempt = store.find(_ALL, limit=limit, after=None)
-            await refused(ConfigurationError, attempt, f"a page of {limit}")
-
-
-async def check_a_broken_cursor_is_refused(open_store: OpenStore) -> None:
-    async with stage(open_store) as (store, _):
-        await _with_sessions(store, 3)
-        page = await store.find(_ALL, limit=1, after=None)
-        assert page.next is not None, "there is a page after the first of three sessions"
-        for cursor in ("", "x", "no cursor", "'; --", "\U0001f600", page.next[: len(page.next) // 2]):
-            attempt = store.find(_ALL, limit=1, after=cursor)
-            await refused(ConfigurationError, attempt, f"the cursor {cursor!r}")
-
-
-async def _with_sessions(store: Store, number: int) -> None:
-    """Create sessions that are named by their age, in a random order, two of them at each moment."""
-    for age in Random(2).sample(range(number), number):
-        metadata = {"third": age % 3, "k": "v"}
-        await store.create(a_summary(f"{age:03}", started_at=at(age // 2), metadata=metadata), [])
-
-
-def _names(number: int) -> list[str]:
-    return [f"{age:03}" for age in reversed(range(number))]

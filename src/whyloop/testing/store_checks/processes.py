@@ -133,7 +133,7 @@ async def _until(done: Callable[[], bool], what: str) -> None:
 
 
 async def _connected(sender: Store, *received: _Received, agent_id: str = "a") -> None:
-    """Send until everyone has received a chunk, and then a last one that marks a beginning."""
+    """Send until every receiver has a chunk, then one that marks a beginning."""
     for number in count():
         if all(each.bodies(agent_id) for each in received):
             break

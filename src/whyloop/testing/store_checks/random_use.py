@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from hashlib import sha256
 from random import Random
 from typing import Any
 
@@ -46,6 +47,7 @@ class _Known(Struct):
     lease: Lease | None = None
     lapses_at: float = 0
     reason: str | None = None
+    claims: set[str] = set()
 
     def keep(self, key: RequestKey | None) -> None:
         if key is not None:
@@ -64,7 +66,7 @@ class _Use:
     async def one_call(self, store: Store, number: int) -> None:
         """Make a random call for a random session, and compare its result."""
         often = [self.append] * 8 + [self.acquire, self.renew, self.create, self.ask] * 2
-        call = self.random.choice([*often, self.release, self.delete, self.wait])
+        call = self.random.choice([*often, self.release, self.delete, self.wait, self.keep_claim, self.claim])
         agent_id = self.random.choice(_IDS)
         attempt, expected = call(store, agent_id, number)
         what = f"what call {number}, {call.__name__} of {agent_id!r}, gives"
@@ -156,10 +158,13 @@ class _Use:
         return attempt, reason
 
     def acquire(self, store: Store, agent_id: str, number: int) -> tuple[Awaitable[object], object]:
-        attempt, known = store.acquire(agent_id, f"owner {number}", _SECONDS), self.known.get(agent_id)
+        owner, durable = self.random.choice(["one", "two"]), self.random.random() < 0.5
+        attempt, known = store.acquire(agent_id, owner, _SECONDS, durable=durable), self.known.get(agent_id)
         if known is None:
             return attempt, SessionNotFoundError
-        if self.runs(known):
+        held = known.lease
+        again = durable and held is not None and held.durable and held.owner == owner
+        if self.runs(known) and not again:
             return attempt, SessionRunningError
         known.lapses_at = self.clock.monotonic() + _SECONDS
         return attempt, Lease
@@ -189,6 +194,23 @@ class _Use:
         if self.runs(known):
             known.reason = "please"
         return attempt, self.runs(known)
+
+    def keep_claim(self, store: Store, agent_id: str, number: int) -> tuple[Awaitable[object], object]:
+        data = b"claim %d" % self.random.randrange(3)
+        attempt, known = store.keep_claim(agent_id, data), self.known.get(agent_id)
+        if known is None:
+            return attempt, SessionNotFoundError
+        key = sha256(data).hexdigest()
+        known.claims.add(key)
+        return attempt, key
+
+    def claim(self, store: Store, agent_id: str, number: int) -> tuple[Awaitable[object], object]:
+        data = b"claim %d" % self.random.randrange(3)
+        key = sha256(data).hexdigest()
+        attempt, known = store.claim(agent_id, key), self.known.get(agent_id)
+        if known is None:
+            return attempt, SessionNotFoundError
+        return attempt, data if key in known.claims else StoreError
 
     def delete(self, store: Store, agent_id: str, number: int) -> tuple[Awaitable[object], object]:
         known, expected = self.known.get(agent_id), self.random.choice([None, None, 1, 2, 3])

@@ -8,8 +8,8 @@ from tests.support import broken, echo, scripted
 from whyloop import AgentState, ErrorPolicy, Session, Usage, tool
 from whyloop.errors import ModelError
 from whyloop.stores import MemoryStore
+from whyloop.stores.listing import MOST_MARKS, can_find, summary_of, summary_of_end
 from whyloop.stores.reading import read_end
-from whyloop.stores.summaries import MOST_MARKS, can_find, summary_of, summary_of_end
 from whyloop.testing import call, calls, text
 from whyloop.values.redaction import Redaction
 
