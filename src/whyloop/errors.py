@@ -9,7 +9,7 @@ WhyloopError                     anything below
 ├── NestingError                 agents that call agents went too deep
 ├── SnapshotError                stored data that cannot be read back; names the path
 ├── ApprovalError                a decision about a question that is not open
-├── StoreError                   a store that cannot do what it was asked for
+├── StoreError                   an operation of a store failed
 │   ├── SessionNotFoundError     the store has no session with this id
 │   ├── SessionExistsError       the store has a session with this id already
 │   ├── SessionRunningError      another runner has the session; names the runner
@@ -107,7 +107,7 @@ class ApprovalError(WhyloopError):
 
 
 class StoreError(WhyloopError):
-    """A store cannot do what it was asked for; what it holds is as it was."""
+    """An operation of a store failed; the stored data is unchanged."""
 
 
 class SessionNotFoundError(StoreError):
@@ -228,7 +228,7 @@ class LeaseLostError(StoreError):
 
 
 class StoreUnavailableError(StoreError):
-    """The store cannot be reached or written to at the moment; what it holds is safe."""
+    """The store cannot be reached or written to at the moment; stored data is safe."""
 
 
 class BroadcastError(WhyloopError):
@@ -270,7 +270,7 @@ class ModelError(WhyloopError):
     `retryable` says whether the same request may succeed later; it follows from the status by default.
 
     Args:
-        message: The problem, in the provider's own words where there are any.
+        message: The problem, as the provider states it where it does.
         status: The HTTP status, if there was an answer.
         request_id: The provider's id of the request.
         retry_after: The seconds that the provider asks to wait.

@@ -229,7 +229,7 @@ class ContinuationEvaluated(AgentEvent, frozen=True, kw_only=True):
     """The evaluation of every criterion after a step."""
 
     outcome: ContinuationOutcome
-    """All evaluations, and what they resolve to."""
+    """All evaluations, and the outcome that they resolve to."""
 
     @property
     def _what(self) -> str:

@@ -71,7 +71,7 @@ async def test_a_turn_that_the_provider_paused_continues(said: str) -> None:
     assert_readable(state)
 
 
-async def test_a_provider_that_pauses_for_ever_meets_the_steps_limit() -> None:
+async def test_a_provider_that_always_pauses_meets_the_steps_limit() -> None:
     paused = ModelResponse("", finish_reason=FinishReason.PAUSE_TURN)
     agent, _ = answering(*[paused] * 3, max_steps=3)
     assert_stopped(await agent.run("go"), reason="steps_limit")

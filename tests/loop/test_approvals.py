@@ -138,13 +138,13 @@ async def test_each_question_is_decided_once() -> None:
     asked = question(paused)
     approved = paused.approve(asked, by="ada")
     assert approved.approve(asked, by="bob") == approved  # A client that repeats itself changes nothing.
-    with pytest.raises(ApprovalError, match=r"was approved by ada already, at .*: no question is open"):
+    with pytest.raises(ApprovalError, match=r"was already approved by ada, at .*: no question is open"):
         approved.deny(asked, "no")
-    with pytest.raises(ApprovalError, match="was approved by ada already"):
+    with pytest.raises(ApprovalError, match="was already approved by ada"):
         approved.edit(asked, {"amount": 1})
     done = await agent.resume(approved)
     assert done.approve(asked) == done  # Also after the call has run.
-    with pytest.raises(ApprovalError, match="was approved by ada already"):
+    with pytest.raises(ApprovalError, match="was already approved by ada"):
         done.deny(asked)
 
 
@@ -305,7 +305,7 @@ async def test_the_step_limit_counts_a_paused_step_once() -> None:
     assert (state.stop_reason, bank.paid, state.step_count) == ("steps_limit", [500, 6], 2)
 
 
-async def test_a_failure_beside_a_waiting_call_is_judged_when_the_step_is_at_its_end() -> None:
+async def test_a_failure_beside_a_waiting_call_is_judged_when_the_step_ends() -> None:
     @tool
     async def broken() -> str:
         raise RuntimeError("boom")

@@ -155,7 +155,7 @@ async def test_a_stream_that_yields_nothing_at_all_is_a_validation_error() -> No
     assert_readable(state)
 
 
-async def test_a_model_that_calls_a_tool_for_ever_is_stopped_by_the_steps_limit() -> None:
+async def test_a_model_that_always_calls_a_tool_is_stopped_by_the_steps_limit() -> None:
     model = ScriptedModel(call("echo", {"value": str(n)}) for n in itertools.count())
     state = await Agent(model, [echo], clock=FakeClock()).run("go")
     assert_stopped(state, reason="steps_limit", by="StepsLimit")
@@ -164,7 +164,7 @@ async def test_a_model_that_calls_a_tool_for_ever_is_stopped_by_the_steps_limit(
     assert "20 of 20 steps" in assert_readable(state)
 
 
-async def test_a_model_that_invents_tools_for_ever_is_stopped_by_the_retries() -> None:
+async def test_a_model_that_always_invents_tools_is_stopped_by_the_retries() -> None:
     model = ScriptedModel(itertools.repeat(call("serach")))
     agent = Agent(model, [echo], clock=FakeClock(), error_policy=ErrorPolicy.retry_tool_errors(2))
     state = await agent.run("go")

@@ -114,13 +114,13 @@ def test_a_policy_of_one_retried_kind_with_zero_retries_is_refused() -> None:
 
 @pytest.mark.parametrize("kind", [ErrorPolicyCriterion, StopRequestedCheck, ToolCallPresenceCheck])
 def test_a_check_that_is_there_twice_is_refused(kind: Any) -> None:
-    refused(kind.__name__, "twice", criteria=[kind(), kind()])
+    refused(kind.__name__, "contradict", criteria=[kind(), kind()])
 
 
 def test_a_policy_by_keyword_and_by_criterion_is_refused() -> None:
     refused(
         "ErrorPolicyCriterion",
-        "twice",
+        "contradict",
         error_policy=ErrorPolicy.retry_all(),
         criteria=ErrorPolicyCriterion(),
     )

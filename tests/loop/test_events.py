@@ -52,7 +52,7 @@ async def captured(agent: Agent, query: str = "go") -> CapturedEvents:
     return events
 
 
-async def test_a_run_with_one_tool_call_tells_exactly_this() -> None:
+async def test_a_run_with_one_tool_call_sends_exactly_these_events() -> None:
     agent = scripted(call("echo", {"value": "x"}, usage=10), text("done", usage=5), tools=[echo])
     events = await captured(agent)
     assert events.kinds() == [
@@ -238,7 +238,7 @@ async def test_arguments_that_a_model_repeats_as_text_are_in_no_chunk() -> None:
     assert [e.chunk for e in events.of(StreamChunkReceived)] == []
 
 
-async def test_reasoning_streams_in_chunks_of_its_own_and_is_kept_with_the_message() -> None:
+async def test_reasoning_streams_in_separate_chunks_and_is_kept_with_the_message() -> None:
     async def respond(request: ModelRequest) -> AsyncIterator[ReasoningDelta | TextDelta | ModelResponse]:
         yield ReasoningDelta("They greet")
         yield ReasoningDelta(" me.")
@@ -259,7 +259,7 @@ async def test_reasoning_streams_in_chunks_of_its_own_and_is_kept_with_the_messa
     assert state.messages[-1].reasoning == "They greet me."
 
 
-async def test_a_retried_model_call_is_a_step_of_its_own() -> None:
+async def test_a_retried_model_call_is_a_separate_step() -> None:
     agent = scripted(
         RateLimitError(), "done", error_policy=ErrorPolicy.retry_all(), backoff=Backoff(jitter=0)
     )

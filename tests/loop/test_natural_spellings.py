@@ -53,7 +53,7 @@ def test_a_hook_that_is_not_async_is_refused_when_the_agent_is_built() -> None:
         Agent(ScriptedModel([]), hooks=Plain())
 
 
-async def test_usage_is_reported_for_every_answer_also_where_nothing_was_counted() -> None:
+async def test_usage_is_reported_for_every_answer_even_if_nothing_was_counted() -> None:
     agent = Agent(ScriptedModel(["hello"]), clock=FakeClock())
     events = capture_events(agent)
     await agent.run("hi")

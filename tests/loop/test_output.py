@@ -260,7 +260,7 @@ class Seeing(Hook):
         return call
 
 
-async def test_an_output_beside_other_calls_is_discarded_and_the_model_is_told() -> None:
+async def test_an_output_beside_other_calls_is_discarded_and_the_model_is_informed() -> None:
     hook = Seeing()
     agent = agent_of(
         "tool",
@@ -382,7 +382,7 @@ async def test_a_copy_of_a_state_has_its_output(copied: Callable[[Any], Any]) ->
     assert copied(state).output == VALUE
 
 
-async def test_a_pickled_state_has_its_output_as_json_whatever_its_class() -> None:
+async def test_a_pickled_state_has_its_output_as_json_for_any_class() -> None:
     @dataclasses.dataclass
     class Local:
         name: str

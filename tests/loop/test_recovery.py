@@ -119,7 +119,7 @@ async def test_a_run_that_may_continue_after_too_many_crashes_does() -> None:
     asked, now = state.pending_calls[0].id, state.state_info.updated_at
     decided = journal.decide(asked, Verdict.APPROVED, "ada", now)
     assert journal.decide(asked, Verdict.APPROVED, "ada", now) == decided  # To repeat it changes nothing.
-    with pytest.raises(ApprovalError, match="approved by ada already"):
+    with pytest.raises(ApprovalError, match="already approved by ada"):
         decided.deny(asked)
     agent = scripted(call("echo"), "done", tools=[echo])
     state = await resume_run(agent, decided, journal=journal).finish()

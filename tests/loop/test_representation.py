@@ -10,9 +10,10 @@ from html.parser import HTMLParser
 from rich.console import Console
 
 from tests.support import scripted
-from whyloop import Agent, AgentState, Toolset, tool
+from whyloop import Agent, AgentState, tool
 from whyloop.errors import ToolExecutionError
 from whyloop.testing import call
+from whyloop.tools.toolset import Functions
 
 HOSTILE = "<script>alert(1)</script> | **bold** &amp;"
 
@@ -30,16 +31,16 @@ async def fail() -> str:
 
 
 async def test_an_agent_is_one_short_line() -> None:
-    class Files(Toolset):
-        pass
+    class Files(Functions):
+        """Tools of another name."""
 
     assert (
         repr(scripted(tools=[search, fail], name="desk"))
         == "Agent('desk', ScriptedModel, tools=[search, fail])"
     )
     many = [tool(name=f"tool_{number}")(search.function) for number in range(9)]
-    assert len(repr(scripted(tools=[*many, Files()]))) < 100
-    assert repr(scripted(tools=[Files()])) == "Agent('agent', ScriptedModel, tools=[Files])"
+    assert len(repr(scripted(tools=[*many, Files([])]))) < 100
+    assert repr(scripted(tools=[Files([])])) == "Agent('agent', ScriptedModel, tools=[Files])"
 
 
 async def test_a_state_is_one_short_line() -> None:

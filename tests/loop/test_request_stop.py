@@ -369,3 +369,27 @@ async def test_a_run_that_was_continued_in_the_middle_can_be_stopped() -> None:
 def test_a_reason_to_stop_must_be_text(reason: Any) -> None:
     with pytest.raises(ConfigurationError, match="must be text"):
         scripted().request_stop(reason)
+
+
+async def test_a_step_that_another_task_takes_is_interrupted_there() -> None:
+    waiting = asyncio.Event()
+
+    async def respond(request: ModelRequest) -> AsyncIterator[ModelResponse]:
+        if request.messages[-1].is_tool:
+            waiting.set()
+            await asyncio.Event().wait()
+        yield ModelResponse(tool_calls=(ToolCall("call_1", "echo", {"value": "one"}),))
+
+    agent = Agent(RespondingModel(respond), [echo])
+    states = agent.iterate(agent.start("go"))
+
+    async def next_state() -> AgentState:
+        return await anext(states)
+
+    await asyncio.create_task(next_state())
+    second = asyncio.create_task(next_state())
+    await waiting.wait()
+    agent.request_stop("enough")
+    done, _ = await asyncio.wait([second], timeout=5)  # It cancels nothing: the stop alone must end the step.
+    assert done
+    assert_stopped_by(second.result(), "enough")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import weakref
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
@@ -11,18 +14,22 @@ from msgspec.structs import replace
 
 from tests.support import assert_complete_history, assert_readable, echo, requests_of, scripted
 from whyloop import (
+    Agent,
     AgentState,
     AgentStatus,
     FilePart,
     ImagePart,
     Message,
+    ModelRequest,
+    ModelResponse,
     StopReason,
     TextPart,
     ToolCallPresenceCheck,
 )
-from whyloop.errors import NotResumableError
+from whyloop.errors import NotResumableError, StoreError
 from whyloop.loop.executions import start_run
 from whyloop.testing import FakeClock, assert_continued, assert_stopped, call, calls, text
+from whyloop.values.step_transitions import AnyTransition
 
 
 async def test_an_answer_without_tool_calls_is_a_natural_end() -> None:
@@ -262,3 +269,67 @@ async def test_a_finished_run_is_freed_at_once_and_not_by_the_garbage_collector(
         assert freed() is None
     finally:
         gc.enable()
+
+
+class BrokenJournal:
+    async def append(
+        self, transitions: Sequence[AnyTransition], before: AgentState, after: AgentState
+    ) -> str | None:
+        raise StoreError("the disk is full")
+
+
+class Waiting:
+    """A model that never answers."""
+
+    def __init__(self) -> None:
+        self.was_asked = asyncio.Event()
+
+    async def respond(self, request: ModelRequest) -> AsyncIterator[ModelResponse]:
+        self.was_asked.set()
+        await asyncio.Event().wait()
+        yield ModelResponse("never")
+
+
+@pytest.fixture
+def without_collections() -> Iterator[None]:
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("without_collections")
+async def test_a_run_whose_task_failed_is_freed_at_once_too() -> None:
+    run = start_run(scripted("done"), "go")
+    run.journal = BrokenJournal()
+    freed = weakref.ref(run)
+    task = asyncio.create_task(run.finish())
+    del run
+    await asyncio.wait([task])
+    assert isinstance(task.exception(), StoreError)
+    del task
+    assert freed() is None
+
+
+@pytest.mark.usefixtures("without_collections")
+async def test_a_run_whose_task_was_cancelled_is_freed_at_once_too() -> None:
+    model = Waiting()
+    run = start_run(Agent(model), "go")
+    freed = weakref.ref(run)
+    task = asyncio.create_task(run.finish())
+    del run
+    await model.was_asked.wait()
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    del task
+    await asyncio.sleep(0)
+    assert freed() is None
+
+
+@pytest.mark.usefixtures("without_collections")
+async def test_a_stream_and_its_run_are_freed_at_once_too() -> None:
+    async with scripted("done").stream("go") as stream:
+        assert [event async for event in stream]
+    freed = weakref.ref(stream)
+    del stream
+    assert freed() is None

@@ -211,8 +211,20 @@ async def test_a_toolset_that_lists_something_else_is_a_failure_that_says_so() -
         async def list(self) -> Sequence[ToolDefinition]:
             return [{"name": "search"}]  # type: ignore[list-item]
 
+        async def call(self, name: str, arguments: Mapping[str, Any], context: ToolContext) -> object:
+            raise AssertionError
+
     state = await scripted(tools=Careless()).run("go")
     assert "Careless.list returned dict: return a list of ToolDefinition" in state.explain()
+
+
+def test_a_toolset_without_a_way_to_call_its_tools_cannot_be_made() -> None:
+    class Half(Toolset):
+        async def list(self) -> Sequence[ToolDefinition]:
+            return []
+
+    with pytest.raises(TypeError, match="call"):
+        Half()  # type: ignore[abstract]
 
 
 @pytest.mark.parametrize("parameters", [None, {}, {"type": "string"}, [], "object"])

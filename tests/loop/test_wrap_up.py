@@ -170,7 +170,7 @@ async def test_a_stop_request_gets_none() -> None:
     assert len(requests_of(agent)) == 1
 
 
-async def test_a_call_that_waits_for_a_person_is_no_reason_to_answer_without_it() -> None:
+async def test_a_call_that_waits_for_a_person_does_not_cause_a_wrap_up() -> None:
     @tool(needs_approval=True)
     async def pay() -> str:
         return "paid"
@@ -306,7 +306,7 @@ async def test_an_answer_that_is_too_long_is_kept_as_far_as_it_goes() -> None:
     assert [action.kind for action in state.explanation.next_actions] == ["grant"]
 
 
-async def test_a_wrap_up_has_time_of_its_own() -> None:
+async def test_a_wrap_up_has_its_own_time() -> None:
     clock, still_there = FakeClock(), []
 
     async def respond(request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
@@ -382,7 +382,7 @@ async def test_a_wrap_up_gives_the_typed_output(mode: OutputMode) -> None:
     assert request.tool_choice == "none"
 
 
-async def test_a_model_that_calls_the_output_tool_all_the_same_has_answered() -> None:
+async def test_a_model_that_still_calls_the_output_tool_has_answered() -> None:
     agent = limited(call("echo"), call(OUTPUT_TOOL, {"count": 4}), output_type=Lamps)
     state: AgentState[Any] = await agent.run("go")
     assert state.output == Lamps(4)

@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Literal, NamedTuple
 
+from whyloop import AgentState
+
 KEY = "secret-key-0123456789"
 
 
@@ -279,3 +281,15 @@ def chat_answer(text: str = "Hello.", **usage: int) -> bytes:
 def chat_call(name: str, arguments: str = "{}", id: str = "call_a") -> bytes:
     """A chat completion that asks for one tool."""
     return chunked(chat_events(calls=[call_piece(name, arguments, id=id)], finish="tool_calls") + DONE)
+
+
+def assert_model_failed(state: AgentState, kind: str, *words: str) -> None:
+    """The trace says what failed, in these words, and the history is as it was."""
+    outcome = state.last_continuation_outcome
+    assert outcome is not None
+    said = outcome.evaluation_for("ErrorPolicyCriterion")
+    assert said is not None
+    assert (state.status, said.context["error_type"]) == ("failed", kind), state.explain()
+    for word in words:
+        assert word in said.context["message"]
+    assert [message.role for message in state.messages] == ["user"]

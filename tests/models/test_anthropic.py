@@ -138,7 +138,7 @@ class TestTurns:
 
 
 class TestAssistant:
-    def test_arguments_that_are_no_object_are_sent_as_an_empty_one(self) -> None:
+    def test_arguments_that_are_not_an_object_are_sent_as_an_empty_one(self) -> None:
         broken = Message.assistant("", [ToolCall("a", "search", '{"q": ')])
 
         assert turns(broken) == [("assistant", [{**tool_use("a"), "input": {}}])]

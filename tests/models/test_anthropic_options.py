@@ -176,6 +176,6 @@ class TestContainer:
         assert self.sent(FIRST) is None
         assert self.sent(None, tools=CODE) is None
 
-    def test_a_stream_tells_its_container_too(self) -> None:
+    def test_a_stream_has_its_container_too(self) -> None:
         response, _ = read(events(text("Hi"), container=FIRST))
         assert response.extras["anthropic"]["container"] == FIRST

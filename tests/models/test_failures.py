@@ -235,7 +235,7 @@ def test_a_date_by_our_own_clock() -> None:
 @pytest.mark.parametrize(
     ("delay", "seconds"), [("34s", 34.0), ("3.5s", 3.5), ("0s", 0.0), ("soon", None), (7, None), (None, None)]
 )
-def test_google_tells_the_delay_among_the_details(delay: Any, seconds: float | None) -> None:
+def test_google_sends_the_delay_in_the_details(delay: Any, seconds: float | None) -> None:
     kind = "type.googleapis.com/google.rpc.RetryInfo"
     text = body(details=["odd", {"@type": "other"}, {"@type": kind, "retryDelay": delay}])
     assert http_error(429, {}, text).retry_after == seconds

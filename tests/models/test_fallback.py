@@ -85,7 +85,7 @@ async def test_the_types_can_be_named() -> None:
     assert FallbackModel(Named("a"), Named("b"), on="timeout").on == {"timeout"}
 
 
-async def test_if_all_fail_the_last_error_tells_of_the_others() -> None:
+async def test_if_all_fail_the_last_error_names_the_others() -> None:
     busy = RateLimitError("slow down", retry_after=3)
     clock = FakeClock()
     replies: list[Any] = [busy, "Hello."]

@@ -219,7 +219,7 @@ def test_an_error_in_a_body_that_is_called_a_success() -> None:
         '<tool_call>{"city": "Paris"}</tool_call>\n<tool_call>{"city": "Paris"}</tool_call>',
     ],
 )
-def test_calls_that_are_repeated_in_other_ways_are_no_text(text: str) -> None:
+def test_calls_that_are_repeated_in_other_ways_are_not_text(text: str) -> None:
     assert decoded({"content": text, "tool_calls": [call(id="a"), call(id="b")]}).text == ""
 
 

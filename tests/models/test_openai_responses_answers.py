@@ -122,7 +122,7 @@ class TestResponse:
         assert call.id.startswith("call_")
         assert (call.name, call.arguments, response.usage) == ("f", {}, Usage(reported=False))
 
-    def test_arguments_in_one_piece_and_arguments_that_are_no_json(self) -> None:
+    def test_arguments_in_one_piece_and_arguments_that_are_not_json(self) -> None:
         response = decoded(called(arguments={"a": 1}), called(arguments='{"a', call_id="call_2"))
         assert [call.arguments for call in response.tool_calls] == [{"a": 1}, '{"a']
 

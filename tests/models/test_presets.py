@@ -84,7 +84,7 @@ def test_another_address_may_need_no_key() -> None:
 
 @pytest.mark.parametrize("key", ["sk-…", "sk-a b", "sk-a\nb"])
 def test_a_key_that_is_none_is_refused_and_not_repeated(key: str) -> None:
-    with pytest.raises(ConfigurationError, match="characters that are not allowed in a key") as refused:
+    with pytest.raises(ConfigurationError, match="characters that are not allowed") as refused:
         load("openai:gpt-5", api_key=key)
     assert key not in str(refused.value)
 
@@ -101,13 +101,13 @@ def test_an_unknown_provider_is_refused_with_the_known_ones() -> None:
 
 @pytest.mark.parametrize("name", ["openai", "openai:", "openai: "])
 def test_a_name_without_a_model(name: str) -> None:
-    with pytest.raises(ConfigurationError, match="names no model: write provider:model"):
+    with pytest.raises(ConfigurationError, match=r"no model in .*: write provider:model"):
         load(name, api_key=KEY)
 
 
 def test_a_name_that_is_not_text() -> None:
     nothing: Any = None
-    with pytest.raises(ConfigurationError, match="not by None"):
+    with pytest.raises(ConfigurationError, match="invalid name of a model None"):
         load(nothing)
 
 
@@ -141,7 +141,7 @@ def test_a_slash_at_the_end_of_an_address_does_not_matter() -> None:
 
 
 @pytest.mark.parametrize("address", [AZURE, f"{AZURE}/", f"{AZURE}/openai/v1", f"{AZURE}/openai/v1/"])
-def test_azure_has_an_address_for_everyone(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_azure_has_an_address_for_each_account(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = f"{AZURE}/openai/v1/chat/completions"
     assert load("azure:gpt", api_key=KEY, base_url=address).url == expected
     monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", address)
@@ -153,7 +153,7 @@ def test_azure_without_an_address() -> None:
         load("azure:gpt", api_key=KEY)
 
 
-async def test_azure_gets_its_key_in_a_header_of_its_own() -> None:
+async def test_azure_gets_its_key_in_a_separate_header() -> None:
     async with FaultyServer(say(chat_answer())) as server:
         model = load("azure:gpt", api_key=KEY, base_url=server.base_url)
         [_ async for _ in model.respond(ModelRequest((Message.user("Hi"),)))]
@@ -201,25 +201,24 @@ def test_a_schema_may_come_in_the_wrapping_of_an_api(given: Any) -> None:
     ],
 )
 def test_a_response_format_that_is_not_a_schema(given: Any) -> None:
-    words = "response_format is the JSON schema that the answer has to fit, not "
-    with pytest.raises(ConfigurationError, match=words):
+    with pytest.raises(ConfigurationError, match=r"invalid response_format .*: use the JSON schema"):
         load("ollama:m", response_format=given)
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"max_tokens": 0}, "max_tokens is a whole number greater than zero, not 0"),
-        ({"max_tokens": -1}, "max_tokens is a whole number greater than zero, not -1"),
-        ({"max_tokens": 1.5}, "max_tokens is a whole number greater than zero, not 1.5"),
-        ({"max_tokens": "9"}, "max_tokens is a whole number greater than zero, not '9'"),
-        ({"max_tokens": True}, "max_tokens is a whole number greater than zero, not True"),
-        ({"temperature": "hot"}, "temperature is a number, not 'hot'"),
-        ({"temperature": True}, "temperature is a number, not True"),
-        ({"temperature": float("nan")}, "temperature is a number, not nan"),
-        ({"tool_choice": {"type": "auto"}}, "tool_choice is auto, none, required or the name of a tool"),
-        ({"tool_choice": ""}, "tool_choice is auto, none, required or the name of a tool, not ''"),
-        ({"base_url": 7}, "base_url is the text of an address, not 7"),
+        ({"max_tokens": 0}, "invalid max_tokens 0: use a whole number"),
+        ({"max_tokens": -1}, "invalid max_tokens -1: use a whole number"),
+        ({"max_tokens": 1.5}, "invalid max_tokens 1.5: use a whole number"),
+        ({"max_tokens": "9"}, "invalid max_tokens '9': use a whole number"),
+        ({"max_tokens": True}, "invalid max_tokens True: use a whole number"),
+        ({"temperature": "hot"}, "invalid temperature 'hot': use a number"),
+        ({"temperature": True}, "invalid temperature True: use a number"),
+        ({"temperature": float("nan")}, "invalid temperature nan: use a number"),
+        ({"tool_choice": {"type": "auto"}}, "use auto, none, required or the name of a tool"),
+        ({"tool_choice": ""}, "invalid tool_choice '': use auto, none"),
+        ({"base_url": 7}, "invalid base_url 7: use text"),
     ],
 )
 def test_an_option_that_cannot_be(options: dict[str, Any], words: str) -> None:

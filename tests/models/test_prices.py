@@ -12,8 +12,7 @@ from tests.models.faulty_server import KEY, FaultyServer, say, whole
 from whyloop import Agent, CostLimit, Message, ModelRequest, ModelResponse, ModelSource, Price, Usage
 from whyloop.errors import ConfigurationError
 from whyloop.models import load, prices
-from whyloop.models.prices import PriceList
-from whyloop.models.usage import anthropic_billing, chat_usage, gemini_billing, responses_billing
+from whyloop.models.prices import PriceList, anthropic_billing, chat_usage, gemini_billing, responses_billing
 from whyloop.testing import assert_stopped
 
 OPENAI = "https://api.openai.com/v1/chat/completions"

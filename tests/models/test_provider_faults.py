@@ -12,6 +12,7 @@ from tests.models.faulty_server import (
     DONE,
     KEY,
     FaultyServer,
+    assert_model_failed,
     chat_events,
     chunked,
     cut,
@@ -94,17 +95,6 @@ async def run_at(
     return state
 
 
-def assert_failed(state: AgentState, kind: str, *words: str) -> None:
-    outcome = state.last_continuation_outcome
-    assert outcome is not None
-    said = outcome.evaluation_for("ErrorPolicyCriterion")
-    assert said is not None
-    assert (state.status, said.context["error_type"]) == ("failed", kind), state.explain()
-    for word in words:
-        assert word in said.context["message"]
-    assert [message.role for message in state.messages] == ["user"]
-
-
 @every_provider
 async def test_a_whole_stream_is_an_answer(provider: str) -> None:
     async with FaultyServer(say(chunked(b"".join(STREAMS[provider]), 7))) as server:
@@ -126,7 +116,7 @@ async def test_a_stream_that_is_cut_is_all_or_nothing(provider: str, framed: Any
             if state.status == "completed":
                 assert state.last_response == "Grüße", f"cut at {size}"
             else:
-                assert_failed(state, "validation")
+                assert_model_failed(state, "validation")
 
 
 @every_provider
@@ -134,7 +124,7 @@ async def test_a_stream_without_its_end_is_refused(provider: str) -> None:
     """Closed in good order, but too early."""
     events = STREAMS[provider][:1] if provider != "openai" else [chat_events("Grü", finish=None)]
     async with FaultyServer(say(chunked(b"".join(events)))) as server:
-        assert_failed(await run_at(server, provider), "validation")
+        assert_model_failed(await run_at(server, provider), "validation")
 
 
 @every_provider
@@ -150,7 +140,7 @@ async def test_a_stream_that_hangs(provider: str) -> None:
         if provider == "openai":
             server.behaviours = [hang(head(connection="close") + chat_events("Grü", finish=None))]
         state = await run_at(server, provider, timeout=0.25)
-        assert_failed(state, "timeout", f"{provider}:m gave no complete answer")
+        assert_model_failed(state, "timeout", f"{provider}:m gave no complete answer")
 
 
 @every_provider
@@ -158,14 +148,14 @@ async def test_an_error_inside_a_stream(provider: str) -> None:
     stream = STREAMS[provider][0] if provider != "openai" else chat_events("Grü", finish=None)
     stream += ERRORS[provider](f"it broke, {KEY}", "api_error", 500)
     async with FaultyServer(say(chunked(stream))) as server:
-        assert_failed(await run_at(server, provider), "model", "it broke, [removed]")
+        assert_model_failed(await run_at(server, provider), "model", "it broke, [removed]")
 
 
 @every_provider
 async def test_an_overload_inside_a_stream(provider: str) -> None:
     kind = "server_overloaded" if provider == "openai-responses" else "overloaded_error"
     async with FaultyServer(say(chunked(ERRORS[provider]("Overloaded", kind, 529)))) as server:
-        assert_failed(await run_at(server, provider), "rate_limit", "Overloaded")
+        assert_model_failed(await run_at(server, provider), "rate_limit", "Overloaded")
 
 
 @every_provider
@@ -219,10 +209,10 @@ async def test_patience_that_is_asked_for_is_given(provider: str, status: int) -
 )
 async def test_a_body_without_an_answer(provider: str, body: bytes, content_type: str) -> None:
     async with FaultyServer(say(whole(body, content_type=content_type))) as server:
-        assert_failed(await run_at(server, provider), "validation")
+        assert_model_failed(await run_at(server, provider), "validation")
 
 
 @every_provider
 async def test_a_status_with_a_web_page(provider: str) -> None:
     async with FaultyServer(say(whole(b"<html>Bad gateway</html>", 502, "text/html"))) as server:
-        assert_failed(await run_at(server, provider), "model", "HTTP 502")
+        assert_model_failed(await run_at(server, provider), "model", "HTTP 502")

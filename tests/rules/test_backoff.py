@@ -39,7 +39,7 @@ def test_a_wish_that_makes_no_sense_is_passed_over(wish: float) -> None:
     assert PLAIN.delay(3, 0, wish) == PLAIN.delay(3, 0)
 
 
-def test_a_wish_for_ever_is_cut_at_the_cap() -> None:
+def test_an_infinite_retry_after_is_cut_at_the_cap() -> None:
     assert PLAIN.delay(1, 0, float("inf")) == 60
 
 

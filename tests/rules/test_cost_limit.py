@@ -198,7 +198,7 @@ def test_a_limit_that_is_not_an_amount_is_refused(bad: Any) -> None:
 
 
 def test_other_options_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match='unknown is "forbid" or "allow", not 1'):
+    with pytest.raises(ConfigurationError, match='invalid unknown 1 of CostLimit: use "forbid" or "allow"'):
         CostLimit(1, unknown=1)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match=r"CostLimit\(2\) can never matter"):
         Agent(Scripted([]), criteria=[CostLimit(1), CostLimit(2)])

@@ -222,7 +222,7 @@ def test_when_gets_the_state() -> None:
     assert not criteria.can_continue(session(steps=2))
 
 
-def test_is_empty_tells_whether_there_is_anyone_to_ask() -> None:
+def test_is_empty_is_true_without_criteria() -> None:
     assert ContinuationCriteria().is_empty
     assert not ContinuationCriteria(StepsLimit(1)).is_empty
 
@@ -238,7 +238,7 @@ def test_with_criteria_adds_at_the_end_and_leaves_the_first_alone() -> None:
 
 @pytest.mark.parametrize("candidate", [42, None, "StepsLimit", object()])
 def test_an_object_that_is_not_a_criterion_is_refused(candidate: Any) -> None:
-    with pytest.raises(ConfigurationError, match="not a criterion"):
+    with pytest.raises(ConfigurationError, match="invalid criterion"):
         ContinuationCriteria(candidate)
 
 

@@ -137,7 +137,7 @@ def test_the_shipped_resolver_fits_the_protocol_and_finds_no_error_in_an_empty_s
     assert resolver.resolve(AgentState()) == ErrorContext.none()
 
 
-def test_the_resolver_tells_the_first_failure_of_the_latest_step() -> None:
+def test_the_resolver_returns_the_first_failure_of_the_latest_step() -> None:
     context = AgentErrorContextResolver().resolve(failed_steps(session(), 2))
     assert context.type is ErrorType.TOOL
     assert (context.consecutive_failures, context.total_failures) == (2, 2)

@@ -31,7 +31,7 @@ def address(tmp_path: Path) -> str:
     return str(tmp_path / "whyloop.db")
 
 
-def test_a_session_that_was_killed_at_any_moment_comes_to_its_end(address: str, tmp_path: Path) -> None:
+def test_a_session_that_was_killed_at_any_moment_completes(address: str, tmp_path: Path) -> None:
     check_kills(lab("random", address, tmp_path, KILLS), KILLS)
 
 
@@ -47,9 +47,7 @@ def check_kills(report: dict[str, Any], kills: int) -> None:
     assert report["followed"] > 5
 
 
-def test_a_session_that_was_killed_before_or_after_any_write_comes_to_its_end(
-    address: str, tmp_path: Path
-) -> None:
+def test_a_session_that_was_killed_before_or_after_any_write_completes(address: str, tmp_path: Path) -> None:
     report = lab("boundaries", address, tmp_path)
     assert report["kills"] > 40
     assert report["asked"] > 0

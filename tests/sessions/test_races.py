@@ -34,9 +34,9 @@ class Slow(MemoryStore):
         await asyncio.sleep(0)
         return stored
 
-    async def acquire(self, agent_id: str, owner: str, seconds: float) -> Lease:
+    async def acquire(self, agent_id: str, owner: str, seconds: float, **rest: Any) -> Lease:
         await asyncio.sleep(0)
-        lease = await super().acquire(agent_id, owner, seconds)
+        lease = await super().acquire(agent_id, owner, seconds, **rest)
         await asyncio.sleep(0)
         return lease
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import scripted
+from tests.support import scripted, two_stores
 from whyloop import Agent, Session, tool
 from whyloop.errors import StoreUnavailableError
 from whyloop.loop.executions import recover_run
@@ -48,10 +48,7 @@ class Mortal:
 @pytest.fixture(params=["memory", "sqlite"])
 def stores(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Any, Any]:
     """Two store objects on the same sessions: that of the process that dies, and that of the next one."""
-    if request.param == "memory":
-        first = MemoryStore()
-        return first, MemoryStore(beside=first)
-    return SqliteStore(tmp_path / "whyloop.db"), SqliteStore(tmp_path / "whyloop.db")
+    return two_stores(request.param, tmp_path)
 
 
 def shop(*replies: Any, **options: Any) -> Agent:

@@ -124,7 +124,7 @@ def test_literals_and_enums_keep_the_order_of_their_declaration() -> None:
     assert schema_of(Level)["enum"] == ["low", "high", "average"]
 
 
-def test_a_union_of_classes_says_what_tells_them_apart() -> None:
+def test_a_union_of_classes_names_its_discriminator() -> None:
     schema = schema_of(Owner)
     assert schema["properties"]["pets"]["items"] == {
         "anyOf": [{"$ref": "#/$defs/Cat"}, {"$ref": "#/$defs/Dog"}],
@@ -161,7 +161,7 @@ def test_a_misfit_inside_a_union_names_its_path(data: Any, path: str, message: s
     assert message in text
 
 
-def test_a_union_with_a_pydantic_model_is_told_apart_too() -> None:
+def test_a_union_with_a_pydantic_model_has_a_discriminator_too() -> None:
     kind = Cat | Fish
     assert convert({"kind": "fish", "depth": 2}, kind) == Fish(kind="fish", depth=2)
     assert convert({"kind": "cat", "lives": 2}, kind) == Cat("cat", 2)
@@ -285,7 +285,7 @@ class Cash(pydantic.BaseModel):
     by: Literal["cash"] = pydantic.Field(alias="type")
 
 
-def test_models_of_a_union_are_told_apart_by_a_field_with_an_alias() -> None:
+def test_a_discriminator_may_have_an_alias() -> None:
     assert isinstance(convert({"type": "cash"}, Card | Cash), Cash)
     with pytest.raises(msgspec.ValidationError, match="use one of 'card', 'cash'"):
         convert({"type": "cheque"}, Card | Cash)

@@ -129,7 +129,7 @@ def test_adding_to_the_newest_version_does_not_copy_the_history() -> None:
     for number in range(3, 2000):
         log = log.appended(number)
         versions.append(log)
-    blocks = {id(block) for version in versions for block in version._blocks}
+    blocks = {id(block) for version in versions for block in version._shared.blocks}
     assert len(blocks) == 1999 // BLOCK
     assert list(versions[500]) == list(range(503))
 
@@ -139,14 +139,14 @@ def test_the_garbage_collector_does_not_look_into_a_long_history() -> None:
     for number in range(500):
         log = log.appended(Message.user(str(number)))
     gc.collect()
-    assert len(log._blocks) == 499 // BLOCK
-    assert not any(gc.is_tracked(block) for block in log._blocks)
+    assert len(log._shared.blocks) == 499 // BLOCK
+    assert not any(gc.is_tracked(block) for block in log._shared.blocks)
 
 
 def test_a_branch_of_a_long_history_copies_little_of_it() -> None:
     log = Log(range(10 * BLOCK + 5))
-    assert log.appended(1)._blocks is log._blocks
-    assert log.appended(2)._blocks is log._blocks
+    assert log.appended(1)._shared.blocks is log._shared.blocks
+    assert log.appended(2)._shared.blocks is log._shared.blocks
 
 
 @pytest.mark.parametrize("length", [0, 1, 3, BLOCK, BLOCK + 1, 3 * BLOCK])

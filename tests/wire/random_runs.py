@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tests.support import MemoryJournal
+from tests.support import MemoryJournal, scripted
 from whyloop import (
     Agent,
     AgentState,
@@ -44,7 +44,7 @@ from whyloop.events import (
 from whyloop.loop.executions import recover_run, resume_run, start_run
 from whyloop.loop.hooks import RunTool
 from whyloop.loop.run import Run as LoopRun
-from whyloop.testing import FakeClock
+from whyloop.testing import FakeClock, call, calls as several
 from whyloop.values.decisions import decide
 from whyloop.values.step_transitions import AnyTransition
 from whyloop.values.text import clean
@@ -382,3 +382,16 @@ def texts_of(run: Run) -> list[str]:
 
 def run_end(run: Run) -> AgentStatusChanged:
     return [event for event in run if isinstance(event, AgentStatusChanged)][-1]
+
+
+async def two_payments_asked() -> tuple[Agent, AgentState, Run]:
+    """An agent that asks about two payments, its state at the pause, and its events."""
+
+    @tool(needs_approval=True)
+    async def pay(amount: int) -> str:
+        return f"paid {amount}"
+
+    events: Run = []
+    asked = several(call("pay", {"amount": 5}, id="pay_1"), call("pay", {"amount": 7}, id="pay_2"))
+    agent = scripted(asked, "Done.", tools=[pay], event_handler=events.append)
+    return agent, await agent.run("Pay"), events

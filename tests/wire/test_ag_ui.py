@@ -50,6 +50,7 @@ from tests.wire.random_runs import (
     run_end,
     scenarios,
     texts_of,
+    two_payments_asked,
 )
 from tests.wire.test_envelope_golden import fixed_events
 from whyloop import Agent, ErrorPolicy, FinishReason, ModelResponse, ToolCall, Usage, tool
@@ -344,14 +345,7 @@ async def test_an_outcome_is_sent_only_to_a_client_that_declares_its_protocol() 
 
 
 async def test_a_resumed_run_begins_with_the_decisions_since_the_pause() -> None:
-    @tool(needs_approval=True)
-    async def pay(amount: int) -> str:
-        return f"paid {amount}"
-
-    events: Run = []
-    asked = calls(call("pay", {"amount": 5}, id="pay_1"), call("pay", {"amount": 7}, id="pay_2"))
-    agent = scripted(asked, "Done.", tools=[pay], event_handler=events.append)
-    state = await agent.run("Pay")
+    agent, state, events = await two_payments_asked()
     events.clear()
     first, second = state.pending_calls
     decided = state.deny(first.id, "too much", by="Ann").approve(second.id, by="Ben")

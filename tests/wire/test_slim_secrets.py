@@ -27,9 +27,9 @@ from whyloop import (
     Verdict,
 )
 from whyloop.values.approval import Question
+from whyloop.values.encoding import UNREADABLE
 from whyloop.values.log import Log
 from whyloop.values.messages import CallChange
-from whyloop.values.redaction import UNREADABLE
 from whyloop.values.step import RequestPart
 
 TOKEN = "sk-proj-abcdefghijklmnop1234"

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from tests.support import assert_complete_history, session, tool_failure
 from tests.wire.support import read, saying, slim
 from whyloop import AgentState, FilePart, ImagePart, Message, TextPart, ToolCall
-from whyloop.wire.slim import kept_indices
+from whyloop.wire.slim_document import kept_indices
 
 
 def history(shape: str) -> list[Message]:

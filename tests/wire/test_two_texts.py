@@ -154,7 +154,7 @@ async def test_a_hook_that_answers_wrongly_shows_no_argument(
 ) -> None:
     state = await scripted(call("echo", {"value": PRIVATE}), tools=[echo], hooks=hook).run("go")
     (failure,) = state.steps[0].failures
-    assert "a hook answered" in failure.message
+    assert "a hook returned" in failure.message
     assert PRIVATE not in state.explain() + failure.message + caplog.text
 
 

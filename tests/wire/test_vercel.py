@@ -12,7 +12,15 @@ from hypothesis import given
 from msgspec.structs import replace
 
 from tests.support import START, examples, scripted
-from tests.wire.random_runs import HOSTILE, ODD_ARGUMENTS, Run, Scenario, hand_made, scenarios
+from tests.wire.random_runs import (
+    HOSTILE,
+    ODD_ARGUMENTS,
+    Run,
+    Scenario,
+    hand_made,
+    scenarios,
+    two_payments_asked,
+)
 from tests.wire.test_envelope_golden import fixed_events
 from whyloop import AgentStatus, ErrorPolicy, PendingCall, Usage, tool
 from whyloop.events import AgentEvent, AgentStatusChanged, StreamChunkReceived
@@ -172,14 +180,7 @@ async def test_every_end_has_a_finish_reason_of_the_protocol() -> None:
 async def paused_and_decided() -> tuple[list[Part], list[Part]]:
     """A run that waits for two answers, and the run after a denial and an approval."""
 
-    @tool(needs_approval=True)
-    async def pay(amount: int) -> str:
-        return f"paid {amount}"
-
-    events: Run = []
-    asked = calls(call("pay", {"amount": 5}, id="pay_1"), call("pay", {"amount": 7}, id="pay_2"))
-    agent = scripted(asked, "Done.", tools=[pay], event_handler=events.append)
-    state = await agent.run("Pay")
+    agent, state, events = await two_payments_asked()
     before = parts_of(events)
     events.clear()
     first, second = state.pending_calls
@@ -280,7 +281,7 @@ async def test_a_call_that_a_hook_changed_says_so() -> None:
     assert [part["input"]["amount"] for part in calls] == [7, 5]
 
 
-def test_a_question_about_the_run_itself_is_a_part_of_its_own() -> None:
+def test_a_question_about_the_run_itself_is_a_separate_part() -> None:
     common: dict[str, Any] = {"agent_id": "a", "parent_agent_id": None, "execution_id": "e", "step_number": 1}
     paused = AgentStatusChanged(
         **common,

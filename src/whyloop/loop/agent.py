@@ -13,6 +13,7 @@ from msgspec import UNSET, UnsetType
 from whyloop.errors import ConfigurationError
 from whyloop.loop.executions import Query, creation, resume_run, start_run
 from whyloop.loop.hooks import Hook, Hooks
+from whyloop.loop.local_world import LocalWorld, SystemClock
 from whyloop.loop.output import Validator, assemble_output, decode_output
 from whyloop.loop.run import Run
 from whyloop.loop.setup import (
@@ -31,13 +32,13 @@ from whyloop.loop.setup import (
     refuse_options,
 )
 from whyloop.loop.stream import RunStream, StartedRun
-from whyloop.loop.world import Clock, LocalWorld, Model, SystemClock, World
+from whyloop.loop.world import Clock, Model
 from whyloop.rules.criterion import CriterionLike
 from whyloop.rules.error_policy import Backoff, ErrorPolicy
 from whyloop.tools.tool import RunContext
 from whyloop.tools.toolset import ToolLike, keep_open
 from whyloop.values.continuation import Budget
-from whyloop.values.generics import D_contra, T, T_co
+from whyloop.values.scalars import D_contra, T, T_co
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.text import clean
 
@@ -76,10 +77,11 @@ class Agent(Generic[D_contra, T_co]):
         hooks: Code around model and tool calls, the first one outermost. Default: none.
         clock: The clock, such as `whyloop.testing.FakeClock()`. Default: that of this machine.
         event_handler: A function, or several, that receives every event. Default: none.
-        world: Every effect of a run, to run on another engine. Default: this process.
+        world: The model, the tools, time, ids and randomness of its runs, for tests and demos. Default: those
+            of this process.
         name: The name by which a server and a recovery find the agent. Default: "agent".
         stop_grace: The seconds that running calls have after a stop request or a deadline. Default: 5.
-        wrap_up: True to ask the model for an answer from what is known when a limit on steps, tokens, time or
+        wrap_up: True to ask the model for a last answer when a limit on steps, tokens, time or
             cost ends a run with work left to do. Default: False.
         wrap_up_seconds: The seconds that this last model call may take. Default: 30.
         wrap_up_tokens: The tokens of its answer at most. Default: 1000.
@@ -111,7 +113,7 @@ class Agent(Generic[D_contra, T_co]):
         hooks: Hook | Iterable[Hook] = (),
         clock: Clock | None = None,
         event_handler: Handler | Iterable[Handler] | None = None,
-        world: World | None = None,
+        world: LocalWorld | None = None,
         name: str = "agent",
         stop_grace: float = 5.0,
         wrap_up: bool = False,
@@ -125,18 +127,14 @@ class Agent(Generic[D_contra, T_co]):
         refuse_clock(clock, world)
         refuse_options(name, stop_grace, show_limits)
         functions, toolsets = assemble_tools(tools)
+        local = world or LocalWorld(model, clock or SystemClock())
         self._setup = Setup(
             name=name,
-            world=world or LocalWorld(model, clock or SystemClock()),
+            world=local,
+            local=local,
             instructions=instructions,
             criteria=assemble_criteria(
-                max_steps=max_steps,
-                max_tokens=max_tokens,
-                timeout=timeout,
-                cumulative_timeout=cumulative_timeout,
-                finish_reasons=finish_reasons,
-                error_policy=error_policy,
-                criteria=criteria,
+                max_steps, max_tokens, timeout, cumulative_timeout, finish_reasons, error_policy, criteria
             ),
             hooks=Hooks(hooks),
             backoff=backoff or Backoff(),

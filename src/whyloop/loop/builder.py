@@ -107,7 +107,7 @@ class AgentBuilder:
         return self._with(stop_grace=seconds)
 
     def with_wrap_up(self, *, seconds: float = 30.0, tokens: int = 1000) -> AgentBuilder:
-        """Ask for an answer from what is known when a limit ends a run with work left to do.
+        """Ask the model for a last answer when a limit ends a run with work left.
 
         Args:
             seconds: The seconds that this last model call may take.
@@ -116,7 +116,7 @@ class AgentBuilder:
         return self._with(wrap_up=True, wrap_up_seconds=seconds, wrap_up_tokens=tokens)
 
     def with_show_limits(self) -> AgentBuilder:
-        """Tell the model what is left of the limits, when half, a quarter and a tenth of one is left."""
+        """Tell the model when half, a quarter and a tenth of a limit is left."""
         return self._with(show_limits=True)
 
     def with_cumulative_timeout(self, seconds: float) -> AgentBuilder:
@@ -163,7 +163,7 @@ class AgentBuilder:
     def with_output_type(
         self, output_type: object, *, validators: Validator | Iterable[Validator] = (), retries: int = 1
     ) -> AgentBuilder:
-        """Set the type of the answer, the functions that check it, and the number of corrections.
+        """Set the type of the answer, its validators and the number of corrections.
 
         Args:
             output_type: A dataclass, `TypedDict`, struct, pydantic model, union, list, literal or scalar.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextvars import ContextVar
+from contextlib import suppress
+from contextvars import ContextVar, Token
 from copy import deepcopy
 from datetime import datetime
 from functools import partial
@@ -65,7 +66,10 @@ _NO_CALLS = CallPlan((), ())
 
 
 def plan_at_once(setup: Setup, response: ModelResponse) -> CallPlan | None:
-    """Return the plan to start every call; None if a hook, a person or a truncation may prevent that."""
+    """Return the plan to start every call; None if something may prevent that.
+
+    A hook, an approval or a truncated answer may prevent it.
+    """
     if not response.tool_calls:
         return _NO_CALLS
     if setup.plans_calls or response.finish_reason.truncates:
@@ -139,7 +143,7 @@ async def _hook_call(
 
 
 def _changed(call: ToolCall, answer: ToolCall, by: str) -> ToolCall:
-    """Return the call as a hook changed it; its id stays, since its result goes by it."""
+    """Return the call as a hook changed it; its id stays, for its result."""
     if answer.arguments == call.arguments and answer.name == call.name:
         return call
     changes = (*call.changes, CallChange(by, call.arguments, None if answer.name == call.name else call.name))
@@ -226,27 +230,30 @@ async def run_calls(run: Run, step: StepInProgress) -> None:
     """Run the started calls at once, and record each result while others run."""
     deadline = run.setup.criteria.deadline(run.state, step.begun_at, step.counted)
     if len(step.to_run) == 1:  # A task costs 15 µs more.
-        run.add(await run_call(run.setup, run.state, step.to_run[0], deadline))
+        run.add(await run.world.run_call(run, step.to_run[0], deadline))
         return
-    calls = [run_call(run.setup, run.state, index, deadline) for index in step.to_run]
-    running = {asyncio.create_task(call) for call in calls}
+    calls = [run.world.run_call(run, index, deadline) for index in step.to_run]
+    running = [asyncio.ensure_future(call) for call in calls]
     try:
         while running:
-            done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-            _add_results(run, done)
+            done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            finished = [task for task in running if task in done]  # In call order, also for an engine.
+            running = [task for task in running if task not in done]
+            _add_results(run, finished)
             if running:
                 await run.record()
     finally:  # A call may finish although it is being cancelled.
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
-        _add_results(run, {task for task in running if not task.cancelled()})
+        _add_results(run, [task for task in running if not task.cancelled()])
 
 
-def _add_results(run: Run, tasks: set[asyncio.Task[CallFinished]]) -> None:
+def _add_results(run: Run, tasks: Sequence[asyncio.Task[CallFinished]]) -> None:
     errors = [error for task in tasks if (error := task.exception()) is not None]
-    for result in sorted([t.result() for t in tasks if t.exception() is None], key=lambda r: r.index):
-        run.add(result)
+    for task in tasks:
+        if task.exception() is None:
+            run.add(task.result())
     if errors:
         raise errors[0]
 
@@ -342,7 +349,7 @@ async def run_tool(setup: Setup, call: ToolCall, context: ToolContext) -> ToolRe
     except Exception as error:
         return _invalid(tool, call, call.arguments, error)
     try:
-        value = await setup.world.call_tool(toolset, tool, arguments, context)
+        value = await setup.local.call_tool(toolset, tool, arguments, context)
         return ToolResult(encoded(value, tool.max_result_chars))
     except ToolTimeoutError as error:
         retryable = error.retryable is not False
@@ -423,6 +430,12 @@ MAX_DEPTH = 8
 # The sessions that are taking a step around this code, outermost first. A thread that runs a plain
 # tool gets a copy.
 running_inside: ContextVar[tuple[str, ...]] = ContextVar("whyloop_running_inside", default=())
+
+
+def left_session(inside: Token[tuple[str, ...]]) -> None:
+    """Note that the innermost session has taken its step."""
+    with suppress(ValueError):  # A run that is garbage is closed in another context.
+        running_inside.reset(inside)
 
 
 def parent_of_new_session() -> str | None:

@@ -56,7 +56,7 @@ def start_run(
         raise ConfigurationError(
             f"invalid state of type {type(state).__name__}: use AgentState.from_dict first"
         )
-    message, world = _as_message(query), agent._setup.world
+    message, world = as_message(query), agent._setup.world
     execution_id = world.new_id()
     name = world.new_id() if state is None else state.agent_id
     run = Run(agent._setup.for_run(deps, handlers), state or AgentState.before_creation(name), journal)
@@ -125,7 +125,7 @@ def refuse_missing_deps(agent: Agent[Any, Any], deps: object) -> None:
 def refuse_edit(
     agent: Agent[Any, Any], state: AgentState, question_id: str, arguments: Mapping[str, object]
 ) -> None:
-    """Raise a `ConfigurationError` if a person's arguments do not fit the tool of a pending call.
+    """Raise a `ConfigurationError` if edited arguments do not fit the tool.
 
     A tool that this agent does not know yet, such as one of a server of tools, is checked when the call runs.
     """
@@ -137,7 +137,8 @@ def refuse_edit(
     raise ConfigurationError(f"invalid arguments for {tool.name}: {problems or 'they do not fit'}")
 
 
-def _as_message(query: Query) -> Message:
+def as_message(query: Query) -> Message:
+    """Return a query as a message of the user."""
     if isinstance(query, str):
         return Message.user(clean(query))
     message = query

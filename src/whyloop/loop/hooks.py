@@ -100,7 +100,7 @@ def expected(kind: type[T], answer: object) -> T:
     if isinstance(answer, kind):
         return answer
     # Named by its type: the value may hold arguments, and this text is for people.
-    raise TypeError(f"a hook answered {type(answer).__name__} where a {kind.__name__} was expected")
+    raise TypeError(f"a hook returned {type(answer).__name__} instead of {kind.__name__}")
 
 
 def _name(hook: Hook) -> str:

@@ -40,11 +40,15 @@ class Interruptions:
         self._grace: Timer | None = None
 
     def attach(self) -> None:
-        """Receive stop requests on the event loop that is running."""
-        self._loop = asyncio.get_running_loop()
+        """Receive stop requests in the task that is running."""
+        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
 
     def end(self) -> None:
-        """Cancel the timer of the run."""
+        """Cancel the timer of the run, and let go of its task."""
+        self._stop_watching()
+        self._task = None  # Not a cycle: a task keeps its error, and the error the frames of the run.
+
+    def _stop_watching(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
@@ -55,6 +59,11 @@ class Interruptions:
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._interrupt, Interruption.STOPPED)
 
+    def stop_now(self, reason: str) -> None:
+        """Interrupt the run with this reason, on its own event loop."""
+        self._run.stop = reason
+        self._interrupt(Interruption.STOPPED)
+
     async def run_until_interrupted(
         self, step: StepInProgress, work: Coroutine[Any, Any, None]
     ) -> BaseException | None:
@@ -62,9 +71,9 @@ class Interruptions:
 
         Return the error of a cancellation from outside.
         """
-        task = asyncio.current_task(self._loop)
+        task = self._task
         assert task is not None
-        self._task, self._step, cancelling = task, step, task.cancelling()
+        self._step, cancelling = step, task.cancelling()
         try:
             await work
         except asyncio.CancelledError as error:
@@ -73,11 +82,15 @@ class Interruptions:
             step.interrupted = step.cut_off_by
         except KeyboardInterrupt as error:
             return error
+        except Exception:
+            if step.cut_off_by is not None:
+                task.uncancel()
+            raise
         else:
             if step.cut_off_by is not None:  # It finished although it was being cancelled.
                 task.uncancel()
         finally:
-            self._task = self._step = None
+            self._step = None
             if self._grace is not None:
                 self._grace.cancel()
                 self._grace = None
@@ -108,7 +121,7 @@ class Interruptions:
         if step is not None and step.is_wait:  # It ends at the deadline by itself.
             step = None
         started, counted = (now, 0.0) if step is None else (step.begun_at, step.counted)
-        self.end()
+        self._stop_watching()
         deadline = self._run.deadline(started, counted)
         if deadline is None:
             return

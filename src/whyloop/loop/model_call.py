@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from whyloop.errors import ResponseValidationError, WhyloopError
+from whyloop.errors import NestingError, ResponseValidationError, ScriptError, WhyloopError
 from whyloop.events import ChunkKind
-from whyloop.loop.calls import CallPlan, run_context
+from whyloop.loop.calls import CallPlan, plan_at_once, plan_calls, run_context
 from whyloop.loop.hooks import AroundModel, AskModel, expected
 from whyloop.loop.output import Output, json_start, language_before_call
-from whyloop.loop.setup import RequestParts, send
-from whyloop.loop.wrap_up import wrap_up_mode, wrap_up_request
+from whyloop.loop.setup import RequestParts, Setup, send
+from whyloop.loop.wrap_up import check_wrap_up, wrap_up_mode, wrap_up_request
 from whyloop.rules.classification import answer_failure, error_text, model_failure, normalize_response
 from whyloop.rules.written_calls import VisibleText
 from whyloop.tools.tool import RunContext
@@ -33,7 +33,7 @@ from whyloop.values.model import (
     Usage,
 )
 from whyloop.values.step import Interruption
-from whyloop.values.step_transitions import Answered, ModelFailed
+from whyloop.values.step_transitions import Answered, AnyTransition, CallFinished, ModelFailed
 from whyloop.values.text import clean
 from whyloop.wire.view import chunk_received, output_chunk, step_started
 
@@ -45,17 +45,44 @@ _ASSISTANT = MessageRole.ASSISTANT
 _UNKNOWN_USAGE = Usage(reported=False)
 
 
+async def answer_transitions(run: Run, step: StepInProgress) -> Sequence[AnyTransition]:
+    """Ask the model; return the transitions of its answer or its failure.
+
+    Calls that do not start have transitions here, too.
+    """
+    try:
+        if run.must_list:
+            await run.list_tools(step)
+        response = normalize_response(await ask_model(run, step))
+        if run.setup.output is not None:
+            response = await read_answer(run, step, run.setup.output, response)
+        if run.state.execution.wrap_up is not None:
+            check_wrap_up(run, step, response)
+    except (ScriptError, NestingError):
+        raise
+    except (Exception, SystemExit) as error:
+        return (*run.noted(step), failure_transition(run, step, error))
+    step.interruptible = False
+    plan = plan_at_once(run.setup, response) or await plan_calls(run, response)
+    transitions: list[AnyTransition] = run.noted(step)
+    answered = answer_transition(run, response, plan, step)
+    transitions.append(answered)
+    for index, result in plan.results.items():
+        transitions.append(CallFinished(answered.at, index=index, result=result))
+    return transitions
+
+
 def ask_model(run: Run, step: StepInProgress) -> Awaitable[ModelResponse]:
     """Return an awaitable of the response; its text is sent in chunks as it arrives."""
-    state, setup = run.state, run.setup
+    setup = run.setup
     if run.handlers:
-        send(run.handlers, [step_started(state, step.begun_at, setup.tool_names)])
+        send(run.handlers, [step_started(run.state, step.begun_at, setup.tool_names)])
     instructions = setup.instructions
-    if instructions is None or isinstance(instructions, str):
-        if setup.output is not None:
-            instructions = setup.output.instructions(instructions, setup.output_mode)
-        return _ask(run, step, instructions)
-    return _ask_instructed(run, step, instructions)
+    if instructions is not None and not isinstance(instructions, str):
+        return _ask_instructed(run, step, instructions)
+    if setup.output is not None:
+        instructions = setup.output.instructions(instructions, setup.output_mode)
+    return _ask(run, step, instructions)
 
 
 async def _ask_instructed(
@@ -79,15 +106,15 @@ async def _ask_instructed(
 
 
 def _ask(run: Run, step: StepInProgress, instructions: str | None) -> Awaitable[ModelResponse]:
-    setup = run.setup
-    request = ModelRequest(run.state.messages, setup.tool_specs, instructions, setup.output_format)
-    if run.state.execution.wrap_up is not None:
+    setup, state = run.setup, run.state
+    request = ModelRequest(state.messages, setup.tool_specs, instructions, setup.output_format)
+    if state.execution.wrap_up is not None:
         request = wrap_up_request(run, request)
-        step.request = step.request.with_options(run.state.messages, request)
-    elif run.headroom is not None and (left := run.headroom.message(run.state)) is not None:
-        request = replace(request, messages=(*request.messages, left))
-        step.request = step.request.with_options(run.state.messages, request)
-    if hooks := run.setup.hooks.around_model:
+        step.request = step.request.with_options(state.messages, request)
+    elif step.left is not None:
+        request = replace(request, messages=(*request.messages, step.left))
+        step.request = step.request.with_options(state.messages, request)
+    if hooks := setup.hooks.around_model:
         return _ask_through(run, step, step.request, hooks)(request)
     return _stream(run, step, request)
 
@@ -131,13 +158,12 @@ async def _stream(run: Run, step: StepInProgress, request: ModelRequest) -> Mode
     response, thought = None, False
     step.chunks = []  # A hook may ask again, and what it had heard before is not part of this answer.
     step.holds_back, step.sent = False, 0
-    # A typed answer is JSON itself; its text is held back from the first sign of it on.
-    is_text = run.setup.output is None or run.setup.output_mode is OutputMode.TEXT
-    visible = VisibleText(run.setup.tool_specs) if is_text and run.setup.tool_specs else None
-    async for item in run.world.respond(request):
+    visible: VisibleText | None = None
+    async for item in run.setup.local.respond(request):
         if isinstance(item, ModelResponse):
             response = item
         elif isinstance(item, TextDelta):
+            visible = visible or _visible_text(run.setup)
             _take_text(run, step, clean(item.text) if visible is None else visible.add(clean(item.text)))
         elif isinstance(item, ReasoningDelta):
             thought = True
@@ -161,10 +187,19 @@ async def _stream(run: Run, step: StepInProgress, request: ModelRequest) -> Mode
     return response
 
 
+def _visible_text(setup: Setup) -> VisibleText | None:
+    """Return the filter for an answer's text; None if it cannot contain a call.
+
+    A typed answer is JSON itself; its text is held back from the first sign of it on.
+    """
+    is_text = setup.output is None or setup.output_mode is OutputMode.TEXT
+    return VisibleText(setup.tool_specs) if is_text and setup.tool_specs else None
+
+
 async def read_answer(
     run: Run, step: StepInProgress, output: Output, response: ModelResponse
 ) -> ModelResponse:
-    """Read a response as an output, and send the text that was held back if people may see it."""
+    """Read a response as an output, and send the held-back text that people may see."""
     step.usage = response.usage
     mode = run.setup.output_mode if run.state.execution.wrap_up is None else wrap_up_mode(run.setup)
     response, step.answer = await output.read(run, response, mode or OutputMode.TOOL)
@@ -186,7 +221,7 @@ def _take_text(run: Run, step: StepInProgress, text: str) -> None:
 
 
 def _send_typed(run: Run, step: StepInProgress, text: str) -> None:
-    """Send the language of a typed answer as text, and its JSON as pieces of an output."""
+    """Send the prose of a typed answer as text, and its JSON as output pieces."""
     is_first = not any(map(str.strip, step.chunks))
     start = 0 if step.holds_back else json_start(text, is_first=is_first)
     if run.setup.output_mode is OutputMode.TEXT:
@@ -207,7 +242,7 @@ def _send_output(run: Run, text: str) -> None:
 
 
 def _send_rest(run: Run, step: StepInProgress, response: ModelResponse) -> None:
-    """Send the text that did not arrive in pieces or was held back, without a call in it."""
+    """Send the text that was not streamed or was held back, without calls."""
     sent = "".join(step.chunks)
     if sent == response.text:
         return
@@ -244,7 +279,7 @@ def answer_transition(run: Run, response: ModelResponse, plan: CallPlan, step: S
         failure = answer_failure(response, run.setup.tool_names, after_results=has_results)
         # Of an answer that is complete and without calls, a call in its text is the failure.
         is_plain = not (failure or truncated or response.tool_calls) and finish is not FinishReason.PAUSE_TURN
-        shown = None if is_plain else language_before_call(run.setup, response)
+        shown = None if is_plain or not response.text else language_before_call(run.setup, response)
     if failure is None or failure.readable:
         reasoning = clean(response.reasoning) if response.reasoning else ""
         message = Message(

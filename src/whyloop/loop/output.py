@@ -133,7 +133,7 @@ class Output:
     # Reading it
 
     async def read(self, run: Run, response: ModelResponse, mode: OutputMode) -> tuple[ModelResponse, Answer]:
-        """Return a response as it is recorded, and the output that it is or what is wrong with it."""
+        """Return the response to record, and its output or its problems."""
         setup, calls = run.setup, response.tool_calls
         response = replace(response, source=replace(response.source or ModelSource(), output=mode))
         own = [call for call in calls if call.name == OUTPUT_TOOL]
@@ -212,7 +212,7 @@ class Output:
         raise misfit or MisfitError(Problem("it is not JSON", f"it is not JSON: {error}", schema))
 
     def _fitting(self, document: Any) -> tuple[Any, Any]:
-        """Return the data of the output in a document, and its value; raise a `MisfitError`."""
+        """Return the data and the value of an output; raise a `MisfitError`."""
         if isinstance(document, dict) and document.get("name") == OUTPUT_TOOL and len(document) == 2:
             document = document.get("arguments", document)  # The call, written as text.
         data, path = document, ""
@@ -231,7 +231,7 @@ class Output:
             raise MisfitError(*self._problems(data, error, path)) from None
 
     def _problems(self, data: Any, error: Exception, root: str) -> list[Problem]:
-        """Return the problems of data that does not fit: the error first, then others that are known."""
+        """Return the problems of data that does not fit: the error, then others."""
         message, path = message_and_path(error)
         document = {OUTPUT_FIELD: data} if self.is_wrapped else data
         known = list(itertools.islice(problems_with(document, self.schema), MOST_PROBLEMS))
@@ -324,7 +324,7 @@ def output_mode_of(model: object, *, with_tools: bool, schema: Mapping[str, Any]
 
 
 def language_before_call(setup: Setup, response: ModelResponse) -> str | None:
-    """Return the text before a call that is written as text; None if there is no such call."""
+    """Return the text before a call written as text; None if there is no such call."""
     text, truncated = response.text, response.finish_reason.truncates
     if not text or written_call(text, setup.tool_names, truncated=truncated) is None:
         return None
@@ -339,7 +339,7 @@ def language_in(text: str) -> str:
 
 
 def json_start(piece: str, *, is_first: bool) -> int | None:
-    """Return where the JSON in a piece of an answer begins; None if it is all language."""
+    """Return where the JSON in a piece of an answer begins; None if it has none."""
     start = (_JSON_START if is_first else _LATER_JSON_START).search(piece)
     return start.start() if start else None
 
@@ -369,7 +369,7 @@ def _object_schema(kind: Any) -> tuple[bool, dict[str, Any]]:
 
 
 def _problem(path: str, message: str, schema: dict[str, Any]) -> Problem:
-    """Return a problem; people see the names of fields, and nothing that the model wrote."""
+    """Return a problem; people see field names, and no text of the model."""
     missing = _MISSING.search(message)
     if missing:
         path, message = f"{path}.{missing['field']}", "is missing"
@@ -415,7 +415,7 @@ class _CheckedValidator:
         )
 
     async def run(self, value: Any, context: RunContext) -> Any:
-        """Return the output as the validator leaves it; raise a `MisfitError` if it rejects it."""
+        """Return the validator's output; raise a `MisfitError` if it rejects it."""
         arguments: Sequence[Any] = (value, context) if self._takes_context else (value,)
         try:
             result = self._function(*arguments)

@@ -10,24 +10,17 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from whyloop.errors import NestingError, ScriptError, attach_state
+from whyloop.errors import attach_state
 from whyloop.events import AgentEvent
 from whyloop.logger import log_end, log_toolset_error
-from whyloop.loop.calls import plan_at_once, plan_calls, reopen, run_calls, running_inside, unfinished_calls
-from whyloop.loop.headroom import Headroom
+from whyloop.loop.calls import left_session, reopen, run_calls, running_inside, unfinished_calls
 from whyloop.loop.interruptions import JUST_AFTER, Interruptions
-from whyloop.loop.model_call import (
-    answer_transition,
-    ask_model,
-    failure_transition,
-    partial_answer_transition,
-    read_answer,
-)
+from whyloop.loop.model_call import partial_answer_transition
 from whyloop.loop.setup import RequestParts, Setup, send
 from whyloop.loop.step import StepInProgress
 from whyloop.loop.world import Journal
-from whyloop.loop.wrap_up import check_wrap_up
-from whyloop.rules.classification import error_text, normalize_response
+from whyloop.loop.wrap_up import Headroom
+from whyloop.rules.classification import error_text
 from whyloop.rules.criteria import leaves_work
 from whyloop.tools.toolset import keep_open
 from whyloop.values.failure import ErrorHandlingDecision
@@ -35,7 +28,7 @@ from whyloop.values.judgement import Judged
 from whyloop.values.model import DecodedOutput
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.step import Interruption, OpenStep
-from whyloop.values.step_transitions import AnyTransition, CallFinished, Closed, Left
+from whyloop.values.step_transitions import Answered, AnyTransition, Closed, Left
 from whyloop.values.transitions import Begun, Noted, RetryPlanned, StopRequested, Waited
 from whyloop.wire.view import VIEWS
 
@@ -71,10 +64,11 @@ class Run:
         self.interruptions = Interruptions(self)
         self.headroom = Headroom(setup.criteria.limits) if setup.show_limits else None
         """The rest of the limits, if the model is informed about it."""
+        self.must_list = bool(setup.toolsets)
+        """True until the toolsets are open and their tools are known."""
         self._leaving = False
         self._blocked = False  # By a limit that is exhausted, or a question about the run itself.
         self._reopened: StepInProgress | None = None
-        self._must_list = bool(setup.toolsets)
         self._toolsets: AsyncExitStack | None = None  # Those that are open, until the run ends.
         self._recorded = state
         self._unrecorded: list[AnyTransition] = []
@@ -111,7 +105,7 @@ class Run:
             while self.is_in_progress:
                 await self._advance()
         finally:
-            running_inside.reset(inside)
+            left_session(inside)
             await self.end()
         return self.state
 
@@ -128,10 +122,11 @@ class Run:
     async def next_step(self) -> None:
         """Take one more step, or end the run."""
         inside = running_inside.set((*running_inside.get(), self.state.agent_id))
+        self.interruptions.attach()  # Each step may be taken in another task.
         try:
             await self._advance()
         finally:
-            running_inside.reset(inside)
+            left_session(inside)
 
     @property
     def is_in_progress(self) -> bool:
@@ -148,7 +143,7 @@ class Run:
         state, execution = self.state, self.state.execution
         # A limit may be exhausted before the first step of a leg: after a resume, or for the whole session.
         self._blocked = execution.question is not None or self.setup.criteria.exhausted(state)
-        is_ready = self.is_in_progress and not self._blocked and not self._must_list
+        is_ready = self.is_in_progress and not self._blocked and not self.must_list
         if state.open_step is not None and is_ready:
             self._reopened = self._reopen(state.open_step, self._new_step())
         try:
@@ -159,7 +154,10 @@ class Run:
         self.interruptions.watch_deadline()
 
     def _reopen(self, opened: OpenStep, step: StepInProgress) -> StepInProgress | None:
-        """Continue an open step: some calls start, a person is asked about others; None if there are none."""
+        """Continue an open step; return None if there is none.
+
+        Some calls start, and a person is asked about others.
+        """
         reopened = reopen(self.setup, opened, self.world.now())
         if reopened is None or self.state.execution.stop_request is not None:
             return None
@@ -168,18 +166,18 @@ class Run:
         self.add(reopened)
         return step
 
-    async def _list_tools(self, step: StepInProgress) -> None:
+    async def list_tools(self, step: StepInProgress) -> None:
         """Open the toolsets and list their tools; after an error the next step retries."""
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(keep_open(self.setup.toolsets))
             self.setup = await self.setup.with_listed_tools()
             self._toolsets = stack.pop_all()
-        self._must_list, step.request = False, self.setup.request_parts
+        self.must_list, step.request = False, self.setup.request_parts
 
     async def _reopen_with_toolsets(self, opened: OpenStep, step: StepInProgress) -> None:
         """List the tools, then reopen the step, also without those that cannot be listed."""
         try:
-            await self._list_tools(step)
+            await self.list_tools(step)
         except (Exception, SystemExit) as error:
             self.setup = replace(self.setup, toolset_error=error_text(error))
         self._reopen(opened, step)
@@ -215,10 +213,13 @@ class Run:
         now = self.world.now() if cancelled or step.interrupted else max(until, self.world.now())
         self.add(Waited(now, seconds=max(0.0, self.world.monotonic() - started)))
         if cancelled is not None:
-            raise cancelled
+            try:
+                raise cancelled
+            finally:
+                del cancelled  # As in `take_step`.
 
     async def take_step(self) -> None:
-        """Do the work of one step and settle it, also if it is interrupted."""
+        """Do the work of one step and settle it, even if it is interrupted."""
         step, self._reopened = self._reopened or self._new_step(), None
         cancelled = await self.interruptions.run_until_interrupted(step, self.work(step))
         if cancelled is not None:
@@ -227,37 +228,25 @@ class Run:
             self.stop = self.stop or CANCELLED
         await self.conclude(*self.settle(step))
         if cancelled is not None:
-            raise cancelled
+            try:
+                raise cancelled
+            finally:
+                del cancelled  # Not a cycle: the error has this frame in its traceback.
 
     async def work(self, step: StepInProgress) -> None:
         """Ask the model, unless it has answered already, and run its calls."""
         if self.state.open_step is None:
-            try:
-                if self._must_list:
-                    await self._list_tools(step)
-                response = normalize_response(await ask_model(self, step))
-                if self.setup.output is not None:
-                    response = await read_answer(self, step, self.setup.output, response)
-                if self.state.execution.wrap_up is not None:
-                    check_wrap_up(self, step, response)
-            except (ScriptError, NestingError):
-                raise
-            except (Exception, SystemExit) as error:
-                self.note(step)
-                self.add(failure_transition(self, step, error))
-                return
-            step.interruptible = False
-            plan = plan_at_once(self.setup, response) or await plan_calls(self, response)
-            self.note(step)
-            self.add(answer := answer_transition(self, response, plan, step))
+            if self.headroom is not None and self.state.execution.wrap_up is None:
+                step.left = self.headroom.message(self.state)
+            for transition in await self.world.answer(self, step):
+                self.add(transition)
+                if isinstance(transition, Answered):
+                    step.to_run = step.unlaunched = transition.started
             if step.answer is not None and step.answer.output is not None:
                 self.state = replace(self.state, decoded_output=DecodedOutput(step.answer.value))
-            for index, result in plan.results.items():
-                self.add(CallFinished(answer.at, index=index, result=result))
-            step.to_run = step.unlaunched = plan.started
-            if not plan.calls:
+            if self.state.open_step is None or not self.state.open_step.calls:
                 return
-        elif self._must_list:
+        elif self.must_list:
             await self._reopen_with_toolsets(self.state.open_step, step)
         step.interruptible = False
         await self.record()  # Before any call runs.
@@ -276,8 +265,8 @@ class Run:
                 now = until = max(now, deadline + JUST_AFTER)
         seconds = step.lap(self.world.monotonic(), until)
         if self.state.open_step is None and step.interrupted is not None:
-            self.note(step)
-            self.add(partial_answer_transition(step, now, seconds))
+            for transition in (*self.noted(step), partial_answer_transition(step, now, seconds)):
+                self.add(transition)
             seconds = 0.0
         opened = self.state.open_step
         return None if opened is None else self._close(opened, step, now, seconds), now
@@ -377,7 +366,10 @@ class Run:
         return StepInProgress(self.world.now(), self.world.monotonic(), self.setup.request_parts)
 
     def deadline(self, started_at: datetime, counted: float = 0.0) -> datetime | None:
-        """Return when a step that began then is out of time; None is never. A wrap-up has its own time."""
+        """Return the deadline of a step that began then, or None.
+
+        A wrap-up has its own time.
+        """
         if self.state.execution.wrap_up is not None and self.setup.wrap_up is not None:
             return started_at + timedelta(seconds=self.setup.wrap_up.seconds)
         return self.setup.criteria.deadline(self.state, started_at, counted)
@@ -409,25 +401,25 @@ class Run:
                 self._send_events()
                 raise
             self.stop = self.stop or stop
-        if self._unsent or self._unlogged:
-            self._send_events()
+        self._send_events()
 
     def _send_events(self) -> None:
-        events, self._unsent = self._unsent, []
-        send(self.handlers, events)
-        ended, self._unlogged = self._unlogged, []
-        for state in ended:
-            log_end(state)
+        if events := self._unsent:
+            self._unsent = []
+            send(self.handlers, events)
+        if self._unlogged:
+            ended, self._unlogged = self._unlogged, []
+            for state in () if self.world.is_replaying else ended:
+                log_end(state)
 
-    def note(self, step: StepInProgress) -> None:
-        """Add the texts of a request that this session has not recorded yet."""
+    def noted(self, step: StepInProgress) -> list[AnyTransition]:
+        """Return the texts of a request that this session has not recorded yet."""
         if step.request is self._noted:
-            return
+            return []
         self._noted = step.request
         if self._known_parts is None:
             held = self.state.request_parts
             self._known_parts = {part.hash for part in held[held.start :]}
-        for part in step.request.parts:
-            if part.hash not in self._known_parts:
-                self._known_parts.add(part.hash)
-                self.add(Noted(step.begun_at, part=part))
+        new = [part for part in step.request.parts if part.hash not in self._known_parts]
+        self._known_parts.update([part.hash for part in new])
+        return [Noted(step.begun_at, part=part) for part in new]

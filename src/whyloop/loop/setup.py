@@ -43,6 +43,7 @@ from whyloop.values.step import RequestPart, RequestRecord
 from whyloop.values.text import clean
 
 if TYPE_CHECKING:
+    from whyloop.loop.local_world import LocalWorld
     from whyloop.loop.output import Output
     from whyloop.loop.run import Run
 
@@ -120,7 +121,7 @@ class RequestParts(Struct, frozen=True):
         return RequestParts(replace(self.record, instructions=part.hash), (part, *self.parts))
 
     def with_options(self, history: Sequence[Message], sent: ModelRequest) -> RequestParts:
-        """Return the record of a request with options of its own, or other messages than the history."""
+        """Return the record of a request with its own options or messages."""
         record = replace(self.record, tool_choice=sent.tool_choice, max_tokens=sent.max_tokens)
         if sent.messages is history:
             return RequestParts(record, self.parts)
@@ -175,7 +176,9 @@ class Setup(Struct, frozen=True):
     name: str
     """The name of the agent."""
     world: World
-    """The model, the clock and all else outside."""
+    """The work of the model and the tools, time, ids and randomness."""
+    local: LocalWorld
+    """The model and the tools in this process."""
     instructions: Instructions | None
     """The instructions to the model, or a function that returns them for each request."""
     criteria: ContinuationCriteria
@@ -217,7 +220,7 @@ class Setup(Struct, frozen=True):
     wrap_up: WrapUp | None = None
     """The allowance of the last model call after a limit ended a run; None for no such call."""
     show_limits: bool = False
-    """True to inform the model about what is left of the limits."""
+    """True to tell the model how much of the limits is left."""
 
     def with_tools(self, tools: ToolTable) -> Setup:
         """Return the setup with these tools, and with what follows from them."""
@@ -243,7 +246,7 @@ class Setup(Struct, frozen=True):
         )
 
     def for_run(self, deps: object = None, handlers: Iterable[Handler] = ()) -> Setup:
-        """Return the setup of one run, with its deps and with handlers of its own."""
+        """Return the setup of one run, with its deps and its handlers."""
         setup, own = self, tuple(handlers)
         if own:
             setup = replace(setup, handlers=Handlers(own, setup.handlers))
@@ -279,7 +282,6 @@ DEFAULT_FINISH_REASONS = ("length", "content_filter")
 
 
 def assemble_criteria(
-    *,
     max_steps: int | UnsetType | None,
     max_tokens: int | None,
     timeout: float | UnsetType | None,
@@ -351,7 +353,7 @@ def assemble_handlers(handlers: Handler | Iterable[Handler] | None) -> list[Hand
 
 
 def assemble_wrap_up(wrap_up: bool, seconds: float, tokens: int) -> WrapUp | None:
-    """Return the allowance of the last model call after a limit; None for no such call."""
+    """Return the allowance of a wrap-up; None if there is none."""
     if not isinstance(wrap_up, bool):
         raise ConfigurationError(f"invalid wrap_up {wrap_up!r}: use True or False")
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= LARGEST:
@@ -400,7 +402,7 @@ def refuse_deps_type(deps_type: object) -> None:
 
 
 def refuse_clock(clock: object, world: object) -> None:
-    """Refuse a clock that lacks a method, does not know its time zone, or comes with a world."""
+    """Refuse a clock without its methods or a time zone, or beside a world."""
     if clock is None:
         return
     if not isinstance(clock, Clock):
@@ -414,7 +416,7 @@ def refuse_clock(clock: object, world: object) -> None:
 
 
 def refuse_options(name: object, grace: object, show_limits: object) -> None:
-    """Refuse a name that is not text, a grace that is not a time, and an unclear `show_limits`."""
+    """Refuse an invalid name, `stop_grace` or `show_limits`."""
     if not isinstance(name, str) or not name or clean(name) != name:
         raise ConfigurationError(f"invalid name {name!r}: use text, such as 'support'")
     if isinstance(grace, bool) or not isinstance(grace, int | float) or not 0 <= grace < inf:

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from whyloop.loop.output import Answer
 from whyloop.loop.setup import RequestParts
+from whyloop.values.messages import Message
 from whyloop.values.model import Usage
 from whyloop.values.step import Interruption
 
@@ -21,6 +22,8 @@ class StepInProgress(Struct):
     """The reading of the stopwatch up to which its time is counted."""
     request: RequestParts
     """The record of the request, and its texts."""
+    left: Message | None = None
+    """The rest of the limits, for the model to read with the request."""
     counted: float = 0.0
     """The active seconds of this step that the state has counted."""
     response_changed_by: tuple[str, ...] = ()
@@ -28,7 +31,7 @@ class StepInProgress(Struct):
     interrupted: Interruption | None = None
     """Why the step was cut off; None if it was not."""
     cut_off_by: Interruption | None = None
-    """Why its work was cancelled; it may finish all the same."""
+    """Why its work was cancelled; it may still finish."""
     is_wait: bool = False
     """True for a provider's backoff before a step: it is not work, so no deadline interrupts it."""
     interruptible: bool = True

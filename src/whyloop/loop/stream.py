@@ -13,8 +13,8 @@ import msgspec
 
 from whyloop.events import AgentEvent, AgentStepStarted, OutputChunkReceived
 from whyloop.loop.setup import Handler
-from whyloop.values.generics import T_co
 from whyloop.values.model import OUTPUT_FIELD
+from whyloop.values.scalars import T_co
 from whyloop.values.state import AgentState
 
 LEFT = "The stream of the run was closed before its end"
@@ -26,7 +26,7 @@ StartedRun = tuple[Coroutine[Any, Any, AgentState], Callable[[str], object]]
 class RunStream(Generic[T_co]):
     """One run and its events, in order, for one reader.
 
-    The run works in a task of its own and never waits for the reader. Leaving the `async with` block before
+    The run has its own task and never waits for the reader. Leaving the `async with` block before
     the end stops the run. `state` is the state at its end.
 
     Args:
@@ -44,7 +44,7 @@ class RunStream(Generic[T_co]):
 
     @property
     def partial_output(self) -> Any:
-        """The JSON data of a typed answer as far as its events have been read; None before it begins.
+        """The JSON data of a typed answer that has arrived so far; None before it.
 
         Texts may be cut off and fields may be missing, since nothing is checked yet: `state.output` is the
         whole.
@@ -105,6 +105,7 @@ class RunStream(Generic[T_co]):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         task, stop = self._task, self._stop
+        self._stop = None  # Not a cycle: the run has this stream as a handler.
         assert task is not None
         assert stop is not None
         if isinstance(error, asyncio.CancelledError) or not self._has_begun:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import functools
-import random
-import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import datetime
 from types import TracebackType
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from whyloop.errors import ToolTimeoutError
-from whyloop.tools.tool import ToolContext, ToolDefinition
-from whyloop.tools.toolset import Toolset
 from whyloop.values.model import Delta, ModelRequest, ModelResponse
-from whyloop.values.scalars import new_id
 from whyloop.values.state import AgentState
-from whyloop.values.step_transitions import AnyTransition
+from whyloop.values.step_transitions import AnyTransition, CallFinished
+
+if TYPE_CHECKING:
+    from whyloop.loop.run import Run
+    from whyloop.loop.step import StepInProgress
 
 
 @runtime_checkable
@@ -70,7 +66,7 @@ class Clock(Protocol):
         """
 
     def timeout(self, seconds: float | None) -> Timeout:
-        """Return an asynchronous context that ends its block with a `TimeoutError` when its time is up.
+        """Return an async context that raises a `TimeoutError` when its time is up.
 
         Args:
             seconds: The length of the time limit; None for no limit.
@@ -86,25 +82,25 @@ class Clock(Protocol):
 
 
 class World(Protocol):
-    """Every effect of a step on the outside.
+    """Every effect of a run on the outside: the work of models and tools, time, ids, randomness.
 
-    Its methods are those of a model and of a clock, and a few more.
+    `LocalWorld` does the work in this process; another engine does it elsewhere.
     """
 
-    def respond(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]: ...
+    async def answer(self, run: Run, step: StepInProgress) -> Sequence[AnyTransition]:
+        """Ask the model, and return the transitions of its answer or failure.
 
-    def call_tool(
-        self, toolset: Toolset, tool: ToolDefinition, arguments: Mapping[str, Any], context: ToolContext
-    ) -> Coroutine[Any, Any, object]:
-        """Run a tool, within its own time limit."""
+        If it is cancelled, the step has the part of the answer that had arrived.
+        """
+
+    async def run_call(self, run: Run, index: int, deadline: datetime | None) -> CallFinished:
+        """Run one call of the open step; an error becomes its result."""
 
     def now(self) -> datetime: ...
 
     def monotonic(self) -> float: ...
 
     async def sleep(self, seconds: float) -> None: ...
-
-    def timeout(self, seconds: float | None) -> Timeout: ...
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer: ...
 
@@ -113,6 +109,10 @@ class World(Protocol):
 
     def random(self) -> float:
         """Return a random number from 0 to 1."""
+
+    @property
+    def is_replaying(self) -> bool:
+        """True while a run is repeated from its records, and its log was written before."""
 
 
 class Journal(Protocol):
@@ -142,52 +142,3 @@ class StepByStep(Protocol):
 
     def iterate(self, state: AgentState) -> AsyncIterator[AgentState]:
         """Yield the state after every step."""
-
-
-class SystemClock:
-    """The clock of this machine."""
-
-    # Asked many times a step, so these are the functions themselves.
-    now = staticmethod(functools.partial(datetime.now, UTC))
-    monotonic = staticmethod(time.monotonic)
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-
-    def timeout(self, seconds: float | None) -> Timeout:
-        return asyncio.timeout(seconds)
-
-    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
-        return asyncio.get_running_loop().call_later(seconds, callback)
-
-
-class LocalWorld:
-    """The world of this process."""
-
-    def __init__(self, model: Model, clock: Clock) -> None:
-        self.respond = model.respond
-        self.now = clock.now
-        self.monotonic = clock.monotonic
-        self.sleep = clock.sleep
-        self.timeout = clock.timeout
-        self.call_later = clock.call_later
-        self.new_id = new_id
-        self.random = random.random
-
-    def call_tool(
-        self, toolset: Toolset, tool: ToolDefinition, arguments: Mapping[str, Any], context: ToolContext
-    ) -> Coroutine[Any, Any, object]:
-        work = toolset.call(tool.name, arguments, context)
-        return work if tool.timeout is None else self._run_timed(tool, tool.timeout, work)
-
-    async def _run_timed(
-        self, tool: ToolDefinition, seconds: float, work: Coroutine[Any, Any, object]
-    ) -> object:
-        timeout = self.timeout(seconds)
-        try:
-            async with timeout:
-                return await work
-        except TimeoutError:
-            if not timeout.expired():
-                raise
-            raise ToolTimeoutError(f"{tool.name} did not finish within {seconds:g} s") from None

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from whyloop.errors import ModelError
+from whyloop.models.prices import anthropic_billing, anthropic_usage
 from whyloop.models.provider import (
     EncodedMessages,
     ProviderApi,
@@ -29,7 +30,6 @@ from whyloop.models.provider import (
     parsed,
 )
 from whyloop.models.structured_output import enforced_schema
-from whyloop.models.usage import anthropic_billing, anthropic_usage
 from whyloop.rules.written_calls import without_calls
 from whyloop.values.messages import FilePart, ImagePart, Message, MessageRole, Part, TextPart, ToolCall
 from whyloop.values.model import (
@@ -251,7 +251,7 @@ def _tool_choice(settings: Settings) -> dict[str, Any]:
 
 
 def _container(messages: Sequence[Message], settings: Settings) -> dict[str, Any]:
-    """Return the latest container of this history, which has the files of earlier code.
+    """Return the latest container of this history, with the files of earlier code.
 
     One that the caller names comes first, and one that has expired would be refused.
     """

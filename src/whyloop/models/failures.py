@@ -34,7 +34,10 @@ _MAX_LENGTH = 100_000  # Of a message before it is shortened.
 def http_error(
     status: int, headers: Mapping[str, str], body: bytes, secrets: Iterable[str] = ()
 ) -> ModelError:
-    """Return the error for a response with an error status; header names in lower case."""
+    """Return the error for a response with an error status.
+
+    Header names are in lower case.
+    """
     document = _decoded(body)
     # Secrets are removed before anything is cut: half a key would not be found, and is still half a key.
     message = shortened(without_secrets(_message(document), secrets), 500)

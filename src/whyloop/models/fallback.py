@@ -1,8 +1,9 @@
-"""A model that falls back on others."""
+"""A model that falls back on others, and helpers of all models that wrap others."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 from msgspec.structs import replace
@@ -11,7 +12,6 @@ from whyloop.errors import ConfigurationError, ScriptError
 from whyloop.loop.output import output_mode_of
 from whyloop.loop.world import Model
 from whyloop.models.presets import load
-from whyloop.models.wrapper import answer_of, name_of, secrets_of
 from whyloop.rules.classification import model_failure
 from whyloop.values.failure import ErrorType, Failure
 from whyloop.values.model import Delta, ModelRequest, ModelResponse, ModelSource, OutputMode
@@ -92,3 +92,28 @@ def _noted(response: ModelResponse, notes: list[str]) -> ModelResponse:
         return response
     source = response.source or ModelSource()
     return replace(response, source=replace(source, notes=(*notes, *source.notes)))
+
+
+@asynccontextmanager
+async def answer_of(
+    model: Model, request: ModelRequest
+) -> AsyncIterator[AsyncIterator[Delta | ModelResponse]]:
+    """Ask a model; close its connection even if its answer is not read to the end."""
+    answer = model.respond(request)
+    try:
+        yield answer
+    finally:
+        # Most models are generators, but a model may return any asynchronous iterator.
+        close: Any = getattr(answer, "aclose", None)
+        if close is not None:
+            await close()
+
+
+def name_of(model: object) -> str:
+    """Return the name of a model for a person."""
+    return str(getattr(model, "name", type(model).__name__))
+
+
+def secrets_of(model: object) -> tuple[str, ...]:
+    """Return the secrets of a model, which must never be kept with its traffic."""
+    return tuple(getattr(model, "secrets", ()))

@@ -17,6 +17,7 @@ import msgspec
 
 from whyloop.errors import ModelError, ResponseValidationError
 from whyloop.models.failures import stream_error
+from whyloop.models.prices import gemini_billing, gemini_usage
 from whyloop.models.provider import (
     EncodedMessages,
     ProviderApi,
@@ -28,7 +29,6 @@ from whyloop.models.provider import (
     new_call,
 )
 from whyloop.models.structured_output import google_schema
-from whyloop.models.usage import gemini_billing, gemini_usage
 from whyloop.rules.written_calls import without_calls
 from whyloop.values import encoding
 from whyloop.values.messages import FilePart, ImagePart, Message, Part, TextPart, ToolCall

@@ -65,10 +65,10 @@ class HttpModel:
         price: Price | None = None,
     ) -> None:
         if not isinstance(timeout, int | float) or isinstance(timeout, bool) or not timeout > 0:
-            raise ConfigurationError(f"timeout is a number of seconds greater than zero, not {timeout!r}")
+            raise ConfigurationError(f"invalid timeout {timeout!r}: use seconds, greater than zero")
         if max_concurrency is not None and (type(max_concurrency) is not int or max_concurrency < 1):
             raise ConfigurationError(
-                f"max_concurrency is a whole number of at least 1, not {max_concurrency!r}"
+                f"invalid max_concurrency {max_concurrency!r}: use a whole number of at least 1"
             )
         self.api = api
         self.settings = settings
@@ -149,7 +149,7 @@ class HttpModel:
             yield self._priced(item) if isinstance(item, ModelResponse) else item
 
     def _priced(self, response: ModelResponse) -> ModelResponse:
-        """Return the response with its cost: by the developer's price, the host's, or the list's."""
+        """Return the response with its cost: your price, the host's, or the list's."""
         usage = response.usage
         if self._price is not None:
             return replace(response, usage=self._price.priced(usage))

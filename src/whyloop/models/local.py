@@ -57,7 +57,7 @@ You answer with the help of tools:
 class LocalServer:
     """A llama.cpp server on a free port; it ends at the latest with this process.
 
-    It is a process of its own: inside ours it would block everything while it loads, and could not be closed
+    It is a separate process: inside ours it would block everything while it loads, and could not be closed
     while it answers.
     """
 
@@ -83,7 +83,10 @@ class LocalServer:
         return f"{self.address}/v1"
 
     def model(self, provider: str = "llama.cpp", **settings: Any) -> HttpModel:
-        """Return the model behind llama.cpp, openai-responses or anthropic; it costs nothing."""
+        """Return the model behind llama.cpp, openai-responses or anthropic.
+
+        It costs nothing.
+        """
         address = self.address if provider == "anthropic" else self.base_url
         if provider == "openai-responses":  # There llama.cpp ignores the schema of an answer.
             settings["quirks"] = {"no_schema", *settings.get("quirks", ())}
@@ -125,7 +128,7 @@ class LocalServer:
 
 @cache
 def shared_server() -> LocalServer:
-    """Return the server of this process, started at the first call; it ends with the process."""
+    """Return the server of this process; start it at the first call."""
     server = LocalServer()
     atexit.register(server.close)
     return server

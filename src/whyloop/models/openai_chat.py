@@ -12,6 +12,7 @@ import msgspec
 
 from whyloop.errors import ConfigurationError, ModelError
 from whyloop.models.failures import stream_error
+from whyloop.models.prices import chat_billing, chat_usage
 from whyloop.models.provider import (
     EncodedMessages,
     ProviderApi,
@@ -24,7 +25,6 @@ from whyloop.models.provider import (
     parsed,
 )
 from whyloop.models.structured_output import schema_format
-from whyloop.models.usage import chat_billing, chat_usage
 from whyloop.rules.written_calls import without_calls
 from whyloop.values.messages import ImagePart, Message, Part, TextPart, ToolCall
 from whyloop.values.model import (

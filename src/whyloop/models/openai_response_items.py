@@ -13,8 +13,8 @@ from typing import Any
 
 from whyloop.errors import ModelError, ResponseValidationError
 from whyloop.models.failures import stream_error
+from whyloop.models.prices import responses_billing, responses_usage
 from whyloop.models.provider import arguments_text, new_call, parsed
-from whyloop.models.usage import responses_billing, responses_usage
 from whyloop.rules.written_calls import without_calls
 from whyloop.values.messages import Message, ToolCall
 from whyloop.values.model import FinishReason, ModelResponse, ModelSource

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -147,7 +147,7 @@ _APIS = {
     "gemini": ("whyloop.models.gemini", "GeminiContent"),
 }
 
-# Common options of providers, to recognise a misspelt one.
+# Common options of providers, to recognize a misspelt one.
 _PROVIDER_OPTIONS = (
     *("top_p", "top_k", "seed", "stop", "stop_sequences", "frequency_penalty", "presence_penalty"),
     *("logprobs", "top_logprobs", "logit_bias", "max_completion_tokens", "max_output_tokens", "user"),
@@ -181,10 +181,6 @@ def load(
     """Return the model with a name like "openai:gpt-5"; refuse a missing key now.
 
     "local" is a small real model that is served on this machine, from now to the end of the process.
-    `prices` is the price of the model, or a mapping that has it under the model's name; without it the list
-    of `whyloop[prices]` is asked.
-    `quirks` adds habits of a host that has no preset of its own; `whyloop.models.presets` lists them.
-    Keywords that whyloop does not know go into every request as they are, `tools` beside those of the agent.
 
     Args:
         name: The name of the host and of the model, with a colon between them; or "local".
@@ -199,20 +195,18 @@ def load(
         parallel_tool_calls: Whether the model may ask for several calls at once. Default: that of the host.
         response_format: The form of the answer, as the host's API takes it. Default: none.
         stream: False to receive each answer in one piece. Default: True.
-        quirks: More habits of the host. Default: those of its preset.
-        prices: The prices. Default: the list of `whyloop[prices]`.
-        **extra: More fields for each request.
+        quirks: More habits of the host, of `whyloop.models.presets.QUIRKS`. Default: those of its preset.
+        prices: The price of the model, or a mapping with it by name. Default: the list of `whyloop[prices]`.
+        **extra: More fields for each request, as they are; `tools` are added to those of the agent.
     """
     if name == LOCAL:
         name, base_url, prices = *_local_model(base_url), prices or Price(input=0, output=0)
     quirks = frozenset([quirks] if isinstance(quirks, str) else quirks)
     _check_options(temperature, max_tokens, tool_choice)
     _check_names(extra, quirks)
-    provider, preset, model = _find_preset(name)
-    address = _address(provider, preset, base_url)
-    key = _key(provider, preset, api_key, own_address=base_url is not None)
+    host = _find_host(name, base_url, api_key)
     settings = Settings(
-        model=model,
+        model=host.model,
         stream=stream,
         temperature=temperature,
         max_tokens=max_tokens,
@@ -220,8 +214,37 @@ def load(
         parallel_tool_calls=parallel_tool_calls,
         response_format=_schema(response_format),
         extra=extra,
-        quirks=preset.quirks | quirks,
+        quirks=host.preset.quirks | quirks,
     )
+    return _model_at(host, settings, headers, timeout, max_concurrency, own_price(prices, name, host.model))
+
+
+class _Host(NamedTuple):
+    """A host as its model is reached there."""
+
+    name: str
+    preset: Preset
+    model: str
+    address: str
+    key: str | None
+
+
+def _find_host(name: str, base_url: str | None, api_key: str | None) -> _Host:
+    provider, preset, model = _find_preset(name)
+    address = _address(provider, preset, base_url)
+    key = _key(provider, preset, api_key, own_address=base_url is not None)
+    return _Host(name, preset, model, address, key)
+
+
+def _model_at(
+    host: _Host,
+    settings: Settings,
+    headers: Mapping[str, str] | None,
+    timeout: float,
+    max_concurrency: int | None,
+    price: Price | None,
+) -> HttpModel:
+    preset, key = host.preset, host.key
     if "no_keep_alive" in settings.quirks:
         headers = {"connection": "close", **(headers or {})}
     if preset.key_header and key:
@@ -229,22 +252,22 @@ def load(
     return _http_model()(
         _provider_api(preset.api),
         settings,
-        base_url=address,
-        name=name,
+        base_url=host.address,
+        name=host.name,
         api_key=None if preset.key_header else key,
         headers=headers,
         timeout=timeout,
         max_concurrency=max_concurrency,
-        price=own_price(prices, name, model),
+        price=price,
     )
 
 
 def _local_model(base_url: str | None) -> tuple[str, str]:
-    """Return the name and the address of the model on this machine, which starts if it does not run."""
+    """Return the name and address of the local model, and start it if necessary."""
     from whyloop.models.local import MODEL, shared_server
 
     if base_url is not None:
-        raise ConfigurationError(f"the model {LOCAL!r} starts a server of its own: leave out its address")
+        raise ConfigurationError(f"invalid base_url of {LOCAL!r}, which starts its own server: leave it out")
     return f"llama.cpp:{MODEL}", shared_server().base_url
 
 
@@ -252,14 +275,14 @@ def _check_options(temperature: object, max_tokens: object, tool_choice: object)
     if temperature is not None and (
         not isinstance(temperature, int | float) or isinstance(temperature, bool) or not isfinite(temperature)
     ):
-        raise ConfigurationError(f"temperature is a number, not {temperature!r}")
+        raise ConfigurationError(f"invalid temperature {temperature!r}: use a number")
     if max_tokens is not None and (
         not isinstance(max_tokens, int) or isinstance(max_tokens, bool) or max_tokens < 1
     ):
-        raise ConfigurationError(f"max_tokens is a whole number greater than zero, not {max_tokens!r}")
+        raise ConfigurationError(f"invalid max_tokens {max_tokens!r}: use a whole number greater than zero")
     if tool_choice is not None and (not isinstance(tool_choice, str) or not tool_choice):
         raise ConfigurationError(
-            f"tool_choice is auto, none, required or the name of a tool, not {tool_choice!r}"
+            f"invalid tool_choice {tool_choice!r}: use auto, none, required or the name of a tool"
         )
 
 
@@ -273,7 +296,7 @@ def _schema(given: object) -> Mapping[str, Any] | None:
     # These are types of an API, and not of a schema.
     if not isinstance(given, Mapping) or given.get("type") in ("json_object", "json_schema", "text"):
         raise ConfigurationError(
-            f"response_format is the JSON schema that the answer has to fit, not {shortened(repr(given), 80)}"
+            f"invalid response_format {shortened(repr(given), 80)}: use the JSON schema of the answer"
         )
     return given
 
@@ -309,7 +332,7 @@ def _http_model() -> type[HttpModel]:
 def _find_preset(name: str) -> tuple[str, Preset, str]:
     """Return the provider, its preset and the model in a name like "openai:gpt-5"."""
     if not isinstance(name, str):
-        raise ConfigurationError(f"a model is named by text such as openai:gpt-5, not by {name!r}")
+        raise ConfigurationError(f"invalid name of a model {name!r}: use text such as openai:gpt-5")
     provider, colon, model = name.partition(":")
     preset = PRESETS.get(provider)
     if preset is None:
@@ -320,7 +343,7 @@ def _find_preset(name: str) -> tuple[str, Preset, str]:
             f"{problem}: {hint} The providers are {', '.join(PRESETS)}; {LOCAL} is on this machine"
         )
     if not model.strip():
-        raise ConfigurationError(f"{name!r} names no model: write provider:model, such as openai:gpt-5")
+        raise ConfigurationError(f"no model in {name!r}: write provider:model, such as openai:gpt-5")
     return provider, preset, model
 
 
@@ -337,7 +360,7 @@ def _address(provider: str, preset: Preset, given: str | None) -> str:
     """Return the address of a host: the given one, or that of its preset."""
     variable = preset.address_variable
     if given is not None and not isinstance(given, str):
-        raise ConfigurationError(f"base_url is the text of an address, not {given!r}")
+        raise ConfigurationError(f"invalid base_url {given!r}: use text such as https://…")
     # An empty address is refused: a request for another host must not be sent to this one.
     address = given
     if address is None:
@@ -380,5 +403,5 @@ def _key(provider: str, preset: Preset, given: str | None, *, own_address: bool)
             f"missing key for {provider}: set the environment variable {preset.key}, or in Python api_key=…"
         )
     if not key.isascii() or not key.isprintable() or " " in key:
-        raise ConfigurationError(f"the key for {provider} has characters that are not allowed in a key")
+        raise ConfigurationError(f"invalid key for {provider}: it has characters that are not allowed")
     return key or None

@@ -59,7 +59,7 @@ _OWN_OPTIONS = ("tool_choice", "toolConfig", "max_tokens", "max_completion_token
 
 
 def settings_for(request: ModelRequest, settings: Settings) -> tuple[ModelRequest, Settings]:
-    """Return a request and its settings, with the options that this request has of its own."""
+    """Return a request and the settings with the request's own options."""
     if request.tool_choice is None and request.max_tokens is None:
         return request, settings
     extra, most = dict(settings.extra), settings.max_tokens
@@ -219,7 +219,7 @@ class EncodedMessages:
 
 
 def merged(options: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options with the caller's: tools added, objects merged, rest replaced."""
+    """Return merged options: tools added, objects merged, the rest replaced."""
     result = dict(options)
     for key, value in extra.items():
         ours = result.get(key)

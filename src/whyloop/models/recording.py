@@ -18,8 +18,8 @@ from whyloop import errors
 from whyloop.errors import ConfigurationError, ModelError, ScriptError, SnapshotError
 from whyloop.loop.output import output_mode_of
 from whyloop.loop.world import Model
+from whyloop.models.fallback import answer_of, name_of, secrets_of
 from whyloop.models.secrets import cleaned, without_secrets
-from whyloop.models.wrapper import answer_of, name_of, secrets_of
 from whyloop.values.credentials import REMOVED
 from whyloop.values.messages import Message
 from whyloop.values.model import (

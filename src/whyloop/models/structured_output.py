@@ -56,7 +56,7 @@ _GEMINI_WITH_TOOLS = re.compile(r"gemini-(?:[3-9]|\d\d)")
 def supported_mode(
     api: str, settings: Settings, schema: Mapping[str, Any], *, with_tools: bool
 ) -> OutputMode:
-    """Return the form in which a model behind this API gives answers of a type, with tools or without."""
+    """Return the output mode that a model behind this API supports for a schema."""
     quirks, with_tools = settings.quirks, with_tools or bool(settings.extra.get("tools"))
     refuses = "no_schema" in quirks or (with_tools and "no_schema_with_tools" in quirks)
     if not refuses and _takes_schema(api, settings.model, schema, with_tools=with_tools):
@@ -98,7 +98,10 @@ def enforced_schema(request: ModelRequest, settings: Settings) -> Mapping[str, A
 
 
 def strict_schema(schema: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return a schema as providers enforce it; None if they cannot, as of an object with any keys."""
+    """Return a schema as providers enforce it; None if they cannot.
+
+    They cannot enforce an object with arbitrary keys, for example.
+    """
     try:
         strict = _strict(schema)
         definitions = {name: _strict(part) for name, part in schema.get("$defs", {}).items()}

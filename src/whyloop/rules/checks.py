@@ -31,7 +31,7 @@ class FinishReasonCheck(Criterion):
         known = [member.value for member in FinishReason]
         for reason in flat:
             if reason not in known:
-                raise ConfigurationError(f"{reason!r} is not a finish reason: choose from {', '.join(known)}")
+                raise ConfigurationError(f"invalid finish reason {reason!r}: choose from {', '.join(known)}")
         self.reasons = tuple(FinishReason(reason) for reason in flat)
         """The finish reasons that forbid continuing."""
         # Made once, the commonest first, since they are few: 0.2 µs a step instead of 1.2.

@@ -161,7 +161,7 @@ def answer_failure(response: ModelResponse, tools: Collection[str], *, after_res
 
 
 def normalize_response(response: ModelResponse) -> ModelResponse:
-    """The response itself where it is as it should be, else one that is; a careless model is data, too."""
+    """Return the response, repaired if possible; raise `ResponseValidationError`."""
     try:
         usage = response.usage
         if (
@@ -227,7 +227,7 @@ def _usage(usage: Usage) -> Usage:
 
 
 def _cost(cost: object) -> Decimal | None:
-    """A cost in dollars; None for anything that is not one, since unknown is not zero."""
+    """Return a cost in dollars; None for anything else, since unknown is not zero."""
     try:
         return None if cost is None else as_dollars(cost, "cost ")
     except ConfigurationError:
@@ -235,7 +235,7 @@ def _cost(cost: object) -> Decimal | None:
 
 
 def _count(number: object) -> int:
-    """A number of tokens, whatever a provider made of it."""
+    """Return a number of tokens; 0 for anything that is not a number."""
     if isinstance(number, bool) or not isinstance(number, int | float) or not isfinite(number):
         return 0
     return max(0, int(number))
@@ -253,7 +253,7 @@ def _call(call: object) -> ToolCall:
 
 
 def _type(value: object) -> str:
-    """Return the name of a type: the value may hold arguments, and a failure is shown to people."""
+    """Return the name of a type; the value itself may hold arguments."""
     return type(value).__name__
 
 
@@ -262,7 +262,7 @@ def _are_distinct(calls: Sequence[ToolCall]) -> bool:
 
 
 def _with_distinct_ids(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
-    """The calls with an id each, since results and decisions go by it."""
+    """Return the calls with distinct ids, which results and decisions refer to."""
     if _are_distinct(calls):
         return tuple(calls)
     taken: set[str] = set()
@@ -278,7 +278,7 @@ def _with_distinct_ids(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
 
 
 def _source(source: object) -> ModelSource | None:
-    """Where the answer came from, as far as it is said in words."""
+    """Return the source of the answer, with its fields as text."""
     if not isinstance(source, ModelSource):
         return None
     model, answer, word = (
@@ -286,13 +286,13 @@ def _source(source: object) -> ModelSource | None:
         for text in (source.model, source.response_id, source.finish_word)
     )
     notes = source.notes if isinstance(source.notes, tuple) else ()
-    words = tuple(note for note in notes if isinstance(note, str))
+    texts = tuple(note for note in notes if isinstance(note, str))
     output = source.output if isinstance(source.output, OutputMode) else None
-    same = (model, answer, word, words, output) == (
+    same = (model, answer, word, texts, output) == (
         source.model,
         source.response_id,
         source.finish_word,
         source.notes,
         source.output,
     )
-    return source if same else ModelSource(model, answer, word, words, output)
+    return source if same else ModelSource(model, answer, word, texts, output)

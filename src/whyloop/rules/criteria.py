@@ -58,9 +58,7 @@ class ContinuationCriteria:
     def __init__(self, *criteria: CriterionLike) -> None:
         self.criteria = with_distinct_names(map(as_criterion, criteria))
         """The criteria, in order."""
-        self._explain = tuple(
-            zip(map(name_of, self.criteria), map(explain_function, self.criteria), strict=True)
-        )
+        self._explain = tuple(map(explain_function, self.criteria))
         self.limits = tuple(criterion for criterion in self.criteria if isinstance(criterion, Limit))
         """The limits among them."""
         self._timed = tuple(
@@ -71,17 +69,26 @@ class ContinuationCriteria:
 
     def evaluate(self, state: AgentState) -> ContinuationOutcome:
         """Return the evaluations of all criteria, and the outcome."""
+        try:  # One `try` for all: 134 steps of bytecode, and 204 with one for each and no shortcut.
+            evaluations = tuple([explain(state) for explain in self._explain])
+        except (Exception, SystemExit):
+            evaluations = self._evaluate_each(state)
+        if (outcome := _requested(evaluations)) is not None:
+            return outcome
+        step, execution = state.open_step or state.current_step, state.execution
+        is_interrupted = step is not None and step.interrupted is not None
+        wrap_up = state.wrap_up if execution.wrap_ups or execution.wrap_up is not None else None
+        return resolve(evaluations, is_interrupted, wrap_up)
+
+    def _evaluate_each(self, state: AgentState) -> tuple[ContinuationEvaluation, ...]:
+        """Return the evaluations if a criterion raises; all are evaluated again."""
         evaluations: list[ContinuationEvaluation] = []
-        for name, explain in self._explain:
+        for criterion, explain in zip(self.criteria, self._explain, strict=True):
             try:
                 evaluations.append(explain(state))
             except (Exception, SystemExit) as error:
-                evaluations.append(failed_evaluation(name, error))
-        step = state.open_step or state.current_step
-        is_interrupted = step is not None and step.interrupted is not None
-        execution = state.execution
-        wrap_up = state.wrap_up if execution.wrap_ups or execution.wrap_up is not None else None
-        return resolve(tuple(evaluations), is_interrupted, wrap_up)
+                evaluations.append(failed_evaluation(name_of(criterion), error))
+        return tuple(evaluations)
 
     def can_continue(self, state: AgentState) -> bool:
         """Return whether the run takes another step."""
@@ -106,7 +113,7 @@ class ContinuationCriteria:
         return earliest
 
     def exhausted(self, state: AgentState) -> bool:
-        """Return whether a limit forbids the next step, whatever it would do."""
+        """Return whether a limit forbids any next step."""
         return any(limit.explain(state).exhausted for limit in self.limits)
 
     @property
@@ -149,10 +156,9 @@ def resolve(
     unless the step was interrupted or a wrap-up; and if only questions to a person forbid, the run pauses.
     `wrap_up` names the limit that had ended the run before its wrap-up: it decides once more.
     """
+    if (outcome := _requested(evaluations)) is not None:
+        return outcome
     decisions = tuple(map(_decision_of, evaluations))
-    if _REQUEST in decisions and _FORBID not in decisions:  # Nearly every step: 0.8 µs instead of 2.
-        resolved_by = evaluations[decisions.index(_REQUEST)].criterion
-        return ContinuationOutcome(_REQUEST, resolved_by, None, evaluations)
     forbids = [evaluation for evaluation in evaluations if evaluation.decision is _FORBID]
     if wrap_up is not None and (limits := [e for e in forbids if e.exhausted]):
         forbids = [e for e in limits if e.criterion == wrap_up] or limits
@@ -178,10 +184,22 @@ def resolve(
     return _NO_CRITERIA
 
 
+def _requested(evaluations: tuple[ContinuationEvaluation, ...]) -> ContinuationOutcome | None:
+    """Return the outcome if a criterion requests a step and none forbids it.
+
+    This is the outcome of nearly every step.
+    """
+    decisions = list(map(_decision_of, evaluations))
+    if _REQUEST not in decisions or _FORBID in decisions:
+        return None
+    resolved_by = evaluations[decisions.index(_REQUEST)].criterion
+    return ContinuationOutcome(_REQUEST, resolved_by, None, evaluations)
+
+
 def leaves_work(state: AgentState, outcome: ContinuationOutcome) -> bool:
     """Return whether limits and nothing else ended the run while there was work to do.
 
-    A call that waits for a person is no reason to answer without it.
+    A call that waits for a person does not allow an answer without it.
     """
     step, forbids = state.current_step, [e for e in outcome.evaluations if e.decision is _FORBID]
     if outcome.decision is not _FORBID or not all(evaluation.exhausted for evaluation in forbids):
@@ -230,7 +248,7 @@ def _refuse_twins(criteria: Sequence[object]) -> None:
     kinds = list(map(type, criteria))
     for kind in _ONLY_ONCE:
         if kinds.count(kind) > 1:
-            raise ConfigurationError(f"{kind.__name__} is there twice, and the two can contradict: keep one")
+            raise ConfigurationError(f"two {kind.__name__} may contradict each other: keep one")
 
 
 def _refuse_hidden_finish_reasons(criteria: Sequence[object]) -> None:
@@ -239,12 +257,13 @@ def _refuse_hidden_finish_reasons(criteria: Sequence[object]) -> None:
         if set(hidden.reasons) <= set(other.reasons):
             reasons = ", ".join(hidden.reasons)
             raise ConfigurationError(
-                f"FinishReasonCheck({reasons}) can never matter, because another one has all of its reasons"
+                f"FinishReasonCheck({reasons}) can never matter, because another one has all its reasons: "
+                "remove it"
             )
 
 
 def _refuse_hidden_limits(limits: Sequence[Limit]) -> None:
-    """Refuse a limit that a lower one hides: a session has used more than its execution."""
+    """Refuse a limit that can never matter because a lower one decides first."""
     for hidden, other in itertools.permutations(limits, 2):
         if hidden is other or type(hidden) is not type(other):
             continue
@@ -261,7 +280,7 @@ def _refuse_two_time_limits(criteria: Sequence[object]) -> None:
     if by_wall and by_work:
         raise ConfigurationError(
             f"{by_wall[0]!r} and {by_work[0]!r} exclude each other: "
-            "the wall clock runs on through the pauses that cumulative time leaves out. "
+            "the wall clock includes pauses, and cumulative time does not. "
             "Choose timeout (wall clock) or cumulative_timeout (work only)"
         )
 

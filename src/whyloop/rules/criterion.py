@@ -123,16 +123,15 @@ def as_criterion(candidate: CriterionLike) -> CriterionObject:
     for method in ("explain", "decide", "__call__"):
         if iscoroutinefunction(getattr(candidate, method, None)) or iscoroutinefunction(candidate):
             raise ConfigurationError(
-                f"{candidate!r} is async, and a criterion answers at once from the state: "
-                "put what it needs to know into a tool's result or the session's metadata"
+                f"invalid criterion {candidate!r}: use a sync function of the state. "
+                "Put other facts into a tool's result or the session's metadata"
             )
     if isinstance(candidate, CanExplainContinuation | CanDecideToContinue):
         return candidate
     if callable(candidate):
         return FunctionCriterion(candidate)
     raise ConfigurationError(
-        f"{candidate!r} is not a criterion: "
-        "pass a function, or an object with explain(state) or decide(state)"
+        f"invalid criterion {candidate!r}: use a function, or an object with explain(state) or decide(state)"
     )
 
 
@@ -173,7 +172,7 @@ def explain_function(criterion: CriterionObject) -> Callable[[AgentState], Evalu
 def _validated(answer: object, acts: str | None = None) -> Evaluation:
     """Return a user's evaluation in exactly the form that is stored; refuse another."""
     if not isinstance(answer, Evaluation):
-        raise TypeError(f"it answered {shortened(repr(answer), 80)} instead of a ContinuationEvaluation")
+        raise TypeError(f"it returned {shortened(repr(answer), 80)} instead of a ContinuationEvaluation")
     for field, kind in (("criterion", str), ("reason", str), ("context", Mapping)):
         value = getattr(answer, field)
         if not isinstance(value, kind):

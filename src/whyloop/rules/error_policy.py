@@ -52,14 +52,14 @@ class ErrorPolicy(Struct, frozen=True):
     def __post_init__(self) -> None:
         retries = self.max_retries
         if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
-            raise ConfigurationError(f"max_retries is a whole number from zero on, not {retries!r}")
+            raise ConfigurationError(f"invalid max_retries {retries!r}: use a whole number of zero or more")
         for error_type in ErrorType:
             field = f"on_{error_type}_error"
             try:
                 force_setattr(self, field, ErrorHandlingDecision(getattr(self, field)))
             except ValueError:
                 given = getattr(self, field)
-                raise ConfigurationError(f"{field} is stop, retry or ignore, not {given!r}") from None
+                raise ConfigurationError(f"invalid {field} {given!r}: use stop, retry or ignore") from None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the decisions and the number of retries as plain data."""
@@ -143,7 +143,7 @@ class ErrorPolicy(Struct, frozen=True):
         """
         if error_type not in list(ErrorType):
             known = ", ".join(ErrorType)
-            raise ConfigurationError(f"{error_type!r} is not a kind of error: choose from {known}")
+            raise ConfigurationError(f"invalid kind of error {error_type!r}: choose from {known}")
         return replace(self, **{f"on_{error_type}_error": decision})
 
     def handling_of(self, error_type: ErrorType) -> ErrorHandlingDecision:
@@ -316,7 +316,7 @@ class ErrorPolicyCriterion(Criterion):
 
 
 def _failed_wrap_up(state: AgentState) -> ContinuationEvaluation | None:
-    """Return how the wrap-up failed, if it did: no policy handles it, since the run had ended."""
+    """Return how the wrap-up failed, if it did; no policy handles it."""
     step = state.current_step if state.open_step is None else None
     if step is None or not step.failures or (note := step.wrap_up_note) is None:
         return None
@@ -344,7 +344,7 @@ class Backoff(Struct, frozen=True):
     factor: float = 2.0
     """How many times longer each wait is than the one before it."""
     cap: float = 60.0
-    """The longest wait in seconds, whatever the provider asks for."""
+    """The longest wait in seconds, even if the provider asks for more."""
     jitter: float = 0.5
     """The share of a wait, from 0 to 1, that chance may take off."""
 
@@ -353,7 +353,8 @@ class Backoff(Struct, frozen=True):
             0 < self.base <= self.cap and isfinite(self.cap) and self.factor >= 1 and 0 <= self.jitter <= 1
         ):
             raise ConfigurationError(
-                f"{self!r}: base is above zero and at most cap, factor is 1 or more, jitter is from 0 to 1"
+                f"invalid {self!r}: use a base above zero and up to cap, a factor of 1 or more, and a jitter "
+                "from 0 to 1"
             )
 
     def delay(self, failures: int, randomness: float, retry_after: float | None = None) -> float:

@@ -46,11 +46,11 @@ class Limit(Criterion):
     def __init__(self, limit: float, *, scope: Scope = "execution") -> None:
         name = type(self).__name__
         if isinstance(limit, bool) or not isinstance(limit, int | float) or not 0 < limit < inf:
-            raise ConfigurationError(f"{name} needs a number greater than zero, not {limit!r}")
+            raise ConfigurationError(f"invalid {name} {limit!r}: use a number greater than zero")
         if limit > LARGEST:
-            raise ConfigurationError(f"{name}({limit!r}) is as good as none: leave the limit out")
+            raise ConfigurationError(f"invalid {name} {limit!r}: leave out a limit that is never reached")
         if scope not in ("execution", "session"):
-            raise ConfigurationError(f'{name}: scope is "execution" or "session", not {scope!r}')
+            raise ConfigurationError(f'invalid scope {scope!r} of {name}: use "execution" or "session"')
         self.limit = limit
         """The number at which the limit is reached."""
         self.scope: Scope = scope
@@ -108,7 +108,7 @@ class CountLimit(Limit):
     def __init__(self, limit: int, *, scope: Scope = "execution") -> None:
         super().__init__(limit, scope=scope)
         if not isinstance(limit, int):
-            raise ConfigurationError(f"{self._name} counts, so it needs a whole number, not {limit!r}")
+            raise ConfigurationError(f"invalid {self._name} {limit!r}: use a whole number")
 
 
 class StepsLimit(CountLimit):
@@ -261,7 +261,7 @@ class CostLimit(Limit):
         """The money at which the limit is reached."""
         super().__init__(float(self.usd), scope=scope)
         if unknown not in ("forbid", "allow"):
-            raise ConfigurationError(f'CostLimit: unknown is "forbid" or "allow", not {unknown!r}')
+            raise ConfigurationError(f'invalid unknown {unknown!r} of CostLimit: use "forbid" or "allow"')
         self.unknown = unknown
         """Whether an answer without a known price forbids continuing."""
         self._text = dollars(self.usd)
@@ -270,18 +270,22 @@ class CostLimit(Limit):
         return float(granted.usd)
 
     def used(self, state: AgentState) -> float:
-        return float(self._spent(state)[0])
+        return float(self._spent(state))
 
-    def _spent(self, state: AgentState) -> tuple[Decimal, _Gap | None]:
-        """Return the known cost, and why the rest is unknown if some is."""
+    def _spent(self, state: AgentState) -> Decimal:
+        """Return the cost, as far as it is known."""
+        usage = state.usage if self._of_session else state.execution.usage
+        return usage.cost or usage.known_cost or Decimal(0)
+
+    def _gap(self, state: AgentState) -> _Gap | None:
+        """Return why some of the cost is unknown; None if all of it is known."""
         usage = state.usage if self._of_session else state.execution.usage
         if not usage.is_unpriced:
-            return usage.cost or Decimal(0), None
-        gap = _find_gap(state.steps if self._of_session else state.execution_steps, state.open_step)
-        return usage.known_cost or Decimal(0), gap
+            return None
+        return _find_gap(state.steps if self._of_session else state.execution_steps, state.open_step)
 
     def explain(self, state: AgentState) -> ContinuationEvaluation:
-        used, gap = self._spent(state)
+        used, gap = self._spent(state), self._gap(state)
         limit, text = self._limit(state, used)
         left = max(limit - used, Decimal(0))
         context = {"used": float(used), "limit": float(limit), "remaining": float(left)}

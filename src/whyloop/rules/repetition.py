@@ -19,7 +19,7 @@ _NAME = "RepeatedCallCheck"
 
 _NUDGE_STREAK = 2
 """How many steps in a row repeat something before the model gets a nudge."""
-_STOP_STREAK = 4
+_STOP_STREAK = 3
 """How many steps in a row repeat something before the run stops."""
 _REPLIES = 3
 """How many replies in a row without a call are a nudge; one more is a stop."""
@@ -48,10 +48,9 @@ class RepeatedCallCheck(Criterion):
     result or failed both times. The text of the model does not matter. Arguments are compared as JSON values:
     the order of keys and the whitespace around values do not matter, 1 equals 1.0, true does not equal 1, and
     strings are compared exactly. The nudge is due when two steps in a row are repeats, and again after each
-    further one. The run stops when four steps in a row were each taken `stop_times` times; there, the same
-    tool failing with the same error counts as well, whatever its arguments. Three replies in a row without a
-    call are a nudge, and a fourth is a stop; an answer that ends the run is never stopped. The run stops only
-    after a nudge of the same execution reached the model.
+    further one. The run stops when three steps in a row were each taken `stop_times` times. Three replies in
+    a row without a call are a nudge, and a fourth is a stop; an answer that ends the run is never stopped.
+    The run stops only after a nudge of the same execution reached the model.
 
     Args:
         window: How many steps back a repeat is looked for.
@@ -64,7 +63,7 @@ class RepeatedCallCheck(Criterion):
     def __init__(
         self,
         *,
-        window: int = 15,
+        window: int = 8,
         nudge_times: int = 2,
         stop_times: int = 3,
         except_tools: Iterable[str] = (),
@@ -98,13 +97,11 @@ class RepeatedCallCheck(Criterion):
             return _NO_REPEATS
         if not taken[-1]:
             return self._explain_replies(taken, steps)
-        nudges = self._streak(taken, _NUDGE_STREAK, self.nudge_times, any_arguments=False)
-        stops = self._streak(taken, _STOP_STREAK, self.stop_times, any_arguments=True)
-        if not nudges and not stops:
+        if not self._has_streak(taken, _NUDGE_STREAK, self.nudge_times):
             return _NO_REPEATS
-        repeat = self._repeat_of(taken, len(taken) - 1, any_arguments=not nudges)
-        text = _text_of(repeat, any_arguments=not nudges)
-        return self._evaluation(text, repeat.times, self.stop_times, stops=stops and _were_nudged(steps))
+        stops = self._has_streak(taken, _STOP_STREAK, self.stop_times) and _were_nudged(steps)
+        repeat = self._repeat_of(taken, len(taken) - 1)
+        return self._evaluation(_text_of(repeat), repeat.times, self.stop_times, stops=stops)
 
     def _explain_replies(
         self, taken: Sequence[Sequence[_Call]], steps: Sequence[Step]
@@ -123,24 +120,21 @@ class RepeatedCallCheck(Criterion):
         count = min(state.execution.step_count, self.window + _STOP_STREAK - 1, steps.length - steps.start)
         return steps[steps.length - count :] if count else ()
 
-    def _streak(
-        self, taken: Sequence[Sequence[_Call]], length: int, times: int, *, any_arguments: bool
-    ) -> bool:
+    def _has_streak(self, taken: Sequence[Sequence[_Call]], length: int, times: int) -> bool:
         """Return whether each of the last steps was taken at least so often."""
         last = len(taken) - 1
         return length <= len(taken) and all(
-            self._repeat_of(taken, last - back, any_arguments=any_arguments).times >= times
-            for back in range(length)
+            self._repeat_of(taken, last - back).times >= times for back in range(length)
         )
 
-    def _repeat_of(self, taken: Sequence[Sequence[_Call]], index: int, *, any_arguments: bool) -> _Repeat:
+    def _repeat_of(self, taken: Sequence[Sequence[_Call]], index: int) -> _Repeat:
         """Return how often a step was taken within the window that ends with it."""
         window = taken[max(0, index - self.window + 1) : index]
         repeats = []
         for call in taken[index]:
             if call.asked.name in self.except_tools:
                 return _Repeat(0, call)
-            before = [calls for calls in window if _has_call(calls, call, any_arguments)]
+            before = [calls for calls in window if _has_call(calls, call)]
             repeats.append(_Repeat(len(before) + 1, call))
         return min(repeats, key=lambda repeat: repeat.times, default=_NOT_A_CALL)
 
@@ -190,7 +184,7 @@ def _calls_of(
     runs: Sequence[ToolRun],
     numbers: dict[Content, int],
 ) -> list[_Call]:
-    """Return the calls of a step, with results that are numbered; they come in call order."""
+    """Return the calls of a step with numbered results, in call order."""
     calls = []
     for index, call in enumerate(asked):
         number = None
@@ -200,15 +194,13 @@ def _calls_of(
     return calls
 
 
-def _has_call(calls: Sequence[_Call], call: _Call, any_arguments: bool) -> bool:
+def _has_call(calls: Sequence[_Call], call: _Call) -> bool:
     """Return whether a step made this call, with the same result or failing like it."""
     for other in calls:
         if other.asked.name != call.asked.name:
             continue
         same_result = call.result is not None and other.result == call.result
         both_failed = call.failed and other.failed
-        if any_arguments and same_result and both_failed:
-            return True
         if (same_result or both_failed) and _same_arguments(call.asked.arguments, other.asked.arguments):
             return True
     return False
@@ -233,10 +225,8 @@ def _same_types(one: Any, other: Any) -> bool:
     return isinstance(one, bool) == isinstance(other, bool)
 
 
-def _text_of(repeat: _Repeat, *, any_arguments: bool) -> str:
+def _text_of(repeat: _Repeat) -> str:
     name, times = shortened(repeat.call.asked.name, 64), repeat.times
-    if any_arguments:
-        return f"{name} failed {times} times with the same error"
     if repeat.call.failed:
         return f"{name} was called {times} times with the same arguments and failed each time"
     return f"{name} was called {times} times with the same arguments and returned the same result"

@@ -97,18 +97,21 @@ def _document_call(text: str, tools: Collection[str]) -> str | None:
 
 
 def _begins(text: str, start: int) -> bool:
-    """Return whether a text begins with the document at `start`, or with what opens it."""
+    """Return whether a text begins with the document at `start` or its opening."""
     return start < _LONGEST_OPENING and not _OPENING.sub("", text[:start]).strip()
 
 
 def _ends(text: str, end: int) -> bool:
-    """Return whether a text ends with the document up to `end`, or with what closes it."""
+    """Return whether a text ends with the document up to `end` or its closing."""
     closing = _CLOSING.match(text, end)
     return _END.match(text, closing.end() if closing else end) is not None
 
 
 def _malformed_call(text: str, tools: Collection[str], *, truncated: bool) -> str | None:
-    """Return the tool that a text calls in something like JSON: unclosed, or with the wrong quotes."""
+    """Return the tool that a text calls in malformed JSON.
+
+    It may be unclosed, or have the wrong quotes.
+    """
     found = _CALL_START.search(text)
     if found is None or found["name"] not in tools:
         return None

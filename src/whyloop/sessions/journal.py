@@ -8,11 +8,11 @@ from types import TracebackType
 
 from whyloop.errors import LeaseLostError, SessionNotFoundError, StoreError
 from whyloop.logger import Logger
+from whyloop.stores.listing import summary_of
 from whyloop.stores.live import Live, turns
 from whyloop.stores.reading import Reading
 from whyloop.stores.records import Lease, RequestKey, entries_of
 from whyloop.stores.store import Store
-from whyloop.stores.summaries import summary_of
 from whyloop.values.state import AgentState
 from whyloop.values.step_transitions import AnyTransition
 
@@ -37,6 +37,7 @@ class SessionJournal:
         self._live = live
         self._key = key
         self._turns = turns()
+        self._listed = listed_facts(reading.state)
 
     async def append(
         self, transitions: Sequence[AnyTransition], before: AgentState, after: AgentState
@@ -44,11 +45,11 @@ class SessionJournal:
         stop, cancelled = None, None
         try:
             await self._turns.take()
-            await self._live.flush(after.agent_id)
+            if self._live.has_text(after.agent_id):
+                await self._live.flush(after.agent_id)
         except asyncio.CancelledError as error:  # It is delivered after the append.
             cancelled = error
-        entries = entries_of(transitions, before)
-        is_listed = _is_listed(before, after)
+        entries, listed = entries_of(transitions, before), listed_facts(after)
         # A paused run keeps its lease for a moment: a stop may just have been requested.
         self.released = after.status.has_ended  # A heartbeat that finds the lease gone knows why.
         try:
@@ -57,7 +58,7 @@ class SessionJournal:
                 entries,
                 after=self.version,
                 lease=self._lease,
-                summary=summary_of(after) if is_listed else None,
+                summary=None if listed == self._listed else summary_of(after),
                 release=self.released,
                 key=self._key,
             )
@@ -66,7 +67,7 @@ class SessionJournal:
         except BaseException:
             self.released = False
             raise
-        self._key = None
+        self._key, self._listed = None, listed
         self.state, self.version = after, self.version + len(entries)
         self.first_version = self.first_version or self.version
         self._live.appended(after.agent_id)
@@ -75,13 +76,9 @@ class SessionJournal:
         return stop
 
 
-def _is_listed(before: AgentState, after: AgentState) -> bool:
-    """Return whether a list shows the session differently now."""
-    return (
-        after.status is not before.status
-        or after.execution.id != before.execution.id
-        or after.question_count != before.question_count
-    )
+def listed_facts(state: AgentState) -> tuple[object, ...]:
+    """Return the facts by which a list shows that a session has changed."""
+    return state.status, state.execution.id, state.question_count
 
 
 BEATS_A_LEASE = 3

@@ -45,7 +45,9 @@ async def recover(
     handlers: Iterable[Handler] = (),
     at_once: int = AT_ONCE,
 ) -> list[str]:
-    """Continue every session that has no runner and could continue; return their ids once they have ended.
+    """Continue every session that has no runner and could continue.
+
+    Return their ids once their runs have ended.
 
     These are sessions whose runner died, and paused ones whose questions are all decided. Each has one
     runner: a session that another process continues first is left to it. Calls that may have run ask a
@@ -119,7 +121,7 @@ class Recovery:
                     room -= 1
 
     async def finish(self) -> list[str]:
-        """Wait for what was started; return the ids of all sessions that were continued."""
+        """Wait for all started runs; return the ids of their sessions."""
         while self._runs:
             await asyncio.wait(list(self._runs.values()))
         return self._continued
@@ -132,7 +134,7 @@ class Recovery:
         await self.close()
 
     async def close(self, seconds: float | None = None) -> None:
-        """Start nothing more, and end each run after its step, for another process to continue.
+        """Stop starting runs, and end each run after its step for another process.
 
         A run that takes longer than these seconds is cancelled.
 

@@ -28,17 +28,17 @@ from whyloop.loop.run import Run
 from whyloop.loop.setup import Handler
 from whyloop.loop.stream import RunStream
 from whyloop.sessions.journal import Heartbeat, SessionJournal
-from whyloop.stores.live import live, turns
+from whyloop.stores.listing import summary_of
+from whyloop.stores.live import Live, live, turns
 from whyloop.stores.reading import Reading, read_session
 from whyloop.stores.records import Entry, Lease, RequestKey, Summary, checked_id
 from whyloop.stores.store import Store
-from whyloop.stores.summaries import summary_of
 from whyloop.values.continuation import Budget
-from whyloop.values.generics import D, D_contra, T, T_co
 from whyloop.values.messages import Message
-from whyloop.values.scalars import new_id
+from whyloop.values.scalars import D, D_contra, T, T_co, new_id
 from whyloop.values.state import UNNAMED_PERSON, AgentState, AgentStatus
 from whyloop.values.text import shortened
+from whyloop.values.transitions import Created
 from whyloop.wire.envelope import BroadcastConfig, envelope
 from whyloop.wire.journal import encode_entry
 
@@ -123,7 +123,7 @@ class Session(Generic[D_contra, T_co]):
     ) -> Session[D, T]:
         """Return a session of the store, or a new one if no id is given.
 
-        With `create`, an unknown id becomes a new session too; `metadata` is what a new session starts with.
+        With `create`, an unknown id becomes a new session too; `metadata` is the metadata of a new session.
         `owner` is the name of this runner in errors and lists. `handlers` receive the events of the session.
 
         Args:
@@ -136,15 +136,17 @@ class Session(Generic[D_contra, T_co]):
         """
         if not isinstance(store, Store):
             raise ConfigurationError(
-                f"a session lives in a store, not in {shortened(repr(store), 80)}: open one with "
+                f"invalid store {shortened(repr(store), 80)}: open one with "
                 'SqliteStore("whyloop.db") or open_store()'
             )
         if not isinstance(agent, Agent):
-            raise ConfigurationError(f"a session needs an Agent to run it, not {shortened(repr(agent), 80)}")
+            raise ConfigurationError(f"invalid agent {shortened(repr(agent), 80)}: use an Agent")
         if agent_id is not None:
             checked_id(agent_id)
         if not lease_seconds > 0:
-            raise ConfigurationError(f"lease_seconds is greater than zero, not {lease_seconds!r}")
+            raise ConfigurationError(
+                f"invalid lease_seconds {lease_seconds!r}: use seconds, greater than zero"
+            )
         owner = owner or f"{socket.gethostname()}:{os.getpid()}:{new_id()[:8]}"
         await turns().take()
         reading = None
@@ -188,7 +190,7 @@ class Session(Generic[D_contra, T_co]):
 
     @property
     def first_version(self) -> int:
-        """The version that the last `send`, `resume` or `recover` recorded first; 0 if there is none yet."""
+        """The first version that the last `send`, `resume` or `recover` recorded, or 0."""
         return self._journal.first_version if self._journal is not None else 0
 
     def history(self) -> tuple[Message, ...]:
@@ -207,7 +209,7 @@ class Session(Generic[D_contra, T_co]):
         return self.state
 
     async def prepare(self, lease: Lease) -> None:
-        """Read the session again if another runner continued it; nothing comes between this and the run."""
+        """Read the session again if another runner continued it."""
         known = self._reading
         if (lease.identity, lease.version) != (known.summary.identity, known.version):
             await self.refresh()
@@ -272,7 +274,7 @@ class Session(Generic[D_contra, T_co]):
     async def recover(
         self, *, deps: D_contra | None = None, on_event: Handler | None = None
     ) -> AgentState[T_co]:
-        """Continue an execution whose runner died, or a pause whose questions are all decided.
+        """Continue after the runner died, or when all questions are decided.
 
         It is not a resume: the leg and its clock continue.
         """
@@ -318,7 +320,7 @@ class Session(Generic[D_contra, T_co]):
         on_event: Handler | None,
         key: RequestKey | None = None,
     ) -> AgentState[T_co]:
-        """Run the agent, recording to this session's journal for as long as this process holds its lease."""
+        """Run the agent and record to the journal while this process has the lease."""
         lease = await self._acquire()
         self._journal = journal = None
         try:
@@ -326,7 +328,11 @@ class Session(Generic[D_contra, T_co]):
             await self.prepare(lease)
             here = live(self.store)
             self._journal = journal = SessionJournal(self.store, lease, self._reading, here, key)
-            handlers = [*self._handlers, *([on_event] if on_event else []), self._send_live]
+            handlers: list[Handler] = [
+                *self._handlers,
+                *([on_event] if on_event else []),
+                partial(send_live, here),
+            ]
             with here.running(lease, self.stop_here):
                 async with Heartbeat(self.store, lease, self.stop_here, journal):
                     self._run_here = start(journal, handlers)
@@ -340,13 +346,6 @@ class Session(Generic[D_contra, T_co]):
             if journal is None or not journal.released:
                 with suppress(StoreError):  # A lease that cannot be given back lapses.
                     await self._give_back(lease)
-
-    def _send_live(self, event: AgentEvent) -> None:
-        """Pass events that are never recorded on to the followers of the session, in any process."""
-        kind = type(event)
-        if kind is AgentStepStarted or kind is StreamChunkReceived:
-            is_text = kind is StreamChunkReceived
-            live(self.store).send_chunk(event.agent_id, partial(_encoded, event), is_text=is_text)
 
     async def _acquire(self) -> Lease:
         """Return the lease; a cancellation meanwhile leaves no lease behind."""
@@ -373,13 +372,21 @@ class Session(Generic[D_contra, T_co]):
         self.agent.request_stop(reason, agent_id=self.agent_id)
 
     def leave(self) -> None:
-        """End what this process runs of the session after its step, for another runner to continue."""
+        """End the run after its current step, for another runner to continue."""
         self._leaving = True
         if self._run_here is not None:
             self._run_here.leave()
 
 
 _LIVE = BroadcastConfig.standard()
+
+
+def send_live(here: Live, event: AgentEvent) -> None:
+    """Send unrecorded events to the followers of the session, in any process."""
+    kind = type(event)
+    if kind is AgentStepStarted or kind is StreamChunkReceived:
+        is_text = kind is StreamChunkReceived
+        here.send_chunk(event.agent_id, partial(_encoded, event), is_text=is_text)
 
 
 def _encoded(event: AgentEvent) -> str:
@@ -394,8 +401,15 @@ async def create_session(
     key: RequestKey | None,
 ) -> Reading:
     """Store a new session of an agent, and return it."""
-    empty = AgentState() if agent_id is None else AgentState(agent_id=agent_id)
     created = creation(agent, metadata, key.key if key else None)
+    return await store_new_session(store, created, agent_id, key)
+
+
+async def store_new_session(
+    store: Store, created: Created, agent_id: str | None = None, key: RequestKey | None = None
+) -> Reading:
+    """Store a session that begins with its creation, and return it."""
+    empty = AgentState() if agent_id is None else AgentState(agent_id=agent_id)
     state = created.apply_to(empty)
     summary = summary_of(state)
     await store.create(summary, [Entry(encode_entry([created], empty))], key=key)

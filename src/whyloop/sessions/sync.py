@@ -19,8 +19,8 @@ from whyloop.stores import open_store
 from whyloop.stores.records import Summary
 from whyloop.stores.store import Store
 from whyloop.values.continuation import Budget
-from whyloop.values.generics import D, D_contra, T, T_co
 from whyloop.values.messages import Message
+from whyloop.values.scalars import D, D_contra, T, T_co
 from whyloop.values.state import UNNAMED_PERSON, AgentState
 
 P = ParamSpec("P")
@@ -28,7 +28,7 @@ R = TypeVar("R")
 
 
 class EventLoop:
-    """An event loop in a thread of its own; any number of threads give it work and wait for the result."""
+    """An event loop in a background thread, which any number of threads can share."""
 
     def __init__(self) -> None:
         started = threading.Event()
@@ -140,7 +140,7 @@ class SyncStore:
         owner: str | None = None,
         handlers: Iterable[Handler] = (),
     ) -> SyncSession[D, T]:
-        """Return a session of the store, or a new one if no id is given; see `Session.open`.
+        """Return a session of the store, or a new one; see `Session.open`.
 
         Args:
             create: True to create a session if the id is unknown. Default: False.
@@ -168,7 +168,9 @@ class SyncStore:
     delete = _waiting(Store.delete)
 
     def import_lines(self, lines: Iterable[str], *, skip_existing: bool = False) -> list[str]:
-        """Store the sessions of an exported file, each whole or not at all; return their ids.
+        """Import the sessions of an exported file, and return their ids.
+
+        Each session is stored completely or not at all.
 
         Args:
             lines: The lines of the file.

@@ -1,4 +1,4 @@
-"""Docstrings: what they say about a function or a class, and about its parameters or fields.
+"""Descriptions in docstrings, of a function or a class and of its parameters or fields.
 
 The Google, NumPy and Sphinx styles are understood, and for classes a string below a field.
 """
@@ -85,14 +85,14 @@ def _entry(line: str, *, indented: bool, numpy: bool) -> tuple[str, str] | None:
 
 
 def class_description(kind: type) -> str:
-    """Return the description of a class in its docstring; dataclasses make up one of their own."""
+    """Return the description in a class docstring, unless it is generated."""
     text = docstring_of(kind)[0] if kind.__doc__ and "__doc__" in vars(kind) else ""
     made_up = text.startswith(f"{kind.__name__}(") and dataclasses.is_dataclass(kind)
     return "" if made_up else text
 
 
 def field_descriptions(kind: type) -> dict[str, str]:
-    """Return the descriptions of fields: in the class docstring, or in a string below the field."""
+    """Return field descriptions from the class docstring or strings below fields."""
     docs: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         if base.__module__ in ("builtins", "msgspec"):

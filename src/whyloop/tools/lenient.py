@@ -25,7 +25,7 @@ _LONGEST_NUMBER = 400
 
 
 def lenient(arguments: Mapping[str, Any] | str, tool: Arguments | SchemaArguments) -> dict[str, Any] | None:
-    """Return arguments that fit in the place of those that do not; None if there are none."""
+    """Return corrected arguments that fit, or None."""
     given: Any = arguments
     try:
         if isinstance(arguments, str):  # A JSON text of a JSON text; all else was refused when it arrived.
@@ -99,7 +99,7 @@ def _size(value: Any) -> int:
 
 
 def _fits(value: Any, schema: Any, root: _Root) -> bool:
-    """Return whether a value fits a part of a schema; a whole float is not an integer here."""
+    """Return whether a value fits a schema; a whole float is not an integer."""
     if not isinstance(schema, Mapping):
         return True
     definitions = {key: root.schema[key] for key in ("$defs", "definitions") if key in root.schema}
@@ -144,7 +144,7 @@ def _json(value: Any, kind: type) -> Any:
 
 
 def _scalar(value: Any, kind: Any) -> Any:
-    """Return a number or a boolean in the place of its text, or an integer for a whole float."""
+    """Return the number or boolean of a text, or the integer of a whole float."""
     if kind == "integer" and isinstance(value, float) and value.is_integer():
         return int(value)
     if not isinstance(value, str) or len(value) > _LONGEST_NUMBER:

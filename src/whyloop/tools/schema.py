@@ -143,7 +143,7 @@ class SchemaArguments:
             return False
 
     def problems(self, arguments: Mapping[str, Any]) -> list[Problem]:
-        """Return what is wrong with arguments that do not fit."""
+        """Return the problems of arguments that do not fit."""
         problem = problem_with(dict(arguments), self.schema)
         return [] if problem is None else [Problem("they do not fit its schema", problem)]
 
@@ -161,7 +161,7 @@ def signature_of(function: Callable[..., Any], name: str) -> inspect.Signature:
     for parameter in signature.parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
             raise ToolDefinitionError(
-                f"tool {name!r}: a model passes arguments by name, which {parameter} does not allow"
+                f"tool {name!r}: invalid parameter {parameter}: a model passes arguments by name"
             )
         if parameter.annotation is parameter.empty and parameter.name in ("self", "cls"):
             raise ToolDefinitionError(
@@ -169,7 +169,8 @@ def signature_of(function: Callable[..., Any], name: str) -> inspect.Signature:
             )
         if parameter.annotation is parameter.empty:
             raise ToolDefinitionError(
-                f"tool {name!r}: parameter {parameter.name!r} has no type, so no model knows what to send"
+                f"tool {name!r}: parameter {parameter.name!r} has no type: write {parameter.name}: str, "
+                "for example"
             )
     return signature
 
@@ -196,14 +197,17 @@ def _message_and_path(error: Exception) -> tuple[str, str]:
 
 
 def schema_at(schema: Schema, path: str) -> str:
-    """Return the part of a schema for a path like `.items[0].name`, as JSON; the deepest that is known."""
+    """Return the schema at a path like `.items[0].name`, as JSON.
+
+    It is the deepest part that is known.
+    """
     part = _walk(schema, path)[1]
     text = json.dumps({key: value for key, value in part.items() if key != "$defs"}, ensure_ascii=False)
     return text if len(text) <= LONGEST_SCHEMA else f"{text[:LONGEST_SCHEMA]}…"
 
 
 def known_names(schema: Schema, path: str) -> str:
-    """Return the fields of a path that the schema knows: a key that a model made up is left out."""
+    """Return the known fields of a path, without keys that a model made up."""
     return ".".join(_walk(schema, path)[0])
 
 
@@ -313,7 +317,7 @@ def _problems_inside(
 
 
 def schemas_of_field(name: str, schema: Schema) -> list[Any]:
-    """Return the schemas that the field of an object must fit; that of a forbidden one is False."""
+    """Return the schemas that a field must fit; False for a forbidden field."""
     properties = schema.get("properties") or {}
     found = [properties[name]] if name in properties else []
     if patterns := schema.get("patternProperties"):

@@ -23,8 +23,8 @@ from whyloop.errors import ToolDefinitionError, ToolExecutionError
 from whyloop.rules.classification import error_text
 from whyloop.tools.docstrings import docstring_of
 from whyloop.tools.schema import Arguments, SchemaArguments, hints_of, signature_of
-from whyloop.values.generics import AnyD_co, P, R_co, T
 from whyloop.values.model import ToolSpec
+from whyloop.values.scalars import AnyD_co, P, R_co, T
 from whyloop.values.text import clean
 
 # The names that every provider accepts.
@@ -75,7 +75,12 @@ class ToolContext(RunContext[AnyD_co], Generic[AnyD_co], frozen=True, kw_only=Tr
     @property
     def idempotency_key(self) -> str:
         """The key of this very call: the same if it is made again, unlike any other."""
-        return f"{self.execution_id}:{self.step_number}:{self.call_index}:{self.tool_call_id}"
+        return idempotency_key(self.execution_id, self.step_number, self.call_index, self.tool_call_id)
+
+
+def idempotency_key(execution_id: str, step_number: int, index: int, call_id: str) -> str:
+    """Return the key of a tool call, from its position and the provider's id."""
+    return f"{execution_id}:{step_number}:{index}:{call_id}"
 
 
 NeedsApproval = (
@@ -88,7 +93,7 @@ class ToolOptions(TypedDict, total=False):
     """How the calls of a tool are treated."""
 
     timeout: float | None
-    """Seconds after which a call is cut off; None for no limit of its own."""
+    """Seconds after which a call is cut off; None for no limit."""
     max_result_chars: int | None
     """Characters of a result that the model gets at most; None for all."""
     needs_approval: NeedsApproval
@@ -106,7 +111,7 @@ class ToolDefinition:
         name: The name by which the model calls it: 1 to 64 letters, digits, _ or -.
         description: Its purpose, for the model.
         parameters: The JSON schema of its arguments, an object.
-        timeout: The seconds that a call may take. Default: no limit of its own.
+        timeout: The seconds that a call may take. Default: no limit.
         max_result_chars: The length at which a result is cut; None for no limit. Default: 200,000.
         needs_approval: True, or a function of the arguments that returns it, if a person is asked before a
             call runs. Default: False.
@@ -148,7 +153,7 @@ class ToolDefinition:
         self.description = description
         """Its purpose, for the model."""
         self.timeout = timeout
-        """The seconds that a call may take; None for no limit of its own."""
+        """The seconds that a call may take; None for no limit."""
         self.needs_approval = needs_approval
         """Whether a person is asked before a call runs."""
         self.idempotent = idempotent
@@ -305,7 +310,7 @@ def _takes_context(rule: Callable[..., Any]) -> bool:
 
 
 def _is_context(hint: object) -> bool:
-    """Return whether a type is a context, with or without its deps, or a union with one."""
+    """Return whether a type is a context, or a union with one."""
     kind = get_origin(hint) or hint
     if kind is ToolContext or kind is RunContext:
         return True
@@ -346,7 +351,7 @@ def _plain(value: Any) -> Any:
 
 
 async def run_in_thread(function: Callable[[], T]) -> T:
-    """Run a function in a thread of its own and return its result.
+    """Run a function in a separate thread and return its result.
 
     The thread is a daemon: a function that never returns must keep neither the event loop nor the
     interpreter from ending, as the threads of `asyncio.to_thread` would.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from types import TracebackType
@@ -13,7 +14,7 @@ from whyloop.errors import ConfigurationError
 from whyloop.tools.tool import Tool, ToolContext, ToolDefinition
 
 
-class Toolset:
+class Toolset(ABC):
     """Tools behind one object: functions, a server of tools, another agent.
 
     Derive from it and write `list` and `call`. A toolset that wraps another one can rename, filter or guard
@@ -21,10 +22,11 @@ class Toolset:
     both, and the toolset stays open while a run or an `async with agent` needs it, of any agent that has it.
     """
 
+    @abstractmethod
     async def list(self) -> Sequence[ToolDefinition]:
         """Return the tools that it offers now. A run asks once, before its first step."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def call(self, name: str, arguments: Mapping[str, Any], context: ToolContext) -> object:
         """Run one of its tools with arguments that fit its schema, and return the result.
 
@@ -32,7 +34,6 @@ class Toolset:
             name: The name of the tool.
             arguments: The arguments.
         """
-        raise NotImplementedError
 
     async def __aenter__(self) -> Self:
         return self
@@ -162,7 +163,7 @@ def _use(toolset: Toolset) -> Lifetime:
         if lifetime is not None and lifetime.loop is not asyncio.get_running_loop():
             raise ConfigurationError(
                 f"{type(toolset).__name__} is open on another event loop, which cannot share it: "
-                "give each event loop a toolset of its own"
+                "give each event loop its own toolset"
             )
         if lifetime is None or not lifetime.users:
             lifetime = _in_use[id(toolset)] = Lifetime(toolset, lifetime)

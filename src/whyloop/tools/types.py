@@ -75,7 +75,7 @@ def object_schema(
 
 
 def with_definitions(schema: dict[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a schema with these definitions, and with those of pydantic's models moved to the root."""
+    """Return a schema with these definitions, and pydantic's moved to the root."""
     shared: dict[str, Any] = {}
     schema = _hoisted(schema, shared)
     for name, definition in definitions.items():
@@ -227,7 +227,7 @@ def _given(default: Any, missing: Any) -> Any:
 
 
 def _default(default: Any) -> dict[str, Any]:
-    """Return the default as the schema shows it; one that JSON cannot hold applies all the same."""
+    """Return the default for the schema; omit one that JSON cannot express."""
     if default is inspect.Parameter.empty:
         return {}
     try:
@@ -239,7 +239,7 @@ def _default(default: Any) -> dict[str, Any]:
 
 
 def is_object(kind: Any) -> bool:
-    """Return whether a type is a dataclass, a `TypedDict` or a struct that is an object in JSON."""
+    """Return whether a type is an object in JSON."""
     if not isinstance(kind, type) or get_args(kind):
         return False
     if issubclass(kind, msgspec.Struct):
@@ -394,7 +394,7 @@ def property_names(kind: Any) -> set[str] | None:
 
 
 def discriminator(kinds: list[Any]) -> tuple[str, dict[Any, Any]] | None:
-    """Return the field whose literal tells all classes of a union apart, and the class of each value."""
+    """Return the field that distinguishes the classes of a union, by value."""
     kinds = [kind for kind in kinds if kind is not type(None)]
     if len(kinds) < 2:
         return None

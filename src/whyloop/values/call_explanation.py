@@ -31,7 +31,7 @@ class CallStatus(StrEnum):
 
 
 def closed_call_status(run: ToolRun, *, failed: bool) -> CallStatus:
-    """Return how a call of a closed step ended; `failed` if it is among the failures of the step."""
+    """Return how a call of a closed step ended."""
     if run.success:
         return CallStatus.SUCCEEDED
     return CallStatus.FAILED if failed else CallStatus.NOT_COMPLETED
@@ -86,7 +86,7 @@ class CallExplanation(Struct, frozen=True, kw_only=True):
 
 
 def calls_of(step: Step, messages: Sequence[Message]) -> tuple[CallExplanation, ...]:
-    """Return the explanations of the calls of a closed step, with the messages of the step."""
+    """Return the explanations of the calls of a closed step."""
     failed = {failure.tool_call_id for failure in step.failures}
     asked = {call.id: call for message in messages for call in message.tool_calls}
     return tuple(_call(run, failed=run.id in failed, asked=asked) for run in step.tool_calls)

@@ -96,7 +96,7 @@ def criterion_name(criterion: object) -> str:
 class ContinuationEvaluation(Struct, frozen=True, gc=False, omit_defaults=True):
     """One criterion's decision about a step, with its reason and its numbers.
 
-    What the loop acts on is a field. `context` is display data: no code decides by its content.
+    The loop only reads fields. `context` is for display: no code depends on its content.
     """
 
     criterion: str
@@ -221,7 +221,7 @@ _NO_MONEY = Decimal(0)
 
 
 class Budget(Struct, frozen=True, gc=False, omit_defaults=True):
-    """Steps, tokens, seconds and money on top of what the limits allow, for one execution.
+    """Steps, tokens, seconds and money on top of the limits, for one execution.
 
     The budget raises the limits; the counters stay. The trace shows by how much.
     """

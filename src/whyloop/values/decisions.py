@@ -38,7 +38,7 @@ def decide(
         if (earlier.verdict, earlier.arguments) == (verdict, changed):
             return []
         raise ApprovalError(
-            f"question {question_id!r} was {earlier.verdict} by {earlier.by} already, at "
+            f"question {question_id!r} was already {earlier.verdict} by {earlier.by}, at "
             f"{earlier.at:%Y-%m-%d %H:%M:%S}",
             state.pending_calls,
         )

@@ -20,6 +20,9 @@ _MISSING = re.compile(r"missing required field `(?P<field>[^`]*)`")
 # Far beyond any honest call, and far below where encoders give up.
 MAX_DEPTH = 100
 
+UNREADABLE = "[cannot be written]"
+"""The mark of a value that JSON cannot hold."""
+
 
 def encode(value: object) -> Any:
     """Return the data that the JSON of a value holds."""
@@ -118,3 +121,29 @@ def is_too_deep(data: object) -> bool:
         if not level:
             return False
     return True
+
+
+def plain_data(value: Any) -> Any:
+    """Return a value as plain data with its secrets, or marked if JSON cannot hold it."""
+    if isinstance(value, Mapping):
+        parts = {str(key): encode_or_mark(inner) for key, inner in value.items()}
+        return {key: UNREADABLE if is_too_deep(part) else part for key, part in parts.items()}
+    data = value if isinstance(value, str) else encode_or_mark(value)
+    return UNREADABLE if is_too_deep(data) else data
+
+
+def encode_or_mark(value: Any) -> Any:
+    """Return the data of a value, or a mark if JSON cannot hold it."""
+    try:
+        return encode(value)
+    except Exception:  # A snapshot is written with any metadata.
+        return UNREADABLE
+
+
+def with_short_texts(data: Any, longest: int) -> Any:
+    """Return plain data in which every text is at most this long."""
+    if isinstance(data, str):
+        return data if len(data) <= longest else data[: longest - 1] + "…"
+    if isinstance(data, dict):
+        return {key: with_short_texts(value, longest) for key, value in data.items()}
+    return [with_short_texts(item, longest) for item in data] if isinstance(data, list) else data

@@ -130,4 +130,5 @@ class Execution(Struct, frozen=True, gc=False, omit_defaults=True):
         if self.updated_at is None:
             return 0.0
         started = self.started_at if self.leg_started_at is None else self.leg_started_at
-        return max(0.0, (self.updated_at - started).total_seconds())  # A clock may have been set back.
+        seconds = (self.updated_at - started).total_seconds()
+        return seconds if seconds > 0 else 0.0  # A clock may have been set back.

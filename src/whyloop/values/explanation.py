@@ -345,7 +345,7 @@ def _step(state: AgentState, step: Step, number: int) -> StepExplanation:
 
 
 def _unknown(step: Step) -> tuple[str, ...]:
-    """Return what was not recorded about a step."""
+    """Return the facts that were not recorded about a step."""
     return (*(() if step.usage.reported else ("tokens",)), *(("time",) if step.untimed else ()))
 
 

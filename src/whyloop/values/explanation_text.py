@@ -67,7 +67,7 @@ def markdown_of(explanation: Explanation) -> str:
 
 
 def html_of(explanation: Explanation) -> str:
-    """Return an explanation as a paragraph, two tables and a list in HTML, for notebooks.
+    """Return an explanation as HTML, for notebooks.
 
     No text in it is taken for markup.
     """
@@ -134,7 +134,7 @@ def step_text(step: StepExplanation) -> str:
 
 
 def _amounts(step: StepExplanation) -> str:
-    """Return the tokens of a step, its cost and its time, then what is unknown of them."""
+    """Return the tokens, cost and time of a step, then which are unknown."""
     known = []
     if step.tokens:
         known.append(f"{'at least ' if 'tokens' in step.unknown else ''}{step.tokens:,} tokens")
@@ -168,7 +168,7 @@ def when_asked(explanation: Explanation) -> str:
 
 
 def _has_decisions(explanation: Explanation) -> bool:
-    """Return whether people have decided since the run paused, so that its outcome is older than that."""
+    """Return whether people have decided since the run paused."""
     calls = explanation.steps[-1].calls
     approved = any(call.status is CallStatus.NOT_STARTED and call.approvals for call in calls)
     is_answered = approved or not any(call.status is CallStatus.WAITING for call in calls)
@@ -212,7 +212,7 @@ def _name(rule: str | None) -> str:
 
 
 def _steps_table(explanation: Explanation) -> list[list[str]]:
-    """Return the head of the table and its rows; without a known cost it has no column for it."""
+    """Return the header and rows of the table; omit an unknown cost."""
     head = ["step", "what it did", "tokens", "cost", "time", "then", "decided by"]
     rows = [head, *map(_step_row, _shown(explanation.steps))]
     if explanation.known_cost is None:

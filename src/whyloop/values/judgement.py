@@ -34,7 +34,7 @@ class Judged(Transition, frozen=True, tag="judged", kw_only=True):
     """
 
     outcome: ContinuationOutcome
-    """All evaluations, and what they resolve to."""
+    """All evaluations, and the outcome that they resolve to."""
     step: Count | None = None
     """The number of the step that this settles."""
     wraps_up: bool = False
@@ -115,7 +115,10 @@ class JudgedAlike(Transition, frozen=True, tag="judged_alike", kw_only=True):
 
 
 def feedback_of(outcome: ContinuationOutcome, step: Step | None) -> Message | None:
-    """Return all feedback of a step as one message; a correction has a text of its own for the model."""
+    """Return all feedback of a step as one message.
+
+    A correction has a separate text for the model.
+    """
     if not any(map(_feedback_of, outcome.evaluations)):  # A generator costs three times as much.
         return None
     given = [evaluation for evaluation in outcome.evaluations if evaluation.feedback]

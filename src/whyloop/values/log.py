@@ -26,22 +26,23 @@ class Log(Sequence[T], Generic[T]):
     they count, and asking for one of them is an error. Only the `last` of them may be known.
     """
 
-    __slots__ = ("_blocks", "_recent", "last", "length", "start")
+    __slots__ = ("_shared", "last", "length")
 
     last: T | None
     """The last item; None if there is none, or if it was left out and is not known."""
     length: int
-    start: int
-    _blocks: tuple[tuple[T, ...], ...]
-    _recent: list[T]
-    """The items after the blocks and before the last one, then perhaps items of newer versions."""
+    _shared: _Storage[T]
 
     def __init__(self, items: Iterable[T] = (), *, start: int = 0, last: T | None = None) -> None:
-        recent = list(items)
-        self.length = start + len(recent)
-        self.start = start
-        self.last = recent.pop() if recent else last
-        self._blocks, self._recent = _in_blocks((), recent)
+        given = list(items)
+        self.length = start + len(given)
+        self.last = given.pop() if given else last
+        self._shared = _Storage(start, (), given)
+
+    @property
+    def start(self) -> int:
+        """The number of items at the beginning that were left out."""
+        return self._shared.start
 
     @classmethod
     def of(cls, items: Iterable[T]) -> Log[T]:
@@ -50,43 +51,43 @@ class Log(Sequence[T], Generic[T]):
 
     def appended(self, item: T) -> Log[T]:
         """Return this log and one more item."""
-        blocks, recent = self._blocks, self._recent
-        count = self.length - self.start - len(blocks) * BLOCK
-        if len(recent) == count - 1:
+        shared = self._shared
+        recent, count = shared.recent, self.length - shared.first_recent
+        if len(recent) == count - 1 and count < BLOCK:
             recent.append(self.last)  # type: ignore[arg-type]
-            if len(recent) == count < BLOCK:
-                return _version(blocks, recent, item, self.length + 1, self.start)
+            if len(recent) == count:
+                return _version(shared, item, self.length + 1)
         return self._copied([item])
 
     def extended(self, items: Sequence[T]) -> Log[T]:
         """Return this log and more items."""
         if not items:
             return self
-        blocks, recent = self._blocks, self._recent
-        count = self.length - self.start - len(blocks) * BLOCK
-        if len(recent) == count - 1:
-            *others, last = items
-            recent.extend((self.last, *others))  # type: ignore[arg-type]
-            if len(recent) == count + len(others) < BLOCK:
-                return _version(blocks, recent, last, self.length + len(items), self.start)
+        shared, more = self._shared, len(items)
+        recent, count = shared.recent, self.length - shared.first_recent
+        if len(recent) == count - 1 and count + more <= BLOCK:
+            recent.append(self.last)  # type: ignore[arg-type]
+            recent += items[:-1]
+            if len(recent) == count + more - 1:
+                return _version(shared, items[-1], self.length + more)
         return self._copied(items)
 
     def _copied(self, items: Sequence[T]) -> Log[T]:
         """Return this log and more items, with a list of recent items of its own."""
         *others, last = items
-        blocks, recent = _in_blocks(self._blocks, [*self._own_recent(), *others])
-        return _version(blocks, recent, last, self.length + len(items), self.start)
+        shared = _Storage(self.start, self._shared.blocks, [*self._own_recent(), *others])
+        return _version(shared, last, self.length + len(items))
 
     def _own_recent(self) -> list[T]:
         """Return the items after the blocks, the last one included."""
-        count = self.length - self.start - len(self._blocks) * BLOCK
-        return [*self._recent[: count - 1], self.last] if count else []  # type: ignore[list-item]
+        count = self.length - self._shared.first_recent
+        return [*self._shared.recent[: count - 1], self.last] if count else []  # type: ignore[list-item]
 
     def with_last(self, item: T) -> Log[T]:
         """Return this log with another last item."""
         if self.last is None:
             raise IndexError("an empty log has no last item")
-        return _version(self._blocks, self._recent, item, self.length, self.start)
+        return _version(self._shared, item, self.length)
 
     def __len__(self) -> int:
         return self.length
@@ -101,7 +102,7 @@ class Log(Sequence[T], Generic[T]):
             start, stop, step = index.indices(length)
             if step == 1 and left_out <= start < stop == length:
                 block, offset = divmod(start - left_out, BLOCK)
-                items = chain.from_iterable((*self._blocks[block:], self._own_recent()))
+                items = chain.from_iterable((*self._shared.blocks[block:], self._own_recent()))
                 return tuple(islice(items, offset, None) if offset else items)
             return tuple([self[i] for i in range(start, stop, step)])
         if index < 0:
@@ -113,12 +114,13 @@ class Log(Sequence[T], Generic[T]):
         if index == length - 1:
             return self.last  # type: ignore[return-value]
         block, offset = divmod(index - left_out, BLOCK)
-        return self._blocks[block][offset] if block < len(self._blocks) else self._recent[offset]
+        blocks = self._shared.blocks
+        return blocks[block][offset] if block < len(blocks) else self._shared.recent[offset]
 
     def __iter__(self) -> Iterator[T]:
         if self.start:
             raise LookupError(f"the first {self.start} items were left out: use log[log.start:]")
-        return chain.from_iterable((*self._blocks, self._own_recent()))
+        return chain.from_iterable((*self._shared.blocks, self._own_recent()))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Log | list | tuple):
@@ -145,18 +147,23 @@ def _restored(items: tuple[T, ...], start: int, last: T | None) -> Log[T]:
 _new = object.__new__
 
 
-def _version(blocks: tuple[tuple[T, ...], ...], recent: list[T], last: T, length: int, start: int) -> Log[T]:
+def _version(shared: _Storage[T], last: T, length: int) -> Log[T]:
     log: Log[T] = _new(Log)
-    log._blocks, log._recent, log.last, log.length, log.start = blocks, recent, last, length, start
+    log._shared, log.last, log.length = shared, last, length
     return log
 
 
-def _in_blocks(
-    blocks: tuple[tuple[T, ...], ...], recent: list[T]
-) -> tuple[tuple[tuple[T, ...], ...], list[T]]:
-    """Return the blocks and what is left, after the recent items have filled as many blocks as they can."""
-    if len(recent) < BLOCK:
-        return blocks, recent
-    full = len(recent) // BLOCK * BLOCK
-    filled = [tuple(recent[first : first + BLOCK]) for first in range(0, full, BLOCK)]
-    return (*blocks, *filled), recent[full:]
+class _Storage(Generic[T]):
+    """The items that the versions of a log share."""
+
+    __slots__ = ("blocks", "first_recent", "recent", "start")
+
+    def __init__(self, start: int, blocks: tuple[tuple[T, ...], ...], recent: list[T]) -> None:
+        full = len(recent) // BLOCK * BLOCK
+        filled = [tuple(recent[first : first + BLOCK]) for first in range(0, full, BLOCK)]
+        self.start = start
+        self.blocks = (*blocks, *filled) if filled else blocks
+        self.recent = recent[full:]
+        """The items after the blocks and before the last one, then perhaps items of newer versions."""
+        self.first_recent = start + len(self.blocks) * BLOCK
+        """The index of the first item after the blocks."""

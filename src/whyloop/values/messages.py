@@ -219,7 +219,7 @@ class Message(Struct, frozen=True, gc=False, omit_defaults=True):
 
     @property
     def text(self) -> str:
-        """The natural language of this message, for people: without arguments, images and files."""
+        """The text of this message for people, without arguments, images and files."""
         return self.model_text if self.shown is None else self.shown
 
     @property

@@ -163,7 +163,7 @@ class DecodedOutput(Struct, frozen=True):
     """The value."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Leave the value out of a pickled state, whose JSON is enough: its class may have no module."""
+        """Omit the value from a pickled state, which has its JSON."""
         return UnsetType, ()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> DecodedOutput:

@@ -21,7 +21,7 @@ _CENT = Decimal("0.01")
 class Price(Struct, frozen=True, kw_only=True):
     """The price of a model, in US dollars per million tokens.
 
-    A part without a price of its own costs as much as the whole: cached and written input as much as
+    A part without a price costs as much as the whole: cached and written input as much as
     `input`, reasoning as much as `output`. A model that costs nothing has `input=0, output=0`.
     """
 
@@ -77,7 +77,7 @@ def as_dollars(value: object, what: str) -> Decimal:
 
 
 def plain(amount: Decimal) -> Decimal:
-    """Return the same amount without trailing zeros and without an exponent above zero."""
+    """Return the same amount without trailing zeros or a positive exponent."""
     reduced = amount.normalize()
     return reduced.quantize(Decimal(1)) if reduced.as_tuple().exponent > 0 else reduced  # type: ignore[operator]
 

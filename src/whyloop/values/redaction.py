@@ -18,9 +18,7 @@ from msgspec import Struct
 from whyloop.errors import ConfigurationError
 from whyloop.values import encoding
 from whyloop.values.credentials import MAY_HAVE_CREDENTIALS, REMOVED, without_credentials
-from whyloop.values.encoding import MAX_DEPTH, is_too_deep
-
-UNREADABLE = "[cannot be written]"
+from whyloop.values.encoding import MAX_DEPTH, UNREADABLE, is_too_deep
 
 LONGEST = 512
 """Each rule knows a secret by its first so many characters: a text may be cut after as many more."""
@@ -60,7 +58,8 @@ class Redaction(Struct, frozen=True, cache_hash=True):
     patterns: tuple[str, ...] = ()
     """Regular expressions for your own secrets, besides the usual credentials.
 
-    One is certain to be found at the edge of a shortened text if its match has at most 512 characters.
+    One is certain to be found at the edge of a shortened text if its match has at most 512 characters; in
+    lists of sessions, if it has no spaces.
     """
     names: tuple[str, ...] = SECRET_NAMES
     """The terms that mark the name of a secret value."""
@@ -216,8 +215,10 @@ class _Rules:
 
     def _parts(self, value: Any) -> Any:
         if isinstance(value, Mapping):
-            return self._entries({str(key): _as_plain(inner) for key, inner in value.items()}, 0)
-        return self._inner(_as_plain(value), 0)
+            return self._entries(
+                {str(key): encoding.encode_or_mark(inner) for key, inner in value.items()}, 0
+            )
+        return self._inner(encoding.encode_or_mark(value), 0)
 
     def text(self, text: str, depth: int = 0) -> str:
         """Return the text without its secrets."""
@@ -419,27 +420,25 @@ def _replacement(given: re.Match[str]) -> str:
     return f"{quote}{REMOVED}{end}"
 
 
-def plain_data(value: Any) -> Any:
-    """Return a value as plain data with its secrets, or marked if JSON cannot hold it."""
-    if isinstance(value, Mapping):
-        parts = {str(key): _as_plain(inner) for key, inner in value.items()}
-        return {key: UNREADABLE if is_too_deep(part) else part for key, part in parts.items()}
-    data = value if isinstance(value, str) else _as_plain(value)
-    return UNREADABLE if is_too_deep(data) else data
-
-
-def _as_plain(value: Any) -> Any:
-    try:
-        return encoding.encode(value)
-    except Exception:  # A snapshot is written with any metadata.
-        return UNREADABLE
-
-
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 DEFAULT_REDACTION = Redaction()
+
+
+# Secrets are made of these, and Chinese or Japanese has no spaces between its words.
+_AT_CUT = re.compile(r"[\w!#$%&*+./:;=?@^~-]++…\Z", re.ASCII)
+
+
+def redacted_cut(text: str, redaction: Redaction | None = DEFAULT_REDACTION) -> str:
+    """Return a text that `shortened` may have cut, without its secrets.
+
+    A secret that the cut falls into does not look like one, so the word at the cut is left out.
+    """
+    if redaction is None:
+        return text
+    return redaction.text(_AT_CUT.sub("…", text) if text.endswith("…") else text)
 
 
 def redacted(value: Any, redaction: Redaction | None = DEFAULT_REDACTION) -> Any:

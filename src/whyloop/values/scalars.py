@@ -1,8 +1,8 @@
-"""Times, counts and identifiers."""
+"""The types that many values share: times, counts, identifiers, and type variables."""
 
 import os
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta
 
@@ -23,3 +23,31 @@ def utc_now() -> datetime:
 def new_id() -> str:
     """Return a random identifier: 32 hexadecimal digits."""
     return os.urandom(16).hex()
+
+
+# The type variables of the generic classes; their defaults are for type checkers alone. `Agent` without
+# parameters has no deps and answers with text. `AgentState`, `RunContext` and `Tool` without parameters fit
+# any of their kind.
+
+if TYPE_CHECKING:
+    # Type checkers bring these stubs along, so the package is not needed to run.
+    from typing_extensions import ParamSpec, TypeVar
+
+    D_contra = TypeVar("D_contra", contravariant=True, default=None)
+    T_co = TypeVar("T_co", covariant=True, default=str)
+    AnyD_co = TypeVar("AnyD_co", covariant=True, default=Any)
+    AnyT_co = TypeVar("AnyT_co", covariant=True, default=Any)
+    P = ParamSpec("P", default=...)
+    R_co = TypeVar("R_co", covariant=True, default=Any)
+else:
+    from typing import ParamSpec, TypeVar
+
+    D_contra = TypeVar("D_contra", contravariant=True)
+    T_co = TypeVar("T_co", covariant=True)
+    AnyD_co = TypeVar("AnyD_co", covariant=True)
+    AnyT_co = TypeVar("AnyT_co", covariant=True)
+    P = ParamSpec("P")
+    R_co = TypeVar("R_co", covariant=True)
+
+D = TypeVar("D")
+T = TypeVar("T")

@@ -15,11 +15,10 @@ from whyloop.values import encoding
 from whyloop.values.approval import PendingCall, Verdict
 from whyloop.values.continuation import ContinuationOutcome, StopReason
 from whyloop.values.execution import AgentStatus, Execution
-from whyloop.values.generics import AnyT_co
 from whyloop.values.log import Log
 from whyloop.values.messages import Message
 from whyloop.values.model import NO_USAGE, DecodedOutput, Usage
-from whyloop.values.scalars import NEVER, Count, Moment, Seconds, new_id, utc_now
+from whyloop.values.scalars import NEVER, AnyT_co, Count, Moment, Seconds, new_id, utc_now
 from whyloop.values.step import OpenStep, RequestPart, Step
 from whyloop.values.text import counted, shortened
 
@@ -63,7 +62,7 @@ class AgentState(Struct, Generic[AnyT_co], frozen=True, eq=False, gc=False, kw_o
     agent_id: str = msgspec.field(default_factory=new_id)
     """The name of the session."""
     identity: str = msgspec.field(default_factory=new_id)
-    """Unique for ever: a session that is deleted and created again under its name has another one."""
+    """A unique id: a session that is deleted and created again under its name has another one."""
     parent_agent_id: str | None = None
     """The session whose tool runs this one, if there is one."""
     agent: str = ""
@@ -141,14 +140,16 @@ class AgentState(Struct, Generic[AnyT_co], frozen=True, eq=False, gc=False, kw_o
     @property
     def question_count(self) -> int:
         """The number of `pending_calls`."""
-        calls = self.open_step.calls if self.open_step is not None else ()
-        return len([call for call in calls if call.question is not None]) + (
-            self.execution.question is not None
-        )
+        count = 0 if self.execution.question is None else 1
+        if self.open_step is not None:
+            for call in self.open_step.calls:
+                if call.question is not None:
+                    count += 1
+        return count
 
     @property
     def outcome(self) -> ContinuationOutcome:
-        """The outcome with which the run ended or paused; an `UnfinishedRunError` before that."""
+        """The outcome of the ended or paused run; an `UnfinishedRunError` before."""
         outcome = self.last_continuation_outcome
         if outcome is None or self.is_unfinished:
             raise UnfinishedRunError(
@@ -165,7 +166,10 @@ class AgentState(Struct, Generic[AnyT_co], frozen=True, eq=False, gc=False, kw_o
 
     @property
     def is_unfinished(self) -> bool:
-        """True unless the latest outcome ended or paused the run; a wrap-up comes before the end."""
+        """True unless the latest outcome ended or paused the run.
+
+        A wrap-up comes before the end.
+        """
         outcome = self.last_continuation_outcome
         wraps_up = self.execution.wrap_up is not None and self.status is AgentStatus.IN_PROGRESS
         return outcome is None or outcome.should_continue or wraps_up
@@ -177,7 +181,9 @@ class AgentState(Struct, Generic[AnyT_co], frozen=True, eq=False, gc=False, kw_o
 
     @property
     def output(self) -> AnyT_co:
-        """The answer of a completed run as a value of the agent's `output_type`; without one, its text.
+        """The answer of a completed run as a value of the agent's `output_type`.
+
+        Without an `output_type`, it is the text.
 
         A run that a limit ended has the answer of its wrap-up, if there is one. An `OutputError` says why
         there is none. A loaded state has no types: use `agent.output(state)`.
@@ -192,7 +198,7 @@ class AgentState(Struct, Generic[AnyT_co], frozen=True, eq=False, gc=False, kw_o
 
     @property
     def written_output(self) -> str | None:
-        """The JSON of the output of a completed run; None if its agent has no `output_type`.
+        """The JSON of a completed run's output; None without an `output_type`.
 
         An `OutputError` says why a run has none.
         """

@@ -220,7 +220,7 @@ class OpenCall(Struct, frozen=True, gc=False, omit_defaults=True):
     """
 
     started: bool = False
-    """True for a call that was ever started, also if its process ended before the result."""
+    """True for a call that was ever started, even if its process ended before the result."""
     question: Question | None = None
     """The question to a person, while it is open."""
     approved: bool = False
@@ -304,7 +304,8 @@ class OpenStep(Struct, frozen=True, gc=False, omit_defaults=True):
 
     def call_to_run(self, index: int) -> ToolCall:
         """Return a call with the arguments after hooks and a person's edit."""
-        asked, call = self.tool_calls[index], self.calls[index]
+        assert self.message is not None
+        asked, call = self.message.tool_calls[index], self.calls[index]
         return asked if call.arguments is None else replace(asked, arguments=call.arguments)
 
     def find_question(self, question_id: str) -> tuple[int, OpenCall]:
@@ -328,12 +329,14 @@ class OpenStep(Struct, frozen=True, gc=False, omit_defaults=True):
                 return False
         return True
 
-    def finished_calls(self) -> tuple[list[Message], list[ToolRun], list[Failure]]:
-        """Return the result messages of the calls, how each ended, and the failures."""
-        messages: list[Message] = []
+    def finished(self) -> tuple[list[Message], list[ToolRun], list[Failure]]:
+        """Return the messages of the step, how each call ended, and all failures."""
+        failures = [] if self.failure is None else [self.failure]
         runs: list[ToolRun] = []
-        failures: list[Failure] = []
-        for asked, call in zip(self.tool_calls, self.calls, strict=True):
+        if self.message is None:
+            return [], runs, failures
+        messages = [self.message]
+        for asked, call in zip(self.message.tool_calls, self.calls, strict=True):
             result = call.result
             if result is None:
                 raise ValueError(f"call {asked.id!r} has no result, so the step cannot be closed")

@@ -61,7 +61,7 @@ class Answered(Transition, frozen=True, tag="answered", kw_only=True):
         return len(self.started) + len(self.questions)
 
     def apply_to(self, state: AgentState) -> AgentState:
-        calls = []
+        execution, calls = state.execution, []
         if self.message is not None:
             for index in range(len(self.message.tool_calls)):
                 if index in self.started:
@@ -69,7 +69,7 @@ class Answered(Transition, frozen=True, tag="answered", kw_only=True):
                 else:
                     calls.append(OpenCall(question=self.questions.get(index)))
         step = OpenStep(
-            number=state.execution.step_count + state.execution.wrap_ups + 1,
+            number=execution.step_count + execution.wrap_ups + 1,
             started_at=self.started_at,
             message=self.message,
             calls=tuple(calls),
@@ -220,14 +220,10 @@ class Closed(Transition, frozen=True, tag="closed", kw_only=True):
 
     def apply_to(self, state: AgentState) -> AgentState:
         opened, execution, history = _open(state), state.execution, state.messages
-        messages, runs, failures = opened.finished_calls()
-        response, tally = execution.last_response, execution.failures
-        if opened.message is not None:
-            messages.insert(0, opened.message)
-            if opened.failure is None:  # A wrong answer is for the model to correct.
-                response = opened.message.text or response
-        if opened.failure is not None:
-            failures.insert(0, opened.failure)
+        messages, runs, failures = opened.finished()
+        answer, response, tally = opened.message, execution.last_response, execution.failures
+        if answer is not None and answer.content and opened.failure is None:
+            response = answer.text or response  # A wrong answer is for the model to correct.
         wrap_up = execution.wrap_up
         if (failures or tally.consecutive) and wrap_up is None:
             tally = _tally(state, failures)
@@ -301,7 +297,7 @@ AnyTransition = (
 
 
 def _uncounted(state: AgentState) -> AgentState:
-    """Return the state with its last step as a wrap-up, which does not count: the run had ended."""
+    """Return the state with its last step as a wrap-up, which does not count."""
     execution, count = state.execution, state.execution.step_count - 1
     execution = replace(execution, step_count=count, wrap_ups=execution.wrap_ups + 1)
     return replace(state, execution=execution, wrap_ups=state.wrap_ups + 1)

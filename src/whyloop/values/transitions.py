@@ -6,6 +6,7 @@ order: `reduce(apply, transitions, AgentState(agent_id=…))`. Nothing else chan
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, ClassVar
@@ -34,9 +35,9 @@ class Transition(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="i
     numbered: ClassVar[int] = 0
     """The number of envelopes that it makes, so that their numbers follow from the journal alone."""
 
+    @abstractmethod
     def apply_to(self, state: AgentState) -> AgentState:
         """Return the state after this transition."""
-        raise NotImplementedError
 
 
 def apply(state: AgentState, transition: Transition) -> AgentState:
@@ -51,7 +52,7 @@ class Created(Transition, frozen=True, tag="created", kw_only=True):
     """The creation of a session without a query."""
 
     identity: str
-    """The identity of the session, unique for ever."""
+    """The identity of the session, which is never used again."""
     parent_agent_id: str | None = None
     """The session whose tool runs this one, if there is one."""
     metadata: Mapping[str, Any] = {}
@@ -77,7 +78,7 @@ class Restored(Transition, frozen=True, tag="restored", kw_only=True):
     """The import of a session, in the state that it had elsewhere."""
 
     identity: str
-    """The identity of the session, unique for ever."""
+    """The identity of the session, which is never used again."""
     state: dict[str, Any]
     """The full snapshot of the session."""
     key: str | None = None

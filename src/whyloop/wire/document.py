@@ -33,7 +33,7 @@ _LIMITS = {
 
 
 def document(state: AgentState, steps: Iterable[int] | None = None) -> Document:
-    """Return the session as plain data, with all its steps or with those of these numbers."""
+    """Return the session as plain data, with all or some of its steps."""
     outcome, execution = state.last_continuation_outcome, state.execution
     shown = range(state.steps.start + 1, len(state.steps) + 1) if steps is None else steps
     return {
@@ -137,7 +137,7 @@ def open_step_document(state: AgentState) -> Document | None:
 
 
 def brief(step: Document, redaction: Redaction | None) -> Document:
-    """Return a step without arguments, results and its request; summaries of them have no secrets."""
+    """Return a step with redacted summaries instead of its contents."""
     calls = [_brief_call(call, redaction) for call in step["tool_calls"]]
     return {key: value for key, value in step.items() if key != "request"} | {"tool_calls": calls}
 
@@ -204,7 +204,7 @@ def _status(status: CallStatus, approvals: Sequence[Approval]) -> str:
 def _backoff(
     step: Step | OpenStep, execution_id: str, leg_started_at: datetime | None, before: Step | None
 ) -> float:
-    """Return how long the provider was waited out between two steps; a resume ends that wait."""
+    """Return the backoff between two steps; a resume ends it."""
     if before is None or before.execution_id != execution_id or before.model_failure is None:
         return 0.0
     if before.outcome is None or before.outcome.handling is not ErrorHandlingDecision.RETRY:
@@ -217,7 +217,7 @@ def _backoff(
 def _waited(
     step: Step | OpenStep, until: datetime, leg_started_at: datetime | None, active_seconds: float
 ) -> float:
-    """Return how long a step waited for a person: the time in which nothing was at work, if it did."""
+    """Return how long a step waited for a person."""
     answered_at = step.answered_at
     if answered_at is None or leg_started_at is None or leg_started_at <= answered_at:
         return 0.0
@@ -236,7 +236,7 @@ def latest_outcome(state: AgentState) -> ContinuationOutcome | None:
 
 
 def limits_document(state: AgentState) -> list[Document]:
-    """Return the limits of the execution, with the numbers of their latest evaluations.
+    """Return the limits of the execution, with their latest numbers.
 
     What a person granted is on top of `limit`.
     """

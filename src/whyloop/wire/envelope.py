@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Any
@@ -278,7 +278,7 @@ def _continuation(event: ContinuationEvaluated, config: BroadcastConfig) -> Data
 
 
 def _other(event: AgentEvent, config: BroadcastConfig) -> Data:
-    """Return the name and the fields of an event without an envelope of its own."""
+    """Return the name and the fields of an event that has no specific envelope."""
     names = [name for name in event.__struct_fields__ if name not in _IN_ENVELOPE and name[:1] != "_"]
     fields = {name: _field(getattr(event, name)) for name in names}
     return {"name": type(event).__name__, "fields": redacted(fields, config.redaction)}
@@ -333,7 +333,7 @@ NUMBERED = frozenset(
         "agent.retry",
     }
 )
-"""The names of the envelopes with a `seq` of their own; every preset sends them, and the journal has them."""
+"""The names of the numbered envelopes; every preset sends them, and the journal has them."""
 
 
 def envelope_schema() -> dict[str, Any]:
@@ -350,3 +350,29 @@ def _schema(name: str) -> dict[str, Any]:
     file = files("whyloop.wire") / "schemas" / f"{name}.schema.json"
     schema: dict[str, Any] = msgspec.json.decode(file.read_bytes())
     return schema
+
+
+# Envelopes that are too large for a transport
+
+_LENGTHS = (8_000, 4_000, 2_000, 1_000, 500, 250, 125, 60, 30, 15)
+# These stay as they are: a result is found by the id of its call, a decision by that of its question.
+_KEPT = ("tool_call_id", "question_id")
+
+
+def shortened_envelopes(sent: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the envelope with ever shorter texts, and at last without its lists.
+
+    In the data of one that was cut `trimmed` is true, and `trimmed_fields` has the names of the fields.
+    """
+    yield sent
+    data = sent["data"]
+    for length in _LENGTHS:
+        data = {name: encoding.with_short_texts(value, length) for name, value in data.items()}
+        yield _trimmed(sent, data)
+    yield _trimmed(sent, {k: type(v)() if isinstance(v, dict | list) else v for k, v in data.items()})
+
+
+def _trimmed(sent: Mapping[str, Any], data: Mapping[str, Any]) -> Data:
+    whole = sent["data"]
+    cut = {name: value for name, value in data.items() if name not in _KEPT and value != whole[name]}
+    return {**sent, "data": {**whole, **cut, "trimmed": True, "trimmed_fields": list(cut)}}

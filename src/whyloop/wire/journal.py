@@ -49,24 +49,27 @@ _head_decoder = msgspec.json.Decoder(Head)
 
 def encode_entry(transitions: Sequence[AnyTransition], before: AgentState) -> str:
     """Return an entry as JSON, given the state before its first transition."""
-    stored = tuple(_stored(transitions, before.last_continuation_outcome))
+    stored = _stored(transitions, before.last_continuation_outcome)
     return _encoded(JournalEntry(VERSION, before.execution.last_seq + 1, stored))
+
+
+_STARTS = frozenset((Queried, Resumed, Restored, Created))
 
 
 def _stored(
     transitions: Sequence[AnyTransition], last: ContinuationOutcome | None
-) -> Iterator[AnyTransition]:
-    """Yield transitions as they are stored: an outcome as a difference."""
-    for transition in transitions:
+) -> tuple[AnyTransition, ...]:
+    """Return transitions as they are stored: an outcome as a difference."""
+    stored = list(transitions)
+    for index, transition in enumerate(transitions):
         if isinstance(transition, Judged):
             outcome = transition.outcome
-            alike = last is not None and len(last.evaluations) == len(outcome.evaluations)
-            yield JudgedAlike.of(transition, last) if alike and last is not None else transition
+            if last is not None and len(last.evaluations) == len(outcome.evaluations):
+                stored[index] = JudgedAlike.of(transition, last)
             last = outcome
-        else:
-            if isinstance(transition, Queried | Resumed | Restored | Created):
-                last = None
-            yield transition
+        elif type(transition) in _STARTS:  # 0.1 µs, and 0.7 with `isinstance`.
+            last = None
+    return tuple(stored)
 
 
 def decode_entries(texts: Sequence[str]) -> list[JournalEntry]:
@@ -114,7 +117,7 @@ def fold(
     """Apply the transitions of entries, numbered from `first` on in errors."""
     if base is None:
         _check_beginning(entries)
-    state = AgentState(agent_id=agent_id) if base is None else base
+    state = AgentState.before_creation(agent_id) if base is None else base
     for index, entry in enumerate(entries, first):
         if entry.seq != state.execution.last_seq + 1:
             raise SnapshotError(

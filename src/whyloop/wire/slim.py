@@ -23,7 +23,7 @@ from whyloop.values.execution import Execution
 from whyloop.values.failure import Correction, Failure
 from whyloop.values.messages import CallChange, Message, Part, TextPart, ToolCall, ToolResult
 from whyloop.values.model import ModelSource
-from whyloop.values.redaction import Redaction, plain_data
+from whyloop.values.redaction import Redaction
 from whyloop.values.state import AgentState
 from whyloop.values.step import OpenCall, OpenStep, RequestPart, Step, ToolRun
 from whyloop.wire.slim_document import (
@@ -40,6 +40,7 @@ from whyloop.wire.slim_document import (
     StepTokens,
     Tokens,
     Truncated,
+    kept_indices,
     state_from_slim,
 )
 
@@ -69,10 +70,10 @@ class CanSerializeAgentState(Protocol):
 class SlimAgentStateSerializer:
     """A serializer of as much of a state as its configuration allows.
 
-    It removes secrets, and counts what it cut. The document is described in `whyloop.wire.slim_document`.
+    It removes secrets, and counts its cuts. The document is described in `whyloop.wire.slim_document`.
 
     Args:
-        config: What a snapshot contains. Default: `SlimSerializationConfig()`.
+        config: The contents of a snapshot. Default: `SlimSerializationConfig()`.
     """
 
     def __init__(self, config: SlimSerializationConfig | None = None) -> None:
@@ -131,14 +132,14 @@ class _Excerpt(Struct, frozen=True):
 
 def _slim_snapshot(state: AgentState, config: SlimSerializationConfig) -> dict[str, Any]:
     most, redaction = config.max_content_length, config.redaction
-    hide = redaction.data if redaction else plain_data
+    hide = redaction.data if redaction else encoding.plain_data
     hide_text = partial(_beginning, redaction, most) if redaction and most else hide
     kept = kept_indices(state.messages, config.max_messages)
     # Secrets first, so that no cut leaves half of one behind.
     whole = _excerpt(state, config, kept, hide).changed(hide, partial(_without_secrets, hide, hide_text))
     shown = whole
     if most is not None:
-        shorten = partial(_cut, most=most)
+        shorten = partial(encoding.with_short_texts, longest=most)
         shown = whole.changed(shorten, partial(_changed_message, change=shorten, stand_in=LEFT_OUT))
     left_out = len(state.request_parts) - len(shown.request_parts) if config.include_all_steps else 0
     truncated = Truncated(
@@ -194,7 +195,7 @@ def _excerpt(
 
 
 def _without_arguments(message: Message) -> Message:
-    """Return the message with the text for people alone; a provider's extras belong to the other."""
+    """Return the message with only the text for people, without extras."""
     return (
         message if message.shown is None else replace(message, content=message.shown, shown=None, extras={})
     )
@@ -233,37 +234,6 @@ def _beginning(redaction: Redaction, most: int, value: Any) -> Any:
 
 def _differences(before: Sequence[object], after: Sequence[object]) -> int:
     return sum(a != b for a, b in zip(before, after, strict=True))
-
-
-def kept_indices(messages: Sequence[Message], most: int | None) -> list[int]:
-    """Return which messages a history of at most this many keeps.
-
-    The oldest are dropped first. A call and its results stay or go together. Instructions at the beginning
-    stay. The next message is a user's: if too many steps follow it, it is kept all the same.
-    """
-    count = len(messages)
-    if most is None or count <= most:
-        return list(range(count))
-    body = next((i for i, message in enumerate(messages) if not message.is_system), count)
-    head = list(range(min(body, most - 1)))
-    room = most - len(head)
-    start = _start_of_latest(messages, body, room)
-    user = next((i for i in range(start, count) if messages[i].is_user), None)
-    if user is not None:
-        return head + list(range(user, count))
-    user = next((i for i in range(start - 1, body - 1, -1) if messages[i].is_user), None)
-    if user is None:
-        return head + list(range(start, count))
-    return [*head, user, *range(_start_of_latest(messages, body, room - 1), count)]
-
-
-def _start_of_latest(messages: Sequence[Message], body: int, room: int) -> int:
-    """Return where the latest messages begin that fit into this room."""
-    start = count = len(messages)
-    for index in range(count - 1, max(body, count - room) - 1, -1):
-        if not messages[index].is_tool:
-            start = index
-    return start
 
 
 # The texts in a value
@@ -349,15 +319,6 @@ def _changed_open_step(step: OpenStep, change: Change) -> OpenStep | None:
             return None
     source, failure = _changed(step.source, change), _changed(step.failure, change)
     return replace(step, message=message, calls=calls, source=source, failure=failure)
-
-
-def _cut(data: Any, most: int) -> Any:
-    """Return plain data in which every text is at most this long."""
-    if isinstance(data, str):
-        return data if len(data) <= most else data[: most - 1] + "…"
-    if isinstance(data, dict):
-        return {key: _cut(value, most) for key, value in data.items()}
-    return [_cut(item, most) for item in data] if isinstance(data, list) else data
 
 
 # The document

@@ -367,3 +367,34 @@ def _assumed_decision(slim: SlimContinuation) -> ContinuationDecision:
     if slim.stop_reason is StopReason.COMPLETED:
         return ContinuationDecision.ALLOW_STOP
     return ContinuationDecision.FORBID_CONTINUATION
+
+
+def kept_indices(messages: Sequence[Message], most: int | None) -> list[int]:
+    """Return which messages a history of at most this many keeps.
+
+    The oldest are dropped first. A call and its results stay or go together. Instructions at the beginning
+    stay. The next message is a user's: if too many steps follow it, it is kept all the same.
+    """
+    count = len(messages)
+    if most is None or count <= most:
+        return list(range(count))
+    body = next((i for i, message in enumerate(messages) if not message.is_system), count)
+    head = list(range(min(body, most - 1)))
+    room = most - len(head)
+    start = _start_of_latest(messages, body, room)
+    user = next((i for i in range(start, count) if messages[i].is_user), None)
+    if user is not None:
+        return head + list(range(user, count))
+    user = next((i for i in range(start - 1, body - 1, -1) if messages[i].is_user), None)
+    if user is None:
+        return head + list(range(start, count))
+    return [*head, user, *range(_start_of_latest(messages, body, room - 1), count)]
+
+
+def _start_of_latest(messages: Sequence[Message], body: int, room: int) -> int:
+    """Return where the latest messages begin that fit into this room."""
+    start = count = len(messages)
+    for index in range(count - 1, max(body, count - room) - 1, -1):
+        if not messages[index].is_tool:
+            start = index
+    return start

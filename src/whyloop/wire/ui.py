@@ -80,7 +80,7 @@ def each_message(state: AgentState, first: int = 0, last: int | None = None) -> 
 
 
 def status_text(status: Mapping[str, Any]) -> str:
-    """Return the text to show for the data of an `agent.status`, or for a message's `continuation`."""
+    """Return the text to show for an `agent.status` or a `continuation`."""
     name, reason, error = status.get("status"), status.get("stop_reason"), status.get("error_message")
     if name == "in_progress" or status.get("should_continue") is True:
         return _THINKING
@@ -135,7 +135,7 @@ class _History:
     def _outside(
         self, first: int, last: int, previous: Step | None, following: Step | None
     ) -> Iterator[tuple[int, UiMessage]]:
-        """Yield the messages outside of steps: questions, feedback, and a history from before the session."""
+        """Yield the messages outside of steps: queries, feedback, earlier history."""
         execution, messages = self._state.execution, self._state.messages
         asked = following.execution_id if following else execution.id
         moment = following.started_at if following and asked != execution.id else execution.started_at
@@ -189,7 +189,7 @@ class _History:
     def _error(
         self, ids: _Ids, outcome: ContinuationOutcome | None, step: Step | None, moment: datetime
     ) -> Iterator[UiMessage]:
-        """Yield the failure that an execution ended with, once, though it may have been resumed since."""
+        """Yield the failure that an execution ended with, once."""
         if outcome is None or not _is_error(outcome) or ids.error in self._errors:
             return
         self._errors.add(ids.error)
@@ -259,7 +259,7 @@ def _assistant(ids: _Ids, message: Message, text: str, moment: datetime) -> UiMe
 
 
 def _feedback(id: str, message: Message, previous: Step | None, asked: str, moment: datetime) -> UiMessage:
-    """Return the feedback of rules to the model; the step before it is the one that they judged."""
+    """Return the feedback of rules to the model, with the step before it."""
     metadata: dict[str, Any] = {"execution_id": asked, "status_type": "info"}
     if previous is not None:
         metadata |= _Ids(previous.execution_id, previous.number).known
@@ -280,14 +280,17 @@ def _open_step(ids: _Ids, step: OpenStep) -> Iterator[UiMessage]:
 
 
 def _tool(ids: _Ids, call: ToolRun | ToolCall, result: Mapping[str, Any], moment: datetime) -> UiMessage:
-    """Return a result. Of a call that did not succeed people read the error: the text is for the model."""
+    """Return a result.
+
+    Of a failed call, people read the error; the text is for the model.
+    """
     text = result.get("tool_error") or result.get("tool_result", "")
     metadata = {**ids.known, "tool_call_id": call.id, "tool_name": call.name, **result}
     return _message(ids.of_call(call.id), "tool", text, moment, metadata)
 
 
 def _unfinished(ids: _Ids, asked: ToolCall, call: OpenCall, moment: datetime) -> UiMessage:
-    """Return a call that runs, was cut off while it ran, waits for a person, or was just decided."""
+    """Return a call that has no result yet."""
     own_id = ids.of_call(asked.id)
     metadata = {**ids.known, "tool_call_id": asked.id, "tool_name": asked.name}
     if call.approved:
@@ -306,7 +309,7 @@ def _unfinished(ids: _Ids, asked: ToolCall, call: OpenCall, moment: datetime) ->
 
 
 def _contents(message: Message) -> dict[str, Any]:
-    """Return what a message holds besides its text; the bytes of images and files stay in the store."""
+    """Return the attachments of a message, without their bytes."""
     metadata: dict[str, Any] = {}
     if message.tool_calls:
         metadata["tool_calls"] = [_call(call) for call in message.tool_calls]
@@ -369,7 +372,7 @@ def _is_error(outcome: ContinuationOutcome | None) -> bool:
 
 
 def _continuation(outcome: ContinuationOutcome) -> dict[str, Any]:
-    """Return the `continuation` of an outcome, and the `reason` if it does not continue."""
+    """Return the `continuation` of an outcome, and the `reason` of a stop."""
     stop_reason = outcome.stop_reason
     ended: dict[str, Any] = {
         "continuation": {

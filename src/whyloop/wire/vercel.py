@@ -48,7 +48,7 @@ _CUT_OFF = {FinishReason.LENGTH: "length", FinishReason.CONTENT_FILTER: "content
 class VercelStream(ProtocolStream[Data]):
     """A stream that turns the events of one run into a UI message stream.
 
-    An execution is one message, also when it is resumed after a pause. `sdk_version` is the client's major
+    An execution is one message, even when it is resumed after a pause. `sdk_version` is the client's major
     version: version 5 knows no approvals and refuses every part that it does not know, so there a question
     about a call is a part of its own, as one about the run is.
 
@@ -254,7 +254,7 @@ def as_data(text: str) -> Any:
 
 
 def _harmless(value: Any) -> Any:
-    """Return the value with what a client cannot read as text.
+    """Return the value, with unreadable parts as text.
 
     The SDK rejects objects with some names, and would end the stream there. Great numbers lose digits.
     """

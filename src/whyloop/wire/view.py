@@ -189,7 +189,7 @@ def _started_and_asked(
                 tool=call.name,
                 tool_call_id=call.id,
                 args=call.arguments,
-                changed_by=_changed_by(call),
+                changed_by=_changed_by(call) if call.changes else (),
             )
         )
     if t.questions:
@@ -239,7 +239,7 @@ def _asked(
 
 
 def _changed_by(call: ToolCall) -> tuple[str, ...]:
-    return tuple([change.by for change in call.changes]) if call.changes else ()
+    return tuple([change.by for change in call.changes])
 
 
 RECOVERY = ToolCall("", "recovery", {})
@@ -255,23 +255,24 @@ def _recovered(state: AgentState, t: Recovered) -> Events:
 
 
 def _call_finished(state: AgentState, t: CallFinished) -> Events:
-    step, result = state.open_step, t.result
+    step, result, execution = state.open_step, t.result, state.execution
     assert step is not None
-    call = step.tool_calls[t.index]
+    assert step.message is not None
+    call, error = step.message.tool_calls[t.index], result.error
     return [
         ToolCallCompleted(
             agent_id=state.agent_id,
             parent_agent_id=state.parent_agent_id,
-            execution_id=state.execution.id,
+            execution_id=execution.id,
             step_number=step.number,
             time=t.at,
-            seq=state.execution.last_seq + 1,
+            seq=execution.last_seq + 1,
             tool=call.name,
             tool_call_id=call.id,
-            success=result.error is None,
-            error=result.error,
+            success=error is None,
+            error=error,
             duration_ms=t.seconds * 1000,
-            result=result.content if result.error is None else result.error,
+            result=result.content if error is None else error,
             changed_by=result.changed_by,
             failed=result.failure is not None,
         )
@@ -302,16 +303,21 @@ def _decided(state: AgentState, t: Decided) -> Events:
 
 
 def _judged(state: AgentState, t: Judged) -> Events:
-    execution = state.execution
-    number = state.open_step.number if state.open_step is not None else execution.step_number
-    step = state.steps.last if t.step is not None else None
+    execution, step, number = state.execution, None, t.step
+    if number is not None:
+        step = state.steps.last
+    elif state.open_step is not None:
+        number = state.open_step.number
+    else:
+        number = execution.step_number
+    agent_id, parent_id, execution_id = state.agent_id, state.parent_agent_id, execution.id
     events: Events = []
     if step is not None and step.finish_reason is not None:
         events.append(
             TokenUsageReported(
-                agent_id=state.agent_id,
-                parent_agent_id=state.parent_agent_id,
-                execution_id=execution.id,
+                agent_id=agent_id,
+                parent_agent_id=parent_id,
+                execution_id=execution_id,
                 step_number=number,
                 time=t.at,
                 seq=execution.last_seq,
@@ -321,9 +327,9 @@ def _judged(state: AgentState, t: Judged) -> Events:
         )
     events.append(
         ContinuationEvaluated(
-            agent_id=state.agent_id,
-            parent_agent_id=state.parent_agent_id,
-            execution_id=execution.id,
+            agent_id=agent_id,
+            parent_agent_id=parent_id,
+            execution_id=execution_id,
             step_number=number,
             time=t.at,
             seq=execution.last_seq,
@@ -333,9 +339,9 @@ def _judged(state: AgentState, t: Judged) -> Events:
     if step is not None:
         events.append(
             AgentStepCompleted(
-                agent_id=state.agent_id,
-                parent_agent_id=state.parent_agent_id,
-                execution_id=execution.id,
+                agent_id=agent_id,
+                parent_agent_id=parent_id,
+                execution_id=execution_id,
                 step_number=number,
                 time=t.at,
                 seq=execution.last_seq + 1,

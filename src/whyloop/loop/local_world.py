@@ -1,0 +1,84 @@
+"""The world of this process: its model, its tools, its clock."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import random
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from whyloop.errors import ToolTimeoutError
+from whyloop.loop.calls import run_call
+from whyloop.loop.model_call import answer_transitions
+from whyloop.loop.world import Clock, Model, Timeout, Timer
+from whyloop.tools.tool import ToolContext, ToolDefinition
+from whyloop.tools.toolset import Toolset
+from whyloop.values.scalars import new_id
+from whyloop.values.step_transitions import CallFinished
+
+if TYPE_CHECKING:
+    from whyloop.loop.run import Run
+
+
+class SystemClock:
+    """The clock of this machine."""
+
+    # Asked many times a step, so these are the functions themselves.
+    now = staticmethod(functools.partial(datetime.now, UTC))
+    monotonic = staticmethod(time.monotonic)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def timeout(self, seconds: float | None) -> Timeout:
+        return asyncio.timeout(seconds)
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        return asyncio.get_running_loop().call_later(seconds, callback)
+
+
+class LocalWorld:
+    """The world of this process.
+
+    Args:
+        model: The model.
+        clock: The clock.
+    """
+
+    is_replaying = False
+    answer = staticmethod(answer_transitions)
+
+    def __init__(self, model: Model, clock: Clock) -> None:
+        self.respond = model.respond
+        self.now = clock.now
+        self.monotonic = clock.monotonic
+        self.sleep = clock.sleep
+        self.timeout = clock.timeout
+        self.call_later = clock.call_later
+        self.new_id = new_id
+        self.random = random.random
+
+    def run_call(self, run: Run, index: int, deadline: datetime | None) -> Coroutine[Any, Any, CallFinished]:
+        return run_call(run.setup, run.state, index, deadline)
+
+    def call_tool(
+        self, toolset: Toolset, tool: ToolDefinition, arguments: Mapping[str, Any], context: ToolContext
+    ) -> Coroutine[Any, Any, object]:
+        """Run a tool, within its own time limit."""
+        work = toolset.call(tool.name, arguments, context)
+        return work if tool.timeout is None else self._run_timed(tool, tool.timeout, work)
+
+    async def _run_timed(
+        self, tool: ToolDefinition, seconds: float, work: Coroutine[Any, Any, object]
+    ) -> object:
+        timeout = self.timeout(seconds)
+        try:
+            async with timeout:
+                return await work
+        except TimeoutError:
+            if not timeout.expired():
+                raise
+            raise ToolTimeoutError(f"{tool.name} did not finish within {seconds:g} s") from None
