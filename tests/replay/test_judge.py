@@ -326,3 +326,17 @@ def test_rules_that_contradict_each_other_are_refused() -> None:
         judge(six_steps(), StepsLimit(3), StepsLimit(5))
     with pytest.raises(ConfigurationError, match="is a class"):
         judge(six_steps(), StepsLimit)  # type: ignore[arg-type]
+
+
+def test_a_rule_may_give_its_evaluations_a_name_of_their_own() -> None:
+    class Curfew:
+        def explain(self, state: AgentState) -> ContinuationEvaluation:
+            late = state.execution.step_count >= 2
+            forbid, allow = (
+                ContinuationDecision.FORBID_CONTINUATION,
+                ContinuationDecision.ALLOW_CONTINUATION,
+            )
+            return ContinuationEvaluation("night", forbid if late else allow, "It is late")
+
+    replay = judge(six_steps(), Curfew())
+    assert (replay.stopped_at, replay.resolved_by) == (2, "night")

@@ -62,20 +62,31 @@ moves = st.builds(
 )
 PRICE = Decimal("0.0001")
 LENIENT = ErrorPolicy.retry_all(50)
-rules = st.lists(
-    st.one_of(
-        st.integers(1, 9).map(StepsLimit),
-        st.integers(1, 700).map(TokenUsageLimit),
-        st.sampled_from([0.3, 0.7, 1.2, 2.1, 4.3, 8.9, 15.4]).map(ExecutionTimeLimit),
-        st.sampled_from([0.3, 0.7, 1.2, 2.1, 4.3, 8.9, 15.4]).map(CumulativeExecutionTimeLimit),
-        st.sampled_from(["0.005", "0.01", "0.05"]).map(CostLimit),
-        st.sampled_from([ErrorPolicy(), ErrorPolicy.retry_tool_errors(1), ErrorPolicy.retry_all(2)]),
-        st.just(FinishReasonCheck("length")),
-    ),
-    min_size=1,
-    max_size=3,
-    unique_by=lambda rule: "time" if "Time" in type(rule).__name__ else type(rule).__name__,
+kinds_of_rules = (
+    st.integers(1, 9).map(StepsLimit),
+    st.integers(1, 700).map(TokenUsageLimit),
+    st.sampled_from([0.3, 0.7, 1.2, 2.1, 4.3, 8.9, 15.4]).map(ExecutionTimeLimit),
+    st.sampled_from([0.3, 0.7, 1.2, 2.1, 4.3, 8.9, 15.4]).map(CumulativeExecutionTimeLimit),
+    st.sampled_from(["0.005", "0.01", "0.05"]).map(CostLimit),
+    st.sampled_from([ErrorPolicy(), ErrorPolicy.retry_tool_errors(1), ErrorPolicy.retry_all(2)]),
+    st.just(FinishReasonCheck("length")),
 )
+session_limits = st.integers(1, 9).map(lambda limit: StepsLimit(limit, scope="session"))
+
+
+def some_of(*kinds: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Any]]:
+    """Return strategies for up to three rules that an agent can have together."""
+    return st.lists(
+        st.one_of(*kinds),
+        min_size=1,
+        max_size=3,
+        unique_by=lambda rule: "time" if "Time" in type(rule).__name__ else type(rule).__name__,
+    )
+
+
+rules = some_of(*kinds_of_rules)
+# Only on a run without limits: among rules of the developer, the order of the recording stays.
+rules_with_session_limits = some_of(*kinds_of_rules, session_limits)
 
 
 class Scripted:
@@ -134,7 +145,7 @@ def live(script: list[Move], given_rules: list[Any]) -> AgentState:
     options: dict[str, Any] = {"max_steps": None, "timeout": None, "error_policy": LENIENT, "criteria": []}
     for rule in given_rules:
         match rule:
-            case StepsLimit():
+            case StepsLimit() if rule.scope == "execution":
                 options["max_steps"] = rule.limit
             case TokenUsageLimit():
                 options["max_tokens"] = rule.limit
@@ -152,7 +163,7 @@ def live(script: list[Move], given_rules: list[Any]) -> AgentState:
 
 
 @examples(300)
-@given(st.lists(moves, max_size=8), rules)
+@given(st.lists(moves, max_size=8), rules_with_session_limits)
 def test_judge_reports_the_step_at_which_a_live_run_with_those_rules_stops(
     script: list[Move], given_rules: list[Any]
 ) -> None:
@@ -168,6 +179,19 @@ def test_judge_reports_the_step_at_which_a_live_run_with_those_rules_stops(
         assert (
             replay.used.seconds == pytest.approx(truth.execution.active_seconds, abs=0.25) or replay.assumed
         )
+
+
+def test_a_call_that_failed_before_the_deadline_counts_although_another_ran_past_it() -> None:
+    stop = FinishReason.TOOL_CALLS
+    slow, mixed = (("fail", 2.0),), (("work", 2.0), ("fail", 0.0))
+    script = [Move(0.0, slow, 0, stop, None), Move(0.5, mixed, 0, stop, None)]
+    given_rules: list[Any] = [ExecutionTimeLimit(4.3), ErrorPolicy.retry_tool_errors(1)]
+    scripted = Scripted(script)
+    recorded = scripted.run(error_policy=LENIENT, max_steps=None, timeout=None)
+    truth = live(script, given_rules)
+    for run in (recorded, recorded.to_dict(), scripted.journal.entries):
+        replay = judge(run, *given_rules)
+        assert (replay.stopped_at, replay.stop_reason) == (2, truth.stop_reason)
 
 
 @examples(300)

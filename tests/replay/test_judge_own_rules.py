@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import Sequence
 from functools import reduce
 
+import pytest
 from hypothesis import given, strategies as st
 
 from tests.loop.processes import Processes, ScriptItem
 from tests.loop.test_transitions import crashes, limits, policies, scripts
 from tests.support import examples
-from tests.wire.random_runs import Scenario, crashing_scenarios
-from whyloop import Agent, AgentState, ContinuationOutcome, ErrorPolicy
+from tests.wire.random_runs import Said, Scenario, crashing_scenarios
+from whyloop import Agent, AgentState, ContinuationOutcome, ErrorPolicy, FinishReason, ToolCall
 from whyloop.replay import ExecutionReplay, Recording, judge
 from whyloop.stores import MemoryStore
 from whyloop.values.judgement import Judged
@@ -119,3 +120,21 @@ def test_a_session_of_several_processes_is_judged_as_it_was_recorded(
         await check(processes.agent(), processes.journal.entries, processes.journal.state)
 
     asyncio.run(main())
+
+
+WORK = Said([], [ToolCall("", "work", {})], False, False, FinishReason.STOP)
+SILENT = Said([], [], False, False, FinishReason.STOP)
+CUT_SHORT = Said([], [ToolCall("", "work", {})], False, False, FinishReason.LENGTH)
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        Scenario([WORK], ErrorPolicy(), 1, [("stop", 1), ("resume", 1), ("query", 0)], True),
+        Scenario([SILENT, WORK, CUT_SHORT, SILENT], ErrorPolicy(), 3, [("crash", 7), ("query", 0)], False),
+    ],
+    ids=["a wrap-up, a grant and a stop before the next step", "a crash in the middle of a truncated step"],
+)
+async def test_a_session_that_random_ones_rarely_are_is_judged_as_it_was_recorded(scenario: Scenario) -> None:
+    scene = await scenario.scene()
+    await check(scene.agent, scene.journal.entries, scene.journal.state)

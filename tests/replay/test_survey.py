@@ -145,7 +145,16 @@ async def test_a_rule_that_breaks_on_one_run_does_not_end_the_survey() -> None:
             return super().used(state)
 
     result = await survey(await two_runs(), [Odd(50), StepsLimit(1)])
-    assert [row.cut for row in result.rows] == [1, 2]
+    assert (result.runs, [row.cut for row in result.rows]) == (1, [0, 1])
+    assert [problem.reason for problem in result.problems] == ["Odd could not be evaluated: SystemError: odd"]
+
+
+async def test_the_known_part_of_an_unknown_cost_is_counted_as_used() -> None:
+    unpriced = Usage(input=90, output=10)
+    state = await agent(look(unpriced), look(), look(), "done").run("go")
+    result = await survey([state], [StepsLimit(2)])
+    assert result.used.cost == Decimal("0.04")
+    assert result.rows[0].saved.cost == Decimal("0.02")
 
 
 async def test_surveys_of_parts_add_up_to_that_of_the_whole() -> None:

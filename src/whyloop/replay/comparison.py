@@ -93,7 +93,7 @@ class Difference(Struct, frozen=True):
 
 
 def diff(first: Run, second: Run) -> Difference | None:
-    """Return the first step where the decisions of two runs differ, and why; None if none does.
+    """Return the first step where the decisions of two runs differ, or None.
 
     The latest executions are compared, as recorded.
 
@@ -158,7 +158,10 @@ def _difference(
 
 
 def _rules_that_differ(one: ContinuationOutcome, other: ContinuationOutcome) -> tuple[str, ...]:
-    """Return the names of the rules that decided differently, or that only one run has and that forbade."""
+    """Return the names of the rules that decided differently.
+
+    A rule that only one run has counts if it forbade.
+    """
     names = dict.fromkeys(e.criterion for e in (*one.evaluations, *other.evaluations))
     deciding = (one.resolved_by, other.resolved_by)
     found = []

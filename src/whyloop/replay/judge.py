@@ -21,8 +21,16 @@ from whyloop.replay.recording import Recording, Run
 from whyloop.replay.result import ExecutionReplay, Replay
 from whyloop.rules.checks import ApprovalRequired, StopRequestedCheck, ToolCallPresenceCheck
 from whyloop.rules.criteria import ContinuationCriteria, leaves_work, refuse_contradictions, resolve
-from whyloop.rules.criterion import Criterion, CriterionLike, CriterionObject, as_criterion, name_of
+from whyloop.rules.criterion import (
+    Criterion,
+    CriterionLike,
+    CriterionObject,
+    as_criterion,
+    explain_function,
+    name_of,
+)
 from whyloop.rules.error_policy import ErrorPolicy, ErrorPolicyCriterion
+from whyloop.rules.limits import Limit
 from whyloop.values.continuation import (
     ContinuationDecision,
     ContinuationEvaluation,
@@ -101,21 +109,25 @@ class Rules:
     Args:
         *rules: Criteria and error policies.
         replace_all: True to judge as an agent with these rules alone would. Default: False.
+        strict: True to raise if a rule raises. Default: False, it forbids continuing, as in a run.
     """
 
-    def __init__(self, *rules: Rule, replace_all: bool = False) -> None:
+    def __init__(self, *rules: Rule, replace_all: bool = False, strict: bool = False) -> None:
         given = [each for rule in rules for each in _criteria_of(rule)]
         refuse_contradictions(given)
-        self.given = ContinuationCriteria(*sorted(given, key=lambda rule: _rank(name_of(rule))))
+        self.given = ContinuationCriteria(*sorted(given, key=_place))
         """The rules that were given, in the order of an agent."""
         kinds = {type(rule) for rule in given}
         whole = [*self.given.criteria, *[kind() for kind in _ALWAYS if kind not in kinds]]
-        self.whole = ContinuationCriteria(*sorted(whole, key=lambda rule: _rank(name_of(rule))))
+        self.whole = ContinuationCriteria(*sorted(whole, key=_place))
         """The same, with the checks that every agent has."""
         self.names = frozenset(map(name_of, self.given.criteria))
         """The names of the rules."""
+        self._places = {name_of(rule): _place(rule) for rule in self.whole.criteria}
         self.replace_all = replace_all
         """True if no recorded evaluation counts."""
+        self.strict = strict
+        """True if a rule that raises is an error, and not an end of the run."""
 
     def judge(self, recording: Recording, *, grants: bool = True) -> Replay:
         """Judge every execution of a recording, each from its recorded beginning.
@@ -130,23 +142,30 @@ class Rules:
     def evaluate(
         self, state: AgentState, recorded: ContinuationOutcome | None, *, whole: bool = False
     ) -> ContinuationOutcome:
-        """Return the outcome with the evaluations of these rules in the place of recorded ones.
+        """Return the outcome with these rules instead of the recorded ones.
 
         Args:
             state: The state to judge.
             recorded: The recorded outcome.
             whole: True to evaluate the checks that every agent has anew. Default: False.
         """
+        criteria = self.whole if whole or self.replace_all or recorded is None else self.given
+        outcome = criteria.evaluate(state)
+        if self.strict:
+            _raise_if_broken(criteria, outcome, state)
         if self.replace_all or recorded is None:
-            return self.whole.evaluate(state)
-        new = list((self.whole if whole else self.given).evaluate(state).evaluations)
-        recorded_names = {evaluation.criterion for evaluation in recorded.evaluations}
-        fresh = deque([evaluation for evaluation in new if evaluation.criterion not in recorded_names])
+            return outcome
+        new = list(outcome.evaluations)
+        # A rule takes the place of the recorded one, unless that is at another place in an agent.
+        names = [each.criterion for each in recorded.evaluations]
+        kept = {name for name in names if self._place_of(name) == _rank(name)}
+        fresh = deque([evaluation for evaluation in new if evaluation.criterion not in kept])
         replaced = self.names.union([evaluation.criterion for evaluation in new])
+        new = [evaluation for evaluation in new if evaluation.criterion in kept]
         merged: list[ContinuationEvaluation] = []
         for evaluation in recorded.evaluations:
             name = evaluation.criterion
-            while fresh and _rank(fresh[0].criterion) < _rank(name):
+            while fresh and self._place_of(fresh[0].criterion) < _rank(name):
                 merged.append(fresh.popleft())
             if name not in replaced:
                 merged.append(evaluation)
@@ -157,6 +176,19 @@ class Rules:
         step = state.open_step or state.current_step
         return resolve(tuple(merged), step is not None and step.interrupted is not None, state.wrap_up)
 
+    def _place_of(self, name: str) -> int:
+        return self._places.get(name, _rank(name))  # An evaluation may have a name of its own.
+
+
+def _raise_if_broken(criteria: ContinuationCriteria, outcome: ContinuationOutcome, state: AgentState) -> None:
+    """Raise the error of a rule that forbade because it raised."""
+    for rule, evaluation in zip(criteria.criteria, outcome.evaluations, strict=True):
+        if evaluation.stop_reason is StopReason.ERROR_FORBADE:
+            try:
+                explain_function(rule)(state)
+            except (Exception, SystemExit):
+                raise ConfigurationError(evaluation.reason) from None
+
 
 def _criteria_of(rule: Rule) -> Sequence[CriterionObject]:
     if isinstance(rule, ErrorPolicy):
@@ -166,6 +198,16 @@ def _criteria_of(rule: Rule) -> Sequence[CriterionObject]:
     return [as_criterion(rule)]
 
 
+def _place(rule: CriterionObject) -> int:
+    """Return the position at which an agent evaluates a rule.
+
+    A rule about the whole session is among the developer's own.
+    """
+    if isinstance(rule, Limit) and rule.scope == "session":
+        return len(_FIRST)
+    return _rank(name_of(rule))
+
+
 def _rank(name: str) -> int:
     if name in _FIRST:
         return _FIRST.index(name)
@@ -173,7 +215,7 @@ def _rank(name: str) -> int:
 
 
 def works_after(transitions: Sequence[Transition], index: int) -> bool:
-    """Return whether a process worked on a step after it had begun with this transition."""
+    """Return whether a process worked on a step after this first transition."""
     rest = islice(transitions, index + 1, None)
     return isinstance(next((each for each in rest if isinstance(each, _WORK_OR_NOT)), None), _WORK)
 
@@ -245,7 +287,7 @@ class _Fold:
         return False
 
     def _work_on_calls(self, transition: CallFinished | Left | Closed) -> bool:
-        """Apply the progress of calls, unless a deadline interrupts them; return whether that ends it."""
+        """Apply the progress of calls; return whether a deadline ends the run."""
         opened, begun_at, deadline = self.state.open_step, self.begun_at, None
         if opened is not None and not opened.is_done and begun_at is not None:
             deadline = self._deadline(begun_at, self.counted, transition.at)
@@ -334,18 +376,27 @@ class _Fold:
             self.assumed_from = self.state.execution.step_number + 1
 
     def _end(self, at: datetime, number: int | None, kept: ContinuationOutcome | None) -> bool:
-        """Decide where no decision was recorded; `kept` has what is known of the rules that are not given."""
+        """Decide where no decision was recorded.
+
+        `kept` has the known evaluations of all other rules.
+        """
         outcome = self.rules.evaluate(self.state, kept, whole=True)
         self._apply(Judged(at, outcome=outcome, step=number))
         return True
 
     def _end_between_steps(self, at: datetime) -> bool:
-        """End before the next step: the rules that are not given decide as they did after the last one."""
+        """End before the next step.
+
+        All other rules decide as they did after the last one.
+        """
         last = self.state.current_step
         return self._end(at, None, last.outcome if last is not None else None)
 
     def _end_cut_off(self, at: datetime, number: int | None, unaffected: frozenset[str]) -> bool:
-        """End with a step that was cut off: of the other rules, those are known that it does not affect."""
+        """End with an interrupted step.
+
+        Of the other rules, those that it does not affect are known.
+        """
         settled, step = self._settled, self.state.current_step
         if number is not None and step is not None and step.failures and _POLICY not in self.rules.names:
             if step.failures[:1] == self._settled_failures[:1]:
@@ -360,7 +411,7 @@ class _Fold:
     # Limits that end a run between two decisions
 
     def _is_exhausted(self, begun: Transition) -> bool:
-        """End a leg before its first step if a limit is exhausted, as a run does when it begins."""
+        """End a leg before its first step if a limit is exhausted."""
         if self.state.execution.wrap_up is not None or not self.rules.given.exhausted(self.state):
             return False
         if not works_after(self.execution.transitions, self.index):
@@ -368,7 +419,7 @@ class _Fold:
         return self._end_between_steps(begun.at)
 
     def _deadline(self, started_at: datetime, counted: float, at: datetime) -> datetime | None:
-        """Return the deadline of the given rules if it is over at a moment, and not that of the recording."""
+        """Return the rules' deadline if it has passed and the recording's has not."""
         earliest = self.rules.given.deadline(self.state, started_at, counted)
         if earliest is None or earliest >= at or self.state.execution.wrap_up is not None:
             return None  # A wrap-up has time of its own.
@@ -388,7 +439,10 @@ class _Fold:
         return min(over, default=None)
 
     def _cut_off_answer(self, recorded: Answered | ModelFailed, deadline: datetime) -> bool:
-        """Interrupt the model call at the deadline; its text and its usage so far are not known."""
+        """Interrupt the model call at the deadline.
+
+        Its text and usage so far are unknown.
+        """
         at = max(recorded.started_at, deadline + JUST_AFTER)
         seconds = (at - recorded.started_at).total_seconds()
         self._apply(
@@ -436,7 +490,7 @@ class _Fold:
 
 
 def _decided_so(recorded: ContinuationOutcome | None, rule: Criterion, state: AgentState) -> bool:
-    """Return whether the recording has this very evaluation, so that its run had the same deadline."""
+    """Return whether the recording has this evaluation, and so this deadline."""
     if recorded is None:
         return False
     new = rule.explain(state)

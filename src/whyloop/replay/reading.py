@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import TypedDict
 
@@ -16,8 +16,8 @@ from whyloop.stores.store import Store
 from whyloop.values.state import AgentState
 from whyloop.values.text import shortened
 
-# Sessions are listed by the page, and so many of them are read at once.
-PAGE, AT_ONCE = 1000, 8
+# Sessions are listed by the page. One query reads so many entries of short ones: fewer take twice the time.
+PAGE, ENTRIES_AT_ONCE = 1000, 500
 
 
 class Problem(Struct, frozen=True):
@@ -27,6 +27,17 @@ class Problem(Struct, frozen=True):
     """The name of the session."""
     reason: str
     """Why it could not."""
+
+    @classmethod
+    def of(cls, agent_id: str, error: Exception) -> Problem:
+        """Return the problem with a session, from an error; ours need no class name.
+
+        Args:
+            agent_id: The name of the session.
+            error: The error.
+        """
+        text = str(error) if isinstance(error, WhyloopError) else f"{type(error).__name__}: {error}"
+        return cls(agent_id, shortened(text, 300))
 
 
 class Filters(TypedDict, total=False):
@@ -73,7 +84,7 @@ def _recording_of(run: Run, number: int) -> Recording | Problem:
         return Recording.of(run)
     except WhyloopError as error:
         name = run.agent_id if isinstance(run, AgentState | Recording) else f"run {number}"
-        return Problem(name, shortened(str(error), 300))
+        return Problem.of(name, error)
 
 
 async def _read_store(store: Store, filters: Filters) -> AsyncIterator[Recording | Problem]:
@@ -94,11 +105,39 @@ async def read_page(store: Store, sessions: Sequence[Summary]) -> AsyncIterator[
         store: The store.
         sessions: The sessions, as the store listed them.
     """
-    for start in range(0, len(sessions), AT_ONCE):
-        reads = [_read(store, summary) for summary in sessions[start : start + AT_ONCE]]
-        for found in await asyncio.gather(*reads):
+    for batch in _batches(sessions):
+        for found in await _read_batch(store, batch):
             if found is not None:
                 yield found
+
+
+def _batches(sessions: Sequence[Summary]) -> Iterator[Sequence[Summary]]:
+    """Yield some short sessions at a time, and each long one alone."""
+    batch: list[Summary] = []
+    entries = 0
+    for summary in sessions:
+        entries += summary.version
+        if batch and entries > ENTRIES_AT_ONCE:
+            yield batch
+            batch, entries = [], summary.version
+        batch.append(summary)
+    if batch:
+        yield batch
+
+
+async def _read_batch(store: Store, batch: Sequence[Summary]) -> list[Recording | Problem | None]:
+    if len(batch) > 1:
+        with suppress(WhyloopError):  # Each of them is read alone, to find out which one is broken.
+            texts = await store.read_listed(batch)
+            return [_recorded(summary, found) for summary, found in zip(batch, texts, strict=True)]
+    return [await _read(store, summary) for summary in batch]
+
+
+def _recorded(summary: Summary, entries: Sequence[str] | None) -> Recording | Problem | None:
+    try:
+        return None if entries is None else Recording.of_entries(summary.agent_id, entries)
+    except WhyloopError as error:
+        return Problem.of(summary.agent_id, error)
 
 
 async def _read(store: Store, summary: Summary) -> Recording | Problem | None:
@@ -107,4 +146,4 @@ async def _read(store: Store, summary: Summary) -> Recording | Problem | None:
     except SessionNotFoundError:  # It was deleted since the list was made.
         return None
     except WhyloopError as error:
-        return Problem(summary.agent_id, shortened(str(error), 300))
+        return Problem.of(summary.agent_id, error)

@@ -1,7 +1,7 @@
 """The transitions of a state, made again from its steps.
 
-A journal holds the transitions themselves. A state holds what they led to, so that a state and a snapshot can
-be judged as well.
+A journal holds the transitions themselves. A state only holds their result, from which
+they are reconstructed here. So a state and a snapshot can be judged as well.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from whyloop.errors import ConfigurationError
 from whyloop.values.continuation import Budget, ContinuationDecision, ContinuationOutcome
 from whyloop.values.execution import AgentStatus, Execution
-from whyloop.values.failure import ErrorHandlingDecision
+from whyloop.values.failure import ErrorHandlingDecision, Failure
 from whyloop.values.judgement import Judged
 from whyloop.values.log import Log
 from whyloop.values.messages import Message, MessageRole, ToolResult
@@ -36,6 +36,13 @@ from whyloop.values.transitions import (
 )
 
 _FORBID = ContinuationDecision.FORBID_CONTINUATION
+_UNITS = {
+    "StepsLimit": "steps",
+    "TokenUsageLimit": "tokens",
+    "ExecutionTimeLimit": "seconds",
+    "CumulativeExecutionTimeLimit": "seconds",
+    "CostLimit": "usd",
+}
 
 
 class RecordedExecution(Struct, frozen=True):
@@ -157,7 +164,10 @@ class _Refold:
     def _resume(
         self, started_at: datetime | None, granted: Budget | None, *, begins: bool = True, again: bool = False
     ) -> None:
-        """Begin another leg, if there was one: it began later, with a grant, or `again` after an end."""
+        """Begin another leg, if there was one.
+
+        It began later, with a grant, or `again` after an end.
+        """
         execution = self.state.execution
         is_same = started_at is None or started_at == execution.leg_started_at
         if is_same and granted == execution.granted and not again:
@@ -192,39 +202,11 @@ class _Refold:
         if len(message.tool_calls if message else ()) != len(step.tool_calls):
             raise _incomplete(self.whole)
         failure = step.failures[0] if step.failures and step.failures[0].is_model_call else None
-        if message is None and failure is not None and step.interrupted is None:
-            self.add(
-                ModelFailed(
-                    answered_at,
-                    started_at=step.started_at,
-                    failure=failure,
-                    usage=step.usage,
-                    seconds=active,
-                    request=step.request,
-                )
-            )
-        else:
-            started = [index for index, run in enumerate(step.tool_calls) if run.started_at is not None]
-            truncated = step.interrupted is Interruption.TRUNCATED
-            self.add(
-                Answered(
-                    answered_at,
-                    started_at=step.started_at,
-                    message=message,
-                    finish_reason=step.finish_reason,
-                    usage=step.usage,
-                    source=step.source,
-                    seconds=active,
-                    started=tuple(started),
-                    failure=failure,
-                    interrupted=step.interrupted if truncated else None,
-                    request=step.request,
-                )
-            )
+        self.add(_answer_of(step, message, failure, answered_at, active))
         if during:
             self._resume(step.leg_started_at, step.granted)
-        for call in _finished_calls(step, messages[1:], skip=failure is not None):
-            self.add(call)
+        for call in sorted(_finished_calls(step, messages[1:], skip=failure is not None), key=_time_of):
+            self.add(call)  # In the order in which they finished: a deadline may come between two.
         self.add(
             _ClosedAgain(
                 step.completed_at,
@@ -234,8 +216,17 @@ class _Refold:
                 messages=messages,
             )
         )
-        if step.outcome is not None:
-            self._judge(step.outcome, step.number, wraps_up=self._wraps_up(step, following))
+        if step.outcome is None:
+            return
+        limit = self.state.last_continuation_outcome
+        if step.wrap_up is not None and limit and limit.stop_reason is not step.outcome.stop_reason:
+            # A wrap-up keeps the reason of its limit: this was decided after a resume, before any step.
+            self._judge(limit, step.number)
+            self.add(Resumed(step.completed_at, grant=_grant_between(limit, step.outcome)))
+            self.add(Begun(step.completed_at))
+            self._judge(step.outcome, None)
+            return
+        self._judge(step.outcome, step.number, wraps_up=self._wraps_up(step, following))
 
     def _wraps_up(self, step: Step, following: Step | None) -> bool:
         """Return whether the run wrapped up after this step, before it was resumed."""
@@ -304,10 +295,53 @@ class _Refold:
             self.add(Recovered(execution.updated_at or execution.started_at, question=execution.question))
         if execution.stop_request is not None and self.state.execution.stop_request is None:
             self.add(StopRequested(whole.state_info.updated_at, reason=execution.stop_request))
-        wraps_up = self.state.execution.wrap_up is not None and not self.state.status.has_ended
-        has_ended = wraps_up and whole.status.has_ended
-        if outcome is not None and (has_ended or outcome is not self.state.last_continuation_outcome):
+        is_new = outcome != self.state.last_continuation_outcome or whole.status is not self.state.status
+        if outcome is not None and is_new:
             self._judge(outcome, None)
+
+
+def _grant_between(before: ContinuationOutcome, after: ContinuationOutcome) -> Budget:
+    """Return what was granted between two decisions: by how much each limit rose."""
+    rises: dict[str, float] = {}
+    for name, unit in _UNITS.items():
+        old, new = before.evaluation_for(name), after.evaluation_for(name)
+        if old is not None and new is not None:
+            rises[unit] = max(rises.get(unit, 0), new.context["limit"] - old.context["limit"])
+    steps, tokens = int(rises.get("steps", 0)), int(rises.get("tokens", 0))
+    return Budget(steps, tokens, rises.get("seconds", 0.0), str(rises.get("usd", 0)))
+
+
+def _time_of(transition: Transition) -> datetime:
+    return transition.at
+
+
+def _answer_of(
+    step: Step, message: Message | None, failure: Failure | None, at: datetime, seconds: float
+) -> ModelFailed | Answered:
+    """Return the transition of the model call of a step."""
+    if message is None and failure is not None and step.interrupted is None:
+        return ModelFailed(
+            at,
+            started_at=step.started_at,
+            failure=failure,
+            usage=step.usage,
+            seconds=seconds,
+            request=step.request,
+        )
+    started = [index for index, run in enumerate(step.tool_calls) if run.started_at is not None]
+    return Answered(
+        at,
+        started_at=step.started_at,
+        message=message,
+        finish_reason=step.finish_reason,
+        usage=step.usage,
+        source=step.source,
+        seconds=seconds,
+        started=tuple(started),
+        failure=failure,
+        interrupted=step.interrupted if step.interrupted is Interruption.TRUNCATED else None,
+        request=step.request,
+    )
 
 
 def _finished_calls(step: Step, results: Sequence[Message], *, skip: bool) -> Iterator[CallFinished]:

@@ -37,7 +37,7 @@ class Amounts(Struct, frozen=True):
 
     @property
     def known(self) -> Amounts:
-        """The same, with nothing in the place of what is unknown."""
+        """The same, with zero for unknown values."""
         return Amounts(self.steps, self.tokens or 0, self.seconds or 0.0, self.cost or Decimal(0))
 
     def to_dict(self) -> dict[str, Any]:
@@ -80,7 +80,7 @@ class Ending(Struct, frozen=True):
 
     @property
     def conditional(self) -> str:
-        """How it would have ended, such as "would have failed at step 3 (error) by ErrorPolicyCriterion"."""
+        """How it would have ended: "would have failed at step 3 (error) by …"."""
         by_itself = self.status in (AgentStatus.COMPLETED, AgentStatus.FAILED)
         return f"would have {self}" if by_itself else f"would have been {self}"
 
@@ -136,7 +136,7 @@ class ExecutionReplay(Struct, frozen=True):
 
     @property
     def explanation(self) -> Explanation:
-        """The execution with its new decisions, step by step; nothing can be granted to it."""
+        """The execution with its new decisions, step by step, without next actions."""
         return replace(explanation_of(self.state, most_steps=MOST_STEPS), next_actions=())
 
     @property
@@ -146,7 +146,7 @@ class ExecutionReplay(Struct, frozen=True):
 
     @property
     def differs(self) -> bool:
-        """True if it would have ended at another step, by another rule or for another reason."""
+        """True if the step, the rule or the reason of its end would have changed."""
         now, before = self.ending, self.recorded_ending
         if self.beyond:
             return before.stopped_at is not None
@@ -159,7 +159,7 @@ class ExecutionReplay(Struct, frozen=True):
 
     @property
     def is_cut(self) -> bool:
-        """True if it would have ended before the recording does, or in the middle of its last step."""
+        """True if it would have ended before its recorded end."""
         if self.beyond or self.ending.stopped_at is None:
             return False
         was_completed = self.recorded.status is AgentStatus.COMPLETED
@@ -174,7 +174,9 @@ class ExecutionReplay(Struct, frozen=True):
 
     @property
     def saved(self) -> Amounts:
-        """The use that these rules would have saved, at least: an interrupted step counts as used in full.
+        """The use that these rules would have saved, at least.
+
+        An interrupted step counts as used in full.
 
         A run that wrapped up would have done so at an earlier limit too, so its wrap-up is not saved.
         """

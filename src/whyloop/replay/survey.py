@@ -22,7 +22,7 @@ from whyloop.replay.judge import Rule, Rules, works_after
 from whyloop.replay.reading import Filters, Problem, read_runs
 from whyloop.replay.reconstruction import RecordedExecution
 from whyloop.replay.recording import Recording, Run
-from whyloop.replay.result import Amounts, ExecutionReplay, amounts_of
+from whyloop.replay.result import Amounts, Replay, amounts_of
 from whyloop.rules.limits import CostLimit, ExecutionTimeLimit, Limit, TimeLimit
 from whyloop.stores.store import Store
 from whyloop.values.continuation import ContinuationDecision, ContinuationOutcome
@@ -132,6 +132,7 @@ class Surveyor:
             self._report(found)
             return
         try:
+            judged = [other.rules.judge(found) for other in self._others]  # Before anything is counted.
             for execution in found.executions:
                 points = _points_of(execution)
                 after = execution.after
@@ -141,11 +142,11 @@ class Surveyor:
                 total.runs += 1
                 total.completed += after.status is AgentStatus.COMPLETED
                 total.used += suffixes.used()
-            for other in self._others:
-                other.add(found)
+            for other, replay in zip(self._others, judged, strict=True):
+                other.add(replay)
             total.sessions += 1
         except Exception as error:  # One run must not end the others.
-            self._report(Problem(found.agent_id, f"{type(error).__name__}: {error}"))
+            self._report(Problem.of(found.agent_id, error))
 
     def _report(self, problem: Problem) -> None:
         self._survey.problem_count += 1
@@ -153,7 +154,7 @@ class Surveyor:
             self._survey.problems.append(problem)
 
     def merge(self, other: Surveyor) -> None:
-        """Add the runs that another one counted under the same rules, in another process perhaps.
+        """Add the counts of another survey of the same rules.
 
         Args:
             other: The other one.
@@ -168,7 +169,7 @@ class Surveyor:
         mine.problems += theirs.problems[: MOST_PROBLEMS - len(mine.problems)]
 
     def result(self) -> Survey:
-        """Return what was counted so far."""
+        """Return the counts so far."""
         rows = {id(row.rule): row for family in self._families for row in family.rows()}
         rows |= {id(other.rule): other.row() for other in self._others}
         self._survey.rows = [rows[id(rule)] for rule in self._rules]
@@ -176,7 +177,7 @@ class Surveyor:
 
 
 def _is_threshold(limit: Limit) -> bool:
-    """Return whether a limit compares two numbers and nothing else, as those that ship do."""
+    """Return whether a limit only compares two numbers, like the built-in ones."""
     if isinstance(limit, CostLimit) and limit.unknown == "forbid":
         return False
     return type(limit).__module__.startswith("whyloop.")
@@ -226,13 +227,14 @@ class _Suffixes:
         self._saved: list[_Saved] = []
 
     def used(self) -> Amounts:
-        """Return what the whole run used, as far as it is known."""
+        """Return the known usage of the whole run."""
         execution = self.after.execution
         usage = execution.usage
-        return Amounts(execution.step_count, usage.total, execution.active_seconds, usage.cost or _NOTHING)
+        cost = usage.cost or usage.known_cost or _NOTHING
+        return Amounts(execution.step_count, usage.total, execution.active_seconds, cost)
 
     def saved(self, kept: int) -> _Saved:
-        """Return what the steps after the first `kept` used."""
+        """Return the usage of the steps after the first `kept`."""
         if not self._saved:
             steps = self.after.execution_steps
             # A run that wrapped up would have done so at an earlier limit too: only its time is needed.
@@ -301,7 +303,7 @@ class _Family:
         self._count_beyond(points, max(highest, used))
 
     def _interrupts(self, point: _Point) -> bool:
-        """Return whether a deadline would have interrupted the answer that completed a run."""
+        """Return whether a deadline would have interrupted the completing answer."""
         outcome = point.outcome
         is_end = outcome is not None and outcome.decision is ContinuationDecision.ALLOW_STOP
         return self.is_time and is_end and point.step is not None and point.step.interrupted is None
@@ -383,25 +385,22 @@ class _Other:
     """A rule that is judged run by run."""
 
     def __init__(self, rule: Rule) -> None:
-        self.rule, self.rules = rule, Rules(rule)
+        self.rule, self.rules = rule, Rules(rule, strict=True)
         self.cut = self.completed = self.beyond = self.unknown_tokens = self.unknown_cost = 0
         self.saved = Amounts()
 
-    def add(self, recording: Recording) -> None:
+    def add(self, replay: Replay) -> None:
         """Count the runs of one session."""
-        for execution in self.rules.judge(recording).executions:
-            self._count(execution)
-
-    def _count(self, execution: ExecutionReplay) -> None:
-        if execution.beyond:
-            self.beyond += execution.differs
-        elif execution.is_cut:
-            saved = execution.saved
-            self.cut += 1
-            self.completed += execution.recorded.status is AgentStatus.COMPLETED
-            self.unknown_tokens += saved.tokens is None
-            self.unknown_cost += saved.cost is None
-            self.saved += saved.known
+        for execution in replay.executions:
+            if execution.beyond:
+                self.beyond += execution.differs
+            elif execution.is_cut:
+                saved = execution.saved
+                self.cut += 1
+                self.completed += execution.recorded.status is AgentStatus.COMPLETED
+                self.unknown_tokens += saved.tokens is None
+                self.unknown_cost += saved.cost is None
+                self.saved += saved.known
 
     def merge(self, other: _Other) -> None:
         """Add the runs that another one counted."""
@@ -409,7 +408,7 @@ class _Other:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def row(self) -> Row:
-        """Return what was counted so far."""
+        """Return the counts so far."""
         return Row(
             self.rule,
             self.cut,

@@ -64,7 +64,7 @@ class Curve(Struct, frozen=True):
     """The recommendation in one sentence, with its numbers."""
 
     def share(self, row: Row, used: Amounts) -> float | None:
-        """Return the share of the measure that a value would have saved, from 0 to 1; None if unknown.
+        """Return the share that a value would have saved, from 0 to 1, or None.
 
         Args:
             row: The row of the value.
@@ -154,7 +154,7 @@ def _share(measure: str, row: Row, used: Amounts) -> float | None:
 
 
 def _knee(rows: Sequence[Row], found: Survey) -> float | None:
-    """Return the value at which the curve of kept completed runs is furthest above its chord."""
+    """Return the value where the curve of kept runs is furthest above its chord."""
     kept = [found.completed - row.completed for row in rows]
     if len(rows) < 3 or kept[0] == kept[-1]:
         return None
