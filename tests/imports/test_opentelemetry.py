@@ -146,7 +146,7 @@ def test_a_failed_chat_is_a_failure_of_the_model() -> None:
     assert state.status == "completed"
 
 
-def test_each_agent_of_a_trace_is_a_session_of_its_own() -> None:
+def test_each_agent_of_a_trace_is_a_separate_session() -> None:
     inner = span("x", "invoke_agent", 3, 5, "c", gen_ai__agent__name="Inner")
     chat = span("y", "chat", 3, 4, "x", gen_ai__input__messages=json.dumps([parts("user", text("Look"))]))
     states = read(line([AGENT, CHAT, PARIS, ROME, ANSWER, inner, chat]))

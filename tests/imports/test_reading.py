@@ -16,7 +16,7 @@ from tests.imports.test_chat_logs import ANTHROPIC, WEATHER
 from tests.imports.test_opentelemetry import AGENT, ANSWER, CHAT, line
 from tests.imports.test_trajectories import HISTORY, SWE
 from tests.support import examples
-from whyloop.cli.commands import LOG_FORMATS
+from whyloop.cli.command import LOG_FORMATS
 from whyloop.errors import ConfigurationError, SnapshotError
 from whyloop.imports import LogProblem, import_log, read_log, reading
 from whyloop.stores import MemoryStore, Store
@@ -237,9 +237,7 @@ def places_in(data: Any) -> list[tuple[Any, Any]]:
     st.sampled_from(list(EXAMPLES)),
     st.lists(st.tuples(st.integers(0, 10**6), JUNK, st.booleans()), max_size=3),
 )
-def test_whatever_a_document_holds_it_is_a_session_or_a_problem(
-    format: str, changes: list[tuple[int, Any, bool]]
-) -> None:
+def test_any_document_is_a_session_or_a_problem(format: str, changes: list[tuple[int, Any, bool]]) -> None:
     document = json.loads(EXAMPLES[format])
     for number, junk, removes in changes:
         places = places_in(document)

@@ -266,7 +266,7 @@ def _has_only_blocks_of_text(messages: list[Any]) -> bool:
 
 
 def _text_of_parts(content: object) -> str:
-    """Return the text of a message that people or programs wrote; what is not text is named."""
+    """Return the text of a message; other content is named."""
     kept = _content(content)
     if isinstance(kept, str):
         return kept
@@ -278,7 +278,7 @@ def _left_out(part: ImagePart | FilePart) -> str:
 
 
 def _content(content: object) -> str | tuple[Part, ...]:
-    """Return the content of a message: its text, or its parts if it has images or files."""
+    """Return the content of a message: text, or parts with images or files."""
     if not isinstance(content, list):
         return text_of(content)
     parts = [_part(part) for part in content]

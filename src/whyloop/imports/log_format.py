@@ -67,6 +67,15 @@ def text_of(value: object) -> str:
     return clean(value) if isinstance(value, str) else json_text(value)
 
 
+def joined_text(content: object) -> str:
+    """Return a text of a log that may be in several blocks."""
+    if isinstance(content, dict):
+        return text_of(content.get("text"))
+    if isinstance(content, list):
+        return "\n".join(filter(None, map(joined_text, content)))
+    return text_of(content)
+
+
 def first_text(data: Mapping[str, Any], *keys: str) -> str:
     """Return the first of these entries that is a text or a number."""
     for key in keys:
@@ -82,7 +91,10 @@ def first_time(data: Mapping[str, Any], *keys: str) -> datetime | None:
 
 
 def time_of(value: object) -> datetime | None:
-    """Return a time of a log: seconds since 1970, or ISO 8601, in UTC if it has no zone; else None."""
+    """Return a time of a log, or None.
+
+    It is in seconds since 1970 or in ISO 8601, and in UTC if it has no zone.
+    """
     try:
         if isinstance(value, int | float) and not isinstance(value, bool):
             return datetime.fromtimestamp(value / 1000 if value > 1e11 else value, UTC)

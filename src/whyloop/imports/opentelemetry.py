@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from whyloop.imports.log_format import LogError, LogFormat, first_text, text_of
+from whyloop.imports.log_format import MISREAD, LogError, LogFormat, first_text, text_of
+from whyloop.imports.older_spans import operation_of, with_messages
 from whyloop.imports.transcript import UNKNOWN_USAGE, Answer, Result, Transcript
 from whyloop.models.openai_chat import FINISH_REASONS
 from whyloop.models.provider import parsed, token_count
@@ -67,6 +68,9 @@ class OpenTelemetryLog(LogFormat):
                 except LogError as error:
                     broken = error
                     continue
+                except (RecursionError, *MISREAD) as error:
+                    broken = LogError(f"a span is not as OpenTelemetry is: {error!r}")
+                    continue
                 key = f"{span.trace}/{span.id}"
                 self._parents[key] = f"{span.trace}/{span.parent}" if span.parent else ""
                 if span.operation in _CHATS or span.operation in (_TOOL, _AGENT):
@@ -114,7 +118,8 @@ def _dicts(data: object, key: str) -> list[dict[str, Any]]:
 
 
 def _span(data: Mapping[str, Any]) -> Span:
-    attributes = {text_of(each.get("key")): _value(each.get("value")) for each in _dicts(data, "attributes")}
+    events = [{**_attributes(each), "event.name": each.get("name")} for each in _dicts(data, "events")]
+    attributes = with_messages(_attributes(data), events)
     status = data.get("status")
     status = status if isinstance(status, dict) else {}
     kind = first_text(attributes, "error.type")
@@ -125,12 +130,16 @@ def _span(data: Mapping[str, Any]) -> Span:
         first_text(data, "spanId"),
         first_text(data, "parentSpanId"),
         first_text(data, "traceId"),
-        first_text(attributes, "gen_ai.operation.name"),
+        operation_of(attributes),
         start,
         max(start, end),
         (shortened(": ".join(filter(None, texts)), 300) or "an error without a message") if failed else None,
         attributes,
     )
+
+
+def _attributes(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {text_of(each.get("key")): _value(each.get("value")) for each in _dicts(data, "attributes")}
 
 
 def _time(data: Mapping[str, Any], key: str) -> datetime:
@@ -269,7 +278,10 @@ def _add_response(transcript: Transcript, part: Mapping[str, Any], at: datetime)
 
 
 def _answer(chat: Span, tools: Sequence[Span]) -> Answer:
-    """Return the answer of a chat; without its messages, its calls are those of the tools that ran."""
+    """Return the answer of a chat.
+
+    Without messages, its calls are those of the tools that ran.
+    """
     usage, word = _usage(chat), _finish_word(chat)
     source = ModelSource(
         _model(chat) or None, first_text(chat.attributes, "gen_ai.response.id") or None, word

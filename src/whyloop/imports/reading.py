@@ -21,12 +21,13 @@ from msgspec import Struct
 from whyloop.errors import ConfigurationError, SessionExistsError, SnapshotError, WhyloopError
 from whyloop.imports.chat_logs import AnthropicLog, OpenAILog
 from whyloop.imports.log_format import MISREAD, LogError, LogFormat
+from whyloop.imports.openhands import OpenHandsLog
 from whyloop.imports.opentelemetry import OpenTelemetryLog
-from whyloop.imports.trajectories import OpenHandsLog, SweAgentLog
+from whyloop.imports.swe_agent import SweAgentLog
+from whyloop.stores.listing import summary_of
 from whyloop.stores.reading import FORMAT as OWN_FORMAT
 from whyloop.stores.records import Entry, entries_of
 from whyloop.stores.store import Store
-from whyloop.stores.summaries import summary_of
 from whyloop.values import encoding
 from whyloop.values.redaction import DEFAULT_REDACTION, redacted
 from whyloop.values.scalars import utc_now
@@ -78,7 +79,7 @@ class ImportReport(Struct, frozen=True):
     imported: tuple[str, ...] = ()
     """The ids of the new sessions, in the order of the log."""
     skipped: tuple[str, ...] = ()
-    """The ids of sessions that existed already, if that is no problem."""
+    """The ids of sessions that existed already, if that is allowed."""
     gaps: tuple[LogProblem, ...] = ()
     """The gaps in runs that were imported."""
     problems: tuple[LogProblem, ...] = ()
@@ -131,7 +132,7 @@ async def import_log(
     skip_existing: bool = False,
     on_progress: Callable[[int], None] | None = None,
 ) -> ImportReport:
-    """Store the runs of another agent's log, each as a session of its own.
+    """Store the runs of another agent's log, each as a session.
 
     A run that cannot be imported is part of the report, and the others are imported. The id of a session
     follows from its run, so that a run is imported once, however often it is there.
@@ -140,7 +141,7 @@ async def import_log(
         store: The store.
         source: The path of a file (JSON, JSON lines, either compressed as `.gz`), or its lines.
         format: "openai", "anthropic", "openhands", "swe-agent" or "opentelemetry".
-        skip_existing: True if runs that exist already are no problem. Default: False.
+        skip_existing: True to skip runs that exist already. Default: False.
         on_progress: Called after each run with the number of runs so far. Default: none.
     """
     imported: list[str] = []

@@ -107,7 +107,7 @@ class Transcript:
         self.items.append(Query(message, at))
 
     def instruct(self, text: str, at: datetime | None = None) -> None:
-        """Add a message of the application: instructions at the beginning, feedback after a step."""
+        """Add a message of the application: instructions first, feedback later."""
         if not text:
             return
         last = self.items[-1] if self.items else None
@@ -140,6 +140,13 @@ class Transcript:
                     return
         named = f"call {shortened(call_id, 60)!r}" if call_id else "a call"
         raise LogError(f"it has a result of {named}, but the answer before it has no such call without one")
+
+    def add_totals(self, read: object, written: object, cost: object) -> None:
+        """Keep the totals that a log has for the whole run; no step has a share."""
+        totals = {"input_tokens": read, "output_tokens": written, "cost": cost}
+        known = {key: value for key, value in totals.items() if isinstance(value, int | float) and value > 0}
+        if known:
+            self.metadata["totals"] = known
 
     # What that becomes
 
@@ -315,7 +322,7 @@ _CONTINUED = resolve((_CONTINUES,))
 
 
 def answer_of(response: ModelResponse, at: datetime | None = None) -> Answer:
-    """Return an answer that a provider's reader understood; what it did not say is unknown."""
+    """Return an answer that a provider's reader parsed; missing values are unknown."""
     for call in response.tool_calls:
         if is_too_deep(call.arguments):
             raise LogError(f"the arguments of {shortened(call.name, 60)} are nested over {MAX_DEPTH} deep")

@@ -1,11 +1,14 @@
-"""Trajectories of OpenHands and of SWE-agent."""
+"""Trajectories of OpenHands, of its first version and of its agent SDK."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
+
+from msgspec.structs import replace
 
 from whyloop.errors import WhyloopError
 from whyloop.imports.log_format import (
@@ -14,23 +17,20 @@ from whyloop.imports.log_format import (
     LogFormat,
     first_text,
     first_time,
-    list_of,
+    joined_text,
     object_of,
     text_of,
 )
 from whyloop.imports.transcript import Answer, Ending, Result, Transcript, answer_of
 from whyloop.models.openai_chat import OpenAIChat
+from whyloop.models.prices import chat_usage
 from whyloop.models.provider import parsed
-from whyloop.models.usage import chat_usage
 from whyloop.values.continuation import StopReason
 from whyloop.values.messages import Message, MessageRole, ToolCall
 from whyloop.values.model import Usage
 from whyloop.values.text import clean, shortened
 
 Event = Mapping[str, Any]
-
-
-# OpenHands
 
 # Events about the system itself: no model asked for them.
 _SILENT = frozenset(
@@ -46,30 +46,41 @@ _LIMITS = (
 _STATES = {
     "finished": StopReason.COMPLETED,
     "rejected": StopReason.GUARD_FORBADE,
+    "stuck": StopReason.GUARD_FORBADE,
     "stopped": StopReason.USER_REQUESTED,
+    "paused": StopReason.USER_REQUESTED,
 }
 
 
 class OpenHandsLog(LogFormat):
-    """Actions and observations of OpenHands: a list of events, or a run with its `history`."""
+    """Events of OpenHands: a list of them, one in each line, or a run with its `history`."""
 
     title = "an OpenHands trajectory"
 
+    def __init__(self) -> None:
+        self._events: list[object] = []
+
     def fits(self, document: object) -> bool:
         run = document[0] if isinstance(document, list) and document and _events_of(document[0]) else document
-        return bool(events := _events_of(run)) and _is_event(events[0])
+        return _is_event(run) or (bool(events := _events_of(run)) and _is_event(events[0]))
 
     def runs(self, document: object) -> Iterable[object]:
+        if _is_event(document) and not _events_of(document):  # The lines of a file are one run.
+            self._events.append(document)
+            return []
         if isinstance(document, list) and not (document and _is_event(document[0])):
             return document
         return [document]
+
+    def rest(self) -> Iterable[object]:
+        return [self._events] if self._events else []
 
     def read(self, run: object) -> Transcript:
         events = _events_of(run)
         if not events:
             raise LogError("it has no events: neither a list of them nor a `history`")
         document: Mapping[str, Any] = run if isinstance(run, dict) else {}
-        reader = _OpenHandsReader(document)
+        reader: _Reader = _TypedReader(document) if _is_typed(events[0]) else _ActionReader(document)
         for number, event in enumerate(events, 1):
             try:
                 reader.add(object_of(event, "it"))
@@ -88,16 +99,20 @@ def _events_of(run: object) -> list[Any]:
 
 
 def _is_event(event: object) -> bool:
-    return isinstance(event, dict) and ("action" in event) != ("observation" in event)
+    return _is_typed(event) or (isinstance(event, dict) and ("action" in event) != ("observation" in event))
 
 
-class _OpenHandsReader:
+def _is_typed(event: object) -> bool:
+    """Return whether an event is one of the agent SDK, which names its class."""
+    return isinstance(event, dict) and isinstance(event.get("kind"), str)
+
+
+class _Reader(ABC):
     """Reads the events of one run, in order."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self.transcript = Transcript(first_text(document, "instance_id", "id", "conversation_id"))
         self._document = document
-        self._calls: dict[str, str] = {}  # By the id of the action.
         self._response_id: str | None = None
         metrics = document.get("metrics")
         self._metrics: Mapping[str, Any] = metrics if isinstance(metrics, dict) else {}
@@ -108,8 +123,54 @@ class _OpenHandsReader:
             if isinstance(each, dict)
         }
 
+    @abstractmethod
     def add(self, event: Event) -> None:
         """Add one event."""
+
+    def _count(self, answer: Answer, response_id: str) -> None:
+        """Add the usage of an answer, if the document has it and the answer does not."""
+        if not answer.usage.reported and (counted := self._usages.get(response_id)):
+            answer.usage = _counted(counted)
+
+    def _state(self, state: str, reason: str) -> None:
+        """Add a state of the agent: most of them are an end."""
+        if state == "error":
+            self.transcript.ending = _error_ending(reason or "the agent is in the state error")
+        elif state in _STATES:
+            self.transcript.ending = Ending(_STATES[state], f"the agent is {state}")
+        elif state == "running":
+            self.transcript.ending = None
+
+    def finished(self) -> Transcript:
+        """Return the run with what its document says about it as a whole."""
+        transcript, document = self.transcript, self._document
+        if not transcript.items:
+            raise LogError("it has no message of a user and no action of an agent")
+        if isinstance(error := document.get("error"), str) and error:
+            transcript.ending = _error_ending(error)
+        metadata = document.get("metadata")
+        metadata = metadata if isinstance(metadata, dict) else {}
+        config = metadata.get("llm_config") or metadata.get("llm")
+        transcript.agent = transcript.agent or first_text(metadata, "agent_class")
+        if model := first_text(config if isinstance(config, dict) else {}, "model"):
+            transcript.metadata["model"] = model
+        report = document.get("report")
+        if isinstance(report, dict) and isinstance(report.get("resolved"), bool):
+            transcript.metadata["resolved"] = report["resolved"]
+        tokens = self._metrics.get("accumulated_token_usage")
+        counted = chat_usage({"usage": tokens})
+        transcript.add_totals(counted.input, counted.output, self._metrics.get("accumulated_cost"))
+        return transcript
+
+
+class _ActionReader(_Reader):
+    """Reads events of the first version: an action, or the observation that it caused."""
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        super().__init__(document)
+        self._calls: dict[str, str] = {}  # By the id of the action.
+
+    def add(self, event: Event) -> None:
         at = first_time(event, "timestamp")
         if "observation" in event:
             self._observe(event, at)
@@ -179,8 +240,7 @@ class _OpenHandsReader:
                 calls,
                 reasoning=answer.message.reasoning,
             )
-        if not answer.usage.reported and (counted := self._usages.get(first_text(response, "id"))):
-            answer.usage = _counted(counted)
+        self._count(answer, first_text(response, "id"))
         return answer
 
     def _observe(self, event: Event, at: datetime | None) -> None:
@@ -205,34 +265,114 @@ class _OpenHandsReader:
             result.type = None
         self.transcript.result(call_id, result)
 
-    def _state(self, state: str, reason: str) -> None:
-        if state == "error":
-            self.transcript.ending = _error_ending(reason or "the agent is in the state error")
-        elif state in _STATES:
-            self.transcript.ending = Ending(_STATES[state], f"the agent is {state}")
-        elif state == "running":
-            self.transcript.ending = None
 
-    def finished(self) -> Transcript:
-        """Return the run with what its document says about it as a whole."""
-        transcript, document = self.transcript, self._document
-        if not transcript.items:
-            raise LogError("it has no message of a user and no action of an agent")
-        if isinstance(error := document.get("error"), str) and error:
-            transcript.ending = _error_ending(error)
-        metadata = document.get("metadata")
-        metadata = metadata if isinstance(metadata, dict) else {}
-        config = metadata.get("llm_config")
-        transcript.agent = transcript.agent or first_text(metadata, "agent_class")
-        if model := first_text(config if isinstance(config, dict) else {}, "model"):
-            transcript.metadata["model"] = model
-        report = document.get("report")
-        if isinstance(report, dict) and isinstance(report.get("resolved"), bool):
-            transcript.metadata["resolved"] = report["resolved"]
-        tokens = self._metrics.get("accumulated_token_usage")
-        counted = chat_usage({"usage": tokens})
-        _add_totals(transcript, counted.input, counted.output, self._metrics.get("accumulated_cost"))
-        return transcript
+class _TypedReader(_Reader):
+    """Reads events of the agent SDK, each of which names its class."""
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        super().__init__(document)
+        self._finished: set[str] = set()
+
+    def add(self, event: Event) -> None:
+        at = first_time(event, "timestamp")
+        match event.get("kind"):
+            case "SystemPromptEvent":
+                self.transcript.instruct(
+                    joined_text([event.get("system_prompt"), event.get("dynamic_context")])
+                )
+            case "MessageEvent":
+                self._say(event, at)
+            case "ActionEvent":
+                self._act(event, at)
+            case "ObservationEvent" | "AgentErrorEvent" | "UserRejectObservation":
+                self._observe(event, at)
+            case "ConversationErrorEvent":
+                texts = [first_text(event, "code"), first_text(event, "detail")]
+                self.transcript.ending = _error_ending(": ".join(filter(None, texts)) or "an error")
+            case "ConversationStateUpdateEvent":
+                self._update(event)
+            case _:  # About the system itself: the model did not see it.
+                return
+
+    def _say(self, event: Event, at: datetime | None) -> None:
+        message = event.get("llm_message")
+        said: Mapping[str, Any] = message if isinstance(message, dict) else {}
+        text = joined_text([*_blocks(said.get("content")), *_blocks(event.get("extended_content"))])
+        match event.get("source"):
+            case "agent":
+                thoughts = clean(first_text(said, "reasoning_content"))
+                answer = Answer(Message(MessageRole.ASSISTANT, text, reasoning=thoughts), at)
+                self._count(answer, first_text(event, "llm_response_id"))
+                self.transcript.answer(answer)
+            case "user":
+                self.transcript.query(Message.user(text), at)
+            case _:
+                self.transcript.instruct(text, at)
+
+    def _act(self, event: Event, at: datetime | None) -> None:
+        """Add a call.
+
+        Calls of one response are one answer, and a finish is an answer, not a call.
+        """
+        called, action = _dict(event, "tool_call"), _dict(event, "action")
+        arguments = parsed(called["arguments"]) if "arguments" in called else action
+        if isinstance(arguments, dict):
+            added = {"kind", "security_risk"} | ({"summary"} if event.get("summary") else set())
+            arguments = {key: value for key, value in arguments.items() if key not in added}
+        name = first_text(event, "tool_name") or first_text(called, "name") or "unknown"
+        call = ToolCall(first_text(event, "tool_call_id", "id"), clean(name), arguments)
+        response_id, thought = first_text(event, "llm_response_id"), joined_text(event.get("thought"))
+        last = self.transcript.items[-1] if self.transcript.items else None
+        ends = name == "finish"
+        if ends:
+            self.transcript.ending = Ending(StopReason.COMPLETED, "the agent finished")
+            self._finished.add(call.id)
+            said = first_text(arguments, "message") if isinstance(arguments, dict) else ""
+            thought = thought or clean(said)
+        if response_id and response_id == self._response_id and isinstance(last, Answer) and last.message:
+            if not ends:
+                last.message = replace(last.message, tool_calls=(*last.message.tool_calls, call))
+                last.results.append(None)
+            return
+        self._response_id = response_id
+        thoughts = clean(first_text(event, "reasoning_content"))
+        calls = () if ends else (call,)
+        answer = Answer(Message(MessageRole.ASSISTANT, thought, calls, reasoning=thoughts), at)
+        self._count(answer, response_id)
+        self.transcript.answer(answer)
+
+    def _observe(self, event: Event, at: datetime | None) -> None:
+        call_id, observation = first_text(event, "tool_call_id"), _dict(event, "observation")
+        if call_id in self._finished:
+            return
+        content = joined_text(observation.get("content") or observation.get("output"))
+        error, kind = None, event["kind"]
+        if kind != "ObservationEvent":
+            content = error = text_of(event.get("error") or event.get("rejection_reason")) or text_of(kind)
+        elif observation.get("is_error") is True:
+            error = content or "an error"
+        result = Result(content, None if error is None else shortened(error, 300), at=at)
+        if kind == "UserRejectObservation":
+            result.type = None
+        self.transcript.result(call_id, result)
+
+    def _update(self, event: Event) -> None:
+        value = event.get("value")
+        if event.get("key") == "full_state" and isinstance(value, dict):
+            value = value.get("execution_status")
+        elif event.get("key") != "execution_status":
+            return
+        if value != "error" or self.transcript.ending is None:  # The event with the error says more.
+            self._state(text_of(value), "")
+
+
+def _dict(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    held = data.get(key)
+    return held if isinstance(held, dict) else {}
+
+
+def _blocks(content: object) -> list[Any]:
+    return content if isinstance(content, list) else [content]
 
 
 def _args(event: Event) -> Mapping[str, Any]:
@@ -241,7 +381,7 @@ def _args(event: Event) -> Mapping[str, Any]:
 
 
 def _response_of(response: Mapping[str, Any], at: datetime | None) -> Answer | None:
-    """Return the answer in the response of a model, if the log has one that can be read."""
+    """Return the answer in the response of a model, if it can be read."""
     if not response.get("choices"):
         return None
     try:
@@ -258,137 +398,3 @@ def _counted(counted: Mapping[str, Any]) -> Usage:
 def _error_ending(text: str) -> Ending:
     reason = next((reason for form, reason in _LIMITS if form.search(text)), StopReason.ERROR_FORBADE)
     return Ending(reason, shortened(text, 300))
-
-
-def _add_totals(transcript: Transcript, read: object, written: object, cost: object) -> None:
-    """Keep what a log counts for the whole run; no step has a share of it."""
-    totals = {"input_tokens": read, "output_tokens": written, "cost": cost}
-    known = {key: value for key, value in totals.items() if isinstance(value, int | float) and value > 0}
-    if known:
-        transcript.metadata["totals"] = known
-
-
-# SWE-agent
-
-_EXITS = {
-    "submitted": StopReason.COMPLETED,
-    "exit_cost": StopReason.GUARD_FORBADE,
-    "exit_format": StopReason.RETRY_LIMIT_REACHED,
-    "exit_forfeit": StopReason.GUARD_FORBADE,
-    "exit_command": StopReason.GUARD_FORBADE,
-    "exit_command_timeout": StopReason.TIME_LIMIT_REACHED,
-    "exit_total_execution_time": StopReason.TIME_LIMIT_REACHED,
-    "exit_context": StopReason.ERROR_FORBADE,
-    "exit_api": StopReason.ERROR_FORBADE,
-    "exit_environment_error": StopReason.ERROR_FORBADE,
-    "exit_error": StopReason.ERROR_FORBADE,
-}
-_AFTER_SUBMITTING = re.compile(r"submitted \((.+)\)")
-
-
-class SweAgentLog(LogFormat):
-    """Steps of SWE-agent: a `.traj` file, with its `trajectory`, `history` and `info`."""
-
-    title = "a SWE-agent trajectory"
-    named_by_file = True
-
-    def fits(self, document: object) -> bool:
-        run = document[0] if isinstance(document, list) and document else document
-        steps = run.get("trajectory") if isinstance(run, dict) else None
-        if not isinstance(steps, list):
-            return False
-        first = steps[0] if steps else {"action": "", "observation": ""}
-        return isinstance(first, dict) and "action" in first and "observation" in first
-
-    def read(self, run: object) -> Transcript:
-        document = object_of(run, "the run")
-        steps = list_of(document.get("trajectory"), "trajectory")
-        history = document.get("history")
-        entries = [each for each in (history if isinstance(history, list) else ()) if isinstance(each, dict)]
-        entries = [each for each in entries if not each.get("is_demo")]
-        transcript = Transcript(first_text(document, "instance_id", "id"))
-        transcript.agent = next((text_of(each["agent"]) for each in entries if each.get("agent")), "")
-        self._begin(transcript, entries, steps)
-        answers = [each for each in entries if each.get("role") == "assistant"]
-        for number, step in enumerate(steps, 1):
-            said = answers[number - 1] if len(answers) == len(steps) else {}
-            try:
-                _add_step(transcript, object_of(step, "it"), said, number)
-            except LogError as error:
-                raise LogError(f"step {number}: {error}") from None
-        info = document.get("info")
-        _add_info(transcript, info if isinstance(info, dict) else {})
-        return transcript
-
-    def _begin(self, transcript: Transcript, entries: Sequence[Event], steps: list[Any]) -> None:
-        """Add the instructions and the task: what the model read before its first answer."""
-        if not entries and steps and isinstance(steps[0], dict):
-            query = steps[0].get("query")
-            entries = [each for each in (query if isinstance(query, list) else ()) if isinstance(each, dict)]
-        for entry in entries:
-            role = entry.get("role")
-            if role == "assistant":
-                break
-            if role == "system":
-                transcript.instruct(_plain(entry.get("content")))
-            elif role == "user":
-                transcript.query(Message.user(_plain(entry.get("content"))))
-        if not transcript.items:
-            transcript.query(Message.user(""))
-            transcript.gaps.append("the task is unknown: the log has no message of a user")
-
-
-def _add_step(transcript: Transcript, step: Event, said: Event, number: int) -> None:
-    action, observation = text_of(step.get("action")).strip(), text_of(step.get("observation"))
-    text = text_of(step.get("thought") or ("" if action else step.get("response")))
-    calls = tuple(_tool_calls(said)) or ((_command(action, number),) if action else ())
-    thinking = said.get("thinking_blocks") or step.get("thinking_blocks")
-    thoughts = [
-        text_of(block.get("thinking"))
-        for block in (thinking if isinstance(thinking, list) else ())
-        if isinstance(block, dict)
-    ]
-    transcript.answer(Answer(Message(MessageRole.ASSISTANT, text, calls, reasoning="".join(thoughts))))
-    if len(calls) > 1 or not calls:  # One observation for all calls, or for an answer without one.
-        for call in calls:
-            transcript.result(call.id, Result(observation))
-        if not calls:
-            transcript.instruct(observation)
-        return
-    seconds = step.get("execution_time")
-    known = isinstance(seconds, int | float) and 0 <= seconds < 1e9
-    transcript.result(calls[0].id, Result(observation, seconds=float(seconds or 0) if known else 0.0))
-
-
-def _command(action: str, number: int) -> ToolCall:
-    """Return the call for an action, which is a command of a shell."""
-    return ToolCall(f"step-{number}", "action", {"command": action})
-
-
-def _tool_calls(said: Event) -> Iterable[ToolCall]:
-    calls = said.get("tool_calls")
-    for call in calls if isinstance(calls, list) else ():
-        function = call.get("function") if isinstance(call, dict) else None
-        if isinstance(function, dict) and isinstance(function.get("name"), str) and call.get("id"):
-            yield ToolCall(text_of(call["id"]), clean(function["name"]), parsed(function.get("arguments")))
-
-
-def _plain(content: object) -> str:
-    if isinstance(content, list):
-        return "\n".join([text_of(part.get("text")) for part in content if isinstance(part, dict)])
-    return text_of(content)
-
-
-def _add_info(transcript: Transcript, info: Mapping[str, Any]) -> None:
-    if status := first_text(info, "exit_status"):
-        transcript.metadata["exit_status"] = status
-        # "submitted (exit_cost)": what was there when the run was cut off was submitted for the agent.
-        cut_off = _AFTER_SUBMITTING.fullmatch(status)
-        reason = _EXITS.get(cut_off[1] if cut_off else status)
-        transcript.ending = Ending(reason, f"exit_status {shortened(status, 80)!r}")
-    stats = info.get("model_stats")
-    if isinstance(stats, dict):
-        cost = stats.get("instance_cost")
-        _add_totals(transcript, stats.get("tokens_sent"), stats.get("tokens_received"), cost)
-    if version := first_text(info, "swe_agent_version"):
-        transcript.metadata["agent_version"] = version
