@@ -1,0 +1,114 @@
+"""The engine of a server whose sessions Temporal runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from temporalio.client import Client
+
+from whyloop.errors import StoreUnavailableError
+from whyloop.stores.live import live
+from whyloop.stores.records import RequestKey, Summary
+from whyloop.stores.store import Store
+from whyloop.temporal.payloads import Accepted
+from whyloop.temporal.recovery import wake
+from whyloop.temporal.session import TASK_QUEUE, TemporalSession
+from whyloop.values.continuation import Budget
+
+SECONDS_FOR_A_WORKER = 30.0
+
+
+class TemporalEngine:
+    """Let the workers of a Temporal namespace run the sessions of an `AgentServer`.
+
+    Pass it as `AgentServer(store, engine=…)`. Existing sessions keep the agent that they have.
+
+    Args:
+        client: The client, with a `WhyloopPlugin`.
+        store: The store of the sessions.
+        agent: The name of the agent of new sessions, which the workers know.
+        task_queue: The task queue of the workers. Default: "whyloop".
+        searchable: True to keep status, stop reason and rule in search attributes. Default: True.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        store: Store,
+        agent: str,
+        *,
+        task_queue: str = TASK_QUEUE,
+        searchable: bool = True,
+    ) -> None:
+        self.agent = agent
+        """The name of the agent of new sessions."""
+        self._client = client
+        self._store = store
+        self._task_queue = task_queue
+        self._searchable = searchable
+
+    async def send(self, summary: Summary, text: str, key: RequestKey | None = None) -> int:
+        """Ask a question in a session; return the version that recorded it.
+
+        Args:
+            summary: The session as it is listed.
+            text: The question.
+        """
+        session = await self._session(summary)
+        async with _in_time(self._task_queue):
+            return await self._recorded(session, await session.begin(text, key=key))
+
+    async def resume(
+        self, summary: Summary, grant: Budget | None = None, key: RequestKey | None = None
+    ) -> int:
+        """Continue a session; return the version that recorded it.
+
+        Args:
+            summary: The session as it is listed.
+        """
+        session = await self._session(summary)
+        async with _in_time(self._task_queue):
+            return await self._recorded(session, await session.begin_resume(grant=grant, key=key))
+
+    async def wake(self, summary: Summary) -> None:
+        """Let the workflow of a session look at the store: the session was changed there.
+
+        Args:
+            summary: The session as it is listed.
+        """
+        await wake(self._client, summary, task_queue=self._task_queue, searchable=self._searchable)
+
+    async def _session(self, summary: Summary) -> TemporalSession:
+        return await TemporalSession.open(
+            self._client,
+            self._store,
+            summary.agent or self.agent,
+            summary.agent_id,
+            task_queue=self._task_queue,
+            searchable=self._searchable,
+        )
+
+    async def _recorded(self, session: TemporalSession, accepted: Accepted) -> int:
+        """Return the first version of an execution, as soon as it is in the store."""
+        identity = session.state.identity
+        with live(self._store).watching(session.agent_id, identity, accepted.version) as watcher:
+            while True:
+                watcher.changed.clear()
+                if (await self._store.read(session.agent_id, limit=0)).summary.version > accepted.version:
+                    return accepted.version + 1
+                await watcher.changed.wait()
+
+
+@asynccontextmanager
+async def _in_time(task_queue: str) -> AsyncIterator[None]:
+    """Give up when no worker has begun in time."""
+    try:
+        async with asyncio.timeout(SECONDS_FOR_A_WORKER):
+            yield
+    except TimeoutError:
+        raise StoreUnavailableError(
+            f"no worker of task queue {task_queue!r} began within {SECONDS_FOR_A_WORKER:g} s: start one with "
+            "`whyloop worker --temporal`, or look at those that run"
+        ) from None

@@ -1,0 +1,55 @@
+"""The agents and options of a worker, for its workflows: all workers of a process share their class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError
+
+from whyloop.loop.agent import Agent
+
+
+class Fleet(Struct, frozen=True):
+    """The agents and options of one worker, for its workflows."""
+
+    agents: Mapping[str, Agent[Any, Any]]
+    """The agents by name."""
+    task_queues: Mapping[str, str]
+    """The task queues of tools that other workers run, by name."""
+    heartbeat: float
+    """The seconds without a sign of life after which a worker is lost."""
+
+
+REPLAYS = ("", "")
+"""The place of the agents with which a `Replayer` of this process repeats histories."""
+
+fleets: dict[tuple[str, str], Fleet] = {}
+"""The agents of the workers in this process, by namespace and task queue."""
+
+
+def refusal(text: str, kind: str = "ConfigurationError") -> ApplicationError:
+    """Return a final error, named after a class of `whyloop.errors`."""
+    return ApplicationError(text, type=kind, non_retryable=True)
+
+
+def agent_named(name: str, agents: Mapping[str, Agent[Any, Any]]) -> Agent[Any, Any]:
+    """Return the agent of a worker with this name; refuse an unknown name."""
+    if name not in agents:
+        known = ", ".join(sorted(agents)) or "none"
+        raise refusal(f"no agent is named {name!r} here: the agents of this worker are {known}")
+    return agents[name]
+
+
+def fleet_here() -> Fleet:
+    """Return what the workflow's worker knows."""
+    info = workflow.info()
+    fleet = fleets.get((info.namespace, info.task_queue)) or fleets.get(REPLAYS)
+    if fleet is None:
+        raise refusal(
+            f"the worker of task queue {info.task_queue!r} has no agents: give its client a WhyloopPlugin "
+            "with agents"
+        )
+    return fleet

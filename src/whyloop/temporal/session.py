@@ -1,0 +1,313 @@
+"""A session that Temporal runs, as a client sees it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from temporalio.client import (
+    Client,
+    WithStartWorkflowOperation,
+    WorkflowExecutionStatus,
+    WorkflowFailureError,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
+from temporalio.common import WorkflowIDConflictPolicy
+from temporalio.exceptions import ApplicationError, FailureError
+from temporalio.service import RPCError, RPCStatusCode
+
+from whyloop import errors
+from whyloop.errors import (
+    ApprovalError,
+    SessionNotFoundError,
+    StoreError,
+    StoreUnavailableError,
+    WhyloopError,
+)
+from whyloop.loop.executions import Query, as_message
+from whyloop.sessions.session import store_new_session
+from whyloop.stores.listing import summary_of
+from whyloop.stores.live import live
+from whyloop.stores.reading import Reading, read_session
+from whyloop.stores.records import RequestKey, Summary, checked_id
+from whyloop.stores.store import Store
+from whyloop.temporal.payloads import Accepted, Decision, Resume, Send, Start, workflow_id
+from whyloop.temporal.workflow import AgentWorkflow
+from whyloop.values.continuation import Budget
+from whyloop.values.encoding import jsonable
+from whyloop.values.scalars import new_id, utc_now
+from whyloop.values.state import UNNAMED_PERSON, AgentState, AgentStatus
+from whyloop.values.transitions import Created
+
+TASK_QUEUE = "whyloop"
+GIVING_BACK_SECONDS = 0.02
+MOST_ATTEMPTS = 10
+
+
+class TemporalSession:
+    """A session that the workers of a Temporal namespace run; its history is in the store, like any other.
+
+    Args:
+        client: The client, with a `WhyloopPlugin`.
+        store: The store of the sessions.
+        agent: The name of the agent.
+        reading: The session as it was read.
+        task_queue: The task queue of the workers. Default: "whyloop".
+        searchable: True to keep status, stop reason and rule in search attributes. Default: True.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        store: Store,
+        agent: str,
+        reading: Reading,
+        *,
+        task_queue: str = TASK_QUEUE,
+        searchable: bool = True,
+    ) -> None:
+        """Use `TemporalSession.open`, which creates or reads the session."""
+        self.client = client
+        """The client."""
+        self.store = store
+        """The store that holds the session."""
+        self._reading = reading
+        self._task_queue = task_queue
+        self._start = Start(self.agent_id, agent, searchable)
+
+    @classmethod
+    async def open(
+        cls,
+        client: Client,
+        store: Store,
+        agent: str,
+        agent_id: str | None = None,
+        *,
+        create: bool = False,
+        metadata: Mapping[str, object] | None = None,
+        task_queue: str = TASK_QUEUE,
+        searchable: bool = True,
+    ) -> TemporalSession:
+        """Return a session of the store, or a new one if no id is given.
+
+        Args:
+            client: The client, with a `WhyloopPlugin`.
+            agent: The name of the agent, which the workers know.
+            agent_id: The id of the session. Default: a new one.
+            create: True to create a session if the id is unknown. Default: False.
+            metadata: The metadata of a new session. Default: none.
+            task_queue: The task queue of the workers. Default: "whyloop".
+            searchable: True to keep status, stop reason and rule in search attributes. Default: True.
+        """
+        if agent_id is not None:
+            checked_id(agent_id)
+        reading = None
+        if agent_id is not None:
+            try:
+                reading = await read_session(store, agent_id)
+            except SessionNotFoundError:
+                if not create:
+                    raise
+        if reading is None:
+            created = Created(utc_now(), identity=new_id(), metadata=jsonable(metadata or {}), agent=agent)
+            reading = await store_new_session(store, created, agent_id)
+        return cls(client, store, agent, reading, task_queue=task_queue, searchable=searchable)
+
+    @property
+    def agent_id(self) -> str:
+        """The id of the session."""
+        return self._reading.state.agent_id
+
+    @property
+    def summary(self) -> Summary:
+        """The session as this process last read it, as lists show it."""
+        return summary_of(self.state)
+
+    @property
+    def version(self) -> int:
+        """The version of `state`: the number of entries in its journal."""
+        return self._reading.version
+
+    @property
+    def state(self) -> AgentState:
+        """The session as this process last read it; `refresh` reads it again."""
+        return self._reading.state
+
+    def explain(self) -> str:
+        """Return why the last execution continued, step by step, and why it stopped."""
+        return self.state.explain()
+
+    @property
+    def handle(self) -> Any:
+        """The handle of the workflow, for queries and signals."""
+        return self.client.get_workflow_handle_for(
+            AgentWorkflow.run, workflow_id(self._task_queue, self.agent_id)
+        )
+
+    async def refresh(self) -> AgentState:
+        """Return the session as it is in the store now."""
+        self._reading = await read_session(self.store, self.agent_id, self._reading)
+        return self._reading.state
+
+    async def send(self, query: Query, *, key: RequestKey | None = None) -> AgentState:
+        """Send the next query, and return the state when the run ends or pauses."""
+        return await self.wait(await self.begin(query, key=key))
+
+    async def begin(self, query: Query, *, key: RequestKey | None = None) -> Accepted:
+        """Ask the next question, and return once the run has begun."""
+        accepted: Accepted = await self._update(AgentWorkflow.send, Send(as_message(query), key))
+        return accepted
+
+    async def resume(self, *, grant: Budget | None = None, key: RequestKey | None = None) -> AgentState:
+        """Continue a paused, stopped or failed execution; wait until it ends or pauses."""
+        return await self.wait(await self.begin_resume(grant=grant, key=key))
+
+    async def begin_resume(self, *, grant: Budget | None = None, key: RequestKey | None = None) -> Accepted:
+        """Continue a paused, stopped or failed execution; return once it has begun."""
+        accepted: Accepted = await self._update(AgentWorkflow.resume, Resume(grant, key))
+        return accepted
+
+    async def approve(
+        self, question_id: str, *, by: str = UNNAMED_PERSON, key: RequestKey | None = None
+    ) -> AgentState:
+        """Let a pending tool call run; `resume` continues."""
+        await self._update(AgentWorkflow.approve, Decision(question_id, by, key=key))
+        return await self.refresh()
+
+    async def deny(
+        self, question_id: str, reason: str = "", *, by: str = UNNAMED_PERSON, key: RequestKey | None = None
+    ) -> AgentState:
+        """Do not let a pending tool call run; the model is given the reason."""
+        await self._update(AgentWorkflow.deny, Decision(question_id, by, reason, key=key))
+        return await self.refresh()
+
+    async def edit(
+        self,
+        question_id: str,
+        arguments: Mapping[str, object],
+        *,
+        by: str = UNNAMED_PERSON,
+        key: RequestKey | None = None,
+    ) -> AgentState:
+        """Let a pending tool call run with other arguments; they must fit its tool."""
+        await self._update(AgentWorkflow.edit, Decision(question_id, by, arguments=arguments, key=key))
+        return await self.refresh()
+
+    async def request_stop(self, reason: str) -> None:
+        """End the session's run, or a pause; without effect if there is neither."""
+        try:
+            await self.handle.signal(AgentWorkflow.stop, reason)
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise _unreachable(error) from error
+            await self.store.request_stop(self.agent_id, reason)  # No workflow runs it.
+
+    async def _update(self, update: Any, given: Any) -> Any:
+        """Send an update to the workflow of the session, which starts if it does not run."""
+        for attempt in range(MOST_ATTEMPTS):
+            start = WithStartWorkflowOperation(
+                AgentWorkflow.run,
+                self._start,
+                id=workflow_id(self._task_queue, self.agent_id),
+                task_queue=self._task_queue,
+                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+            )
+            try:
+                return await self.client.execute_update_with_start_workflow(
+                    update, given, start_workflow_operation=start
+                )
+            except WorkflowUpdateFailedError as error:
+                if isinstance(error.cause, ApplicationError):
+                    self._raise(error.cause)
+                raise
+            except WorkflowUpdateRPCTimeoutOrCancelledError as error:
+                await _look_at(start)
+                task = asyncio.current_task()
+                if task is not None and task.cancelling():
+                    raise asyncio.CancelledError from None  # Temporal's client hides the cancellation.
+                raise StoreUnavailableError("Temporal did not answer in time") from error
+            except RPCError as error:
+                await _look_at(start)
+                if error.status is not RPCStatusCode.NOT_FOUND or attempt == MOST_ATTEMPTS - 1:
+                    raise _unreachable(error) from error
+            await self._raise_failure()  # It ended before it took the update; the next one takes it.
+        raise AssertionError
+
+    async def _raise_failure(self) -> None:
+        """Raise the error of the workflow, if it has failed."""
+        if (await self.handle.describe()).status is WorkflowExecutionStatus.FAILED:
+            try:
+                await self.handle.result()
+            except WorkflowFailureError as error:
+                cause = _root(error)
+                if isinstance(cause, ApplicationError):
+                    self._raise(cause)
+                raise WhyloopError(f"the workflow of session {self.agent_id!r} failed: {cause}") from error
+
+    def _raise(self, error: ApplicationError) -> NoReturn:
+        """Raise the error that a local session would have raised."""
+        kind = getattr(errors, error.type or "", None)
+        if not (isinstance(kind, type) and issubclass(kind, WhyloopError)):
+            raise error
+        known = kind.__new__(kind)
+        Exception.__init__(known, error.message)
+        if isinstance(known, ApprovalError):
+            known.pending = self.state.pending_calls
+        raise known from None
+
+    async def wait(self, accepted: Accepted) -> AgentState:
+        """Return the state when an execution has ended or paused.
+
+        Raise the error of a failed workflow.
+
+        Args:
+            accepted: The execution, as `begin` returned it.
+        """
+        following = asyncio.create_task(self._follow(accepted))
+        ending = asyncio.create_task(self.handle.result())
+        try:
+            await asyncio.wait([following, ending], return_when=asyncio.FIRST_COMPLETED)
+            if ending.done() and (error := ending.exception()) is not None and not following.done():
+                raise WhyloopError(
+                    f"the workflow of session {self.agent_id!r} failed: {_root(error)}"
+                ) from error
+            return await following
+        finally:
+            for task in (following, ending):
+                task.cancel()
+            await asyncio.gather(following, ending, return_exceptions=True)
+
+    async def _follow(self, accepted: Accepted) -> AgentState:
+        """Read the session in the store until the execution has ended or paused."""
+        state, identity = await self.refresh(), self._reading.summary.identity
+        with live(self.store).watching(self.agent_id, identity, self._reading.version) as watcher:
+            while True:
+                has_begun = self._reading.version > accepted.version
+                is_running = state.status in (AgentStatus.PENDING, AgentStatus.IN_PROGRESS)
+                if not has_begun or is_running or state.execution.id != accepted.execution_id:
+                    await watcher.changed.wait()
+                elif self._reading.summary.runner is None:
+                    return state
+                else:
+                    await asyncio.sleep(GIVING_BACK_SECONDS)
+                watcher.changed.clear()
+                state = await self.refresh()
+                watcher.version = self._reading.version
+
+
+async def _look_at(start: WithStartWorkflowOperation[Any, Any]) -> None:
+    """Retrieve the second copy of an error, which would otherwise be logged."""
+    await asyncio.gather(start.workflow_handle(), return_exceptions=True)
+
+
+def _unreachable(error: RPCError) -> StoreError:
+    return StoreError(f"Temporal could not be reached: {error.message}")
+
+
+def _root(error: BaseException) -> BaseException:
+    """Return the error that caused the others: Temporal wraps what an activity raised."""
+    while isinstance(error, WorkflowFailureError | FailureError) and error.cause is not None:
+        error = error.cause
+    return error

@@ -1,0 +1,293 @@
+"""The world of a run inside a workflow: activities do its work, and Temporal keeps its time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+from temporalio import exceptions, workflow
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
+
+from whyloop.errors import StoreUnavailableError
+from whyloop.loop.run import Run
+from whyloop.loop.setup import RequestParts
+from whyloop.loop.step import StepInProgress
+from whyloop.loop.world import Timer
+from whyloop.sessions.journal import listed_facts
+from whyloop.stores.listing import summary_of
+from whyloop.stores.live import finish
+from whyloop.stores.records import Entry, Lease, RequestKey, Summary, entries_of
+from whyloop.temporal.payloads import WORKER_SHUTDOWN, Answer, Appendix, Ask, Call, Called
+from whyloop.tools.tool import idempotency_key
+from whyloop.values.state import AgentState, AgentStatus
+from whyloop.values.step_transitions import Answered, AnyTransition, CallFinished, ModelFailed
+
+HEARTBEAT_SECONDS = 10.0
+"""A worker that shows no sign of life for so long is lost, unless the plugin says otherwise."""
+
+LONGEST_WORK = timedelta(days=1)
+"""A model call, or a tool call without a time limit of its own, takes at most so long."""
+
+GRACE = timedelta(seconds=30)
+"""A worker enforces the time limit of a tool; Temporal waits so much longer."""
+
+ONCE = RetryPolicy(maximum_attempts=1)
+"""Retries are decided by the error policy, so that each of them is in the trace."""
+
+UNTIL_STORED = RetryPolicy(
+    initial_interval=timedelta(milliseconds=200), maximum_interval=timedelta(seconds=5)
+)
+"""Reading from the store and writing to it can be repeated without harm."""
+
+STORING = timedelta(seconds=60)
+"""One attempt to read from the store or to write to it takes at most so long."""
+
+_LOST = (WORKER_SHUTDOWN, StoreUnavailableError.__name__)
+
+T = TypeVar("T")
+
+
+class WorkerLostError(Exception):
+    """A worker ended while it asked a model or ran a tool: the call may have run or not."""
+
+
+class Outbox:
+    """The journal of a run inside a workflow.
+
+    A workflow is durable itself, so entries need not be stored at once: they are stored by the next activity
+    before it does its work, and by one of their own where the run waits, pauses or ends.
+    """
+
+    def __init__(self, agent: str, lease: Lease, state: AgentState, version: int) -> None:
+        self.state = state
+        """The session with all that was recorded."""
+        self.version = version
+        """The version of the session in the store."""
+        self.lease = lease
+        self.running = 0
+        """The number of calls that run."""
+        self.stop: str | None = None
+        """The reason of a stop request that was found in the store."""
+        self.key: RequestKey | None = None
+        """The key of the request that caused the next entry."""
+        self.waits = False
+        """True to store the next entry at once: what comes after it needs the store."""
+        self._agent = agent
+        self._entries: list[Entry] = []
+        self._summary: Summary | None = None
+
+    async def append(
+        self, transitions: Sequence[AnyTransition], before: AgentState, after: AgentState
+    ) -> str | None:
+        """Record transitions; store them at once if no activity follows that could."""
+        self._entries += entries_of(transitions, before)
+        self.state = after
+        if listed_facts(before) != listed_facts(after):
+            self._summary = summary_of(after)
+        opened = after.open_step
+        starting = 0 if opened is None else sum(call.is_running for call in opened.calls)
+        if after.status is not AgentStatus.IN_PROGRESS or self.running or starting > 1 or self.waits:
+            self.waits = False
+            await self.store()
+        return self.stop
+
+    async def store(self, *, release: bool = False) -> None:
+        """Store what was recorded; a cancellation is delivered after that."""
+        if self._entries or release:
+            given = replace(self.unstored, release=release or self.state.status.has_ended)
+            stop = await finish(
+                workflow.execute_activity(
+                    "whyloop_append",
+                    given,
+                    result_type=str,
+                    start_to_close_timeout=STORING,
+                    retry_policy=UNTIL_STORED,
+                )
+            )
+            self.stored(given, stop)
+
+    @property
+    def unstored(self) -> Appendix:
+        """The entries that are not stored yet."""
+        return Appendix(
+            self._agent, self.lease, self.version, tuple(self._entries), self._summary, key=self.key
+        )
+
+    def stored(self, given: Appendix, stop: str | None) -> None:
+        """Forget entries that are stored by now."""
+        count = given.version - self.version
+        if count > 0:
+            del self._entries[:count]
+            self.version, self.key = given.version, None
+            if given.summary is self._summary:
+                self._summary = None
+        self.stop = self.stop or stop
+
+
+class TemporalWorld:
+    """The world of a run inside a workflow.
+
+    Args:
+        outbox: The journal of the run.
+        timeouts: The time limits of tools in seconds, by name.
+        task_queues: The task queues of tools that other workers run, by name. Default: that of the workflow.
+        heartbeat: The seconds without a sign of life after which a worker is lost. Default: 10.
+    """
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        timeouts: Mapping[str, float],
+        task_queues: Mapping[str, str] | None = None,
+        heartbeat: float = HEARTBEAT_SECONDS,
+    ) -> None:
+        self._outbox = outbox
+        self._timeouts = timeouts
+        self._task_queues = task_queues or {}
+        self._heartbeat = timedelta(seconds=heartbeat)
+        self.now = workflow.now
+        """Return the time of the workflow."""
+        self.monotonic = workflow.time
+        """Return the time of the workflow in seconds."""
+
+    @property
+    def is_replaying(self) -> bool:
+        """True while the workflow is repeated from its history."""
+        return workflow.unsafe.is_replaying()
+
+    def new_id(self) -> str:
+        """Return the next identifier of this workflow."""
+        return workflow.uuid4().hex
+
+    def random(self) -> float:
+        """Return the next random number of this workflow."""
+        return workflow.random().random()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait by a durable timer; what happened before is stored first.
+
+        Args:
+            seconds: How long.
+        """
+        await self._outbox.store()
+        await asyncio.sleep(seconds)
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        """Call a function by a durable timer.
+
+        Args:
+            seconds: When, from now.
+            callback: The function.
+        """
+        return asyncio.get_running_loop().call_later(seconds, callback)
+
+    async def answer(self, run: Run, step: StepInProgress) -> Sequence[AnyTransition]:
+        """Ask the model in an activity.
+
+        Args:
+            run: The run.
+            step: The step that is in progress.
+        """
+        unstored = self._outbox.unstored
+        given = Ask(unstored, step.left)
+        answer = await self._execute("whyloop_ask", given, Answer, at_most=LONGEST_WORK, summary="model")
+        self._outbox.stored(unstored, answer.stop)
+        if answer.part is not None:
+            part = answer.part
+            step.request = RequestParts(part.request, part.parts)
+            step.chunks, step.sent, step.holds_back = [part.text], part.sent, part.holds_back
+            step.usage = part.usage
+            raise asyncio.CancelledError
+        step.interruptible = False
+        return [self._stamped(transition, step) for transition in answer.transitions]
+
+    def _stamped(self, transition: AnyTransition, step: StepInProgress) -> AnyTransition:
+        """Return a transition with the time of the workflow: the clocks of workers differ."""
+        if isinstance(transition, Answered | ModelFailed):
+            seconds = step.lap(self.monotonic())
+            return replace(transition, at=self.now(), started_at=step.begun_at, seconds=seconds)
+        at = self.now() if isinstance(transition, CallFinished) else step.begun_at
+        return replace(transition, at=at)
+
+    async def run_call(self, run: Run, index: int, deadline: datetime | None) -> CallFinished:
+        """Run one call in an activity of its own.
+
+        Args:
+            run: The run.
+            index: The index of the call in its step.
+            deadline: The deadline of the step; None if it has none.
+        """
+        opened, execution, unstored = run.state.open_step, run.state.execution, self._outbox.unstored
+        assert opened is not None
+        call, started = opened.call_to_run(index), self.monotonic()
+        limit = self._timeouts.get(call.name)
+        self._outbox.running += 1
+        try:
+            called = await self._execute(
+                "whyloop_call",
+                Call(unstored, index, deadline),
+                Called,
+                at_most=LONGEST_WORK if limit is None else timedelta(seconds=limit) + GRACE,
+                summary=call.name,
+                key=idempotency_key(execution.id, opened.number, index, call.id),
+                task_queue=self._task_queues.get(call.name),
+            )
+        except WorkerLostError:
+            # The other calls of the step may still finish, and their results are recorded first.
+            self._outbox.running -= 1
+            await workflow.wait_condition(lambda: not self._outbox.running)
+            self._outbox.running += 1
+            raise
+        finally:
+            self._outbox.running -= 1
+        self._outbox.stored(unstored, called.stop)
+        seconds = max(0.0, self.monotonic() - started)
+        return replace(called.finished, at=self.now(), seconds=seconds)
+
+    async def _execute(
+        self,
+        name: str,
+        given: Struct,
+        kind: type[T],
+        *,
+        at_most: timedelta,
+        summary: str,
+        key: str | None = None,
+        task_queue: str | None = None,
+    ) -> T:
+        """Return the result of an activity; a cancellation waits for the worker."""
+        try:
+            result: T = await workflow.execute_activity(
+                name,
+                given,
+                result_type=kind,
+                task_queue=task_queue,
+                start_to_close_timeout=at_most,
+                heartbeat_timeout=self._heartbeat,
+                retry_policy=ONCE,
+                cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+                activity_id=key,
+                summary=summary,
+            )
+        except ActivityError as error:
+            if is_cancelled_exception(error):
+                raise asyncio.CancelledError from error
+            if _is_lost(error.cause):
+                raise WorkerLostError(f"the worker of {summary} was lost") from error
+            raise
+        return result
+
+
+def _is_lost(cause: BaseException | None) -> bool:
+    """Return whether the outcome of an activity is unknown.
+
+    Its worker was lost, or the store for payloads.
+    """
+    if isinstance(cause, ApplicationError) and cause.type in _LOST:
+        return True
+    return isinstance(cause, exceptions.TimeoutError) or (cause is not None and _is_lost(cause.__cause__))

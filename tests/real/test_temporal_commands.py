@@ -1,0 +1,383 @@
+"""`whyloop worker`, `run`, `resume` and `chat` with sessions that Temporal runs."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from temporalio.common import VersioningBehavior
+from temporalio.service import RPCError, RPCStatusCode
+
+from tests.cli.shop import WHYLOOP, environment
+from tests.real.temporal import TemporalServer
+from tests.real.test_temporal_versions import use
+from whyloop import Agent, Session, tool
+from whyloop.cli import main
+from whyloop.cli.terminal import USAGE_ERROR
+from whyloop.stores import SqliteStore, open_store
+from whyloop.temporal import TemporalRecovery, workflow_id
+from whyloop.temporal.workflow import STATUS
+from whyloop.testing import FakeClock, ScriptedModel, call
+from whyloop.values.state import AgentState, AgentStatus
+
+pytestmark = [pytest.mark.slow]
+
+Capsys = pytest.CaptureFixture[str]
+SECONDS = 40.0
+
+# Both models look at the messages alone, so they answer the same in every process. `work` writes its process
+# id into a file and waits for another file.
+CREW = """
+import asyncio, os, pathlib
+from whyloop import Agent, FinishReason, ModelResponse, ToolCall, tool
+
+class Asking:
+    def __init__(self, name, arguments):
+        self.name, self.arguments = name, arguments
+
+    async def respond(self, request):
+        if request.messages[-1].is_tool:
+            yield ModelResponse(f"It is {request.messages[-1].content}.")
+        else:
+            call = ToolCall(f"call_{len(request.messages)}", self.name, self.arguments)
+            yield ModelResponse("", (call,), FinishReason.TOOL_CALLS)
+
+@tool(idempotent=True)
+async def work() -> str:
+    with open("started", "a") as file:
+        file.write(f"{os.getpid()}\\n")
+    while not pathlib.Path("finish").exists():
+        await asyncio.sleep(0.01)
+    return "done"
+
+@tool(needs_approval=True)
+def pay(amount: int) -> str:
+    return f"paid {amount}"
+
+agents = {
+    "crew": Agent(Asking("work", {}), [work], name="crew"),
+    "cashier": Agent(Asking("pay", {"amount": 5}), [pay], name="cashier"),
+}
+crew = agents["crew"]
+"""
+
+
+@pytest.fixture
+def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A task queue of its own, beside a module of agents."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("LOGNAME", "ada")
+    monkeypatch.setenv("WHYLOOP_STORE", "sessions.db")
+    monkeypatch.setenv("TEMPORAL_CONFIG_FILE", str(tmp_path / "none.toml"))
+    (tmp_path / "crew.py").write_text(CREW, encoding="utf-8")
+    return f"queue-{uuid4().hex}"
+
+
+def options(temporal: TemporalServer, queue: str) -> list[str]:
+    return ["--temporal", temporal.address, "--task-queue", queue]
+
+
+@contextmanager
+def worker(temporal: TemporalServer, queue: str, *more: str) -> Iterator[subprocess.Popen[str]]:
+    command = [*WHYLOOP, "worker", *options(temporal, queue), "--agents", "crew:agents", *more]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as process:
+        try:
+            assert process.stderr is not None
+            assert process.stderr.readline() == (
+                f"Running sessions of crew, cashier from Temporal at {temporal.address}, "
+                f"namespace default, task queue {queue}.\n"
+            )
+            yield process
+        finally:
+            process.kill()
+
+
+def whyloop(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*WHYLOOP, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+    )
+
+
+def stored() -> list[AgentState]:
+    async def read() -> list[AgentState]:
+        async with open_store("sessions.db") as store:
+            page = await store.sessions()
+            return [await store.load(each.agent_id) for each in page.sessions]
+
+    return asyncio.run(read())
+
+
+def wait_for(found: Callable[[], object]) -> None:
+    """Wait until a condition holds."""
+    deadline = time.monotonic() + SECONDS
+    while not found():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def lines(path: str) -> list[str]:
+    return Path(path).read_text(encoding="utf-8").split() if Path(path).exists() else []
+
+
+def test_a_run_is_shown_as_it_happens_at_a_worker(
+    temporal: TemporalServer, queue: str, capsys: Capsys
+) -> None:
+    Path("finish").touch()
+    with worker(temporal, queue):
+        code = main(["run", "Work", "--agent", "crew:crew", *options(temporal, queue)])
+    shown = capsys.readouterr()
+    assert (code, shown.out) == (0, "It is done.\n")
+    assert "  work() ok" in shown.err
+    assert "Completed after 2 steps. ToolCallPresenceCheck decided" in shown.err
+    assert [state.agent for state in stored()] == ["crew"]
+
+
+def test_a_session_continues_by_itself_once_it_is_decided_through_the_store(
+    temporal: TemporalServer, queue: str, capsys: Capsys
+) -> None:
+    with worker(temporal, queue):
+        main(["run", "Pay", "--agent", "cashier", *options(temporal, queue)])
+        [paused] = stored()
+        assert paused.status is AgentStatus.PAUSED
+        assert (
+            f"--agent cashier --temporal {temporal.address} --task-queue {queue}" in capsys.readouterr().err
+        )
+        assert main(["approve", paused.agent_id]) == 0
+        wait_for(lambda: stored()[0].status is AgentStatus.COMPLETED)
+    assert stored()[0].last_response == "It is paid 5."
+
+
+def test_a_session_that_is_stopped_through_the_store_ends_its_workflow(
+    temporal: TemporalServer, queue: str
+) -> None:
+    async def end_of(agent_id: str) -> tuple[Any, Any]:
+        handle = (await temporal.connect()).get_workflow_handle(workflow_id(queue, agent_id))
+        result = await asyncio.wait_for(handle.result(), SECONDS)
+        return result, (await handle.describe()).typed_search_attributes[STATUS]
+
+    with worker(temporal, queue):
+        main(["run", "Pay", "--agent", "cashier", *options(temporal, queue)])
+        [paused] = stored()
+        assert main(["stop", paused.agent_id, "enough"]) == 0
+        result, shown = asyncio.run(end_of(paused.agent_id))
+    assert (result["status"], result["reason"]) == ("stopped", "enough")
+    assert shown == "stopped"
+
+
+def test_a_chat_asks_the_person_and_continues_at_the_worker(
+    temporal: TemporalServer, queue: str, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("Pay\ny\n/why\n"))
+    with worker(temporal, queue):
+        assert main(["chat", "--agent", "cashier", *options(temporal, queue)]) == 0
+    shown = capsys.readouterr()
+    assert "It is paid 5." in shown.out
+    assert "approved by ada" in shown.out
+    assert f"cashier, run by the workers of Temporal at {temporal.address}" in shown.err
+
+
+def test_a_worker_that_leaves_lets_its_call_end(temporal: TemporalServer, queue: str) -> None:
+    with worker(temporal, queue) as first:
+        running = whyloop("run", "Work", "--agent", "crew", *options(temporal, queue))
+        wait_for(lambda: lines("started"))
+        first.send_signal(signal.SIGTERM)
+        assert first.stderr is not None
+        assert first.stderr.readline().startswith("Stopping: calls have 30 s to end")
+        with worker(temporal, queue):
+            Path("finish").touch()
+            assert first.wait(SECONDS) == 0
+            answer, _ = running.communicate(timeout=SECONDS)
+    assert answer == "It is done.\n"
+    assert lines("started") == [str(first.pid)]
+
+
+def test_a_call_that_takes_too_long_to_drain_is_repeated_at_another_worker(
+    temporal: TemporalServer, queue: str
+) -> None:
+    with worker(temporal, queue, "--drain", "0") as first:
+        running = whyloop("run", "Work", "--agent", "crew", *options(temporal, queue))
+        wait_for(lambda: lines("started"))
+        first.send_signal(signal.SIGTERM)
+        assert first.wait(SECONDS) == 0
+        with worker(temporal, queue) as second:
+            wait_for(lambda: len(lines("started")) == 2)
+            Path("finish").touch()
+            answer, _ = running.communicate(timeout=SECONDS)
+    assert answer == "It is done.\n"
+    assert lines("started") == [str(first.pid), str(second.pid)]
+
+
+def test_ctrl_c_stops_the_run_at_its_worker(temporal: TemporalServer, queue: str) -> None:
+    with worker(temporal, queue):
+        running = whyloop("run", "Work", "--agent", "crew", *options(temporal, queue))
+        wait_for(lambda: lines("started"))
+        running.send_signal(signal.SIGINT)
+        assert running.stderr is not None
+        for line in running.stderr:
+            if "stopping" in line:
+                break
+        Path("finish").touch()
+        _, notes = running.communicate(timeout=SECONDS)
+    assert "StopRequestedCheck decided: Ctrl-C was pressed" in notes
+
+
+def test_an_agent_that_no_worker_has_is_named_in_the_error(
+    temporal: TemporalServer, queue: str, capsys: Capsys
+) -> None:
+    with worker(temporal, queue):
+        assert main(["run", "Hi", "--agent", "nobody", *options(temporal, queue)]) == 2
+    assert "no agent is named 'nobody' here: the agents of this worker are cashier, crew" in (
+        capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["run", "Hi", "--agent", "crew", "--deps", "crew:crew"], "leave out --deps"),
+        (["run", "Hi", "--model", "local"], "leave out --model"),
+        (["run", "Hi"], "name an agent of the workers"),
+        (["worker", "--agents", "crew:agents", "--drain", "-1"], "invalid --drain -1"),
+        (["worker", "--agents", "crew:agents", "--tool-queue", "work"], "use TOOL=QUEUE"),
+        (["worker", "--agents", "crew:agents", "--tool-queue", "fly=x"], "the tools of the agents are pay"),
+        (["worker", "--agents", "crew:agents", "--deployment", "crew"], "use NAME:BUILD"),
+        (["worker", "--agents", "crew:agents", "--task-queue", "a:b"], "use a name without a colon"),
+    ],
+)
+@pytest.mark.usefixtures("queue")
+def test_options_that_cannot_work_are_refused(arguments: list[str], problem: str, capsys: Capsys) -> None:
+    assert main([*arguments, "--temporal", "127.0.0.1:1"]) == USAGE_ERROR
+    assert problem in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("queue")
+def test_the_options_of_temporal_need_its_address(capsys: Capsys) -> None:
+    assert main(["run", "Hi", "--agent", "crew:crew", "--task-queue", "x"]) == USAGE_ERROR
+    assert "--task-queue needs --temporal ADDRESS" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("queue")
+def test_a_server_that_is_not_there_is_an_error_with_its_address(capsys: Capsys) -> None:
+    assert main(["worker", "--agents", "crew:agents", "--temporal", "127.0.0.1:1"]) == 1
+    assert "Temporal cannot be reached at 127.0.0.1:1" in capsys.readouterr().err
+
+
+def test_a_session_stays_with_the_version_of_its_worker(temporal: TemporalServer, queue: str) -> None:
+    async def choose() -> None:
+        await use(await temporal.connect(), queue, "1.0")
+
+    async def version_of(agent_id: str) -> Any:
+        handle = (await temporal.connect()).get_workflow_handle(workflow_id(queue, agent_id))
+        return (await handle.describe()).raw_description.workflow_execution_info.versioning_info
+
+    Path("finish").touch()
+    with worker(temporal, queue, "--deployment", f"{queue}:1.0"):
+        asyncio.run(choose())
+        assert main(["run", "Work", "--agent", "crew", *options(temporal, queue)]) == 0
+        version = asyncio.run(version_of(stored()[0].agent_id))
+    assert version.behavior == VersioningBehavior.PINNED
+    assert version.deployment_version.build_id == "1.0"
+
+
+def test_a_tool_runs_at_the_workers_of_its_own_task_queue(temporal: TemporalServer, queue: str) -> None:
+    Path("finish").touch()
+    with (
+        worker(temporal, queue, "--tool-queue", f"work={queue}-tools"),
+        worker(temporal, f"{queue}-tools", "--tools-only") as tools,
+    ):
+        running = whyloop("run", "Work", "--agent", "crew", *options(temporal, queue))
+        answer, _ = running.communicate(timeout=SECONDS)
+    assert answer == "It is done.\n"
+    assert lines("started") == [str(tools.pid)]
+
+
+class Client:
+    """Counts what is started, and what is woken without being started."""
+
+    def __init__(self) -> None:
+        self.woken: list[str] = []
+        self.ended: list[str] = []
+        self.fails = False
+
+    def get_workflow_handle(self, workflow: str) -> Handle:
+        return Handle(self, workflow)
+
+    async def start_workflow(self, _: Any, start: Any, *, start_signal: str, **options: Any) -> None:
+        assert start_signal == "wake"
+        self.woken.append(start.agent_id)
+
+
+class Handle:
+    def __init__(self, client: Client, workflow: str) -> None:
+        self._client, self._workflow = client, workflow
+
+    async def signal(self, name: str) -> None:
+        assert name == "wake"
+        if self._client.fails:
+            raise RPCError("unavailable", RPCStatusCode.UNAVAILABLE, b"")
+        self._client.ended.append(self._workflow)
+
+
+@tool(needs_approval=True)
+def pay() -> str:
+    """Pay."""
+    return "paid"
+
+
+async def test_sessions_of_the_agents_are_woken_once_for_each_change(tmp_path: Path) -> None:
+    client: Any = Client()
+    async with SqliteStore(tmp_path / "sessions.db") as store:
+        recovery = TemporalRecovery(client, store, ["cashier"])
+        for name in ("cashier", "other"):
+            agent = Agent(ScriptedModel([call("pay")]), [pay], name=name)
+            session = await Session.open(store, agent, name, create=True)
+            state = await session.send("Pay")
+            assert await recovery.look() == [], "it waits for a person"
+            await session.approve(state.pending_calls[0].id)
+            assert await recovery.look() == (["cashier"] if name == "cashier" else [])
+            assert await recovery.look() == []
+    assert client.woken == ["cashier"]
+
+
+async def test_sessions_that_were_stopped_while_no_worker_ran_are_woken_by_the_first_one(
+    tmp_path: Path,
+) -> None:
+    client: Any = Client()
+    async with SqliteStore(tmp_path / "sessions.db") as store:
+        agent = Agent(ScriptedModel([call("pay")]), [pay], name="cashier")
+        session = await Session.open(store, agent, "one", create=True)
+        await session.send("Pay")
+        await session.request_stop("not today")
+    clock = FakeClock(datetime.now(UTC) + timedelta(days=3))
+    async with SqliteStore(tmp_path / "sessions.db", clock=clock) as store:
+        assert await TemporalRecovery(client, store, ["cashier"]).look() == ["one"]
+
+
+async def test_a_stopped_session_is_woken_once_and_again_after_an_error(tmp_path: Path) -> None:
+    client: Any = Client()
+    async with SqliteStore(tmp_path / "sessions.db") as store:
+        recovery = TemporalRecovery(client, store, ["cashier"])
+        agent = Agent(ScriptedModel([call("pay")] * 2), [pay], name="cashier")
+        for name in ("one", "two"):
+            session = await Session.open(store, agent, name, create=True)
+            await session.send("Pay")
+            await session.request_stop("not today")
+        client.fails = True
+        with pytest.raises(RPCError):
+            await recovery.look()
+        client.fails = False
+        assert sorted(await recovery.look()) == ["one", "two"]
+        assert await recovery.look() == []
+    assert sorted(client.ended) == [workflow_id("whyloop", "one"), workflow_id("whyloop", "two")]

@@ -1,0 +1,119 @@
+"""A server whose sessions Temporal runs: the same answers as from one that runs them itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.real.temporal import Fleet, TemporalServer, fleet
+from tests.server.support import Lab
+from whyloop import Agent, tool
+from whyloop.stores import SqliteStore
+from whyloop.temporal import TemporalEngine, engine as engines
+from whyloop.testing import ScriptedModel, call
+
+pytestmark = [pytest.mark.slow]
+
+
+@tool(needs_approval=True)
+def pay(amount: int) -> str:
+    """Pay an amount."""
+    return f"paid {amount}"
+
+
+def cashier() -> Agent:
+    return Agent(ScriptedModel([call("pay", {"amount": 5}), "Paid."]), [pay], name="cashier")
+
+
+def lab_of(here: Fleet, agent: Agent | None = None) -> Lab:
+    engine = TemporalEngine(here.client, here.store, "cashier", task_queue=here.task_queue)
+    return Lab(here.store, agent, engine=engine)
+
+
+@asynccontextmanager
+async def running(temporal: TemporalServer, folder: Path) -> AsyncIterator[Fleet]:
+    async with SqliteStore(folder / "sessions.db") as store, fleet(temporal, store, [cashier()]) as here:
+        yield here
+
+
+async def at_rest(lab: Lab, path: str, status: str) -> None:
+    """Wait until a session has a status, and does not run."""
+    async with asyncio.timeout(20):
+        while True:
+            session = (await lab.get(path)).json["session"]
+            if (session["status"], session["is_running"]) == (status, False):
+                return
+            await asyncio.sleep(0.02)
+
+
+async def paused(lab: Lab) -> tuple[str, str]:
+    """A session that waits for a person; its path, and the question."""
+    path = await lab.made()
+    await lab.post(f"{path}/messages", {"text": "Pay 5"})
+    await at_rest(lab, path, "paused")
+    return path, (await lab.get(path)).json["pending_calls"][0]["id"]
+
+
+async def test_a_question_is_stored_before_it_is_accepted_and_asked_once(
+    temporal: TemporalServer, tmp_path: Path
+) -> None:
+    async with running(temporal, tmp_path) as here:
+        lab = lab_of(here)
+        path = await lab.made()
+        headers = {"idempotency-key": "one"}
+        first = await lab.post(f"{path}/messages", {"text": "Pay 5"}, headers=headers)
+        again = await lab.post(f"{path}/messages", {"text": "Pay 5"}, headers=headers)
+        await at_rest(lab, path, "paused")
+        messages = [message.text for message in (await here.store.load("a")).messages if message.is_user]
+        info = (await lab.get("/info")).json
+    assert info["can_run"] is True
+    assert (first.status, first.json["session"]["is_running"]) == (202, True)
+    assert first.json["session"]["agent"] == "cashier"
+    assert again.json == first.json
+    assert messages == ["Pay 5"]
+
+
+async def test_a_call_is_decided_and_the_session_resumed_at_the_workers(
+    temporal: TemporalServer, tmp_path: Path
+) -> None:
+    async with running(temporal, tmp_path) as here:
+        lab = lab_of(here, cashier())
+        path, question = await paused(lab)
+        wrong = {"question_id": question, "arguments": {"amount": "x"}}
+        assert (await lab.post(f"{path}/approve", wrong)).status == 400
+        edited = {"question_id": question, "arguments": {"amount": 4}}
+        assert (await lab.post(f"{path}/approve", edited)).status == 200
+        assert (await lab.post(f"{path}/resume")).status == 202
+        await at_rest(lab, path, "completed")
+        assert (await lab.post(f"{path}/resume")).error == "not_resumable"
+        state = await here.store.load("a")
+    assert [message.text.splitlines()[-1] for message in state.messages if message.is_tool] == ["paid 4"]
+
+
+async def test_a_stop_ends_a_pause_and_its_workflow(temporal: TemporalServer, tmp_path: Path) -> None:
+    async with running(temporal, tmp_path) as here:
+        lab = lab_of(here)
+        path, _ = await paused(lab)
+        assert (await lab.post(f"{path}/stop", {"reason": "enough"})).json == {"stopped": True}
+        session = await here.session("cashier", "a")
+        ended = await session.handle.result()
+    assert (str(ended.status), ended.reason) == ("stopped", "enough")
+
+
+async def test_a_server_without_workers_says_so(
+    temporal: TemporalServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(engines, "SECONDS_FOR_A_WORKER", 0.5)
+    async with running(temporal, tmp_path) as here:
+        lab = lab_of(Fleet(here.client, here.store, "nothing-there", here.plugin))
+        path = await lab.made()
+        answer = await lab.post(f"{path}/messages", {"text": "Pay 5"})
+    assert answer.status == 503
+    assert "no worker of task queue 'nothing-there' began within 0.5 s" in caplog.text

@@ -1,0 +1,187 @@
+"""Sessions on a real Temporal server: the same outcomes as anywhere else, and what only Temporal has."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.real.temporal import Fleet, TemporalServer, fleet
+from whyloop import Agent, AgentStatus, Budget, StopReason, tool
+from whyloop.errors import ApprovalError, NotResumableError
+from whyloop.stores import SqliteStore
+from whyloop.testing import ScriptedModel, call, calls
+
+pytestmark = [pytest.mark.slow]
+
+
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@tool(needs_approval=True)
+def pay(amount: int) -> str:
+    """Pay an amount."""
+    return f"paid {amount}"
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    async with SqliteStore(tmp_path / "sessions.db") as store:
+        yield store
+
+
+async def test_a_run_with_calls_ends_like_a_local_one_and_shows_why_in_temporal(
+    temporal: TemporalServer, store: SqliteStore
+) -> None:
+    two = calls(call("add", {"a": 1, "b": 2}), call("add", {"a": 3, "b": 4}))
+    model = ScriptedModel([call("add", {"a": 1, "b": 2}), two, "It is 3."])
+    async with fleet(temporal, store, [Agent(model, [add], name="adder")]) as here:
+        session = await here.session("adder", "calls", {"customer": "c-1"})
+        state = await session.send("How much is 1 + 2?")
+        ended = await session.handle.result()
+        query = "WhyloopStatus = 'completed' AND WhyloopRule = 'ToolCallPresenceCheck'"
+        query += f" AND TaskQueue = '{here.task_queue}'"
+        found = await _found(here, query)
+        explained, trace = await session.handle.query("explain"), await session.handle.query("trace")
+    assert state.status is AgentStatus.COMPLETED
+    assert state.metadata == {"customer": "c-1"}
+    assert [message.content for message in state.messages if message.role == "tool"] == ["3", "3", "7"]
+    assert (ended.status, ended.resolved_by, ended.steps) == (
+        AgentStatus.COMPLETED,
+        "ToolCallPresenceCheck",
+        3,
+    )
+    assert explained == state.explain()
+    assert [outcome["resolved_by"] for outcome in trace] == ["ToolCallPresenceCheck"] * 3
+    assert found == [f"{here.task_queue}:calls"]
+
+
+class Slow(SqliteStore):
+    """A store that is slow to say that it has stored the end of a run."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.released = asyncio.Event()
+
+    async def append(self, *args: Any, release: bool = False, **options: Any) -> str | None:
+        stop = await super().append(*args, release=release, **options)
+        if release:
+            await self.released.wait()
+        return stop
+
+
+async def test_a_workflow_explains_an_end_as_soon_as_it_is_in_the_store(
+    temporal: TemporalServer, tmp_path: Path
+) -> None:
+    agent = Agent(ScriptedModel(["Hi."]), name="greeter")
+    async with Slow(tmp_path / "slow.db") as slow, fleet(temporal, slow, [agent]) as here:
+        session = await here.session("greeter", "end")
+        state = await asyncio.wait_for(session.send("Hello"), 30)
+        explained = await session.handle.query("explain")
+        snapshot = await session.handle.query("state")
+        slow.released.set()
+    assert explained == state.explain()
+    assert snapshot == state.to_dict()
+
+
+async def test_a_call_that_waits_for_a_person_runs_after_the_approval(
+    temporal: TemporalServer, store: SqliteStore
+) -> None:
+    model = ScriptedModel([call("pay", {"amount": 5}), "Paid."])
+    async with fleet(temporal, store, [Agent(model, [pay], name="cashier")]) as here:
+        session = await here.session("cashier", "approval")
+        state = await session.send("Pay 5")
+        assert state.status is AgentStatus.PAUSED
+        with pytest.raises(ApprovalError):
+            await session.approve("unknown")
+        await session.approve(state.pending_calls[0].id, by="Ann")
+        state = await session.resume()
+        with pytest.raises(NotResumableError):
+            await session.resume()
+    assert state.status is AgentStatus.COMPLETED
+    assert "approved by Ann" in state.explain()
+
+
+async def test_more_steps_are_granted_to_a_run_that_a_limit_stopped(
+    temporal: TemporalServer, store: SqliteStore
+) -> None:
+    model = ScriptedModel([call("add", {"a": 1, "b": 2}), call("add", {"a": 2, "b": 2}), "4"])
+    async with fleet(temporal, store, [Agent(model, [add], name="adder", max_steps=1)]) as here:
+        session = await here.session("adder", "grant")
+        state = await session.send("Add")
+        assert state.last_continuation_outcome is not None
+        assert state.last_continuation_outcome.stop_reason is StopReason.STEPS_LIMIT_REACHED
+        state = await session.resume(grant=Budget(steps=5))
+    assert state.status is AgentStatus.COMPLETED
+
+
+class Streaming:
+    """A model that writes one word, and then nothing."""
+
+    def __init__(self) -> None:
+        self.wrote = asyncio.Event()
+
+    async def respond(self, request: Any) -> AsyncIterator[Any]:
+        from whyloop.values.model import TextDelta
+
+        yield TextDelta("Once ")
+        self.wrote.set()
+        await asyncio.Event().wait()
+
+
+async def test_a_stop_ends_an_answer_and_keeps_what_had_arrived(
+    temporal: TemporalServer, store: SqliteStore
+) -> None:
+    model = Streaming()
+    async with fleet(temporal, store, [Agent(model, name="writer")]) as here:
+        session = await here.session("writer", "stop")
+        running = asyncio.create_task(session.send("Write"))
+        await asyncio.wait_for(model.wrote.wait(), 20)
+        await session.request_stop("enough")
+        state = await asyncio.wait_for(running, 20)
+    assert state.status is AgentStatus.STOPPED
+    assert (state.messages[-1].content, state.messages[-1].incomplete) == ("Once ", True)
+
+
+async def test_a_stop_request_in_the_store_ends_a_run_too(
+    temporal: TemporalServer, store: SqliteStore
+) -> None:
+    model = Streaming()
+    async with fleet(temporal, store, [Agent(model, name="writer")]) as here:
+        session = await here.session("writer", "stop-by-store")
+        running = asyncio.create_task(session.send("Write"))
+        await asyncio.wait_for(model.wrote.wait(), 20)
+        assert await store.request_stop("stop-by-store", "enough")
+        state = await asyncio.wait_for(running, 20)
+    assert state.status is AgentStatus.STOPPED
+
+
+async def test_a_deadline_cuts_off_a_tool_call(temporal: TemporalServer, store: SqliteStore) -> None:
+    async def wait() -> str:
+        """Wait."""
+        await asyncio.Event().wait()
+        return ""
+
+    model = ScriptedModel([call("wait")])
+    agent = Agent(model, [wait], name="waiter", timeout=1, stop_grace=0)
+    async with fleet(temporal, store, [agent]) as here:
+        session = await here.session("waiter", "deadline")
+        state = await asyncio.wait_for(session.send("Wait"), 30)
+    assert state.last_continuation_outcome is not None
+    assert state.last_continuation_outcome.stop_reason is StopReason.TIME_LIMIT_REACHED
+    assert "Outcome unknown" in state.messages[-1].content
+
+
+async def _found(here: Fleet, query: str) -> list[str]:
+    """Return the workflows that a search finds, as soon as it finds some: its index is a little late."""
+    for _ in range(100):
+        found = [each.id async for each in here.client.list_workflows(query)]
+        if found:
+            return found
+        await asyncio.sleep(0.1)
+    return []
