@@ -174,7 +174,7 @@ async def test_attempts_run_at_once_up_to_the_number_given_and_watch_only_their_
     assert [each.steps for each in done.attempts] == [1] * 6
 
 
-async def test_plain_functions_at_once_have_threads_of_their_own() -> None:
+async def test_sync_functions_at_once_have_their_own_threads() -> None:
     barrier = threading.Barrier(2, timeout=30)
     (done,) = (await run_cases([barrier.wait], repeats=2, parallel=2)).cases
     assert done.passed
@@ -258,6 +258,14 @@ async def test_what_a_case_returns_is_awaited() -> None:
     assert ((await only(Later)).problem or "").startswith("awaited")
 
 
+async def test_the_problem_is_the_statement_that_failed_without_the_whole_explanation() -> None:
+    async def hasty() -> None:
+        assert_stopped(await Agent(ScriptedModel(["Hello."])).run("Hi"), reason="steps_limit")
+
+    problem = (await only(hasty)).problem or ""
+    assert problem.startswith("stopped for completed, not for steps_limit (test_evals.py:")
+
+
 def test_skipped_attempts_neither_count_nor_explain_a_failure() -> None:
     skip, good, bad = (
         Attempt(passed=False, skipped=True, problem="no key"),
@@ -271,7 +279,7 @@ def test_skipped_attempts_neither_count_nor_explain_a_failure() -> None:
     assert result(skip, good, bad, needed=3).problem == "no lamp"
 
 
-async def test_cases_with_one_name_are_told_apart() -> None:
+async def test_cases_with_the_same_name_are_numbered() -> None:
     def ask(number: int) -> None:
         assert number
 

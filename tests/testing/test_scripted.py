@@ -167,7 +167,7 @@ def test_as_a_context_manager_it_does_not_hide_another_error() -> None:
 
 @pytest.mark.parametrize("odd", [42, None, ModelResponse("x"), ["done"]])
 def test_a_script_of_anything_but_replies_is_refused(odd: Any) -> None:
-    with pytest.raises(ScriptError, match="a script is made of"):
+    with pytest.raises(ScriptError, match="invalid reply"):
         run(ScriptedModel([odd]))
 
 

@@ -34,7 +34,7 @@ def assert_stopped(
 
 
 def assert_continued(state: AgentState, *, step: int | None = None, by: str | type | None = None) -> None:
-    """Fail unless the run continued after this step of the current execution, decided by this criterion.
+    """Fail unless the run continued after this step, decided by this criterion.
 
     Without a step, it must have continued after every step but the last.
 

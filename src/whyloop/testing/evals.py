@@ -25,7 +25,7 @@ from whyloop.values.state import AgentState
 from whyloop.values.text import counted
 
 Case = Callable[[], Any]
-"""A function without parameters, plain or async, that runs an agent and asserts what it expects."""
+"""A function without parameters, sync or async, that runs an agent and checks the result."""
 C = TypeVar("C", bound=Case)
 
 LONGEST_PROBLEM = 1000
@@ -187,7 +187,9 @@ async def run_cases(
     parallel: int = 1,
     on_attempt: Callable[[str, Attempt], object] | None = None,
 ) -> EvalReport:
-    """Run cases and return what became of them. A case that fails does not end the others.
+    """Run cases and return a report.
+
+    A failing case does not end the others.
 
     Args:
         cases: Functions without parameters, plain or async.
@@ -222,7 +224,7 @@ async def run_cases(
 
 
 def compare_reports(before: EvalReport, after: EvalReport) -> list[str]:
-    """Return what changed between two reports, a sentence for each difference worth a look.
+    """Return the notable differences between two reports, one sentence each.
 
     Args:
         before: The earlier report.
@@ -334,7 +336,7 @@ def _is_cancelled() -> bool:
 
 
 async def _run(function: Case) -> None:
-    """Run a plain function in a thread, where it may use `run_sync`, and await what a function returns."""
+    """Run a sync function in a thread, or await an async one."""
     if inspect.iscoroutinefunction(inspect.unwrap(function)):
         await function()
         return
@@ -346,7 +348,7 @@ async def _run(function: Case) -> None:
 
 
 def _result(function: Case) -> tuple[object, BaseException | None]:
-    """Return the result of a function or its error, also one that a future could not carry."""
+    """Return the result of a function, or any error that it raised."""
     try:
         return function(), None
     except BaseException as error:
@@ -354,10 +356,10 @@ def _result(function: Case) -> tuple[object, BaseException | None]:
 
 
 def _reason(function: Case, error: BaseException, skipped: bool) -> str:
-    """Return why a case failed: the text of the error, and the line of the case that raised it."""
+    """Return why a case failed: the error, and the line that raised it."""
     while isinstance(error, BaseExceptionGroup):  # Its own text only counts the errors in it.
         error = error.exceptions[0]
-    text = _text(error).strip()
+    text = _text(error).strip().partition("\n\n")[0]  # A whole explanation follows in ours.
     if skipped:
         return text or "skipped"
     kind = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "

@@ -69,7 +69,9 @@ def call(
     usage: Usage | Mapping[str, int] | int | None = None,
     reasoning: str = "",
 ) -> Reply:
-    """Return a reply that calls one tool; arguments that are a string are sent as they are, JSON or not.
+    """Return a reply that calls one tool.
+
+    Arguments that are a string are sent as they are, JSON or not.
 
     Without an id the model numbers its calls: call_1, call_2, …
 
@@ -158,7 +160,7 @@ class ScriptedModel:
         if isinstance(reply, BaseException) or (isinstance(reply, type) and issubclass(reply, BaseException)):
             raise reply
         if reply is not _NOTHING:
-            raise ScriptError(f"a script is made of text(…), call(…), calls(…) and exceptions, not {reply!r}")
+            raise ScriptError(f"invalid reply {reply!r}: use text(…), call(…), calls(…) or an exception")
         number, ending = len(self.requests), _last_words(request)
         raise ScriptError(f"the script has no reply to request {number}, which ends with: {ending}")
 
@@ -195,31 +197,28 @@ class _Stream:
     Not a generator: an event loop keeps books on every generator, and a test model should cost nothing.
     """
 
-    __slots__ = ("_deltas", "_ended", "_model", "_request", "_response")
+    __slots__ = ("_items", "_model", "_request")
 
     def __init__(self, model: ScriptedModel, request: ModelRequest) -> None:
         self._model = model
         self._request = request
-        self._response: ModelResponse | None = None
-        self._deltas: list[Delta] = []
-        self._ended = False
+        self._items: list[Delta | ModelResponse] | None = None  # Those to come, the next one last.
 
     def __aiter__(self) -> _Stream:
         return self
 
     async def __anext__(self) -> Delta | ModelResponse:
-        if self._ended:
-            raise StopAsyncIteration
-        if self._response is None:
-            self._response = response = self._model.reply_to(self._request)
+        items = self._items
+        if items is None:
+            response = self._model.reply_to(self._request)
+            items = self._items = [response]
             if response.text:
-                self._deltas += map(TextDelta, self._pieces(response.text))
+                items += map(TextDelta, self._pieces(response.text))
             if response.reasoning:
-                self._deltas += map(ReasoningDelta, self._pieces(response.reasoning))
-        if self._deltas:
-            return self._deltas.pop()
-        self._ended = True
-        return self._response
+                items += map(ReasoningDelta, self._pieces(response.reasoning))
+        if not items:
+            raise StopAsyncIteration
+        return items.pop()
 
     def _pieces(self, text: str) -> list[str]:
         """Return the pieces of a text, last first."""
@@ -227,7 +226,7 @@ class _Stream:
 
 
 def _json(arguments: Mapping[str, Any]) -> str:
-    """Return the arguments as a model would write them; NaN is written too, which is not JSON."""
+    """Return the arguments as a model would write them, even NaN."""
     import json
 
     try:
@@ -237,7 +236,7 @@ def _json(arguments: Mapping[str, Any]) -> str:
 
 
 def _usage(usage: Usage | Mapping[str, int] | int | None) -> Usage:
-    """Return the usage; a bare number is a total, which is a simple way to spend tokens in a test."""
+    """Return the usage; a number is the total of the tokens."""
     if usage is None:
         return NO_USAGE
     if isinstance(usage, Mapping):
@@ -246,7 +245,7 @@ def _usage(usage: Usage | Mapping[str, int] | int | None) -> Usage:
     if isinstance(usage, int):
         return Usage(input=usage)
     if not isinstance(usage, Usage):
-        raise ScriptError(f"usage is a Usage, a number of tokens or a mapping, not {usage!r}")
+        raise ScriptError(f"invalid usage {usage!r}: use a Usage, a number of tokens or a mapping")
     return usage
 
 
