@@ -11,14 +11,16 @@ from typing import Any
 
 import pytest
 
-from tests.support import RespondingModel, scripted
+from tests.support import RespondingModel, scripted, two_stores
 from whyloop import Agent, ModelRequest, ModelResponse, Session, TextDelta, tool
 from whyloop.broadcasting import BroadcastConfig, EventFeed
 from whyloop.broadcasting.feed import Cursor, FeedItem, read_cursor
 from whyloop.errors import ConfigurationError, SessionNotFoundError
-from whyloop.stores import MemoryStore, SqliteStore, Store
+from whyloop.events import AgentEvent
+from whyloop.stores import MemoryStore, Store
 from whyloop.stores.live import live
 from whyloop.testing import call, calls
+from whyloop.wire.envelope import envelope
 
 
 @tool
@@ -34,10 +36,7 @@ async def pay(amount: int) -> str:
 @pytest.fixture(params=["memory", "sqlite"])
 def stores(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Store, Store]:
     """Two store objects on the same sessions, as two processes have them."""
-    if request.param == "memory":
-        first = MemoryStore()
-        return first, MemoryStore(beside=first)
-    return SqliteStore(tmp_path / "whyloop.db"), SqliteStore(tmp_path / "whyloop.db")
+    return two_stores(request.param, tmp_path)
 
 
 def agent_with(*replies: Any, **options: Any) -> Agent:
@@ -98,6 +97,25 @@ async def test_pages_follow_each_other(stores: tuple[Store, Store]) -> None:
         if not page.has_more:
             break
     assert numbers(found) == list(range(1, session.state.execution.last_seq + 1))
+
+
+async def test_a_page_renders_few_envelopes_that_it_does_not_have(
+    stores: tuple[Store, Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await ran(stores[0], [*[call("echo")] * 200, "done"])
+    rendered = []
+
+    def count(event: AgentEvent, config: BroadcastConfig) -> dict[str, Any] | None:
+        made = envelope(event, config)
+        rendered.append(made)
+        return made
+
+    monkeypatch.setattr("whyloop.broadcasting.feed.envelope", count)
+    for seq in range(40, 45):
+        rendered.clear()
+        page = await EventFeed(stores[1]).page(session.agent_id, Cursor(session.state.execution.id, seq))
+        assert len(page.items) == 100
+        assert len([made for made in rendered if made is not None]) <= 115
 
 
 async def test_a_number_alone_is_of_the_latest_execution(stores: tuple[Store, Store]) -> None:

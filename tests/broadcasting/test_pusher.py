@@ -72,7 +72,7 @@ async def test_requests_hold_several_events_and_stay_small(server: PusherServer)
     assert server.requests <= 20
 
 
-async def test_sessions_have_channels_of_their_own(server: PusherServer) -> None:
+async def test_each_session_has_its_own_channel(server: PusherServer) -> None:
     async with broadcaster(server, channel="presence-run.{session_id}.all") as sending:
         sending.broadcast_batch([chunk(1, "a", "a"), chunk(1, "b", "b"), chunk(2, "a", "a")])
     channels = [channel for channel, _, _ in server.received]
@@ -310,7 +310,7 @@ def test_a_presence_channel_shows_its_user() -> None:
     sending = broadcaster(channel="presence-agent.{session_id}")
     answer = sending.authorize("1.2", "presence-agent.s1", user={"user_id": "7"})
     assert json.loads(answer["channel_data"]) == {"user_id": "7"}
-    with pytest.raises(BroadcastError, match="users that are known"):
+    with pytest.raises(BroadcastError, match="missing user"):
         sending.authorize("1.2", "presence-agent.s1")
 
 
@@ -342,7 +342,7 @@ def test_no_other_channel_is_signed(socket_id: Any, channel: Any) -> None:
         ({"base_url": "http://127.0.0.1:99999"}, "invalid base_url"),
         ({"base_url": "http://127.0.0.1:port"}, "invalid base_url"),
         ({"base_url": "http://127.0.0.1:0"}, "invalid base_url"),
-        ({"secret": ""}, "one is empty"),
+        ({"secret": ""}, "must not be empty"),
         ({"channel": "agent.{session_id}"}, "would be public"),
         ({"timeout": 0}, "timeout"),
         ({"max_request_bytes": 10}, "max_request_bytes"),

@@ -9,10 +9,10 @@ import msgspec
 
 from whyloop import ContinuationDecision, ContinuationOutcome, Message, StopReason
 from whyloop.stores import Store
+from whyloop.stores.listing import summary_of
 from whyloop.stores.live import live
 from whyloop.stores.reading import read_end
 from whyloop.stores.records import Entry, entries_of
-from whyloop.stores.summaries import summary_of
 from whyloop.values.judgement import Judged
 from whyloop.values.state import AgentState
 from whyloop.values.step_transitions import Answered, AnyTransition, Closed

@@ -134,9 +134,9 @@ class Client:
         body: bytes | Iterable[bytes] | None = None,
         query: Mapping[str, object] | str = "",
         headers: Mapping[str, str] | None = None,
-        until: bytes | None = None,
+        until: bytes | tuple[bytes, ...] | None = None,
     ) -> Answer:
-        """Ask, and check the answer; `until` is what a stream is listened to for."""
+        """Ask, and check the answer; `until` is what a stream is listened to for, one of several."""
         given = dict(headers or {})
         if send is not None:
             body = json.dumps(send).encode()
@@ -144,7 +144,7 @@ class Client:
             given["content-type"] = "application/json"
         pieces = [body] if isinstance(body, bytes) else list(body or ())
         scope = {**self.scope(path, query, given), "type": "http", "method": method}
-        exchange = _Exchange(pieces, until)
+        exchange = _Exchange(pieces, (until,) if isinstance(until, bytes) else until or ())
         async with asyncio.timeout(10):
             await self._app(scope, exchange.receive, exchange.send)
         answer = Answer(exchange.status, exchange.headers, b"".join(exchange.body))
@@ -162,10 +162,16 @@ class Client:
         return await self.call("DELETE", path, **options)
 
     async def socket(
-        self, path: str, *, query: str = "", headers: Mapping[str, str] | None = None, hear: int = 1
+        self,
+        path: str,
+        *,
+        query: str = "",
+        headers: Mapping[str, str] | None = None,
+        hear: int = 1,
+        offer: Iterable[str] = (),
     ) -> list[Message]:
         """What comes over a WebSocket, up to so many messages or its end."""
-        scope = {**self.scope(path, query, headers or {}), "type": "websocket", "subprotocols": []}
+        scope = {**self.scope(path, query, headers or {}), "type": "websocket", "subprotocols": [*offer]}
         heard: list[Message] = []
         gone = asyncio.Event()
         told = iter([{"type": "websocket.connect"}])
@@ -189,7 +195,7 @@ class Client:
 class _Exchange:
     """One request and its answer, as they pass between an app and its server."""
 
-    def __init__(self, pieces: list[bytes], until: bytes | None) -> None:
+    def __init__(self, pieces: list[bytes], until: tuple[bytes, ...]) -> None:
         self.status = 0
         self.headers: dict[str, str] = {}
         self.body: list[bytes] = []
@@ -211,7 +217,7 @@ class _Exchange:
             return
         latest = b"".join(self.body[-1:]) + message["body"]
         self.body.append(message["body"])
-        if self._until is not None and self._until in latest:
+        if any(each in latest for each in self._until):
             self._over.set()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,9 +12,8 @@ from starlette.requests import HTTPConnection
 from tests.server.support import EVERY, Client, Lab, agent_with
 from whyloop.server import Access
 from whyloop.stores import Entry, MemoryStore, Store
-from whyloop.stores.records import Stored
-from whyloop.testing import call
-from whyloop.values.state import AgentState
+from whyloop.stores.records import Checkpoint, Stored
+from whyloop.testing import Reply, call
 
 ANN, BOB = {"x-user": "ann"}, {"x-user": "bob"}
 
@@ -213,24 +213,116 @@ async def test_every_operation_that_does_something_is_refused_to_pages_of_other_
     assert await lab.store.read("a") == before
 
 
-@pytest.mark.parametrize("part", ["", "/messages", "/trace", "/executions"])
-async def test_a_session_that_gets_the_id_of_a_deleted_one_is_not_shown_to_its_reader(part: str) -> None:
-    class Changing(MemoryStore):
-        """A store in which another client's session takes the place of one right after it was checked."""
+class Replacing(MemoryStore):
+    """A store in which another client's session takes the place of one, after so many readings."""
 
-        is_due = False
+    def __init__(self, others: Sequence[str]) -> None:
+        super().__init__()
+        self._others = others
+        self.left: int | None = None
 
-        async def read(self, agent_id: str, *, after: int = 0, limit: int | None = None) -> Stored:
-            found = await super().read(agent_id, after=after, limit=limit)
-            if self.is_due:
-                self.is_due = False
+    async def read(self, agent_id: str, *, after: int = 0, limit: int | None = None) -> Stored:
+        found = await super().read(agent_id, after=after, limit=limit)
+        await self._count(agent_id)
+        return found
+
+    async def checkpoint(self, agent_id: str, **wanted: Any) -> tuple[int, Checkpoint] | None:
+        found = await super().checkpoint(agent_id, **wanted)
+        await self._count(agent_id)
+        return found
+
+    async def _count(self, agent_id: str) -> None:
+        if self.left is not None:
+            self.left -= 1
+            if not self.left:
                 await self.delete(agent_id)
-                await self.add(AgentState(agent_id=agent_id, metadata={"user": "ben"}))
-            return found
+                await self.import_lines(self._others)
 
-    store = Changing()
-    await store.add(AgentState(agent_id="a", metadata={"user": "ann"}))
-    lab = Lab(store, access=lambda _: Access("ann", within={"user": "ann"}))
-    assert (await lab.get(f"/sessions/a{part}")).status == 200
-    store.is_due = True
-    assert (await lab.get(f"/sessions/a{part}")).status == 404
+
+async def lines_of(user: str) -> list[str]:
+    """Return a session "a" of a user that waits for an answer, as an exported file."""
+    said: list[Reply | str] = [call("echo", {"value": user}), f"said by {user}"]
+    replies = [*said, *said, call("pay", {"amount": 1})]
+    lab = Lab(MemoryStore(), agent_with(*replies))
+    path = await lab.asked("a", f"asked by {user}", user=user)
+    for _ in range(2):
+        assert (await lab.post(f"{path}/messages", {"text": f"asked by {user} again"})).status == 202
+        await lab.rest()
+    return [line async for line in lab.store.export()]
+
+
+STREAM = {"accept": "text/event-stream"}
+
+
+@pytest.mark.parametrize(
+    ("path", "headers"),
+    [
+        ("/sessions/a", {}),
+        ("/sessions/a/messages", {}),
+        ("/sessions/a/messages?after=1&limit=1", {}),
+        ("/sessions/a/trace", {}),
+        ("/sessions/a/trace?limit=1", {}),
+        ("/sessions/a/executions", {}),
+        ("/sessions/a/steps/2", {}),
+        ("/sessions/a/snapshot", {}),
+        ("/sessions/a/saved.html", {}),
+        ("/sessions/a/what-if?max_steps=1", {}),
+        ("/sessions/a/events", {}),
+        ("/sessions/a/events?after=1", {}),
+        ("/sessions/a/events?after=latest", {}),
+        ("/sessions/a/events", STREAM),
+        ("/sessions/a/events?after=1", STREAM),
+        ("/live?session=a", STREAM),
+        ("/live?session=a&after=1", STREAM),
+        ("/questions", {}),
+        ("/vercel/a/messages", {}),
+        ("/vercel/a/stream", {}),
+    ],
+)
+async def test_a_session_that_gets_the_id_of_a_deleted_one_is_never_shown_to_its_reader(
+    path: str, headers: dict[str, str]
+) -> None:
+    own, others = await lines_of("ann"), await lines_of("ben")
+    path, _, query = path.partition("?")
+    statuses = []
+    for number in range(1, 100):
+        store = Replacing(others)
+        await store.import_lines(own)
+        lab = Lab(store, agent_with(), access=lambda _: Access("ann", within={"user": "ann"}))
+        store.left = number
+        until = (b'"paused"', b"event: ended") if headers else None
+        found = await lab.client.call("GET", path, query=query, headers=headers, until=until)
+        assert b"ben" not in found.body, (number, found)
+        statuses.append(found.status)
+        if store.left > 0:
+            break
+        await lab.server.close()
+    assert statuses[0] == (404 if path.startswith("/sessions") and not headers else statuses[0])
+    assert statuses[-1] in (200, 204), "a session that stays is shown"
+
+
+# Tokens of pages
+
+
+@pytest.mark.parametrize(
+    ("offered", "is_known"),
+    [
+        (["whyloop", "bearer.b2YgYSBwYWdlPz4"], True),
+        (["whyloop", "bearer.b3RoZXI"], False),
+        (["whyloop", "bearer.%%%"], False),
+        (["whyloop"], False),
+        ([], False),
+    ],
+)
+async def test_the_token_of_a_page_comes_as_a_protocol_of_its_web_socket(
+    offered: list[str], is_known: bool
+) -> None:
+    def access(connection: HTTPConnection) -> Access | None:
+        return Access("") if connection.headers.get("authorization") == "Bearer of a page?>" else None
+
+    lab = Lab(MemoryStore(), agent_with("hi"), access=access)
+    accepted, heard, *_ = await lab.client.socket("/live", query="list=true", offer=offered)
+    assert accepted["subprotocol"] == ("whyloop" if offered else None)
+    assert (heard["type"], heard.get("code")) == (
+        ("websocket.send", None) if is_known else ("websocket.close", 4401)
+    )

@@ -53,7 +53,7 @@ async def listed(lab: Lab, **query: object) -> list[str]:
 # The list
 
 
-async def test_sessions_are_listed_the_youngest_first(store: Store) -> None:
+async def test_sessions_are_listed_newest_first(store: Store) -> None:
     await seeded(store, 3)
     answer = await Lab(store).get("/sessions")
     assert [each["agent_id"] for each in answer.json["sessions"]] == ["s2", "s1", "s0"]

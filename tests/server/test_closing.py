@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Self
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 import pytest
 
 from tests.server.gate import Gate
 from tests.server.support import Json, Lab, agent_with
-from whyloop import Agent, ToolDefinition, Toolset
+from whyloop import Agent, ToolContext, ToolDefinition, Toolset
 from whyloop.server import AgentServer
 from whyloop.stores import MemoryStore, Store
 from whyloop.testing import ScriptedModel
@@ -109,6 +109,9 @@ class Tools(Toolset):
 
     async def list(self) -> Sequence[ToolDefinition]:
         return []
+
+    async def call(self, name: str, arguments: Mapping[str, Any], context: ToolContext) -> object:
+        raise AssertionError
 
     async def __aenter__(self) -> Self:
         if self.error is not None:

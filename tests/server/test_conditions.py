@@ -173,9 +173,9 @@ async def test_the_version_is_checked_when_the_run_has_the_lease(store: Store) -
     lab, path, shown = await waiting(store)
     acquire = store.acquire
 
-    async def acquires(agent_id: str, owner: str, seconds: float) -> Any:
+    async def acquires(agent_id: str, owner: str, seconds: float, **rest: Any) -> Any:
         await store.approve("a", shown["pending_calls"][0]["id"])
-        return await acquire(agent_id, owner, seconds)
+        return await acquire(agent_id, owner, seconds, **rest)
 
     store.acquire = acquires  # type: ignore[method-assign]
     refused = await lab.post(f"{path}/resume", headers=if_match(shown["etag"]))

@@ -195,7 +195,7 @@ async def test_another_decision_on_the_same_question_is_refused(store: Store) ->
     for operation, body in (("deny", {}), ("approve", {"arguments": {"amount": 3}})):
         refused = await lab.post(f"{path}/{operation}", {"question_id": pending["id"], **body})
         assert (refused.status, refused.error) == (409, "not_pending")
-        assert "was approved by ann already" in refused.message
+        assert "was already approved by ann" in refused.message
         assert refused.json["error"]["pending_calls"] == []
     await resumed(lab, path)
     assert results(await store.load("a")) == ["paid 7"]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
 import pytest
 from msgspec.structs import replace
 from starlette.requests import HTTPConnection
+from starlette.types import Message
 
 import whyloop
 from tests.server.support import Beside, Lab, agent_with
@@ -15,8 +17,9 @@ from tests.support import START
 from whyloop.broadcasting import BroadcastConfig
 from whyloop.errors import ModelError, SessionNotFoundError
 from whyloop.server import Access
-from whyloop.server.lists import questions_of
+from whyloop.server.inspection import questions_of
 from whyloop.stores import Entry, MemoryStore, SqliteStore, Store, Summary
+from whyloop.stores.records import Page, SessionFilter
 from whyloop.testing import FakeClock, call, calls
 from whyloop.values.approval import Question
 from whyloop.values.continuation import StopReason
@@ -298,7 +301,94 @@ async def test_metrics_name_what_transports_dropped() -> None:
     assert r'whyloop_envelopes_dropped_total{transport="Lossy",event="a \"quoted\"\nname\\"} 3' in text
 
 
-async def test_reading_is_possible_for_those_who_may_only_read(store: Store) -> None:
+async def test_a_read_only_client_can_read(store: Store) -> None:
     lab = Lab(store, access=lambda _: Access("ann", read_only=True))
     for path in ("/sessions", "/stats", "/questions", "/info", "/metrics"):
         assert (await lab.get(path)).status == 200, path
+
+
+# Secrets
+
+CARD = "WVR4929123412341"  # No id has these letters.
+CARDS = BroadcastConfig(redaction=Redaction(patterns=(r"\bWVR\d{13}\b",)))
+
+
+@pytest.mark.parametrize("before", [0, *range(58, 84)])
+async def test_a_secret_at_the_edge_of_a_title_is_not_in_lists(store: Store, before: int) -> None:
+    lab = Lab(store, agent_with("hi", call("pay", {"amount": 1})), config=CARDS)
+    words = ("x" * 9 + " ") * 9
+    await lab.asked("a", f"{words[:before]} {CARD} {words}")
+    await lab.post("/sessions/a/messages", {"text": f"{words[:before]} {CARD} {words}"})
+    await lab.rest()
+    for path in ("/sessions", "/sessions/a", "/questions", "/sessions/a/executions", "/sessions/a/trace"):
+        found = await lab.get(path)
+        assert CARD[:3].encode() not in found.body, (path, found)
+
+
+@pytest.mark.parametrize("before", [0, *range(280, 304)])
+async def test_a_secret_at_the_edge_of_a_reason_is_neither_shown_nor_found(store: Store, before: int) -> None:
+    lab = Lab(store, agent_with(call("pay", {"amount": 1})), config=CARDS)
+    path, words = await lab.asked("a"), ("x" * 9 + " ") * 40
+    await lab.post(f"{path}/stop", {"reason": f"{words[:before]} {CARD} {words}"})
+    assert CARD[:3] not in (await lab.get("/sessions")).json["sessions"][0]["reason"]
+    for length in range(1, len(CARD) + 1):
+        assert (await lab.get("/sessions", query={"search": CARD[:length]})).json["sessions"] == []
+    assert (await lab.get("/stats", query={"search": CARD[:4]})).json["total"] == 0
+
+
+async def test_titles_without_spaces_between_their_words_are_shown(store: Store) -> None:
+    lab = Lab(store, agent_with("hi"))
+    await lab.asked("a", "请告诉我今天的天气" * 20)
+    assert (await lab.get("/sessions")).json["sessions"][0]["title"] == ("请告诉我今天的天气" * 20)[:79] + "…"
+
+
+@pytest.mark.parametrize(
+    "guess",
+    ['{"password": "1234"}', '{"password": "0000"}', '{"password": 1234}', f'{{"card": "{CARD}"}}'],
+)
+@pytest.mark.parametrize("path", ["/sessions", "/stats", "/what-if"])
+async def test_removed_metadata_cannot_be_guessed_by_a_filter(store: Store, guess: str, path: str) -> None:
+    lab = Lab(store, agent_with("hi"), config=CARDS)
+    await lab.asked("a", password="1234", card=CARD, team="red")
+    refused = await lab.get(path, query={"metadata": guess})
+    assert (refused.status, refused.error) == (400, "bad_request")
+    assert "removed as a secret" in refused.message
+    shown = '{"team": "red", "none": null}' if path == "/sessions" else '{"team": "red"}'
+    assert (await lab.get(path, query={"metadata": shown})).status == 200
+
+
+async def test_the_metadata_that_a_client_is_kept_within_may_be_named_in_a_filter(store: Store) -> None:
+    lab = Lab(store, agent_with("hi"), access=lambda _: Access("", within={"api_key": "of ann"}))
+    await lab.asked("a")
+    found = await lab.get("/sessions", query={"metadata": '{"api_key": "of ann"}'})
+    assert len(found.json["sessions"]) == 1
+
+
+async def test_a_survey_ends_when_its_client_leaves() -> None:
+    reading, ended = asyncio.Event(), asyncio.Event()
+
+    class Slow(MemoryStore):
+        async def find(self, wanted: SessionFilter, *, limit: int, after: str | None) -> Page:
+            try:
+                reading.set()
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+            raise AssertionError
+
+    async def receive() -> Message:
+        await reading.wait()
+        return {"type": "http.disconnect"}
+
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    lab = Lab(Slow())
+    async with asyncio.timeout(10):
+        await lab.server(
+            {**lab.client.scope("/what-if", "", {}), "type": "http", "method": "GET"}, receive, send
+        )
+    assert ended.is_set()
+    assert sent[0]["status"] == 499

@@ -6,21 +6,23 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+from msgspec.structs import replace
 from starlette.types import Message
 
 from tests.server.other_process import assert_run_appears
 from tests.server.streams_support import stage
 from tests.server.support import Json, Lab, agent_with, echo
 from whyloop import Agent, Session, tool
-from whyloop.loop.world import SystemClock
+from whyloop.loop.local_world import SystemClock
 from whyloop.server import Access, Limits
 from whyloop.server.live import SessionChanges
-from whyloop.stores import MemoryStore, SqliteStore, Store
+from whyloop.stores import Entry, MemoryStore, SqliteStore, Store
 from whyloop.testing import call
 from whyloop.wire.envelope import NUMBERED
 
@@ -282,7 +284,7 @@ async def test_closing_the_server_ends_the_stream(store: Store, socket: bool) ->
     assert [task.get_name() for task in asyncio.all_tasks() if task.get_name() == "whyloop list"] == []
 
 
-async def test_a_slow_client_gets_everything_once_and_delays_nobody(store: Store) -> None:
+async def test_a_slow_client_gets_everything_once_and_delays_no_other(store: Store) -> None:
     lab = Lab(store, timed("hi", *[call("echo")] * 300, "done", max_steps=400))
     await lab.asked()
     async with following(lab, ("session", "a")) as slow, following(lab, ("session", "a")) as client:
@@ -329,6 +331,30 @@ async def test_a_session_of_another_process_appears_changes_and_is_deleted(tmp_p
             await other.delete("/sessions/a")
             [*_, (_, data)] = await client.until(lambda event: event[1]["deleted"])
             assert data["deleted"] == ["a"]
+        await other.server.close()
+        await lab.server.close()
+
+
+async def test_a_session_that_was_listed_before_is_deleted_by_another_process(tmp_path: Path) -> None:
+    path = tmp_path / "whyloop.db"
+    async with SqliteStore(path) as here, SqliteStore(path) as there:
+        lab, other = Lab(here), Lab(there, timed("one"))
+        long_ago = datetime(2020, 1, 1, tzinfo=UTC)
+        for agent_id in ("a", "b"):
+            await other.made(agent_id)
+            there_is = await there.read(agent_id)
+            await there.delete(agent_id)
+            entries = [Entry(body) for body in there_is.entries]
+            await there.create(replace(there_is.summary, updated_at=long_ago), entries)
+        async with following(lab, ("list", "true")) as client:
+            await client.next()
+            await other.made("marker")  # The list has been read before this one is listed.
+            heard = await client.until(lambda event: event[1]["sessions"])
+            await other.delete("/sessions/a")
+            heard += await client.until(lambda event: event[1]["deleted"])
+        shown = [each["agent_id"] for _, data in heard for each in data["sessions"]]
+        assert shown == ["marker"], "only what changed is sent"
+        assert heard[-1][1]["deleted"] == ["a"]
         await other.server.close()
         await lab.server.close()
 

@@ -59,7 +59,7 @@ async def url_of(client: Client) -> str:
     return url
 
 
-async def test_the_server_is_an_app_of_its_own() -> None:
+async def test_the_server_is_a_standalone_app() -> None:
     lab = lab_with()
     client = Client(lab.server)
     assert await url_of(client) == "/"

@@ -28,7 +28,7 @@ from whyloop.server.chats import ChatApi
 from whyloop.server.openapi import VERSION, document
 from whyloop.server.operations import OPERATIONS
 from whyloop.stores import MemoryStore
-from whyloop.stores.records import cursor_of
+from whyloop.stores.listing import cursor_of
 from whyloop.testing import call
 
 GOLDEN = FOLDER / f"openapi_v{VERSION}.json"

@@ -81,7 +81,7 @@ async def test_a_session_whose_runner_died_continues_by_itself(two: tuple[Store,
     assert beside.numbered[-1]["data"]["status"] == "completed"
 
 
-async def test_the_lifespan_of_an_app_of_its_own_recovers_too(two: tuple[Store, Store]) -> None:
+async def test_the_lifespan_of_a_standalone_app_recovers_too(two: tuple[Store, Store]) -> None:
     await dies(two[1], steps(3), 3)
     lab, stop = recovering(two[0], steps(3)), asyncio.Event()
     started = iter([{"type": "lifespan.startup"}])

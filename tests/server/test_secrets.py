@@ -104,7 +104,7 @@ async def test_a_title_has_no_secret_in_it_though_the_question_stays_as_it_was(s
     assert said == f"Use {KEY} please, password={PASSWORD}"
 
 
-async def test_people_s_own_patterns_hold_for_every_answer(store: Store) -> None:
+async def test_custom_patterns_apply_to_every_answer(store: Store) -> None:
     config = BroadcastConfig(redaction=Redaction(patterns=(r"card-\d+",)))
     lab = Lab(store, agent_with(call("pay", {"amount": 7, "password": "card-17"}), "ok"), config=config)
     path = await lab.asked("a", "Use card-17", note="it is card-17")

@@ -286,7 +286,7 @@ async def test_a_failed_write_to_a_closed_connection_ends_the_stream(kind: str) 
 
 @pytest.mark.parametrize("kind", ["http", "websocket"])
 async def test_an_internal_error_reaches_the_server(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def follow(*_: object) -> AsyncIterator[list[FeedItem]]:
+    async def follow(*_: object, **options: object) -> AsyncIterator[list[FeedItem]]:
         yield [FeedItem("e1", 1, True, str(1 / 0))]
 
     async def send(message: Message) -> None:

@@ -63,7 +63,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_the_id_of_an_execution_is_a_cursor_and_not_a_line_of_its_own(name: str) -> None:
+async def test_the_id_of_an_execution_is_a_cursor_and_not_another_line(name: str) -> None:
     async with stage() as a:
         await a.record("begin", "step", "end", execution=name)
         async with a.to.events(a.url) as client, a.to.socket(a.url) as other:

@@ -230,7 +230,7 @@ async def test_a_session_before_its_first_query_has_no_execution(store: Store) -
 async def test_a_page_has_the_latest_executions_and_those_of_its_steps(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("whyloop.server.executions.MOST_LATEST", 2)
+    monkeypatch.setattr("whyloop.server.views.MOST_LATEST", 2)
     lab = Lab(store, agent_with(*"12345"))
     path = await lab.asked(text="q1")
     for number in range(2, 6):

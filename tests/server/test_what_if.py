@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from whyloop.replay.judge import Rule
 from whyloop.rules.limits import CostLimit, ExecutionTimeLimit, StepsLimit, TokenUsageLimit
 from whyloop.server import Access
 from whyloop.server.what_if import Recordings
-from whyloop.stores import MemoryStore, SqliteStore, Store
+from whyloop.stores import MemoryStore, SqliteStore, Store, Summary
 from whyloop.testing import call
 from whyloop.tools.tool import tool
 
@@ -183,15 +184,20 @@ async def test_few_recordings_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         await lab.asked(f"s{number}")
     summaries = (await store.sessions()).sessions
     recordings = Recordings(store)
-    first = await recordings.read(summaries[0])
-    assert await recordings.read(summaries[0]) is first
+
+    async def read(summary: Summary) -> Recording:
+        async with recordings.reading(summary) as recording:
+            return recording
+
+    first = await read(summaries[0])
+    assert await read(summaries[0]) is first
     monkeypatch.setattr("whyloop.server.what_if.MOST_KEPT", 2)
     for summary in summaries[1:]:
-        await recordings.read(summary)
+        await read(summary)
     assert [agent_id for agent_id, _ in recordings._kept] == [each.identity for each in summaries[-2:]]
-    assert await recordings.read(summaries[0]) is not first
+    assert await read(summaries[0]) is not first
     monkeypatch.setattr("whyloop.server.what_if.MOST_TRANSITIONS", 1)
-    await recordings.read(summaries[3])
+    await read(summaries[3])
     assert len(recordings._kept) == 0
 
 
@@ -303,15 +309,15 @@ async def test_a_survey_has_at_most_fifty_values_with_the_ends_of_the_curve(tmp_
 
 async def test_a_session_that_cannot_be_read_is_a_problem_and_not_the_end(store: Store) -> None:
     lab = await filled(store)
-    original = Recording.read_listed
+    original = Recording.of_entries
 
-    async def broken(store: Store, summary: Any) -> Recording:
-        if summary.agent_id == "s4":
+    def broken(agent_id: str, entries: Sequence[str]) -> Recording:
+        if agent_id == "s4":
             raise SnapshotError("the journal is broken")
-        return await original(store, summary)
+        return original(agent_id, entries)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Recording, "read_listed", broken)
+        patch.setattr(Recording, "of_entries", broken)
         shown = (await lab.get("/what-if")).json
     assert (shown["problems"], shown["runs"]) == (1, 5)
     await lab.server.close()

@@ -151,3 +151,26 @@ test("envelopes are kept only until a history that is requested later has them",
   await world.history([question("Pay?"), inProgress("e1", "", 0)]);
   assert.deepEqual(world.texts, ["Pay?", "The end"]);
 });
+
+test("the history brings the text of a step that was not received whole, once the step has ended", async () => {
+  const world = await connected(LOADED, "e1:1");
+  world.receive(chunk("look.", 2));
+  assert.deepEqual(world.texts, ["Pay?", "…look."]);
+  world.receive(completed(2));
+  assert.equal(world.requests.length, 2);
+  const said = { ...answer("Let me look."), metadata: { execution_id: "e1", step_number: 1 } };
+  const next = inProgress("e1", "Thinking…", 2);
+  next.metadata.step_number = 2;
+  await world.history([question("Pay?"), said, next], "e1:2");
+  assert.deepEqual(world.texts, ["Pay?", "Let me look.", "Thinking…"]);
+  assert.ok(isRunning(world.session.view));
+});
+
+test("a step whose text was received whole needs no history", async () => {
+  const world = await connected(LOADED, "e1:1");
+  const whole = chunk("Let me look.");
+  whole.data.is_complete = true;
+  world.receive(whole, completed(2));
+  assert.equal(world.requests.length, 1);
+  assert.deepEqual(world.texts, ["Pay?", "Let me look.", "Thinking…"]);
+});

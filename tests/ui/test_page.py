@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.real.browser import open_page
+from tests.real.browser import SHARES_BROWSER, open_page
 from tests.server.streams_support import Serving, serving
 from tests.support import scripted
 from tests.ui.envelopes import QUESTION, STOPPED, asked, chunk, started
@@ -21,7 +21,7 @@ from whyloop import Agent, ErrorPolicy, tool
 from whyloop.errors import ModelError
 from whyloop.testing import call, calls
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, *SHARES_BROWSER]
 
 HOSTILE = "<img src=x onerror='window.hacked = 1'><script>window.hacked = 1</script> \u202egnol \u2028&amp;"
 MARKUP = "document.querySelectorAll('#chat :is(img, script, b, u)').length"
@@ -235,7 +235,7 @@ async def test_a_decision_is_shown_in_all_windows_and_one_that_is_too_late_is_re
         denied = [*result, "section.status: Waiting for a person", "button.: Why?"]
         await stage.window.shows(*denied)
         await late.page.click("text=approve")
-        await late.has("section.error", f"question '{question}' was denied by an unnamed person already")
+        await late.has("section.error", f"question '{question}' was already denied by an unnamed person")
         await late.has("pre.error", "denied by an unnamed person: too much")
         assert await late.page.locator("details button").count() == 0
 

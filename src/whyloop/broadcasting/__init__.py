@@ -5,10 +5,10 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from whyloop.broadcasting.console import AgentConsoleLogger
 from whyloop.broadcasting.delivery import Delivery
 from whyloop.broadcasting.feed import EventFeed
 from whyloop.broadcasting.transports import (
+    AgentConsoleLogger,
     AgentEventEnvelopeAdapter,
     CanBroadcastAgentEvents,
     FanOut,

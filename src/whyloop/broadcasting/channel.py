@@ -59,13 +59,17 @@ class Channel:
         self._pump = asyncio.create_task(pump(self), name="whyloop feed")
         self._dropping: asyncio.Task[None] | None = None
 
+    def is_of(self, identity: str | None) -> bool:
+        """Return whether it can be followed and belongs to this identity, if one is given."""
+        return not self.has_ended and identity in (None, self.reading.summary.identity)
+
     @property
     def position(self) -> tuple[int, int, list[FeedItem]]:
-        """The position of a new follower: items and entries so far, and the text since the last entry."""
+        """The position of a new follower: items, entries, and text since the last entry."""
         return self.count, self.reading.version, list(self._text)
 
     def add(self, items: Sequence[FeedItem], text: Sequence[FeedItem]) -> None:
-        """Add what was recorded, and then the text that has streamed in since."""
+        """Add recorded items, and then the text that has streamed in since."""
         if items:
             self._text.clear()
         self._text.extend(text)
@@ -76,7 +80,7 @@ class Channel:
             self._wake()
 
     def linger(self, seconds: float, drop: Callable[[Channel], Awaitable[None]]) -> None:
-        """Drop this channel after some seconds, however often its last follower has left by then."""
+        """Drop this channel some seconds after its last follower has left."""
 
         async def wait() -> None:
             await asyncio.sleep(seconds)
@@ -87,7 +91,7 @@ class Channel:
             self._dropping = asyncio.create_task(wait(), name="whyloop feed")
 
     def since(self, index: int) -> list[FeedItem] | None:
-        """Return what was added after the first `index` items; None if some of it is forgotten."""
+        """Return the items after the first `index`; None if some of them are forgotten."""
         missing, held = self.count - index, len(self._latest)
         return None if missing > held else list(islice(self._latest, held - missing, held))
 
@@ -118,7 +122,7 @@ _live_decoder = msgspec.json.Decoder(_LiveEnvelope)
 
 
 def live_items(bodies: Sequence[str], *, with_text: bool) -> list[FeedItem]:
-    """Return the envelopes of what is never recorded: the starts of steps, and streaming text."""
+    """Return the envelopes that are never recorded: step starts and streaming text."""
     found = [(_live_decoder.decode(body), body) for body in bodies]
     return [
         FeedItem(each.execution_id, each.seq, False, body)
@@ -130,7 +134,9 @@ def live_items(bodies: Sequence[str], *, with_text: bool) -> list[FeedItem]:
 def merged(
     recorded: Sequence[FeedItem], chunks: Sequence[FeedItem], last: Cursor | None, latest: str
 ) -> tuple[list[FeedItem], list[FeedItem]]:
-    """Return both in order, and the chunks after the last entry: a chunk comes before greater numbers.
+    """Return both in order, and the chunks after the last entry.
+
+    A chunk comes before greater numbers.
 
     A chunk that another process sent before `last` is late, and is left out: its text is recorded by now.
     """

@@ -35,7 +35,7 @@ _MOST_WARNINGS = 20  # Until the target works again.
 class Delivery:
     """A transport that keeps envelopes in memory and sends them in the background, in order.
 
-    `send` gets up to `batch` of them at a time, and needs a time limit of its own. If it raises, the batch
+    `send` gets up to `batch` of them at a time, and needs its own time limit. If it raises, the batch
     is sent again after a while, `retries` times, and then dropped, except for endings: they wait until the
     target works again. Use it with `async with`, or `close` it: that sends the rest.
 
@@ -62,7 +62,7 @@ class Delivery:
     ) -> None:
         if capacity < 1 or batch < 1 or retries < 0:
             raise ConfigurationError(
-                f"capacity and batch are at least 1, retries at least 0, not {capacity}, {batch}, {retries}"
+                f"invalid capacity {capacity}, batch {batch} or retries {retries}: use at least 1, 1 and 0"
             )
         self._send = send
         self._batch = batch
@@ -123,7 +123,7 @@ class Delivery:
             _log.warning("envelopes are dropped: %s", why)
 
     async def close(self, timeout: float = 5.0) -> None:  # noqa: ASYNC109
-        """Send the rest within the timeout, in seconds; drop and count what is left then.
+        """Send the rest within the timeout, in seconds; drop and count the remainder.
 
         Args:
             timeout: The seconds. Default: 5.
@@ -149,7 +149,7 @@ class Delivery:
         await self.close()
 
     def _live_worker(self) -> _Worker | None:
-        """Return the worker while its event loop runs, else a new one on the loop that runs here.
+        """Return the worker, or a new one on this event loop if its own has ended.
 
         The caller holds the lock.
         """
@@ -214,7 +214,7 @@ class Delivery:
         await self._sleep(self._backoff.delay(self._failures, random.random(), failed.retry_after))
 
     def _drop_batch(self, batch: list[Waiting], failed: BroadcastError) -> bool:
-        """Drop a batch, except for endings that may arrive later; return whether there are any."""
+        """Drop a batch except for endings; return whether there are any."""
         may_arrive = failed.retry or failed.status not in ABOUT_THE_CONTENT
         kept = [each for each in batch if may_arrive and worth(each.envelope) == ENDING]
         self._give_back(kept)
@@ -237,7 +237,7 @@ CHUNKS, OTHERS, ENDING = range(3)
 
 
 def worth(envelope: Envelope) -> int:
-    """Return the class of an envelope; an ending is a status, or has the stop reason of a run."""
+    """Return the class of an envelope; an ending is a status or has a stop reason."""
     data = envelope.get("data")
     match envelope.get("event"):
         case "agent.stream.chunk":
@@ -267,7 +267,7 @@ class Buffer:
     """Envelopes in the order of arrival, at most `capacity` of them.
 
     A full buffer drops the oldest chunk, or else the oldest other envelope. Endings stay, up to ten times
-    the capacity. Each class has a line of its own, so that dropping from a full buffer takes no search.
+    the capacity. Each class has its own queue, so dropping from a full buffer takes no search.
     """
 
     def __init__(self, capacity: int) -> None:

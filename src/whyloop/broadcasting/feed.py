@@ -18,7 +18,15 @@ from whyloop.broadcasting.channel import Channel, Cursor, FeedItem, live_items, 
 from whyloop.errors import ConfigurationError, SessionNotFoundError, SnapshotError
 from whyloop.events import AgentEvent
 from whyloop.stores.live import Watcher, live, reading_turns
-from whyloop.stores.reading import Reading, portions_after, read_end, start_reading, without_history
+from whyloop.stores.reading import (
+    OneSession,
+    Reading,
+    ReadsJournals,
+    portions_after,
+    read_end,
+    start_reading,
+    without_history,
+)
 from whyloop.stores.store import Store
 from whyloop.values.execution import Execution
 from whyloop.values.state import AgentState
@@ -35,6 +43,8 @@ PAGE = 100
 RECENT = 500
 LINGER_SECONDS = 5.0
 _BATCH = 100
+# A page knows by one envelope more that others follow: batches of 100 would render 100 more for it.
+_PAGE_BATCH = 10
 _GREATEST_SEQ = 2**63 - 1
 _encode = msgspec.json.Encoder().encode
 
@@ -48,7 +58,10 @@ class FeedPage(Struct, frozen=True):
 
 
 def read_cursor(text: str) -> tuple[str | None, int]:
-    """Return the execution and the number of a cursor; a number alone is of the latest execution."""
+    """Return the execution and number of a cursor.
+
+    A number alone belongs to the latest execution.
+    """
     execution_id, _, number = text.rpartition(":")
     if not (number.isascii() and number.isdigit()) or len(number) > 19 or int(number) > _GREATEST_SEQ:
         raise ConfigurationError(
@@ -58,7 +71,7 @@ def read_cursor(text: str) -> tuple[str | None, int]:
 
 
 def cursor_of(execution: Execution) -> Cursor | None:
-    """Return the cursor of an execution's last numbered envelope; None before the first query."""
+    """Return the cursor of an execution's last numbered envelope, or None."""
     return Cursor(execution.id, execution.last_seq) if execution.id else None
 
 
@@ -98,29 +111,36 @@ class EventFeed:
         self._channels: dict[tuple[asyncio.AbstractEventLoop, str], Channel] = {}
         self._is_closed = False
 
-    async def latest(self, agent_id: str) -> Cursor | None:
-        """Return the cursor of the last numbered envelope of a session; None before its first query."""
-        return cursor_of((await read_end(self.store, agent_id)).state.execution)
+    async def latest(self, agent_id: str, *, identity: str | None = None) -> Cursor | None:
+        """Return the cursor of a session's last numbered envelope, or None.
 
-    async def cursor(self, agent_id: str, after: str | None) -> Cursor | None:
-        """Return the cursor that a client sent; None before the first envelope of the session.
+        Args:
+            identity: The identity of the session. Default: any.
+        """
+        return cursor_of((await read_end(self._session(identity), agent_id)).state.execution)
+
+    async def cursor(self, agent_id: str, after: str | None, *, identity: str | None = None) -> Cursor | None:
+        """Return the cursor that a client sent; None means before the first envelope.
 
         A number that the latest execution has not reached becomes its last one: what comes next is new.
 
         Args:
             after: The text that the client sent: "<seq>", "<execution_id>:<seq>", "latest", or None.
+            identity: The identity of the session. Default: any.
         """
         if after is None or not after:
             return None
         if after == LATEST:
-            return await self.latest(agent_id)
+            return await self.latest(agent_id, identity=identity)
         execution_id, seq = read_cursor(after)
-        latest = await self.latest(agent_id)
+        latest = await self.latest(agent_id, identity=identity)
         if latest is None or execution_id not in (None, latest.execution_id):
             return None if execution_id is None else Cursor(execution_id, seq)
         return Cursor(latest.execution_id, min(seq, latest.seq))
 
-    async def page(self, agent_id: str, after: Cursor | None = None, limit: int = PAGE) -> FeedPage:
+    async def page(
+        self, agent_id: str, after: Cursor | None = None, limit: int = PAGE, *, identity: str | None = None
+    ) -> FeedPage:
         """Return the envelopes after a cursor, or from the first on, oldest first.
 
         Unnumbered envelopes do not count: they are on the page of the numbered one that they follow, and
@@ -129,10 +149,11 @@ class EventFeed:
         Args:
             after: The cursor. Default: before the first envelope.
             limit: The number of numbered envelopes at most.
+            identity: The identity of the session. Default: any.
         """
         found: list[FeedItem] = []
         numbered, has_more = 0, False
-        async with aclosing(self.recorded(agent_id, after, None, limit + 1)) as replay:
+        async with aclosing(self.recorded(agent_id, after, None, _PAGE_BATCH, identity=identity)) as replay:
             async for items in replay:
                 for item in items:
                     if not item.is_numbered and item.cursor == after:
@@ -147,21 +168,25 @@ class EventFeed:
         return FeedPage(tuple(found), found[-1].cursor if found else after, has_more)
 
     async def follow(
-        self, agent_id: str, after: Cursor | None = None
+        self, agent_id: str, after: Cursor | None = None, *, identity: str | None = None
     ) -> AsyncGenerator[Sequence[FeedItem], None]:
-        """Yield the envelopes after a cursor, or from the first on, and then new ones as they come.
+        """Yield the envelopes after a cursor, or all, and then new ones as they arrive.
 
         It ends when the feed is closed, and with a `SessionNotFoundError` when the session is deleted.
 
         Args:
             after: The cursor. Default: before the first envelope.
+            identity: The identity of the session. Default: any.
         """
-        async with self._channel(agent_id) as channel:
+        async with self._channel(agent_id, identity) as channel:
+            identity = channel.reading.summary.identity
             index, version, text, cursor = *channel.position, after
             replaying = True
             while True:
                 if replaying:
-                    async with aclosing(self.recorded(agent_id, cursor, version)) as replay:
+                    async with aclosing(
+                        self.recorded(agent_id, cursor, version, identity=identity)
+                    ) as replay:
                         async for items in replay:
                             yield items
                             cursor = items[-1].cursor
@@ -198,28 +223,39 @@ class EventFeed:
 
     # Reading the journal
 
+    def _session(self, identity: str | None) -> ReadsJournals:
+        return self.store if identity is None else OneSession(self.store, identity)
+
     async def recorded(
-        self, agent_id: str, after: Cursor | None, until: int | None = None, batch: int = _BATCH
+        self,
+        agent_id: str,
+        after: Cursor | None,
+        until: int | None = None,
+        batch: int = _BATCH,
+        *,
+        identity: str | None = None,
     ) -> AsyncGenerator[Sequence[FeedItem], None]:
-        """Yield the recorded envelopes after a cursor, up to a version, in batches of about this size.
+        """Yield the recorded envelopes after a cursor, up to a version, in batches.
 
         Args:
             after: The cursor; None is before the first envelope.
             until: The version of the session. Default: the latest.
             batch: The number of envelopes in a batch.
+            identity: The identity of the session. Default: any.
         """
+        session = self._session(identity)
         if after is None:
-            reading, has_passed = await first_reading(self.store, agent_id), True
+            reading, has_passed = await first_reading(session, agent_id), True
         else:
             # Of an execution that the session does not have, everything is new.
-            reading, is_found = await find_execution(self.store, agent_id, after.execution_id, after.seq)
+            reading, is_found = await find_execution(session, agent_id, after.execution_id, after.seq)
             has_passed = not is_found
         found: list[FeedItem] = []
         async with aclosing(self._read(reading, until, after)) as entries:
             async for items, latest in entries:
                 found += items if after is None else _after(items, after, has_passed)
                 has_passed = after is None or has_passed or latest.state.execution.id == after.execution_id
-                if len(found) >= min(batch, _BATCH):
+                if len(found) >= batch:
                     yield found
                     found = []
         if found:
@@ -273,13 +309,13 @@ class EventFeed:
     # Following
 
     @asynccontextmanager
-    async def _channel(self, agent_id: str) -> AsyncIterator[Channel]:
+    async def _channel(self, agent_id: str, identity: str | None) -> AsyncIterator[Channel]:
         key = (asyncio.get_running_loop(), agent_id)
         channel = self._channels.get(key)
-        if channel is None or channel.has_ended:
-            reading = await read_end(self.store, agent_id)
+        if channel is None or not channel.is_of(identity):
+            reading = await read_end(self._session(identity), agent_id)
             channel = self._channels.get(key)  # Another follower may have been faster.
-            if channel is None or channel.has_ended:
+            if channel is None or not channel.is_of(reading.summary.identity):
                 channel = self._channels[key] = Channel(reading, self._recent, self._pump)
         channel.followers += 1
         if self._is_closed:
@@ -344,13 +380,13 @@ class EventFeed:
         channel.add(news, text)
 
 
-async def first_reading(store: Store, agent_id: str) -> Reading:
+async def first_reading(store: ReadsJournals, agent_id: str) -> Reading:
     """Return a session before its first entry."""
     return Reading((await store.read(agent_id, limit=0)).summary, AgentState(agent_id=agent_id), 0)
 
 
 async def find_execution(
-    store: Store, agent_id: str, execution_id: str, seq: int = 0
+    store: ReadsJournals, agent_id: str, execution_id: str, seq: int = 0
 ) -> tuple[Reading, bool]:
     """Return a session before an envelope of an execution, and True.
 
@@ -377,7 +413,7 @@ async def find_execution(
 
 
 def _is_before(entry: JournalEntry, state: AgentState, cursor: Cursor) -> bool:
-    """Return whether every envelope of an entry comes before a cursor, given the state before it."""
+    """Return whether all envelopes of an entry come before a cursor."""
     if state.execution.id != cursor.execution_id or entry.seq >= cursor.seq:
         return False
     if any(isinstance(transition, Queried | Forked) for transition in entry.transitions):
@@ -386,7 +422,10 @@ def _is_before(entry: JournalEntry, state: AgentState, cursor: Cursor) -> bool:
 
 
 def _after(items: Sequence[FeedItem], cursor: Cursor, has_passed: bool) -> list[FeedItem]:
-    """Return what comes after a cursor; `has_passed` is whether its execution began before them."""
+    """Return the items after a cursor.
+
+    `has_passed` is whether the execution of the cursor began before them.
+    """
     kept = []
     for item in items:
         if item.execution_id == cursor.execution_id:

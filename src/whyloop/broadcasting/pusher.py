@@ -22,6 +22,7 @@ from whyloop.errors import BroadcastError, ConfigurationError
 from whyloop.logger import log_line
 from whyloop.values.credentials import REMOVED
 from whyloop.values.text import shortened
+from whyloop.wire.envelope import shortened_envelopes
 
 try:
     import aiohttp
@@ -49,7 +50,7 @@ class PusherBroadcaster:
         base_url: The address of the server, such as "https://ws.example.com".
         channel: The name of a session's channel. Default: "private-agent.{session_id}".
         timeout: The seconds that a request may take. Default: 10.
-        max_request_bytes: The size of a request at most; a server has a limit of its own. Default: 9000.
+        max_request_bytes: The maximum size of a request; servers have limits, too. Default: 9000.
         now: The time in seconds, which a signature contains. Default: that of this machine.
         **delivery: Keywords of `Delivery`, such as `capacity`.
     """
@@ -69,9 +70,12 @@ class PusherBroadcaster:
     ) -> None:
         parts = _address(base_url)
         if not (app_id and key and secret):
-            raise ConfigurationError("a Pusher server asks for an app id, a key and a secret; one is empty")
+            raise ConfigurationError("invalid credentials: app_id, key and secret must not be empty")
         if timeout <= 0 or max_request_bytes < 1000:
-            raise ConfigurationError("timeout is above zero, max_request_bytes is at least 1000")
+            raise ConfigurationError(
+                f"invalid timeout {timeout} or max_request_bytes {max_request_bytes}: "
+                "use seconds above zero, and at least 1000 bytes"
+            )
         self._app = App(str(app_id), key, secret)
         self._base = f"{parts.scheme}://{parts.netloc}"
         self._path = f"{parts.path.rstrip('/')}/apps/{quote(str(app_id), safe='')}/batch_events"
@@ -99,7 +103,7 @@ class PusherBroadcaster:
         self._delivery.broadcast_batch(events)
 
     def session_of(self, channel_name: str) -> str:
-        """Return the session of a channel, so that you can check whether this user may watch it.
+        """Return the session of a channel, to check whether this user may follow it.
 
         Args:
             channel_name: The channel that a subscriber asks for.
@@ -113,7 +117,7 @@ class PusherBroadcaster:
     def authorize(
         self, socket_id: str, channel_name: str, *, user: Mapping[str, Any] | None = None
     ) -> dict[str, str]:
-        """Return the answer of your authorisation endpoint to a subscriber that may watch a session.
+        """Return the response of your authorization endpoint for an allowed subscriber.
 
         A presence channel needs a `user` with a `user_id`, and shows all of it to its other subscribers.
 
@@ -128,7 +132,7 @@ class PusherBroadcaster:
         if not channel_name.startswith("presence-"):
             return self._app.authorization(socket_id, channel_name)
         if user is None:
-            raise BroadcastError("a presence channel is only for users that are known", retry=False)
+            raise BroadcastError("missing user of a presence channel: pass user={…}", retry=False)
         return self._app.authorization(socket_id, channel_name, channel_data(user))
 
     async def close(self, timeout: float = 5.0) -> None:  # noqa: ASYNC109
@@ -220,7 +224,9 @@ def _address(base_url: str) -> SplitResult:
         is_address = False
     if not is_address or set("@?#") & set(base_url):
         # Not shown: there may be a password in it.
-        raise ConfigurationError("invalid base_url: use the address of a server, as http://127.0.0.1:8080")
+        raise ConfigurationError(
+            "invalid base_url: use the address of a server, such as http://127.0.0.1:8080"
+        )
     return parts
 
 
@@ -306,7 +312,7 @@ class App(Struct, frozen=True):
         return {**fields, "auth_signature": self.sign(f"{method}\n{path}\n{written}")}
 
     def authorization(self, socket_id: str, channel: str, channel_data: str | None = None) -> dict[str, str]:
-        """Return what a subscriber shows to the server to be let into a channel."""
+        """Return the signature with which a subscriber joins a channel."""
         text = f"{socket_id}:{channel}"
         if channel_data is None:
             return {"auth": f"{self.key}:{self.sign(text)}"}
@@ -347,9 +353,9 @@ def is_socket_id(text: str) -> bool:
 
 
 def channel_data(user: Mapping[str, Any]) -> str:
-    """Return what the other subscribers of a presence channel see of a user."""
+    """Return the part of a user that other subscribers of a presence channel see."""
     if not isinstance(user.get("user_id"), str | int):
-        raise ConfigurationError("a user of a presence channel has a user_id, a text or a number")
+        raise ConfigurationError("invalid user of a presence channel: use a user_id of text or a number")
     return msgspec.json.encode(user).decode()
 
 
@@ -367,7 +373,7 @@ def item(envelope: Envelope, channels: Channels, limit: int) -> Item:
     if channel is None:
         return Item(envelope, problem="a session id cannot be part of a channel's name")
     try:
-        for smaller in _smaller(envelope):
+        for smaller in shortened_envelopes(envelope):
             data = msgspec.json.encode(smaller).decode()
             body = msgspec.json.encode({"channel": channel, "name": smaller["event"], "data": data})
             if len(body) + _FRAME <= limit:
@@ -396,44 +402,6 @@ def body_of(items: Sequence[Item]) -> bytes:
     return b'{"batch":[' + b",".join(each.body for each in items if each.body) + b"]}"
 
 
-# Envelopes that are too large
-
-_LENGTHS = (8_000, 4_000, 2_000, 1_000, 500, 250, 125, 60, 30, 15)
-# These stay as they are: a result is found by the id of its call, a decision by that of its question.
-_KEPT = ("tool_call_id", "question_id")
-
-
-def _smaller(envelope: Envelope) -> Iterator[Envelope]:
-    """Yield the envelope, and then with ever shorter texts in its data, at last without its lists.
-
-    In the data of one that was cut `trimmed` is true, and `trimmed_fields` has the names of the fields.
-    """
-    yield envelope
-    data = envelope["data"]
-    for length in _LENGTHS:
-        data = {name: _cut(value, length) for name, value in data.items()}
-        yield _trimmed(envelope, data)
-    yield _trimmed(envelope, {k: type(v)() if isinstance(v, dict | list) else v for k, v in data.items()})
-
-
-def _trimmed(envelope: Envelope, data: Mapping[str, Any]) -> Envelope:
-    whole = envelope["data"]
-    cut = {name: value for name, value in data.items() if name not in _KEPT and value != whole[name]}
-    return {**envelope, "data": {**whole, **cut, "trimmed": True, "trimmed_fields": list(cut)}}
-
-
-def _cut(value: Any, longest: int) -> Any:
-    """Return the value with every text in it no longer than this."""
-    match value:
-        case str() if len(value) > longest:
-            return value[: longest - 1] + "…"
-        case dict():
-            return {name: _cut(each, longest) for name, each in value.items()}
-        case list():
-            return [_cut(each, longest) for each in value]
-    return value
-
-
 # Answers
 
 _EXPLANATIONS = {
@@ -445,7 +413,10 @@ _EXPLANATIONS = {
 
 
 def refusal(app: App, status: int, body: bytes, retry_after: float | None = None) -> BroadcastError | None:
-    """Return why a server refused a request; None if it took it. A 200 alone does not say so."""
+    """Return why a server refused a request, or None.
+
+    A status of 200 alone does not mean that it accepted the request.
+    """
     try:
         document = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeError, RecursionError):

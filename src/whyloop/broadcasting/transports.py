@@ -1,18 +1,23 @@
-"""Transports for envelopes: the protocol, the adapter that feeds them, several at once, and queues."""
+"""Transports for envelopes: the protocol, the adapter, several at once, queues, and lines on a console."""
 
 from __future__ import annotations
 
 import asyncio
+import json as json_format
 import queue
+import sys
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Protocol, runtime_checkable
+from decimal import Decimal
+from typing import Any, Protocol, TextIO, runtime_checkable
 
 from whyloop.errors import ConfigurationError
 from whyloop.events import AgentEvent
 from whyloop.logger import Logger
+from whyloop.values.price import dollars
+from whyloop.values.text import counted
 from whyloop.wire.envelope import BroadcastConfig, envelope
 
 _log = Logger()
@@ -48,7 +53,7 @@ class AgentEventEnvelopeAdapter:
 
     It keeps nothing: the number of an envelope is that of its event, so any number of adapters, in any
     process, send the same. The events of agents inside another agent's tool are sent only with `nested`:
-    they belong to a session of their own, and the tool call around them is sent anyway.
+    they belong to another session, and the tool call around them is sent anyway.
 
     Args:
         transport: The transport that gets the envelopes.
@@ -71,7 +76,10 @@ class AgentEventEnvelopeAdapter:
         self._nested = nested
 
     def __call__(self, event: AgentEvent) -> None:
-        """Send an event; pass the adapter to an agent as its `event_handler`, or to `subscribe`."""
+        """Send an event.
+
+        Pass the adapter to an agent as its `event_handler`, or to `subscribe`.
+        """
         written = self.envelope(event)
         if written is not None:
             self._transport.broadcast(written)
@@ -162,3 +170,192 @@ class QueueBroadcaster:
 
     def _drop(self, event: Envelope) -> None:
         self._dropped[str(event.get("event", ""))] += 1
+
+
+# Lines on a console
+
+WIDTH = 160
+
+
+class AgentConsoleLogger:
+    """A transport that writes to a stream: a readable line for each envelope, or its JSON.
+
+    A line about the end of a run names the deciding rule and its reason. Nothing in a line can steer a
+    terminal, and a stream that is closed or broken breaks no run. It writes while the run waits: a pipe
+    that is full delays the run.
+
+    Args:
+        stream: The stream. Default: stderr.
+        json: True to write each envelope as JSON. Default: False.
+        width: The length of a line at most.
+    """
+
+    def __init__(self, stream: TextIO | None = None, *, json: bool = False, width: int = WIDTH) -> None:
+        self._stream = stream
+        self._json = json
+        self._width = width
+        self._dropped: Counter[str] = Counter()
+
+    @property
+    def dropped(self) -> Mapping[str, int]:
+        """The number of envelopes of each event that could not be written."""
+        return dict(self._dropped)
+
+    def broadcast(self, event: Envelope) -> None:
+        """Write one envelope."""
+        try:
+            line = _document(event) if self._json else _line(event, self._width)
+            # Looked up each time: tests and notebooks put another stream in its place.
+            stream = sys.stderr if self._stream is None else self._stream
+            stream.write(_writable(line, stream) + "\n")
+            stream.flush()
+        except Exception:
+            self._dropped[str(event.get("event", ""))] += 1
+
+    def broadcast_batch(self, events: Sequence[Envelope]) -> None:
+        """Write envelopes, one after the other."""
+        for event in events:
+            self.broadcast(event)
+
+
+def _document(event: Envelope) -> str:
+    """Return the envelope as JSON in plain ASCII, which is safe on a terminal."""
+    return json_format.dumps(event, default=repr)
+
+
+def _line(event: Envelope, width: int) -> str:
+    kind = str(event["event"])
+    when = str(event["timestamp"])[11:23]
+    session = str(event["agent_id"])[:8]
+    what = _TEXTS.get(kind, str)(event["data"])
+    line = f"{when} [{session}] {event['seq']:>3} {kind.removeprefix('agent.'):<18} {what}"
+    return _on_one_line(line[: 4 * width], width)
+
+
+def _on_one_line(text: str, width: int) -> str:
+    # Line ends become spaces, other unprintable characters become visible. The columns stay.
+    seen = "".join(char if char.isprintable() else " " if char.isspace() else "�" for char in text)
+    return seen.rstrip() if len(seen) <= width else seen[: width - 1] + "…"
+
+
+def _writable(line: str, stream: TextIO) -> str:
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    return line.encode(encoding, "backslashreplace").decode(encoding)
+
+
+def _status(data: Mapping[str, Any]) -> str:
+    return f"{data['previous_status']} → {data['status']}{_why(data)}"
+
+
+def _why(data: Mapping[str, Any]) -> str:
+    """Return why a run ended: the stop reason, the rule and its reason."""
+    ended = f" ({data['stop_reason']})" if data["stop_reason"] else ""
+    return f"{ended} by {data['resolved_by']}: {data['reason']}" if data["resolved_by"] else ended
+
+
+def _step_started(data: Mapping[str, Any]) -> str:
+    messages, tools = counted(data["message_count"], "message"), counted(len(data["available_tools"]), "tool")
+    if "wrap_up" in data:
+        return f"wrap-up started ({messages}), {data['wrap_up']} ended the run"
+    return f"step {data['step_number']} started ({messages}, {tools})"
+
+
+def _step_completed(data: Mapping[str, Any]) -> str:
+    """Return what the step used.
+
+    The status envelope that follows says why a run ended.
+    """
+    verdict = data["continuation"]
+    then = f": CONTINUE by {verdict['resolved_by']}" if verdict["should_continue"] else ""
+    errors = f", {counted(data['errors'], 'error')}" if data["errors"] else ""
+    cost = data["usage"].get("cost")
+    spent = "" if cost is None else f", {dollars(Decimal(cost))}"
+    used = f"{data['duration_ms']:.0f} ms, {counted(data['usage']['total'], 'token')}{spent}{errors}"
+    step = "wrap-up" if "wrap_up" in data else f"step {data['step_number']}"
+    return f"{step} completed ({used}){then}"
+
+
+def _tool_started(data: Mapping[str, Any]) -> str:
+    return f"{data['tool']}({_arguments(data)}){_changes(data)}"
+
+
+def _arguments(data: Mapping[str, Any]) -> object:
+    return data["args_summary"] if "args_summary" in data else data["args"]
+
+
+def _changes(data: Mapping[str, Any]) -> str:
+    return f" changed by {', '.join(data['changed_by'])}" if "changed_by" in data else ""
+
+
+def _tool_completed(data: Mapping[str, Any]) -> str:
+    ending = data["result_summary"] if data["success"] else f"FAILED: {data['error']}"
+    return f"{data['tool']} ({data['duration_ms']:.0f} ms){_changes(data)}: {ending}"
+
+
+def _approval_requested(data: Mapping[str, Any]) -> str:
+    call = f": {data['tool']}({_arguments(data)}){_changes(data)}" if data["tool"] is not None else ""
+    return f"{data['question']} (question {data['question_id'][:8]}){call}"
+
+
+def _approval_decided(data: Mapping[str, Any]) -> str:
+    reason = f": {data['reason']}" if data["reason"] else ""
+    about = "the run" if data["tool"] is None else data["tool"]
+    return f"{about} {data['verdict']} by {data['by']}{reason} (question {data['question_id'][:8]})"
+
+
+def _retry(data: Mapping[str, Any]) -> str:
+    wait = f" in {data['wait_seconds']:.1f} s" if data["wait_seconds"] else ""
+    error = f"{data['error_type']} error".replace("_", " ").capitalize()
+    return f"{error}, retrying ({data['attempt']}/{data['max']}){wait}"
+
+
+def _chunk(data: Mapping[str, Any]) -> str:
+    if data["is_complete"]:
+        return "(complete)"
+    return repr(data["chunk"]) if data["kind"] == "text" else f"{data['kind']} {data['chunk']!r}"
+
+
+def _continuation(data: Mapping[str, Any]) -> str:
+    by, evaluation = data["resolved_by"], _deciding(data)
+    reason = f": {evaluation['reason']}" if evaluation else ""
+    if data["should_continue"]:
+        verb = "requested" if evaluation and evaluation["decision"] == "request" else "allowed"
+        return f"CONTINUE ({verb} by {by}){reason}"
+    verb = f"STOP ({data['stop_reason']})" if data["stop_reason"] else "PAUSE"
+    return f"{verb} by {by}{reason}"
+
+
+def _deciding(data: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the evaluation that decided.
+
+    If one rule has several, it is the first that agrees with the outcome.
+    """
+    named = [e for e in data["evaluations"] if e["criterion"] == data["resolved_by"]]
+    agreeing = ("request", "allow") if data["should_continue"] else ("forbid", "stop")
+    return next((e for e in named if e["decision"] in agreeing), named[0] if named else None)
+
+
+def _event(data: Mapping[str, Any]) -> str:
+    fields = data["fields"]
+    match data["name"]:
+        case "AgentExecutionFinished":
+            return f"execution {fields['status']}{_why(fields)}"
+        case "AgentExecutionFailed":
+            return f"execution failed{_why({**fields, 'reason': fields['error']})}"
+    shown = ", ".join(f"{name}={value}" for name, value in fields.items() if value is not None)
+    return f"{data['name']}({shown})"
+
+
+_TEXTS = {
+    "agent.status": _status,
+    "agent.step.started": _step_started,
+    "agent.step.completed": _step_completed,
+    "agent.tool.started": _tool_started,
+    "agent.tool.completed": _tool_completed,
+    "agent.approval.requested": _approval_requested,
+    "agent.approval.decided": _approval_decided,
+    "agent.retry": _retry,
+    "agent.stream.chunk": _chunk,
+    "agent.continuation": _continuation,
+    "agent.event": _event,
+}

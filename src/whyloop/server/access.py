@@ -1,8 +1,9 @@
-"""Which clients are let in, what they may do, and how much of the server they may occupy."""
+"""Access of clients: which are admitted, what they may do, and how much they may use."""
 
 from __future__ import annotations
 
 import inspect
+from base64 import urlsafe_b64decode
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 from starlette.requests import HTTPConnection
+from starlette.types import Scope
 
 from whyloop.errors import ConfigurationError, SessionNotFoundError
 from whyloop.server.requests import BadRequestError, calling_the_app
@@ -57,6 +59,25 @@ CheckAccess = Callable[[HTTPConnection], Access | Awaitable[Access | None] | Non
 
 PUBLIC = Access("")
 """The access of every client on a public server: clients name the person that decides themselves."""
+
+
+PROTOCOL, _BEARER = "whyloop", "bearer."
+"""The protocol of a WebSocket; a page offers a second one that is its token, coded as base64url."""
+
+
+def with_token(scope: Scope) -> Scope:
+    """Return the scope of a WebSocket with the token of a page as its `Authorization`.
+
+    A page cannot send headers with a WebSocket, and an address with a token in it is logged on its way.
+    """
+    coded = [each[len(_BEARER) :] for each in scope.get("subprotocols", ()) if each.startswith(_BEARER)]
+    if not coded or any(name == b"authorization" for name, _ in scope["headers"]):
+        return scope
+    try:
+        token = urlsafe_b64decode(coded[0] + "=" * (-len(coded[0]) % 4))
+    except ValueError:
+        return scope
+    return {**scope, "headers": [*scope["headers"], (b"authorization", b"Bearer " + token)]}
 
 
 class Limits(Struct, frozen=True):
@@ -109,7 +130,10 @@ class Admission:
             self._counts[kind] -= count
 
     async def admit(self, connection: HTTPConnection, *, acts: bool) -> Access:
-        """Return what the client may do; raise 401 if it is unknown, 403 or 421 for another site's page."""
+        """Return what the client may do.
+
+        Raise 401 if the client is unknown, and 403 or 421 for a page of another site.
+        """
         if acts:
             self._refuse_origin(connection)
         self.refuse_host(connection)
@@ -185,7 +209,7 @@ def _origin(text: str) -> Origin:
 
 
 def _own_origins(connection: HTTPConnection) -> frozenset[Origin]:
-    """Return the addresses that are certainly this server's: its socket's, and this machine's own."""
+    """Return the addresses of this server's socket, and of this machine."""
     scheme = _scheme(connection)
     name, port = connection.scope.get("server") or ("", None)
     if port is None:  # A socket without a port: a proxy on this machine forwards to it.

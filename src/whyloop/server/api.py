@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
@@ -12,17 +12,16 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from whyloop.broadcasting.feed import EventFeed
+from whyloop.broadcasting.feed import EventFeed, FeedItem
 from whyloop.broadcasting.transports import AgentEventEnvelopeAdapter
 from whyloop.errors import BroadcastError, ConfigurationError, SessionNotFoundError, SessionRunningError
 from whyloop.loop.agent import Agent
 from whyloop.loop.executions import refuse_edit, refuse_missing_deps
 from whyloop.loop.setup import Handler
-from whyloop.server import bodies
+from whyloop.server import bodies, inputs
 from whyloop.server.access import Access
-from whyloop.server.executions import Executions
+from whyloop.server.inputs import EventQuery
 from whyloop.server.metrics import Metrics
-from whyloop.server.operations import EventQuery
 from whyloop.server.requests import (
     BadRequestError,
     Keys,
@@ -32,21 +31,23 @@ from whyloop.server.requests import (
     expecting,
     session_id_of,
 )
-from whyloop.server.runs import Runs, ServedSession
-from whyloop.server.views import Tagged, messages_page, state_view, trace_page
-from whyloop.sessions.session import MakeDeps, create_session, deps_for
+from whyloop.server.runs import Engine, Runs, ServedSession
+from whyloop.server.views import Executions, Tagged, messages_page, state_view, trace_page
+from whyloop.sessions.session import MakeDeps, create_session, deps_for, store_new_session
 from whyloop.stores.live import Watcher, live
-from whyloop.stores.reading import Reading, entries_after, read_end, read_version, release
+from whyloop.stores.reading import OneSession, Reading, entries_after, read_end, read_version, release
 from whyloop.stores.records import RequestKey, Summary, checked_id
 from whyloop.stores.store import Store
 from whyloop.values.approval import Verdict
 from whyloop.values.continuation import Budget
 from whyloop.values.decisions import decide
+from whyloop.values.encoding import jsonable
 from whyloop.values.redaction import Redaction
 from whyloop.values.scalars import new_id
 from whyloop.values.state import UNNAMED_PERSON, AgentState, AgentStatus
 from whyloop.values.step_transitions import AnyTransition
 from whyloop.values.text import shortened
+from whyloop.values.transitions import Created
 from whyloop.wire.view import read_back
 
 ChooseAgent = Callable[[Summary], Agent[Any, Any] | Awaitable[Agent[Any, Any]]]
@@ -94,9 +95,11 @@ class Api:
         redaction: Redaction | None = None,
         make_deps: MakeDeps | None = None,
         metrics: Metrics | None = None,
+        engine: Engine | None = None,
     ) -> None:
         self.feed = feed
         self.runs = Runs()
+        self._engine = engine
         self._store = store
         self._choose_agent = choose_agent
         self._make_deps = make_deps
@@ -122,47 +125,61 @@ class Api:
     # Reading
 
     async def get_session(self, call: Call) -> Tagged:
-        return self._view(await self._end(call))
+        return self._view(await read_end(await self.open(call), call.agent_id))
 
     async def get_messages(self, call: Call) -> bodies.History:
-        return await messages_page(self._store, await self._end(call), call.query, self._redaction)
+        session = await self.open(call)
+        end = await read_end(session, call.agent_id)
+        return await messages_page(session, end, call.query, self._redaction)
 
     async def get_trace(self, call: Call) -> bodies.Trace:
-        end = await self._end(call)
+        session = await self.open(call)
+        end = await read_end(session, call.agent_id)
         executions = await self._executions.read(end)
-        return await trace_page(self._store, end, call.query, self._redaction, executions)
+        return await trace_page(session, end, call.query, self._redaction, executions)
 
     async def get_events(self, call: Call) -> bodies.EventPage:
-        await self.check(call)
         query: EventQuery = call.query
-        after = await self.feed.cursor(call.agent_id, query.after)
-        page = await self.feed.page(call.agent_id, after, query.limit)
+        identity = (await self.check(call)).identity
+        after = await self.feed.cursor(call.agent_id, query.after, identity=identity)
+        page = await self.feed.page(call.agent_id, after, query.limit, identity=identity)
         return bodies.EventPage(
             [Raw(item.body.encode()) for item in page.items],
             None if page.cursor is None else str(page.cursor),
             page.has_more,
         )
 
+    async def follow(self, call: Call, after: str | None) -> AsyncGenerator[Sequence[FeedItem], None]:
+        """Return the envelopes after a cursor, and then new ones as they arrive."""
+        identity = (await self.check(call)).identity
+        cursor = await self.feed.cursor(call.agent_id, after, identity=identity)
+        return self.feed.follow(call.agent_id, cursor, identity=identity)
+
     # Creating and deleting
 
     async def create_session(self, call: Call) -> Tagged:
-        body: bodies.NewSession = call.body
+        body: inputs.NewSession = call.body
         metadata = {**body.metadata, **call.access.within}
-        if len(msgspec.json.encode(metadata)) > bodies.LARGEST_METADATA:
-            raise BadRequestError(f"metadata has at most {bodies.LARGEST_METADATA:,} bytes", 413, "too_large")
+        if len(msgspec.json.encode(metadata)) > inputs.LARGEST_METADATA:
+            raise BadRequestError(f"metadata has at most {inputs.LARGEST_METADATA:,} bytes", 413, "too_large")
         agent_id = self._new_id(call, body.agent_id)
 
         async def work() -> Tagged:
             now = self._store.now()
-            asked = Summary(agent_id, AgentStatus.PENDING, now, now, metadata=metadata)
-            agent = await self._agent(asked)
-            created = await create_session(self._store, agent, agent_id, metadata, call.key)
+            if self._engine is not None:
+                new = Created(now, identity=new_id(), metadata=jsonable(metadata), agent=self._engine.agent)
+                new = replace(new, key=_name(call.key))
+                created = await store_new_session(self._store, new, agent_id, call.key)
+            else:
+                asked = Summary(agent_id, AgentStatus.PENDING, now, now, metadata=metadata)
+                agent = await self._agent(asked)
+                created = await create_session(self._store, agent, agent_id, metadata, call.key)
             return self._view(created, is_running=False)
 
         return await self._keys.once(agent_id, call.key, work, partial(self._created, call, agent_id))
 
     async def fork(self, call: Call) -> Tagged:
-        body: bodies.Fork = call.body
+        body: inputs.Fork = call.body
         agent_id = self._new_id(call, body.agent_id, call.agent_id)
 
         async def work() -> Tagged:
@@ -179,6 +196,7 @@ class Api:
             except ConfigurationError as error:  # The session has no such step, and may have it later.
                 raise BadRequestError(str(error), 409, "no_such_step") from None
             reading = await read_end(self._store, agent_id)
+            call.access.check(reading.summary)
             await self._send_last_entry(reading)
             return self._view(reading, is_running=False)
 
@@ -204,27 +222,35 @@ class Api:
 
     async def send_message(self, call: Call) -> Tagged:
         async def work() -> Tagged:
+            if self._engine is not None:
+                version = await self._engine.send(summary, call.body.text, call.key)
+                return await self._begun(call, version)
             session = await self._session(call)
             await self.runs.start(session, partial(_send, session, call))
             return self._view(await session.read_beginning(), is_running=True)
 
-        await self.check(call)
+        summary = await self.check(call)
         return await self._keys.once(call.agent_id, call.key, work, partial(self._begun, call))
 
     async def resume(self, call: Call) -> Tagged:
         async def work() -> Tagged:
+            if self._engine is not None:
+                if call.precondition is not None:
+                    call.precondition.check(summary.identity, summary.version)
+                version = await self._engine.resume(summary, _grant(call), call.key)
+                return await self._begun(call, version)
             session = await self._session(call)
             session.precondition = call.precondition
             await self.runs.start(session, partial(_resume, session, call))
             return self._view(await session.read_beginning(), is_running=True)
 
-        await self.check(call)
+        summary = await self.check(call)
         if call.body.grant is not None:
             call.access.check_decision()
         try:
             return await self._keys.once(call.agent_id, call.key, work, partial(self._begun, call))
         except SessionRunningError:
-            reading = await read_end(self._store, call.agent_id)
+            reading = await read_end(await self.open(call), call.agent_id)
             if call.body.grant is not None or not _continues_by_itself(reading.state):
                 raise
             if call.precondition is not None:
@@ -233,7 +259,8 @@ class Api:
 
     async def _begun(self, call: Call, version: int) -> Tagged:
         """Return the answer to the request that began a run."""
-        return self._view(await read_version(self._store, call.agent_id, version), is_running=True)
+        reading = await read_version(await self.open(call), call.agent_id, version)
+        return self._view(reading, is_running=True)
 
     # Deciding
 
@@ -244,7 +271,11 @@ class Api:
             recorded = await self._store.record_stop(call.agent_id, call.body.reason, key=call.key)
             if recorded is None:  # A runner was asked.
                 return await again(summary.version)
+            if not recorded.transitions and (version := await self._recorded(call)) is not None:
+                return await again(version)
             self._send_events(recorded.before, recorded.transitions)
+            if self._engine is not None and recorded.transitions:
+                await self._engine.wake(summary)
             stopped = bodies.Stopped(bool(recorded.transitions))
             return Tagged(stopped, etag_of(summary.identity, recorded.after.version))
 
@@ -254,7 +285,7 @@ class Api:
         return await self._keys.once(call.agent_id, call.key, work, again)
 
     async def approve(self, call: Call) -> Tagged:
-        body: bodies.Approve = call.body
+        body: inputs.Approve = call.body
         if body.arguments is None:
             return await self._decide(call, Verdict.APPROVED)
         summary = await self.check(call)
@@ -277,6 +308,7 @@ class Api:
         by, question_id = call.access.user or call.body.by or UNNAMED_PERSON, call.body.question_id
 
         def plan(reading: Reading) -> Sequence[AnyTransition]:
+            call.access.check(reading.summary)
             if call.precondition is not None:
                 call.precondition.check(reading.summary.identity, reading.version)
             if agent is not None and arguments is not None:
@@ -287,20 +319,19 @@ class Api:
         async def work() -> Tagged:
             recorded = await self._store.record(call.agent_id, plan, key=call.key)
             self._send_events(recorded.before, recorded.transitions)
-            version = recorded.after.version if recorded.transitions else None
-            if call.key is not None and version is None:  # The first request may be faster elsewhere.
-                version = await self._keys.version(call.agent_id, call.key)
+            version = recorded.after.version if recorded.transitions else await self._recorded(call)
             return self._view(recorded.after) if version is None else await again(version)
 
         async def again(version: int) -> Tagged:
-            return self._view(await read_version(self._store, call.agent_id, version), is_running=False)
+            reading = await read_version(await self.open(call), call.agent_id, version)
+            return self._view(reading, is_running=False)
 
         return await self._keys.once(call.agent_id, call.key, work, again)
 
     # Channels
 
     async def authorize_channel(self, call: Call) -> bodies.Authorization:
-        body: bodies.Subscription = call.body
+        body: inputs.Subscription = call.body
         user = {"user_id": call.access.user} if call.access.user else None
         for channels in self._channels:
             # A client that may not see a session gets the same answer as for a channel without a session.
@@ -315,7 +346,7 @@ class Api:
     # Parts of operations
 
     async def check(self, call: Call) -> Summary:
-        """Return how the session is listed; `SessionNotFoundError` unless the client may see it."""
+        """Return the summary of a session; raise unless the client may see it."""
         try:
             checked_id(call.agent_id)
         except ConfigurationError:  # No session has such an id, and not every store can look for it.
@@ -324,8 +355,20 @@ class Api:
         call.access.check(summary)
         return summary
 
+    async def open(self, call: Call) -> OneSession:
+        """Return the session of a call, if the client may see it.
+
+        Every operation that shows a session reads it through this: after a check alone, another client's
+        session may get the id before it is read.
+        """
+        return OneSession(self._store, (await self.check(call)).identity)
+
+    async def _recorded(self, call: Call) -> int | None:
+        """Return the version that the same request has recorded in another process."""
+        return None if call.key is None else await self._keys.version(call.agent_id, call.key)
+
     def _send_events(self, before: Reading, transitions: Sequence[AnyTransition]) -> None:
-        """Send the events of recorded transitions to followers and transports, as a run sends its own."""
+        """Send the events of recorded transitions to followers and transports."""
         if not transitions:
             return
         live(self._store).appended(before.state.agent_id)
@@ -343,12 +386,6 @@ class Api:
                 async for entry, earlier, _ in entries:
                     self._send_events(earlier, entry.transitions)
 
-    async def _end(self, call: Call) -> Reading:
-        await self.check(call)
-        reading = await read_end(self._store, call.agent_id)
-        call.access.check(reading.summary)  # Meanwhile another session may have got the id.
-        return reading
-
     async def _session(self, call: Call) -> ServedSession:
         summary = await self.check(call)
         agent = await self._agent(summary)
@@ -358,6 +395,8 @@ class Api:
         handlers = (self._metrics,) if self._events is None else (self._metrics, self._events)
         session = await ServedSession.open(self._store, agent, call.agent_id, handlers=handlers)
         assert isinstance(session, ServedSession)
+        if session.state.identity != summary.identity:
+            raise SessionNotFoundError(call.agent_id)
         session.deps = deps
         return session
 
@@ -376,8 +415,11 @@ def _send(session: ServedSession, call: Call, on_event: Handler) -> Coroutine[An
 
 
 def _resume(session: ServedSession, call: Call, on_event: Handler) -> Coroutine[Any, Any, AgentState]:
-    grant = call.body.grant and Budget(**msgspec.structs.asdict(call.body.grant))
-    return session.resume(grant=grant, deps=session.deps, on_event=on_event, key=call.key)
+    return session.resume(grant=_grant(call), deps=session.deps, on_event=on_event, key=call.key)
+
+
+def _grant(call: Call) -> Budget | None:
+    return call.body.grant and Budget(**msgspec.structs.asdict(call.body.grant))
 
 
 def _continues_by_itself(state: AgentState) -> bool:

@@ -1,4 +1,4 @@
-"""The server: an ASGI app of its own, or mounted in one."""
+"""The server: an ASGI app, standalone or mounted in another one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from whyloop.inspector import page_of
 from whyloop.logger import Logger
 from whyloop.loop.agent import Agent
 from whyloop.loop.executions import refuse_missing_deps
-from whyloop.server.access import Access, Admission, CheckAccess, Limits
+from whyloop.server.access import Access, Admission, CheckAccess, Limits, with_token
 from whyloop.server.api import AuthorizesChannels, Call, ChooseAgent
 from whyloop.server.chats import ChatApi
 from whyloop.server.live import LiveStream
@@ -46,7 +46,8 @@ from whyloop.server.requests import (
     request_key,
     text_answer,
 )
-from whyloop.server.streams import event_stream, web_socket
+from whyloop.server.runs import Engine
+from whyloop.server.streams import accept, event_stream, until_gone, web_socket
 from whyloop.server.views import Tagged
 from whyloop.sessions.recovery import Recovery
 from whyloop.sessions.session import MakeDeps, refuse_make_deps
@@ -85,6 +86,9 @@ class AgentServer:
 
     `deps` is a function that returns the deps for each run, by the summary of its session, plain or async.
 
+    With an `engine`, such as a `whyloop.temporal.TemporalEngine`, sessions run there and not in the server.
+    Then an `agent` only checks the arguments that people edit, and `also` gets only what the server records.
+
     The toolsets of an agent stay open for the lifespan of the server. If `agent` is a function, its agents
     open them for each run, unless you enter the agents yourself.
 
@@ -103,6 +107,7 @@ class AgentServer:
         close_seconds: The seconds that runs have to end when the server closes. Default: 10.
         recover: True to continue sessions without a runner. Default: False.
         inspector: True to show the inspector, a web page, at the address of the server. Default: False.
+        engine: Where sessions run. Default: in the process of the server.
     """
 
     def __init__(
@@ -120,6 +125,7 @@ class AgentServer:
         close_seconds: float = 10.0,
         recover: bool = False,
         inspector: bool = False,
+        engine: Engine | None = None,
     ) -> None:
         if not isinstance(store, Store):
             raise ConfigurationError(f"invalid store {store!r:.80}: a server shows the sessions of a Store")
@@ -128,7 +134,7 @@ class AgentServer:
                 f"invalid agent {agent!r:.80}: use an Agent or a function that finds one"
             )
         refuse_make_deps(deps)
-        if isinstance(agent, Agent):
+        if isinstance(agent, Agent) and engine is None:
             refuse_missing_deps(agent, deps)
         if isinstance(origins, str):
             raise ConfigurationError(
@@ -141,18 +147,24 @@ class AgentServer:
         feed = EventFeed(store, config)
         choose_agent = (lambda _: agent) if isinstance(agent, Agent) else agent
         metrics = Metrics(also)
-        self._api = ChatApi(store, choose_agent, feed, events, channels, self._redaction, deps, metrics)
-        there = {None, "agent" if agent is not None else None, "channels" if channels else None}
+        self._api = ChatApi(
+            store, choose_agent, feed, events, channels, self._redaction, deps, metrics, engine
+        )
+        there = {
+            None,
+            "agent" if agent is not None or engine is not None else None,
+            "channels" if channels else None,
+        }
         self._operations = tuple(each for each in OPERATIONS if each.needs in there)
         self._limits = limits or Limits()
         self._admission = Admission(access, origins, self._limits, public=public)
         metrics.streams = partial(self._admission.count, "streams")
         self._close_seconds = close_seconds
         self._has_inspector = inspector
-        self._agent = agent if isinstance(agent, Agent) else None
+        self._agent = agent if isinstance(agent, Agent) and engine is None else None
         self._toolsets = AsyncExitStack()
         self._recovery: Recovery | None = None
-        if recover and agent is not None:
+        if recover and agent is not None and engine is None:
             handlers = (metrics,) if events is None else (metrics, events)
             agents = {"": agent, agent.name: agent} if isinstance(agent, Agent) else agent
             self._recovery = Recovery(store, agents, deps=deps, handlers=handlers)
@@ -208,7 +220,7 @@ class AgentServer:
             case "http":
                 await self._answer(Request(scope, receive), send)
             case "websocket":
-                await self._socket(WebSocket(scope, receive, send))
+                await self._socket(WebSocket(with_token(scope), receive, send))
             case "lifespan":
                 await self._live(receive, send)
 
@@ -255,15 +267,14 @@ class AgentServer:
             return answer(_document(self._operations, request.scope.get("root_path", "")))
         operation, found = self._operation(request.method, segments)
         if access.read_only and operation.is_change:
-            raise BadRequestError("you may read here, and change nothing", 403, "read_only")
+            raise BadRequestError("this client may only read", 403, "read_only")
         call = await self._call(request, access, operation, found)
         if operation.has_stream and _wants_stream(request):
             held.enter_context(self._admission.counted("streams"))
-            await self._api.check(call)
             after = request.headers.get("last-event-id") or call.query.after
-            cursor = await self._api.feed.cursor(call.agent_id, after)
-            return event_stream(self._api.feed, call.agent_id, cursor)
-        value = await getattr(self._api, operation.name)(call)
+            return event_stream(await self._api.follow(call, after))
+        work = getattr(self._api, operation.name)(call)
+        value = await (until_gone(work, request.receive) if operation.is_long else work)
         if isinstance(value, LiveStream):
             held.enter_context(self._admission.counted("streams", value.size))
             return value.response()
@@ -300,7 +311,7 @@ class AgentServer:
             raise _not_possible(f"this server runs no agent, so {method}", allowed)
         if allowed:
             raise _not_possible(method, allowed)
-        raise BadRequestError("there is nothing here: see /openapi.json", 404, "not_found")
+        raise BadRequestError("unknown path: see /openapi.json", 404, "not_found")
 
     async def _socket(self, websocket: WebSocket) -> None:
         """Serve a WebSocket; look for its session only after the client was admitted."""
@@ -316,7 +327,7 @@ class AgentServer:
             except Exception as error:
                 # Browsers show a page why a connection was closed, and not why one was refused.
                 status, problem = problem_of(error, self._redaction)
-                await websocket.accept()
+                await accept(websocket)
                 await websocket.close(4000 + status, problem.message.encode()[:120].decode(errors="ignore"))
                 return
             await serve(websocket)
@@ -328,9 +339,7 @@ class AgentServer:
             held.enter_context(self._admission.counted("streams", stream.size))
             return stream.serve
         held.enter_context(self._admission.counted("streams"))
-        await self._api.check(call)
-        cursor = await self._api.feed.cursor(call.agent_id, call.query.after)
-        return partial(web_socket, feed=self._api.feed, agent_id=call.agent_id, after=cursor)
+        return partial(web_socket, envelopes=await self._api.follow(call, call.query.after))
 
     async def _live(self, receive: Receive, send: Send) -> None:
         while True:
@@ -361,7 +370,7 @@ Segments = tuple[str, ...]
 
 
 def _segments_of(scope: Mapping[str, Any]) -> Segments:
-    """Return the segments of a request's path below the path at which the app is mounted.
+    """Return the segments of a request's path below the mounted app.
 
     They come from the path as it was sent: a slash in the id of a session is sent as %2F.
     """
@@ -377,7 +386,7 @@ def _text(part: bytes) -> str:
 
 
 def _match(template: str, segments: Segments) -> dict[str, str] | None:
-    """Return the values of a template like `/sessions/{agent_id}`; None if the path does not fit it."""
+    """Return the values of a template like `/sessions/{agent_id}`, or None."""
     wanted = template.split("/")[1:]
     if len(wanted) != len(segments):
         return None

@@ -1,4 +1,4 @@
-"""The bodies of requests and responses; the document of the API is made from these types."""
+"""The bodies of responses; the document of the API is made from these types."""
 
 from __future__ import annotations
 
@@ -8,142 +8,10 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from whyloop.stores.records import LONGEST_ID
 from whyloop.values.approval import PendingCall
 from whyloop.values.continuation import StopReason
 from whyloop.values.next_action import NextAction
 from whyloop.values.state import AgentStatus
-
-# Lists are filtered by every entry of the metadata, and read all of it with every page.
-MOST_LABELS, LARGEST_METADATA = 50, 16_000
-# The entries by which one list is filtered.
-MOST_WANTED = 20
-
-SessionId = Annotated[str, Meta(min_length=1, max_length=LONGEST_ID)]
-Text = Annotated[str, Meta(max_length=10_000)]
-Amount = Annotated[int, Meta(ge=0, le=10**10)]
-Seconds = Annotated[float, Meta(ge=0, le=10**10)]
-# US dollars: a number, or decimal text, which is exact.
-Money = Amount | Seconds | Annotated[str, Meta(pattern=r"^[0-9]{1,10}(\.[0-9]{1,12})?$")]
-QuestionId = Annotated[str, Meta(min_length=1, description="The `id` of one of the `pending_calls`.")]
-Person = Annotated[str, Meta(max_length=200, description="The name of the person that decided.")]
-
-
-# Requests
-
-
-class NewSession(Struct, frozen=True, forbid_unknown_fields=True):
-    """A new session; the server chooses an id if none is given."""
-
-    agent_id: SessionId | None = None
-    metadata: Annotated[dict[str, Any], Meta(max_length=MOST_LABELS)] = {}
-
-
-class NewMessage(Struct, frozen=True, forbid_unknown_fields=True):
-    """The next question."""
-
-    text: Annotated[str, Meta(min_length=1)]
-
-
-class Stop(Struct, frozen=True, forbid_unknown_fields=True):
-    """Why a run is to end."""
-
-    reason: Text = "A client asked for it."
-
-
-class Approve(Struct, frozen=True, forbid_unknown_fields=True):
-    """A tool call may run, as the model asked for it or with other arguments."""
-
-    question_id: QuestionId
-    arguments: Mapping[str, Any] | None = None
-    by: Person | None = None
-
-
-class Deny(Struct, frozen=True, forbid_unknown_fields=True):
-    """A tool call may not run; the model is given the reason."""
-
-    question_id: QuestionId
-    reason: Text = ""
-    by: Person | None = None
-
-
-class Grant(Struct, frozen=True, forbid_unknown_fields=True):
-    """A budget on top of the limits."""
-
-    steps: Amount = 0
-    tokens: Amount = 0
-    seconds: Seconds = 0.0
-    usd: Money = 0
-
-
-class Resume(Struct, frozen=True, forbid_unknown_fields=True):
-    """How to continue: with more of what a limit counts, if that is used up."""
-
-    grant: Grant | None = None
-
-
-class Fork(Struct, frozen=True, forbid_unknown_fields=True):
-    """The step after which a session branches off, and the id of the new session."""
-
-    step: Annotated[int, Meta(ge=1, le=999_999_999, description="After this step of the session.")] | None = (
-        None
-    )
-    agent_id: SessionId | None = None
-
-
-class Subscription(Struct, frozen=True):
-    """A client that wants to subscribe to a channel; clients may send more than this."""
-
-    socket_id: str
-    channel_name: str
-
-
-# Requests of clients of other protocols; they may send more fields.
-
-
-class AgUiMessage(Struct, frozen=True, rename="camel"):
-    """A message of an AG-UI client. Only the last one is read: the session has the others."""
-
-    id: str
-    role: str
-    content: Annotated[Any, Meta(description="Text, or a list of parts of which each is text.")] = None
-
-
-class AgUiDecision(Struct, frozen=True, rename="camel"):
-    """The answer to an interrupt."""
-
-    interrupt_id: QuestionId
-    status: Literal["resolved", "cancelled"]
-    payload: Annotated[Any, Meta(description="`approved`, and if wanted `reason` or `arguments`.")] = None
-
-
-class AgUiInput(Struct, frozen=True, rename="camel"):
-    """The `RunAgentInput` of an AG-UI client; the thread is a session."""
-
-    thread_id: SessionId
-    run_id: str
-    messages: list[AgUiMessage] = []
-    resume: list[AgUiDecision] | None = None
-    protocol_version: str | None = None
-
-
-class ChatMessage(Struct, frozen=True):
-    """A `UIMessage` of the AI SDK. Only the last one is read: the session has the others."""
-
-    id: str
-    role: str
-    parts: list[dict[str, Any]] = []
-
-
-class Chat(Struct, frozen=True):
-    """The request of the AI SDK's transport; the chat is a session."""
-
-    id: SessionId
-    messages: Annotated[list[ChatMessage], Meta(min_length=1)]
-    trigger: str = "submit-message"
-
-
-# Responses
 
 
 class ChatHistory(Struct, frozen=True):
@@ -440,7 +308,7 @@ class WhatIf(Struct, frozen=True):
 
 
 class SurveyRow(Struct, frozen=True):
-    """What one value of a limit would have done to all runs."""
+    """One value of a limit, and its effect on all runs."""
 
     value: float
     cut: Annotated[int, Meta(description="The runs that it would have ended earlier.")]
@@ -450,7 +318,7 @@ class SurveyRow(Struct, frozen=True):
 
 
 class SurveyView(Struct, frozen=True):
-    """What each value of a limit would have done to many runs. A run is the work on one query."""
+    """The effect of each value of a limit on many runs. A run is the work on one query."""
 
     limit: str
     runs: int

@@ -19,14 +19,14 @@ from starlette.responses import Response
 from whyloop.broadcasting.feed import find_execution
 from whyloop.errors import NotResumableError, SessionExistsError, SessionNotFoundError, StoreError
 from whyloop.events import AgentEvent
-from whyloop.server import bodies
+from whyloop.server import bodies, inputs
 from whyloop.server.api import Call
 from whyloop.server.inspection import InspectionApi
 from whyloop.server.requests import BadRequestError, answer
-from whyloop.server.run_events import find_run, follow_events, read_runs
+from whyloop.server.runs import find_run, follow_events, read_runs
 from whyloop.server.streams import EventStream, Write
 from whyloop.stores.live import Watcher, live
-from whyloop.stores.reading import Reading, read_end
+from whyloop.stores.reading import OneSession, Reading, read_end
 from whyloop.stores.records import RequestKey
 from whyloop.values.state import AgentStatus
 from whyloop.wire import ag_ui, vercel
@@ -59,8 +59,8 @@ class ChatApi(InspectionApi):
     # AG-UI
 
     async def run_ag_ui(self, call: Call) -> Response:
-        """Run a thread with a new message or with decisions; without either, connect to it."""
-        body: bodies.AgUiInput = call.body
+        """Run a thread with a new message or decisions; without either, connect to it."""
+        body: inputs.AgUiInput = call.body
         stream = AgUiStream(
             thread_id=body.thread_id,
             run_id=body.run_id,
@@ -70,21 +70,25 @@ class ChatApi(InspectionApi):
         call = replace(call, agent_id=body.thread_id, key=None)
         last = body.messages[-1] if body.messages and body.messages[-1].role == "user" else None
         text = "" if last is None else _text_of(last.content)
-        await self._open_chat(call)
+        session = await self._open_chat(call)
         with ExitStack() as held:
-            respond = partial(self._respond, held, await self._watch(held, call), stream, ag_ui.sse)
+            watcher = self._watch(held, call, session)
+            respond = partial(self._respond, held, watcher, stream, ag_ui.sse)
             if body.resume:
-                return respond(await self._decide_all(call, [_ag_ui_decision(each) for each in body.resume]))
-            if last is not None and not await self._knows(call, last.id):
-                return respond(await self._ask(call, last.id, text))
-            reading = await read_end(self._store, call.agent_id)
-            start = await find_run(self._store, reading)
+                return respond(
+                    await self._decide_all(call, session, [_ag_ui_decision(each) for each in body.resume])
+                )
+            if last is not None and not await self._knows(call, session, last.id):
+                return respond(await self._ask(call, session, last.id, text))
+            reading = await read_end(session, call.agent_id)
+            start = await find_run(session, reading)
             is_running = reading.state.status is AgentStatus.IN_PROGRESS
             history = AgUiHistory(self._redaction)
-            async for run in self._read_runs(call, until=start.version if is_running else reading.version):
+            until = start.version if is_running else reading.version
+            async for run in read_runs(session, call.agent_id, until=until):
                 history.add_run(run)
             if is_running:
-                history.add_query(await self._first_events(call, start))
+                history.add_query(await _first_events(session, start))
                 snapshot = history.snapshot()
                 return respond(start, lambda parts: [parts[0], snapshot, *parts[1:]])
             return _finished(stream.at_rest(reading.state, history.snapshot()))
@@ -93,55 +97,55 @@ class ChatApi(InspectionApi):
 
     async def run_chat(self, call: Call) -> Response:
         """Answer the last message of a chat, or continue it."""
-        body: bodies.Chat = call.body
+        body: inputs.Chat = call.body
         last, version = body.messages[-1], call.query.sdk_version
         call = replace(call, agent_id=body.id, key=None)
         if body.trigger == "regenerate-message":
-            begin = partial(self._decide_all, call, [])
+            begin = partial(self._decide_all, decisions=[])
         elif last.role == "user":
-            begin = partial(self._ask, call, last.id, _text_of(last.parts))
+            begin = partial(self._ask, message_id=last.id, text=_text_of(last.parts))
         else:
-            begin = partial(self._decide_all, call, _vercel_decisions(last))
-        await self._open_chat(call)
+            begin = partial(self._decide_all, decisions=_vercel_decisions(last))
+        session = await self._open_chat(call)
         with ExitStack() as held:
-            watcher = await self._watch(held, call)
-            start = await begin()
+            watcher = self._watch(held, call, session)
+            start = await begin(call, session)
             return self._respond(
                 held, watcher, VercelStream(sdk_version=version, redaction=self._redaction), vercel.sse, start
             )
 
     async def get_chat(self, call: Call) -> bodies.ChatHistory:
         """Return the messages of a chat; an answer that is being made comes as a stream."""
-        await self.check(call)
+        session = await self.open(call)
         history = VercelHistory(call.query.sdk_version, self._redaction)
-        reading = await read_end(self._store, call.agent_id)
+        reading = await read_end(session, call.agent_id)
         state, until = reading.state, reading.version
         is_running = state.status is AgentStatus.IN_PROGRESS
         if is_running:
-            start, _ = await find_execution(self._store, call.agent_id, state.execution.id)
+            start, _ = await find_execution(session, call.agent_id, state.execution.id)
             until = start.version
-        async for run in self._read_runs(call, until=until):
+        async for run in read_runs(session, call.agent_id, until=until):
             history.add_run(run)
         if is_running:
-            history.add_query(await self._first_events(call, start))
+            history.add_query(await _first_events(session, start))
         return bodies.ChatHistory(history.messages)
 
     async def get_chat_stream(self, call: Call) -> Response:
-        """Return the answer that is being made, from its beginning on: clients replace what they have."""
+        """Return the answer in progress from its beginning; clients replace theirs."""
         try:
-            await self.check(call)
+            session = await self.open(call)
         except SessionNotFoundError:  # A chat that nothing was sent to yet.
             return answer(None, 204)
         version = call.query.sdk_version
         with ExitStack() as held:
-            watcher = await self._watch(held, call)
-            reading = await read_end(self._store, call.agent_id)
+            watcher = self._watch(held, call, session)
+            reading = await read_end(session, call.agent_id)
             if reading.state.status is not AgentStatus.IN_PROGRESS:
                 return answer(None, 204)
-            start = await find_run(self._store, reading)
+            start = await find_run(session, reading)
             first: list[vercel.Data] = []
-            begun, _ = await find_execution(self._store, call.agent_id, reading.state.execution.id)
-            async for run in self._read_runs(call, begun, start.version):
+            begun, _ = await find_execution(session, call.agent_id, reading.state.execution.id)
+            async for run in read_runs(session, call.agent_id, begun, start.version):
                 parts = VercelStream(sdk_version=version, redaction=self._redaction).all_parts(run)
                 first += [part for part in parts[bool(first) :] if not vercel.is_end(part)]
             stream = VercelStream(sdk_version=version, redaction=self._redaction)
@@ -151,72 +155,61 @@ class ChatApi(InspectionApi):
 
     # Parts of both
 
-    async def _open_chat(self, call: Call) -> None:
-        """Create the session if there is none; `SessionNotFoundError` if it is of another client."""
-        try:
-            await self.check(call)
-        except SessionNotFoundError:
-            new = bodies.NewSession(agent_id=call.agent_id)
-            try:
-                await self.create_session(replace(call, body=new))
-            except SessionExistsError:
-                await self.check(call)
+    async def _open_chat(self, call: Call) -> OneSession:
+        """Return the session, and create it if necessary.
 
-    async def _watch(self, held: ExitStack, call: Call) -> Watcher:
-        """Receive streaming text from now on: a run may begin to send it before it is followed."""
-        summary = await self.check(call)
+        Raise a `SessionNotFoundError` if another client has the id.
+        """
+        try:
+            return await self.open(call)
+        except SessionNotFoundError:
+            new = inputs.NewSession(agent_id=call.agent_id)
+            with suppress(SessionExistsError):
+                await self.create_session(replace(call, body=new))
+        return await self.open(call)
+
+    def _watch(self, held: ExitStack, call: Call, session: OneSession) -> Watcher:
+        """Receive streaming text from now on, before the run is followed."""
         here = live(self._store)
-        watcher = held.enter_context(here.watching(call.agent_id, summary.identity, summary.version))
+        watcher = held.enter_context(here.watching(call.agent_id, session.identity, 0))
         self._watchers.add(watcher)
         held.callback(self._watchers.discard, watcher)
         return watcher
 
-    async def _ask(self, call: Call, message_id: str, text: str) -> Reading:
+    async def _ask(self, call: Call, session: OneSession, message_id: str, text: str) -> Reading:
         """Ask a question, once, and return the session before it."""
-        asked = replace(call, body=bodies.NewMessage(text), key=_key_of(message_id, text))
+        asked = replace(call, body=inputs.NewMessage(text), key=_key_of(message_id, text))
         begun: bodies.SessionState = (await self.send_message(asked)).body
-        start, _ = await find_execution(self._store, call.agent_id, begun.execution_id)
+        start, _ = await find_execution(session, call.agent_id, begun.execution_id)
         return start
 
-    async def _knows(self, call: Call, message_id: str) -> bool:
+    async def _knows(self, call: Call, session: OneSession, message_id: str) -> bool:
         """Return whether a user's message is in the session."""
-        execution_id = (await read_end(self._store, call.agent_id)).state.execution.id
+        execution_id = (await read_end(session, call.agent_id)).state.execution.id
         key = _key_of(message_id, "").key
         return message_id == query_id(execution_id) or bool(await self._store.key(call.agent_id, key))
 
-    async def _decide_all(self, call: Call, decisions: Sequence[Decision]) -> Reading:
+    async def _decide_all(self, call: Call, session: OneSession, decisions: Sequence[Decision]) -> Reading:
         """Record decisions, continue, and return the session before the first of them."""
-        reading = await read_end(self._store, call.agent_id)
-        start = await find_run(self._store, reading)
+        reading = await read_end(session, call.agent_id)
+        start = await find_run(session, reading)
         waiting: Sequence[object] = ()
         for each in decisions:
             question_id = each.question_id
             if each.is_approved:
-                approve = bodies.Approve(question_id, each.arguments)
+                approve = inputs.Approve(question_id, each.arguments)
                 decided = await self.approve(replace(call, body=approve))
             else:
-                decided = await self.deny(replace(call, body=bodies.Deny(question_id, each.reason)))
+                decided = await self.deny(replace(call, body=inputs.Deny(question_id, each.reason)))
             waiting = decided.body.pending_calls
         if waiting:
             raise BadRequestError(f"{len(waiting)} questions are still open", 409, "not_decided")
         try:
-            await self.resume(replace(call, body=bodies.Resume()))
+            await self.resume(replace(call, body=inputs.Resume()))
         except NotResumableError:  # A recovery may have been faster, up to the end.
             if reading.state.status is not AgentStatus.PAUSED:
                 raise
         return start
-
-    def _read_runs(
-        self, call: Call, start: Reading | None = None, until: int | None = None
-    ) -> AsyncGenerator[list[AgentEvent], None]:
-        return read_runs(self._store, call.agent_id, start, until)
-
-    async def _first_events(self, call: Call, start: Reading) -> list[AgentEvent]:
-        """Return the events of the entry after a reading."""
-        found: list[AgentEvent] = []
-        async for run in self._read_runs(call, start, start.version + 1):
-            found += run
-        return found
 
     def _respond(
         self,
@@ -227,7 +220,10 @@ class ChatApi(InspectionApi):
         start: Reading,
         begin: Callable[[list[Part]], list[Part]] = list,
     ) -> Response:
-        """Return a run from a reading on; `begin` changes the parts with which the stream begins."""
+        """Return a run from a reading on.
+
+        `begin` changes the first parts of the stream.
+        """
 
         async def parts() -> AsyncGenerator[Part, None]:
             has_begun = False
@@ -257,6 +253,14 @@ class ChatApi(InspectionApi):
         return EventStream(pump, _VERCEL_HEADERS if is_vercel else None, held.pop_all())
 
 
+async def _first_events(session: OneSession, start: Reading) -> list[AgentEvent]:
+    """Return the events of the entry after a reading."""
+    found: list[AgentEvent] = []
+    async for run in read_runs(session, start.summary.agent_id, start, start.version + 1):
+        found += run
+    return found
+
+
 def _finished(parts: Iterable[BaseEvent]) -> Response:
     """Return parts after which nothing comes."""
 
@@ -267,7 +271,7 @@ def _finished(parts: Iterable[BaseEvent]) -> Response:
     return EventStream(pump)
 
 
-def _ag_ui_decision(entry: bodies.AgUiDecision) -> Decision:
+def _ag_ui_decision(entry: inputs.AgUiDecision) -> Decision:
     """Return a decision; anything but an explicit approval is a denial."""
     payload = entry.payload if isinstance(entry.payload, dict) else {}
     reason, arguments = payload.get("reason"), payload.get("arguments")
@@ -279,7 +283,7 @@ def _ag_ui_decision(entry: bodies.AgUiDecision) -> Decision:
     )
 
 
-def _vercel_decisions(message: bodies.ChatMessage) -> list[Decision]:
+def _vercel_decisions(message: inputs.ChatMessage) -> list[Decision]:
     """Return the answers that the last message has and the server has not."""
     found = []
     for part in message.parts:
@@ -311,7 +315,7 @@ def _unanswerable(why: str) -> BadRequestError:
 
 
 def _key_of(message_id: str, text: str) -> RequestKey:
-    """Return the key under which a message is stored, so that one that is sent again is known."""
+    """Return the key of a message, which identifies one that is sent again."""
     return RequestKey(f"message:{_digest(message_id)}", _digest(text))
 
 

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing, suppress
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any
 
 import msgspec
 from msgspec import Struct
 from starlette.responses import Response
 from starlette.websockets import WebSocket
 
-from whyloop.broadcasting.feed import EventFeed, FeedItem
+from whyloop.broadcasting.feed import FeedItem
 from whyloop.errors import ConfigurationError, SessionNotFoundError, StoreError, WhyloopError
 from whyloop.logger import Logger
 from whyloop.server.access import Access
-from whyloop.server.operations import LiveQuery
+from whyloop.server.inputs import LiveQuery
 from whyloop.server.requests import BadRequestError, problem_of
-from whyloop.server.streams import RETRY, EventStream, Write, in_pieces, send_over
+from whyloop.server.streams import RETRY, EventStream, Write, in_pieces, send_over, together
 from whyloop.server.views import state_view, summaries_view
 from whyloop.stores.reading import read_end, release
 from whyloop.stores.records import Summary
@@ -37,8 +36,8 @@ PAGE, MOST_PAGES = 200, 5
 MOST_CHANGED = 1000
 # A list changes with the status of a session. So many that run are looked at for their steps.
 MOST_RUNNING, MOST_READ, NOT_READ = 200, 20, -1
-# Deletions in other processes are looked for after so many polls.
-POLLS_PER_SEARCH = 10
+# Deletions in other processes are looked for after so many polls: of 1,200 sessions in 1.2 ms (SQLite).
+POLLS_PER_SEARCH = 2
 
 _log = Logger()
 
@@ -59,6 +58,7 @@ class LiveEvent(Struct, frozen=True):
 
 
 Send = Callable[[Iterable[LiveEvent]], Awaitable[None]]
+Following = AsyncGenerator[Sequence[FeedItem], None]
 
 
 class LiveStream:
@@ -70,11 +70,10 @@ class LiveStream:
 
     def __init__(
         self,
-        feed: EventFeed,
         changes: SessionChanges,
         query: LiveQuery,
         access: Access,
-        check: Callable[[str], Awaitable[object]],
+        follow: Callable[[str, str], Awaitable[Following]],
         redaction: Redaction | None,
     ) -> None:
         if query.after and len(query.after) != len(query.session):
@@ -86,8 +85,8 @@ class LiveStream:
             raise BadRequestError("nothing to follow: give list=true, or a session")
         if len(set(query.session)) < len(query.session):
             raise BadRequestError("a session was given twice")
-        self._feed, self._changes, self._access = feed, changes, access
-        self._check, self._redaction = check, redaction
+        self._changes, self._access = changes, access
+        self._open, self._redaction = follow, redaction
         self._with_list = query.with_list
         self._followed = dict(zip(query.session, query.after or [""] * len(query.session), strict=True))
         self.size = len(self._followed) + query.with_list
@@ -116,7 +115,7 @@ class LiveStream:
         await send_over(websocket, self._pump(send))
 
     async def _pump(self, write: Send) -> None:
-        """Pass events on until the server closes; a client that connects again receives the reason."""
+        """Pass on events until the server closes."""
         writing = asyncio.Lock()
 
         async def send(events: Iterable[LiveEvent]) -> None:
@@ -127,7 +126,8 @@ class LiveStream:
         if self._with_list:
             works.append(self._send_list(send))
         with suppress(StoreError):
-            await _all_of(*works, self._changes.wait_closed())
+            works.append(self._changes.wait_closed())
+            await together(*works, until=asyncio.FIRST_EXCEPTION)
 
     async def _send_list(self, send: Send) -> None:
         async with aclosing(self._changes.follow(self._access)) as changes:
@@ -136,9 +136,7 @@ class LiveStream:
 
     async def _follow(self, agent_id: str, after: str, send: Send) -> None:
         try:
-            await self._check(agent_id)
-            cursor = await self._feed.cursor(agent_id, after)
-            async with aclosing(self._feed.follow(agent_id, cursor)) as following:
+            async with aclosing(await self._open(agent_id, after)) as following:
                 async for items in following:
                     await send(_envelope_event(agent_id, item) for item in items)
         except (SessionNotFoundError, ConfigurationError) as error:
@@ -152,19 +150,6 @@ class LiveStream:
 def _envelope_event(agent_id: str, item: FeedItem) -> LiveEvent:
     data = {"session": agent_id, "cursor": str(item.cursor), "envelope": msgspec.Raw(item.body.encode())}
     return LiveEvent("envelope", msgspec.json.encode(data).decode())
-
-
-async def _all_of(*works: Coroutine[Any, Any, None]) -> None:
-    """Do all of these to their end, or until one of them fails, and raise its error."""
-    tasks = [asyncio.create_task(work) for work in works]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    for task in done:
-        task.result()
 
 
 # The list
@@ -191,6 +176,7 @@ class SessionChanges:
         self._changes: OrderedDict[str, _Change] = OrderedDict()
         self._deleted: dict[str, Summary] = {}
         self._running: dict[str, int] = {}
+        self._newest: dict[str, Summary] = {}
         self._count = self._forgotten = 0
         self._listeners = 0
         self._polls = 0
@@ -200,7 +186,7 @@ class SessionChanges:
         self._closed = asyncio.Event()
 
     async def follow(self, access: Access) -> AsyncGenerator[str, None]:
-        """Yield the changes of the sessions that a client may see, each time as the data of an event.
+        """Yield the changes of a client's sessions, each as the data of an event.
 
         The first one is empty: every change from then on follows, so this is the moment to read the list.
         """
@@ -257,7 +243,7 @@ class SessionChanges:
         while self._listeners:
             try:
                 if is_first:
-                    await self._find_running()
+                    await self._begin()
                     is_first = False
                 await self._look()
                 is_failing = False
@@ -269,10 +255,14 @@ class SessionChanges:
             await asyncio.sleep(POLL_SECONDS)
         self._changes.clear()
         self._running.clear()
+        self._newest.clear()
 
-    async def _find_running(self) -> None:
+    async def _begin(self) -> None:
+        """Find the running sessions and the first page of a list, to notice deletions."""
         page = await self._store.sessions(status=AgentStatus.IN_PROGRESS, limit=MOST_RUNNING)
         self._running = dict.fromkeys([summary.agent_id for summary in page.sessions], NOT_READ)
+        page = await self._store.sessions(limit=PAGE)
+        self._newest = {summary.agent_id: summary for summary in page.sessions}
 
     async def _look(self) -> None:
         before = self._count
@@ -312,7 +302,7 @@ class SessionChanges:
             self._put(summary, msgspec.json.encode(shown))
 
     async def _look_at_running(self) -> None:
-        """Show sessions that run with the steps that they have taken since they were listed."""
+        """Update running sessions with the steps since they were listed."""
         versions = await self._store.versions(list(self._running)) if self._running else {}
         changed = [
             agent_id
@@ -334,11 +324,13 @@ class SessionChanges:
             release(reading.state)
 
     async def _find_deleted(self) -> None:
-        known = {key: change.summary for key, change in self._changes.items() if change.body is not None}
+        changed = {key: change.summary for key, change in self._changes.items() if change.body is not None}
+        known = self._newest | changed
         versions = await self._store.versions(list(known)) if known else {}
         for agent_id, summary in known.items():
             if agent_id not in versions or versions[agent_id][0] != summary.identity:
                 self._put(summary, None)
+                self._newest.pop(agent_id, None)
 
     def _put(self, summary: Summary, body: bytes | None) -> None:
         self._count += 1

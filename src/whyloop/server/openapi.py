@@ -169,7 +169,7 @@ def _as_sent(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_null(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema of a part of a query: one that is not given is left out, and never null."""
+    """Return the schema of an optional query parameter, which is never null."""
     kept: dict[str, Any] = {
         key: value for key, value in schema.items() if not (key == "default" and value is None)
     }
@@ -197,7 +197,7 @@ def _schemas(operations: Iterable[Operation]) -> dict[str, Any]:
 
 
 def _published(name: str, file: str) -> dict[str, Any]:
-    """Return a schema that the package publishes, and the parts of it under names of their own."""
+    """Return a published schema, with its definitions as separate components."""
     text = (files("whyloop.wire") / "schemas" / f"{file}.schema.json").read_text(encoding="utf-8")
     schema: dict[str, Any] = msgspec.json.decode(text.replace("#/$defs/", f"{_REFERENCE}{name}_"))
     parts = schema.pop("$defs", {})

@@ -104,7 +104,10 @@ def text_answer(text: str, media_type: str | None) -> Response:
 
 
 def refusal(error: Exception, redaction: Redaction | None = _DEFAULT) -> Response:
-    """Return the answer for an error. Internal errors are only logged: they may name files and hosts."""
+    """Return the response for an error.
+
+    Internal errors are only logged: they may name files and hosts.
+    """
     status, problem = problem_of(error, redaction)
     response = answer(Refusal(problem), status)
     if isinstance(error, HTTPException):
@@ -118,7 +121,7 @@ def refusal(error: Exception, redaction: Redaction | None = _DEFAULT) -> Respons
 
 @contextmanager
 def calling_the_app() -> Iterator[None]:
-    """Report an error in a function that the server was given as internal, not as the client's."""
+    """Report an error in a given function as internal, not as the client's."""
     try:
         yield
     except (ConfigurationError, msgspec.MsgspecError) as error:
@@ -147,7 +150,7 @@ def problem_of(error: Exception, redaction: Redaction | None = _DEFAULT) -> tupl
 
 
 def request_key(request: Request, path: Collection[str], body: bytes) -> RequestKey | None:
-    """Return the `Idempotency-Key` of a request with a digest of method, path and body."""
+    """Return the `Idempotency-Key` with a digest of method, path and body."""
     key = request.headers.get("idempotency-key")
     if key is None:
         return None
@@ -176,7 +179,7 @@ class Precondition(Struct, frozen=True):
 
 @contextmanager
 def expecting(precondition: Precondition | None, summary: Summary) -> Iterator[int | None]:
-    """Yield the version at which a change may be made, None if any will do; 412 at another one."""
+    """Yield the expected version of a change, or None; answer 412 for another."""
     if precondition is None or "*" in precondition.tags:
         yield None
         return
@@ -203,7 +206,10 @@ def precondition_of(connection: HTTPConnection) -> Precondition | None:
 
 
 def query_of(connection: HTTPConnection, kind: type) -> Any:
-    """Return the query as a value of this kind; only a part that is a list may be given several times."""
+    """Return the query as a value of this type.
+
+    Only a parameter that is a list may be repeated.
+    """
     lists, plain = _fields(kind)
     values: dict[str, Any] = {name: [] for name in lists}
     given = set[str]()
@@ -211,7 +217,7 @@ def query_of(connection: HTTPConnection, kind: type) -> Any:
         if name in lists:
             values[name].append(text)
         elif name in given:
-            raise BadRequestError("a part of the query was given twice")
+            raise BadRequestError("a parameter of the query was repeated")
         elif text != "":
             values[name] = _plain_value(text, plain.get(name))
         given.add(name)
@@ -237,7 +243,7 @@ def _plain_value(text: str, kind: type[msgspec.inspect.Type] | None) -> Any:
 
 @cache
 def _fields(kind: type) -> tuple[frozenset[str], Mapping[str, type[msgspec.inspect.Type]]]:
-    """Return the names of the fields that are lists, and what the other ones hold besides text."""
+    """Return the names of the list fields, and the types of the other fields."""
     kinds = {
         field.encode_name: _kind_of(field.type)
         for field in msgspec.inspect.type_info(kind).fields  # type: ignore[attr-defined]
@@ -258,7 +264,7 @@ _PLAIN = (msgspec.inspect.IntType, msgspec.inspect.BoolType)
 
 
 async def read_body(request: Request, seconds: float) -> bytes:
-    """Return the bytes of a body, as far as they are not too many and do not take too long."""
+    """Return the bytes of a body; refuse one that is too large or too slow."""
     read = bytearray()
     try:
         async with asyncio.timeout(seconds):
@@ -293,7 +299,7 @@ def body_of(request: Request, read: bytes, kind: type, *, is_form: bool = False)
 
 
 def _decoded(read: bytes) -> Any:
-    """Return the data; an unpaired surrogate, which browsers send, becomes the replacement character."""
+    """Return the data, with unpaired surrogates replaced; browsers send them."""
     try:
         return msgspec.json.decode(read)
     except msgspec.DecodeError:
@@ -317,13 +323,17 @@ def _converted(data: Any, kind: type) -> Any:
 
 
 def described(text: str, kind: type | None = None) -> str:
-    """Return a validation error for a client: where first, then what; of a choice, what to choose from."""
+    """Return a validation error for a client: the path, then the problem."""
     problem, _, path = text.partition(" - at `$.")
     name = path.rstrip("`")
     problem = problem.replace("`", "").replace("Object missing required field", "this is missing:")
     if kind is not None and problem.startswith("Invalid enum value"):
         known = _choices(kind, name)
         problem = f"{problem}: choose from {', '.join(known)}" if known else problem
+    elif kind is not None and not name and problem.startswith("Object contains unknown field"):
+        known = [field.encode_name for field in msgspec.structs.fields(kind)]
+        field = problem.removeprefix("Object contains unknown field ")
+        return f"unknown field {field!r}: use {', '.join(known) or 'none'}"
     return f"{name}: {problem[:1].lower()}{problem[1:]}" if name else problem
 
 
@@ -351,7 +361,7 @@ def _too_deep() -> BadRequestError:
 
 
 class Keys:
-    """Carry out a request unless its key was used; answer it from what the first one recorded."""
+    """Carry out a request unless its key was used; then answer from the first one's record."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -364,7 +374,9 @@ class Keys:
         work: Callable[[], Awaitable[A]],
         again: Callable[[int], Awaitable[A]],
     ) -> A:
-        """Return the answer to `work`; `again` answers from the version that the first request recorded.
+        """Return the answer to `work`.
+
+        `again` answers from the version that the first request recorded.
 
         Requests with one key come one after the other. A key that came with another request before is 422.
         """
@@ -420,7 +432,7 @@ class Keys:
 
 
 def session_id_of(key: RequestKey, within: Mapping[str, object], *origin: str) -> str:
-    """Return the id of the session that a request creates under a key, the same for the same client.
+    """Return the id of the session that a client's request creates under a key.
 
     Keys belong to sessions, so the second request has to find the session of the first one.
     """

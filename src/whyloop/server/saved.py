@@ -1,44 +1,53 @@
-"""A whole session as one HTML file, without secrets, for a bug report."""
+"""A whole session as one HTML file, without secrets, for a bug report.
+
+The file is the inspector with its script, its style and the data inside. It works offline and requests
+nothing: its policy allows its own script and style, by their hashes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from base64 import b64encode
+from collections.abc import AsyncIterator, Iterable, Mapping
+from datetime import datetime
+from hashlib import sha256
+from html import escape
+from importlib.resources import files
 from typing import Any
 
 import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 import whyloop
-from whyloop.inspector.saved import saved_page
-from whyloop.server.bodies import ExecutionSummary, Trace
-from whyloop.server.executions import Executions
-from whyloop.server.operations import MessageQuery, TraceQuery
+from whyloop.server.inputs import MessageQuery, TraceQuery
 from whyloop.server.steps import message_sent
-from whyloop.server.views import messages_page, state_view, trace_page
+from whyloop.server.views import Executions, messages_page, state_view, trace_page
 from whyloop.stores.live import reading_turns
-from whyloop.stores.reading import Reading, read_session
-from whyloop.stores.store import Store
-from whyloop.stores.summaries import LONGEST_TITLE
+from whyloop.stores.reading import ReadsJournals, read_session, release, release_all
 from whyloop.values import encoding
+from whyloop.values.messages import Message
 from whyloop.values.redaction import Redaction, redacted
 from whyloop.values.state import AgentState
 from whyloop.values.step import RequestRecord
-from whyloop.values.text import shortened
 from whyloop.wire.document import step_document
 from whyloop.wire.envelope import timestamp
 
 _ALL = 10**9
+_AT_ONCE = 50
 FORMAT = 1
 
 
-async def saved_session(store: Store, agent_id: str, redaction: Redaction | None) -> str:
-    """Return a session as an HTML file."""
+async def saved_session(
+    store: ReadsJournals, agent_id: str, redaction: Redaction | None, saved_at: datetime
+) -> list[str]:
+    """Return a session as the pieces of an HTML file: that of 20,000 steps has 90 MB."""
     reading = await read_session(store, agent_id)
     executions = await Executions(store, redaction).read(reading)
     trace = await trace_page(store, reading, TraceQuery(brief=True, limit=_ALL), redaction, executions)
     history = await messages_page(store, reading, MessageQuery(limit=_ALL), redaction)
     data = {
         "format": FORMAT,
-        "saved_at": timestamp(store.now()),
+        "saved_at": timestamp(saved_at),
         "info": {
             "version": whyloop.__version__,
             "store": "",
@@ -48,42 +57,68 @@ async def saved_session(store: Store, agent_id: str, redaction: Redaction | None
             "user": None,
         },
         # Other people read the file, so the texts of people and models are without secrets too.
-        "state": _state(reading, redaction, executions),
+        "state": redacted(_plain(state_view(reading, redaction).body), redaction),
         "trace": trace,
-        "messages": redacted(_plain(history), redaction),
+        "messages": replace(history, messages=await _redacted(map(_plain, history.messages), redaction)),
         "steps": await _steps(reading.state, redaction),
-        "sent": await _sent(reading.state, redaction),
-        "texts": redacted(_texts(reading.state), redaction),
+        "sent": await _redacted(map(_sent, reading.state.messages), redaction),
+        "texts": await _texts(reading.state, redaction),
     }
-    return saved_page(_title(trace), msgspec.json.encode(data))
+    start, end = _page_around(f"{trace.agent_id}: {trace.headline}")
+    pieces = [start, *[piece async for piece in _json_pieces(data)], end]
+    release(reading.state)
+    release_all([*trace.steps, *history.messages])
+    return pieces
 
 
-def _state(reading: Reading, redaction: Redaction | None, executions: Sequence[ExecutionSummary]) -> Any:
-    """Return the session as it is shown, without secrets.
+async def _json_pieces(value: object) -> AsyncIterator[str]:
+    """Yield a value as JSON for an HTML page, in turns with other tasks."""
+    if isinstance(value, Struct):
+        value = {field.encode_name: getattr(value, field.name) for field in msgspec.structs.fields(value)}
+    if isinstance(value, Mapping):
+        comma = "{"
+        for name, each in value.items():
+            yield f"{comma}{_json(name)}:"
+            async for piece in _json_pieces(each):
+                yield piece
+            comma = ","
+        yield "}" if value else "{}"
+    elif isinstance(value, list):
+        turns = reading_turns()
+        yield "["
+        for first in range(0, len(value), _AT_ONCE):
+            yield ("," if first else "") + _json(value[first : first + _AT_ONCE])[1:-1]
+            await turns.take()
+        yield "]"
+    else:
+        yield _json(value)
 
-    In a text that was cut short a secret may not look like one. Executions have theirs cut after that.
-    """
-    shown = redacted(_plain(state_view(reading, redaction).body), redaction)
-    if executions:
-        first, last = executions[0], executions[-1]
-        texts = {"title": first.query, "last_query": last.query, "reason": last.reason}
-        for name, text in texts.items():
-            if text:
-                shown["session"][name] = text if name == "reason" else shortened(text, LONGEST_TITLE)
-    return shown
+
+def _json(value: object) -> str:
+    # Within JSON these characters are in texts only. Escaped, no text ends the element that it is in.
+    text = msgspec.json.encode(value).decode()
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _plain(value: object) -> Any:
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
-def _title(trace: Trace) -> str:
-    return f"{trace.agent_id}: {trace.headline}"
+async def _redacted(values: Iterable[object], redaction: Redaction | None) -> list[Raw]:
+    """Return values as JSON without secrets, in turns with other tasks."""
+    turns, shown = reading_turns(), list[Raw]()
+    for value in values:
+        shown.append(Raw(msgspec.json.encode(redacted(value, redaction))))
+        await turns.take()
+    return shown
 
 
-async def _steps(state: AgentState, redaction: Redaction | None) -> list[Any]:
-    """Return the steps in full; their requests refer to `sent` and `texts`, which many of them share."""
-    turns, steps = reading_turns(), []
+async def _steps(state: AgentState, redaction: Redaction | None) -> list[Raw]:
+    """Return the steps in full.
+
+    Their requests refer to the shared `sent` and `texts`.
+    """
+    turns, steps = reading_turns(), list[Raw]()
     for index in range(state.steps.start + 1, len(state.steps) + 1):
         step = state.steps[index - 1]
         said = next((each for each in state.messages_of(step)[:1] if each.is_assistant), None)
@@ -98,22 +133,20 @@ async def _steps(state: AgentState, redaction: Redaction | None) -> list[Any]:
             "text": said.text if said else None,
             "reasoning": said.reasoning if said else None,
         }
-        steps.append({**redacted(shown, redaction), "request_sent": request})
+        steps.append(Raw(msgspec.json.encode({**redacted(shown, redaction), "request_sent": request})))
         await turns.take()
     return steps
 
 
-async def _sent(state: AgentState, redaction: Redaction | None) -> list[Any]:
-    """Return all messages as the model reads them."""
-    turns, messages = reading_turns(), []
-    for message in state.messages:
-        messages.append(redacted(message_sent(encoding.encode(message)), redaction))
-        await turns.take()
-    return messages
+def _sent(message: Message) -> dict[str, Any]:
+    """Return a message as the model reads it."""
+    return message_sent(encoding.encode(message))
 
 
-def _texts(state: AgentState) -> Mapping[str, Any]:
-    """Return the texts that requests refer to, by their hashes: instructions as they are, others as JSON.
+async def _texts(state: AgentState, redaction: Redaction | None) -> Mapping[str, Raw]:
+    """Return the texts that requests refer to, by hash.
+
+    Instructions are text, others JSON.
 
     Those of a step in progress, or of one that a fork left out, are in no request of the file.
     """
@@ -122,7 +155,50 @@ def _texts(state: AgentState) -> Mapping[str, Any]:
         if (record := step.request) is not None:
             coded |= {record.tools, record.output}
             coded |= {place for place in record.messages or () if isinstance(place, str)}
-    return {
-        part.hash: msgspec.json.decode(part.text) if part.hash in coded else part.text
-        for part in state.request_parts
-    }
+    parts = state.request_parts
+    texts = [msgspec.json.decode(part.text) if part.hash in coded else part.text for part in parts]
+    return dict(zip([part.hash for part in parts], await _redacted(texts, redaction), strict=True))
+
+
+# The file
+
+_START = """<!doctype html>
+<html lang="en" data-saved>
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="referrer" content="no-referrer">
+<title>{title}</title>
+<link rel="icon" href="data:,">
+<style>{style}</style>
+</head>
+<body>
+<div id="app"></div>
+<noscript>This file needs JavaScript. Its data is in it as JSON.</noscript>
+<script type="application/json" id="whyloop-saved">"""
+
+_END = """</script>
+<script type="module">{script}</script>
+</body>
+</html>
+"""
+
+
+def _page_around(title: str) -> tuple[str, str]:
+    """Return the page before and after its data, which `inspector/src/saved.ts` reads."""
+    script, style = _asset("inspector.js"), _asset("inspector.css")
+    policy = (
+        f"default-src 'none'; script-src {_hash_of(script)}; style-src {_hash_of(style)}; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    start = _START.format(policy=policy, title=escape(title), style=style)
+    return start, _END.format(script=script)
+
+
+def _asset(name: str) -> str:
+    return (files("whyloop") / "inspector" / "static" / name).read_text(encoding="utf-8").strip()
+
+
+def _hash_of(content: str) -> str:
+    return f"'sha256-{b64encode(sha256(content.encode()).digest()).decode()}'"

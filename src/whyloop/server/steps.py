@@ -15,8 +15,7 @@ from whyloop.server.bodies import RequestSent, StepDetail
 from whyloop.server.requests import BadRequestError
 from whyloop.server.views import with_messages, with_steps
 from whyloop.stores.live import reading_turns
-from whyloop.stores.reading import Reading, read_session, release, texts_after
-from whyloop.stores.store import Store
+from whyloop.stores.reading import Reading, ReadsJournals, read_session, release, texts_after
 from whyloop.values import encoding
 from whyloop.values.log import Log
 from whyloop.values.messages import Message
@@ -34,9 +33,9 @@ _WITH_TEXTS = ('"is":"noted"', '"is":"restored"')
 
 
 async def step_detail(
-    store: Store, end: Reading, index: int, limit: int, redaction: Redaction | None
+    store: ReadsJournals, end: Reading, index: int, limit: int, redaction: Redaction | None
 ) -> StepDetail:
-    """Return a step of a session, open or closed, with the last messages of its request."""
+    """Return a step, open or closed, with the last messages of its request."""
     state, total = end.state, len(end.state.steps)
     step: Step | OpenStep
     if 1 <= index <= total:
@@ -49,18 +48,25 @@ async def step_detail(
         first, messages = len(state.messages), () if step.message is None else (step.message,)
     else:
         has = counted(total, "closed step")
-        raise BadRequestError(f"there is no step {index}: the session has {has}", 404, "no_such_step")
+        raise BadRequestError(f"step {index} was not found: the session has {has}", 404, "no_such_step")
     said = messages[0] if messages and messages[0].is_assistant else None
-    sent = await _request_sent(store, end, step, first, limit)
+    sent = await _request_sent(store, end, step, first, limit, redaction)
     shown |= {"text": said.text if said else None, "reasoning": said.reasoning if said else None}
-    plain = redacted({**shown, "request_sent": sent}, redaction)
-    return StepDetail(**{**plain, "request_sent": RequestSent(**plain["request_sent"])})
+    return StepDetail(**redacted(shown, redaction), request_sent=sent)
 
 
 async def _request_sent(
-    store: Store, end: Reading, step: Step | OpenStep, history: int, limit: int
-) -> dict[str, Any]:
-    """Return a request as the model got it, made again from its record; `history` messages came before."""
+    store: ReadsJournals,
+    end: Reading,
+    step: Step | OpenStep,
+    history: int,
+    limit: int,
+    redaction: Redaction | None,
+) -> RequestSent:
+    """Return a request as the model got it, from its record.
+
+    `history` messages came before.
+    """
     record = step.request or RequestRecord()
     places = _places(record, history)
     wanted = places[max(0, len(places) - limit) :]
@@ -73,16 +79,15 @@ async def _request_sent(
     messages, turns = list[Any](), reading_turns()
     for place in wanted:
         if isinstance(place, int):
-            messages.append(message_sent(encoding.encode(held.messages[place])))
+            messages.append(redacted(message_sent(encoding.encode(held.messages[place])), redaction))
         elif place in texts:
-            messages.append(message_sent(msgspec.json.decode(texts[place])))
+            messages.append(redacted(message_sent(msgspec.json.decode(texts[place])), redaction))
         await turns.take()
     release(held)
     lost = hashes | {place for place in wanted if isinstance(place, str)}
-    return {
+    shown = {
         "instructions": texts.get(record.instructions or ""),
         "tools": _decoded(texts, record.tools),
-        "messages": messages,
         "message_count": len(places),
         "output": _decoded(texts, record.output),
         "tool_choice": record.tool_choice,
@@ -90,10 +95,11 @@ async def _request_sent(
         "changed_by": list(record.changed_by),
         "incomplete": step.request is None or not lost <= texts.keys() or _is_imported(step),
     }
+    return RequestSent(**redacted(shown, redaction), messages=messages)
 
 
 def _places(record: RequestRecord, history: int) -> Sequence[int | str]:
-    """Return where each message of a request is: its index in the history, or the hash of its text."""
+    """Return the index in the history, or the hash, of each message of a request."""
     if record.messages is None:
         return range(history)
     places: list[int | str] = []
@@ -102,8 +108,11 @@ def _places(record: RequestRecord, history: int) -> Sequence[int | str]:
     return places
 
 
-async def _texts(store: Store, end: Reading, hashes: Collection[str]) -> Mapping[str, str]:
-    """Return the texts behind these hashes. They are in the journal where each was first used."""
+async def _texts(store: ReadsJournals, end: Reading, hashes: Collection[str]) -> Mapping[str, str]:
+    """Return the texts behind these hashes.
+
+    Each is in the journal where it was first used.
+    """
     found: dict[str, str] = {}
     if not hashes:
         return found
@@ -133,7 +142,7 @@ def _decoded(texts: Mapping[str, str], name: str | None) -> Any:
 
 
 def message_sent(message: dict[str, Any]) -> dict[str, Any]:
-    """Return a message as a model reads it; the bytes of images and files stay in the store."""
+    """Return a message as a model reads it, without the bytes of images and files."""
     shown = {key: value for key, value in message.items() if key not in ("extras", "shown")}
     if isinstance(content := shown.get("content"), list):
         shown["content"] = [{key: part[key] for key in part if key != "data"} for part in content]
@@ -148,7 +157,7 @@ def _is_imported(step: Step | OpenStep) -> bool:
 # Snapshots
 
 
-async def snapshot_view(store: Store, agent_id: str, redaction: Redaction | None) -> dict[str, Any]:
+async def snapshot_view(store: ReadsJournals, agent_id: str, redaction: Redaction | None) -> dict[str, Any]:
     """Return the state of a session as `to_dict` writes it, without credentials."""
     state = (await read_session(store, agent_id)).state
     head = replace(state, messages=Log(), steps=Log(), request_parts=Log())

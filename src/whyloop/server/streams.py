@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import ExitStack, aclosing, suppress
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from whyloop.broadcasting.feed import Cursor, EventFeed, FeedItem
+from whyloop.broadcasting.feed import FeedItem
 from whyloop.errors import StoreError
+from whyloop.server.access import PROTOCOL
 
 # Proxies cut a connection that was silent for a while, often a minute.
 IDLE_SECONDS = 15.0
@@ -24,11 +35,13 @@ BYTES_PER_WRITE = 64_000
 HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no", "x-content-type-options": "nosniff"}
 
 
+T = TypeVar("T")
+
 Write = Callable[[bytes], Awaitable[None]]
 
 
-def event_stream(feed: EventFeed, agent_id: str, after: Cursor | None) -> Response:
-    """Return the envelopes after a cursor; each carries its own, which a browser sends to reconnect."""
+def event_stream(envelopes: AsyncGenerator[Sequence[FeedItem], None]) -> Response:
+    """Return envelopes; each carries its cursor, which a browser sends to reconnect."""
 
     async def pump(write: Write) -> None:
         async def write_items(items: Sequence[FeedItem]) -> None:
@@ -36,13 +49,13 @@ def event_stream(feed: EventFeed, agent_id: str, after: Cursor | None) -> Respon
                 await write(piece)
 
         await write(RETRY)
-        await _pump(feed, agent_id, after, write_items)
+        await _pump(envelopes, write_items)
 
     return EventStream(pump)
 
 
 class EventStream(Response):
-    """Server-sent events that `pump` writes until there are no more, or its client goes away.
+    """Server-sent events that `pump` writes until it ends or the client leaves.
 
     The resources in `held` are closed at its end.
     """
@@ -69,7 +82,7 @@ class EventStream(Response):
                 {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
             )
             if scope["method"] != "HEAD":
-                await _first_of(
+                await together(
                     self._pump(write), self._write_while_idle(send), _gone(receive, "http.disconnect")
                 )
             await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -82,22 +95,27 @@ class EventStream(Response):
                 await _write(send, STILL_HERE)
 
 
-async def web_socket(websocket: WebSocket, feed: EventFeed, agent_id: str, after: Cursor | None) -> None:
-    """Send the envelopes after a cursor, each in a message of its own, until the client goes away."""
+async def web_socket(websocket: WebSocket, envelopes: AsyncGenerator[Sequence[FeedItem], None]) -> None:
+    """Send envelopes, one per message, until the client leaves."""
 
     async def write(items: Sequence[FeedItem]) -> None:
         for item in items:
             await websocket.send_text(item.body)
 
-    await send_over(websocket, _pump(feed, agent_id, after, write))
+    await send_over(websocket, _pump(envelopes, write))
+
+
+async def accept(websocket: WebSocket) -> None:
+    """Accept a WebSocket; a browser that offers protocols wants one of them."""
+    await websocket.accept(PROTOCOL if PROTOCOL in websocket.scope.get("subprotocols", ()) else None)
 
 
 async def send_over(websocket: WebSocket, pump: Coroutine[Any, Any, None]) -> None:
-    """Accept a WebSocket and send over it what `pump` does, until the client goes away."""
-    await websocket.accept()
+    """Accept a WebSocket and send the output of `pump` until the client leaves."""
+    await accept(websocket)
     with suppress(WebSocketDisconnect):
         # Messages of the client are read and dropped.
-        await _first_of(pump, _gone(websocket.receive, "websocket.disconnect"))
+        await together(pump, _gone(websocket.receive, "websocket.disconnect"))
         with suppress(RuntimeError):  # It may be closed already.
             await websocket.close(1001)
 
@@ -124,13 +142,11 @@ def in_pieces(frames: Iterable[bytes]) -> Iterator[bytes]:
 
 
 async def _pump(
-    feed: EventFeed,
-    agent_id: str,
-    after: Cursor | None,
+    envelopes: AsyncGenerator[Sequence[FeedItem], None],
     write: Callable[[Sequence[FeedItem]], Awaitable[None]],
 ) -> None:
     """Pass envelopes on until no more can come."""
-    async with aclosing(feed.follow(agent_id, after)) as following:
+    async with aclosing(envelopes) as following:
         with suppress(StoreError):  # A client that connects again receives the reason.
             async for items in following:
                 await write(items)
@@ -146,11 +162,24 @@ async def _gone(receive: Receive, how: str) -> None:
         pass
 
 
-async def _first_of(*works: Coroutine[Any, Any, None]) -> None:
-    """Do all of these until one of them has ended, and raise its error."""
+async def until_gone(work: Coroutine[Any, Any, T], receive: Receive) -> T:
+    """Return the result of some work; cancel it if the client leaves."""
+    found: list[T] = []
+
+    async def carry_out() -> None:
+        found.append(await work)
+
+    await together(carry_out(), _gone(receive, "http.disconnect"))
+    if not found:
+        raise ClientDisconnect
+    return found[0]
+
+
+async def together(*works: Coroutine[Any, Any, None], until: str = asyncio.FIRST_COMPLETED) -> None:
+    """Do all of these until one of them has ended, or has failed, and raise its error."""
     tasks = [asyncio.create_task(work) for work in works]
     try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait(tasks, return_when=until)
     finally:
         for task in tasks:
             task.cancel()

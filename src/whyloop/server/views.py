@@ -1,8 +1,9 @@
-"""Sessions, messages and traces as clients see them: page by page, without credentials."""
+"""Sessions, messages, traces and executions as clients see them: page by page, without credentials."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -10,31 +11,25 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from whyloop.broadcasting.feed import cursor_of
-from whyloop.server.bodies import (
-    ExecutionSummary,
-    History,
-    LimitUse,
-    SessionState,
-    SessionSummary,
-    Trace,
-)
-from whyloop.server.executions import executions_of
-from whyloop.server.operations import MessageQuery, TraceQuery
+from whyloop.broadcasting.feed import cursor_of, find_execution
+from whyloop.server.bodies import ExecutionSummary, History, LimitUse, SessionState, SessionSummary, Trace
+from whyloop.server.inputs import MessageQuery, TraceQuery
 from whyloop.server.requests import etag_of
+from whyloop.stores.listing import summary_of_end
 from whyloop.stores.live import reading_turns
-from whyloop.stores.reading import Reading, entries_after, release, start_reading
+from whyloop.stores.reading import OneSession, Reading, ReadsJournals, entries_after, release, start_reading
 from whyloop.stores.records import Summary
-from whyloop.stores.store import Store
-from whyloop.stores.summaries import summary_of_end
+from whyloop.values.continuation import ContinuationOutcome
 from whyloop.values.explanation import explanation_of
 from whyloop.values.explanation_text import MOST_STEPS
 from whyloop.values.log import Log
 from whyloop.values.messages import Message
-from whyloop.values.redaction import Redaction, redacted
-from whyloop.values.state import AgentState
+from whyloop.values.redaction import Redaction, redacted, redacted_cut
+from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.step import Step
 from whyloop.values.summaries import args_summary
+from whyloop.values.text import shortened
+from whyloop.values.transitions import Queried, Restored
 from whyloop.wire.document import (
     brief,
     document,
@@ -72,7 +67,10 @@ async def summaries_view(
 def state_view(
     reading: Reading, redaction: Redaction | None = _DEFAULT, *, is_running: bool | None = None
 ) -> Tagged:
-    """Return a session as it was read; whether it runs is what the store says, unless it is given."""
+    """Return a session as it was read.
+
+    The store says whether it runs, unless `is_running` is given.
+    """
     state, listed = reading.state, reading.summary
     if is_running is None:
         is_running = listed.runner is not None
@@ -88,14 +86,14 @@ def state_view(
 
 
 def _summary(summary: Summary, redaction: Redaction | None, *, is_running: bool) -> SessionSummary:
-    """Return a session as a list shows it, without the runner: that is a host of the operator's."""
+    """Return a session for a list, without the runner, which names a host."""
     return SessionSummary(
         agent_id=summary.agent_id,
         status=summary.status,
         stop_reason=summary.stop_reason,
         resolved_by=summary.resolved_by,
-        reason=summary.reason and redacted(summary.reason, redaction),
-        title=redacted(summary.title, redaction),
+        reason=summary.reason and redacted_cut(summary.reason, redaction),
+        title=redacted_cut(summary.title, redaction),
         agent=summary.agent,
         step_count=summary.step_count,
         pending=summary.pending,
@@ -104,7 +102,7 @@ def _summary(summary: Summary, redaction: Redaction | None, *, is_running: bool)
         tokens_known=summary.tokens_known,
         active_seconds=summary.active_seconds,
         step_limit=summary.step_limit,
-        last_query=redacted(summary.last_query, redaction),
+        last_query=redacted_cut(summary.last_query, redaction),
         step_marks=summary.step_marks,
         started_at=summary.started_at,
         updated_at=summary.updated_at,
@@ -119,7 +117,7 @@ def _summary(summary: Summary, redaction: Redaction | None, *, is_running: bool)
 
 
 async def messages_page(
-    store: Store, end: Reading, query: MessageQuery, redaction: Redaction | None
+    store: ReadsJournals, end: Reading, query: MessageQuery, redaction: Redaction | None
 ) -> History:
     """Return a page of the messages that a chat shows, given the end of the session.
 
@@ -152,7 +150,7 @@ async def _rendered(state: AgentState, first: int, last: int, redaction: Redacti
     return messages
 
 
-async def with_messages(store: Store, end: Reading, first: int, last: int) -> AgentState:
+async def with_messages(store: ReadsJournals, end: Reading, first: int, last: int) -> AgentState:
     """Return the session with these messages, and a step after them if there is one."""
     if end.state.messages.start <= first or first >= last:
         return end.state
@@ -166,7 +164,7 @@ async def with_messages(store: Store, end: Reading, first: int, last: int) -> Ag
 
 
 def _step_around(state: AgentState, index: int) -> tuple[int, int]:
-    """Return where the step starts and ends that a message is in the middle of; else the index twice."""
+    """Return the start and end of the step around a message, or its index twice."""
     steps = state.steps
     for step in reversed(steps[steps.start :]):
         first, end = step.first_message, step.first_message + step.message_count
@@ -178,7 +176,10 @@ def _step_around(state: AgentState, index: int) -> tuple[int, int]:
 
 
 def message_view(message: dict[str, Any], redaction: Redaction | None = _DEFAULT) -> Raw:
-    """Return a message as JSON. Texts of people and models stay; those of tools may hold a credential."""
+    """Return a message as JSON.
+
+    Texts of people and models stay; those of tools may have a credential.
+    """
     shown = {**message}
     if "metadata" in message:
         shown["metadata"] = _metadata(redacted(message["metadata"], redaction))
@@ -188,7 +189,7 @@ def message_view(message: dict[str, Any], redaction: Redaction | None = _DEFAULT
 
 
 def _metadata(shown: dict[str, Any]) -> dict[str, Any]:
-    """Make summaries from what is shown: in one that was cut short a secret may not look like one."""
+    """Make summaries from redacted values, since a shortened secret may not match."""
     if "tool_calls" not in shown:
         return shown
     calls = [{**call, "args_summary": args_summary(call["args"])} for call in shown["tool_calls"]]
@@ -201,7 +202,7 @@ def _metadata(shown: dict[str, Any]) -> dict[str, Any]:
 
 
 async def trace_page(
-    store: Store,
+    store: ReadsJournals,
     end: Reading,
     query: TraceQuery,
     redaction: Redaction | None,
@@ -252,16 +253,22 @@ def step_view(step: dict[str, Any], redaction: Redaction | None, *, is_brief: bo
     return Raw(msgspec.json.encode(shown))
 
 
-async def with_steps(store: Store, end: Reading, first: int, last: int) -> AgentState:
-    """Return the session with these steps. The outcome of a step is final once another one follows it."""
+async def with_steps(store: ReadsJournals, end: Reading, first: int, last: int) -> AgentState:
+    """Return the session with these steps.
+
+    The outcome of a step is final once another step follows.
+    """
     if end.state.steps.start <= first or first >= last:
         return end.state
     start = await start_reading(store, end.state.agent_id, step_count=first)
     return await _read_until(store, start, end, lambda state: len(state.steps) > last)
 
 
-async def _execution(store: Store, end: Reading) -> AgentState:
-    """Return the session with the steps of its execution only; of a long one, with the first and last."""
+async def _execution(store: ReadsJournals, end: Reading) -> AgentState:
+    """Return the session with only the steps of its execution.
+
+    Of a long one, it has the first and the last.
+    """
     state, total = end.state, len(end.state.steps)
     begin, half = total - state.execution.step_number, MOST_STEPS // 2
     stretches = [(begin, total)]
@@ -278,12 +285,138 @@ async def _execution(store: Store, end: Reading) -> AgentState:
 
 
 async def _read_until(
-    store: Store, start: Reading, end: Reading, is_enough: Callable[[AgentState], bool]
+    store: ReadsJournals, start: Reading, end: Reading, is_enough: Callable[[AgentState], bool]
 ) -> AgentState:
-    """Return the state at the end, with the history from a start on as far as it is needed."""
+    """Return the state at the end, with the history from a start on."""
     held = start.state
     async with aclosing(entries_after(store, start, end.version)) as entries:
         async for _, _, held in entries:
             if is_enough(held):
                 break
     return replace(end.state, messages=held.messages, steps=held.steps)
+
+
+LONGEST_QUERY, LONGEST_REASON = 200, 300
+# Executions
+
+# A trace has so many of the latest executions, and those of its steps.
+MOST_LATEST = 100
+# The sessions whose earlier executions are remembered.
+MOST_SESSIONS = 100
+
+
+class Executions:
+    """The executions of the sessions of a store, without secrets.
+
+    Those before the latest one never change. They are read once, from the checkpoint of each query.
+    """
+
+    def __init__(self, store: ReadsJournals, redaction: Redaction | None) -> None:
+        self._store = store
+        self._redaction = redaction
+        self._earlier: OrderedDict[str, list[ExecutionSummary]] = OrderedDict()
+
+    async def read(self, end: Reading) -> list[ExecutionSummary]:
+        """Return the executions of a session up to a reading, oldest first."""
+        known = self._earlier.get(end.state.identity, [])
+        places = {each.id: place for place, each in enumerate(known)}
+        session = OneSession(self._store, end.summary.identity)
+        state, found = end.state, list[ExecutionSummary]()
+        while state.execution.id:
+            if (place := places.get(state.execution.id)) is not None:
+                found += reversed(known[: place + 1])
+                break
+            latest, state = await self._before(session, state)
+            found += latest
+        found.reverse()
+        self._earlier[end.state.identity] = found[:-1]
+        self._earlier.move_to_end(end.state.identity)
+        while len(self._earlier) > MOST_SESSIONS:
+            self._earlier.popitem(last=False)
+        return found
+
+    async def _before(
+        self, session: OneSession, state: AgentState
+    ) -> tuple[list[ExecutionSummary], AgentState]:
+        """Return the executions of a state, and the state before them."""
+        execution_id = state.execution.id
+        while execution_id:
+            begin, is_found = await find_execution(session, state.agent_id, execution_id)
+            before = begin.state if begin.version else AgentState.before_creation(state.agent_id)
+            async with aclosing(entries_after(session, begin, begin.version + 1)) as entries:
+                async for entry, _, after in entries:
+                    for transition in entry.transitions:
+                        if isinstance(transition, Queried):
+                            return [self._current(state, transition.message.text)], before
+                        if isinstance(transition, Restored):
+                            return list(self._imported(state, after)), before
+            # A fork gave it another id.
+            execution_id = before.execution.id if is_found else ""
+        return [self._current(state, "")], AgentState.before_creation(state.agent_id)
+
+    def _imported(self, state: AgentState, restored: AgentState) -> Iterator[ExecutionSummary]:
+        """Yield the executions of an imported snapshot, the latest one first."""
+        firsts = [index for index, step in enumerate(restored.steps) if step.number == 1]
+        ends = [*firsts, len(restored.steps)][1:]
+        parts = list(zip(firsts, ends, strict=True))
+        query = next((each.text for each in reversed(restored.messages) if each.is_user), "")
+        if parts and restored.execution.step_count:
+            first, _ = parts.pop()
+            query = _query_before(restored, restored.steps[first])
+        yield self._current(state, query)
+        for first, end in reversed(parts):
+            yield self._earlier_one(restored, restored.steps[first:end], first + 1)
+
+    def _current(self, state: AgentState, query: str) -> ExecutionSummary:
+        """Return the execution of a state."""
+        execution, outcome, ended = state.execution, state.last_continuation_outcome, state.status.has_ended
+        return ExecutionSummary(
+            id=execution.id,
+            query=self._cut(query, LONGEST_QUERY),
+            status=state.status,
+            stop_reason=state.stop_reason,
+            resolved_by=outcome.resolved_by if outcome else None,
+            reason=self._reason(outcome),
+            first_step=len(state.steps) - execution.step_number + 1,
+            step_count=execution.step_number,
+            started_at=execution.started_at,
+            ended_at=(execution.updated_at or execution.started_at) if ended else None,
+        )
+
+    def _earlier_one(self, state: AgentState, steps: Sequence[Step], first_step: int) -> ExecutionSummary:
+        """Return an execution of which a snapshot has the steps alone."""
+        first, last = steps[0], steps[-1]
+        outcome = last.outcome
+        return ExecutionSummary(
+            id=first.execution_id,
+            query=self._cut(_query_before(state, first), LONGEST_QUERY),
+            status=AgentStatus.after(outcome) if outcome else AgentStatus.PENDING,
+            stop_reason=outcome.stop_reason if outcome else None,
+            resolved_by=outcome.resolved_by if outcome else None,
+            reason=self._reason(outcome),
+            first_step=first_step,
+            step_count=len(steps),
+            started_at=first.leg_started_at or first.started_at,
+            ended_at=last.completed_at,
+        )
+
+    def _reason(self, outcome: ContinuationOutcome | None) -> str | None:
+        return self._cut(outcome.reason, LONGEST_REASON) if outcome and outcome.reason else None
+
+    def _cut(self, text: str, length: int) -> str:
+        return shortened(text if self._redaction is None else self._redaction.beginning(text, length), length)
+
+
+def _query_before(state: AgentState, step: Step) -> str:
+    before = state.messages[step.first_message - 1] if step.first_message else None
+    return before.text if before is not None and before.is_user else ""
+
+
+def executions_of(executions: Sequence[ExecutionSummary], first: int, last: int) -> list[ExecutionSummary]:
+    """Return the latest executions, and those of the steps after `first` up to `last`."""
+    begin = len(executions) - MOST_LATEST
+    return [
+        each
+        for place, each in enumerate(executions)
+        if place >= begin or (each.first_step <= last and each.first_step + each.step_count > first + 1)
+    ]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from whyloop.replay.judge import Rule, Rules
@@ -25,10 +27,10 @@ from whyloop.rules.limits import (
     TokenUsageLimit,
 )
 from whyloop.server.bodies import SurveyRow, SurveyView, WhatIf
-from whyloop.server.operations import WhatIfQuery
+from whyloop.server.inputs import WhatIfQuery
 from whyloop.server.requests import BadRequestError
 from whyloop.stores.live import reading_turns
-from whyloop.stores.reading import release_all
+from whyloop.stores.reading import release, release_all
 from whyloop.stores.records import Summary
 from whyloop.stores.store import Store
 from whyloop.values.continuation import ContinuationDecision, ContinuationEvaluation, ContinuationOutcome
@@ -38,7 +40,7 @@ from whyloop.values.text import shortened
 
 # Recordings are kept for sliders: so many, with about so many transitions together. A step has four or five.
 MOST_KEPT, MOST_TRANSITIONS = 32, 50_000
-# Longer runs are judged in a thread, from which the event loop takes the interpreter back every 5 ms.
+# Longer runs are judged in a thread.
 LONG = 300
 MOST_VALUES = 50
 
@@ -54,11 +56,37 @@ _NOT_JUDGED = "-"
 
 
 async def _work(function: Callable[[], T], transitions: int) -> T:
-    """Return the result of judging so many transitions, without holding up the event loop."""
+    """Judge so many transitions without blocking the event loop."""
     if transitions > LONG:
-        return await asyncio.to_thread(function)
+        with _short_switches:
+            return await asyncio.to_thread(function)
     await reading_turns().take()
     return function()
+
+
+class _ShortSwitches:
+    """Let the event loop take the interpreter back from a thread after half a millisecond, not after five.
+
+    A beat of the event loop needs it several times: one in a hundred was 20 ms late, and is 2 ms late now.
+    """
+
+    def __init__(self) -> None:
+        self._users, self._usual = 0, 0.005
+
+    def __enter__(self) -> None:
+        if not self._users:
+            self._usual = sys.getswitchinterval()
+            sys.setswitchinterval(_SWITCH_SECONDS)
+        self._users += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._users -= 1
+        if not self._users:
+            sys.setswitchinterval(self._usual)
+
+
+_SWITCH_SECONDS = 0.0005
+_short_switches = _ShortSwitches()
 
 
 # One session
@@ -71,25 +99,37 @@ class Recordings:
         self._store = store
         self._kept: OrderedDict[tuple[str, int], Recording] = OrderedDict()
 
-    async def read(self, summary: Summary) -> Recording:
-        """Return the recording of a session at the version with which it is listed."""
+    @asynccontextmanager
+    async def reading(self, summary: Summary) -> AsyncIterator[Recording]:
+        """Hold the recording of a session at the version with which it is listed."""
         key = (summary.identity, summary.version)
         found = self._kept.get(key)
         if found is None:
             found = await Recording.read_listed(self._store, summary)
-            for other in [each for each in self._kept if each[0] == summary.identity]:
-                self._forget(other)
-            if size_of(found) <= MOST_TRANSITIONS:
-                self._kept[key] = found
-        if key in self._kept:
+            self._keep(key, found)
+        else:
             self._kept.move_to_end(key)
-        while len(self._kept) > MOST_KEPT or sum(map(size_of, self._kept.values())) > MOST_TRANSITIONS:
-            self._forget(next(iter(self._kept)))
-        return found
+        try:
+            yield found
+        finally:
+            if key not in self._kept:
+                _release(found)
 
-    def _forget(self, key: tuple[str, int]) -> None:
-        forgotten = self._kept.pop(key)
-        release_all([each for execution in forgotten.executions for each in execution.transitions])
+    def _keep(self, key: tuple[str, int], found: Recording) -> None:
+        """Keep a recording instead of those that it replaces, unless it is too long."""
+        for other in [each for each in self._kept if each[0] == key[0]]:
+            _release(self._kept.pop(other))
+        if size_of(found) <= MOST_TRANSITIONS:
+            self._kept[key] = found
+        while len(self._kept) > MOST_KEPT or sum(map(size_of, self._kept.values())) > MOST_TRANSITIONS:
+            _release(self._kept.pop(next(iter(self._kept))))
+
+
+def _release(recording: Recording) -> None:
+    """Free a recording in slices, once nothing else refers to it."""
+    for execution in recording.executions:
+        release_all([*execution.transitions, *execution.states])
+        release(execution.after)
 
 
 def size_of(recording: Recording) -> int:
@@ -101,7 +141,16 @@ async def what_if(recording: Recording, query: WhatIfQuery, redaction: Redaction
     """Return how an execution would have ended under the limits of a query."""
     execution, rules = _execution(recording, query.execution), Rules(*_rules_of(query))
     alone = Recording(recording.agent_id, (execution,))
-    return await _work(lambda: _view(rules.judge(alone).latest, redaction), len(execution.transitions))
+    replay, view = await _work(lambda: _judged(rules, alone, redaction), len(execution.transitions))
+    release(replay.state)
+    return view
+
+
+def _judged(
+    rules: Rules, recording: Recording, redaction: Redaction | None
+) -> tuple[ExecutionReplay, WhatIf]:
+    replay = rules.judge(recording).latest
+    return replay, _view(replay, redaction)
 
 
 def _execution(recording: Recording, execution_id: str | None) -> RecordedExecution:
@@ -117,7 +166,7 @@ def _execution(recording: Recording, execution_id: str | None) -> RecordedExecut
 
 
 def _rules_of(query: WhatIfQuery) -> Iterator[Rule]:
-    """Yield the rules that replace those of a recording: limits, or none in their place."""
+    """Yield the rules that replace those of a recording."""
     limits: tuple[tuple[type[Limit], str | None, Callable[[str], Limit]], ...] = (
         (StepsLimit, query.max_steps, lambda text: StepsLimit(int(text))),
         (TokenUsageLimit, query.max_tokens, lambda text: TokenUsageLimit(int(text))),
@@ -169,7 +218,7 @@ def _view(replay: ExecutionReplay, redaction: Redaction | None) -> WhatIf:
 
 
 def _votes(replay: ExecutionReplay) -> tuple[dict[str, str], dict[str, list[str]]]:
-    """Return the vote of each rule after each step, and the reasons of the rules that differ."""
+    """Return the vote of each rule after each step, and reasons that differ."""
     recorded, judged = replay.recorded.execution_steps, replay.state.execution_steps
     count = max(len(recorded), len(judged))
     votes: dict[str, list[str]] = {}
@@ -190,7 +239,7 @@ def _votes(replay: ExecutionReplay) -> tuple[dict[str, str], dict[str, list[str]
 
 
 def _by_rule(outcome: ContinuationOutcome | None) -> Mapping[str, ContinuationEvaluation]:
-    """Return evaluations by the names of their rules, the second of a name as "StepsLimit (2)"."""
+    """Return evaluations by rule; the second of a name is "StepsLimit (2)"."""
     evaluations = outcome.evaluations if outcome is not None else ()
     found = {evaluation.criterion: evaluation for evaluation in evaluations}
     if len(found) == len(evaluations):
@@ -217,6 +266,7 @@ async def survey_view(store: Store, pages: AsyncIterable[Sequence[Summary]], lim
                 total.add(found)
                 continue
             value = await _work(lambda: _count(found, rules, total), size_of(found))  # noqa: B023
+            _release(found)
             if value is not None:
                 cut_below[found.agent_id] = value
     survey = total.result()
@@ -234,7 +284,7 @@ async def survey_view(store: Store, pages: AsyncIterable[Sequence[Summary]], lim
 
 
 def _count(recording: Recording, rules: Sequence[Limit], total: Surveyor) -> float | None:
-    """Count the runs of a session; return the lowest value that does not cut any of them.
+    """Count the runs of a session; return the lowest value that cuts none.
 
     None if every value leaves them as they are.
     """

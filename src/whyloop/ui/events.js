@@ -21,7 +21,7 @@ import {
 } from "./message.js";
 
 /** The mark for text that was not received. */
-const GAP = "…";
+export const GAP = "…";
 export const ENDED = ["completed", "stopped", "failed"];
 
 export const NUMBERED = new Set([

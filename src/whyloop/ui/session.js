@@ -1,14 +1,15 @@
 /**
  * The live view of one session on a whyloop server: its history, the envelopes after it, and the history
- * again when a run begins, which brings the question, and when it ends.
+ * again when a run begins, which brings the question, when it ends, and after a step whose text has gaps.
  *
  * @typedef {import("./view.js").View} View
  * @typedef {import("./index.js").Envelope} Envelope
  * @typedef {import("./index.js").UiMessage} UiMessage
  */
 
-import { NUMBERED } from "./events.js";
+import { GAP, NUMBERED } from "./events.js";
 import { reconcile, viewOf } from "./history.js";
+import { assistantId, metadataOf } from "./message.js";
 import { reduce } from "./reduce.js";
 import { addMessage, removeMessage } from "./view.js";
 
@@ -209,7 +210,7 @@ class Session {
     }
     if (isNews && !ends) this.#unstored.push(envelope);
     // No envelope carries the question of a run. It is stored by the time that the run begins.
-    if (begins || ends) this.load();
+    if (begins || ends || (isNews && lacksText(latest, envelope))) this.load();
     if (isNews) this.#show(latest);
   }
 
@@ -234,4 +235,12 @@ class Session {
       this.#isFilling = false;
     }
   }
+}
+
+/** Return whether a step has ended whose text was not received whole: a page that came late lacks the beginning. */
+function lacksText(view, { event, execution_id: executionId, data }) {
+  if (event !== "agent.step.completed") return false;
+  const id = assistantId(executionId, data?.step_number);
+  const message = view.live.findLast((each) => each.id === id);
+  return message !== undefined && (message.content + (metadataOf(message).reasoning ?? "")).includes(GAP);
 }
