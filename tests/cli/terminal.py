@@ -10,6 +10,7 @@ import select
 import struct
 import subprocess
 import termios
+import time
 from codecs import getincrementaldecoder
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from tests.cli.shop import WHYLOOP, environment
 
 CTRL_C, CTRL_D = "\x03", "\x04"
 SECONDS = 30  # For a machine that is busy; nothing waits as long.
+LONGEST = 5 * SECONDS  # What moves on a terminal is output too, so silence is not enough to give up.
 PATIENCE = 5  # Before Ctrl-C is pressed again.
 _CODES = re.compile(r"\x1b\[[\d;?]*[A-Za-z]|\r")
 
@@ -58,7 +60,9 @@ class Terminal:
 
     def read_until(self, wanted: str) -> str:
         """Return what is printed next, up to a text."""
+        end = time.monotonic() + LONGEST
         while (at := self.text.find(wanted, self._read_up_to)) < 0:
+            assert time.monotonic() < end, f"it moves, without {wanted!r}: {self.text[-2000:]!r}"
             assert self._read(), f"it ended without {wanted!r}: {self.text[self._read_up_to :]}"
         start, self._read_up_to = self._read_up_to, at + len(wanted)
         return self.text[start : self._read_up_to]
@@ -105,3 +109,32 @@ def terminal(*argv: str, **variables: str) -> Iterator[Terminal]:
         running.kill()
         running.wait()
         os.close(ours)
+
+
+def on_a_terminal(argv: list[str], *, columns: int = 100, **variables: str) -> str:
+    """What a terminal of this width is sent."""
+    ours, theirs = pty.openpty()
+    variables = {
+        **os.environ,
+        "TERM": "xterm-256color",
+        "COLUMNS": str(columns),
+        "LINES": "40",
+        **variables,
+    }
+    try:
+        with subprocess.Popen([*WHYLOOP, *argv], stdout=theirs, env=variables) as running:
+            os.close(theirs)
+            shown = b""
+            while chunk := _read(ours):
+                shown += chunk
+        assert running.returncode == 0
+    finally:
+        os.close(ours)
+    return shown.decode().replace("\r\n", "\n")
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65_536)
+    except OSError:  # how some systems say that the other end is closed
+        return b""

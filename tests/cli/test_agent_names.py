@@ -27,7 +27,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixt
     return name
 
 
-def test_without_a_name_of_its_own_it_goes_by_its_path(module: str) -> None:
+def test_without_a_name_it_is_named_after_its_path(module: str) -> None:
     assert find_agent(f"{module}:unnamed").name == f"{module}:unnamed"
     assert list(find_agents(f"{module}:unnamed")) == [f"{module}:unnamed"]
 
@@ -41,7 +41,7 @@ def test_its_own_name_stays(module: str) -> None:
     assert list(find_agents(f"{module}:named")) == ["desk"]
 
 
-def test_in_a_dict_it_goes_by_its_key(module: str) -> None:
+def test_in_a_dict_it_is_named_after_its_key(module: str) -> None:
     agents = find_agents(f"{module}:team")
     assert {key: agent.name for key, agent in agents.items()} == {"sales": "sales", "desk": "desk"}
 

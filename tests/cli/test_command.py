@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import os
-import pty
 import re
 import shlex
 import subprocess
@@ -15,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from tests.cli.shop import WHYLOOP
+from tests.cli.terminal import on_a_terminal
 from whyloop import __version__
-from whyloop.cli import main
+from whyloop.cli import COMMANDS, main
 from whyloop.cli.command import Command, Opens
-from whyloop.cli.commands import COMMANDS
 from whyloop.cli.demo.scenarios import SCENARIOS, play
 
 
@@ -161,13 +160,13 @@ def test_an_encoding_that_lacks_a_character_does_not_end_the_run() -> None:
     [("guard", "Stopped after 2 steps (guard)"), ("all", "A session continues after three days")],
 )
 def test_on_a_terminal_it_draws(scenario: str, words: str) -> None:
-    shown = _on_a_terminal(["demo", scenario, "--fast"], TERM="xterm-256color")
+    shown = on_a_terminal(["demo", scenario, "--fast"], TERM="xterm-256color")
     assert words in shown
     assert "\x1b[" in shown
 
 
 def test_on_a_terminal_that_can_only_print_it_is_plain() -> None:
-    shown = _on_a_terminal(["demo", "guard"], TERM="dumb")
+    shown = on_a_terminal(["demo", "guard"], TERM="dumb")
     assert "Stopped after 2 steps (guard)." in shown
     assert "\x1b" not in shown
 
@@ -202,25 +201,3 @@ def test_a_suggested_command_is_found_by_the_shell(tmp_path: Path) -> None:
 def test_a_suggested_command_starts_a_module_that_is_not_on_the_path(tmp_path: Path) -> None:
     command = suggested("/nowhere", tmp_path, sys.executable, "-m", "whyloop", "demo")
     assert command == f"{sys.executable} -m whyloop demo --list"
-
-
-def _on_a_terminal(arguments: list[str], **variables: str) -> str:
-    ours, theirs = pty.openpty()
-    environment = {**os.environ, "COLUMNS": "100", "LINES": "40", **variables}
-    try:
-        with subprocess.Popen([*WHYLOOP, *arguments], stdout=theirs, env=environment) as running:
-            os.close(theirs)
-            shown = b""
-            while chunk := _read(ours):
-                shown += chunk
-        assert running.returncode == 0
-    finally:
-        os.close(ours)
-    return shown.decode()
-
-
-def _read(terminal: int) -> bytes:
-    try:
-        return os.read(terminal, 65_536)
-    except OSError:  # how some systems say that the other end is closed
-        return b""

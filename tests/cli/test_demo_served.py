@@ -29,6 +29,8 @@ def test_scenarios_run_live_and_ctrl_c_ends_them() -> None:
                 pass
             assert listed[0]["agent_id"] == CLEANUP.name
             assert asked(address, "GET", "/")[1].startswith("<!doctype html>")
+            # A session of the reader's own has the agent of the first scenario.
+            assert asked(address, "POST", "/sessions", {"agent_id": "mine"})[0] == 201
             process.send_signal(signal.SIGINT)
             assert process.wait(timeout=20) in (0, 130, -signal.SIGINT)
         finally:
@@ -40,7 +42,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing waits in these tests."""
     rest = asyncio.sleep
     monkeypatch.setattr("whyloop.cli.demo.served.asyncio.sleep", lambda _: rest(0))
-    monkeypatch.setattr("whyloop.loop.world.asyncio.sleep", lambda _: rest(0))
+    monkeypatch.setattr("whyloop.loop.local_world.asyncio.sleep", lambda _: rest(0))
 
 
 @pytest.mark.usefixtures("quick")

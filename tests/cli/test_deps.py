@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.shop import in_store, loaded, refused, run
-from whyloop.cli.commands import COMMANDS
+from whyloop.cli import COMMANDS
 
 pytestmark = pytest.mark.usefixtures("in_the_shop")
 

@@ -76,17 +76,16 @@ def test_quiet_and_json_draw_nothing(option: str) -> None:
 def test_watch_draws_the_session_so_far_and_then_what_happens(tmp_path: Path) -> None:
     (tmp_path / "silent.py").write_text(SILENT, encoding="utf-8")
     agent_id = asked(greeting(), "Is anybody there?")
-    with (
-        terminal("watch", agent_id) as watching,
-        terminal("run", "Speak", "--agent", "silent:agent", "--session", agent_id) as running,
-    ):
+    with terminal("watch", agent_id) as watching:
+        # The run starts after that: one that is quicker than the command would leave nothing to wait for.
         before = watching.read_until("waiting for events, Ctrl-C ends")
         assert "❯  Is anybody there?" in before
         assert "◆  Hello there." in before
-        assert "❯  Speak" in watching.read_until("the model answers")
-        Path("seen").touch()
-        assert "◆  At last." in watching.read_until("waiting for events")
-        running.read_to_the_end()
+        with terminal("run", "Speak", "--agent", "silent:agent", "--session", agent_id) as running:
+            assert "❯  Speak" in watching.read_until("the model answers")
+            Path("seen").touch()
+            assert "◆  At last." in watching.read_until("waiting for events")
+            running.read_to_the_end()
         watching.type(CTRL_C)
         watching.read_to_the_end()
     assert watching.running.returncode in (130, -2)

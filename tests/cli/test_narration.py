@@ -19,7 +19,7 @@ def test_a_long_argument_is_cut() -> None:
     assert arguments_summary({"query": "x" * 99}) == f"query: '{'x' * 29}…'"
 
 
-def test_arguments_that_are_no_object_are_shown_as_they_came() -> None:
+def test_arguments_that_are_not_an_object_are_shown_as_they_came() -> None:
     assert arguments_summary('{"query": ') == '{"query":'
 
 

@@ -35,8 +35,8 @@ from tests.models.faulty_server import (
 )
 from whyloop import StopReason
 from whyloop.cli import main
-from whyloop.cli.commands import MODEL_VARIABLE, STORE_VARIABLE
-from whyloop.cli.output import CANNOT_WRITE, EXIT_CODES
+from whyloop.cli.command import MODEL_VARIABLE, STORE_VARIABLE
+from whyloop.cli.terminal import CANNOT_WRITE, EXIT_CODES
 
 MODEL = "openai:gpt-test"
 
@@ -132,7 +132,7 @@ def test_tools_and_decisions_are_on_stderr(capsys: pytest.CaptureFixture[str]) -
     )
 
 
-def test_words_between_tools_are_lines_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_between_tools_is_on_separate_lines(capsys: pytest.CaptureFixture[str]) -> None:
     stream = chat_events("Let me see.", calls=[{"index": 0, "id": "a", "function": {"name": "weather"}}])
     server = FaultyServer(say(chunked(stream + DONE)), say(chat_answer("No city.")))
     code, out, err = run(capsys, server, "--tools", "my_tools")
@@ -269,7 +269,7 @@ def test_tools_are_found(paths: list[str], names: list[str], capsys: pytest.Capt
 # Exit codes
 
 
-def test_every_stop_reason_and_a_pause_have_codes_of_their_own_and_help_shows_them(
+def test_every_stop_reason_and_a_pause_have_their_own_codes_and_help_shows_them(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert set(EXIT_CODES) == {"paused", *(reason.value for reason in StopReason)}
@@ -324,7 +324,7 @@ def test_a_stop_reason_is_an_exit_code(
     [
         (
             [],
-            "no model is named: use --model openai:gpt-5, --agent package.module:name for an agent of your "
+            "missing model: use --model openai:gpt-5, --agent package.module:name for an agent in your "
             f"code, or set {MODEL_VARIABLE}",
         ),
         (["--model", "gpt-5"], "no provider in 'gpt-5': did you mean 'openai:gpt-5'?"),

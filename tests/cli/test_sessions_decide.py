@@ -262,7 +262,7 @@ def test_a_paused_session_is_stopped_at_once(capsys: Capsys) -> None:
     code, out, _ = run(capsys, "stop", agent_id[:8], "we moved on")
     assert code == 0
     assert out == (
-        f"Stopped. To continue all the same: whyloop resume {agent_id[:8]} --agent package.module:name\n"
+        f"Stopped. To continue anyway: whyloop resume {agent_id[:8]} --agent package.module:name\n"
     )
     assert loaded(agent_id).status is AgentStatus.STOPPED
     assert "we moved on" in run(capsys, "why", agent_id)[1]
@@ -271,7 +271,7 @@ def test_a_paused_session_is_stopped_at_once(capsys: Capsys) -> None:
 def test_a_stop_without_a_reason_names_the_person(capsys: Capsys) -> None:
     agent_id = asked(paying())
     run(capsys, "stop", agent_id)
-    assert "ada asked for it with whyloop stop" in loaded(agent_id).explain()
+    assert "ada stopped it with whyloop stop" in loaded(agent_id).explain()
 
 
 def test_the_runner_of_a_session_is_asked_to_stop(capsys: Capsys) -> None:

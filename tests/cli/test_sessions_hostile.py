@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
 import shlex
 import subprocess
@@ -13,6 +12,7 @@ import sys
 import pytest
 
 from tests.cli.shop import WHYLOOP, asked, in_store, kept, loaded, paying, question_of, run, run_by
+from tests.cli.terminal import on_a_terminal
 from whyloop import Agent, Session, tool
 from whyloop.cli.formats import command_line, exact_arguments
 from whyloop.stores import Store
@@ -199,7 +199,7 @@ def test_a_table_is_as_wide_as_the_terminal(columns: int) -> None:
 def test_a_command_to_copy_is_never_broken_into_lines() -> None:
     agent_id = asked(paying())
     shown = DRAWN.sub("", on_a_terminal(["why", agent_id], columns=40))
-    assert f"\n    whyloop deny {agent_id} {question_of(agent_id)[:8]} 'why not'\n" in shown
+    assert f"\n    whyloop deny {agent_id} {question_of(agent_id)[:8]} 'the reason'\n" in shown
 
 
 def test_on_a_terminal_that_can_only_print_it_is_plain() -> None:
@@ -256,32 +256,3 @@ def test_nothing_heavy_is_loaded_before_it_is_needed(argv: list[str]) -> None:
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, b"")
-
-
-def on_a_terminal(argv: list[str], *, columns: int = 100, **variables: str) -> str:
-    """What a terminal of this width is sent."""
-    ours, theirs = pty.openpty()
-    environment = {
-        **os.environ,
-        "TERM": "xterm-256color",
-        "COLUMNS": str(columns),
-        "LINES": "40",
-        **variables,
-    }
-    try:
-        with subprocess.Popen([*WHYLOOP, *argv], stdout=theirs, env=environment) as running:
-            os.close(theirs)
-            shown = b""
-            while chunk := _read(ours):
-                shown += chunk
-        assert running.returncode == 0
-    finally:
-        os.close(ours)
-    return shown.decode().replace("\r\n", "\n")
-
-
-def _read(terminal: int) -> bytes:
-    try:
-        return os.read(terminal, 65_536)
-    except OSError:  # how some systems say that the other end is closed
-        return b""

@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.shop import NOW, asked, greeting, kept, loaded, paying, refused, run, run_by
 from whyloop import StopReason, stores
-from whyloop.cli import commands, formats, main
+from whyloop.cli import command, formats, main
 
 pytestmark = pytest.mark.usefixtures("in_the_shop")
 
@@ -231,7 +231,7 @@ def test_the_store_may_be_in_a_variable(
 
 
 def test_the_usual_store_is_the_library_s() -> None:
-    named = commands.STORE_VARIABLE, commands.DEFAULT_STORE
+    named = command.STORE_VARIABLE, command.DEFAULT_STORE
     assert named == (stores.VARIABLE, stores.DEFAULT_PATH)
 
 
@@ -255,7 +255,7 @@ def test_a_file_that_is_not_a_store_is_refused(capsys: Capsys, tmp_path: Path) -
     assert "notes.txt" in refused(capsys, "sessions", "--store", "notes.txt")
 
 
-def test_sessions_are_found_by_words_by_waiting_and_by_their_last_change(capsys: Capsys, three: None) -> None:
+def test_sessions_are_found_by_text_by_waiting_and_by_their_last_change(capsys: Capsys, three: None) -> None:
     def found(*options: str) -> list[str]:
         document = json.loads(run(capsys, "sessions", "--json", *options)[1])
         return [session["agent_id"][0] for session in document["sessions"]]

@@ -188,7 +188,7 @@ def test_without_a_terminal_deletion_needs_yes(capsys: Capsys, monkeypatch: pyte
     kept("one")
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
     error = refused(capsys, "delete", "one", code=2)
-    assert error == "without a terminal, confirm with --yes"
+    assert error == "cannot ask without a terminal: confirm with --yes"
     assert titles() == ["A question"]
 
 
@@ -201,7 +201,7 @@ def test_on_a_terminal_deletion_asks_first(
     kept("one", "The only one")
     monkeypatch.setattr(sys, "stdin", Terminal(answer))
     code, out, err = run(capsys, "delete", "one")
-    assert err.startswith("  one  pending, 0 steps  The only one\nDelete 1 session for good? [y/N] ")
+    assert err.startswith("  one  pending, 0 steps  The only one\nDelete 1 session permanently? [y/N] ")
     assert (code, bool(out), "Nothing was deleted." in err, titles() == []) == (
         0 if gone else 1,
         gone,
@@ -304,7 +304,7 @@ def test_without_a_terminal_pruning_needs_a_yes(
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
     error = refused(capsys, "prune", "--older-than", "90d", code=2)
-    assert error == "without a terminal, confirm with --yes"
+    assert error == "cannot ask without a terminal: confirm with --yes"
     assert ids() == EVERYTHING
     assert run(capsys, "prune", "--older-than", "500d")[0] == 0  # There is nothing to ask about.
 
@@ -315,7 +315,9 @@ def test_on_a_terminal_pruning_asks(
 ) -> None:
     monkeypatch.setattr(sys, "stdin", Terminal(answer))
     code, _, err = run(capsys, "prune", "--older-than", "90d")
-    assert err.startswith("1 session: completed, not changed for 90 days.\nDelete 1 session for good? [y/N] ")
+    assert err.startswith(
+        "1 session: completed, not changed for 90 days.\nDelete 1 session permanently? [y/N] "
+    )
     assert (code, len(ids())) == (0 if count == 4 else 1, count)
 
 

@@ -72,7 +72,7 @@ def edited_and_resumed() -> str:
 # show
 
 
-def test_a_session_is_shown_from_its_first_word_to_the_last(capsys: Capsys) -> None:
+def test_a_session_is_shown_from_its_first_message_to_the_last(capsys: Capsys) -> None:
     agent_id = edited_and_resumed()
     code, out, err = run(capsys, "show", agent_id)
     assert (code, err) == (0, "")
@@ -130,7 +130,7 @@ def test_a_pending_call_comes_with_the_commands_to_decide_about_it(capsys: Capsy
   {question}  pay waits for approval
     {{"amount": 500, "to": "Bob"}}
     whyloop approve {agent_id[:10]} {question}
-    whyloop deny {agent_id[:10]} {question} 'why not'
+    whyloop deny {agent_id[:10]} {question} 'the reason'
 
 Then resume the run: whyloop resume {agent_id[:10]} --agent package.module:name
 """

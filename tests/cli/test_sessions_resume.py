@@ -91,7 +91,7 @@ def test_a_run_that_waits_for_a_person_ends_with_18_and_says_what_to_do(capsys: 
   {question}  pay waits for approval
     {{"amount": 500, "to": "Bob"}}
     whyloop approve {agent_id[:8]} {question} --store pay.db
-    whyloop deny {agent_id[:8]} {question} 'why not' --store pay.db
+    whyloop deny {agent_id[:8]} {question} 'the reason' --store pay.db
 
 Then resume the run: whyloop resume {agent_id[:8]} --agent {HERE}:paying --store pay.db
 """
@@ -120,7 +120,7 @@ def test_a_pause_for_machines(capsys: Capsys) -> None:
     assert [call["call_id"] for call in document["pending_calls"]] == ["call_2"]
 
 
-def test_a_run_that_was_stopped_says_how_to_go_on(capsys: Capsys) -> None:
+def test_a_stopped_run_says_how_to_continue(capsys: Capsys) -> None:
     code, _, err = run(capsys, "run", "Go", "--agent", f"{HERE}:searching", "--store", "whyloop.db")
     assert code == 10
     assert err.endswith(f" --agent {HERE}:searching --grant-steps 10\n")
@@ -155,7 +155,7 @@ def test_an_agent_that_is_not_there(
     assert words in refused(capsys, *command, "--agent", path, code=2)
 
 
-def test_an_agent_may_be_made_with_an_event_loop_of_its_own(capsys: Capsys, tmp_path: Path) -> None:
+def test_an_agent_may_be_made_with_its_own_event_loop(capsys: Capsys, tmp_path: Path) -> None:
     module = (
         f"import asyncio\nfrom {HERE} import greeting\n\ndef make():\n    asyncio.run(asyncio.sleep(0))\n"
     )
@@ -233,7 +233,7 @@ def test_resume_for_machines(capsys: Capsys) -> None:
     assert json.loads(out)["last_response"] == "Done."
 
 
-def test_what_is_complete_cannot_go_on(capsys: Capsys) -> None:
+def test_a_completed_session_cannot_continue(capsys: Capsys) -> None:
     agent_id = asked(greeting())
     words = refused(capsys, "resume", agent_id[:8], "--agent", f"{HERE}:greeting")
     assert words == (
@@ -242,7 +242,7 @@ def test_what_is_complete_cannot_go_on(capsys: Capsys) -> None:
 
 
 def test_resume_needs_an_agent(capsys: Capsys) -> None:
-    assert refused(capsys, "resume", "abc", code=2).startswith("no model is named: use --model openai:gpt-5")
+    assert refused(capsys, "resume", "abc", code=2).startswith("missing model: use --model openai:gpt-5")
 
 
 def test_resume_has_the_codes_of_run(capsys: Capsys) -> None:
@@ -257,7 +257,7 @@ def test_resume_has_the_codes_of_run(capsys: Capsys) -> None:
     assert " 18  paused " in shown[0]
 
 
-def test_ctrl_c_stops_a_session_where_it_can_go_on(tmp_path: Path) -> None:
+def test_ctrl_c_stops_a_session_where_it_can_continue(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(
         "import asyncio, sys\n"
         "from whyloop import Agent, tool\n"

@@ -10,6 +10,7 @@ import pytest
 
 from tests.cli.shop import run
 from tests.cli.test_what_if import recorded
+from whyloop import Usage
 from whyloop.cli import tune as command
 from whyloop.replay import reading
 
@@ -37,6 +38,14 @@ def test_each_limit_has_a_table_and_a_sentence(capsys: Capsys) -> None:
     assert any(line.lstrip().startswith("5 ") and "← recommended" in line for line in lines)
     assert "  max_steps=5 keeps every completed run of the last" in out
     assert "  max_cost: no cost is known, so no value can be judged." in lines
+
+
+def test_runs_without_usage_are_counted_and_named_as_left_out(capsys: Capsys) -> None:
+    recorded("reported", 3)
+    recorded("silent", 3, usage=Usage(reported=False))
+    _, out, _ = run(capsys, "tune", "--limits", "max_steps")
+    assert out.splitlines()[0] == "2 runs of 2 sessions, 2 completed."
+    assert "  The saved tokens are unknown in up to 1 run; the sums leave them out." in out
 
 
 @pytest.mark.usefixtures("six_runs")
@@ -83,8 +92,8 @@ def test_several_processes_count_the_same(capsys: Capsys, monkeypatch: pytest.Mo
     ("argv", "text"),
     [
         (["--limits", "steps"], "invalid limit 'steps'"),
-        (["--keep", "0"], "invalid keep 0: use a percentage"),
-        (["--keep", "101"], "invalid keep 101: use a percentage"),
+        (["--keep", "0"], "invalid --keep 0: use a percentage"),
+        (["--keep", "101"], "invalid --keep 101: use a percentage"),
         (["--processes", "0"], "invalid --processes 0"),
     ],
 )

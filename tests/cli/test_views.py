@@ -6,21 +6,26 @@ import io
 import re
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given, strategies as st
+from msgspec import structs
 from rich.cells import cell_len
 from rich.console import Console
 
+from tests.support import echo
 from whyloop import Agent, ModelRequest, ModelResponse, TextDelta
 from whyloop.cli.demo import PlainView
 from whyloop.cli.demo.pictures import draw_run, svg
 from whyloop.cli.demo.scenarios import SCENARIOS, Query, Scenario, play
-from whyloop.cli.live import LiveView, full_rows
+from whyloop.cli.drawing import LiveView, full_rows
+from whyloop.cli.narration import Narrator
 from whyloop.cli.renderer import Kind
 from whyloop.errors import RateLimitError
-from whyloop.testing import FakeClock, call, text
+from whyloop.events import AgentEvent
+from whyloop.testing import FakeClock, ScriptedModel, call, text
 
 ESCAPE = "\x1b"
 COLOUR = re.compile(r"\x1b\[(?:\d+;)*[349][0-7](?:;\d+)*m")
@@ -90,6 +95,18 @@ def test_a_failed_model_call_and_the_wait_after_it_are_shown() -> None:
     for shown in (drawn(SCENARIOS["rate-limit"]), plain(SCENARIOS["rate-limit"])):
         assert re.search(r"the model call failed:?\s+429: too many requests", shown)
         assert "waited 20 s before the next attempt" in shown
+
+
+async def test_slow_events_are_not_shown_as_a_wait_for_another_attempt() -> None:
+    """Events of a session on another machine are some time apart, without any retry."""
+    events: list[AgentEvent] = []
+    agent = Agent(ScriptedModel([call("echo", {"value": "a"}), "done"]), [echo])
+    await agent.run("Go", on_event=events.append)
+    narrator, start = Narrator(), events[0].time
+    late = [structs.replace(event, time=start + timedelta(seconds=n)) for n, event in enumerate(events)]
+    kinds = [line.kind for event in late for line in narrator.lines(event)]
+    assert Kind.STEP in kinds
+    assert Kind.WAITED not in kinds
 
 
 def test_a_wrong_answer_is_not_shown_as_a_failed_model_call() -> None:

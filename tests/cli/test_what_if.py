@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,7 @@ import pytest
 
 from tests.cli.shop import in_store, run
 from whyloop import Agent, Session, Usage, tool
-from whyloop.replay import Recording
-from whyloop.stores import Store, Summary
+from whyloop.stores import SqliteStore, Store, Summary
 from whyloop.testing import FakeClock, ScriptedModel, call, text
 
 pytestmark = pytest.mark.usefixtures("in_the_shop")
@@ -91,7 +91,7 @@ def test_rules_of_your_own_code_are_found(capsys: Capsys, tmp_path: Path) -> Non
     _, out, _ = run(capsys, "what-if", "long", "--criteria", "guards:rules")
     assert "What if   stopped at step 3 (guard), third: third forbade continuation" in out
     code, _, err = run(capsys, "what-if", "long", "--criteria", "guards:number")
-    assert (code, "--criteria guards:number: 7 is not a criterion" in err) == (2, True)
+    assert (code, "--criteria guards:number: invalid criterion 7" in err) == (2, True)
     code, _, err = run(capsys, "what-if", "long", "--criteria", "guards:missing")
     assert (code, "has no 'missing'" in err) == (2, True)
 
@@ -104,7 +104,7 @@ def test_rules_of_your_own_code_are_found(capsys: Capsys, tmp_path: Path) -> Non
         (["long", "--all", "--max-steps", "3"], "not both"),
         (["long", "--status", "paused", "--max-steps", "3"], "the conditions on sessions are for --all"),
         (["--all", "--status", "odd", "--max-steps", "3"], "invalid status 'odd'"),
-        (["long", "--max-steps", "0"], "StepsLimit needs a number greater than zero"),
+        (["long", "--max-steps", "0"], "invalid StepsLimit 0: use a number greater than zero"),
         (["long", "--max-cost", "much"], "CostLimit"),
     ],
 )
@@ -141,6 +141,17 @@ def test_all_sessions_are_counted_by_the_rule_that_would_end_them(capsys: Capsys
     assert (document["runs"], document["different"], document["beyond"], document["cut"]) == (1, 1, 1, [])
 
 
+def test_ends_after_a_nudge_are_marked_as_assumed(capsys: Capsys, tmp_path: Path) -> None:
+    recorded("stuck", 8)
+    (tmp_path / "circles.py").write_text(
+        "from whyloop import RepeatedCallCheck\nstuck = RepeatedCallCheck()\n"
+    )
+    _, out, err = run(capsys, "what-if", "--all", "--criteria", "circles:stuck")
+    assert err == ""
+    assert "RepeatedCallCheck  guard        1 " in out
+    assert "1 end assumed: the rules would have changed what the model received." in out
+
+
 def test_a_bad_session_and_a_rule_that_raises_are_reported_and_the_rest_continues(
     capsys: Capsys, tmp_path: Path
 ) -> None:
@@ -148,13 +159,15 @@ def test_a_bad_session_and_a_rule_that_raises_are_reported_and_the_rest_continue
         recorded(f"run-{number}", number + 1)
     with sqlite3.connect("whyloop.db") as database:
         database.execute("update entries set body = '{}' where rowid = (select min(rowid) from entries)")
-    (tmp_path / "picky.py").write_text("def picky(state): return 1 // (state.execution.step_count - 3) < 5\n")
+    (tmp_path / "picky.py").write_text("def picky(state): return 1 // (state.execution.step_count - 4) < 5\n")
     code, out, err = run(capsys, "what-if", "--all", "--criteria", "picky:picky")
     assert code == 0
-    assert "Judged 2 runs of 2 sessions under picky." in out
-    assert "picky     error" in out
-    assert "1 session could not be judged." in out
-    assert err.startswith("not judged: run-0: ")
+    assert "Judged 1 run of 1 session under picky." in out
+    assert "2 sessions could not be judged." in out
+    assert sorted(err.splitlines())[0].startswith("not judged: run-0: ")
+    assert "not judged: run-2: picky could not be evaluated: ZeroDivisionError" in err
+    _, out, _ = run(capsys, "what-if", "run-2", "--criteria", "picky:picky")  # As in a run, it forbids.
+    assert "What if   failed at step 4 (error), picky: picky could not be evaluated" in out
 
 
 def test_a_session_that_is_deleted_meanwhile_is_left_out(
@@ -162,13 +175,12 @@ def test_a_session_that_is_deleted_meanwhile_is_left_out(
 ) -> None:
     for number in range(3):
         recorded(f"run-{number}", 1)
-    read = Recording.read_listed
+    read = SqliteStore.read_listed
 
-    async def read_late(store: Store, summary: Summary) -> Recording:
-        if summary.agent_id == "run-1":
-            await store.delete(summary.agent_id)
-        return await read(store, summary)
+    async def read_late(store: SqliteStore, listed: Sequence[Summary]) -> Any:
+        await store.delete("run-1")
+        return await read(store, listed)
 
-    monkeypatch.setattr(Recording, "read_listed", read_late)
+    monkeypatch.setattr(SqliteStore, "read_listed", read_late)
     _, out, err = run(capsys, "what-if", "--all", "--max-steps", "9")
     assert (out.splitlines()[0], err) == ("Judged 2 runs of 2 sessions under StepsLimit(9).", "")

@@ -13,7 +13,7 @@ from operator import attrgetter
 from types import FunctionType, ModuleType
 from typing import Any
 
-from whyloop.cli.commands import DEFAULT_ERROR_POLICY, ERROR_POLICIES, MODEL_VARIABLE
+from whyloop.cli.command import DEFAULT_ERROR_POLICY, ERROR_POLICIES, MODEL_VARIABLE
 from whyloop.errors import ConfigurationError
 from whyloop.loop.agent import Agent
 from whyloop.loop.world import Model
@@ -35,6 +35,7 @@ _MODEL_OPTIONS = (
 )
 
 AnyTool = Tool | Callable[..., Any]
+_TEMPORAL_OPTIONS = ("temporal", "namespace", "task_queue")
 DEFAULT_NAME = signature(Agent).parameters["name"].default
 
 
@@ -48,10 +49,27 @@ def agent_of(args: argparse.Namespace) -> Agent[Any, Any]:
     return find_agent(args.agent)
 
 
+def agent_or_name(args: argparse.Namespace) -> Agent[Any, Any] | str:
+    """Return the agent of the options, or the name of one of Temporal's workers."""
+    if args.temporal is None:
+        given = [_option(name) for name in _TEMPORAL_OPTIONS if getattr(args, name) is not None]
+        if given:
+            raise ConfigurationError(f"{', '.join(given)} needs --temporal ADDRESS")
+        return agent_of(args)
+    others = ("deps", *_MODEL_OPTIONS)
+    given = [_option(name) for name in others if getattr(args, name) not in (None, False, [])]
+    if given:
+        raise ConfigurationError(f"the workers have the agents and their deps: leave out {', '.join(given)}")
+    if args.agent is None:
+        raise ConfigurationError("name an agent of the workers: --agent NAME, or the path of its code")
+    path: str = args.agent
+    return find_agent(path).name if ":" in path else path
+
+
 def agent_options(args: argparse.Namespace) -> tuple[str, ...]:
     """Return the options that describe this agent again; empty if there are none."""
     options: list[str] = []
-    for name in ("agent", "deps", *_MODEL_OPTIONS):
+    for name in ("agent", "deps", *_MODEL_OPTIONS, *_TEMPORAL_OPTIONS):
         value = getattr(args, name)
         if value is True:
             options.append(_option(name))
@@ -63,7 +81,7 @@ def agent_options(args: argparse.Namespace) -> tuple[str, ...]:
 def find_agent(path: str) -> Agent[Any, Any]:
     """Return the agent at a path, or the one that the function there makes.
 
-    Without a name of its own it goes by its path, so that no session of another agent is taken for its own.
+    Without a name it is named after its path, so it never continues the sessions of another agent.
     """
     option = f"--agent {path}"
     value = _find(option, path)
@@ -116,7 +134,10 @@ def find_deps(path: str | None) -> MakeDeps | None:
 
 
 def find_rules(path: str) -> list[Rule]:
-    """Return the rules at "package.module:name": a criterion, an error policy, an agent's, or a list."""
+    """Return the rules at "package.module:name".
+
+    It names a criterion, an error policy, an agent, or a list of them.
+    """
     value = _at("--criteria", path, Criterion)
     if isinstance(value, Agent):
         return [value.criteria]
@@ -136,7 +157,7 @@ def find_tools(paths: Iterable[str]) -> list[AnyTool]:
 
 
 def find_cases(path: str) -> list[Callable[[], Any]]:
-    """Return the cases at a path: a function, several of them, or all that a module calls test_ or case_."""
+    """Return the cases at a path: a function, a list, or those of a module."""
     name, _, wanted = path.partition(":")
     if not all(name.split(".")):
         raise ConfigurationError(f"{path}: invalid module {name!r}: write package.module:name")
@@ -170,8 +191,10 @@ def error_policy_of(args: argparse.Namespace) -> str:
     return name
 
 
-def introduction(args: argparse.Namespace, agent: Agent[Any, Any]) -> str:
-    """Return the model and its tools, and what happens after an error, which an agent of code decides."""
+def introduction(args: argparse.Namespace, agent: Agent[Any, Any] | str) -> str:
+    """Return the line that introduces the model, its tools and its error policy."""
+    if isinstance(agent, str):
+        return f"{shortened(agent)}, run by the workers of Temporal at {shortened(args.temporal)}"
     tools = ", ".join(shortened(tool.name, 40) for tool in agent.tools)
     policy, with_tools = error_policy_of(args), f" with {tools}" if tools else ""
     if args.agent is not None:
@@ -184,7 +207,7 @@ def _agent_with_model(args: argparse.Namespace) -> Agent[Any, Any]:
     name = model_name(args)
     if not name:
         raise ConfigurationError(
-            "no model is named: use --model openai:gpt-5, --agent package.module:name for an agent of your "
+            "missing model: use --model openai:gpt-5, --agent package.module:name for an agent in your "
             f"code, or set {MODEL_VARIABLE}"
         )
     limits: dict[str, Any] = {"max_steps": args.max_steps, "timeout": args.timeout}
@@ -249,7 +272,7 @@ def _tools_at(path: str) -> list[AnyTool]:
 
 
 def _all_tools(module: ModuleType) -> list[AnyTool]:
-    """Return every tool of a module once, also if it has several names there."""
+    """Return every tool of a module once, even if it has several names there."""
     tools = {id(value): value for value in vars(module).values() if isinstance(value, Tool)}
     if not tools:
         raise ConfigurationError(
@@ -259,7 +282,7 @@ def _all_tools(module: ModuleType) -> list[AnyTool]:
 
 
 def _import(option: str, name: str) -> ModuleType:
-    """Return a module, also one of the current directory."""
+    """Return a module, even one in the current directory."""
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
@@ -274,7 +297,7 @@ def _import(option: str, name: str) -> ModuleType:
 
 
 def _attribute(option: str, module: ModuleType, wanted: str, kind: type) -> Any:
-    """Return an attribute of a module; if it has none, the error lists those of the kind."""
+    """Return an attribute of a module; the error lists similar ones."""
     try:
         return attrgetter(wanted)(module)
     except AttributeError:

@@ -9,30 +9,29 @@ import re
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from whyloop.cli.agents import agent_of, agent_options, find_deps, introduction, model_name
-from whyloop.cli.decisions import decider, parse_arguments
+from whyloop.cli.agents import agent_of, agent_options, agent_or_name, find_deps, introduction, model_name
 from whyloop.cli.formats import (
     PlainValue,
     command_line,
+    decider,
     escaped,
     exact_arguments,
+    parse_arguments,
     short,
     span_text,
     store_name,
 )
-from whyloop.cli.output import CommandError, can_draw, terminal, write_error
-from whyloop.cli.prompt import Prompt
 from whyloop.cli.renderer import Kind, show_explanation
-from whyloop.cli.runs import Progress, deps_of, new_metadata, on_ctrl_c, waits_for_steps
+from whyloop.cli.runs import Progress, Runner, deps_of, new_metadata, on_ctrl_c, open_session, waits_for_steps
 from whyloop.cli.store_access import find_session, open_named_store
+from whyloop.cli.terminal import CommandError, Prompt, can_draw, terminal, write_error
 from whyloop.errors import ConfigurationError, NotResumableError, WhyloopError
 from whyloop.loop.agent import Agent
 from whyloop.loop.executions import refuse_edit
 from whyloop.loop.setup import Handler
 from whyloop.models import prices
-from whyloop.sessions.session import Session
 from whyloop.stores.store import Store
 from whyloop.values.approval import PendingCall, Verdict
 from whyloop.values.continuation import Budget
@@ -42,6 +41,9 @@ from whyloop.values.next_action import next_actions_of
 from whyloop.values.price import dollars
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.text import counted, shortened
+
+if TYPE_CHECKING:
+    from whyloop.cli.runs import AnySession
 
 LONGEST_ERROR = 1000
 LONGEST_ANSWER = 300
@@ -55,13 +57,13 @@ _HIDDEN = (Kind.QUERY, Kind.STEP, Kind.CONTINUE, Kind.OPEN, Kind.PAUSE, Kind.COM
 _COMMAND = re.compile(r"/([a-z]+)(?:\s+(.*))?", re.DOTALL)
 
 T = TypeVar("T")
-Work = Callable[[Session[Any, Any], Any, Handler], Coroutine[Any, Any, AgentState]]
+Work = Callable[[Any, Any, Handler], Coroutine[Any, Any, AgentState]]
 """A run of the session, given the deps and a handler for its events."""
 
 
 def chat(args: argparse.Namespace) -> int:
     """Talk with an agent until the end of the input."""
-    agent, metadata, stack = agent_of(args), new_metadata(args), AsyncExitStack()
+    agent, metadata, stack = agent_or_name(args), new_metadata(args), AsyncExitStack()
     with asyncio.Runner() as runner:
         try:
             store = runner.run(
@@ -87,7 +89,7 @@ class Chat:
     def __init__(
         self,
         args: argparse.Namespace,
-        agent: Agent[Any, Any],
+        agent: Agent[Any, Any] | str,
         store: Store,
         metadata: Mapping[str, PlainValue],
         run: Callable[[Coroutine[Any, Any, Any]], Any],
@@ -100,18 +102,20 @@ class Chat:
         self._stack = stack
         self._deps = find_deps(args.deps)
         self._metadata = metadata
-        self._session: Session[Any, Any] | None = None
+        self._session: AnySession | None = None
+        self._runner: Runner | None = None
         self._prompt = Prompt(f"/{command.name}" for command in COMMANDS)
         self._draws = can_draw()
         if self._draws:
-            import whyloop.cli.live  # noqa: F401  (before the first question, since it takes a moment)
+            import whyloop.cli.drawing  # noqa: F401  (before the first question, since it takes a moment)
         self._prefilled = ""
 
     def talk(self) -> None:
         """Answer lines until the person leaves."""
-        self._run(self._stack.enter_async_context(self._agent))
+        if isinstance(self._agent, Agent):
+            self._run(self._stack.enter_async_context(self._agent))
         if self._args.session:
-            self._switch(self._run(find_session(self._store, self._args.session)).agent_id)
+            self._open(self._run(find_session(self._store, self._args.session)).agent_id)
         self._note(introduction(self._args, self._agent))
         self._note(f"Recorded in {store_name(self._args.store)}. /help lists the commands, Ctrl-D leaves.")
         try:
@@ -124,7 +128,7 @@ class Chat:
             self._note_how_to_continue()
 
     def _take(self, prefilled: str) -> None:
-        """Ask for a line and do what it says: a command, or a question to the agent."""
+        """Read a line and run it: a command, or a question to the agent."""
         line = self._prompt.ask(QUESTION, prefilled=prefilled)
         if line is None:
             raise Leave
@@ -154,7 +158,7 @@ class Chat:
 
     def _ask(self, question: str) -> None:
         if self._session is None:
-            self._session = self._run(Session.open(self._store, self._agent, metadata=self._metadata))
+            self._open(None)
         elif self._session.state.pending_calls:
             self._note("  Open questions are dropped, since another question is asked.")
         self._work(lambda session, deps, handler: session.send(question, deps=deps, on_event=handler))
@@ -163,7 +167,7 @@ class Chat:
         self._work(lambda session, deps, handler: session.resume(grant=grant, deps=deps, on_event=handler))
 
     def _work(self, work: Work) -> None:
-        """Run the agent, ask the person what it asks, and continue until it has nothing more to ask."""
+        """Run the agent and ask the person its questions, until none is left."""
         with self._prompt.silenced():
             state = self._run(self._show(work))
         if state is None:
@@ -176,7 +180,7 @@ class Chat:
             self._note("    /why explains, /resume continues.")
 
     async def _show(self, work: Work) -> AgentState | None:
-        """Return the state after a run that was shown as it happened; None if it was cancelled."""
+        """Show a run as it happens and return its state; None if it was cancelled."""
         session = self._session
         assert session is not None
         deps = await deps_of(session.summary, self._deps)
@@ -184,8 +188,7 @@ class Chat:
             if not self._draws:
                 progress = Progress(answer=True, hidden=_HIDDEN, whole=waits_for_steps(self._args))
                 return await self._stoppable(work(session, deps, progress), progress.note, progress)
-            from whyloop.cli.drawing import WIDEST
-            from whyloop.cli.live import LiveView
+            from whyloop.cli.drawing import WIDEST, LiveView
 
             with LiveView(terminal(WIDEST), hidden=_HIDDEN, has_bars=False) as view:
                 return await self._stoppable(work(session, deps, view), view.note)
@@ -202,7 +205,8 @@ class Chat:
         task = asyncio.ensure_future(work)
         if progress is not None:
             progress.on_failure = task.cancel
-        with on_ctrl_c(self._agent, task, note):
+        assert self._runner is not None
+        with on_ctrl_c(self._runner, task, note):
             return await (progress.result_of(task) if progress is not None else task)
 
     # Questions of the agent
@@ -226,7 +230,7 @@ class Chat:
         self._resume()
 
     def _verdict(self, call: PendingCall, state: AgentState) -> tuple[Verdict, str | None, Any]:
-        """Return what the person decides about a call, which is shown exactly as it would run."""
+        """Show a call exactly as it would run, and return the person's decision."""
         self._note(f" ?  {shortened(call.question, LONGEST_ERROR)}", style="yellow")
         for line in exact_arguments(call.arguments, full=True) if call.call_id else ():
             self._note(f"    {line}", style="")
@@ -242,7 +246,8 @@ class Chat:
                     edited = rest if rest or not self._prompt.is_terminal else self._edited(call)
                     try:
                         arguments = parse_arguments(edited, "the edit")
-                        refuse_edit(self._agent, state, call.id, arguments)
+                        if isinstance(self._agent, Agent):
+                            refuse_edit(self._agent, state, call.id, arguments)
                         return Verdict.EDITED, None, arguments
                     except ConfigurationError as error:
                         write_error(f"    {error}")
@@ -275,7 +280,7 @@ class Chat:
         questions = [message.text for message in state.messages if message.is_user]
         steps = len(state.steps) - state.execution.step_number
         if steps:
-            self._switch(self._run(self._store.fork(session.agent_id, step=steps)).agent_id)
+            self._open(self._run(self._store.fork(session.agent_id, step=steps)).agent_id)
         else:
             self._session = None
         self._prefilled = escaped(questions[-1])
@@ -283,7 +288,7 @@ class Chat:
 
     def fork(self, _: str) -> None:
         session = self._asked()
-        self._switch(self._run(self._store.fork(session.agent_id)).agent_id)
+        self._open(self._run(self._store.fork(session.agent_id)).agent_id)
         assert self._session is not None
         self._note(f"  This is {_name(self._session)} now; {_name(session)} stays as it is.")
 
@@ -305,7 +310,7 @@ class Chat:
             self._run(self._stack.enter_async_context(agent))
             self._args, self._agent = args, agent
             if self._session is not None:
-                self._switch(self._session.agent_id)
+                self._open(self._session.agent_id)
         self._note(f"  {shortened(model_name(self._args) or '')}")
 
     def resume(self, _: str) -> None:
@@ -325,17 +330,19 @@ class Chat:
 
     # Sessions
 
-    def _asked(self) -> Session[Any, Any]:
+    def _asked(self) -> AnySession:
         """Return the session; refuse if nothing was asked in it yet."""
         if self._session is None or not self._session.state.messages:
             raise ConfigurationError("nothing was asked yet")
         return self._session
 
-    def _switch(self, agent_id: str) -> None:
-        self._session = self._run(Session.open(self._store, self._agent, agent_id))
+    def _open(self, agent_id: str | None) -> None:
+        """Open a session, a new one without an id."""
+        opening = open_session(self._store, self._agent, self._args, agent_id, self._metadata)
+        self._session, self._runner = self._run(opening)
 
     def _recall(self, state: AgentState) -> None:
-        """Show how the session ended so far, and ask what it waits for."""
+        """Show how the session ended so far, and ask its open questions."""
         questions = [message.text for message in state.messages if message.is_user]
         for question in questions:
             self._prompt.remember(escaped(question))
@@ -367,12 +374,12 @@ class Chat:
             write_error(text)
 
 
-def _name(session: Session[Any, Any]) -> str:
+def _name(session: AnySession) -> str:
     return shortened(short(session.agent_id))
 
 
 def _execution_text(state: AgentState) -> str:
-    """Return what the last question took: "2 steps · 115 tokens (85 read, 30 written) · 2.7 s"."""
+    """Return what the last query used: "2 steps · 115 tokens (85 read, …) · 2.7 s"."""
     execution = state.execution
     steps, active = counted(execution.step_count, "step"), span_text(execution.active_seconds)
     return f"{steps} · {_usage_text(execution.usage)} · {active}"

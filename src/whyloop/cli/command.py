@@ -1,4 +1,4 @@
-"""A command of `whyloop`: its name, its options, and the function that runs it, loaded when it runs."""
+"""A command of `whyloop`, whose function is loaded when it runs, and the options that several share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,24 @@ from enum import Enum, auto
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from whyloop.cli.output import exit_codes_help, log_runs_to_stderr
+from whyloop.cli.terminal import exit_codes_help, log_runs_to_stderr
+
+STORE_VARIABLE = "WHYLOOP_STORE"
+MODEL_VARIABLE = "WHYLOOP_MODEL"
+TOKEN_VARIABLE = "WHYLOOP_TOKEN"
+DEFAULT_STORE = "whyloop.db"
+DEFAULT_SCENARIO = "natural-end"
+# What happens after an error, by the name of the policy.
+ERROR_POLICIES = {
+    "stop_on_any_error": "any error ends the run",
+    "retry_tool_errors": "the model may correct its mistakes",
+    "ignore_tool_errors": "errors of tools are ignored",
+    "retry_all": "every error is retried",
+}
+DEFAULT_ERROR_POLICY = "retry_tool_errors"
+LOG_FORMATS = ("openai", "anthropic", "openhands", "swe-agent", "opentelemetry")
+TASK_QUEUE = "whyloop"
+HOST, PORT = "127.0.0.1", 8000
 
 LONGEST_DAYS = 36_500
 _SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,9})?) ?(s|min|m|h|d|w)", re.ASCII)
@@ -18,7 +35,7 @@ _UNITS = {"s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
 def parse_span(text: str) -> timedelta:
-    """Return the span of time that a command line names: "90s", "30m", "12h", "7d", "2w"."""
+    """Return a span of time: "90s", "30m", "12h", "7d", "2w"."""
     match = _SPAN.fullmatch(text.strip().lower())
     if match is None:
         raise argparse.ArgumentTypeError(f"invalid span of time {text!r}: use 30m, 12h or 7d")
@@ -56,7 +73,7 @@ class Command(NamedTuple):
     summary: str
     """Its purpose, for the list of commands."""
     options: tuple[Option | tuple[Option, ...], ...]
-    """Its options; of those in a tuple of their own, only one may be given."""
+    """Its options; options in an inner tuple exclude each other."""
     details: str = ""
     """More about it, for its help."""
     has_exit_codes: bool = False
@@ -104,10 +121,123 @@ class Command(NamedTuple):
 
 
 def option(spec: str, text: str, **settings: Any) -> Option:
-    """Return an option by its name, the placeholder of its value, and its help: "--step N", "the step"."""
+    """Return an option, from "--step N" and its help text."""
     name, _, placeholder = spec.partition(" ")
     return Option(name, {"help": text, "metavar": placeholder or None, **settings})
 
 
 def flag(name: str, text: str) -> Option:
     return Option(name, {"help": text, "action": "store_true"})
+
+
+# Options that several commands have
+
+METADATA = option(
+    "--metadata KEY=VALUE",
+    "set metadata of a new session, which --deps can read; the value is JSON or text; may be repeated",
+    action="append",
+    default=[],
+)
+
+STORE = option(
+    "--store ADDRESS",
+    f"a file, or the address of a database (default: ${STORE_VARIABLE}, else {DEFAULT_STORE})",
+)
+SESSION = option("id SESSION", "the session: its id, or the beginning of it")
+JSON = flag("--json", "print JSON")
+YES = flag("--yes", "do not ask")
+NAMESPACE = (
+    option("--namespace NAME", "Temporal's namespace (default: $TEMPORAL_NAMESPACE, else default)"),
+    option("--task-queue NAME", f"Temporal's task queue of the workers (default: {TASK_QUEUE})"),
+)
+DEPS = option(
+    "--deps PATH",
+    "package.module:name of a function that takes a session's summary and returns its deps",
+)
+AGENT = (
+    option("--agent PATH", "package.module:name of an agent in your code, instead of --model"),
+    DEPS,
+    option(
+        "--model NAME",
+        f"the model, such as openai:gpt-5 or ollama:qwen3, or local for a small one on this machine "
+        f"(default: ${MODEL_VARIABLE})",
+    ),
+    option(
+        "--tools PATH",
+        "package.module:name of tools or functions; a module alone means all its tools",
+        nargs="+",
+        action="extend",
+        default=[],
+    ),
+    option("--instructions TEXT", "the instructions for the model"),
+    option("--base-url URL", "the address of the model, if it is not the provider's"),
+    option("--max-steps N", "stop after N steps (default: 20)", type=int),
+    option("--max-tokens N", "stop after N tokens", type=int),
+    option("--timeout SECONDS", "stop after this many seconds (default: 300)", type=float),
+    option(
+        "--error-policy NAME",
+        f"{', '.join(ERROR_POLICIES)} (default: {DEFAULT_ERROR_POLICY}, "
+        f"{ERROR_POLICIES[DEFAULT_ERROR_POLICY]})",
+        choices=tuple(ERROR_POLICIES),
+    ),
+)
+TEMPORAL = (
+    option(
+        "--temporal ADDRESS",
+        "let the workers of a Temporal server run the sessions, such as 127.0.0.1:7233; --agent is then the "
+        "name of one of their agents, or its path; Temporal's own variables set the key and certificates",
+    ),
+    *NAMESPACE,
+)
+OUTPUT = (
+    flag("--json", "print the trace as JSON instead of the answer"),
+    flag("--quiet", "print only the answer, unless the run fails"),
+)
+QUESTION = (
+    SESSION,
+    STORE,
+    option(
+        "question QUESTION",
+        "the question: its id, or the beginning of it (default: the only open one)",
+        nargs="?",
+    ),
+    option("--by NAME", "the name of the person (default: your login name)"),
+)
+FILTERS = (
+    option("--status S", "only sessions with this status, such as paused"),
+    option("--stop-reason R", "only sessions with this stop reason, such as steps_limit"),
+    option("--rule NAME", "only sessions that this rule decided, such as StepsLimit"),
+    option("--agent NAME", "only sessions of this agent"),
+    option("--older-than SPAN", "only sessions that began longer ago, such as 7d or 12h", type=parse_span),
+    option("--newer-than SPAN", "only sessions that began within this time", type=parse_span),
+    option("--updated-since SPAN", "only sessions whose status changed within this time", type=parse_span),
+    flag("--waiting", "only sessions with open questions for a person"),
+    option("--search TEXT", "only sessions with all these terms in a query, the answer, the reason, …"),
+    option(
+        "--metadata KEY=VALUE",
+        "only sessions with this metadata; the value is JSON or text",
+        nargs="+",
+        action="extend",
+        default=[],
+    ),
+)
+RULES = (
+    option("--max-steps N", "a limit of N steps", type=int),
+    option("--max-tokens N", "a limit of N tokens", type=int),
+    option("--timeout SECONDS", "a limit on the time since the query or the last resume", type=float),
+    option("--cumulative-timeout SECONDS", "a limit on working time, without pauses", type=float),
+    option("--max-cost USD", "a limit on the cost; unknown costs do not count"),
+    option(
+        "--error-policy NAME",
+        f"another error policy: {', '.join(ERROR_POLICIES)}",
+        choices=tuple(ERROR_POLICIES),
+    ),
+    option(
+        "--criteria PATH",
+        "package.module:name of a criterion, an error policy, an agent or a list in your code; may be "
+        "repeated",
+        action="append",
+        default=[],
+    ),
+)
+TO_STDOUT = "The answer goes to stdout, everything else to stderr."

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import argparse
-import getpass
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
-
-from whyloop.cli.formats import AN_AGENT, command_line, exact_arguments, short, unique_length
-from whyloop.cli.output import USAGE_ERROR, CommandError, write_lines
+from whyloop.cli.formats import (
+    AN_AGENT,
+    command_line,
+    decider,
+    exact_arguments,
+    parse_arguments,
+    short,
+    unique_length,
+)
 from whyloop.cli.renderer import approval_text, next_commands, pending_text
 from whyloop.cli.store_access import find_session, load_session
-from whyloop.errors import ConfigurationError
+from whyloop.cli.terminal import USAGE_ERROR, CommandError, write_lines
 from whyloop.stores.store import Store
 from whyloop.values.approval import Approval, Verdict
-from whyloop.values.state import UNNAMED_PERSON, AgentState
+from whyloop.values.state import AgentState
 from whyloop.values.text import clean, shortened
 
 
@@ -38,14 +42,14 @@ async def deny(store: Store, args: argparse.Namespace) -> int:
 async def stop(store: Store, args: argparse.Namespace) -> int:
     """Stop a session's run, wherever it runs."""
     summary = await find_session(store, args.id)
-    reason = args.reason or f"{decider(None)} asked for it with whyloop stop"
+    reason = args.reason or f"{decider(None)} stopped it with whyloop stop"
     if not await store.request_stop(summary.agent_id, reason):
         write_lines([f"There is nothing to stop: the session is {summary.status}."])
     elif summary.runner is not None:
         write_lines([f"{shortened(summary.runner)} runs it, and was asked to stop."])
     else:
         again = command_line(args, "resume", args.id, options=AN_AGENT)
-        write_lines([f"Stopped. To continue all the same: {again}"])
+        write_lines([f"Stopped. To continue anyway: {again}"])
     return 0
 
 
@@ -87,7 +91,7 @@ async def _decide(
 
 
 def _find_question(state: AgentState, typed: str | None, verdict: Verdict) -> _Question:
-    """Return the question whose id begins with what was typed; without that, the only open one."""
+    """Return the question whose id begins with the text, or the only open one."""
     pending = state.pending_calls
     opened = [_Question(call.id, pending_text(call)) for call in pending]
     if typed is None:
@@ -153,26 +157,3 @@ def _listed(questions: Sequence[_Question]) -> str:
 
 def _verb(verdict: Verdict) -> str:
     return "denied" if verdict is Verdict.DENIED else "approved"
-
-
-def decider(by: str | None) -> str:
-    """Return the name that was given, or the login name."""
-    if by is not None:
-        if not by.strip():
-            raise ConfigurationError("--by is empty: give the name of a person")
-        return by
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError, ImportError):
-        return UNNAMED_PERSON
-
-
-def parse_arguments(text: str, name: str) -> Mapping[str, Any]:
-    """Return the arguments that a person wrote as JSON; an error names where."""
-    try:
-        arguments = msgspec.json.decode(clean(text))
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise ConfigurationError(f"{name} is not JSON: {shortened(str(error), 100)}") from None
-    if not isinstance(arguments, dict):
-        raise ConfigurationError(f'{name} is not a JSON object, such as {{"amount": 5}}')
-    return arguments

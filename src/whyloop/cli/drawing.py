@@ -1,20 +1,28 @@
-"""Runs and sessions on a terminal, drawn with Rich. Any text is drawn as text, never as markup."""
+"""Runs and sessions on a terminal, drawn with Rich, finished or as they happen; text is never markup."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from itertools import accumulate
+from types import TracebackType
+from typing import Self
 
 from rich import box
+from rich.cells import get_character_cell_size
 from rich.console import Console, Group, RenderableType
+from rich.live import Live
 from rich.padding import Padding
 from rich.panel import Panel
 from rich.rule import Rule
+from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from whyloop.cli.narration import Headroom, headroom_of
-from whyloop.cli.output import STATUS_STYLES
+from whyloop.cli.formats import span_text
+from whyloop.cli.narration import Headroom, Narrator, headroom_of
 from whyloop.cli.renderer import GAP, LABEL_WIDTH, NOTHING, Kind, Line, SessionRow
+from whyloop.cli.terminal import STATUS_STYLES
+from whyloop.events import AgentEvent, StreamChunkReceived
 from whyloop.values.continuation import ContinuationDecision
 from whyloop.values.explanation import REASON_LENGTH, Explanation
 from whyloop.values.explanation_text import step_rows, steps_title, when_asked
@@ -84,7 +92,7 @@ def verdict(explanation: Explanation, usage: Usage) -> RenderableType:
 
 
 def rules_table(explanation: Explanation) -> Table:
-    """Return a row for each rule, with its decision and reason; the rule that decided is marked."""
+    """Return a row for each rule; the rule that decided is marked."""
     table = Table(box=box.SIMPLE_HEAD, expand=True, pad_edge=False, header_style="dim", border_style="dim")
     table.add_column("")
     table.add_column("decision", no_wrap=True)
@@ -103,7 +111,7 @@ def rules_table(explanation: Explanation) -> Table:
 
 
 def draw_end(console: Console, explanation: Explanation, usage: Usage) -> None:
-    """Print how a run that was shown ended: the headline, the limits, and what each rule decided."""
+    """Print how a run ended: the headline, the limits, and each rule's decision."""
     console.print(verdict(explanation, usage))
     if explanation.evaluations:
         console.print(rules_table(explanation))
@@ -142,7 +150,7 @@ def draw_conversation(
 
 
 def draw_sessions(console: Console, rows: Sequence[SessionRow]) -> None:
-    """Print a line for each session, and below it the rule that decided, with its reason."""
+    """Print a line for each session, and below it the deciding rule and its reason."""
     empty = [name for name in ("cost", "runner") if all(getattr(row, name) == NOTHING for row in rows)]
     lines = [Text() for _ in range(len(rows) + 1)]
     for name in SessionRow._fields[: SessionRow._fields.index("rule")]:
@@ -185,3 +193,137 @@ def draw_notes(console: Console, notes: Sequence[str]) -> None:
     for number, note in enumerate(["", *notes] if notes else []):
         # A command to copy is never broken into lines of its own.
         console.print(Text(note, style="bold yellow" if number == 1 else ""), soft_wrap=True)
+
+
+LEAST_WIDTH = 10
+REFRESHES_PER_SECOND = 12
+# A wait that is longer than this is shown in seconds.
+NOTICEABLE_WAIT = 3.0
+
+
+class LiveView:
+    """Print what happened and, while it is live, show what happens now below it.
+
+    An answer is printed row by row as it streams in, however long it is. `hidden` are the kinds of lines to
+    leave out, and `idle` is what to show while nothing runs.
+    """
+
+    def __init__(
+        self,
+        console: Console,
+        *,
+        live: bool = True,
+        hidden: Collection[Kind] = (),
+        has_bars: bool = True,
+        idle: str = "",
+    ) -> None:
+        self._console = console
+        self._hidden = hidden
+        self._has_bars = has_bars
+        self._idle = idle
+        self._narrator = Narrator()
+        if idle:
+            self._narrator.activity = ""
+        self._spinner = Spinner("dots", style="cyan")
+        self._note = ""
+        self._printed = 0
+        self._last_event_at = console.get_time()
+        self._live = (
+            Live(
+                console=console,
+                get_renderable=self._current,
+                transient=True,
+                refresh_per_second=REFRESHES_PER_SECOND,
+            )
+            if live
+            else None
+        )
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Remove the part that shows what happens now."""
+        if self._live is not None:
+            self._live.stop()
+
+    def __call__(self, event: AgentEvent) -> None:
+        self._last_event_at = self._console.get_time()
+        for line in self._narrator.lines(event):
+            if line.kind is Kind.ANSWER:
+                self._end_answer(line)
+            elif line.kind not in self._hidden:
+                self._console.print(row(line))
+        if self._live is not None:
+            self._print_rows()
+            # Text may come faster than a terminal can draw; the next refresh shows all of it.
+            if not isinstance(event, StreamChunkReceived):
+                self._live.refresh()
+
+    def note(self, text: str) -> None:
+        """Show something below the run for as long as it runs."""
+        self._note = text
+        if self._live is not None:
+            self._live.refresh()
+
+    def _end_answer(self, line: Line) -> None:
+        """Print the rest of an answer that has ended."""
+        rest, started = line.text[self._printed :], self._printed > 0
+        self._printed = 0
+        if rest or line.note:
+            self._console.print(row(line._replace(text=rest), has_sign=not started))
+
+    def _print_rows(self) -> None:
+        """Print the rows of an answer that no further text can change."""
+        rows, length = full_rows(self._narrator.text[self._printed :], self._text_width)
+        if rows:
+            is_first = not self._printed
+            self._printed += length
+            self._console.print(row(Line(Kind.ANSWER, "\n".join(rows)), has_sign=is_first))
+
+    @property
+    def _text_width(self) -> int:
+        return max(LEAST_WIDTH, self._console.width - SIGN_WIDTH - len(GAP))
+
+    def _current(self) -> RenderableType:
+        """Return what happens now, and how much of each limit is used."""
+        narrator = self._narrator
+        if narrator.text:
+            text = Text(f" {narrator.text[self._printed :]}")
+        elif activity := narrator.activity or self._idle:
+            text = Text(f" {activity}", style="cyan")
+            waited = self._console.get_time() - self._last_event_at
+            if narrator.activity and waited >= NOTICEABLE_WAIT:
+                text.append(f"  {span_text(float(int(waited)))}", style="dim")
+        else:
+            return Text()
+        self._spinner.update(text=text)
+        parts: list[RenderableType] = [self._spinner]
+        if self._note:
+            parts.append(Text(self._note, style="yellow"))
+        if self._has_bars:
+            parts.append(bars(narrator.headroom, narrator.usage))
+        above = 0 if narrator.text else 1  # The text continues the rows that are printed.
+        return Padding(Group(*parts), (above, 0, 0, 1))
+
+
+def full_rows(text: str, width: int) -> tuple[list[str], int]:
+    """Return the rows that a text certainly fills, and how many characters they take."""
+    rows: list[str] = []
+    start = 0
+    while True:
+        piece, newline, _ = text[start : start + width + 1].partition("\n")
+        cells = accumulate(map(get_character_cell_size, piece))
+        fitting = sum(end <= width for end in cells)
+        if fitting < len(piece):
+            end = piece.rfind(" ", 0, fitting + 1) + 1 or fitting
+        elif newline or len(piece) > width:
+            end = len(piece) + len(newline)
+        else:
+            return rows, start
+        rows.append(piece[:end].rstrip())
+        start += end

@@ -14,7 +14,7 @@ import msgspec
 
 from whyloop.cli.agents import find_cases
 from whyloop.cli.formats import span_text
-from whyloop.cli.output import CommandError, write_error, write_json, write_lines
+from whyloop.cli.terminal import CommandError, write_error, write_json, write_lines
 from whyloop.testing.evals import Attempt, CaseResult, EvalReport, compare_reports, run_cases
 from whyloop.values.model import Usage
 from whyloop.values.price import dollars
@@ -27,7 +27,7 @@ _ON_THE_RIGHT = ("passed", "steps", "tokens", "cost", "time")
 
 
 def evaluate(args: argparse.Namespace) -> int:
-    """Run the cases and show what became of them; the exit code is 1 if one of them failed."""
+    """Run the cases and show the results; return 1 if one of them failed."""
     cases = find_cases(args.cases)
     before = _previous(args.results)
     with redirect_stdout(sys.stderr):  # Keep the output of cases out of the table and the JSON.

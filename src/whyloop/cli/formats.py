@@ -1,8 +1,9 @@
-"""Times, ids, tool arguments and command lines, as people read and copy them."""
+"""Times, ids, names, tool arguments and command lines, as people read, write and copy them."""
 
 from __future__ import annotations
 
 import argparse
+import getpass
 import json
 import os
 import shlex
@@ -15,9 +16,10 @@ from typing import Any
 
 import msgspec
 
-from whyloop.cli.commands import DEFAULT_STORE, STORE_VARIABLE
+from whyloop.cli.command import DEFAULT_STORE, STORE_VARIABLE
 from whyloop.errors import ConfigurationError
 from whyloop.values.scalars import utc_now
+from whyloop.values.state import UNNAMED_PERSON
 from whyloop.values.text import clean, counted, shortened
 
 PROGRAM = "whyloop"
@@ -52,7 +54,7 @@ def seconds_since(moment: datetime) -> float:
 
 
 def span_text(seconds: float) -> str:
-    """Return a span of time in a few characters: "420 ms", "12 s", "5 min", "3 h", "40 d"."""
+    """Return a span of time as short text: "420 ms", "12 s", "5 min", "40 d"."""
     if 0 < seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 120:
@@ -92,7 +94,7 @@ def unique_length(identifiers: Iterable[str], least: int = SHORT_ID) -> int:
 
 
 def program() -> tuple[str, ...]:
-    """Return how a shell starts this program: by its name, or by its path if the shell would not find it."""
+    """Return the command that starts this program: its name, or its path."""
     called, found = Path(sys.argv[0]), shutil.which(PROGRAM)
     if called.stem == PROGRAM and called.exists():
         return (PROGRAM,) if found and called.samefile(found) else (_path_from_here(called),)
@@ -121,7 +123,7 @@ def store_name(address: str | None) -> str:
 
 
 def without_password(address: str) -> str:
-    """Return the path of a file; any other address may hold a password, and is not shown."""
+    """Return the path of a file; hide other addresses, which may have a password."""
     return "ADDRESS" if "://" in address or not {"@", "="}.isdisjoint(address) else address
 
 
@@ -136,7 +138,7 @@ def _store_option(address: str | None) -> tuple[str, ...]:
 
 
 def exact_arguments(arguments: Arguments, *, full: bool = False) -> list[str]:
-    """Return the arguments of a call as lines of JSON, with unprintable characters escaped."""
+    """Return the arguments of a call as JSON lines, safe to print."""
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, indent=2)
     if not isinstance(arguments, str) and len(text) <= 80:
         text = json.dumps(arguments, ensure_ascii=False)
@@ -147,7 +149,7 @@ def exact_arguments(arguments: Arguments, *, full: bool = False) -> list[str]:
 
 
 def escaped(text: str) -> str:
-    """Return the text with everything escaped that a terminal would not show, or would obey."""
+    """Return the text with control characters and unprintable ones escaped."""
     return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
 
 
@@ -175,7 +177,7 @@ def metadata_of(entries: Iterable[str]) -> dict[str, PlainValue]:
 
 
 def _entry(word: str) -> tuple[str, PlainValue]:
-    """Return the entry of metadata that "key=value" names; the value is JSON or else text."""
+    """Return the metadata entry "key=value"; the value is JSON or text."""
     key, equals, value = word.partition("=")
     if not key or not equals:
         raise ConfigurationError(f"--metadata {shortened(word, 80)}: write key=value")
@@ -188,3 +190,26 @@ def _entry(word: str) -> tuple[str, PlainValue]:
             f"--metadata {shortened(word, 80)}: only text, numbers, true, false and null are possible"
         )
     return key, parsed
+
+
+def decider(by: str | None) -> str:
+    """Return the name that was given, or the login name."""
+    if by is not None:
+        if not by.strip():
+            raise ConfigurationError("--by is empty: give the name of a person")
+        return by
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        return UNNAMED_PERSON
+
+
+def parse_arguments(text: str, name: str) -> Mapping[str, Any]:
+    """Return the arguments that a person wrote as JSON; an error names where."""
+    try:
+        arguments = msgspec.json.decode(clean(text))
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ConfigurationError(f"{name} is not JSON: {shortened(str(error), 100)}") from None
+    if not isinstance(arguments, dict):
+        raise ConfigurationError(f'{name} is not a JSON object, such as {{"amount": 5}}')
+    return arguments

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from whyloop.broadcasting.channel import FeedItem
 from whyloop.broadcasting.transports import CHUNK
 from whyloop.cli.formats import arguments_summary, long_span_text, span_text
 from whyloop.cli.renderer import Kind, Line, changes_note, decision_line, joined_notes, model_problem
@@ -26,11 +27,13 @@ from whyloop.events import (
     ToolCallCompleted,
     ToolCallStarted,
 )
+from whyloop.stores.reading import read_end
+from whyloop.stores.store import Store
 from whyloop.values.continuation import ContinuationEvaluation, ContinuationOutcome
 from whyloop.values.failure import ErrorHandlingDecision
 from whyloop.values.model import NO_USAGE
 from whyloop.values.price import dollars
-from whyloop.values.state import AgentStatus
+from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.text import printable, shortened
 
 REASON_LENGTH = 120
@@ -67,12 +70,12 @@ class Headroom(NamedTuple):
 
 
 def headroom_of(evaluations: Iterable[ContinuationEvaluation]) -> list[Headroom]:
-    """Return the limits among the evaluations, and any other rule that reports such numbers."""
+    """Return the evaluations that report how much of a limit is used."""
     return [found for evaluation in evaluations if (found := _headroom(evaluation)) is not None]
 
 
 def live_event(body: str) -> AgentEvent:
-    """Return the event of an envelope that is sent and never recorded: a step's start, or streaming text."""
+    """Return the event of an unrecorded envelope: a step's start, or streaming text."""
     envelope = msgspec.json.decode(body)
     data = envelope["data"]
     common: dict[str, Any] = {
@@ -85,8 +88,90 @@ def live_event(body: str) -> AgentEvent:
     }
     if envelope["event"] == CHUNK:
         return StreamChunkReceived(**common, **data)
-    fields = {"message_count": data["message_count"], "available_tools": tuple(data["available_tools"])}
-    return AgentStepStarted(**common, **fields)
+    return AgentStepStarted(
+        **common,
+        message_count=data["message_count"],
+        available_tools=tuple(data["available_tools"]),
+        wrap_up=data.get("wrap_up"),
+    )
+
+
+class FollowedEvents:
+    """The events of a session that another process runs, with the whole text of its answers.
+
+    Streaming text may be lost on its way between two processes. Text after a gap is left out, and the missing
+    text is read from the store when its step is complete.
+    """
+
+    def __init__(self, store: Store, agent_id: str) -> None:
+        self._store, self._agent_id = store, agent_id
+        self._completed: AgentStepCompleted | None = None
+        self._state: AgentState | None = None
+        self._begin_answer(None)
+
+    async def of(self, item: FeedItem) -> list[AgentEvent]:
+        """Return the events for an item of the feed: itself, and text that is missing before it."""
+        event = item.event or live_event(item.body)
+        if isinstance(event, StreamChunkReceived):
+            return [event] if self._is_next(event) else []
+        if isinstance(event, AgentStepCompleted):
+            missing = [] if self._is_complete else await self._missing_text(event)
+            self._completed = event
+            self._begin_answer(None)
+            return [*missing, event]
+        return [event]
+
+    def _begin_answer(self, answer: tuple[str, int] | None) -> None:
+        self._answer, self._next = answer, 0
+        self._text, self._is_complete = "", False
+
+    def _is_next(self, chunk: StreamChunkReceived) -> bool:
+        """Return whether all text before a piece has arrived, and its step is not complete."""
+        step, answer = self._completed, (chunk.execution_id, chunk.seq)
+        if step is not None and chunk.execution_id == step.execution_id and chunk.seq < step.seq:
+            return False
+        if answer != self._answer or chunk.chunk_index == 0:  # A recovered step begins its answer again.
+            self._begin_answer(answer)
+        if chunk.chunk_index != self._next:
+            return False
+        self._next += 1
+        if chunk.kind == "text":
+            self._text += chunk.chunk
+            self._is_complete = chunk.is_complete
+        return True
+
+    async def _missing_text(self, event: AgentStepCompleted) -> list[AgentEvent]:
+        state = self._state
+        if state is None or state.steps.last is None or state.steps.last.completed_at <= event.time:
+            state = self._state = (await read_end(self._store, self._agent_id)).state
+        for step in state.steps[state.steps.start :]:
+            if (step.execution_id, step.number) == (event.execution_id, event.step_number):
+                text = next((each.text for each in state.messages_of(step) if each.is_assistant), "")
+                return self._rest(event, text)
+        return []
+
+    def _rest(self, event: AgentStepCompleted, text: str) -> list[AgentEvent]:
+        rest = text.removeprefix(self._text)
+        if self._text and rest == text:  # A hook asked again, so other text has arrived before.
+            rest = f"\n{text}" if text else ""
+        is_complete = event.finish_reason is not None  # It has none if its answer was cut off.
+        if not rest and not (self._text and is_complete):
+            return []
+        return [_rest_of_text(event, rest, is_complete=is_complete)]
+
+
+def _rest_of_text(event: AgentStepCompleted, text: str, *, is_complete: bool) -> StreamChunkReceived:
+    return StreamChunkReceived(
+        agent_id=event.agent_id,
+        parent_agent_id=event.parent_agent_id,
+        execution_id=event.execution_id,
+        step_number=event.step_number,
+        time=event.time,
+        seq=event.seq - 1,
+        chunk=text,
+        chunk_index=0,
+        is_complete=is_complete,
+    )
 
 
 class Narrator:
@@ -102,6 +187,7 @@ class Narrator:
         self._last_time: datetime | None = None
         self._calls: dict[str, tuple[str, str]] = {}
         self._step_started = False
+        self._tries_again = False
         self._end_shown = False
 
     def lines(self, event: AgentEvent) -> list[Line]:
@@ -147,7 +233,7 @@ class Narrator:
         self._calls.clear()
         self._step_started = True  # A step that was left open by another run does not start again.
         step = Line(Kind.STEP, f"step {event.step_number}" if event.wrap_up is None else "wrap-up")
-        if waited <= NOTICEABLE_SECONDS:
+        if not self._tries_again or waited <= NOTICEABLE_SECONDS:
             return [step]
         return [Line(Kind.WAITED, f"waited {long_span_text(waited)} before the next attempt"), step]
 
@@ -183,8 +269,8 @@ class Narrator:
 
     def _decision(self, event: AgentStepCompleted) -> list[Line]:
         outcome = event.outcome
-        retried = outcome.handling is ErrorHandlingDecision.RETRY
-        self.activity = "waiting to try again" if retried else "continuing"
+        self._tries_again = outcome.handling is ErrorHandlingDecision.RETRY
+        self.activity = "waiting to try again" if self._tries_again else "continuing"
         self._end_shown = not outcome.should_continue
         before = [*self._cut_off_answer(), *self._model_problem(event)]
         self._step_started = False

@@ -19,7 +19,7 @@ from whyloop.cli.formats import (
     span_text,
     unique_length,
 )
-from whyloop.cli.output import is_terminal, terminal, write_lines
+from whyloop.cli.terminal import is_terminal, terminal, write_lines
 from whyloop.values.approval import Approval, PendingCall
 from whyloop.values.continuation import Budget, ContinuationOutcome, StopReason
 from whyloop.values.explanation import REASON_LENGTH, Explanation, interruption_text
@@ -136,13 +136,13 @@ def decision_line(outcome: ContinuationOutcome, usage: Usage | None = None, ms: 
 
 
 def used_texts(usage: Usage) -> list[str]:
-    """Return the tokens and their cost, each if there is one: "1,200 tokens", "$0.0123"."""
+    """Return the tokens and the cost, if known: "1,200 tokens", "$0.0123"."""
     tokens = [counted(usage.total, "token")] if usage.total else []
     return tokens if usage.cost is None else [*tokens, dollars(usage.cost)]
 
 
 def model_problem(message: str, finish_reason: FinishReason | None) -> Line:
-    """Return what is wrong with an answer, or why the model call failed and there is none."""
+    """Return what is wrong with an answer, or why the model call failed."""
     text = shortened(message, LONGEST_RESULT) or "no reason given"
     return Line(Kind.PROBLEM, text, "the model call failed" if finish_reason is None else "wrong answer")
 
@@ -169,7 +169,7 @@ def approval_text(approval: Approval) -> str:
 
 
 def conversation(state: AgentState, *, full: bool = False) -> Iterator[Line]:
-    """Yield everything in the order in which it happened; long texts are cut unless `full`."""
+    """Yield the conversation in order; long texts are cut unless `full`."""
     shown = 0
     for number, step in enumerate(state.steps, 1):
         yield from _messages(state.messages[shown : step.first_message], full)
@@ -277,7 +277,7 @@ def _changes(call: ToolCall | None) -> str:
 
 
 def _history(call: ToolCall | None, approvals: Sequence[Approval], full: bool) -> Iterator[Line]:
-    """Yield the call as it was before each hook that changed it, and the decisions of people about it."""
+    """Yield the call before each change by a hook, and the decisions of people."""
     for change in call.changes if call is not None else ():
         name = shortened(change.name or (call.name if call else ""))
         before = f"{name}({_arguments(change.before, full)})"
@@ -323,7 +323,7 @@ def show_explanation(explanation: Explanation, notes: Sequence[str] = ()) -> Non
 
 
 def explanation_lines(explanation: Explanation) -> list[str]:
-    """Return the explanation as plain lines, with the decisions of people but without its actions."""
+    """Return the explanation as lines, with decisions but without next actions."""
     return [
         explanation.headline,
         *section(steps_title(explanation), step_lines(explanation.steps)),
@@ -347,7 +347,7 @@ def _approval_lines(explanation: Explanation) -> list[str]:
 
 
 def pending_text(call: PendingCall) -> str:
-    """Return what a question is about: "pay(amount: 500, to: 'Bob')", or the run itself."""
+    """Return the subject of a question: "pay(amount: 500)", or the run itself."""
     return f"{shortened(call.name)}({arguments_summary(call.arguments)})" if call.call_id else "the run"
 
 
@@ -390,7 +390,7 @@ def _question_lines(
             f"  {shortened(question)}  {shortened(call.question, LONGEST_QUESTION)}",
             *(f"    {line}" for line in arguments),
             f"    {command_line(args, 'approve', session, question)}",
-            f"    {command_line(args, 'deny', session, question, 'why not')}",
+            f"    {command_line(args, 'deny', session, question, 'the reason')}",
         ]
     return lines
 

@@ -9,13 +9,15 @@ import signal
 import sys
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from whyloop.cli.agents import agent_of, agent_options, error_policy_of, find_deps, introduction
-from whyloop.cli.commands import STORE_VARIABLE
+from whyloop.cli.agents import agent_options, agent_or_name, error_policy_of, find_deps, introduction
+from whyloop.cli.command import STORE_VARIABLE
 from whyloop.cli.formats import PlainValue, command_line, metadata_of, short
 from whyloop.cli.narration import Narrator
-from whyloop.cli.output import (
+from whyloop.cli.renderer import Kind, explanation_lines, next_commands
+from whyloop.cli.store_access import find_session, open_named_store
+from whyloop.cli.terminal import (
     CannotWrite,
     CommandError,
     can_draw,
@@ -25,24 +27,39 @@ from whyloop.cli.output import (
     write_error,
     write_json,
 )
-from whyloop.cli.renderer import Kind, explanation_lines, next_commands
-from whyloop.cli.store_access import find_session, open_named_store
 from whyloop.errors import ConfigurationError, NotResumableError
 from whyloop.events import AgentEvent, AgentStepCompleted, StreamChunkReceived
 from whyloop.loop.agent import Agent
+from whyloop.loop.setup import Handler
 from whyloop.rules.classification import error_text
 from whyloop.sessions.session import MakeDeps, Session, deps_for
+from whyloop.stores.listing import summary_of
 from whyloop.stores.records import Summary
-from whyloop.stores.summaries import summary_of
+from whyloop.stores.store import Store
 from whyloop.values.continuation import Budget
 from whyloop.values.state import AgentState, AgentStatus
 from whyloop.values.text import printable, shortened
 from whyloop.wire.document import document
 
+if TYPE_CHECKING:
+    from whyloop.cli.fleet import FleetSession
+
+    AnySession = Session[Any, Any] | FleetSession
+
 # The answer is on stdout, and the question was typed a moment ago.
 _NOT_SHOWN = (Kind.QUERY, Kind.STEP, Kind.ANSWER, Kind.RESULT)
 
 Work = Coroutine[Any, Any, AgentState]
+
+
+class Runner(Protocol):
+    """The runner of a session: an agent in this process, or the workers of Temporal."""
+
+    def subscribe(self, handler: Handler, /) -> object:
+        """Give the events of the runs to a handler."""
+
+    def request_stop(self, reason: str, /) -> int:
+        """End the run; return how many were there to end."""
 
 
 def run(args: argparse.Namespace) -> Coroutine[Any, Any, int]:
@@ -53,26 +70,27 @@ def run(args: argparse.Namespace) -> Coroutine[Any, Any, int]:
     """
     _find_question(args)
     metadata = new_metadata(args)
-    return _ask(agent_of(args), find_deps(args.deps), _question(args), metadata, args)
+    return _ask(agent_or_name(args), find_deps(args.deps), _question(args), metadata, args)
 
 
 def resume(args: argparse.Namespace) -> Coroutine[Any, Any, int]:
     """Continue a session and return the exit code."""
-    return _resume(agent_of(args), find_deps(args.deps), _grant(args), args)
+    return _resume(agent_or_name(args), find_deps(args.deps), _grant(args), args)
 
 
 async def _ask(
-    agent: Agent[Any, Any],
+    agent: Agent[Any, Any] | str,
     make_deps: MakeDeps | None,
     question: str,
     metadata: Mapping[str, PlainValue],
     args: argparse.Namespace,
 ) -> int:
-    if args.session is None and not args.store and not os.environ.get(STORE_VARIABLE):
+    is_stored = args.session or args.store or os.environ.get(STORE_VARIABLE)
+    if isinstance(agent, Agent) and not is_stored:
         work = _run_alone(agent, make_deps, question, metadata)
         return exit_code(await _show_run(agent, args, work, _unrecorded))
 
-    async def send(session: Session[Any, Any]) -> AgentState:
+    async def send(session: AnySession) -> AgentState:
         if session.state.pending_calls:
             write_error("open questions are dropped, since another question is asked")
         return await session.send(question, deps=await deps_of(session.summary, make_deps))
@@ -81,9 +99,9 @@ async def _ask(
 
 
 async def _resume(
-    agent: Agent[Any, Any], make_deps: MakeDeps | None, grant: Budget | None, args: argparse.Namespace
+    agent: Agent[Any, Any] | str, make_deps: MakeDeps | None, grant: Budget | None, args: argparse.Namespace
 ) -> int:
-    async def work(session: Session[Any, Any]) -> AgentState:
+    async def work(session: AnySession) -> AgentState:
         try:
             deps = await deps_of(session.summary, make_deps)
             return await session.resume(grant=grant, deps=deps)
@@ -96,7 +114,7 @@ async def _resume(
 
 
 async def deps_of(summary: Summary, make: MakeDeps | None) -> Any:
-    """Return the deps for a run of this session; an error of the function names the option."""
+    """Return the deps for a run of this session; errors name the option."""
     try:
         return await deps_for(summary, make)
     except Exception as error:
@@ -162,42 +180,58 @@ def _grant(args: argparse.Namespace) -> Budget | None:
 
 
 async def _run_session(
-    agent: Agent[Any, Any],
+    agent: Agent[Any, Any] | str,
     args: argparse.Namespace,
     typed: str | None,
-    work: Callable[[Session[Any, Any]], Work],
+    work: Callable[[AnySession], Work],
     metadata: Mapping[str, PlainValue] | None = None,
 ) -> AgentState:
     """Run a session of the store, or a new one with this metadata if none was named."""
     async with open_named_store(args.store, create=typed is None) as store:
         agent_id = None if typed is None else (await find_session(store, typed)).agent_id
-        session = await Session.open(store, agent, agent_id, metadata=metadata)
+        session, runner = await open_session(store, agent, args, agent_id, metadata)
         named = typed or short(session.agent_id)
         if typed is None and not args.quiet:
             write_error(f"session {printable(session.agent_id)}")
         options = agent_options(args)
         return await _show_run(
-            agent, args, work(session), lambda state: next_commands(args, state, named, agent=options)
+            runner, args, work(session), lambda state: next_commands(args, state, named, agent=options)
         )
 
 
+async def open_session(
+    store: Store,
+    agent: Agent[Any, Any] | str,
+    args: argparse.Namespace,
+    agent_id: str | None = None,
+    metadata: Mapping[str, PlainValue] | None = None,
+) -> tuple[AnySession, Runner]:
+    """Return a session, or a new one, and its runner: the agent or Temporal."""
+    if isinstance(agent, Agent):
+        return await Session.open(store, agent, agent_id, metadata=metadata), agent
+    from whyloop.cli.fleet import FleetSession
+
+    session = await FleetSession.open(store, agent, args, agent_id, metadata)
+    return session, session
+
+
 async def _show_run(
-    agent: Agent[Any, Any],
+    runner: Runner,
     args: argparse.Namespace,
     work: Work,
     next_steps: Callable[[AgentState], list[str]],
 ) -> AgentState:
     """Show a run as it happens, the explanation at its end, and what can be done now."""
-    if args.agent is None and not args.quiet:
-        write_error(introduction(args, agent))
+    if isinstance(runner, Agent) and args.agent is None and not args.quiet:
+        write_error(introduction(args, runner))
     task = asyncio.ensure_future(work)
     if can_draw() and not (args.quiet or args.json):
-        return await _draw_run(agent, task, next_steps)
+        return await _draw_run(runner, task, next_steps)
     progress = Progress(
         answer=not args.json, quiet=args.quiet, on_failure=task.cancel, whole=waits_for_steps(args)
     )
-    agent.subscribe(progress)
-    with on_ctrl_c(agent, task, progress.note):
+    runner.subscribe(progress)
+    with on_ctrl_c(runner, task, progress.note):
         state = await progress.result_of(task)
     if args.json:
         write_json(document(state))
@@ -206,15 +240,14 @@ async def _show_run(
 
 
 async def _draw_run(
-    agent: Agent[Any, Any], task: asyncio.Future[AgentState], next_steps: Callable[[AgentState], list[str]]
+    runner: Runner, task: asyncio.Future[AgentState], next_steps: Callable[[AgentState], list[str]]
 ) -> AgentState:
-    from whyloop.cli.drawing import WIDEST, draw_end, draw_notes
-    from whyloop.cli.live import LiveView
+    from whyloop.cli.drawing import WIDEST, LiveView, draw_end, draw_notes
 
     console = terminal(WIDEST)
     with LiveView(console, hidden=(Kind.QUERY,)) as view:
-        agent.subscribe(view)
-        with on_ctrl_c(agent, task, view.note):
+        runner.subscribe(view)
+        with on_ctrl_c(runner, task, view.note):
             state = await task
     draw_end(console, state.explanation, state.execution.usage)
     draw_notes(console, next_steps(state))
@@ -232,15 +265,15 @@ def waits_for_steps(args: argparse.Namespace) -> bool:
 
 @contextmanager
 def on_ctrl_c(
-    agent: Agent[Any, Any], task: asyncio.Future[AgentState], note: Callable[[str], object]
+    runner: Runner, task: asyncio.Future[AgentState], note: Callable[[str], object]
 ) -> Iterator[None]:
-    """Ask the agent to stop at the first Ctrl-C, and cancel the run at the second."""
+    """Ask the runner to stop at the first Ctrl-C, and cancel the run at the second."""
     pressed = 0
 
     def stop() -> None:
         nonlocal pressed
         pressed += 1
-        if pressed == 1 and agent.request_stop("Ctrl-C was pressed"):
+        if pressed == 1 and runner.request_stop("Ctrl-C was pressed"):
             note("  stopping; tool calls that run may finish, Ctrl-C again ends them at once")
         else:
             task.cancel()
@@ -308,7 +341,7 @@ class Progress:
             self.note("\n".join(line.plain().strip("\n") for line in lines))
 
     async def result_of(self, task: asyncio.Future[AgentState]) -> AgentState:
-        """Return the state at the end of a run; raise the error if its answer could not be written."""
+        """Return the state at the end of a run; raise if its answer cannot be written."""
         try:
             state = await task
         except asyncio.CancelledError:

@@ -14,10 +14,10 @@ from hmac import compare_digest
 from ipaddress import IPv6Address, ip_address
 from typing import TYPE_CHECKING, Any
 
-from whyloop.cli.agents import agent_of, agent_options, find_agents, find_deps
-from whyloop.cli.commands import MODEL_VARIABLE, TOKEN_VARIABLE
+from whyloop.cli.agents import agent_options, agent_or_name, find_agent, find_agents, find_deps
+from whyloop.cli.command import MODEL_VARIABLE, TOKEN_VARIABLE
 from whyloop.cli.formats import short
-from whyloop.cli.output import USAGE_ERROR, CommandError, write_error
+from whyloop.cli.terminal import USAGE_ERROR, CommandError, write_error
 from whyloop.errors import ConfigurationError
 from whyloop.events import (
     AgentEvent,
@@ -27,7 +27,7 @@ from whyloop.events import (
     AgentStepCompleted,
 )
 from whyloop.loop.agent import Agent
-from whyloop.sessions.recovery import Recovery
+from whyloop.sessions.recovery import AT_ONCE, Recovery
 from whyloop.stores.store import Store
 from whyloop.values.continuation import StopReason
 from whyloop.values.state import AgentStatus
@@ -54,7 +54,13 @@ async def serve(store: Store, args: argparse.Namespace) -> int:
     from whyloop.server.app import AgentServer
 
     _uvicorn()
-    agent, token = _agent(args), _token(args)
+    found, token, engine = _agent(args), _token(args), None
+    agent = found if isinstance(found, Agent) else None
+    if isinstance(found, str):
+        from whyloop.cli.fleet import open_engine
+
+        engine = await open_engine(store, found, args)
+        agent = find_agent(args.agent) if ":" in args.agent else None
     access: dict[str, Any] = {"public": True}
     if token is not None or args.read_only:
         access = {"access": _access(token, read_only=args.read_only)}
@@ -63,6 +69,7 @@ async def serve(store: Store, args: argparse.Namespace) -> int:
         agent,
         deps=find_deps(args.deps),
         recover=agent is not None,
+        engine=engine,
         origins=args.origin or (),
         inspector=True,
         **access,
@@ -78,7 +85,9 @@ async def serve(store: Store, args: argparse.Namespace) -> int:
         )
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     write_error(f"{address}/  (open it in a browser; the API: /openapi.json)")
-    if agent is None:
+    if engine is not None:
+        write_error(f"The workers of Temporal at {shortened(args.temporal)} run the sessions.")
+    elif agent is None:
         write_error("It shows sessions and runs none: name an --agent or a --model for that.")
     if token is not None:
         write_error("The page asks for the token. Other clients send it: Authorization: Bearer …")
@@ -116,7 +125,7 @@ def _uvicorn() -> Any:
 
 
 def freeze_startup() -> None:
-    """Keep what was loaded so far out of garbage collections, which pause all sessions.
+    """Exclude loaded objects from garbage collections, which pause all sessions.
 
     There are 50,000 such objects. A full collection visits each: 40 ms instead of 5.
     """
@@ -124,9 +133,9 @@ def freeze_startup() -> None:
     gc.freeze()
 
 
-def _agent(args: argparse.Namespace) -> Agent[Any, Any] | None:
+def _agent(args: argparse.Namespace) -> Agent[Any, Any] | str | None:
     is_described = agent_options(args) or os.environ.get(MODEL_VARIABLE)
-    return agent_of(args) if is_described else None
+    return agent_or_name(args) if is_described else None
 
 
 # Access
@@ -144,7 +153,7 @@ def _token(args: argparse.Namespace) -> str | None:
 def _access(token: str | None, *, read_only: bool) -> Callable[[HTTPConnection], Access | None]:
     """Return the function that lets clients in which have the token, if there is one.
 
-    Browsers cannot send headers with an EventSource or a WebSocket, so the query may have it too.
+    Browsers cannot send headers with an EventSource, so the query may have it too.
     """
     from whyloop.server.access import Access
 
@@ -187,7 +196,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def _limited(**options: Any) -> Any:
-    """Return uvicorn's protocol for a new connection, which is closed if it is one too many or too slow.
+    """Return uvicorn's protocol, which closes surplus and slow connections.
 
     Uvicorn itself waits for the headers of a request for as long as its client likes.
     """
@@ -220,15 +229,19 @@ def _limited(**options: Any) -> Any:
 
 async def work(store: Store, args: argparse.Namespace) -> int:
     """Continue sessions until a signal."""
-    if args.at_once < 1:
+    if args.at_once is not None and args.at_once < 1:
         raise ConfigurationError(f"invalid --at-once {args.at_once}: use a number from 1 on")
     agents, make_deps = find_agents(args.agents), find_deps(args.deps)
+    if args.temporal is not None:
+        from whyloop.cli.fleet import work_for_temporal
+
+        return await work_for_temporal(store, args, agents, make_deps)
     progress = WorkerProgress(write_error)
     stopping = asyncio.Event()
-    _on_signals(stopping)
+    on_signals(stopping)
     freeze_startup()
     write_error(f"Looking for sessions of {', '.join(shortened(name, 64) for name in agents)}.")
-    async with Recovery(store, agents, deps=make_deps, handlers=[progress], at_once=args.at_once):
+    async with Recovery(store, agents, deps=make_deps, handlers=[progress], at_once=args.at_once or AT_ONCE):
         await stopping.wait()
         write_error("Stopping: each run ends after its step.")
     progress.finish()
@@ -263,7 +276,7 @@ class WorkerProgress:
 
 
 def _end_text(event: AgentStatusChanged) -> str:
-    """Return how a run ended: "stopped (steps_limit) by StepsLimit: Limit reached: 3 of 3 steps used"."""
+    """Return how a run ended: "stopped (steps_limit) by StepsLimit: Limit reached…"."""
     reason = f" ({event.stop_reason})" if event.stop_reason not in (None, StopReason.COMPLETED) else ""
     by = f" by {shortened(event.resolved_by, 64)}" if event.resolved_by else ""
     why = f": {shortened(event.reason, REASON_LENGTH)}" if event.reason else ""
@@ -274,8 +287,8 @@ def _name(agent_id: str) -> str:
     return shortened(short(agent_id), 64)
 
 
-def _on_signals(stopping: asyncio.Event) -> None:
-    """Set the event at SIGTERM and Ctrl-C; the next signal ends the process as a crash would."""
+def on_signals(stopping: asyncio.Event) -> None:
+    """Set the event at SIGTERM and Ctrl-C; the next signal ends the process."""
     loop = asyncio.get_running_loop()
 
     def stop() -> None:

@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from whyloop.broadcasting.console import AgentConsoleLogger
 from whyloop.broadcasting.feed import EventFeed, cursor_of
+from whyloop.broadcasting.transports import AgentConsoleLogger
 from whyloop.cli.formats import (
     age,
     before_now,
@@ -23,8 +23,7 @@ from whyloop.cli.formats import (
     span_text,
     unique_length,
 )
-from whyloop.cli.narration import live_event
-from whyloop.cli.output import is_terminal, terminal, write, write_error, write_json, write_lines
+from whyloop.cli.narration import FollowedEvents
 from whyloop.cli.renderer import (
     GAP,
     LABEL_WIDTH,
@@ -36,6 +35,7 @@ from whyloop.cli.renderer import (
     used_texts,
 )
 from whyloop.cli.store_access import find_session, load_session
+from whyloop.cli.terminal import is_terminal, terminal, write, write_error, write_json, write_lines
 from whyloop.replay.reading import Filters
 from whyloop.stores.records import Page, Summary
 from whyloop.stores.store import PAGE, Store
@@ -149,7 +149,7 @@ def _row(summary: Summary, length: int) -> SessionRow:
 
 
 def _reason(summary: Summary) -> str | None:
-    """Return why the session is where it is; a decided question no longer waits for a person."""
+    """Return why the session has its status; a decided question no longer waits."""
     if summary.status is AgentStatus.PAUSED and not summary.pending:
         return "every question is decided: resume the session"
     return summary.reason
@@ -280,8 +280,7 @@ async def watch(store: Store, args: argparse.Namespace) -> int:
 
 async def _draw_session(store: Store, args: argparse.Namespace) -> int:
     """Draw the session so far, or what comes after the cursor, and then what happens."""
-    from whyloop.cli.drawing import WIDEST, draw_conversation
-    from whyloop.cli.live import LiveView
+    from whyloop.cli.drawing import WIDEST, LiveView, draw_conversation
 
     summary, state = await load_session(store, args.id)
     console = terminal(WIDEST)
@@ -293,9 +292,11 @@ async def _draw_session(store: Store, args: argparse.Namespace) -> int:
         events = (
             feed.recorded(summary.agent_id, cursor) if args.so_far else feed.follow(summary.agent_id, cursor)
         )
+        followed = FollowedEvents(store, summary.agent_id)
         with LiveView(console, live=not args.so_far, idle="waiting for events, Ctrl-C ends") as view:
             async with aclosing(events) as batches:
                 async for items in batches:
                     for item in items:
-                        view(item.event or live_event(item.body))
+                        for event in await followed.of(item):
+                            view(event)
     return 0

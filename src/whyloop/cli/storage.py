@@ -12,8 +12,10 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from whyloop.cli.formats import escaped, long_span_text
-from whyloop.cli.output import (
+from whyloop.cli.store_access import find_session, open_named_store
+from whyloop.cli.terminal import (
     FAILED,
+    MOST_LISTED,
     USAGE_ERROR,
     CommandError,
     write,
@@ -21,15 +23,12 @@ from whyloop.cli.output import (
     write_json,
     write_lines,
 )
-from whyloop.cli.store_access import find_session, open_named_store
 from whyloop.errors import ConfigurationError, SessionExistsError, SnapshotError
 from whyloop.stores import prune as prune_store
 from whyloop.stores.store import Store
 from whyloop.values.redaction import Redaction
 from whyloop.values.state import AgentStatus
 from whyloop.values.text import counted, shortened
-
-MOST_LISTED = 20
 
 
 async def fork(store: Store, args: argparse.Namespace) -> int:
@@ -59,11 +58,11 @@ async def _page_of(store: Store, agent_id: str) -> AsyncIterator[str]:
         from whyloop.server.saved import saved_session
     except ImportError as error:
         raise CommandError(f'--html needs the server: pip install "whyloop[server]" ({error})') from None
-    yield (await saved_session(store, agent_id, Redaction())).rstrip()
+    yield "".join(await saved_session(store, agent_id, Redaction(), store.now())).rstrip()
 
 
 async def import_(args: argparse.Namespace) -> int:
-    """Store the sessions of a file that export wrote, or the runs of another agent's log."""
+    """Import sessions from an exported file, or runs from another agent's log."""
     if args.format is not None:
         return await _import_log(args)
     # Without a file to read, no store is created.
@@ -86,7 +85,7 @@ async def import_(args: argparse.Namespace) -> int:
 
 
 def _with_format(error: SnapshotError, path: str) -> Exception:
-    """Return the error with the format that the file seems to have, if it is another agent's log."""
+    """Return the error with the likely format, if the file is another agent's log."""
     if error.path != "line 1" or path == "-":
         return error
     from whyloop.imports.reading import guess_format
@@ -142,7 +141,7 @@ def _counting(noun: str) -> Iterator[Callable[[int], None] | None]:
 
 
 async def _write_stdout(lines: AsyncIterator[str]) -> None:
-    """Write the lines as they are; on a terminal, unprintable characters are escaped, as JSON allows."""
+    """Write the lines; on a terminal, escape unprintable characters as JSON does."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")
     shown = escaped if sys.stdout.isatty() else str
@@ -162,7 +161,7 @@ async def _write_file(lines: AsyncIterator[str], path: str) -> None:
 
 
 def _private_file(path: str) -> int:
-    """Open a file that only its owner can read, since sessions hold whole conversations.
+    """Open a file that only its owner can read: it has whole conversations.
 
     A link is not followed: another user may have put it there, to a file of their choice.
     """
@@ -255,12 +254,12 @@ async def prune(store: Store, args: argparse.Namespace) -> int:
 
 def _check_terminal() -> None:
     if sys.stdin is None or not sys.stdin.isatty():
-        raise ConfigurationError("without a terminal, confirm with --yes")
+        raise ConfigurationError("cannot ask without a terminal: confirm with --yes")
 
 
 def _is_confirmed(count: int) -> bool:
     """Ask the person at the terminal."""
-    sys.stderr.write(f"Delete {counted(count, 'session')} for good? [y/N] ")
+    sys.stderr.write(f"Delete {counted(count, 'session')} permanently? [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() in ("y", "yes"):
         return True

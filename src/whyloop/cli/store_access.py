@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from whyloop.cli.commands import DEFAULT_STORE, STORE_VARIABLE
+from whyloop.cli.command import DEFAULT_STORE, STORE_VARIABLE
 from whyloop.cli.formats import program, short, unique_length, without_password
-from whyloop.cli.output import CANNOT_WRITE, FAILED, USAGE_ERROR, CannotWrite, CommandError, report
+from whyloop.cli.terminal import CANNOT_WRITE, FAILED, USAGE_ERROR, CannotWrite, CommandError, report
 from whyloop.errors import ConfigurationError, SessionNotFoundError, WhyloopError
 from whyloop.stores import open_store
 from whyloop.stores.reading import read_session
@@ -36,7 +36,7 @@ async def run_with_store(
 
 
 def run_command(name: str, work: Callable[[], Coroutine[Any, Any, int] | int]) -> int:
-    """Run a command to its end and return the exit code; errors become lines on stderr."""
+    """Run a command and return its exit code; write errors to stderr."""
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  (the interpreter flushes it at the end)
         return report(name, "the answer cannot be written: stdout is closed", CANNOT_WRITE)
@@ -58,7 +58,10 @@ def run_command(name: str, work: Callable[[], Coroutine[Any, Any, int] | int]) -
 
 
 def open_named_store(address: str | None, *, create: bool = False) -> Store:
-    """Open the store at an address, or the default one; a file is only created with `create`."""
+    """Open the store at an address, or the default one.
+
+    A file is only created with `create`.
+    """
     address = address or os.environ.get(STORE_VARIABLE) or DEFAULT_STORE
     is_file = "://" not in address
     if is_file and not create and not Path(address).expanduser().exists():

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from decimal import Decimal
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec import Struct
 
 from whyloop.cli.agents import find_rules
-from whyloop.cli.commands import ERROR_POLICIES
+from whyloop.cli.command import ERROR_POLICIES
 from whyloop.cli.formats import short, span_text
-from whyloop.cli.output import USAGE_ERROR, CommandError, write, write_error, write_json, write_lines
 from whyloop.cli.renderer import show_explanation
 from whyloop.cli.sessions import aligned, filters_of, is_filtered
 from whyloop.cli.store_access import find_session
+from whyloop.cli.terminal import (
+    MOST_LISTED,
+    USAGE_ERROR,
+    CommandError,
+    progress,
+    write,
+    write_json,
+    write_lines,
+    write_problems,
+)
 from whyloop.replay import Amounts, Ending, ExecutionReplay, Problem, Recording, Rules, judge, read_runs
 from whyloop.replay.judge import Rule
 from whyloop.rules.criteria import ContinuationCriteria
@@ -35,8 +43,6 @@ from whyloop.stores.store import Store
 from whyloop.values.price import dollars
 from whyloop.values.state import AgentStatus
 from whyloop.values.text import counted, shortened
-
-MOST_LISTED = 20
 
 
 async def what_if(store: Store, args: argparse.Namespace) -> int:
@@ -224,7 +230,7 @@ def _cut(agent_id: str, number: int, execution: ExecutionReplay) -> dict[str, An
 
 
 async def _all_sessions(store: Store, args: argparse.Namespace, rules: list[Rule]) -> int:
-    judging, report = Rules(*rules, replace_all=args.replace_all), Report(rules)
+    judging, report = Rules(*rules, replace_all=args.replace_all, strict=True), Report(rules)
     with progress("judged") as advance:
         async for found in read_runs(store, filters_of(args)):
             advance()
@@ -234,7 +240,7 @@ async def _all_sessions(store: Store, args: argparse.Namespace, rules: list[Rule
             try:
                 replay = judging.judge(found, grants=not args.no_grants)
             except Exception as error:  # One run must not end the others.
-                report.problems.append(Problem(found.agent_id, f"{type(error).__name__}: {error}"))
+                report.problems.append(Problem.of(found.agent_id, error))
                 continue
             report.add(found.agent_id, replay.executions, keep_all=args.json)
     if args.json:
@@ -243,12 +249,6 @@ async def _all_sessions(store: Store, args: argparse.Namespace, rules: list[Rule
         write_lines(_report_lines(report, rules))
         write_problems(report.problems)
     return 0
-
-
-def write_problems(problems: Sequence[Problem]) -> None:
-    """Write the runs that could not be judged, and why, as errors."""
-    for problem in problems[:MOST_LISTED]:
-        write_error(f"not judged: {shortened(problem.agent_id, 64)}: {shortened(problem.reason, 300)}")
 
 
 def _document(report: Report, rules: list[Rule]) -> dict[str, Any]:
@@ -291,6 +291,11 @@ def _report_lines(report: Report, rules: list[Rule]) -> list[str]:
     ]
     if report.groups:
         lines += ["", *_group_lines(report)]
+    if assumed := sum(group.assumed for group in report.groups.values()):
+        lines += [
+            "",
+            f"{counted(assumed, 'end')} assumed: the rules would have changed what the model received.",
+        ]
     if report.beyond:
         lines += [
             "",
@@ -340,26 +345,3 @@ def _group_lines(report: Report) -> list[str]:
     ]
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
     return [aligned(row, widths) for row in (heads, *rows)]
-
-
-class Advance(Protocol):
-    """Counts more sessions."""
-
-    def __call__(self, count: int = 1) -> None: ...
-
-
-@contextmanager
-def progress(verb: str) -> Iterator[Advance]:
-    """Show how many sessions were read, on stderr if that is a terminal."""
-    import sys
-
-    if sys.stderr is None or not sys.stderr.isatty():
-        yield lambda count=1: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (BarColumn(), TextColumn(f"{{task.completed:,.0f}} sessions {verb}"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(verb, total=None)
-        yield lambda count=1: bar.advance(task, count)

@@ -9,12 +9,12 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from whyloop.cli.commands import DEFAULT_SCENARIO
+from whyloop.cli.command import DEFAULT_SCENARIO
 from whyloop.cli.demo.scenarios import LOCAL, SCENARIOS, Scenario, play, play_local
 from whyloop.cli.demo.served import serve_demo
 from whyloop.cli.formats import program
 from whyloop.cli.narration import Narrator
-from whyloop.cli.output import USAGE_ERROR, CommandError, is_terminal, terminal
+from whyloop.cli.terminal import USAGE_ERROR, CommandError, is_terminal, terminal
 from whyloop.errors import WhyloopError
 from whyloop.events import AgentEvent, AgentStepCompleted
 from whyloop.values.state import AgentState
@@ -33,10 +33,11 @@ def show_demo(args: argparse.Namespace) -> int:
         raise _refusal("--svg draws one scenario: name one instead of all")
     if name != "all" and name not in SCENARIOS:
         raise _refusal(f"unknown scenario {name!r}: use {', '.join(SCENARIOS)} or all")
-    if args.serve:
+    if args.serve or args.fleet:
         if args.scenario or args.model:
-            raise _refusal("--serve shows every scenario: leave out SCENARIO and --model")
-        return serve_demo(args)
+            option = "--serve shows every scenario" if args.serve else "--fleet has a script of its own"
+            raise _refusal(f"{option}: leave out SCENARIO and --model")
+        return serve_demo(args) if args.serve else _show_fleet(args)
     chosen = list(SCENARIOS.values()) if name == "all" else [SCENARIOS[name]]
     if args.list:
         _print(_listing())
@@ -131,6 +132,12 @@ def _show_local() -> None:
             _show(LOCAL, lambda view: play_local(server, view))
     except WhyloopError as error:
         raise CommandError(str(error)) from None
+
+
+def _show_fleet(args: argparse.Namespace) -> int:
+    from whyloop.cli.demo.fleet import show_fleet
+
+    return show_fleet(args)
 
 
 def _draw(scenario: Scenario, path: str) -> None:

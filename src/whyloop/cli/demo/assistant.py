@@ -1,8 +1,9 @@
-"""The assistant of the demo: its registry of partners, its tools, a rule of its own, and its world."""
+"""The agents of the demo: an assistant for partners with its world, and the clerk of `--fleet`."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from collections.abc import AsyncIterator, Collection, Mapping
 from datetime import datetime, timedelta
@@ -12,12 +13,15 @@ from typing import Annotated, Any, Literal
 from msgspec import Struct
 
 from whyloop.errors import ToolExecutionError
-from whyloop.loop.world import LocalWorld, Model
+from whyloop.loop.agent import Agent
+from whyloop.loop.local_world import LocalWorld
+from whyloop.loop.world import Model
 from whyloop.testing import FakeClock
-from whyloop.tools.tool import Tool, ToolContext, ToolDefinition
+from whyloop.tools.tool import Tool, ToolContext, ToolDefinition, tool
 from whyloop.tools.toolset import Toolset
 from whyloop.values.continuation import ContinuationDecision, ContinuationEvaluation
-from whyloop.values.model import ModelRequest, ModelResponse, TextDelta
+from whyloop.values.messages import ToolCall
+from whyloop.values.model import FinishReason, ModelRequest, ModelResponse, TextDelta, Usage
 from whyloop.values.state import AgentState
 
 INSTRUCTIONS = "You help a partner manager: look things up before you change them, and say what you did."
@@ -113,7 +117,7 @@ class DeletionBudget:
 
 # The world: the same ids, times and random numbers on every run
 
-WORDS = re.compile(r"\S+\s*|\s+")
+PIECES = re.compile(r"\S+\s*|\s+")
 
 FIRST_WORD_SECONDS = 0.4
 TOKENS_PER_SECOND = 60
@@ -148,7 +152,7 @@ class DemoWorld(LocalWorld):
                 self._clock.advance(item.usage.output / TOKENS_PER_SECOND)
                 yield item
             else:
-                for word in WORDS.findall(item.text):
+                for word in PIECES.findall(item.text):
                     yield TextDelta(word)
                     await self._pause(WORD_PAUSE)
 
@@ -174,3 +178,87 @@ class DemoWorld(LocalWorld):
     async def _pause(self, seconds: float) -> None:
         """Let other tasks run, so that a paced run is exactly like a fast one."""
         await asyncio.sleep(seconds * self._pace)
+
+
+# The clerk for orders, on a script that any worker can continue
+
+NAME = "clerk"
+LEDGER_VARIABLE = "WHYLOOP_DEMO_LEDGER"
+"""The file to which each answer and each call adds a line: the process, and which of both it was."""
+CHECKS = 4
+MOST_STEPS = 8
+CHECK_SECONDS = 0.6
+
+
+def question(number: int) -> str:
+    """Return the query of a session."""
+    return f"Check order {number} and ship it."
+
+
+class Script:
+    """A model that knows what to do next from the messages alone, so it may be asked in any process."""
+
+    async def respond(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
+        """Yield the next answer, word by word."""
+        order = int(next(m.text for m in request.messages if m.is_user).split()[2])
+        done = sum(message.is_tool for message in request.messages)
+        response = _answer(order, done)
+        await asyncio.sleep(FIRST_WORD_SECONDS)
+        for word in PIECES.findall(response.text):
+            yield TextDelta(word)
+            await asyncio.sleep(1.5 / TOKENS_PER_SECOND)
+        _note("step")
+        yield response
+
+
+def _answer(order: int, done: int) -> ModelResponse:
+    """Return the answer after so many calls.
+
+    Of ten orders, one never ends, one fails and one needs an approval.
+    """
+    usage = Usage(400 + 60 * done, 30)
+
+    def wants(name: str, arguments: Mapping[str, Any]) -> ModelResponse:
+        call = ToolCall(f"call_{done}", name, dict(arguments))
+        return ModelResponse("", (call,), FinishReason.TOOL_CALLS, usage)
+
+    if done < CHECKS or order % 10 == 3:
+        return wants("check_item", {"order": order, "item": done + 1})
+    if done == CHECKS and order % 10 == 5:
+        return wants("refund", {"order": order, "amount": 20})
+    if done == CHECKS and order % 10 == 8:
+        return wants("print_label", {"order": order})
+    return ModelResponse(f"Order {order} is complete and leaves today.", usage=usage)
+
+
+def agents() -> dict[str, Agent]:
+    """Return the agents of the workers."""
+    return {NAME: Agent(Script(), [check_item, print_label, refund], name=NAME, max_steps=MOST_STEPS)}
+
+
+@tool(idempotent=True)
+async def check_item(order: int, item: int) -> str:
+    """Check whether an item of an order is in stock."""
+    await asyncio.sleep(CHECK_SECONDS)
+    _note("call")
+    return f"item {item} of order {order} is in stock"
+
+
+@tool
+async def print_label(order: int) -> str:
+    """Print the label of a parcel."""
+    _note("call")
+    raise OSError(f"the printer has no paper for order {order}")
+
+
+@tool(needs_approval=True)
+async def refund(order: int, amount: int) -> str:
+    """Pay money back."""
+    _note("call")
+    return f"refunded {amount} for order {order}"
+
+
+def _note(what: str) -> None:
+    if path := os.environ.get(LEDGER_VARIABLE):
+        with open(path, "a", encoding="utf-8") as ledger:
+            ledger.write(f"{os.getpid()} {what}\n")

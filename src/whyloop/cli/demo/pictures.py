@@ -13,9 +13,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from whyloop.cli.demo.scenarios import Scenario, play
-from whyloop.cli.drawing import draw_end
-from whyloop.cli.live import LiveView
-from whyloop.cli.output import STATUS_STYLES
+from whyloop.cli.drawing import LiveView, draw_end
+from whyloop.cli.terminal import STATUS_STYLES
 from whyloop.events import AgentEvent
 from whyloop.models.local import LocalServer
 from whyloop.values.state import AgentState
@@ -46,7 +45,7 @@ def draw_run(
 
 
 def draw_in_short(console: Console, scenario: Scenario, state: AgentState) -> None:
-    """Print a scenario in two lines: its title, and how it ended, in the colour of its status."""
+    """Print a scenario in two lines: its title, and how it ended."""
     style = STATUS_STYLES[state.status]
     console.print(Text.assemble((scenario.name, f"bold {style}"), f"  {scenario.title}"))
     console.print(Padding(Text(state.explanation.headline, style="dim"), (0, 0, 1, 2)))

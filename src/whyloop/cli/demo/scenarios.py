@@ -106,7 +106,7 @@ async def record(
 
 
 def _approve(state: AgentState, by: str, now: datetime, handler: Handler | None) -> AgentState:
-    """Approve every question, and show the events as a client that follows the session sees them."""
+    """Approve every question, and show the events as a client receives them."""
     for pending in state.pending_calls:
         for transition in decide(state, pending.id, Verdict.APPROVED, by, now):
             if handler is not None:

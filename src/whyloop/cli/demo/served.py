@@ -12,21 +12,22 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from whyloop.cli.commands import HOST
+from whyloop.cli.command import DEFAULT_SCENARIO, HOST
 from whyloop.cli.demo.assistant import (
     FIRST_WORD_SECONDS,
     INSTRUCTIONS,
+    PIECES,
     TOKENS_PER_SECOND,
     TOOL_SECONDS,
-    WORDS,
     PartnerDesk,
 )
 from whyloop.cli.demo.scenarios import SCENARIOS, Approval, Query, Scenario
-from whyloop.cli.output import write_error
 from whyloop.cli.services import listen, serve_until_signal
+from whyloop.cli.terminal import write_error
 from whyloop.errors import RateLimitError
 from whyloop.loop.agent import Agent
-from whyloop.loop.world import LocalWorld, Model, SystemClock
+from whyloop.loop.local_world import LocalWorld, SystemClock
+from whyloop.loop.world import Model
 from whyloop.rules.error_policy import ErrorPolicy
 from whyloop.sessions.session import Session
 from whyloop.stores.memory import MemoryStore
@@ -84,7 +85,7 @@ CLEANUP = Scenario(
         ),
         _turn(8, "", _search("fjord", "lead")),
         _turn(9, "I try the archive too.", call("delete_program_lead", {"lead_id": "lead-9"})),
-        _turn(10, "There is no such lead. I look again.", _search("fjord", "lead"), _search("copy", "lead")),
+        _turn(10, "That lead is unknown. I look again.", _search("fjord", "lead"), _search("copy", "lead")),
         _turn(11, "The second copy.", call("delete_program_lead", {"lead_id": "lead-3"})),
         _turn(12, "Both copies are gone:\n\n- `lead-2`\n- `lead-3`", _search("(copy", "lead")),
         _turn(13, "Now Cloud Alliance.", _search("cloud", "lead"), _search("cloud", "program")),
@@ -105,7 +106,7 @@ CLEANUP = Scenario(
 
 
 def serve_demo(args: argparse.Namespace) -> int:
-    """Serve the scenarios until Ctrl-C, each as a session of its own."""
+    """Serve the scenarios until Ctrl-C, each as a session."""
     scenarios = {each.name: each for each in (CLEANUP, *SCENARIOS.values()) if _fits(each)}
     return asyncio.run(_serve(scenarios, HOST, args.port))
 
@@ -121,7 +122,7 @@ async def _serve(scenarios: Mapping[str, Scenario], host: str, port: int) -> int
     agents = {name: agent_for(scenario) for name, scenario in scenarios.items()}
 
     def agent_of(summary: Summary) -> Agent:
-        return agents[str(summary.metadata["scenario"])]
+        return agents.get(str(summary.metadata.get("scenario")), agents[DEFAULT_SCENARIO])
 
     async with MemoryStore() as store:
         server = AgentServer(store, agent_of, public=True, inspector=True)
@@ -215,7 +216,7 @@ class SlowWorld(LocalWorld):
         await asyncio.sleep(FIRST_WORD_SECONDS)
         async for item in self._answers(request):
             if isinstance(item, TextDelta):
-                for word in WORDS.findall(item.text):
+                for word in PIECES.findall(item.text):
                     yield TextDelta(word)
                     await asyncio.sleep(1.5 / TOKENS_PER_SECOND)
             elif isinstance(item, ModelResponse):
