@@ -192,7 +192,7 @@ export interface Execution {
 
 export interface Limit {
   rule: string;
-  option: "max_steps" | "max_tokens" | "timeout" | "max_cost";
+  option: "max_steps" | "max_tokens" | "timeout" | "cumulative_timeout" | "max_cost";
   unit: "steps" | "tokens" | "seconds" | "usd";
   limit: number;
   used: number;

@@ -10,7 +10,7 @@ import { counted, duration } from "./format";
 import { approve, deny, edit } from "./decisions";
 import { Icon } from "./icons";
 import { Markdown } from "./markdown";
-import { Countdown } from "./moments";
+import { Countdown } from "./clock";
 import { sessionLink } from "./routes";
 import type { SessionData } from "./session_data";
 import { callStatus, isSameBlock, stepKey, type Block } from "./transcript";

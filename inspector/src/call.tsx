@@ -6,7 +6,7 @@ import type { Call, CallStatus, PendingCall, Step } from "./api";
 import { duration } from "./format";
 import { CALL_ICONS, CALL_WORDS, Icon } from "./icons";
 import { Code } from "./markdown";
-import { Elapsed } from "./moments";
+import { Elapsed } from "./clock";
 import "./styles/call.css";
 
 // More than this is in the detail of the step.

@@ -22,6 +22,7 @@ export function ChooseSession({
   const place = useSignal(-1);
   const list = useId();
   const field = useRef<HTMLInputElement>(null);
+  const leaving = useRef<ReturnType<typeof setTimeout>>(undefined);
   useEffect(() => search(typed.value, (sessions) => ((found.value = sessions), (place.value = -1))), [typed.value]);
   const isOpen = typed.value !== null && found.value.length > 0;
   const choose = (id: string): void => {
@@ -57,9 +58,9 @@ export function ChooseSession({
         placeholder="Search a session"
         value={typed.value ?? value}
         onKeyDown={press}
-        onFocus={({ currentTarget }) => ((typed.value = ""), currentTarget.select())}
+        onFocus={({ currentTarget }) => (clearTimeout(leaving.current), (typed.value = ""), currentTarget.select())}
         onInput={({ currentTarget }) => (typed.value = currentTarget.value)}
-        onBlur={() => setTimeout(() => (typed.value = null), PAUSE)}
+        onBlur={() => (leaving.current = setTimeout(() => (typed.value = null), PAUSE))}
       />
       <ul id={list} role="listbox" aria-label={label} hidden={!isOpen}>
         {found.value.map((session, index) => (

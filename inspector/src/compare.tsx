@@ -4,14 +4,17 @@ import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo } from "preact/hooks";
 import { shouldRenderContent, type UiMessage } from "whyloop-ui";
+import { aligned } from "./alignment";
 import { get, sessionPath, type ApiError, type Trace } from "./api";
 import { callTone } from "./call";
 import { ChooseSession } from "./choose_session";
-import { differenceOf, differenceText, type ComparedStep, type Difference } from "./differences";
+import { differenceOf, differenceText, markOf, type ComparedStep, type Difference } from "./differences";
 import { count, counted, duration, money, voteOf } from "./format";
+import { Headline, lastDecided, limitsText } from "./headline";
 import { CALL_ICONS, CALL_WORDS, Icon, StatusSign, VoteSign } from "./icons";
 import { Markdown } from "./markdown";
 import { compareLink, go, sessionLink } from "./routes";
+import { stepsOf } from "./session_data";
 import "./styles/compare.css";
 
 interface Run {
@@ -27,9 +30,7 @@ export function Compare({ left, right }: { left: string; right: string }) {
   const shown = useSignal(PART);
   const rows = useMemo(() => (one.run && other.run ? rowsOf(one.run, other.run) : []), [one.run, other.run]);
   const first = rows.findIndex(({ difference }) => !difference.isSame);
-  useEffect(() => {
-    if (first >= shown.value) shown.value = first + PART;
-  }, [first]);
+  useEffect(() => void (shown.value = Math.max(PART, first + PART)), [left, right, first]);
   return (
     <div class="page compare">
       <header>
@@ -49,7 +50,7 @@ export function Compare({ left, right }: { left: string; right: string }) {
           <p class="same-bar">No difference: both runs did the same in {counted(rows.length, "step")}.</p>
         )}
         {rows.slice(0, shown.value).map((row, index) => (
-          <Row key={index} row={row} number={index + 1} isFirst={index === first} left={left} right={right} />
+          <Row key={index} row={row} isFirst={index === first} left={left} right={right} />
         ))}
       </div>
       {rows.length > shown.value && (
@@ -122,14 +123,20 @@ interface RowData {
   left: ComparedStep | undefined;
   right: ComparedStep | undefined;
   difference: Difference;
+  /** Whether a run that has no step here has none after it either. */
+  hasEnded: boolean;
 }
 
 function rowsOf(left: Run, right: Run): RowData[] {
-  const most = Math.max(left.steps.length, right.steps.length);
-  return Array.from({ length: most }, (_, index) => {
-    const [one, other] = [left.steps[index], right.steps[index]];
-    return { left: one, right: other, difference: differenceOf(one, other) };
-  });
+  const rows = aligned(left.steps, right.steps, markOf);
+  const lastOf = (side: 0 | 1): number => rows.findLastIndex((row) => row[side]);
+  const end = Math.min(lastOf(0), lastOf(1));
+  return rows.map(([one, other], at) => ({
+    left: one,
+    right: other,
+    difference: differenceOf(one, other),
+    hasEnded: at > end,
+  }));
 }
 
 interface HeadProps {
@@ -140,8 +147,9 @@ interface HeadProps {
 }
 
 function Head({ id, state: { run, problem }, side, onChoose }: HeadProps) {
-  const last = run?.trace.steps.at(-1)?.outcome;
-  const decided = last?.evaluations.find(({ criterion }) => criterion === run?.trace.resolved_by);
+  const steps = run ? latestSteps(run) : [];
+  const outcome = lastDecided(steps);
+  const decided = outcome?.evaluations.find(({ criterion }) => criterion === run?.trace.resolved_by);
   return (
     <div class="side">
       <div class="chosen">
@@ -157,11 +165,19 @@ function Head({ id, state: { run, problem }, side, onChoose }: HeadProps) {
       {run && (
         <div class="compare-headline">
           {decided && <VoteSign vote={voteOf(decided.decision)} size={28} />}
-          <h2>{run.trace.headline}</h2>
+          <h2>
+            <Headline trace={run.trace} steps={steps} outcome={outcome} />
+          </h2>
         </div>
       )}
     </div>
   );
+}
+
+/** The steps of the latest execution, which the headline is about. */
+function latestSteps({ trace }: Run): readonly Trace["steps"][number][] {
+  const execution = trace.executions?.at(-1);
+  return execution ? stepsOf(execution, trace.executions, trace.steps) : [];
 }
 
 function Facts({ left, right }: { left: Trace; right: Trace }) {
@@ -200,53 +216,48 @@ function Facts({ left, right }: { left: Trace; right: Trace }) {
   );
 }
 
-function limitsText(trace: Trace): string {
-  return (trace.limits ?? []).map(({ option, limit }) => `${option}=${limit}`).join(", ");
-}
-
 interface RowProps {
   row: RowData;
-  number: number;
   isFirst: boolean;
   left: string;
   right: string;
 }
 
-function Row({ row, number, isFirst, left, right }: RowProps) {
-  const { difference } = row;
+function Row({ row, isFirst, left, right }: RowProps) {
+  const { difference, hasEnded } = row;
+  const numbers = [row.left, row.right].flatMap((each) => each?.step.index ?? []);
   const word = difference.isSame ? "same" : "differs";
   return (
     <>
       {isFirst && (
         <p class="difference-bar" role="status">
-          First difference: step {number}. {differenceText(row.left, row.right)}
+          First difference: step {numbers[0]}. {differenceText(row.left, row.right, hasEnded)}
         </p>
       )}
       <div class={`compare-row step-row ${word} ${isFirst ? "first" : ""}`}>
-        <Side id={left} compared={row.left} difference={difference} />
+        <Side id={left} compared={row.left} difference={difference} hasEnded={hasEnded} />
         <div class="middle">
-          <span class="step-number">{number}</span>
+          <span class="step-number">{[...new Set(numbers)].join(" · ")}</span>
           <span class="quiet">{word}</span>
         </div>
-        <Side id={right} compared={row.right} difference={difference} />
+        <Side id={right} compared={row.right} difference={difference} hasEnded={hasEnded} />
       </div>
     </>
   );
 }
 
-function Side({
-  id,
-  compared,
-  difference,
-}: {
+interface SideProps {
   id: string;
   compared: ComparedStep | undefined;
   difference: Difference;
-}) {
+  hasEnded: boolean;
+}
+
+function Side({ id, compared, difference, hasEnded }: SideProps) {
   if (!compared)
     return (
       <div class="side">
-        <p class="quiet">The run has ended before this step.</p>
+        <p class="quiet">{hasEnded ? "The run has ended before this step." : "This run has no such step."}</p>
       </div>
     );
   const { step, text } = compared;

@@ -59,6 +59,11 @@ function sorted(value: unknown): unknown {
   );
 }
 
+/** What a step is recognized by in another run: what the model said and called, not what came of it. */
+export function markOf({ step, text }: ComparedStep): string {
+  return JSON.stringify([step.type === "error", text, step.tool_calls.map((call) => [call.name, sorted(call.arguments)])]);
+}
+
 function differentVotes(left: Step, right: Step): Set<string> {
   const votes = (step: Step) =>
     new Map(step.outcome?.evaluations.map(({ criterion, decision }) => [criterion, decision]));
@@ -66,11 +71,17 @@ function differentVotes(left: Step, right: Step): Set<string> {
   return new Set([...ours.keys(), ...theirs.keys()].filter((rule) => ours.get(rule) !== theirs.get(rule)));
 }
 
-/** Say in words how two steps differ; `left` and `right` are the steps of the same number. */
-export function differenceText(left: ComparedStep | undefined, right: ComparedStep | undefined): string {
+/** Say in words how two steps that are beside each other differ; `hasEnded` is about the run that has no step there. */
+export function differenceText(
+  left: ComparedStep | undefined,
+  right: ComparedStep | undefined,
+  hasEnded: boolean,
+): string {
   if (!left || !right) {
     const [with_, without] = left ? ["left", "right"] : ["right", "left"];
-    return `The run on the ${without} has ended, the one on the ${with_} continues.`;
+    return hasEnded
+      ? `The run on the ${without} has ended, the one on the ${with_} continues.`
+      : `Only the run on the ${with_} took this step. What follows is aligned again.`;
   }
   const { text, calls, votes } = differenceOf(left, right);
   const place = [...calls][0];

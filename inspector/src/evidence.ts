@@ -9,11 +9,11 @@ import { stepsOf, type Limits, type SessionData } from "./session_data";
 type Option = Limit["option"];
 
 /** The rules whose limit can be moved, and what each one counts. */
-const KNOWN_LIMITS: Record<string, { option: Option | null; unit: Limit["unit"]; noun: string }> = {
+const KNOWN_LIMITS: Record<string, { option: Option; unit: Limit["unit"]; noun: string }> = {
     StepsLimit: { option: "max_steps", unit: "steps", noun: "steps" },
     TokenUsageLimit: { option: "max_tokens", unit: "tokens", noun: "tokens" },
     ExecutionTimeLimit: { option: "timeout", unit: "seconds", noun: "time" },
-    CumulativeExecutionTimeLimit: { option: null, unit: "seconds", noun: "working time" },
+    CumulativeExecutionTimeLimit: { option: "cumulative_timeout", unit: "seconds", noun: "working time" },
     CostLimit: { option: "max_cost", unit: "usd", noun: "money" },
 };
 

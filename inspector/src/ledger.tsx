@@ -78,7 +78,7 @@ export function Ledger({ evidence, selected }: { evidence: Evidence; selected: n
                 <Bands evidence={evidence} layout={layout} selected={selected} />
                 {steps.length > 0 && <Table evidence={evidence} layout={layout} scroller={scroller} />}
             </div>
-            {isNarrow.value && uses.length > 0 && <Limits evidence={evidence} />}
+            {layout.gutterWidth === 0 && uses.length > 0 && <Limits evidence={evidence} />}
             <ColumnTip evidence={evidence} place={tip} />
         </section>
     );
@@ -86,13 +86,14 @@ export function Ledger({ evidence, selected }: { evidence: Evidence; selected: n
 
 function layoutOf(count: number, width: number, scrolled: number): Layout {
     const ruleWidth = isPhone.value ? PHONE_RULE_WIDTH : count > SOME_STEPS ? RULE_WIDTH : WIDE_RULE_WIDTH;
-    const columnWidth = isPhone.value
-        ? 30
-        : Math.max(count > 999 ? 34 : 26, Math.min(56, Math.floor(520 / Math.max(1, count))));
-    const leastGutter = isNarrow.value ? 0 : LEAST_GUTTER;
-    const room = Math.max(columnWidth, width - ruleWidth - leastGutter);
+    const most = Math.floor(Math.min(520, width - ruleWidth - LEAST_GUTTER) / Math.max(1, count));
+    const columnWidth = isPhone.value ? 30 : Math.max(count > 999 ? 34 : 26, Math.min(56, most));
+    // Beside the votes of a short run is room for the reasons, also on a narrow page.
+    const rest = width - ruleWidth - count * columnWidth;
+    const hasGutter = !isNarrow.value || rest >= LEAST_GUTTER;
+    const room = Math.max(columnWidth, width - ruleWidth - (hasGutter ? LEAST_GUTTER : 0));
     const isLong = count * columnWidth > room;
-    const gutterWidth = isNarrow.value ? 0 : isLong ? LEAST_GUTTER : width - ruleWidth - count * columnWidth;
+    const gutterWidth = !hasGutter ? 0 : isLong ? LEAST_GUTTER : rest;
     if (!isLong) return { ruleWidth, columnWidth, gutterWidth, isLong, first: 0, last: count };
     const first = Math.max(0, scrolled - MARGIN);
     const last = Math.min(count, scrolled + Math.ceil(room / columnWidth) + 2 * MARGIN);

@@ -1,8 +1,8 @@
 /** The table of the ledger: only the columns near what is visible are drawn. */
 
 import { useSignal } from "@preact/signals";
-import type { ComponentChildren } from "preact";
-import { useRef } from "preact/hooks";
+import { createContext, type ComponentChildren } from "preact";
+import { useContext, useLayoutEffect, useRef } from "preact/hooks";
 import type { Step } from "./api";
 import type { Evidence } from "./evidence";
 import { voteWord } from "./format";
@@ -11,7 +11,9 @@ import { HappeningSign, happeningText } from "./ledger_cells";
 import { HeadroomChart, HeadroomLegend, TokenBars, tokenText } from "./ledger_charts";
 import { go, sessionLink } from "./routes";
 import { LimitSlider } from "./what_if";
-import { isNarrow } from "./widths";
+
+/** Whether there is room for the reasons and the sliders beside the votes. */
+const HasGutter = createContext(true);
 
 // With so few steps numbers say more than bars.
 const FEW_STEPS = 3;
@@ -29,6 +31,7 @@ export function Table({
     const rules = evidence.rules.value;
     const focus = useSignal<{ at: number; row: number } | null>(null);
     const table = useRef<HTMLTableElement>(null);
+    const isMoving = useRef(false);
     const end = evidence.end.value ?? { at: steps.length - 1, rule: null };
     const focused = focus.value ?? { at: Math.max(0, end.at), row: Math.max(0, rules.indexOf(end.rule ?? "")) };
     const { columnWidth, ruleWidth, gutterWidth, first, last } = layout;
@@ -36,18 +39,24 @@ export function Table({
     const after = (steps.length - last) * columnWidth;
     const total = ruleWidth + steps.length * columnWidth + gutterWidth;
     const move = (event: KeyboardEvent): void => {
-        const to = moved(event.key, focused, steps.length, rules.length);
+        // Keys may be quicker than pictures.
+        const from = focus.peek() ?? focused;
+        const to = moved(event.key, from, steps.length, rules.length);
         if (!to || !(event.target as Element).closest("[data-rule]")) return;
         event.preventDefault();
         if (event.key === "Enter" || event.key === " ")
-            return go(sessionLink(evidence.data.id, steps[focused.at]!.index));
+            return go(sessionLink(evidence.data.id, steps[from.at]!.index));
         reveal(scroller.current!, layout, to.at);
+        isMoving.current = true;
         focus.value = to;
-        // A column that was not drawn is there after the next picture.
-        requestAnimationFrame(() =>
-            table.current?.querySelector<HTMLElement>("[data-rule][tabindex='0']")?.focus({ preventScroll: true }),
-        );
     };
+    // A column that was not drawn is there once the table has been scrolled to it.
+    useLayoutEffect(() => {
+        const cell = isMoving.current && table.current?.querySelector<HTMLElement>("[data-rule][tabindex='0']");
+        if (!cell) return;
+        isMoving.current = false;
+        cell.focus({ preventScroll: true });
+    });
     const open = (event: Event): void => {
         const cell = (event.target as Element).closest<HTMLElement>("[data-column]");
         if (cell) go(sessionLink(evidence.data.id, steps[Number(cell.dataset.column)]!.index));
@@ -74,24 +83,26 @@ export function Table({
                 <col style={{ width: `${columns.after}px` }} />
                 {gutterWidth > 0 && <col style={{ width: `${gutterWidth}px` }} />}
             </colgroup>
-            <Head evidence={evidence} shown={shown} first={first} />
-            <tbody>
-                {rules.map((rule, row) => (
-                    <RuleRow
-                        key={rule}
-                        evidence={evidence}
-                        rule={rule}
-                        shown={shown}
-                        first={first}
-                        focusedAt={focused.row === row ? focused.at : -1}
-                    />
-                ))}
-                <OutcomeRow evidence={evidence} shown={shown} first={first} />
-                {steps.length > FEW_STEPS && <ChartRows evidence={evidence} layout={layout} span={columns.span} />}
-                {steps.length > 0 && steps.length <= FEW_STEPS && (
-                    <TokensRow evidence={evidence} shown={shown} first={first} />
-                )}
-            </tbody>
+            <HasGutter.Provider value={gutterWidth > 0}>
+                <Head evidence={evidence} shown={shown} first={first} />
+                <tbody>
+                    {rules.map((rule, row) => (
+                        <RuleRow
+                            key={rule}
+                            evidence={evidence}
+                            rule={rule}
+                            shown={shown}
+                            first={first}
+                            focusedAt={focused.row === row ? focused.at : -1}
+                        />
+                    ))}
+                    <OutcomeRow evidence={evidence} shown={shown} first={first} />
+                    {steps.length > FEW_STEPS && <ChartRows evidence={evidence} layout={layout} span={columns.span} />}
+                    {steps.length > 0 && steps.length <= FEW_STEPS && (
+                        <TokensRow evidence={evidence} shown={shown} first={first} />
+                    )}
+                </tbody>
+            </HasGutter.Provider>
         </table>
     );
 }
@@ -128,7 +139,7 @@ function Spacer() {
 }
 
 function Gutter({ children }: { children?: ComponentChildren }) {
-    return isNarrow.value ? null : <td class="gutter">{children}</td>;
+    return useContext(HasGutter) ? <td class="gutter">{children}</td> : null;
 }
 
 function Head({ evidence, shown, first }: Part) {

@@ -2,7 +2,7 @@
 
 import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import { get, queryText, type Amounts, type ApiError, type Survey } from "./api";
+import { get, queryText, type Amounts, type ApiError, type Limit, type Survey } from "./api";
 import { SurveyCurve } from "./charts";
 import { count, counted, duration, money } from "./format";
 import type { Filters } from "./routes";
@@ -10,9 +10,7 @@ import { queryOf } from "./session_list";
 import "./styles/list_what_if.css";
 
 const MOST_SESSIONS = 1000;
-const LIMITS: [string, string][] = [
-  ["max_steps", "max_steps"], ["max_tokens", "max_tokens"], ["timeout", "timeout"], ["max_cost", "max_cost"],
-];
+const LIMITS: Limit["option"][] = ["max_steps", "max_tokens", "timeout", "cumulative_timeout", "max_cost"];
 
 const survey = signal<Survey | null>(null);
 const error = signal<ApiError | null>(null);
@@ -41,7 +39,7 @@ export function ListWhatIf({ filters, change }: { filters: Filters; change: (cha
       <label class="limit">
         <b>What if</b>
         <select value={limit} onChange={(event) => change({ limit: event.currentTarget.value, value: "" })}>
-          {LIMITS.map(([name, text]) => <option key={name} value={name}>{text}</option>)}
+          {LIMITS.map((name) => <option key={name} value={name}>{name}</option>)}
         </select>
       </label>
       {found && found.rows.length > 0 && <Slider found={found} settle={(next) => change({ value: next })} />}
@@ -155,6 +153,6 @@ function savedParts(saved: Amounts, used: Amounts): string[] {
 }
 
 function amount(limit: string, value: number): string {
-  if (limit === "timeout") return duration(value);
+  if (limit.endsWith("timeout")) return duration(value);
   return limit === "max_cost" ? money(value) : count(value);
 }

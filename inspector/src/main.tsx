@@ -70,7 +70,7 @@ function page(current: Route) {
     case "chat":
       return <ChatPage key={current.id} id={current.id} info={info.value} />;
     case "compare":
-      return <Compare key={`${current.left}/${current.right}`} left={current.left} right={current.right} />;
+      return <Compare left={current.left} right={current.right} />;
   }
 }
 

@@ -82,7 +82,14 @@ export function goInPlace(link: string): void {
   fragment.value = location.hash;
 }
 
-/** Go to an address. */
+/** Go to an address. The page knows it at once: the browser reports the change only after the current task. */
 export function go(link: string): void {
   location.hash = link;
+  fragment.value = location.hash;
+}
+
+/** Return an address of the list with some filters changed, the others as they are now, not as they were drawn. */
+export function changedFilters(changes: Partial<Filters>): string {
+  const current = route.peek();
+  return sessionsLink({ ...(current.page === "sessions" ? current.filters : NO_FILTERS), ...changes });
 }

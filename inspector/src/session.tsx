@@ -1,7 +1,7 @@
 /** One session: the headline, what would let it continue, and the evidence. */
 
 import { effect, useSignal } from "@preact/signals";
-import { useEffect, useMemo } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo } from "preact/hooks";
 import type { Info } from "./api";
 import { Conversation } from "./conversation";
 import { Evidence } from "./evidence";
@@ -33,7 +33,7 @@ export function SessionPage({ id, step, info }: { id: string; step: number | nul
             data.close();
         };
     }, [data]);
-    useEffect(() => closeWithEscape(id, step), [id, step]);
+    useLayoutEffect(() => closeWithEscape(id, step), [id, step]);
     useEffect(() => {
         if (step !== null) evidence.showStep(step);
     }, [step, data.steps.value.length > 0]);
@@ -123,7 +123,7 @@ function Missing({ id, message, status }: { id: string; message: string; status:
     return (
         <div class="page missing" role="alert">
             <h1>{status === 404 ? `There is no session ${id}` : "The session cannot be shown"}</h1>
-            <p class="quiet">{message}</p>
+            <p class="quiet">{status === 404 ? "It was deleted, or it is in another store." : message}</p>
             <p>
                 <a class="link" href="#/sessions">
                     All sessions

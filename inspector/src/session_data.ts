@@ -3,7 +3,9 @@
 import { batch, computed, signal } from "@preact/signals";
 import { isRunning, viewOf, type UiMessage, type View } from "whyloop-ui";
 import { followSession, type FollowedSession, type FollowOptions } from "whyloop-ui/session";
-import { ApiError, get, own, sessionPath, type Execution, type SessionState, type Step, type Trace, type WhatIf } from "./api";
+import {
+  ApiError, get, own, sessionPath, type Execution, type Limit, type SessionState, type Step, type Trace, type WhatIf,
+} from "./api";
 import { OlderMessages } from "./older_messages";
 import { saved } from "./saved";
 import { LiveSource } from "./live";
@@ -13,7 +15,7 @@ const PAGE = 500;
 const BETWEEN_READINGS = 300;
 
 /** The limits of a what-if; null is no limit, absent is the recorded one. */
-export type Limits = Partial<Record<"max_steps" | "max_tokens" | "timeout" | "max_cost", number | null>>;
+export type Limits = Partial<Record<Limit["option"], number | null>>;
 
 /** The steps of an execution, by their numbers: a fork has steps with the ids of the session that it is from. */
 export function stepsOf(execution: Execution, executions: readonly Execution[], steps: readonly Step[]): readonly Step[] {

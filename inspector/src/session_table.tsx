@@ -110,10 +110,15 @@ function useWindow(
     if (!isRestored.current) main.scrollTop = list.scrollTop;
     isRestored.current = true;
     look();
+    const rows = body.current;
     main.addEventListener("scroll", look, { passive: true });
+    // Focus scrolls a row into view at once, but the scroll event waits for a frame, and keys may be quicker.
+    const follow = (): void => queueMicrotask(look);
+    rows?.addEventListener("focusin", follow);
     addEventListener("resize", resize);
     return () => {
       main.removeEventListener("scroll", look);
+      rows?.removeEventListener("focusin", follow);
       removeEventListener("resize", resize);
     };
   }, [list, height]);

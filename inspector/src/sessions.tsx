@@ -9,7 +9,7 @@ import { count, counted } from "./format";
 import { Icon } from "./icons";
 import { ListWhatIf } from "./list_what_if";
 import { onListChange } from "./live";
-import { go, goInPlace, NO_FILTERS, sessionsLink, type Filters } from "./routes";
+import { changedFilters, go, goInPlace, NO_FILTERS, sessionsLink, type Filters } from "./routes";
 import { isFiltered, labelText, queryOf, SessionList } from "./session_list";
 import { SessionTable } from "./session_table";
 import { Trouble } from "./trouble";
@@ -47,8 +47,8 @@ const rules = signal<Stats["rules"]>([]);
 /** The page. The filters are those of the address, so a link shows the same list. */
 export function Sessions({ filters, info }: { filters: Filters; info: Info | null }) {
   const list = useShown(useList(filters));
-  const change = (changes: Partial<Filters>): void => go(sessionsLink({ ...filters, ...changes }));
-  const changeInPlace = (changes: Partial<Filters>): void => goInPlace(sessionsLink({ ...filters, ...changes }));
+  const change = (changes: Partial<Filters>): void => go(changedFilters(changes));
+  const changeInPlace = (changes: Partial<Filters>): void => goInPlace(changedFilters(changes));
   const clear = (): void => go(sessionsLink());
   const problem = list.error.value;
   const isEmpty = list.isLoaded.value && list.size === 0 && !problem;
@@ -215,10 +215,8 @@ function Choice({ label, value, options, choose }: {
 function SearchField({ filters }: { filters: Filters }) {
   const [text, setText] = useState(filters.search);
   const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
-  const latest = useRef(filters);
-  latest.current = filters;
   useEffect(() => setText(filters.search), [filters.search]);
-  const search = (value: string): void => goInPlace(sessionsLink({ ...latest.current, search: value.trim() }));
+  const search = (value: string): void => goInPlace(changedFilters({ search: value.trim() }));
   const type = (value: string): void => {
     setText(value);
     clearTimeout(timer.current);

@@ -5,6 +5,7 @@ import { useEffect } from "preact/hooks";
 import { get, sessionPath, type ApiError, type WholeStep } from "./api";
 import { CopyButton } from "./copy";
 import { count } from "./format";
+import { saved } from "./saved";
 import type { SessionData } from "./session_data";
 
 const KINDS = { step: "Step", envelopes: "Envelopes", snapshot: "Snapshot" };
@@ -36,13 +37,16 @@ export function RawStep({ data, step }: { data: SessionData; step: WholeStep }) 
   return (
     <>
       <p class="line">
-        <span class="segments small">
-          {(Object.keys(KINDS) as Kind[]).map((name) => (
-            <button key={name} type="button" aria-pressed={name === kind.value} onClick={() => (kind.value = name)}>
-              {KINDS[name]}
-            </button>
-          ))}
-        </span>
+        {/* A saved file has the step alone. */}
+        {!saved && (
+          <span class="segments small">
+            {(Object.keys(KINDS) as Kind[]).map((name) => (
+              <button key={name} type="button" aria-pressed={name === kind.value} onClick={() => (kind.value = name)}>
+                {KINDS[name]}
+              </button>
+            ))}
+          </span>
+        )}
         {text.value !== null && <CopyButton label="Copy as JSON" text={text.value} />}
       </p>
       {text.value === null ? <p class="quiet">Loading</p> : <Json text={text.value} />}

@@ -186,13 +186,19 @@ export function eventStream(base: string, headers: () => Record<string, string>)
     readEvents(new URL(`live?${query}`, base), { headers: headers(), signal }, on.open, ({ event, data }) => on.message(event, data));
 }
 
-/** Open the same stream as a WebSocket. */
+/** Return a text as base64url, which may be the name of a protocol. */
+function coded(text: string): string {
+  const bytes = String.fromCharCode(...new TextEncoder().encode(text));
+  return btoa(bytes).replace(/\+/g, "-").replace(/\//g, "_").replace(/=/g, "");
+}
+
+/** Open the same stream as a WebSocket. It cannot send headers, so the token is the name of a protocol. */
 export function webSocket(base: string, token: () => string): Open {
   return (query, on, signal) =>
     new Promise((resolve, reject) => {
-      const url = new URL(`live?${query}${token() && `&token=${encodeURIComponent(token())}`}`, base);
+      const url = new URL(`live?${query}`, base);
       url.protocol = url.protocol.replace("http", "ws");
-      const socket = new WebSocket(url);
+      const socket = new WebSocket(url, token() ? ["whyloop", `bearer.${coded(token())}`] : []);
       signal.addEventListener("abort", () => socket.close());
       socket.onopen = () => on.open();
       socket.onmessage = ({ data }) => {

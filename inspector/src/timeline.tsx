@@ -2,6 +2,7 @@
 
 import { useComputed, useSignal, type Signal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
+import { timeNow } from "./clock";
 import type { Evidence } from "./evidence";
 import { duration } from "./format";
 import { happeningText, putBeside, StepTip } from "./ledger_cells";
@@ -203,12 +204,12 @@ function TimelineTip({
 
 /** The moment to which running work is drawn; it moves while something runs. */
 function useNow(evidence: Evidence): Signal<number> {
-    const now = useSignal(Date.now());
+    const now = useSignal(timeNow());
     const isOpen = useComputed(() => evidence.steps.value.at(-1)?.completed_at === null).value;
     useEffect(() => {
         if (!isOpen) return undefined;
-        now.value = Date.now();
-        const timer = setInterval(() => (now.value = Date.now()), 1000);
+        now.value = timeNow();
+        const timer = setInterval(() => (now.value = timeNow()), 1000);
         return () => clearInterval(timer);
     }, [isOpen, evidence.steps.value.length]);
     return now;

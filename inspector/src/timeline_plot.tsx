@@ -173,7 +173,7 @@ function Axis({ view, height }: { view: View; height: number }) {
     const ticks: { x: number; text: string }[] = [];
     for (let at = from; at <= scale.seconds; at += distance) {
         const x = placeOf(view, at, scale.folds.filter((fold) => fold < at).length) - left;
-        if (x > width - 24) break;
+        if (x > width - tickText(at).length * LETTER) break;
         if (x >= -1) ticks.push({ x, text: tickText(at) });
     }
     return (
@@ -224,15 +224,19 @@ function Amounts({ evidence, view, height }: { evidence: Evidence; view: View; h
     });
     const start = (-view.left).toFixed(1);
     const end = placeOf(view, view.scale.seconds, view.scale.folds.length) - view.left;
+    const right = Math.min(end, view.width) - 4;
     const text = `${count(sums.tokens)} tokens${sums.cost === null ? "" : `, ${money(sums.cost)}`}`;
     return (
         <g class="amounts">
             <path class="area" d={`M${start} ${base}${line}V${base}Z`} />
             <path class="line" d={`M${start} ${base}${line}`} />
             {end <= view.width + 1 && (
-                <text x={Math.min(end, view.width) - 4} y={base - 4}>
-                    {text}
-                </text>
+                <>
+                    <rect class="behind" x={right - text.length * 6.5} y={base - 15} width={text.length * 6.5} height="14" />
+                    <text x={right} y={base - 4}>
+                        {text}
+                    </text>
+                </>
             )}
         </g>
     );

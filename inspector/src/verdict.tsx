@@ -1,14 +1,15 @@
 /** The verdict: why the session is where it is, and what would let it continue. */
 
-import type { Evaluation, Execution, Info, Limit, Outcome, Step, Trace } from "./api";
+import type { Evaluation, Info, Outcome, Step, Trace } from "./api";
 import { Age } from "./clock";
 import { Continue } from "./continue";
 import type { Evidence } from "./evidence";
-import { count, counted, duration, money, statusWord, toneOf, voteOf, voteWord, type Vote } from "./format";
+import { count, duration, money, statusWord, toneOf, voteOf, voteWord, type Vote } from "./format";
+import { Headline, lastDecided, limitsText } from "./headline";
 import { Icon, STATUS_ICONS, VoteSign } from "./icons";
-import { limitText } from "./what_if";
 
-const LONGEST_REASON = 160;
+/** The name of an agent that was given none. */
+const UNNAMED = "agent";
 
 export function Verdict({ evidence, info }: { evidence: Evidence; info: Info | null }) {
     const trace = evidence.data.trace.value!;
@@ -21,7 +22,12 @@ export function Verdict({ evidence, info }: { evidence: Evidence; info: Info | n
                     <Sign trace={trace} outcome={outcome} />
                     <div>
                         <h1>
-                            <Headline evidence={evidence} trace={trace} outcome={outcome} />
+                            <Headline
+                                trace={trace}
+                                steps={latestSteps(evidence)}
+                                outcome={outcome}
+                                begun={evidence.begun.value}
+                            />
                         </h1>
                         {outcome && <Chain evidence={evidence} outcome={outcome} />}
                         <Facts evidence={evidence} />
@@ -46,9 +52,7 @@ function lastOutcome(evidence: Evidence): Outcome | null {
     const { status, open_step: open, has_more: isLoading } = evidence.data.trace.value!;
     if (status === "paused" && open?.outcome) return open.outcome;
     if (isLoading) return null;
-    return (
-        latestSteps(evidence).findLast(({ outcome, wrap_up }) => outcome !== null && wrap_up === null)?.outcome ?? null
-    );
+    return lastDecided(latestSteps(evidence));
 }
 
 function decidingOf(outcome: Outcome | null): Evaluation | undefined {
@@ -62,7 +66,9 @@ function Crumbs({ evidence }: { evidence: Evidence }) {
     const labels = Object.entries(session.metadata).map(
         ([name, value]) => `${name}=${typeof value === "string" ? value : JSON.stringify(value)}`,
     );
-    const about = [session.agent, ...labels].filter(Boolean).join(" ");
+    const name = session.agent === UNNAMED ? "" : session.agent;
+    const parts = [[name, ...labels].filter(Boolean).join(" "), limitsText(evidence.data.trace.value!)];
+    const about = parts.filter(Boolean).join(" · ");
     return (
         <div class="crumbs">
             <a class="link" href="#/sessions">
@@ -92,77 +98,6 @@ function Sign({ trace, outcome }: { trace: Trace; outcome: Outcome | null }) {
         );
     }
     return <VoteSign vote={voteOf(decided.decision)} size={32} />;
-}
-
-/** One sentence: status, used of limit, the rule that decided, and what was pending. */
-function Headline({ evidence, trace, outcome }: { evidence: Evidence; trace: Trace; outcome: Outcome | null }) {
-    const { status, open_step: open } = trace;
-    const steps = latestSteps(evidence);
-    const execution = trace.executions?.at(-1);
-    if (status === "in_progress") return <>{runningText(open ?? evidence.begun.value, steps.at(-1))}</>;
-    if (status === "pending") return <>New, nothing has been decided yet</>;
-    const rule = trace.resolved_by && (
-        <>
-            {" "}
-            by <b class={`t-${toneOf(status)}`}>{trace.resolved_by}</b>
-        </>
-    );
-    const where = open ? ` in step ${open.index}` : ` after ${amountText(trace, execution)}`;
-    const pending = outcome && outcome.decision === "forbid" ? pendingText(steps.at(-1), outcome) : "";
-    return (
-        <>
-            {statusWord(status)}
-            {where}
-            {rule}
-            {limitOf(trace) ? pending : reasonText(trace)}
-        </>
-    );
-}
-
-/** The limit that ended the run, if one did. */
-function limitOf({ resolved_by: rule, stop_reason: reason, limits }: Trace): Limit | undefined {
-    return reason === null || reason === "completed"
-        ? undefined
-        : limits.find((each) => each.rule === rule && each.used >= each.limit);
-}
-
-function amountText(trace: Trace, execution: Execution | undefined): string {
-    const limit = limitOf(trace);
-    if (!limit) return counted(execution?.step_count ?? trace.step_count, "step");
-    const unit = limit.unit === "usd" ? "" : limit.unit === "seconds" ? " s" : ` ${limit.unit}`;
-    const [used, most] =
-        limit.unit === "tokens"
-            ? [count(limit.used), count(limit.limit + limit.granted)]
-            : [limitText(limit.unit, limit.used), limitText(limit.unit, limit.limit + limit.granted)];
-    return `${used} of ${most}${unit}`;
-}
-
-function pendingText(last: Step | undefined, outcome: Outcome): string {
-    const pending = last?.tool_calls.length ?? 0;
-    const isAwaited = outcome.evaluations.some(({ decision }) => decision === "request");
-    return pending && isAwaited
-        ? ` while ${counted(pending, "tool call")} ${pending === 1 ? "was" : "were"} pending`
-        : "";
-}
-
-function reasonText({ reason, stop_reason: stop }: Trace): string {
-    if (!reason) return "";
-    if (stop === "completed") return ": the model answered";
-    return `: ${reason.length > LONGEST_REASON ? `${reason.slice(0, LONGEST_REASON)}…` : reason}`;
-}
-
-function runningText(open: Step | null, last: Step | undefined): string {
-    if (open) {
-        const running = open.tool_calls.filter(({ status }) => status === "started").length;
-        const doing = running
-            ? `${counted(running, "tool call")} ${running === 1 ? "is" : "are"} running`
-            : open.tool_calls.length
-              ? ""
-              : "the model answers";
-        return `Running step ${open.index}${doing && `: ${doing}`}`;
-    }
-    if (last?.outcome && last.type === "error") return `Running: step ${last.index} failed and is tried again`;
-    return last ? `Running, ${counted(last.number, "step")} taken` : "Running";
 }
 
 const ORDER: Vote[] = ["F", "R", "S", "A"];

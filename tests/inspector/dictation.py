@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 from tests.server.streams_support import Serving
 from tests.support import RespondingModel
 from whyloop import ModelRequest, ModelResponse, TextDelta
 from whyloop.testing import Reply
+
+LONG_ENOUGH = 30  # Seconds, for a machine that does a lot at once.
 
 
 class Dictation:
@@ -26,6 +29,16 @@ class Dictation:
     async def write(self, *pieces: str) -> None:
         """Let the model write pieces of its answer."""
         await self._put(*[TextDelta(piece) for piece in pieces])
+
+    async def write_until(self, shown: Any, piece: str) -> None:
+        """
+        Write a piece until the page shows it, as it does once it follows the run.
+
+        Text in pieces is sent once: a page that comes later has it when the answer is complete.
+        """
+        async with asyncio.timeout(LONG_ENOUGH):
+            while not await shown.count():
+                await self.write(piece)
 
     async def answer(self, reply: Reply | str) -> None:
         """Let the model end its answer."""

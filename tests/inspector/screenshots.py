@@ -80,6 +80,7 @@ async def main(folder: Path) -> None:
     session = f"#/s/{CLEANUP.name}"
     async with inspecting(store, agent) as wide:
         await take(wide, "#/sessions", "sessions", folder)
+        await take(wide, "#/sessions?limit=max_steps&value=3", "list-what-if", folder)
         await take(wide, session, "session", folder)
         await take(wide, session, "what-if", folder, _move_slider)
         await take(wide, f"{session}/step/8", "step", folder)
@@ -88,6 +89,7 @@ async def main(folder: Path) -> None:
         await wide.page.emulate_media(color_scheme="dark")
         await take(wide, session, "dark", folder)
     async with inspecting(store, agent, width=390, height=844) as phone:
+        await take(phone, "#/sessions", "phone-list", folder)
         await take(phone, session, "phone", folder)
 
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
 import pytest
+from playwright.async_api import expect
 
 from tests.inspector.accessibility import check_both_themes
 from tests.inspector.support import Inspector, inspecting
+from tests.real.browser import SHARES_BROWSER
 from whyloop import Agent, Session, tool
 from whyloop.server import Access
 from whyloop.stores import MemoryStore
 from whyloop.testing import Reply, ScriptedModel, call
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, *SHARES_BROWSER]
 
 HOSTILE = '"><img src=x onerror="window.hacked=1"><script>window.hacked=1</script>\'`'
 
@@ -76,13 +79,15 @@ async def test_questions_are_listed_oldest_first_and_counted_in_the_top_bar() ->
     async with inbox(orders=2) as (_, inspector):
         page = inspector.page
         cards = page.locator("article.question")
-        await cards.nth(1).wait_for()
-        assert "2 questions, oldest first." in await inspector.text()
+        await expect(cards.nth(1)).to_be_visible()
+        await expect(inspector.page.locator("main")).to_contain_text(
+            "2 questions, oldest first.", use_inner_text=True
+        )
         first = await cards.first.inner_text()
         assert "refund" in first
         assert "order-1" in first
         assert '"amount": 250' in first
-        assert await page.locator("nav .count").inner_text() == "2"
+        await expect(page.locator("nav .count")).to_have_text("2")
         await check_both_themes(page)
 
 
@@ -91,16 +96,16 @@ async def test_an_approval_runs_the_call_and_resumes_the_session() -> None:
         page = inspector.page
         await page.get_by_role("button", name="Approve").click()
         dialog = page.get_by_role("dialog")
-        assert "refund runs once, with these arguments." in await dialog.inner_text()
-        assert "Then the run continues." in await dialog.inner_text()
+        await expect(dialog).to_contain_text("refund runs once, with these arguments.", use_inner_text=True)
+        await expect(dialog).to_contain_text("Then the run continues.", use_inner_text=True)
         assert desk.paid == []
         await dialog.get_by_label("Your name").fill("ann")
         await dialog.get_by_role("button", name="Approve and resume").click()
-        await page.get_by_role("heading", name="Nothing waits for a person").wait_for()
-        await page.get_by_text("Approved by ann").wait_for()
+        await expect(page.get_by_role("heading", name="Nothing waits for a person")).to_be_visible()
+        await expect(page.get_by_text("Approved by ann")).to_be_visible()
         await wait_for_status(inspector, desk, "order-1", "completed")
         assert desk.paid == [(1, 250)]
-        assert await page.locator("nav .count").count() == 0
+        await expect(page.locator("nav .count")).to_have_count(0)
 
 
 async def test_a_denial_gives_the_model_the_reason() -> None:
@@ -110,7 +115,7 @@ async def test_a_denial_gives_the_model_the_reason() -> None:
         dialog = page.get_by_role("dialog")
         await dialog.get_by_label("Reason").fill("The order was never paid.")
         await dialog.get_by_role("button", name="Deny and resume").click()
-        await page.get_by_text("Denied by").wait_for()
+        await expect(page.get_by_text("Denied by")).to_be_visible()
         await wait_for_status(inspector, desk, "order-1", "completed")
         assert desk.paid == []
         state = await desk.store.load("order-1")
@@ -127,22 +132,22 @@ async def test_edited_arguments_are_checked_as_they_are_typed_and_by_the_server(
             dialog.get_by_role("button", name="Approve the change"),
         )
         await field.fill('{"order": 1, "amount": ')
-        await dialog.get_by_text("This is not JSON").wait_for()
-        assert await button.is_disabled()
+        await expect(dialog.get_by_text("This is not JSON")).to_be_visible()
+        await expect(button).to_be_disabled()
         await field.fill("[1]")
-        await dialog.get_by_text("Arguments are a JSON object").wait_for()
+        await expect(dialog.get_by_text("Arguments are a JSON object")).to_be_visible()
         await field.fill('{"order": 1, "amount": "many"}')
         await button.click()
-        await dialog.get_by_role("alert").wait_for()
-        assert "amount" in await dialog.get_by_role("alert").inner_text()
+        await expect(dialog.get_by_role("alert")).to_be_visible()
+        await expect(dialog.get_by_role("alert")).to_contain_text("amount", use_inner_text=True)
         await field.fill('{"order": 1, "amount": 20}')
         await button.click()
-        await page.get_by_text("Approved with other arguments").wait_for()
+        await expect(page.get_by_text("Approved with other arguments")).to_be_visible()
         await wait_for_status(inspector, desk, "order-1", "completed")
         assert desk.paid == [(1, 20)]
 
 
-async def test_the_second_of_two_tabs_sees_who_decided_what() -> None:
+async def test_the_second_of_two_tabs_sees_the_decision_and_its_author() -> None:
     async with inbox("Done.") as (desk, inspector):
         page = inspector.page
         second = await page.context.browser.new_page()
@@ -151,16 +156,15 @@ async def test_the_second_of_two_tabs_sees_who_decided_what() -> None:
         await page.get_by_role("button", name="Approve").click()
         await page.get_by_label("Your name").fill("ann")
         await page.get_by_role("button", name="Approve and resume").click()
-        await page.get_by_text("Approved by ann").wait_for()
+        await expect(page.get_by_text("Approved by ann")).to_be_visible()
         # The dialog of the second tab is still open, and its question is decided.
         dialog = second.get_by_role("dialog")
         await dialog.get_by_role("button", name="Deny and resume").click()
-        await dialog.get_by_text(
-            "Nothing was changed: the question was decided before. Approved by ann"
-        ).wait_for()
+        problem = "Nothing was changed: the question was decided before. Approved by ann"
+        await expect(dialog.get_by_text(problem)).to_be_visible()
         await dialog.get_by_role("button", name="Close").click()
-        await second.get_by_text("Decided just now").wait_for()
-        assert await second.locator("article.question").count() == 0
+        await expect(second.get_by_text("Decided just now")).to_be_visible()
+        await expect(second.locator("article.question")).to_have_count(0)
         await wait_for_status(inspector, desk, "order-1", "completed")
         assert desk.paid == [(1, 250)]
 
@@ -172,8 +176,8 @@ async def test_the_list_of_sessions_decides_in_place() -> None:
         card = page.get_by_role("region", name="Waiting for a person")
         await card.get_by_role("button", name="Approve refund").click()
         await page.get_by_role("button", name="Approve and resume").click()
-        await card.get_by_text("Nothing.").wait_for()
-        await page.locator("[data-row]", has_text="order-1").get_by_text("Completed").wait_for()
+        await expect(card.get_by_text("Nothing.")).to_be_visible()
+        await expect(page.locator("[data-row]", has_text="order-1").get_by_text("Completed")).to_be_visible()
         assert desk.paid == [(1, 250)]
 
 
@@ -183,26 +187,26 @@ async def test_the_number_of_questions_stays_current_on_every_page() -> None:
         for route in ("#/sessions", "#/s/order-1", "#/approvals"):
             await inspector.show(route)
             shown = page.locator("nav .count")
-            await shown.wait_for()
+            await expect(shown).to_be_visible()
             before = int(await shown.inner_text())
             await inspector.serving.do(partial(desk.ask, f"more-{before}", before))
             await page.wait_for_function(
                 "(before) => document.querySelector('nav .count')?.textContent === String(before + 1)",
                 arg=before,
             )
-            assert (await page.title()).startswith(f"({before + 1}) ")
+            await expect(page).to_have_title(re.compile(rf"^\({before + 1}\) "))
 
 
 async def test_a_reader_without_rights_sees_no_buttons_and_why() -> None:
     reader = Access("", read_only=True)
     async with inbox(access=lambda _: reader, public=False) as (_, inspector):
         page = inspector.page
-        await page.get_by_text("This page is read-only").wait_for()
-        assert await page.locator("article.question").count() == 1
-        assert await page.get_by_role("button", name="Approve").count() == 0
+        await expect(page.get_by_text("This page is read-only")).to_be_visible()
+        await expect(page.locator("article.question")).to_have_count(1)
+        await expect(page.get_by_role("button", name="Approve")).to_have_count(0)
         await inspector.show("#/sessions")
-        await page.get_by_text("This page is read-only").wait_for()
-        assert await page.get_by_role("button", name="Approve").count() == 0
+        await expect(page.get_by_text("This page is read-only")).to_be_visible()
+        await expect(page.get_by_role("button", name="Approve")).to_have_count(0)
 
 
 async def test_nothing_of_a_question_is_interpreted() -> None:
@@ -210,55 +214,57 @@ async def test_nothing_of_a_question_is_interpreted() -> None:
         page = inspector.page
         await inspector.serving.do(lambda: desk.ask(f"id {HOSTILE}", 1, note=HOSTILE, query=HOSTILE))
         card = page.locator("article.question")
-        await card.wait_for()
-        assert "<script>window.hacked=1</script>" in await card.inner_text()
+        await expect(card).to_be_visible()
+        await expect(card).to_contain_text("<script>window.hacked=1</script>", use_inner_text=True)
         for name in ("Approve", "Edit arguments", "Deny"):
             await card.get_by_role("button", name=name).click()
-            await page.get_by_role("dialog").wait_for()
+            await expect(page.get_by_role("dialog")).to_be_visible()
             await page.keyboard.press("Escape")
         await inspector.show("#/sessions")
-        await page.get_by_role("button", name="Approve refund").wait_for()
-        assert await page.locator("main img, main script").count() == 0
+        await expect(page.get_by_role("button", name="Approve refund")).to_be_visible()
+        await expect(page.locator("main img, main script")).to_have_count(0)
         assert await page.evaluate("window.hacked") is None
 
 
 async def test_a_question_is_decided_with_keys_alone() -> None:
     async with inbox("Done.") as (desk, inspector):
         page = inspector.page
-        await page.locator("article.question").wait_for()
+        await expect(page.locator("article.question")).to_be_visible()
         await page.keyboard.press("j")
         await page.keyboard.press("Tab")
         await page.keyboard.press("Tab")
-        assert await page.evaluate("document.activeElement.textContent") == "Approve"
+        await expect(page.locator(":focus")).to_have_text("Approve")
         await page.keyboard.press("Enter")
         await page.get_by_label("Your name").focus()
         await page.keyboard.press("Enter")
-        await page.get_by_text("Approved by").wait_for()
+        await expect(page.get_by_text("Approved by")).to_be_visible()
         await wait_for_status(inspector, desk, "order-1", "completed")
 
 
 async def test_on_a_phone_nothing_is_cut_off() -> None:
     async with inbox(orders=2, width=390) as (_, inspector):
         page = inspector.page
-        await page.locator("article.question").nth(1).wait_for()
+        await expect(page.locator("article.question").nth(1)).to_be_visible()
         assert await page.evaluate("document.getElementById('main').scrollWidth <= innerWidth")
         await check_both_themes(page)
 
 
 async def test_an_empty_inbox_says_how_questions_arise() -> None:
     async with inbox(orders=0) as (_, inspector):
-        await inspector.page.get_by_role("heading", name="Nothing waits for a person").wait_for()
-        assert "needs_approval=True" in await inspector.text()
+        await expect(inspector.page.get_by_role("heading", name="Nothing waits for a person")).to_be_visible()
+        await expect(inspector.page.locator("main")).to_contain_text(
+            "needs_approval=True", use_inner_text=True
+        )
         await check_both_themes(inspector.page)
 
 
 async def test_an_inbox_that_cannot_be_read_says_so_and_is_read_again() -> None:
     async with inbox() as (_, inspector):
         page = inspector.page
-        await page.locator("article.question").wait_for()
+        await expect(page.locator("article.question")).to_be_visible()
         await page.route("**/questions?*", lambda route: route.fulfill(status=503, body="{}"))
         await page.reload()
-        await page.get_by_text("The store is not available").wait_for()
+        await expect(page.get_by_text("The store is not available")).to_be_visible()
         await page.unroute("**/questions?*")
-        await page.locator("article.question").wait_for()
-        await page.get_by_text("The store is not available").wait_for(state="detached")
+        await expect(page.locator("article.question")).to_be_visible()
+        await expect(page.get_by_text("The store is not available")).not_to_be_attached()

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from playwright.async_api import expect
 from starlette.applications import Starlette
 from starlette.requests import HTTPConnection
 from starlette.responses import HTMLResponse
@@ -15,14 +16,14 @@ from starlette.staticfiles import StaticFiles
 
 from tests.inspector.dictation import Dictation
 from tests.inspector.support import Inspector, inspecting
-from tests.real.browser import open_page
+from tests.real.browser import SHARES_BROWSER, open_page
 from tests.server.streams_support import Serving
 from whyloop import Agent, Session, tool
 from whyloop.server import Access, AgentServer
 from whyloop.stores import MemoryStore
 from whyloop.testing import call
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, *SHARES_BROWSER]
 
 # The page has a style of its own, which is not for the chat.
 PAGE = """<!doctype html><meta charset="utf-8"><title>Shop</title>
@@ -78,31 +79,29 @@ async def test_a_page_of_another_application_shows_a_session_live() -> None:
     async with shop() as (inspector, told):
         page: Any = inspector.page
         await ask(inspector, "Refund order 17.")
-        await told.write("I **look** ")
-        await page.locator(".streaming b", has_text="look").wait_for()
+        await told.write_until(page.locator(".streaming b", has_text="look"), "I **look** ")
         await told.answer(call("refund", {"order": 17}, text="I **look** it up."))
-        await page.locator(".call.waiting").wait_for()
+        await expect(page.locator(".call.waiting")).to_be_visible()
         await page.get_by_role("button", name="Approve", exact=True).click()
         await page.get_by_role("dialog").get_by_role("button", name="Approve and resume").click()
         await told.answer("Done.")
-        await page.get_by_text("Done.", exact=True).wait_for()
-        await page.locator(".call.succeeded", has_text="Approved by ann").wait_for()
+        await expect(page.get_by_text("Done.", exact=True)).to_be_visible()
+        await expect(page.locator(".call.succeeded", has_text="Approved by ann")).to_be_visible()
         assert await page.locator("h1").evaluate("title => getComputedStyle(title).color") == "rgb(1, 2, 3)"
-        assert await page.locator(".step-heading a").count() == 0
+        await expect(page.locator(".step-heading a")).to_have_count(0)
         await page.evaluate("window.chat.close()")
-        assert await page.locator(".conversation, dialog").count() == 0
+        await expect(page.locator(".conversation, dialog")).to_have_count(0)
 
 
 async def test_a_chat_connects_again_and_misses_nothing() -> None:
     async with shop() as (inspector, told):
         await ask(inspector, "Are you there?")
-        await told.write("I am")
-        await inspector.page.locator(".streaming", has_text="I am").wait_for()
+        await told.write_until(inspector.page.locator(".streaming", has_text="I am"), "I am")
         await inspector.serving.cut_connections()
         await told.answer("I am here.")
-        await inspector.page.locator(".answer", has_text="I am here.").wait_for()
-        await inspector.page.locator(".end-card", has_text="Completed by").wait_for()
-        assert await inspector.page.locator(".answer").count() == 1
+        await expect(inspector.page.locator(".answer", has_text="I am here.")).to_be_visible()
+        await expect(inspector.page.locator(".end-card", has_text="Completed by")).to_be_visible()
+        await expect(inspector.page.locator(".answer")).to_have_count(1)
 
 
 async def test_a_wrong_address_is_refused_with_what_to_use() -> None:
@@ -122,8 +121,7 @@ async def test_the_inspector_has_a_page_with_the_conversation_alone() -> None:
         told.serve(inspector.serving)
         await inspector.show("#/chat/a")
         await ask(inspector, "Hello?")
-        while not await inspector.page.locator(".streaming").count():
-            await told.write("Hel")  # A piece from before the page follows the run is not sent again.
+        await told.write_until(inspector.page.locator(".streaming"), "Hel")
         await told.answer("Hello.")
-        await inspector.page.get_by_text("Completed by").wait_for()
-        assert await inspector.page.locator(".ledger").count() == 0
+        await expect(inspector.page.get_by_text("Completed by")).to_be_visible()
+        await expect(inspector.page.locator(".ledger")).to_have_count(0)

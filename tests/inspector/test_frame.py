@@ -5,6 +5,7 @@ from __future__ import annotations
 from urllib.parse import quote
 
 import pytest
+from playwright.async_api import expect
 from starlette.applications import Starlette
 from starlette.requests import HTTPConnection
 from starlette.routing import Mount
@@ -78,10 +79,10 @@ async def test_the_page_lists_sessions_and_opens_one() -> None:
     async with inspecting(store) as inspector:
         await inspector.show()
         row = inspector.page.locator("[data-row]")
-        await row.wait_for()
-        assert "Hi" in await row.inner_text()
+        await expect(row).to_be_visible()
+        await expect(row).to_contain_text("Hi", use_inner_text=True)
         await row.locator("a").click()
-        await inspector.page.get_by_text("Completed after 1 step").first.wait_for()
+        await expect(inspector.page.get_by_text("Completed after 1 step").first).to_be_visible()
 
 
 TOKEN = "a token of 24 characters"
@@ -101,9 +102,26 @@ async def test_a_reader_signs_in_with_a_token_or_has_it_in_the_address() -> None
         await page.get_by_label("This server needs a token").fill(TOKEN)
         assert "token=" not in page.url
         await page.get_by_role("button", name="Sign in").click()
-        await page.locator("[data-row]").wait_for()
+        await expect(page.locator("[data-row]")).to_be_visible()
         await page.evaluate("() => sessionStorage.clear()")
         await page.goto("about:blank")
         await inspector.show(f"#token={quote(TOKEN)}")
-        await page.locator("[data-row]").wait_for()
+        await expect(page.locator("[data-row]")).to_be_visible()
         assert "token=" not in page.url
+
+
+@pytest.mark.slow
+async def test_a_page_without_shared_workers_follows_over_a_web_socket_without_a_token_in_its_address() -> (
+    None
+):
+    store, addresses = MemoryStore(), list[str]()
+    async with inspecting(store, public=False, access=has_token) as inspector:
+        page = inspector.page
+        page.on("websocket", lambda socket: addresses.append(socket.url))
+        await page.add_init_script("delete globalThis.SharedWorker")
+        await inspector.show(f"#token={quote(TOKEN)}")
+        await page.get_by_text("Live, memory").wait_for()
+        await store.add(await Agent(ScriptedModel(["Hello."])).run("Hi"))
+        await page.locator("[data-row]").wait_for()
+    assert addresses
+    assert not any("token" in address for address in addresses)

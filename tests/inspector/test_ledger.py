@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal
 from typing import Any
 
 import pytest
+from playwright.async_api import expect
 
 from tests.inspector.accessibility import check_both_themes
 from tests.inspector.runs import answer, long_run, record, turn
-from tests.inspector.support import Inspector, inspecting, longest_task
+from tests.inspector.support import (
+    Inspector,
+    Smoothness,
+    check_strictly,
+    inspecting,
+    wait_for_text,
+    watch_tasks,
+)
+from tests.real.browser import SHARES_BROWSER
 from whyloop.errors import RateLimitError
 from whyloop.replay import judge
 from whyloop.rules.error_policy import ErrorPolicy
-from whyloop.rules.limits import StepsLimit, TokenUsageLimit
+from whyloop.rules.limits import CumulativeExecutionTimeLimit, StepsLimit, TokenUsageLimit
 from whyloop.stores import MemoryStore
 from whyloop.testing import Reply
 from whyloop.values.state import AgentState
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, *SHARES_BROWSER]
 
 WORDS = {"forbid": "forbid", "request": "request", "stop": "stop", "allow": "allow"}
 
@@ -71,7 +81,7 @@ async def test_every_cell_has_the_recorded_vote_and_reason() -> None:
     state = await twelve_steps()
     async with inspecting(await stored(state)) as inspector:
         await inspector.show("#/s/twelve")
-        await inspector.page.locator(".ledger-table").wait_for()
+        await expect(inspector.page.locator(".ledger-table")).to_be_visible()
         shown = await votes_shown(inspector)
         expected = {}
         for step in state.steps:
@@ -83,9 +93,9 @@ async def test_every_cell_has_the_recorded_vote_and_reason() -> None:
                     expected[step.number, each.criterion] += ". Decided"
         assert shown == expected
         outlined = inspector.page.locator("td.deciding")
-        assert await outlined.count() == 1
-        assert await outlined.get_attribute("data-rule") == "StepsLimit"
-        assert await outlined.get_attribute("data-column") == "11"
+        await expect(outlined).to_have_count(1)
+        await expect(outlined).to_have_attribute("data-rule", "StepsLimit")
+        await expect(outlined).to_have_attribute("data-column", "11")
 
 
 async def test_a_cell_shows_its_reason_and_numbers_at_once() -> None:
@@ -99,15 +109,15 @@ async def test_a_cell_shows_its_reason_and_numbers_at_once() -> None:
         assert "remaining" in tip
         await inspector.page.mouse.move(5, 5)
         await cell.evaluate("cell => cell.focus()")
-        assert "TokenUsageLimit" in await inspector.text(".tip")
+        await expect(inspector.page.locator(".tip")).to_contain_text("TokenUsageLimit", use_inner_text=True)
 
 
 async def test_arrow_keys_move_in_the_ledger_which_is_one_tab_stop() -> None:
     async with inspecting(await stored(await twelve_steps())) as inspector:
         await inspector.show("#/s/twelve")
         page = inspector.page
-        await page.locator(".ledger-table").wait_for()
-        assert await page.locator("td[data-rule][tabindex='0']").count() == 1
+        await expect(page.locator(".ledger-table")).to_be_visible()
+        await expect(page.locator("td[data-rule][tabindex='0']")).to_have_count(1)
         await page.locator("td[data-rule][tabindex='0']").focus()
         for key, expected in [
             ("ArrowLeft", ["StepsLimit", "10"]),
@@ -124,11 +134,12 @@ async def test_arrow_keys_move_in_the_ledger_which_is_one_tab_stop() -> None:
                 " && document.activeElement.dataset.column === column",
                 arg=[rule, column],
             )
-            assert await page.locator("td[data-rule][tabindex='0']").count() == 1
+            await expect(page.locator("td[data-rule][tabindex='0']")).to_have_count(1)
         await page.keyboard.press("ArrowLeft")
         await page.wait_for_function("() => document.activeElement.dataset.column === '10'")
         await page.keyboard.press("Enter")
         await page.wait_for_function("() => location.hash.endsWith('/step/11')")
+        await expect(page.locator(".pane-step")).to_be_visible()
         await page.keyboard.press("Escape")
         await page.wait_for_function("() => location.hash === '#/s/twelve'")
 
@@ -140,41 +151,45 @@ async def test_a_permalink_opens_the_step_and_marks_its_column() -> None:
             inspector.page.locator(".ledger-band.selected"),
             inspector.page.locator("th[data-column='2']"),
         )
-        await band.wait_for()
-        assert await inspector.page.locator(".pane-step").is_visible()
+        await expect(band).to_be_visible()
+        await expect(inspector.page.locator(".pane-step")).to_be_visible()
         marked, column = await band.bounding_box(), await head.bounding_box()
         assert marked["x"] == pytest.approx(column["x"], abs=1)
 
 
-@pytest.mark.parametrize("value", [1, 5, 8, 11])
-async def test_the_slider_says_what_judge_says(value: int) -> None:
+async def test_the_slider_says_what_judge_says() -> None:
     state = await twelve_steps()
-    expected = judge(state, StepsLimit(value)).latest
-    saved = expected.saved
     async with inspecting(await stored(state)) as inspector:
         await inspector.show("#/s/twelve")
-        await move_slider(inspector, "StepsLimit", value)
-        bar = inspector.page.locator(".what-if.on")
-        await bar.wait_for()
-        text = await bar.inner_text()
-        assert f"Would have ended at step {expected.ending.stopped_at}, decided by StepsLimit." in text
-        steps = f"{saved.steps} step{'' if saved.steps == 1 else 's'}"
-        assert all(part in text for part in (steps, f"{saved.tokens:,} tokens", _money(saved.cost)))
-        shown = await votes_shown(inspector)
-        for number, outcome in enumerate(expected.outcomes, 1):
-            for each in outcome.evaluations:
-                label = shown[number, each.criterion]
-                assert label.startswith(f"Step {number}, {each.criterion}: {each.decision}. {each.reason}")
-        past = [label for (step, _), label in shown.items() if step > value]
-        assert past
-        assert all(label.endswith("Not reached in this what-if") for label in past)
-        assert await inspector.page.locator("td.deciding").get_attribute("data-column") == str(value - 1)
-        await inspector.page.locator(".what-if [role=status]", has_text="Would have ended").wait_for(
-            state="attached"
-        )
-        await inspector.page.get_by_role("button", name="Reset").click()
-        await inspector.page.get_by_text("Ended at step 12, decided by").wait_for()
-        assert await inspector.page.get_by_label("What if StepsLimit").input_value() == "12"
+        for value in (1, 5, 8, 11):
+            await check_what_if(inspector, state, value)
+            await inspector.page.get_by_role("button", name="Reset").click()
+            await expect(inspector.page.get_by_text("Ended at step 12, decided by")).to_be_visible()
+            await expect(inspector.page.get_by_label("What if StepsLimit")).to_have_value("12")
+
+
+async def check_what_if(inspector: Inspector, state: AgentState, value: int) -> None:
+    """Move the slider of the steps, and compare all that the ledger shows with the rule itself."""
+    expected = judge(state, StepsLimit(value)).latest
+    saved = expected.saved
+    await move_slider(inspector, "StepsLimit", value)
+    bar = inspector.page.locator(".what-if.on")
+    await expect(bar).to_be_visible()
+    text = await bar.inner_text()
+    assert f"Would have ended at step {expected.ending.stopped_at}, decided by StepsLimit." in text
+    steps = f"{saved.steps} step{'' if saved.steps == 1 else 's'}"
+    assert all(part in text for part in (steps, f"{saved.tokens:,} tokens", _money(saved.cost)))
+    shown = await votes_shown(inspector)
+    for number, outcome in enumerate(expected.outcomes, 1):
+        for each in outcome.evaluations:
+            label = shown[number, each.criterion]
+            assert label.startswith(f"Step {number}, {each.criterion}: {each.decision}. {each.reason}")
+    past = [label for (step, _), label in shown.items() if step > value]
+    assert past
+    assert all(label.endswith("Not reached in this what-if") for label in past)
+    await expect(inspector.page.locator("td.deciding")).to_have_attribute("data-column", str(value - 1))
+    announced = inspector.page.locator(".what-if [role=status]", has_text="Would have ended")
+    await expect(announced).to_be_attached()
 
 
 def _money(cost: Decimal | None) -> str:
@@ -191,16 +206,32 @@ async def test_limits_are_moved_together_and_with_the_keyboard() -> None:
         await slider.focus()
         await page.keyboard.press("ArrowLeft")
         await page.keyboard.press("ArrowLeft")
-        await page.get_by_text("Would have ended at step 10").first.wait_for()
+        await expect(page.get_by_text("Would have ended at step 10").first).to_be_visible()
         await slider.evaluate("input => { window.slider = input }")
         tokens = page.get_by_label("What if TokenUsageLimit")
         await move_slider(inspector, "TokenUsageLimit", 10_000)
-        await page.get_by_text("What if StepsLimit 10, TokenUsageLimit 10,000").wait_for()
+        await expect(page.get_by_text("What if StepsLimit 10, TokenUsageLimit 10,000")).to_be_visible()
         moved = float(await tokens.input_value())
         expected = judge(state, StepsLimit(10), TokenUsageLimit(int(moved))).latest.ending
-        await page.get_by_text(f"Would have ended at step {expected.stopped_at}, decided by").first.wait_for()
+        await expect(
+            page.get_by_text(f"Would have ended at step {expected.stopped_at}, decided by").first
+        ).to_be_visible()
         assert await slider.evaluate("input => window.slider === input"), "the input must not be replaced"
-        assert await slider.get_attribute("aria-valuetext") == "10 steps"
+        await expect(slider).to_have_attribute("aria-valuetext", "10 steps")
+
+
+async def test_the_limit_on_active_time_is_moved_too() -> None:
+    state = await twelve_steps(cumulative_timeout=600.0)
+    async with inspecting(await stored(state)) as inspector:
+        await inspector.show("#/s/twelve")
+        await move_slider(inspector, "CumulativeExecutionTimeLimit", 10)
+        page = inspector.page
+        moved = float(await page.get_by_label("What if CumulativeExecutionTimeLimit").input_value())
+        ending = judge(state, CumulativeExecutionTimeLimit(moved)).latest.ending
+        assert ending.resolved_by == "CumulativeExecutionTimeLimit"
+        await expect(
+            page.get_by_text(f"Would have ended at step {ending.stopped_at}, decided by").first
+        ).to_be_visible()
 
 
 async def test_beyond_the_recorded_end_nothing_is_guessed() -> None:
@@ -208,10 +239,12 @@ async def test_beyond_the_recorded_end_nothing_is_guessed() -> None:
         await inspector.show("#/s/twelve")
         slider = inspector.page.get_by_label("What if StepsLimit")
         await move_slider(inspector, "StepsLimit", float(await slider.get_attribute("max") or 0))
-        await inspector.page.get_by_text("What follows is not recorded").first.wait_for()
-        assert await slider.get_attribute("aria-valuetext") == "no limit"
-        assert "no limit" in await inspector.text(".limit.moved output")
-        assert await inspector.page.locator("td.cut").count() == 0
+        await expect(inspector.page.get_by_text("What follows is not recorded").first).to_be_visible()
+        await expect(slider).to_have_attribute("aria-valuetext", "no limit")
+        await expect(inspector.page.locator(".limit.moved output")).to_contain_text(
+            "no limit", use_inner_text=True
+        )
+        await expect(inspector.page.locator("td.cut")).to_have_count(0)
 
 
 async def test_a_completed_run_that_would_have_been_cut_is_a_warning() -> None:
@@ -219,8 +252,12 @@ async def test_a_completed_run_that_would_have_been_cut_is_a_warning() -> None:
     async with inspecting(await stored(state)) as inspector:
         await inspector.show("#/s/done")
         await move_slider(inspector, "StepsLimit", 2)
-        await inspector.page.get_by_text("The run completed: its answer would be missing").wait_for()
-        assert "Completed after 3 steps" in await inspector.text("h1")
+        await expect(
+            inspector.page.get_by_text("The run completed: its answer would be missing")
+        ).to_be_visible()
+        await expect(inspector.page.locator("h1")).to_contain_text(
+            "Completed after 3 steps", use_inner_text=True
+        )
 
 
 async def test_each_execution_has_its_own_ledger() -> None:
@@ -230,14 +267,14 @@ async def test_each_execution_has_its_own_ledger() -> None:
         await inspector.show("#/s/two")
         page = inspector.page
         chooser = page.locator(".execution-chooser select")
-        await chooser.wait_for()
+        await expect(chooser).to_be_visible()
         options = await chooser.locator("option").all_inner_texts()
         assert options == ["2 of 2: Second question", "1 of 2: First question"]
-        assert await page.locator("th[data-column]").count() == 1
+        await expect(page.locator("th[data-column]")).to_have_count(1)
         await chooser.select_option(index=1)
-        await page.locator("th[data-column='2']").wait_for()
+        await expect(page.locator("th[data-column='2']")).to_be_visible()
         await move_slider(inspector, "StepsLimit", 2)
-        await page.get_by_text("Would have ended at step 2").first.wait_for()
+        await expect(page.get_by_text("Would have ended at step 2").first).to_be_visible()
         # A link to a step shows the execution of that step.
         await inspector.show("#/s/two/step/4")
         await page.wait_for_function("() => document.querySelectorAll('th[data-column]').length === 1")
@@ -245,38 +282,46 @@ async def test_each_execution_has_its_own_ledger() -> None:
         await page.wait_for_function("() => document.querySelectorAll('th[data-column]').length === 3")
 
 
-async def test_two_thousand_steps_stay_smooth() -> None:
+USE_LONG_RUN = """async () => {
+    const frame = () => new Promise(requestAnimationFrame);
+    const ledger = document.querySelector(".ledger-scroll");
+    for (let at = 0; at < 40; at++) { ledger.scrollLeft -= 400; await frame(); }
+    const timeline = document.querySelector(".timeline-pane");
+    const zoom = document.querySelector("[aria-label='Zoom in']");
+    for (let at = 0; at < 6; at++) { zoom.click(); await frame(); }
+    for (let at = 0; at < 20; at++) { timeline.scrollLeft += 900; await frame(); }
+    const slider = document.querySelector("input[type=range]");
+    for (let at = 0; at < 20; at++) {
+        slider.value = 1900 - 40 * at;
+        slider.dispatchEvent(new Event("input", { bubbles: true }));
+        await frame();
+    }
+}"""
+
+
+async def use_two_thousand_steps() -> Smoothness:
+    """Open a session of 2,000 steps, scroll in its ledger and its timeline, and move its slider."""
     async with inspecting(await stored(await long_run(2_000))) as inspector:
         page = inspector.page
-        await inspector.show("#/approvals")
-        await page.get_by_role("heading", name="Approvals").wait_for()
-        async with longest_task(page) as loading:
-            await page.evaluate("() => { location.hash = '#/s/long-run' }")
-            await page.get_by_text("Ended at step 2000, decided by").wait_for()
-            await page.locator("td.deciding[data-column='1999']").wait_for()
-        assert await page.locator("td[data-rule]").count() < 600, "only what is visible is drawn"
-        async with longest_task(page) as using:
-            await page.evaluate(
-                """async () => {
-                    const frame = () => new Promise(requestAnimationFrame);
-                    const ledger = document.querySelector(".ledger-scroll");
-                    for (let at = 0; at < 40; at++) { ledger.scrollLeft -= 400; await frame(); }
-                    const timeline = document.querySelector(".timeline-pane");
-                    const zoom = document.querySelector("[aria-label='Zoom in']");
-                    for (let at = 0; at < 6; at++) { zoom.click(); await frame(); }
-                    for (let at = 0; at < 20; at++) { timeline.scrollLeft += 900; await frame(); }
-                    const slider = document.querySelector("input[type=range]");
-                    for (let at = 0; at < 20; at++) {
-                        slider.value = 1900 - 40 * at;
-                        slider.dispatchEvent(new Event("input", { bubbles: true }));
-                        await frame();
-                    }
-                }"""
-            )
-            await page.get_by_text("Would have ended at step 1140").first.wait_for()
-            await page.locator("td.deciding[data-column='1139']").wait_for()
-        assert loading.seconds < 0.1
-        assert using.seconds < 0.1
+        async with watch_tasks(page) as found:
+            await inspector.show("#/s/long-run")
+            await wait_for_text(page, ".what-if", "Ended at step 2000, decided by")
+            await wait_for_text(page, ".timeline-plot", "")
+            await expect(page.locator("td.deciding[data-column='1999']")).to_have_count(1)
+            assert await page.locator("td[data-rule]").count() < 600, "only what is visible is drawn"
+            await page.evaluate(USE_LONG_RUN)
+            await wait_for_text(page, ".what-if", "Would have ended at step 1140")
+            await wait_for_text(page, "td.deciding[data-column='1139']", "")
+    return found
+
+
+async def test_two_thousand_steps_hold_nothing_up() -> None:
+    (await use_two_thousand_steps()).check()
+
+
+@pytest.mark.soak
+async def test_two_thousand_steps_have_no_long_task() -> None:
+    await check_strictly(use_two_thousand_steps)
 
 
 async def test_the_minimap_moves_the_ledger() -> None:
@@ -284,16 +329,16 @@ async def test_the_minimap_moves_the_ledger() -> None:
         page = inspector.page
         await inspector.show("#/s/long-run")
         minimap = page.get_by_role("slider", name="The steps that the ledger shows")
-        await minimap.wait_for()
-        await page.locator("th[data-column='299']").wait_for()
+        await expect(minimap).to_be_visible()
+        await expect(page.locator("th[data-column='299']")).to_be_visible()
         box = await minimap.bounding_box()
         await page.mouse.click(box["x"] + box["width"] / 2, box["y"] + 10)
-        await page.locator("th[data-column='150']").wait_for()
-        assert await page.locator("th[data-column='299']").count() == 0
-        assert "of 300" in (await minimap.get_attribute("aria-valuetext") or "")
+        await expect(page.locator("th[data-column='150']")).to_be_visible()
+        await expect(page.locator("th[data-column='299']")).to_have_count(0)
+        await expect(minimap).to_have_attribute("aria-valuetext", re.compile("of 300"))
         await minimap.press("Home")
-        await page.locator("th[data-column='0']").wait_for()
-        assert await page.locator(".minimap .mark.error").get_attribute("d")
+        await expect(page.locator("th[data-column='0']")).to_be_visible()
+        await expect(page.locator(".minimap .mark.error")).to_have_attribute("d", re.compile("."))
         # Keys in the ledger bring columns that were not drawn.
         await minimap.press("End")
         await page.locator("td.deciding[data-column='299']").focus()
@@ -301,9 +346,20 @@ async def test_the_minimap_moves_the_ledger() -> None:
         await page.wait_for_function("() => document.activeElement.dataset.column === '0'")
 
 
+@pytest.mark.parametrize(("steps", "width"), [(12, 1440), (20, 1440), (3, 1000)])
+async def test_a_short_run_has_the_reasons_beside_its_votes_and_no_minimap(steps: int, width: int) -> None:
+    async with inspecting(await stored(await long_run(steps)), width=width) as inspector:
+        page = inspector.page
+        await inspector.show("#/s/long-run")
+        await expect(page.locator("td.gutter", has_text="No stop was requested")).to_be_visible()
+        await expect(page.locator(f"td.deciding[data-column='{steps - 1}']")).to_be_visible()
+        await expect(page.locator("th[data-column='0']")).to_be_visible()
+        await expect(page.locator(".minimap")).to_have_count(0)
+
+
 @pytest.mark.parametrize("width", [1440, 1000, 390])
 async def test_axe_finds_nothing_severe(width: int) -> None:
     async with inspecting(await stored(await twelve_steps()), width=width) as inspector:
         await inspector.show("#/s/twelve")
-        await inspector.page.locator(".ledger-table").wait_for()
+        await expect(inspector.page.locator(".ledger-table")).to_be_visible()
         await check_both_themes(inspector.page)

@@ -8,23 +8,28 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.async_api import expect
 from starlette.testclient import TestClient
 
-from tests.inspector.runs import answer, long_run, record, turn
-from tests.real.browser import open_page
+from tests.inspector.runs import START, answer, long_run, look, record, turn
+from tests.real.browser import SHARES_BROWSER, open_page
 from whyloop import Agent, tool
-from whyloop.cli.output import CommandError
 from whyloop.cli.storage import export
+from whyloop.cli.terminal import CommandError
 from whyloop.server import AgentServer
 from whyloop.server.saved import saved_session
 from whyloop.stores import MemoryStore, SqliteStore
 from whyloop.testing import ScriptedModel, call, calls, text
+from whyloop.tools.tool import Tool
 from whyloop.values.redaction import Redaction
 from whyloop.values.state import AgentState
+
+pytestmark = SHARES_BROWSER
 
 EVIL = "</script><script>window.hacked=1</script><img src=x onerror='window.hacked=1'><!--"
 SECRET = "sk-ant-api03-" + "a" * 40
@@ -45,10 +50,10 @@ async def hostile_run() -> AgentState:
     return await agent.run(f"Go {EVIL}", state=AgentState(agent_id=f"a{EVIL}"))
 
 
-async def saved(state: AgentState) -> str:
+async def saved(state: AgentState, at: datetime | None = None) -> str:
     store = MemoryStore()
     await store.add(state)
-    return await saved_session(store, state.agent_id, Redaction())
+    return "".join(await saved_session(store, state.agent_id, Redaction(), at or store.now()))
 
 
 @asynccontextmanager
@@ -77,46 +82,50 @@ async def test_the_file_shows_the_run_without_a_request(tmp_path: Path) -> None:
     ]
     state = await record(script, agent_id="a", instructions="Be brief.")
     async with opened(await saved(state), tmp_path) as (tab, _):
-        await tab.get_by_role("heading", name="Completed after 3").wait_for()
-        await tab.locator(".conversation").get_by_text("Both are known.").wait_for()
-        assert await tab.locator(".ledger").is_visible()
-        assert await tab.locator(".timeline").is_visible()
+        await expect(tab.get_by_role("heading", name="Completed after 3")).to_be_visible()
+        await expect(tab.locator(".conversation").get_by_text("Both are known.")).to_be_visible()
+        await expect(tab.locator(".ledger")).to_be_visible()
+        await expect(tab.locator(".timeline")).to_be_visible()
         await tab.get_by_role("link", name="Step 2", exact=True).click()
         await tab.get_by_role("tab", name="Request").click()
-        await tab.get_by_text("Be brief.").wait_for()
-        await tab.get_by_text("As sent to the model: 4 messages").wait_for()
+        await expect(tab.get_by_text("Be brief.")).to_be_visible()
+        await expect(tab.get_by_text("As sent to the model: 4 messages")).to_be_visible()
         await tab.get_by_role("tab", name="Response").click()
-        await tab.get_by_text("Polar is known").wait_for()
+        await expect(tab.get_by_text("Polar is known")).to_be_visible()
         await tab.keyboard.press("Escape")
-        await tab.locator(".conversation").get_by_text("I look").wait_for()
+        await expect(tab.locator(".conversation").get_by_text("I look")).to_be_visible()
 
 
 @pytest.mark.slow
 async def test_the_file_offers_nothing_that_it_cannot_do(tmp_path: Path) -> None:
     async with opened(await saved(await long_run(4)), tmp_path) as (tab, _):
-        await tab.locator(".end-card").wait_for()
-        assert await tab.get_by_role("slider", name="What if").count() == 0
-        assert await tab.locator(".compose").count() == 0
+        await expect(tab.locator(".end-card")).to_be_visible()
+        await expect(tab.get_by_role("slider", name="What if")).to_have_count(0)
+        await expect(tab.locator(".compose")).to_have_count(0)
         for name in ("Resume", "Grant", "Fork", "Stop", "Approve", "Send"):
-            buttons = tab.get_by_role("button", name=name)
-            assert not [button for button in await buttons.all() if await button.is_visible()]
-        assert "Live" not in await tab.inner_text(".top")
+            await expect(tab.get_by_role("button", name=name).filter(visible=True)).to_have_count(0)
+        await expect(tab.locator(".top")).not_to_contain_text("Live")
+        await tab.get_by_role("link", name="Step 2", exact=True).click()
+        await tab.get_by_role("tab", name="JSON").click()
+        await expect(tab.locator("pre.json")).to_contain_text('"index": 2')
+        for name in ("Envelopes", "Snapshot"):
+            await expect(tab.get_by_role("button", name=name)).to_have_count(0)
 
 
 @pytest.mark.slow
 async def test_nothing_in_the_file_is_interpreted(tmp_path: Path) -> None:
     page = await saved(await hostile_run())
     async with opened(page, tmp_path) as (tab, _):
-        await tab.locator(".conversation .end-card").wait_for()
+        await expect(tab.locator(".conversation .end-card")).to_be_visible()
         for line in await tab.locator(".call-line").all():
             await line.click()
-        assert "onerror" in await tab.inner_text(".conversation")
+        await expect(tab.locator(".conversation")).to_contain_text("onerror")
         await tab.get_by_role("link", name="Step 1", exact=True).click()
         for name in ("Request", "Response", "JSON"):
             await tab.get_by_role("tab", name=name).click()
-            await tab.locator(".step-body").get_by_text("onerror").first.wait_for()
+            await expect(tab.locator(".step-body").get_by_text("onerror").first).to_be_visible()
         assert await tab.evaluate("window.hacked") is None
-        assert await tab.locator("img").count() == 0
+        await expect(tab.locator("img")).to_have_count(0)
 
 
 async def test_the_file_has_no_secrets_and_no_way_out_of_its_data() -> None:
@@ -148,6 +157,16 @@ async def test_a_session_that_waits_in_its_first_step_can_be_saved() -> None:
     state = await agent.run("Go")
     assert state.open_step is not None
     assert "pay waits for approval" in await saved(state)
+
+
+@pytest.mark.slow
+async def test_time_stands_still_in_the_file(tmp_path: Path) -> None:
+    tools = [Tool(look, needs_approval=True)]
+    state = await record([call("look", {"name": "lead-2"})], agent_id="a", tools=tools)
+    page = await saved(state, START + timedelta(minutes=5, seconds=30))
+    async with opened(page, tmp_path) as (tab, _):
+        await expect(tab.locator(".call")).to_contain_text("Waits 5 min")
+        await expect(tab.locator(".crumbs")).to_contain_text("5 min ago")
 
 
 async def test_the_server_sends_the_file_to_be_kept() -> None:

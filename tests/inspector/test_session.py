@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from playwright.async_api import expect
 
 from tests.inspector.accessibility import check_both_themes
 from tests.inspector.dictation import Dictation
 from tests.inspector.runs import answer, look, record, turn
 from tests.inspector.support import Inspector, inspecting
+from tests.real.browser import SHARES_BROWSER
 from whyloop import Agent, Session, tool
 from whyloop.errors import RateLimitError
 from whyloop.rules.error_policy import ErrorPolicy
@@ -25,7 +27,7 @@ from whyloop.values.continuation import ContinuationDecision, ContinuationEvalua
 from whyloop.values.model import Usage
 from whyloop.values.state import AgentState
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, *SHARES_BROWSER]
 
 CANARY = '<img src=x onerror="window.canary=1"><script>window.canary=1</script>'
 
@@ -46,7 +48,7 @@ async def dictated(*tools: Any, **options: Any) -> AsyncIterator[tuple[Inspector
     async with inspecting(store, agent) as inspector:
         told.serve(inspector.serving)
         await inspector.show("#/s/a")
-        await inspector.page.get_by_label("Next question").wait_for()
+        await expect(inspector.page.get_by_label("Next question")).to_be_visible()
         yield inspector, told
 
 
@@ -59,8 +61,8 @@ def verdict(inspector: Inspector) -> Any:
     return inspector.page.locator(".verdict")
 
 
-def headline(inspector: Inspector, text: str) -> Any:
-    return inspector.page.locator(".verdict h1", has_text=text).wait_for()
+async def expect_headline(inspector: Inspector, text: str) -> None:
+    await expect(inspector.page.locator(".verdict h1", has_text=text)).to_be_visible()
 
 
 # Why
@@ -76,11 +78,13 @@ async def test_the_headline_says_why_in_plain_words() -> None:
     state = await record(script, agent_id="a", max_steps=3, max_tokens=20_000, error_policy=policy)
     async with inspecting(await stored(state)) as inspector:
         await inspector.show("#/s/a")
-        await headline(inspector, "Stopped after 3 of 3 steps by StepsLimit while 2 tool calls were pending")
+        await expect_headline(
+            inspector, "Stopped after 3 of 3 steps by StepsLimit while 2 tool calls were pending"
+        )
         rule = verdict(inspector).locator("h1 b")
-        assert await rule.inner_text() == "StepsLimit"
+        await expect(rule).to_have_text("StepsLimit")
         assert await rule.evaluate("rule => getComputedStyle(rule).color") == "rgb(189, 53, 8)"
-        assert await verdict(inspector).locator(".headline > .vote.vf").count() == 1
+        await expect(verdict(inspector).locator(".headline > .vote.vf")).to_have_count(1)
         chain = " ".join((await inspector.text(".chain")).split())
         assert chain.startswith("After step 3: F 1 forbid, StepsLimit beats R 1 request, ToolCallPresence")
         assert chain.endswith("= stop")
@@ -122,14 +126,16 @@ async def test_each_ending_has_its_headline(script: Any, options: dict[str, Any]
     state = await record(script, agent_id="a", **options)
     async with inspecting(await stored(state)) as inspector:
         await inspector.show("#/s/a")
-        await headline(inspector, expected)
-        await inspector.page.locator(".ledger-table .deciding").wait_for()
+        await expect_headline(inspector, expected)
+        await expect(inspector.page.locator(".ledger-table .deciding")).to_be_visible()
 
 
 async def test_a_session_that_does_not_exist_says_so() -> None:
     async with inspecting(MemoryStore()) as inspector:
         await inspector.show("#/s/nothing%2Fhere")
-        await inspector.page.get_by_role("heading", name="There is no session nothing/here").wait_for()
+        await expect(
+            inspector.page.get_by_role("heading", name="There is no session nothing/here")
+        ).to_be_visible()
 
 
 # Actions
@@ -142,16 +148,17 @@ async def test_a_grant_of_the_readers_amount_resumes_live() -> None:
     await session.send("Go.")
     async with inspecting(store, agent) as inspector:
         await inspector.show("#/s/a")
-        await headline(inspector, "Stopped after 2 of 2 steps by StepsLimit")
+        await expect_headline(inspector, "Stopped after 2 of 2 steps by StepsLimit")
         await verdict(inspector).get_by_role("button", name="Grant 10 steps and resume").click()
         dialog = inspector.page.get_by_role("dialog")
         await dialog.get_by_label("Steps").fill("3")
-        effects = await dialog.locator("li").all_inner_texts()
-        assert effects[0] == "The run gets 3 steps on top of its limits, and that is recorded."
+        await expect(dialog.locator("li").first).to_have_text(
+            "The run gets 3 steps on top of its limits, and that is recorded."
+        )
         await dialog.get_by_role("button", name="Grant 3 steps and resume").click()
-        await headline(inspector, "Completed after 4 steps by ToolCallPresenceCheck")
-        await inspector.page.locator("td.deciding[data-column='3']").wait_for()
-        assert "4 of 2 + 3" in await inspector.text(".limit output")
+        await expect_headline(inspector, "Completed after 4 steps by ToolCallPresenceCheck")
+        await expect(inspector.page.locator("td.deciding[data-column='3']")).to_be_visible()
+        await expect(inspector.page.locator(".limit output").first).to_contain_text("4 of 2 + 3")
 
 
 async def test_a_pending_call_is_approved_or_denied_above_the_conversation() -> None:
@@ -166,14 +173,14 @@ async def test_a_pending_call_is_approved_or_denied_above_the_conversation() -> 
     await session.send("Go.")
     async with inspecting(store, agent) as inspector:
         await inspector.show("#/s/a")
-        await headline(inspector, "Paused in step 1 by ApprovalRequired")
+        await expect_headline(inspector, "Paused in step 1 by ApprovalRequired")
         await verdict(inspector).get_by_role("button", name="Approve and resume").click()
         dialog = inspector.page.get_by_role("dialog")
         await dialog.get_by_role("button", name="Approve and resume").click()
-        await headline(inspector, "Paused in step 2 by ApprovalRequired")
+        await expect_headline(inspector, "Paused in step 2 by ApprovalRequired")
         await verdict(inspector).get_by_role("button", name="Deny").click()
         await dialog.get_by_role("button", name="Deny").click()
-        await headline(inspector, "Completed after 3 steps")
+        await expect_headline(inspector, "Completed after 3 steps")
         calls = [run for step in (await _state(store)).steps for run in step.tool_calls]
         assert [run.approvals[0].verdict for run in calls] == ["approved", "denied"]
 
@@ -193,8 +200,8 @@ async def test_a_fork_is_a_new_session_with_the_history_up_to_the_step() -> None
         await dialog.get_by_label("After step").fill("2")
         await dialog.get_by_role("button", name="Fork from step 2").click()
         await inspector.page.wait_for_function("() => !location.hash.endsWith('/a')")
-        await inspector.page.locator("th[data-column='1']").wait_for()
-        assert await inspector.page.locator("th[data-column='2']").count() == 0
+        await expect(inspector.page.locator("th[data-column='1']")).to_be_visible()
+        await expect(inspector.page.locator("th[data-column='2']")).to_have_count(0)
         assert len((await store.sessions()).sessions) == 2
 
 
@@ -203,9 +210,9 @@ async def test_a_read_only_page_offers_no_change() -> None:
     state = await record([turn(1, "a")], agent_id="a", max_steps=1)
     async with inspecting(await stored(state), **read_only) as inspector:
         await inspector.show("#/s/a")
-        await inspector.page.get_by_text("This page is read-only.").wait_for()
-        assert await verdict(inspector).get_by_role("button").count() == 0
-        assert await verdict(inspector).get_by_role("link", name="Save as HTML").count() == 1
+        await expect(inspector.page.get_by_text("This page is read-only.")).to_be_visible()
+        await expect(verdict(inspector).get_by_role("button")).to_have_count(0)
+        await expect(verdict(inspector).get_by_role("link", name="Save as HTML")).to_have_count(1)
 
 
 # Live
@@ -215,19 +222,19 @@ async def test_a_run_grows_in_the_page_and_is_stopped_there() -> None:
     async with dictated(stop_grace=0) as (inspector, told):
         page = inspector.page
         await ask(inspector)
-        await headline(inspector, "Running")
-        await page.locator(".live-tag").wait_for()
+        await expect_headline(inspector, "Running")
+        await expect(page.locator(".live-tag")).to_be_visible()
         for number in range(3):
             await told.answer(turn(number + 1, f"name-{number}"))
-            await page.locator(f"td.va[data-rule=StepsLimit][data-column='{number}']").wait_for()
+            await expect(page.locator(f"td.va[data-rule=StepsLimit][data-column='{number}']")).to_be_visible()
         await verdict(inspector).get_by_role("button", name="Stop").click()
         dialog = page.get_by_role("dialog")
-        assert await dialog.locator("li").count() >= 2
+        await expect(dialog.locator("li").nth(1)).to_be_visible()
         await dialog.get_by_role("button", name="Stop").click()
-        await headline(inspector, "by StopRequestedCheck: Stopped in the inspector")
-        await page.locator("td.deciding[data-rule=StopRequestedCheck]").wait_for()
-        await verdict(inspector).get_by_role("button", name="Resume").wait_for()
-        assert await page.locator(".live-tag").count() == 0
+        await expect_headline(inspector, "by StopRequestedCheck: Stopped in the inspector")
+        await expect(page.locator("td.deciding[data-rule=StopRequestedCheck]")).to_be_visible()
+        await expect(verdict(inspector).get_by_role("button", name="Resume")).to_be_visible()
+        await expect(page.locator(".live-tag")).to_have_count(0)
 
 
 async def test_a_lost_server_is_shown_and_what_was_missed_is_read_after_its_return() -> None:
@@ -237,19 +244,19 @@ async def test_a_lost_server_is_shown_and_what_was_missed_is_read_after_its_retu
     async with inspecting(store, agent) as inspector:
         told.serve(inspector.serving)
         await inspector.show("#/s/a")
-        await inspector.page.get_by_label("Next question").wait_for()
+        await expect(inspector.page.get_by_label("Next question")).to_be_visible()
         await ask(inspector)
         await told.answer(answer("First."))
-        await headline(inspector, "Completed after 1 step")
+        await expect_headline(inspector, "Completed after 1 step")
         await inspector.serving.stop()
-        await inspector.page.get_by_text("Connection lost").wait_for()
+        await expect(inspector.page.get_by_text("Connection lost")).to_be_visible()
         # Meanwhile another process asks.
         other = await Session.open(store, Agent(ScriptedModel([turn(1, "a"), "Second."]), [look]), "a")
         await other.send("Again.")
         await inspector.restart()
-        await headline(inspector, "Completed after 2 steps")
-        await inspector.page.locator("option", has_text="2 of 2: Again.").wait_for(state="attached")
-        assert await inspector.page.locator(".session-error").count() == 0
+        await expect_headline(inspector, "Completed after 2 steps")
+        await expect(inspector.page.locator("option", has_text="2 of 2: Again.")).to_be_attached()
+        await expect(inspector.page.locator(".session-error")).to_have_count(0)
 
 
 # Everybody
@@ -270,14 +277,14 @@ async def test_no_text_of_a_rule_a_tool_or_a_person_is_interpreted() -> None:
         page = inspector.page
         await inspector.show("#/sessions")
         await page.locator("[data-row] a").first.click()
-        await page.locator(".verdict h1", has_text="Stopped after 2 steps by <img").wait_for()
+        await expect(page.locator(".verdict h1", has_text="Stopped after 2 steps by <img")).to_be_visible()
         cell = page.locator("td.deciding")
         await cell.hover()
-        await page.locator(".tip", has_text="<img").wait_for()
+        await expect(page.locator(".tip", has_text="<img")).to_be_visible()
         await cell.click()
-        await page.locator(".pane-step").wait_for()
+        await expect(page.locator(".pane-step")).to_be_visible()
         assert await page.evaluate("window.canary") is None
-        assert await page.locator("img, main script").count() == 0
+        await expect(page.locator("img, main script")).to_have_count(0)
 
 
 async def test_at_phone_width_one_part_is_shown_at_a_time() -> None:
@@ -285,16 +292,16 @@ async def test_at_phone_width_one_part_is_shown_at_a_time() -> None:
     async with inspecting(await stored(state), Agent(ScriptedModel([])), width=390, height=844) as inspector:
         page = inspector.page
         await inspector.show("#/s/a")
-        await page.locator(".ledger-table").wait_for()
-        assert not await page.locator(".conversation").is_visible()
+        await expect(page.locator(".ledger-table")).to_be_visible()
+        await expect(page.locator(".conversation")).not_to_be_visible()
         button = await verdict(inspector).get_by_role("button", name="Grant 10 steps").bounding_box()
         assert button["width"] > 340
         assert button["height"] == 40
         await page.get_by_role("tab", name="Conversation").click()
-        await page.locator(".conversation").wait_for()
-        assert not await page.locator(".ledger").is_visible()
+        await expect(page.locator(".conversation")).to_be_visible()
+        await expect(page.locator(".ledger")).not_to_be_visible()
         await page.keyboard.press("ArrowRight")
-        await page.locator(".timeline").wait_for()
+        await expect(page.locator(".timeline")).to_be_visible()
         assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         await page.emulate_media(reduced_motion="reduce")
         await page.get_by_role("tab", name="Why").click()
@@ -308,7 +315,7 @@ async def test_actions_are_reached_with_the_keyboard_alone() -> None:
     async with inspecting(await stored(state), Agent(ScriptedModel([answer()]), [look])) as inspector:
         page = inspector.page
         await inspector.show("#/s/a")
-        await page.locator(".ledger-table").wait_for()
+        await expect(page.locator(".ledger-table")).to_be_visible()
         reached = []
         for _ in range(60):
             await page.keyboard.press("Tab")
@@ -325,20 +332,20 @@ async def test_actions_are_reached_with_the_keyboard_alone() -> None:
         assert sum(label.startswith("Step ") and ", " in label for label in reached) == 1
         await verdict(inspector).get_by_role("button", name="Grant").focus()
         await page.keyboard.press("Enter")
-        await page.get_by_role("dialog").get_by_role("button", name="Grant 10 steps").wait_for()
+        await expect(page.get_by_role("dialog").get_by_role("button", name="Grant 10 steps")).to_be_visible()
         await page.keyboard.press("Escape")
-        await page.get_by_role("dialog").wait_for(state="detached")
+        await expect(page.get_by_role("dialog")).not_to_be_attached()
 
 
 async def test_a_printed_page_has_the_verdict_the_ledger_and_the_timeline() -> None:
     state = await record([turn(1, "a"), turn(2, "b")], agent_id="a", max_steps=2, max_tokens=9_000)
     async with inspecting(await stored(state), width=800) as inspector:
         await inspector.show("#/s/a")
-        await inspector.page.locator(".ledger-table").wait_for()
+        await expect(inspector.page.locator(".ledger-table")).to_be_visible()
         await inspector.page.emulate_media(media="print")
         for part in (".verdict h1", ".ledger-table", ".timeline-plot", ".conversation"):
-            assert await inspector.page.locator(part).is_visible()
-        assert not await inspector.page.locator(".to-continue").is_visible()
+            await expect(inspector.page.locator(part)).to_be_visible()
+        await expect(inspector.page.locator(".to-continue")).not_to_be_visible()
         assert (
             await inspector.page.evaluate("getComputedStyle(document.querySelector('main')).overflow")
             == "visible"
@@ -355,5 +362,5 @@ async def test_axe_finds_nothing_severe(width: int) -> None:
     )
     async with inspecting(await stored(state), Agent(ScriptedModel([])), width=width) as inspector:
         await inspector.show("#/s/a")
-        await inspector.page.locator(".ledger-table").wait_for()
+        await expect(inspector.page.locator(".ledger-table")).to_be_visible()
         await check_both_themes(inspector.page)

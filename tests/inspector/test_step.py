@@ -6,17 +6,19 @@ import json
 from typing import Any
 
 import pytest
+from playwright.async_api import expect
 
 from tests.inspector.accessibility import check_both_themes
 from tests.inspector.runs import answer, long_run, record, turn
 from tests.inspector.support import Inspector, inspecting
+from tests.real.browser import SHARES_BROWSER
 from whyloop import Agent, Session, tool
 from whyloop.rules.error_policy import ErrorPolicy
 from whyloop.stores import MemoryStore
 from whyloop.testing import ScriptedModel, call, calls, text
 from whyloop.values.state import AgentState
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, *SHARES_BROWSER]
 
 
 async def stored(state: AgentState) -> MemoryStore:
@@ -46,43 +48,42 @@ async def choose(inspector: Inspector, name: str) -> None:
 async def test_a_step_has_an_address_and_shows_every_vote_with_its_numbers() -> None:
     async with inspecting(await three_steps()) as inspector:
         await inspector.show("#/s/a/step/2")
-        await detail(inspector).get_by_role("heading", name="Step 2 of 3").wait_for()
-        await detail(inspector).get_by_text("decided by").wait_for()
-        assert await detail(inspector).locator(".votes li").count() >= 5
+        await expect(detail(inspector).get_by_role("heading", name="Step 2 of 3")).to_be_visible()
+        await expect(detail(inspector).get_by_text("decided by")).to_be_visible()
+        await expect(detail(inspector).locator(".votes li").nth(4)).to_be_visible()
         decided = detail(inspector).locator(".votes .deciding")
-        assert "ToolCallPresenceCheck" in await decided.inner_text()
+        await expect(decided).to_contain_text("ToolCallPresenceCheck", use_inner_text=True)
         steps = detail(inspector).locator(".votes li", has_text="StepsLimit")
         assert "used2" in (await steps.inner_text()).replace("\n", "").replace(" ", "")
-        assert "Tokens read" in await detail(inspector).inner_text()
+        await expect(detail(inspector)).to_contain_text("Tokens read", use_inner_text=True)
 
 
 async def test_the_request_is_shown_as_the_model_got_it() -> None:
     async with inspecting(await three_steps()) as inspector:
         await inspector.show("#/s/a/step/2")
         await choose(inspector, "Request")
-        await detail(inspector).get_by_text("As sent to the model: 4 messages, 2 tools.").wait_for()
+        await expect(
+            detail(inspector).get_by_text("As sent to the model: 4 messages, 2 tools.")
+        ).to_be_visible()
         await detail(inspector).get_by_role("button", name="Show 1 earlier message").click()
-        assert await detail(inspector).locator(".sent h4").all_inner_texts() == [
-            "instructions",
-            "user",
-            "assistant",
-            "tool · look",
-            "tool · look",
-        ]
-        assert "Be brief." in await detail(inspector).inner_text()
+        headings = ["instructions", "user", "assistant", "tool · look", "tool · look"]
+        await expect(detail(inspector).locator(".sent h4")).to_have_text(headings)
+        await expect(detail(inspector)).to_contain_text("Be brief.", use_inner_text=True)
         await detail(inspector).locator("summary", has_text="look").click()
-        assert '"name"' in await detail(inspector).locator(".sent-tool[open]").inner_text()
+        await expect(detail(inspector).locator(".sent-tool[open]")).to_contain_text(
+            '"name"', use_inner_text=True
+        )
 
 
 async def test_the_response_shows_what_was_said_called_and_came_back() -> None:
     async with inspecting(await three_steps()) as inspector:
         await inspector.show("#/s/a/step/1")
         await choose(inspector, "Response")
-        await detail(inspector).locator("b", has_text="twice").wait_for()
+        await expect(detail(inspector).locator("b", has_text="twice")).to_be_visible()
         succeeded, failed = (detail(inspector).locator(f".call.{state}") for state in ("succeeded", "failed"))
-        assert "Aurora is known" in await succeeded.inner_text()
-        assert '"name": "Aurora"' in await succeeded.inner_text()
-        assert "the registry did not answer" in await failed.inner_text()
+        await expect(succeeded).to_contain_text("Aurora is known", use_inner_text=True)
+        await expect(succeeded).to_contain_text('"name": "Aurora"', use_inner_text=True)
+        await expect(failed).to_contain_text("the registry did not answer", use_inner_text=True)
 
 
 async def test_a_step_its_envelopes_and_the_snapshot_are_there_as_json() -> None:
@@ -95,13 +96,13 @@ async def test_a_step_its_envelopes_and_the_snapshot_are_there_as_json() -> None
         await inspector.show("#/s/a/step/1")
         await choose(inspector, "JSON")
         shown = detail(inspector).locator(".json")
-        await shown.get_by_text('"request_sent"').wait_for()
+        await expect(shown.get_by_text('"request_sent"')).to_be_visible()
         await detail(inspector).get_by_role("button", name="Copy as JSON").click()
-        await detail(inspector).get_by_text("Copied").wait_for()
+        await expect(detail(inspector).get_by_text("Copied")).to_be_visible()
         copied = json.loads(await inspector.page.evaluate("navigator.clipboard.readText()"))
         assert copied["tool_calls"][0]["arguments"] == {"name": "a"}
         await detail(inspector).get_by_role("button", name="Envelopes").click()
-        await shown.get_by_text("agent.step.completed").wait_for()
+        await expect(shown.get_by_text("agent.step.completed")).to_be_visible()
         events = [each["event"] for each in json.loads(await shown.inner_text())]
         assert events == [
             "agent.status",
@@ -110,7 +111,7 @@ async def test_a_step_its_envelopes_and_the_snapshot_are_there_as_json() -> None
             "agent.step.completed",
         ]
         await detail(inspector).get_by_role("button", name="Snapshot").click()
-        await shown.get_by_text('"execution"').first.wait_for()
+        await expect(shown.get_by_text('"execution"').first).to_be_visible()
 
 
 @tool
@@ -124,14 +125,14 @@ async def test_the_next_step_and_the_conversation_are_one_key_away() -> None:
         await inspector.show("#/s/a")
         await inspector.page.locator(".conversation").get_by_role("link", name="Step 2", exact=True).click()
         await detail(inspector).get_by_role("link", name="Next step").click()
-        await detail(inspector).get_by_role("heading", name="Step 3 of 3").wait_for()
+        await expect(detail(inspector).get_by_role("heading", name="Step 3 of 3")).to_be_visible()
         assert inspector.page.url.endswith("#/s/a/step/3")
-        assert await detail(inspector).get_by_role("link", name="Next step").count() == 0
+        await expect(detail(inspector).get_by_role("link", name="Next step")).to_have_count(0)
         await detail(inspector).get_by_role("tab", name="Decision").focus()
         await inspector.page.keyboard.press("ArrowRight")
-        await detail(inspector).get_by_text("As sent to the model").wait_for()
+        await expect(detail(inspector).get_by_text("As sent to the model")).to_be_visible()
         await inspector.page.keyboard.press("Escape")
-        await detail(inspector).wait_for(state="detached")
+        await expect(detail(inspector)).not_to_be_attached()
         assert inspector.page.url.endswith("#/s/a")
 
 
@@ -144,15 +145,15 @@ async def test_nothing_in_a_step_is_interpreted() -> None:
         await inspector.show("#/s/a/step/1")
         for name in ("Request", "Response", "JSON"):
             await choose(inspector, name)
-            await detail(inspector).get_by_text("onerror").first.wait_for()
+            await expect(detail(inspector).get_by_text("onerror").first).to_be_visible()
         assert await inspector.page.evaluate("window.hacked") is None
-        assert await inspector.page.locator("main img").count() == 0
+        await expect(inspector.page.locator("main img")).to_have_count(0)
 
 
 async def test_a_step_that_is_not_there_says_how_many_there_are() -> None:
     async with inspecting(await three_steps()) as inspector:
         await inspector.show("#/s/a/step/9")
-        await detail(inspector).get_by_text("This session has 3 steps.").wait_for()
+        await expect(detail(inspector).get_by_text("This session has 3 steps.")).to_be_visible()
 
 
 @pytest.mark.parametrize(("width", "parts"), [(1440, ["Decision", "Request"]), (390, ["Response", "JSON"])])

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
+from playwright.async_api import expect
 
 from tests.inspector.accessibility import check_both_themes
 from tests.inspector.dictation import Dictation
 from tests.inspector.runs import look, record, turn
 from tests.inspector.support import Inspector, inspecting
+from tests.real.browser import SHARES_BROWSER
 from whyloop import Agent, Session
 from whyloop.errors import RateLimitError
 from whyloop.rules.error_policy import ErrorPolicy
@@ -18,7 +21,7 @@ from whyloop.testing import Reply, call
 from whyloop.values.model import Usage
 from whyloop.values.state import AgentState
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, *SHARES_BROWSER]
 
 
 async def eventful() -> AgentState:
@@ -74,7 +77,7 @@ async def test_work_is_drawn_to_scale_with_parallel_calls_in_lanes() -> None:
     state = await eventful()
     async with inspecting(await shown(state)) as inspector:
         await inspector.show("#/s/a")
-        await inspector.page.locator(".timeline-plot .segment.model").wait_for(state="attached")
+        await expect(inspector.page.locator(".timeline-plot .segment.model")).to_be_attached()
         tools = await boxes(inspector, "tool")
         assert len(tools) == 5
         ratio = await seconds_on_axis(inspector)
@@ -94,11 +97,11 @@ async def test_work_is_drawn_to_scale_with_parallel_calls_in_lanes() -> None:
 async def test_waiting_is_a_break_on_the_active_clock_and_to_scale_on_the_wall_clock() -> None:
     async with inspecting(await shown(await eventful())) as inspector:
         await inspector.show("#/s/a")
-        await inspector.page.locator(".timeline-plot .segment.person").wait_for(state="attached")
+        await expect(inspector.page.locator(".timeline-plot .segment.person")).to_be_attached()
         ((_, folded, _),) = await boxes(inspector, "person")
         assert folded == pytest.approx(25, abs=1)
         await inspector.page.get_by_role("button", name="Wall clock").click()
-        await inspector.page.get_by_text("waiting for a person 5 min").wait_for()
+        await expect(inspector.page.get_by_text("waiting for a person 5 min")).to_be_visible()
         ((_, waited, _),) = await boxes(inspector, "person")
         assert waited == pytest.approx(300 * await seconds_on_axis(inspector), abs=2)
 
@@ -108,14 +111,14 @@ async def test_zoom_keeps_what_is_in_the_middle() -> None:
         page = inspector.page
         await inspector.show("#/s/a")
         pane = page.get_by_role("slider", name="Steps in time")
-        await pane.wait_for()
+        await expect(pane).to_be_visible()
         before = await seconds_on_axis(inspector)
         await page.get_by_role("button", name="Zoom in").click()
         await page.wait_for_function("() => document.querySelector('.timeline-pane').scrollLeft > 0")
         assert await seconds_on_axis(inspector) == pytest.approx(2 * before, rel=0.1)
         await pane.press("-")
         await page.wait_for_function("() => document.querySelector('.timeline-pane').scrollLeft === 0")
-        assert await page.get_by_role("button", name="Zoom out").is_disabled()
+        await expect(page.get_by_role("button", name="Zoom out")).to_be_disabled()
         box = await pane.bounding_box()
         await page.mouse.move(box["x"] + 300, box["y"] + 30)
         await page.keyboard.down("Control")
@@ -132,9 +135,9 @@ async def test_a_step_is_marked_everywhere_and_opened() -> None:
         await pane.focus()
         await page.keyboard.press("Home")
         await page.keyboard.press("ArrowRight")
-        assert await pane.get_attribute("aria-valuenow") == "2"
-        assert "1 failed" in (await pane.get_attribute("aria-valuetext") or "")
-        await page.locator(".tip", has_text="Step 2").wait_for()
+        await expect(pane).to_have_attribute("aria-valuenow", "2")
+        await expect(pane).to_have_attribute("aria-valuetext", re.compile("1 failed"))
+        await expect(page.locator(".tip", has_text="Step 2")).to_be_visible()
         band = await page.locator(".ledger-band.hot").bounding_box()
         column = await page.locator("th[data-column='1']").bounding_box()
         assert band["x"] == pytest.approx(column["x"], abs=1)
@@ -142,12 +145,12 @@ async def test_a_step_is_marked_everywhere_and_opened() -> None:
         await page.wait_for_function(
             "() => document.querySelector('[aria-label=\"Steps in time\"]').ariaValueNow === '4'"
         )
-        assert await page.locator(".timeline-band.hot").count() == 1
+        await expect(page.locator(".timeline-band.hot")).to_have_count(1)
         await pane.focus()
         await page.keyboard.press("Home")
         await page.keyboard.press("Enter")
         await page.wait_for_function("() => location.hash.endsWith('/step/1')")
-        await page.locator(".timeline-band.selected").wait_for()
+        await expect(page.locator(".timeline-band.selected")).to_be_visible()
 
 
 async def test_what_would_not_have_happened_is_dim() -> None:
@@ -158,7 +161,7 @@ async def test_what_would_not_have_happened_is_dim() -> None:
         await slider.focus()
         for _ in range(3):
             await page.keyboard.press("ArrowLeft")
-        await page.get_by_text("Would have ended at step 2").first.wait_for()
+        await expect(page.get_by_text("Would have ended at step 2").first).to_be_visible()
         line = await page.locator(".what-if-end path").get_attribute("d")
         model = await boxes(inspector, "model")
         x = float((line or "").removeprefix("M").split()[0])
@@ -176,10 +179,10 @@ async def test_a_running_step_grows_until_now() -> None:
         await page.get_by_label("Next question").fill("Go.")
         await page.keyboard.press("Enter")
         await told.answer(turn(1, "a"))
-        await page.locator(".timeline-plot .now").wait_for(state="attached")
+        await expect(page.locator(".timeline-plot .now")).to_be_attached()
         await page.wait_for_function("() => document.querySelector('.segment.running')?.getAttribute('d')")
         await told.answer("Done.")
-        await page.locator("h1", has_text="Completed after 2 steps").wait_for()
+        await expect(page.locator("h1", has_text="Completed after 2 steps")).to_be_visible()
         await page.wait_for_function("() => !document.querySelector('.timeline-plot .now')")
 
 
@@ -187,5 +190,5 @@ async def test_axe_finds_nothing_severe() -> None:
     async with inspecting(await shown(await eventful()), width=1000) as inspector:
         await inspector.show("#/s/a")
         await inspector.page.get_by_role("tab", name="Timeline").click()
-        await inspector.page.locator(".timeline-plot").wait_for()
+        await expect(inspector.page.locator(".timeline-plot")).to_be_visible()
         await check_both_themes(inspector.page)
