@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import gc
 import sys
+from collections.abc import AsyncIterator
 from typing import Any
 
+import pytest
+import pytest_asyncio
 from hypothesis import HealthCheck, settings
 
+from tests.real.browser import SHARED
 from tests.support import QUICK, NetworkBlockedError
 
 settings.register_profile(
@@ -37,6 +41,24 @@ def _refuse_network(event: str, arguments: tuple[Any, ...]) -> None:
 sys.addaudithook(_refuse_network)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files of slow tests: several processes then end at about the same time."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
+# A quarter of the time of a collection is spent on looking for garbage among thousands of tests.
+gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Nothing that is loaded by now is ever garbage: a test that collects looks at its own objects only."""
     gc.freeze()
+    gc.enable()
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def shared_browser() -> AsyncIterator[None]:
+    """One browser for all tests that ask for it, in one event loop; see `tests.real.browser`."""
+    async with SHARED.share():
+        yield

@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,7 +38,9 @@ from whyloop import (
 )
 from whyloop.broadcasting import BroadcastConfig
 from whyloop.loop.executions import creation
+from whyloop.loop.local_world import LocalWorld
 from whyloop.loop.world import Model
+from whyloop.stores import MemoryStore, SqliteStore, Store
 from whyloop.testing import FakeClock, Reply, ScriptedModel
 from whyloop.values.decisions import decide
 from whyloop.values.judgement import JudgedAlike
@@ -289,17 +292,13 @@ def assert_readable(state: AgentState) -> str:
     return explanation
 
 
-class FixedWorld:
+class FixedWorld(LocalWorld):
     """A world in which nothing is left to chance: numbered ids, no randomness, a clock that one moves."""
 
     def __init__(self, model: Model, clock: FakeClock) -> None:
-        self.respond = model.respond
-        self.now = clock.now
-        self.monotonic = clock.monotonic
-        self.sleep = clock.sleep
-        self.timeout = clock.timeout
-        self.call_later = clock.call_later
+        super().__init__(model, clock)
         self._ids = itertools.count(1)
+        del self.new_id, self.random  # The methods below.
 
     def new_id(self) -> str:
         return f"id-{next(self._ids)}"
@@ -344,3 +343,11 @@ def envelopes_of(
     for event in read_back(state, transitions):
         if (written := envelope(event, config, session_id)) is not None:
             yield written
+
+
+def two_stores(kind: str, folder: Path) -> tuple[Store, Store]:
+    """Two store objects on the same sessions, as two processes have them."""
+    if kind == "memory":
+        first = MemoryStore()
+        return first, MemoryStore(beside=first)
+    return SqliteStore(folder / "whyloop.db"), SqliteStore(folder / "whyloop.db")

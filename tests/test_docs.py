@@ -36,6 +36,7 @@ import whyloop.errors
 import whyloop.events
 import whyloop.testing
 from tests.models.faulty_server import FaultyServer, chat_answer, chat_call, in_a_thread, say
+from tests.real.temporal import NoTemporalError, TemporalServer
 from whyloop.models.presets import PRESETS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -46,6 +47,7 @@ PAGES = [
 ]
 LANGUAGES = {"python", "text", "console", "js", "toml", "json", "html", "php"}
 NODE = shutil.which("node")
+TEMPORAL_ADDRESS = "127.0.0.1:7233"
 UPDATE = bool(os.environ.get("WHYLOOP_UPDATE_DOCS"))
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -110,10 +112,34 @@ def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def temporal() -> Iterator[TemporalServer]:
+    """A Temporal server for the pages that connect to one."""
+    try:
+        server = TemporalServer()
+    except NoTemporalError as error:
+        pytest.skip(str(error))
+    server.start()
+    asyncio.run(server.connect())
+    yield server
+    server.remove()
+
+
+def with_server(blocks: list[Block], request: pytest.FixtureRequest) -> list[Block]:
+    """Return the blocks with the address of a server in the place of Temporal's usual address."""
+    code = [block.language == "python" and TEMPORAL_ADDRESS in block.source for block in blocks]
+    if not any(code):
+        return blocks
+    address = request.getfixturevalue("temporal").address
+    return [block._replace(source=block.source.replace(TEMPORAL_ADDRESS, address)) for block in blocks]
+
+
 @pytest.mark.usefixtures("provider")
 @each_page
-def test_snippets(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    blocks = blocks_of(page)
+def test_snippets(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    blocks = with_server(blocks_of(page), request)
     monkeypatch.setattr(sys, "stdin", io.StringIO())  # A chat on a page has no input.
     module = ModuleType("__main__")
     monkeypatch.setitem(sys.modules, "__main__", module)
@@ -366,3 +392,14 @@ def test_the_code_map_has_a_line_for_every_file_of_the_loop() -> None:
     files = sorted(path.name for path in (ROOT / "src/whyloop/loop").glob("*.py") if path.name[0] != "_")
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("### The loop, file by file")[2]
     assert sorted(re.findall(r"^\| `(\w+\.py)` \|", text, re.MULTILINE)) == files
+
+
+def test_the_code_map_names_only_files_that_exist() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)/` \|(.*)$", text, re.MULTILINE)
+    named = [(folder, name) for folder, row in rows for name in re.findall(r"`([\w/]+\.(?:py|js))`", row)]
+    assert len(named) > 50
+    source = ROOT / "src/whyloop"
+    assert [
+        each for each in named if not any((start / each[1]).exists() for start in (source, source / each[0]))
+    ] == []

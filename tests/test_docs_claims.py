@@ -9,9 +9,12 @@ in code, so that this test notices when the feature arrives.
 from __future__ import annotations
 
 import argparse
+import ast
 import importlib
 import inspect
+import io
 import re
+import tokenize
 from collections.abc import Iterator
 from functools import cache, partial
 from itertools import takewhile
@@ -21,7 +24,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.test_docs import DOCS, ROOT
-from whyloop.cli.commands import COMMANDS
+from whyloop.cli import COMMANDS
 
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 PUBLIC_MODULES = [
@@ -202,3 +205,27 @@ def test_a_false_claim_is_found(page: str, problem: str) -> None:
 )
 def test_a_true_claim_passes(page: str) -> None:
     assert false_claims(page) == []
+
+
+def _code_lines(path: Path) -> int:
+    """Return the number of lines with code: no docstrings, comments or empty lines."""
+    source = path.read_text(encoding="utf-8")
+    texts: set[int] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            texts.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    code: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.string.strip() and token.type != tokenize.COMMENT:
+            code.update(range(token.start[0], token.end[0] + 1))
+    return len(code - texts)
+
+
+def test_the_size_of_the_adapter_to_temporal_is_the_one_in_its_guide() -> None:
+    files = {path.stem: _code_lines(path) for path in (ROOT / "src/whyloop/temporal").glob("*.py")}
+    text = " ".join((DOCS / "temporal/index.md").read_text(encoding="utf-8").split())
+    found = re.search(r"about ([\d,]+) lines of code .* The workflow and its world are (\d+) of them", text)
+    assert found is not None
+    whole, core = [int(number.replace(",", "")) for number in found.groups()]
+    assert sum(files.values()) == pytest.approx(whole, rel=0.05)
+    assert files["workflow"] + files["world"] == pytest.approx(core, rel=0.05)

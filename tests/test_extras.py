@@ -17,7 +17,7 @@ EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 # Each package of an extra, under the name by which it is imported; those that it brings along, too.
 BLOCKED = (
     *("ag_ui", "aiohttp", "genai_prices", "httpx2", "psycopg", "psycopg_pool", "pydantic", "starlette"),
-    *("uvicorn", "websockets", "xllamacpp"),
+    *("temporalio", "uvicorn", "websockets", "xllamacpp"),
 )
 WITHOUT_EXTRAS = f"""
 import sys
@@ -28,7 +28,7 @@ MODULES = (
     "whyloop",
     *(
         f"whyloop.{name}"
-        for name in ("broadcasting", "errors", "events", "models", "server", "stores", "testing")
+        for name in ("broadcasting", "errors", "events", "models", "server", "stores", "temporal", "testing")
     ),
 )
 
@@ -65,6 +65,7 @@ print("PostgresStore" in globals(), "AgentServer" in globals(), "PusherBroadcast
         ("from whyloop.stores import PostgresStore", "postgres"),
         ("from whyloop.server import AgentServer", "server"),
         ("from whyloop.broadcasting import PusherBroadcaster", "pusher"),
+        ("from whyloop.temporal import TemporalSession", "temporal"),
         ("from whyloop.models import load; load('ollama:qwen3')", "models"),
         ("from whyloop.broadcasting import AgUiStream; AgUiStream()", "ag-ui"),
     ],

@@ -48,7 +48,11 @@ ALLOWED = {
     "inspector": {"errors", "values", "wire"},
     "replay": {"errors", "values", "rules", "wire", "loop", "stores"},
     "imports": {"errors", "values", "rules", "wire", "models", "stores"},
-    "testing": {"errors", "events", "logger", "values", "rules", "tools", "loop", "stores", "replay"},
+    "temporal": {"errors", "logger", "loop", "rules", "sessions", "stores", "tools", "values", "wire"},
+    "testing": {
+        *("errors", "events", "logger", "values", "rules", "tools", "wire", "loop", "stores", "replay"),
+        *("broadcasting", "sessions"),
+    },
 }
 EXTERNAL = {
     "errors": set(),
@@ -67,6 +71,7 @@ EXTERNAL = {
     "inspector": {"msgspec", "starlette"},
     "replay": {"msgspec"},
     "imports": {"msgspec"},
+    "temporal": {"cryptography", "msgspec", "temporalio"},
     "testing": {"msgspec"},
 }
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import griffe
@@ -23,7 +23,7 @@ CONFIG = ROOT / "mkdocs.yml"
 EXTENSION = DOCS / "site/reference.py"
 MODULES = [
     *("", ".errors", ".events", ".models", ".stores", ".testing", ".broadcasting", ".server", ".replay"),
-    ".imports",
+    *(".imports", ".temporal", ".testing.engine_conformance"),
 ]
 
 
@@ -33,7 +33,8 @@ def public_names() -> list[str]:
     for module in [importlib.import_module(f"whyloop{name}") for name in MODULES]:
         classes = [name for name, value in vars(module).items() if isinstance(value, type)]
         for name in getattr(module, "__all__", classes):
-            names.setdefault(id(getattr(module, name)), f"{module.__name__}.{name}")
+            if isinstance(value := getattr(module, name), type | FunctionType):  # Not a constant.
+                names.setdefault(id(value), f"{module.__name__}.{name}")
     return sorted(names.values())
 
 

@@ -8,6 +8,7 @@ from itertools import count
 import pytest
 
 from tests.real.postgres import NoServerError, PostgresServer
+from tests.real.temporal import NoTemporalError, TemporalServer
 from whyloop.errors import ConfigurationError
 from whyloop.models.local import LocalServer
 
@@ -33,6 +34,18 @@ def postgres() -> Iterator[PostgresServer]:
         pytest.skip(str(error))
     with postgres:
         yield postgres
+
+
+@pytest.fixture(scope="session")
+def temporal() -> Iterator[TemporalServer]:
+    """A Temporal server, started once; without it the tests say what is missing."""
+    try:
+        temporal = TemporalServer()
+    except NoTemporalError as error:
+        pytest.skip(str(error))
+    temporal.start()
+    yield temporal
+    temporal.remove()
 
 
 _numbers = count(1)

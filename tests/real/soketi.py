@@ -11,11 +11,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.real.node_packages import install
+
 APP_ID, KEY, SECRET = "app-1", "key-1", "a-secret-for-tests"
-PACKAGE = Path(__file__).parent / "soketi" / "package.json"
-FOLDER = Path(sys.prefix) / "node" / "soketi"
-MODULES = FOLDER / "node_modules"
-INSTALLING_SECONDS = 300
+MODULES = Path(sys.prefix) / "node" / "soketi" / "node_modules"
 STARTING_SECONDS = 30
 
 
@@ -27,7 +26,7 @@ class Soketi:
     """A server on free ports of 127.0.0.1, stopped by its own process id."""
 
     def __init__(self) -> None:
-        install()
+        install(Path(__file__).parent / "soketi")
         self._folder = Path(tempfile.mkdtemp(prefix="whyloop-soketi-"))
         self._log = self._folder / "log"
         self.ports = self.port, metrics, cluster = free_ports(3)
@@ -90,22 +89,3 @@ def free_ports(count: int) -> list[int]:
     for each in held:
         each.close()
     return ports
-
-
-def install() -> None:
-    """Install the server and its clients, once, inside the virtual environment."""
-    for program in ("node", "npm"):
-        if shutil.which(program) is None:
-            raise NoSoketiError(f"these tests need {program}: install Node 20")
-    installed = FOLDER / "installed.json"
-    wanted = PACKAGE.read_text(encoding="utf-8")
-    if installed.exists() and installed.read_text(encoding="utf-8") == wanted:
-        return
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    shutil.copy(PACKAGE, FOLDER / "package.json")
-    command = ["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "--no-package-lock"]
-    try:
-        subprocess.run(command, cwd=FOLDER, check=True, capture_output=True, timeout=INSTALLING_SECONDS)
-    except (OSError, subprocess.SubprocessError) as error:
-        raise NoSoketiError(f"npm could not install soketi: {error}") from error
-    installed.write_text(wanted, encoding="utf-8")

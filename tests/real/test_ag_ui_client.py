@@ -42,7 +42,7 @@ async def test_a_conversation_is_remembered_and_loaded_again(folder: Path, packa
 
 
 @each_version
-async def test_a_stopped_run_is_no_error(folder: Path, package: str) -> None:
+async def test_a_stopped_run_is_not_an_error(folder: Path, package: str) -> None:
     app = AgentServer(MemoryStore(), agent_with(call("echo", {"value": "x"}), max_steps=1), public=True)
     (seen,) = await chat(folder, package, app, ["send", "Go"])
     assert (seen["errors"], contents(seen, "tool")) == ([], ["x"])

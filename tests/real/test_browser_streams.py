@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from starlette.applications import Starlette
 from starlette.responses import FileResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
-from tests.real.browser import PAGE, open_page
+from tests.real.browser import PAGE, SHARES_BROWSER, open_page
 from tests.server.streams_support import Serving
 from tests.support import RespondingModel
 from whyloop import Agent, ErrorPolicy, FinishReason, ModelRequest, ModelResponse, TextDelta, ToolCall, tool
@@ -24,7 +25,7 @@ from whyloop.server import AgentServer
 from whyloop.stores import SqliteStore
 from whyloop.wire.envelope import NUMBERED
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, *SHARES_BROWSER]
 
 HOSTILE = "<img src=x onerror='window.hacked = 1'><script>window.hacked = 1</script>\u202egnol\u2028&amp;"
 WAYS = pytest.mark.parametrize("way", ["events", "socket"])
@@ -141,7 +142,7 @@ LOOKS = """() => ({
 SHOWS = f"(expected) => JSON.stringify(({LOOKS})()) === JSON.stringify(expected)"
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def browser(tmp_path: Path) -> AsyncIterator[Browser]:
     async with open_page() as page:
         browser = Browser(page, tmp_path)

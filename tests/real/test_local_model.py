@@ -176,7 +176,7 @@ async def test_two_sessions_at_once_do_not_mix(server: LocalServer) -> None:
 
 
 @providers
-async def test_a_stored_run_goes_on_where_it_was(server: LocalServer, provider: str) -> None:
+async def test_a_stored_run_continues_where_it_was(server: LocalServer, provider: str) -> None:
     first = Agent(model(server, provider), [get_weather], max_steps=1)
     stopped = await first.run(BERLIN, state=example("Rome"))
     assert_stopped(stopped, reason=StopReason.STEPS_LIMIT_REACHED)

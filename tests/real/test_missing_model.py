@@ -31,7 +31,7 @@ def test_loading_it_says_what_to_install() -> None:
 
 
 def test_it_has_no_other_address() -> None:
-    with pytest.raises(ConfigurationError, match="'local' starts a server of its own: leave out its address"):
+    with pytest.raises(ConfigurationError, match="'local', which starts its own server: leave it out"):
         load("local", base_url="http://127.0.0.1:8080/v1")
 
 

@@ -12,7 +12,7 @@ from tests.sessions.test_crashes import KILLS, RACES, SOAK_KILLS, SOAK_RACES, ch
 pytestmark = pytest.mark.slow
 
 
-def test_a_session_that_was_killed_at_any_moment_comes_to_its_end(
+def test_a_session_that_was_killed_at_any_moment_completes(
     postgres: PostgresServer, schema: str, tmp_path: Path
 ) -> None:
     check_kills(lab("random", f"{postgres.address()}#{schema}", tmp_path, KILLS), KILLS)
@@ -25,7 +25,7 @@ def test_three_hundred_kills_lose_and_repeat_nothing(
     check_kills(lab("random", f"{postgres.address()}#{schema}", tmp_path, SOAK_KILLS), SOAK_KILLS)
 
 
-def test_a_session_that_was_killed_before_or_after_any_write_comes_to_its_end(
+def test_a_session_that_was_killed_before_or_after_any_write_completes(
     postgres: PostgresServer, schema: str, tmp_path: Path
 ) -> None:
     report = lab("boundaries", f"{postgres.address()}#{schema}", tmp_path)

@@ -129,9 +129,7 @@ async def test_a_server_that_was_restarted_between_two_calls_is_not_noticed(
         assert await store.renew(lease) is None
 
 
-async def test_whatever_was_acknowledged_is_there_after_a_crash(
-    postgres: PostgresServer, schema: str
-) -> None:
+async def test_acknowledged_writes_survive_a_crash(postgres: PostgresServer, schema: str) -> None:
     async with opened(postgres, schema, timeout=1) as (store, lease):
         acknowledged = ["first"]
 
@@ -192,7 +190,7 @@ async def test_a_lock_that_is_held_for_too_long_is_an_error_and_nothing_is_writt
         assert await entries(store) == ("first", "second")
 
 
-async def test_an_append_that_is_cancelled_runs_to_its_end(postgres: PostgresServer, schema: str) -> None:
+async def test_a_cancelled_append_completes(postgres: PostgresServer, schema: str) -> None:
     async with opened(postgres, schema, max_connections=1) as (store, lease):
         async with locked(postgres, schema):
             appending = asyncio.create_task(store.append("a", journal("second"), after=1, lease=lease))
@@ -315,7 +313,7 @@ async def test_a_read_only_server_is_an_error(postgres: PostgresServer, schema: 
 
 
 @lost
-async def test_an_append_is_recorded_once_whatever_the_network_loses(
+async def test_an_append_is_recorded_once_on_a_lossy_network(
     postgres: PostgresServer, schema: str, lost: Lost
 ) -> None:
     async with Proxy(postgres.port) as proxy, opened(postgres, schema, port=proxy.port) as (store, lease):
@@ -339,7 +337,7 @@ async def test_an_append_is_recorded_once_whatever_the_network_loses(
 
 
 @lost
-async def test_appends_that_share_a_round_trip_are_recorded_once_whatever_the_network_loses(
+async def test_appends_that_share_a_round_trip_are_recorded_once_on_a_lossy_network(
     postgres: PostgresServer, schema: str, lost: Lost
 ) -> None:
     async with Proxy(postgres.port) as proxy, opened(postgres, schema, port=proxy.port) as (store, lease):
@@ -360,7 +358,7 @@ async def test_appends_that_share_a_round_trip_are_recorded_once_whatever_the_ne
 
 
 @lost
-async def test_a_refusal_is_a_refusal_whatever_the_network_loses(
+async def test_a_refusal_is_a_refusal_on_a_lossy_network(
     postgres: PostgresServer, schema: str, lost: Lost
 ) -> None:
     async with Proxy(postgres.port) as proxy, opened(postgres, schema, port=proxy.port) as (store, lease):
@@ -379,7 +377,7 @@ async def test_a_refusal_is_a_refusal_whatever_the_network_loses(
 
 
 @lost
-async def test_a_session_is_created_acquired_and_deleted_once_whatever_the_network_loses(
+async def test_a_session_is_created_acquired_and_deleted_once_on_a_lossy_network(
     postgres: PostgresServer, schema: str, lost: Lost
 ) -> None:
     async with Proxy(postgres.port) as proxy, opened(postgres, schema, port=proxy.port) as (store, _):

@@ -11,8 +11,9 @@ import pytest
 from msgspec.structs import replace
 
 from tests.real.postgres import PostgresServer
+from whyloop.stores.listing import labels_of, wanted_labels
 from whyloop.stores.memory import MemoryStore
-from whyloop.stores.records import Entry, SessionFilter, Summary, labels_of, wanted_labels
+from whyloop.stores.records import Entry, SessionFilter, Summary
 from whyloop.stores.store import Store
 from whyloop.values.continuation import StopReason
 from whyloop.values.state import AgentStatus
@@ -147,7 +148,7 @@ async def test_no_filter_makes_a_table_be_read_from_end_to_end(store: PostgresSt
         "updated_before": None,
         "updated_after": START,
         "recent": 10,
-        "words": [],
+        "terms": [],
     }
     given |= {"labels": labels, "label": labels[0], "others": labels[1:]}
     indexes = {"page": "labels_pkey", "spans": "labels_pkey"}

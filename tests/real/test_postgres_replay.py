@@ -42,7 +42,7 @@ async def test_a_survey_counts_the_same_as_in_memory(store: Store) -> None:
     assert judge(await Recording.read(store, "s9"), StepsLimit(4)).stopped_at == 4
 
 
-async def test_a_store_that_changes_meanwhile_is_read_to_its_end(store: Store) -> None:
+async def test_a_store_that_changes_while_it_is_read_is_read_completely(store: Store) -> None:
     await fill(store, 30)
     seen: set[str] = set()
     problems = []

@@ -8,13 +8,21 @@ import json
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from random import randbytes
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from tests.real.postgres import PostgresServer
-from whyloop.errors import ConfigurationError, SessionRunningError, SnapshotError, StoreError
+from tests.real.postgres_proxy import Lost, Proxy
+from whyloop.errors import (
+    ConfigurationError,
+    SessionNotFoundError,
+    SessionRunningError,
+    SnapshotError,
+    StoreError,
+)
 from whyloop.loop.world import Clock
 from whyloop.stores.records import Checkpoint, Entry, RequestKey, SessionFilter, Summary
 from whyloop.testing.store_checks import Check
@@ -228,7 +236,7 @@ async def test_a_status_from_the_future_is_not_taken_for_another(
             await store.read("a")
 
 
-async def test_a_connection_is_what_the_store_needs_whatever_the_defaults(
+async def test_a_connection_has_the_settings_of_the_store_under_any_defaults(
     postgres: PostgresServer, schema: str
 ) -> None:
     defaults = (
@@ -270,3 +278,136 @@ def test_a_driver_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, driv
     monkeypatch.setitem(sys.modules, driver, None)
     with pytest.raises(ConfigurationError, match=r'pip install "whyloop\[postgres\]"'):
         importlib.import_module("whyloop.stores.postgres")
+
+
+# Durable leases and claims
+
+OWN_CONNECTIONS = """
+SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid)
+WHERE locktype = 'advisory' AND application_name = %s
+"""
+
+WAITING = "SELECT pid FROM pg_stat_activity WHERE application_name = %s AND wait_event_type = 'Lock'"
+
+
+async def asked(postgres: PostgresServer, question: str, *given: Any) -> Any:
+    """Return the first column of what the server answers to another program."""
+    async with await psycopg.AsyncConnection.connect(postgres.address(), autocommit=True) as other:
+        row = await (await other.execute(question, given)).fetchone()
+        return row and row[0]
+
+
+async def test_a_durable_lease_needs_no_lock(postgres: PostgresServer, schema: str) -> None:
+    address = f"{postgres.address()}?application_name={schema}"
+    async with PostgresStore(address, schema=schema) as store:
+        await store.create(SESSION, journal("first"))
+        lease = await store.acquire("a", "the workflow", 60, durable=True)
+        await store.renew(lease)
+        assert await asked(postgres, OWN_CONNECTIONS, schema) == 0
+        assert await asked(postgres, f'SELECT lease_lock FROM "{schema}".sessions') is None
+        await store.renew(replace(lease, durable=False))
+        assert await asked(postgres, f'SELECT lease_lock FROM "{schema}".sessions') is None
+        await store.release(lease)
+        await store.acquire("a", "a runner", 60)
+        assert await asked(postgres, OWN_CONNECTIONS, schema) == 1
+
+
+async def test_a_stop_request_outlives_the_caller_that_acquires_a_durable_lease(
+    postgres: PostgresServer, schema: str
+) -> None:
+    address = f"{postgres.address()}?application_name={schema}"
+    async with PostgresStore(address, schema=schema) as store, asyncio.timeout(10):
+        await store.create(SESSION, journal("first"))
+        first = await store.acquire("a", "the workflow", 60, durable=True)
+        await store.ask_to_stop("a", "enough")
+        async with await psycopg.AsyncConnection.connect(postgres.address()) as other:
+            await other.execute(f'SELECT FROM "{schema}".sessions FOR UPDATE')
+            acquiring = asyncio.create_task(store.acquire("a", "the workflow", 60, durable=True))
+            while not await asked(postgres, WAITING, schema):
+                await asyncio.sleep(0.01)
+            acquiring.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await acquiring
+        last = await store.acquire("a", "the workflow", 60, durable=True)
+        assert last.token == first.token + 2
+        assert await store.renew(last) == "enough"
+
+
+async def test_behind_a_pooler_a_lease_of_a_runner_is_not_durable(
+    postgres: PostgresServer, schema: str
+) -> None:
+    async with (
+        Proxy(postgres.port, pooler=True) as proxy,
+        PostgresStore(postgres.address(port=proxy.port), schema=schema) as store,
+    ):
+        await store.create(SESSION, journal("first"))
+        await store.acquire("a", "the workflow", 60)
+        assert await asked(postgres, f'SELECT lease_lock FROM "{schema}".sessions') is None
+        with pytest.raises(SessionRunningError, match="the workflow"):
+            await store.acquire("a", "the workflow", 60, durable=True)
+
+
+@pytest.mark.parametrize("lost", Lost)
+async def test_a_durable_lease_is_acquired_once_on_a_lossy_network(
+    postgres: PostgresServer, schema: str, lost: Lost
+) -> None:
+    async with (
+        Proxy(postgres.port) as proxy,
+        PostgresStore(postgres.address(port=proxy.port), schema=schema) as store,
+    ):
+        await store.create(SESSION, journal("first"))
+        first = await store.acquire("a", "the workflow", 60, durable=True)
+        await store.ask_to_stop("a", "enough")
+        proxy.cut = lost
+        second = await store.acquire("a", "the workflow", 60, durable=True)
+        assert proxy.cuts == 1
+        assert second.token == first.token + 1
+        assert await store.renew(second) == "enough"
+
+
+@pytest.mark.parametrize(
+    ("lost", "size", "after"),
+    [
+        (Lost.QUESTION, 10, 0),
+        (Lost.ANSWER, 10, 0),
+        (Lost.QUESTION, 1_000_000, 0),
+        (Lost.QUESTION, 1_000_000, 5),
+    ],
+)
+async def test_a_claim_is_kept_once_on_a_lossy_network(
+    postgres: PostgresServer, schema: str, lost: Lost, size: int, after: int
+) -> None:
+    data = randbytes(size)
+    async with (
+        Proxy(postgres.port) as proxy,
+        PostgresStore(postgres.address(port=proxy.port), schema=schema) as store,
+    ):
+        await store.create(SESSION, journal("first"))
+        proxy.cut, proxy.after = lost, after
+        key = await store.keep_claim("a", data)
+        assert proxy.cuts == 1
+        assert await store.claim("a", key) == data
+        assert await asked(postgres, f'SELECT sum(octet_length(data)) FROM "{schema}".claims') == size
+
+
+async def test_no_claim_outlives_a_session_that_is_deleted_at_the_same_time(
+    postgres: PostgresServer, schema: str
+) -> None:
+    async with PostgresStore(postgres.address(), schema=schema) as store:
+        for _ in range(20):
+            await store.create(SESSION, journal("first"))
+            keeping = [store.keep_claim("a", b"%d" % number) for number in range(3)]
+            results = await asyncio.gather(
+                keeping[0], store.delete("a"), *keeping[1:], return_exceptions=True
+            )
+            assert {type(result) for result in results} <= {str, type(None), SessionNotFoundError}
+            assert await asked(postgres, f'SELECT count(*) FROM "{schema}".claims') == 0
+
+
+async def test_a_damaged_claim_is_named(postgres: PostgresServer, schema: str) -> None:
+    async with PostgresStore(postgres.address(), schema=schema) as store:
+        await store.create(SESSION, journal("first"))
+        key = await store.keep_claim("a", b"data")
+        await asked(postgres, f"""UPDATE "{schema}".claims SET data = 'other' RETURNING 1""")
+        with pytest.raises(StoreError, match=f"claim {key} of session 'a' is not what was stored: restore"):
+            await store.claim("a", key)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,7 +15,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from tests.broadcasting.support import envelope, seqs
-from tests.real.browser import ARGUMENTS, CHROMIUM
+from tests.real.browser import open_page
 from tests.real.soketi import APP_ID, KEY, MODULES, SECRET, NoSoketiError, Soketi
 from tests.support import echo, scripted
 from tests.wire.test_envelope_schema import problems
@@ -207,7 +206,7 @@ async def test_a_run_reaches_pusher_js_complete_and_in_order(
     assert sending.dropped == {}
 
 
-async def test_nobody_listens_to_the_session_of_another(soketi: Soketi, tmp_path: Path) -> None:
+async def test_a_user_cannot_follow_the_session_of_another(soketi: Soketi, tmp_path: Path) -> None:
     async with (
         broadcaster(soketi) as sending,
         website(sending, soketi) as site,
@@ -218,7 +217,7 @@ async def test_nobody_listens_to_the_session_of_another(soketi: Soketi, tmp_path
     assert said["data"]["status"] == 403
 
 
-async def test_a_signature_of_somebody_else_opens_no_channel(soketi: Soketi, tmp_path: Path) -> None:
+async def test_the_signature_of_another_user_opens_no_channel(soketi: Soketi, tmp_path: Path) -> None:
     async with (
         broadcaster(soketi, secret="another secret") as stranger,
         website(stranger, soketi) as site,
@@ -271,27 +270,17 @@ async def test_a_server_that_was_away_gets_what_it_missed(soketi: Soketi, tmp_pa
 
 
 async def test_a_run_reaches_laravel_echo_in_a_browser(soketi: Soketi) -> None:
-    if shutil.which(CHROMIUM) is None:
-        pytest.skip(f"this test needs a browser at {CHROMIUM}: apt-get install chromium")
-    api = pytest.importorskip(
-        "playwright.async_api", reason="this test needs a driver: pip install playwright"
-    )
     async with (
         broadcaster(soketi) as sending,
         website(sending, soketi) as site,
-        api.async_playwright() as playwright,
+        open_page() as page,
     ):
-        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        try:
-            page = await browser.new_page()
-            await page.goto(site.address)
-            await page.wait_for_function("window.isSubscribed", timeout=LONG_ENOUGH * 1000)
-            await an_agent(sending).run("go")
-            ended = "window.heard.some((told) => told.data.status === 'completed')"
-            await page.wait_for_function(ended, timeout=LONG_ENOUGH * 1000)
-            heard = await page.evaluate("window.heard")
-        finally:
-            await browser.close()
+        await page.goto(site.address)
+        await page.wait_for_function("window.isSubscribed")
+        await an_agent(sending).run("go")
+        ended = "window.heard.some((told) => told.data.status === 'completed')"
+        await page.wait_for_function(ended)
+        heard = await page.evaluate("window.heard")
     numbered = [each for each in heard if each["event"] in NUMBERED]
     assert seqs(numbered) == list(range(1, len(numbered) + 1))
     assert seqs(heard) == sorted(seqs(heard))

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 
 from tests.real.node_packages import install
-from tests.support import RespondingModel, scripted
+from tests.support import RespondingModel
 from tests.wire.random_runs import (
     HOSTILE,
     ODD_ARGUMENTS,
@@ -24,6 +24,7 @@ from tests.wire.random_runs import (
     run_end,
     scenarios,
     texts_of,
+    two_payments_asked,
 )
 from tests.wire.test_envelope_golden import fixed_events
 from whyloop import Agent, FinishReason, ModelRequest, ModelResponse, ReasoningDelta, ToolCall, tool
@@ -35,7 +36,7 @@ from whyloop.events import (
     ContinuationEvaluated,
     ToolCallCompleted,
 )
-from whyloop.testing import FakeClock, call, calls
+from whyloop.testing import FakeClock
 from whyloop.values.redaction import Redaction
 from whyloop.values.text import clean
 from whyloop.wire.vercel import (
@@ -228,14 +229,7 @@ def essential(part: Seen) -> Seen:
 
 @each_version
 async def test_a_call_that_waits_is_asked_about_and_answered_in_its_own_place(version: str) -> None:
-    @tool(needs_approval=True)
-    async def pay(amount: int) -> str:
-        return f"paid {amount}"
-
-    events: Run = []
-    asked = calls(call("pay", {"amount": 5}, id="pay_1"), call("pay", {"amount": 7}, id="pay_2"))
-    agent = scripted(asked, "Done.", tools=[pay], event_handler=events.append)
-    state = await agent.run("Pay")
+    agent, state, events = await two_payments_asked()
     before = list(events)
     events.clear()
     first, second = state.pending_calls
@@ -256,14 +250,7 @@ async def test_a_call_that_waits_is_asked_about_and_answered_in_its_own_place(ve
 
 @each_version
 async def test_a_call_that_a_person_denied_keeps_its_input(version: str) -> None:
-    @tool(needs_approval=True)
-    async def pay(amount: int) -> str:
-        return f"paid {amount}"
-
-    events: Run = []
-    asked = calls(call("pay", {"amount": 5}, id="pay_1"), call("pay", {"amount": 7}, id="pay_2"))
-    agent = scripted(asked, "Done.", tools=[pay], event_handler=events.append)
-    state = await agent.run("Pay")
+    agent, state, events = await two_payments_asked()
     before = list(events)
     events.clear()
     first, second = state.pending_calls
@@ -281,7 +268,7 @@ async def test_a_call_that_a_person_denied_keeps_its_input(version: str) -> None
 
 
 @each_version
-async def test_results_are_data_and_reasoning_is_a_part_of_its_own(version: str) -> None:
+async def test_results_are_data_and_reasoning_is_a_separate_part(version: str) -> None:
     @tool
     async def look() -> dict[str, object]:
         return {"rows": [1, 2], "next": None}
@@ -307,7 +294,7 @@ async def test_results_are_data_and_reasoning_is_a_part_of_its_own(version: str)
 
 
 @each_version
-def test_hostile_words_are_read_as_words(version: str) -> None:
+def test_hostile_text_is_read_as_text(version: str) -> None:
     given = [(words, arguments) for words in HOSTILE for arguments in ODD_ARGUMENTS]
     messages = read(version, [[streamed(hand_made(words, arguments))] for words, arguments in given])
     for (words, _), (seen,) in zip(given, messages, strict=True):
