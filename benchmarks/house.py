@@ -122,6 +122,9 @@ def figures() -> list[Figure]:
     lines = [line for text in texts.values() for line in text.splitlines()]
     prose = [*texts.values(), *(path.read_text() for path in (ROOT / "docs").rglob("*.md"))]
     prose += [path.read_text() for path in SOURCE.rglob("*.js")]
+    # The contract of a store is one class, and each backend is two modules, so these are longer than others.
+    lengths = {path: len(text.splitlines()) for path, text in texts.items()}
+    others = [length for path, length in lengths.items() if path.parent.name != "stores"]
     run, question = trip_of(one_run), trip_of(one_question)
     return [
         Figure("Python files", len(files), 150),
@@ -133,7 +136,8 @@ def figures() -> list[Figure]:
         Figure("one question on SQLite: switches", question.switches, 160),
         Figure("unclear words in src and docs", sum(len(JARGON.findall(text)) for text in prose), 60),
         Figure("longest function, lines", max(functions), 60),
-        Figure("longest file, lines", max(len(text.splitlines()) for text in texts.values()), 450),
+        Figure("longest file, lines", max(lengths.values()), 450),
+        Figure("longest file besides stores, lines", max(others), 450),
     ]
 
 

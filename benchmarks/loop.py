@@ -85,11 +85,15 @@ async def throughput() -> tuple[float, float]:
 
 
 async def session_memory() -> float:
-    """Kilobytes that a finished session of 10 steps keeps, with its whole trace."""
+    """Kilobytes that a finished session of 10 steps keeps, with its whole trace.
+
+    Its agent is gone by then: the model of a test keeps every request.
+    """
     agents = [make_agent(10) for _ in range(SESSIONS)]
     gc.collect()
     tracemalloc.start()
     states = [await run_whyloop(agent, 10) for agent in agents]
+    agents.clear()
     gc.collect()
     kept, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()

@@ -152,8 +152,10 @@ async def late_step_ratio(folder: Path) -> float:
 async def bytes_a_step(folder: Path, steps: int) -> float:
     """What the file holds for a step beyond the content of its messages, trace included."""
     path = folder / f"bytes-{steps}.db"
+    async with SqliteStore(path):
+        pass  # Closing it writes the tables from the log to the file.
+    empty = path.stat().st_size
     async with SqliteStore(path) as store:
-        empty = path.stat().st_size
         session = await Session.open(store, make_agent(steps))
         state = await session.send("go")
     content = sum(
