@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from whyloop.errors import ConflictError, StoreUnavailableError
-from whyloop.stores import SqliteStore, Summary, sqlite, sqlite_file
+from whyloop.stores import SqliteStore, Summary
 from whyloop.stores.sqlite import MANY
 from whyloop.stores.sqlite_file import Durability, SqliteFile
 from whyloop.testing.store_checks import journal
@@ -121,51 +121,6 @@ async def test_the_event_loop_reads_while_a_claim_is_read(tmp_path: Path) -> Non
         assert not reading.done()
         disk.let_go.set()
         assert await reading == b"data"
-
-
-@pytest.mark.parametrize("durability", ["process", "power"])
-async def test_the_thread_empties_a_long_log(
-    tmp_path: Path, durability: Durability, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sqlite, "LONGEST_LOG", 100_000)
-    emptied: list[str] = []
-    async with SqliteStore(tmp_path / "s.db", durability=durability) as store:
-        empty_log = store._slow.empty_log
-
-        def noted() -> None:
-            emptied.append(threading.current_thread().name)
-            empty_log()
-
-        monkeypatch.setattr(store._slow, "empty_log", noted)
-        await store.create(summary(), journal("first"))
-        lease = await store.acquire("a", "me", 30)
-        for version in range(1, 300):
-            await store.append("a", journal("x" * 1000), after=version, lease=lease)
-            if store._emptying is not None:
-                await store._emptying
-        assert 0 < store._slow.log_size() < 500_000
-        assert len((await store.read("a")).entries) == 300
-    assert len(emptied) >= 2
-    assert set(emptied) == {"whyloop-sqlite"}
-
-
-async def test_a_log_that_another_program_reads_is_emptied_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sqlite_file, "_LOG_MILLISECONDS", 1)
-    async with SqliteStore(tmp_path / "s.db") as store:
-        other = sqlite3.connect(tmp_path / "s.db", isolation_level=None)
-        other.execute("BEGIN")
-        other.execute("SELECT * FROM sessions").fetchall()
-        await store.create(summary(), journal("first"))
-        store._slow.empty_log()
-        assert store._slow.log_size() > 0
-        other.close()
-        await store.append("a", journal("second"), after=1)
-        store._slow.empty_log()
-        assert store._slow.log_size() == 0
-        assert (await store.read("a")).entries == ("first", "second")
-    store._slow.empty_log()  # A store that was closed meanwhile has emptied it.
 
 
 @pytest.mark.parametrize("leased", [True, False])

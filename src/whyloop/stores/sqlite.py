@@ -160,7 +160,7 @@ class SqliteStore(Store):
         self.inline = durability == "process"
         self._writes = self._reads if self.inline else self._slow
         self._unlooked = 0
-        self._emptying: asyncio.Task[None] | None = None
+        self._caring: asyncio.Task[None] | None = None  # While the thread empties or extends the log.
         self._runner = RunnerLock(database)
         self._chunks = SqliteChunks(database)
 
@@ -475,15 +475,17 @@ WHERE status = 'in_progress' OR (status = 'paused' AND waiting = 0) ORDER BY upd
         return done
 
     def _look_at_log(self, writes: int) -> None:
-        """Let the thread empty a long log, which may take many milliseconds."""
+        """Let the thread empty a long log, or extend one, which may take many milliseconds."""
         self._unlooked += writes
         if self._unlooked < WRITES_PER_LOOK:
             return
         self._unlooked = 0
-        is_idle = self._emptying is None or self._emptying.done()
-        if is_idle and self._slow.log_size() > LONGEST_LOG:
-            emptying = self._thread.run(self._slow.empty_log)
-            self._emptying = asyncio.get_running_loop().create_task(emptying, name="whyloop log")
+        if self._caring is not None and not self._caring.done():
+            return
+        is_long = self._slow.log_size() > LONGEST_LOG
+        if is_long or not self.inline:
+            caring = self._thread.run(self._slow.empty_log if is_long else self._slow.reserve_log)
+            self._caring = asyncio.get_running_loop().create_task(caring, name="whyloop log")
 
     # Leases and rows
 

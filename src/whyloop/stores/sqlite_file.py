@@ -48,6 +48,9 @@ MIGRATIONS = {"0001": Path(__file__).with_name("sqlite_0001.sql").read_text(enco
 _CACHE_KIBIBYTES = 16_384
 # Each step changes the same page again, so the longer the log, the less of it is copied to the file.
 LONGEST_LOG = 16_000_000
+# The zeros that a log gets at its end, and how few of them are left when it gets more.
+LOG_RESERVE, _LEAST_RESERVE = 4_000_000, 1_000_000
+_FRAME = 4096 + 24
 _LOG_MILLISECONDS = 500
 _SHORTEST_WAIT, _LONGEST_WAIT = 0.001, 0.05
 
@@ -168,6 +171,28 @@ class SqliteFile(Forked):
             finally:
                 db.execute("PRAGMA busy_timeout = 0")
 
+    def reserve_log(self) -> None:
+        """Extend the log with zeros, for writes that wait for the disk, unless some are left.
+
+        A write that makes a file longer waits for the file system to record its length, too: on ext4 a
+        commit takes 150 µs there and 80 µs within the zeros. SQLite ignores everything after its last frame.
+        Only the holder of the write lock may change the file beside it.
+        """
+        with suppress(OSError, sqlite3.Error, StoreError), self._lock:
+            db = self._db or self._opened()
+            log = os.open(self._log, os.O_RDWR)
+            try:
+                if _has_reserve(log):
+                    return
+                db.execute("BEGIN IMMEDIATE")
+                try:
+                    os.pwrite(log, bytes(LOG_RESERVE), os.fstat(log).st_size)
+                    os.fsync(log)
+                finally:
+                    db.execute("ROLLBACK")
+            finally:
+                os.close(log)
+
     def _undo(self, db: sqlite3.Connection) -> None:
         """Roll back; a connection that cannot do that is replaced by a new one."""
         try:
@@ -208,6 +233,12 @@ class SqliteFile(Forked):
 
     def after_fork(self, child: bool) -> None:
         self._lock.release()
+
+
+def _has_reserve(log: int) -> bool:
+    """Return whether a log ends with zeros: a whole frame of them is never one of SQLite's."""
+    start = os.fstat(log).st_size - _LEAST_RESERVE
+    return start > 0 and not any(os.pread(log, _FRAME, start))
 
 
 def connect_to(path: Path, durability: Durability) -> sqlite3.Connection:
