@@ -53,9 +53,17 @@ async def answer_transitions(run: Run, step: StepInProgress) -> Sequence[AnyTran
     try:
         if run.must_list:
             await run.list_tools(step)
-        response = normalize_response(await ask_model(run, step))
-        if run.setup.output is not None:
-            response = await read_answer(run, step, run.setup.output, response)
+        setup = run.setup
+        if run.handlers:
+            send(run.handlers, [step_started(run.state, step.begun_at, setup.tool_names)])
+        instructions, output = setup.instructions, setup.output
+        if instructions is not None and not isinstance(instructions, str):
+            instructions = await _make_instructions(run, step, instructions)
+        elif output is not None:
+            instructions = output.instructions(instructions, setup.output_mode)
+        response = normalize_response(await _ask(run, step, instructions))
+        if output is not None:
+            response = await read_answer(run, step, output, response)
         if run.state.execution.wrap_up is not None:
             check_wrap_up(run, step, response)
     except (ScriptError, NestingError):
@@ -63,7 +71,7 @@ async def answer_transitions(run: Run, step: StepInProgress) -> Sequence[AnyTran
     except (Exception, SystemExit) as error:
         return (*run.noted(step), failure_transition(run, step, error))
     step.interruptible = False
-    plan = plan_at_once(run.setup, response) or await plan_calls(run, response)
+    plan = plan_at_once(setup, response) or await plan_calls(run, response)
     transitions: list[AnyTransition] = run.noted(step)
     answered = answer_transition(run, response, plan, step)
     transitions.append(answered)
@@ -72,23 +80,10 @@ async def answer_transitions(run: Run, step: StepInProgress) -> Sequence[AnyTran
     return transitions
 
 
-def ask_model(run: Run, step: StepInProgress) -> Awaitable[ModelResponse]:
-    """Return an awaitable of the response; its text is sent in chunks as it arrives."""
-    setup = run.setup
-    if run.handlers:
-        send(run.handlers, [step_started(run.state, step.begun_at, setup.tool_names)])
-    instructions = setup.instructions
-    if instructions is not None and not isinstance(instructions, str):
-        return _ask_instructed(run, step, instructions)
-    if setup.output is not None:
-        instructions = setup.output.instructions(instructions, setup.output_mode)
-    return _ask(run, step, instructions)
-
-
-async def _ask_instructed(
+async def _make_instructions(
     run: Run, step: StepInProgress, instruct: Callable[[RunContext], str | Awaitable[str]]
-) -> ModelResponse:
-    """Make the instructions for this request, and ask the model with them."""
+) -> str:
+    """Return the instructions that a function makes for this request."""
     try:
         made = instruct(run_context(run.setup, run.state))
         text = await made if isawaitable(made) else made
@@ -102,10 +97,11 @@ async def _ask_instructed(
     if run.setup.output is not None:
         text = run.setup.output.instructions(text, run.setup.output_mode) or ""
     step.request = run.setup.request_parts.instructed(text)
-    return await _ask(run, step, text)
+    return text
 
 
 def _ask(run: Run, step: StepInProgress, instructions: str | None) -> Awaitable[ModelResponse]:
+    """Return an awaitable of the response; its text is sent in chunks as it arrives."""
     setup, state = run.setup, run.state
     request = ModelRequest(state.messages, setup.tool_specs, instructions, setup.output_format)
     if state.execution.wrap_up is not None:
