@@ -42,8 +42,8 @@ Attempt CapturedEvents CaseResult EvalReport FakeClock Reply ScriptedModel asser
 assert_would_stop call calls capture_events case compare_reports run_cases text
 """
 STORES = """
-Checkpoint Chunk ChunkReceiver Entry Lease MemoryStore Page PostgresStore RequestKey SessionFilter
-SqliteStore Store Stored Summary Tally open_store prune
+Checkpoint Chunk ChunkReceiver Entry Lease MemoryStore OpenWorkflow Page PostgresStore RequestKey
+SessionFilter SqliteStore Store Stored Summary Tally open_store prune
 """
 BROADCASTING = """
 AgUiStream AgentConsoleLogger AgentEventEnvelopeAdapter BroadcastConfig BroadcastError
@@ -61,7 +61,7 @@ ApprovalError BroadcastError ConfigurationError ConflictError KeyUsedError Lease
 ModelError NestingError NotResumableError OutputError RateLimitError RequestTimeoutError
 ResponseValidationError ScriptError SessionExistsError SessionNotFoundError SessionRunningError
 SnapshotError StoreError StoreUnavailableError ToolDefinitionError ToolExecutionError ToolTimeoutError
-UnfinishedRunError WhyloopError
+UnfinishedRunError WhyloopError WorkflowOpenError
 """
 
 

@@ -13,6 +13,7 @@ WhyloopError                     anything below
 │   ├── SessionNotFoundError     the store has no session with this id
 │   ├── SessionExistsError       the store has a session with this id already
 │   ├── SessionRunningError      another runner has the session; names the runner
+│   ├── WorkflowOpenError        an engine's workflow may need the session; names the workflow
 │   ├── ConflictError            another writer was first; nothing was overwritten
 │   ├── KeyUsedError             the session has an append under this key already
 │   ├── LeaseLostError           another runner has taken the session over
@@ -156,6 +157,31 @@ class SessionRunningError(StoreError):
         """The name of the runner that has it."""
         self.seconds = seconds
         """The seconds until its lease lapses."""
+
+
+class WorkflowOpenError(StoreError):
+    """The workflow of an engine may still be open, and needs the session and its claims.
+
+    Args:
+        agent_id: The id of the session.
+        engine: The name of the engine.
+        workflow: The id of the workflow at the engine.
+        token: The number under which the store recorded that it is open.
+    """
+
+    def __init__(self, agent_id: str, engine: str, workflow: str, token: int) -> None:
+        super().__init__(
+            f"session {agent_id!r} belongs to the workflow {workflow!r} of {engine}, which may be open: "
+            "stop the session, and try again in a minute, when a worker has seen that the workflow is closed"
+        )
+        self.agent_id = agent_id
+        """The id of the session."""
+        self.engine = engine
+        """The name of the engine."""
+        self.workflow = workflow
+        """The id of the workflow at the engine."""
+        self.token = token
+        """The number under which the store recorded that it is open."""
 
 
 class ConflictError(StoreError):

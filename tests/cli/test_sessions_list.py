@@ -98,6 +98,7 @@ def test_for_machines_every_field_is_there(capsys: Capsys, three: None) -> None:
             "metadata": {"user": "ada", "level": 2},
             "version": 1,
             "runner": None,
+            "workflow": None,
             "identity": document["sessions"][0]["identity"],
             "agent": "support",
             "resolved_by": None,

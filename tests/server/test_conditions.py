@@ -280,3 +280,14 @@ async def test_a_session_that_runs_is_not_deleted(store: Store) -> None:
     gate.open.set()
     await lab.rest()
     assert (await lab.delete(path)).status == 204
+
+
+async def test_a_session_whose_workflow_may_be_open_is_not_deleted(store: Store) -> None:
+    lab = Lab(store, agent_with("hi", "hello"))
+    path = await lab.asked("a")
+    opened = await store.record_workflow("a", "temporal:internal", "queue:a")
+    refused = await lab.delete(path)
+    assert (refused.status, refused.error) == (409, "workflow_open")
+    assert b"internal" not in refused.body
+    await store.forget_workflow("a", opened.token)
+    assert (await lab.delete(path)).status == 204

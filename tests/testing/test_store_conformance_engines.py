@@ -1,4 +1,4 @@
-"""The suite for stores notices what goes wrong with durable leases and with claims."""
+"""The suite for stores notices what goes wrong with durable leases, claims and open workflows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tests.testing.broken import assert_some_check_fails, broken_stores
 from whyloop import AgentState
 from whyloop.errors import SessionNotFoundError, SessionRunningError, StoreError
-from whyloop.stores import Lease, MemoryStore
+from whyloop.stores import Lease, MemoryStore, OpenWorkflow, Stored
 from whyloop.stores.memory import _Held
 from whyloop.testing.store_checks import journal
 
@@ -257,6 +257,105 @@ class KeepsAnythingLikeBytes(MemoryStore):
 class TakesKeysInAnyCase(MemoryStore):
     async def claim(self, agent_id: str, key: Any) -> bytes:
         return await super().claim(agent_id, key.lower() if isinstance(key, str) else key)
+
+
+# Workflows
+
+
+class DeletesSessionsOfOpenWorkflows(MemoryStore):
+    async def delete(self, agent_id: str, **options: Any) -> None:
+        if agent_id in self._shared.sessions:
+            self._session(agent_id).opened = None
+        await super().delete(agent_id, **options)
+
+
+class ForgetsAWorkflowThatWasRecordedAgain(MemoryStore):
+    async def forget_workflow(self, agent_id: str, token: int) -> None:
+        if agent_id in self._shared.sessions:
+            self._session(agent_id).opened = None
+
+
+class ForgetsAWorkflowWithItsStoreObject(MemoryStore):
+    async def record_workflow(self, agent_id: str, engine: str, workflow: str) -> OpenWorkflow:
+        opened = await super().record_workflow(agent_id, engine, workflow)
+        self.__dict__.setdefault("mine", []).append(opened)
+        return opened
+
+    async def close(self) -> None:
+        for opened in self.__dict__.get("mine", ()):
+            await self.forget_workflow(opened.agent_id, opened.token)
+        await super().close()
+
+
+class ForgetsAWorkflowWithItsLease(MemoryStore):
+    async def append(self, agent_id: str, entries: Any, *, release: bool = False, **rest: Any) -> str | None:
+        reason = await super().append(agent_id, entries, release=release, **rest)
+        if release:
+            self._session(agent_id).opened = None
+        return reason
+
+
+class NeverForgetsAWorkflow(MemoryStore):
+    async def forget_workflow(self, agent_id: str, token: int) -> None:
+        pass
+
+
+class RecordsTheSameWorkflowOnce(MemoryStore):
+    async def record_workflow(self, agent_id: str, engine: str, workflow: str) -> OpenWorkflow:
+        session = self._shared.sessions.get(agent_id)
+        known = session.opened if session else None
+        opened = await super().record_workflow(agent_id, engine, workflow)
+        if session and known:
+            session.opened = opened = known
+        return opened
+
+
+class LetsAWorkflowReplaceAnother(MemoryStore):
+    async def record_workflow(self, agent_id: str, engine: str, workflow: str) -> OpenWorkflow:
+        if agent_id in self._shared.sessions:
+            self._session(agent_id).opened = None
+        return await super().record_workflow(agent_id, engine, workflow)
+
+
+class NeedsAFreeSessionForAWorkflow(MemoryStore):
+    async def record_workflow(self, agent_id: str, engine: str, workflow: str) -> OpenWorkflow:
+        if agent_id in self._shared.sessions:
+            self._session(agent_id).must_be_free(self._clock())
+        return await super().record_workflow(agent_id, engine, workflow)
+
+
+class ListsWorkflowsOfSessionsThatWait(MemoryStore):
+    async def open_workflows(self, engine: str, *, limit: int) -> tuple[OpenWorkflow, ...]:
+        found = [each.opened for each in self._shared.sessions.values() if each.opened]
+        return tuple([opened for opened in found if opened.engine == engine][:limit])
+
+
+class ListsNoWorkflows(MemoryStore):
+    async def open_workflows(self, engine: str, *, limit: int) -> tuple[OpenWorkflow, ...]:
+        return ()
+
+
+class DoesNotSayHowOldARecordIs(MemoryStore):
+    async def open_workflows(self, engine: str, *, limit: int) -> tuple[OpenWorkflow, ...]:
+        return tuple([replace(each, seconds=0) for each in await super().open_workflows(engine, limit=limit)])
+
+
+class ListsTheLastWorkflowsFirst(MemoryStore):
+    async def open_workflows(self, engine: str, *, limit: int) -> tuple[OpenWorkflow, ...]:
+        return tuple(reversed(await super().open_workflows(engine, limit=100)))[:limit]
+
+
+class ShowsNoWorkflow(MemoryStore):
+    async def read(self, agent_id: str, **options: Any) -> Stored:
+        stored = await super().read(agent_id, **options)
+        return replace(stored, summary=replace(stored.summary, workflow=None))
+
+
+class CopiesWorkflowsToForks(MemoryStore):
+    async def fork(self, agent_id: str, **options: Any) -> AgentState:
+        state = await super().fork(agent_id, **options)
+        self._session(state.agent_id).opened = self._session(agent_id).opened
+        return state
 
 
 BROKEN = broken_stores(globals(), Leasing)

@@ -31,6 +31,7 @@ from whyloop.errors import (
     SessionNotFoundError,
     SessionRunningError,
     StoreUnavailableError,
+    WorkflowOpenError,
 )
 from whyloop.logger import Logger
 from whyloop.server.bodies import Problem, Refusal
@@ -56,6 +57,7 @@ _STATUS: dict[type[Exception], tuple[int, str]] = {
     SessionNotFoundError: (404, "session_not_found"),
     SessionExistsError: (409, "session_exists"),
     SessionRunningError: (409, "session_running"),
+    WorkflowOpenError: (409, "workflow_open"),
     ConflictError: (409, "conflict"),
     LeaseLostError: (409, "conflict"),
     NotResumableError: (409, "not_resumable"),
@@ -67,6 +69,7 @@ _STATUS: dict[type[Exception], tuple[int, str]] = {
 # For errors that speak to programmers in Python, or that name a host.
 _TEXTS: dict[type[Exception], str] = {
     SessionRunningError: "The session is being run: wait until it has ended or pauses, or stop it.",
+    WorkflowOpenError: "The session's workflow may be open: stop the session, and try again in a minute.",
     NotResumableError: "There is nothing to resume: the last query is completed. Ask the next question.",
 }
 _DEFAULT = Redaction()

@@ -10,7 +10,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whyloop.errors import ConfigurationError, ConflictError, SessionNotFoundError, SessionRunningError
+from whyloop.errors import (
+    ConfigurationError,
+    ConflictError,
+    SessionNotFoundError,
+    SessionRunningError,
+    WorkflowOpenError,
+)
 from whyloop.stores.live import ChunkReceiver
 from whyloop.stores.memory import MemoryStore
 from whyloop.stores.records import (
@@ -18,6 +24,7 @@ from whyloop.stores.records import (
     Chunk,
     Entry,
     Lease,
+    OpenWorkflow,
     Page,
     RequestKey,
     SessionFilter,
@@ -49,6 +56,7 @@ __all__ = [
     "Entry",
     "Lease",
     "MemoryStore",
+    "OpenWorkflow",
     "Page",
     "PostgresStore",
     "RequestKey",
@@ -108,8 +116,8 @@ async def prune(
     """Delete sessions that ended long ago, oldest first; yield the ids by batch.
 
     A session is as old as its last change. Only completed, stopped and failed sessions can be pruned: one
-    that runs or is paused is never deleted. With `dry_run`, one batch names the sessions that would be
-    deleted, and nothing is.
+    that runs or is paused is never deleted, nor one whose workflow at an engine may be open. With `dry_run`,
+    one batch names the sessions that would be deleted, and nothing is.
 
     Args:
         older_than: The age.
@@ -128,7 +136,7 @@ async def prune(
         cursor: str | None = None
         while True:
             page = await store.sessions(status=status, updated_before=before, limit=LISTED, after=cursor)
-            free = [summary for summary in page.sessions if summary.runner is None]
+            free = [each for each in page.sessions if each.runner is None and each.workflow is None]
             old += [(summary.updated_at, summary.agent_id, summary.version) for summary in free]
             cursor = page.next
             if cursor is None:
@@ -138,7 +146,7 @@ async def prune(
         try:
             if not dry_run:
                 await store.delete(agent_id, expected_version=version)
-        except (ConflictError, SessionNotFoundError, SessionRunningError):
+        except (ConflictError, SessionNotFoundError, SessionRunningError, WorkflowOpenError):
             continue  # It has been continued or deleted meanwhile.
         batch.append(agent_id)
         if len(batch) == BATCH and not dry_run:

@@ -89,6 +89,7 @@ def listing_of(summary: Summary) -> Listing:
         metadata=metadata,
         version=0,
         runner=None,
+        workflow=None,
         search="",
     )
     try:

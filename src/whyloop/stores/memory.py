@@ -21,6 +21,7 @@ from whyloop.errors import (
     SessionExistsError,
     SessionNotFoundError,
     SessionRunningError,
+    WorkflowOpenError,
 )
 from whyloop.stores.listing import cursor_of, labels_of, position, search_terms, tallies_of, wanted_labels
 from whyloop.stores.live import ChunkReceiver, Deliver
@@ -29,6 +30,7 @@ from whyloop.stores.records import (
     Chunk,
     Entry,
     Lease,
+    OpenWorkflow,
     Page,
     RequestKey,
     SessionFilter,
@@ -37,6 +39,7 @@ from whyloop.stores.records import (
     Tally,
     Watch,
     check_lease,
+    check_workflow,
     checked_claim,
     checked_key,
     checked_limit,
@@ -249,10 +252,40 @@ class MemoryStore(Store):
             data = self._session(agent_id).claims.get(key)
         return await checked_claim(agent_id, key, data)
 
+    async def record_workflow(self, agent_id: str, engine: str, workflow: str) -> OpenWorkflow:
+        check_workflow(engine, workflow)
+        with self._shared.lock:
+            session = self._session(agent_id)
+            session.must_have_no_workflow_but(engine, workflow)
+            session.opened = OpenWorkflow(agent_id, engine, workflow, next(self._shared.tokens))
+            session.opened_at = self._clock()
+            return session.opened
+
+    async def open_workflows(self, engine: str, *, limit: int) -> tuple[OpenWorkflow, ...]:
+        checked_limit(limit)
+        with self._shared.lock:
+            now = self._clock()
+            found = [
+                replace(session.opened, seconds=(now - session.opened_at).total_seconds())
+                for session in self._shared.sessions.values()
+                if session.opened is not None
+                and session.opened.engine == engine
+                and session.summary.status not in (AgentStatus.IN_PROGRESS, AgentStatus.PAUSED)
+            ]
+        found.sort(key=lambda opened: (-opened.seconds, opened.token))
+        return tuple(found[:limit])
+
+    async def forget_workflow(self, agent_id: str, token: int) -> None:
+        with self._shared.lock:
+            session = self._shared.sessions.get(agent_id)
+            if session is not None and session.opened is not None and session.opened.token == token:
+                session.opened = None
+
     async def delete(self, agent_id: str, *, expected_version: int | None = None) -> None:
         with self._shared.lock:
             session = self._session(agent_id)
             session.must_be_free(self._clock())
+            session.must_have_no_workflow_but()
             if expected_version is not None and len(session.entries) != expected_version:
                 raise ConflictError(agent_id, expected_version, len(session.entries))
             del self._shared.sessions[agent_id]
@@ -363,6 +396,8 @@ class _Session(Struct):
     keys: dict[str, tuple[str, int]] = field(default_factory=dict)
     held: _Held | None = None
     claims: dict[str, bytes] = field(default_factory=dict)
+    opened: OpenWorkflow | None = None
+    opened_at: datetime = datetime.min.replace(tzinfo=UTC)
 
     def keep(self, key: RequestKey | None) -> None:
         if key is not None:
@@ -383,11 +418,20 @@ class _Session(Struct):
         if held is not None:
             raise SessionRunningError(self.summary.agent_id, held.lease.owner, held.seconds_left(now))
 
+    def must_have_no_workflow_but(self, *names: str) -> None:
+        """Raise if a workflow is recorded, unless its engine and its id are these."""
+        opened = self.opened
+        if opened is not None and (opened.engine, opened.workflow) != names:
+            raise WorkflowOpenError(opened.agent_id, opened.engine, opened.workflow, opened.token)
+
     def shown(self, now: datetime) -> Summary:
         """Return the summary with the fields that only the store knows."""
-        held = self.holder(now)
+        held, opened = self.holder(now), self.opened
         return replace(
-            _copy(self.summary), version=len(self.entries), runner=held.lease.owner if held else None
+            _copy(self.summary),
+            version=len(self.entries),
+            runner=held.lease.owner if held else None,
+            workflow=opened.workflow if opened else None,
         )
 
 

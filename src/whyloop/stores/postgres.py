@@ -25,6 +25,7 @@ from whyloop.errors import (
     SnapshotError,
     StoreError,
     StoreUnavailableError,
+    WorkflowOpenError,
 )
 from whyloop.stores.listing import (
     cursor_of,
@@ -41,6 +42,7 @@ from whyloop.stores.records import (
     Chunk,
     Entry,
     Lease,
+    OpenWorkflow,
     Page,
     RequestKey,
     SessionFilter,
@@ -49,6 +51,7 @@ from whyloop.stores.records import (
     Tally,
     Watch,
     check_lease,
+    check_workflow,
     checked_claim,
     checked_id,
     checked_key,
@@ -83,7 +86,8 @@ _SUMMARY = """
     (SELECT coalesce(max(seq), 0) FROM {schema}.entries WHERE entries.session = session.number),
     CASE WHEN {schema}.seconds_left(
         session.lease_until, session.lease_seconds, session.lease_lock, %(moment)s
-    ) > 0 THEN session.lease_owner END
+    ) > 0 THEN session.lease_owner END,
+    session.workflow
 """
 _WITH_SUMMARY = "JOIN {schema}.summaries ON summaries.session = session.number"
 _FREE = """
@@ -121,6 +125,8 @@ CALLS = {
     "release": "%(agent_id)s, %(token)s",
     "ask_to_stop": "%(agent_id)s, %(reason)s, %(moment)s",
     "keep_claim": "%(agent_id)s, %(key)s, %(data)b",
+    "record_workflow": "%(agent_id)s, %(engine)s, %(workflow)s, %(moment)s",
+    "forget_workflow": "%(agent_id)s, %(token)s::bigint",
     "delete_session": "%(agent_id)s, %(expected)s::bigint, %(again)s, %(moment)s",
     "tally": (
         "%(label)s::bigint, %(others)s::bigint[], %(terms)s::text[], %(since)s, %(until)s, "
@@ -165,6 +171,13 @@ WHERE sessions.agent_id = %(agent_id)s
 SELECT claims.data FROM {schema}.sessions
 LEFT JOIN {schema}.claims ON claims.session = sessions.number AND claims.key = %(key)s
 WHERE sessions.agent_id = %(agent_id)s
+""",
+    "open_workflows": """
+SELECT agent_id, engine, workflow, workflow_token,
+    extract(epoch FROM coalesce(%(moment)s, clock_timestamp()) - workflow_since)::double precision
+FROM {schema}.sessions
+WHERE engine = %(engine)s AND engine IS NOT NULL AND status NOT IN ('in_progress', 'paused')
+ORDER BY workflow_since, workflow_token LIMIT %(limit)s
 """,
     "versions": """
 SELECT agent_id, identity, (SELECT coalesce(max(seq), 0) FROM {schema}.entries WHERE session = number)
@@ -479,6 +492,20 @@ class PostgresStore(Store):
         (data,) = await self._row("claim", agent_id, {"key": checked_key(key)})
         return await checked_claim(agent_id, key, data)
 
+    async def record_workflow(self, agent_id: str, engine: str, workflow: str) -> OpenWorkflow:
+        check_workflow(engine, workflow)
+        given = {"engine": engine, "workflow": workflow}
+        answer = await self._change("record_workflow", agent_id, given)
+        return OpenWorkflow(agent_id, engine, workflow, answer.token)
+
+    async def open_workflows(self, engine: str, *, limit: int) -> tuple[OpenWorkflow, ...]:
+        given = {"engine": engine, "limit": checked_limit(limit), "moment": self._moment()}
+        rows = await self._connections.fetch(self._sql["open_workflows"], given)
+        return tuple(OpenWorkflow(*row) for row in rows)
+
+    async def forget_workflow(self, agent_id: str, token: int) -> None:
+        await self._change("forget_workflow", agent_id, {"token": token})
+
     async def delete(self, agent_id: str, *, expected_version: int | None = None) -> None:
         expected = None if expected_version is None else _bound(expected_version)
         await self._change("delete_session", agent_id, {"expected": expected}, expected_version)
@@ -608,7 +635,9 @@ class _Answer(Struct, frozen=True, gc=False):
 
 def _answer(agent_id: str, row: Row, after: int = 0, key: RequestKey | None = None) -> _Answer:
     """Return the answer of a function in the database; raise the error that it names."""
-    outcome, version, owner, seconds, token, stop_request, digest, identity = row
+    outcome, version, owner, seconds, token, stop_request, digest, identity, workflow = row
+    if outcome == "open":
+        raise WorkflowOpenError(agent_id, owner, workflow, token)
     owner = owner and read(owner)
     match outcome:
         case "missing":
@@ -670,10 +699,10 @@ def _entry_row(agent_id: str, entry: Entry) -> dict[str, Any]:
 
 def _summary(row: Sequence[Any]) -> Summary:
     """Return the summary that the columns of `_SUMMARY` hold."""
-    agent_id, identity, text, search, version, runner = row
+    agent_id, identity, text, search, version, runner, workflow = row
     known = {"agent_id": agent_id, "identity": read(identity), "version": version, "search": search}
     try:
-        return decode_summary(text, **known, runner=runner and read(runner))
+        return decode_summary(text, **known, runner=runner and read(runner), workflow=workflow)
     except msgspec.DecodeError as error:
         raise SnapshotError(f"session {agent_id!r} cannot be listed: {error}; upgrade whyloop") from None
 

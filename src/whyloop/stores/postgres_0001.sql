@@ -27,12 +27,18 @@ CREATE TABLE {schema}.sessions (
     lease_lock bigint,  -- the advisory lock that the runner holds while it lives; NULL if it has none, or is durable
     lease_seconds double precision,
     lease_until timestamptz,
-    stop_request text
+    stop_request text,
+    engine text COLLATE "C",
+    workflow text,
+    workflow_token bigint,
+    workflow_since timestamptz
 ) WITH (fillfactor = 80);  -- leaves room to renew a lease without a change of any index
 CREATE INDEX ON {schema}.sessions (updated_at, agent_id)
     WHERE status = 'in_progress' OR (status = 'paused' AND waiting = 0);
 CREATE INDEX ON {schema}.sessions (updated_at, agent_id) WHERE waiting > 0;
 CREATE INDEX ON {schema}.sessions (updated_at);
+CREATE INDEX ON {schema}.sessions (engine, workflow_since)
+    WHERE engine IS NOT NULL AND status NOT IN ('in_progress', 'paused');
 CREATE INDEX ON {schema}.sessions (lease_token) WHERE stop_request IS NOT NULL;
 
 -- The wide part of a session, apart from the table that is read from end to end to count sessions. A search
@@ -112,15 +118,24 @@ CREATE TYPE {schema}.change AS (
 -- The result of a function: 'done', or the reason why it changed nothing.
 CREATE TYPE {schema}.answer AS (
     outcome text, version integer, owner text, seconds double precision, token bigint,
-    stop_request text, digest text, identity text
+    stop_request text, digest text, identity text, workflow text
 );
 
 CREATE FUNCTION {schema}.answered(
     outcome text, version integer DEFAULT NULL, owner text DEFAULT NULL,
     seconds double precision DEFAULT NULL, token bigint DEFAULT NULL, stop_request text DEFAULT NULL,
-    digest text DEFAULT NULL, identity text DEFAULT NULL
+    digest text DEFAULT NULL, identity text DEFAULT NULL, workflow text DEFAULT NULL
 ) RETURNS {schema}.answer LANGUAGE sql IMMUTABLE AS $whyloop$
-    SELECT ROW(outcome, version, owner, seconds, token, stop_request, digest, identity)::{schema}.answer
+    SELECT ROW(
+        outcome, version, owner, seconds, token, stop_request, digest, identity, workflow
+    )::{schema}.answer
+$whyloop$;
+
+-- Return that a workflow of an engine is recorded for a session.
+CREATE FUNCTION {schema}.opened(stored {schema}.sessions)
+RETURNS {schema}.answer LANGUAGE sql IMMUTABLE AS $whyloop$
+    SELECT {schema}.answered(
+        'open', owner => stored.engine, token => stored.workflow_token, workflow => stored.workflow)
 $whyloop$;
 
 -- Return how long a lease still holds: 0 once it has lapsed, if a wrong clock gave it, or if its runner
@@ -398,6 +413,37 @@ BEGIN
 END
 $whyloop$;
 
+CREATE FUNCTION {schema}.record_workflow(
+    the_id text, the_engine text, the_workflow text, moment timestamptz
+) RETURNS {schema}.answer LANGUAGE plpgsql AS $whyloop$
+DECLARE
+    stored {schema}.sessions;
+BEGIN
+    SELECT * INTO stored FROM {schema}.sessions WHERE agent_id = the_id FOR UPDATE;
+    IF stored.number IS NULL THEN
+        RETURN {schema}.answered('missing');
+    END IF;
+    IF stored.engine IS NOT NULL AND (stored.engine, stored.workflow) <> (the_engine, the_workflow) THEN
+        RETURN {schema}.opened(stored);
+    END IF;
+    UPDATE {schema}.sessions SET
+        engine = the_engine, workflow = the_workflow, workflow_token = nextval('{schema}.tokens'),
+        workflow_since = coalesce(moment, clock_timestamp())
+    WHERE number = stored.number RETURNING * INTO stored;
+    RETURN {schema}.answered('done', token => stored.workflow_token);
+END
+$whyloop$;
+
+CREATE FUNCTION {schema}.forget_workflow(the_id text, the_token bigint)
+RETURNS {schema}.answer LANGUAGE plpgsql AS $whyloop$
+BEGIN
+    UPDATE {schema}.sessions
+    SET engine = NULL, workflow = NULL, workflow_token = NULL, workflow_since = NULL
+    WHERE agent_id = the_id AND workflow_token = the_token;
+    RETURN {schema}.answered('done');
+END
+$whyloop$;
+
 CREATE FUNCTION {schema}.delete_session(
     the_id text, expected bigint, again boolean, moment timestamptz
 ) RETURNS {schema}.answer LANGUAGE plpgsql AS $whyloop$
@@ -413,6 +459,9 @@ BEGIN
     seconds := {schema}.seconds_left(stored.lease_until, stored.lease_seconds, stored.lease_lock, moment);
     IF seconds > 0 THEN
         RETURN {schema}.answered('running', owner => stored.lease_owner, seconds => seconds);
+    END IF;
+    IF stored.engine IS NOT NULL THEN
+        RETURN {schema}.opened(stored);
     END IF;
     SELECT coalesce(max(seq), 0) INTO version FROM {schema}.entries WHERE session = stored.number;
     IF version <> expected THEN

@@ -107,6 +107,8 @@ class Summary(Struct, frozen=True, gc=False, omit_defaults=True):
     """The number of entries in its journal; a store counts them itself."""
     runner: str | None = None
     """The owner of the lease under which it runs now; a store knows that itself."""
+    workflow: str | None = None
+    """The workflow that may be open for it at an engine; a store knows that itself."""
     identity: str = ""
     """Set when the session is created, and never changed; a later session of the same id has another."""
     agent: str = ""
@@ -165,6 +167,21 @@ class Lease(Struct, frozen=True, gc=False):
     """The version of the session at that moment: a runner that has read it need not read again."""
     durable: bool = False
     """True if it belongs to an engine, and outlives the process that acquired it."""
+
+
+class OpenWorkflow(Struct, frozen=True, gc=False):
+    """A workflow of an engine that may be open for a session."""
+
+    agent_id: str
+    """The id of the session."""
+    engine: str
+    """The name of the engine."""
+    workflow: str
+    """The id of the workflow at the engine."""
+    token: int
+    """The number of the record; a later record of a workflow has a higher one."""
+    seconds: float = 0.0
+    """How long ago it was recorded, by the clock of the store."""
 
 
 class Stored(Struct, frozen=True, gc=False):
@@ -287,6 +304,16 @@ def check_lease(owner: object, seconds: object) -> None:
             f"invalid seconds of a lease {shortened(repr(seconds), 80)}: use more than 0, "
             f"and at most {LONGEST_LEASE:,} (ten years)"
         )
+
+
+def check_workflow(engine: object, workflow: object) -> None:
+    """Raise an error unless every store can record a workflow under these names."""
+    for name, text in (("engine", engine), ("workflow", workflow)):
+        if not isinstance(text, str) or not text or "\x00" in text or clean(text) != text:
+            raise ConfigurationError(
+                f"invalid {name} {shortened(repr(text), 80)}: use text, without NUL and without unpaired "
+                "surrogates"
+            )
 
 
 # From transitions to entries

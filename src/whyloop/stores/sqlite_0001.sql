@@ -4,6 +4,7 @@ CREATE TABLE migrations (name TEXT PRIMARY KEY, applied_at TEXT NOT NULL);
 -- A number is never used twice, so that nothing of a deleted session, not even its leases, can be taken for
 -- that of a later session with the same id. Some fields of the summary are columns: sessions are found and
 -- counted by them. The table is narrow, since counting reads all of it.
+-- `workflow` may be open at `engine` since then; `workflows` counts how often one was recorded.
 CREATE TABLE sessions (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     agent_id TEXT NOT NULL UNIQUE,
@@ -20,12 +21,18 @@ CREATE TABLE sessions (
     lease_seconds REAL,
     lease_until INTEGER,
     lease_runner TEXT,
-    stop_request TEXT
+    stop_request TEXT,
+    engine TEXT,
+    workflow TEXT,
+    workflows INTEGER NOT NULL DEFAULT 0,
+    workflow_since INTEGER
 );
 CREATE INDEX sessions_to_continue ON sessions (updated_at, agent_id)
     WHERE status = 'in_progress' OR (status = 'paused' AND waiting = 0);
 CREATE INDEX sessions_waiting ON sessions (updated_at, agent_id) WHERE waiting > 0;
 CREATE INDEX sessions_by_update ON sessions (updated_at);
+CREATE INDEX open_workflows ON sessions (engine, workflow_since)
+    WHERE engine IS NOT NULL AND status NOT IN ('in_progress', 'paused');
 CREATE INDEX stop_requests ON sessions (number) WHERE stop_request IS NOT NULL;
 
 -- The summary is JSON, the search text is compared with the terms of a search, and the labels, a JSON list,

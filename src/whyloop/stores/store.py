@@ -9,6 +9,8 @@ runner is a store object: it is dead once it was closed, once it is garbage, or 
 ended. A store that can detect that at once does so; for any other store the time of the lease decides.
 
 A durable lease belongs to an engine, such as a workflow, and not to a runner: its time alone decides.
+A workflow that may be open is recorded too, and that lasts until it is forgotten: meanwhile, the session
+cannot be deleted, whether it runs or not.
 """
 
 from __future__ import annotations
@@ -50,6 +52,7 @@ from whyloop.stores.records import (
     Chunk,
     Entry,
     Lease,
+    OpenWorkflow,
     Page,
     RequestKey,
     SessionFilter,
@@ -307,6 +310,43 @@ class Store(ABC):
             key: The key that `keep_claim` returned.
         """
 
+    # Workflows
+
+    @abstractmethod
+    async def record_workflow(self, agent_id: str, engine: str, workflow: str) -> OpenWorkflow:
+        """Record that the workflow of an engine may be open, durable on return.
+
+        Record it before the workflow starts. Until it is forgotten, the session is not deleted: a replay of
+        the workflow needs its journal and its claims. The same workflow can be recorded again, which gives
+        the record a higher token. A record is not part of an export, and a fork has none.
+
+        Checked in this order: `ConfigurationError` for names that are not text; `SessionNotFoundError`;
+        `WorkflowOpenError` if another workflow is recorded.
+
+        Args:
+            engine: The name of the engine.
+            workflow: The id of the workflow at the engine.
+        """
+
+    @abstractmethod
+    async def open_workflows(self, engine: str, *, limit: int) -> tuple[OpenWorkflow, ...]:
+        """Return recorded workflows of sessions that have ended, or never began.
+
+        Those that were recorded first come first.
+
+        Args:
+            engine: The name of the engine.
+            limit: The number of workflows at most.
+        """
+
+    @abstractmethod
+    async def forget_workflow(self, agent_id: str, token: int) -> None:
+        """Forget a workflow that is closed; without effect if it was recorded again.
+
+        Args:
+            token: The token of the record.
+        """
+
     # Removal
 
     @abstractmethod
@@ -314,7 +354,8 @@ class Store(ABC):
         """Remove a session with all that belongs to it, claims included.
 
         Checked in this order: `SessionNotFoundError`; `SessionRunningError` unless the session is free;
-        `ConflictError` at any other version than the expected one.
+        `WorkflowOpenError` if a workflow is recorded for it; `ConflictError` at any other version than the
+        expected one.
         """
 
     # Streaming text

@@ -1,4 +1,4 @@
-"""Engines: durable leases, which belong to no store object, and claims, which keep large payloads."""
+"""Engines: durable leases of no store object, claims for large payloads, and workflows that may be open."""
 
 from __future__ import annotations
 
@@ -7,9 +7,17 @@ from datetime import timedelta
 from hashlib import sha256
 from typing import Any
 
-from whyloop.errors import ConfigurationError, SessionNotFoundError, SessionRunningError, StoreError
+from whyloop.errors import (
+    ConfigurationError,
+    ConflictError,
+    SessionNotFoundError,
+    SessionRunningError,
+    StoreError,
+    WorkflowOpenError,
+)
 from whyloop.stores import prune
-from whyloop.stores.records import Lease
+from whyloop.stores.records import Lease, OpenWorkflow
+from whyloop.stores.store import Store
 from whyloop.testing.clock import FakeClock
 from whyloop.testing.store_checks import OpenStore, a_summary, at, journal, refused, same, stage
 from whyloop.testing.store_checks.leases import is_fenced_off, writes
@@ -261,3 +269,164 @@ async def check_a_claim_is_bytes_under_a_digest(open_store: OpenStore) -> None:
         key: Any
         for key in ("", "data", None, b"data", _ABSENT.upper(), f"{_ABSENT}\n", f"{_ABSENT}\x00", "\ud800"):
             await refused(ConfigurationError, store.claim("a", key), f"the key {key!r}")
+
+
+# Workflows
+
+
+async def _names(store: Store, engine: str = "engine", limit: int = 100) -> list[str]:
+    """Return the sessions of the workflows that are listed."""
+    return [opened.agent_id for opened in await store.open_workflows(engine, limit=limit)]
+
+
+async def _is_kept(store: Store, opened: OpenWorkflow) -> None:
+    """Check that a session is not deleted, and that the error names the workflow."""
+    error = await refused(WorkflowOpenError, store.delete(opened.agent_id), "deleting an open workflow's")
+    found = OpenWorkflow(error.agent_id, error.engine, error.workflow, error.token)
+    same(found, opened, "the workflow that the error names")
+
+
+async def check_a_session_is_kept_while_its_workflow_may_be_open(open_store: OpenStore) -> None:
+    async with stage(open_store, "a", "b") as (store, clock):
+        key = await store.keep_claim("a", b"data")
+        async with await open_store(clock) as dead:
+            opened = await dead.record_workflow("a", "engine", "workflow")
+        same((opened.agent_id, opened.engine, opened.workflow), ("a", "engine", "workflow"), "the record")
+        clock.advance(1000 * 24 * _HOUR)
+        await _is_kept(store, opened)
+        same(await store.claim("a", key), b"data", "the claim")
+        await store.delete("b")
+        await store.forget_workflow("a", opened.token)
+        await store.delete("a")
+
+
+async def check_pruning_keeps_sessions_whose_workflows_may_be_open(open_store: OpenStore) -> None:
+    async with stage(open_store) as (store, clock):
+        ended = [status for status in AgentStatus if status.has_ended]
+        for status in ended:
+            for name in (f"{status} open", f"{status} closed"):
+                await store.create(a_summary(name, status=status, updated_at=at(0)), journal("first"))
+                opened = await store.record_workflow(name, "engine", f"of {name}")
+            await store.forget_workflow(name, opened.token)
+        clock.advance(_HOUR)
+        for dry_run in (True, False):
+            batches = prune(store, timedelta(), statuses=ended, dry_run=dry_run)
+            pruned = [name async for ids in batches for name in ids]
+            expected = sorted(f"{status} closed" for status in ended)
+            same(sorted(pruned), expected, f"the sessions that were pruned, with dry_run={dry_run},")
+        same(sorted(await _names(store)), sorted(f"{status} open" for status in ended), "the open ones")
+
+
+async def check_a_workflow_is_recorded_again(open_store: OpenStore) -> None:
+    async with stage(open_store, "a") as (store, clock), await open_store(clock) as other:
+        first = await store.record_workflow("a", "engine", "workflow")
+        second = await other.record_workflow("a", "engine", "workflow")
+        assert second.token > first.token, f"{second.token} is not greater than the token before"
+        await store.forget_workflow("a", first.token)
+        await _is_kept(store, second)
+        await store.forget_workflow("a", second.token)
+        await store.forget_workflow("a", second.token)
+        third = await store.record_workflow("a", "engine", "workflow")
+        assert third.token > second.token, f"{third.token} is not greater than the token before"
+        await store.forget_workflow("a", second.token)
+        await _is_kept(store, third)
+        await store.forget_workflow("missing", third.token)
+        await _is_kept(store, third)
+
+
+async def check_a_session_has_one_workflow_at_a_time(open_store: OpenStore) -> None:
+    async with stage(open_store, "a") as (store, _):
+        first = await store.record_workflow("a", "engine", "workflow")
+        for engine, workflow in (("another", "workflow"), ("engine", "another"), ("engine", "Workflow")):
+            attempt = store.record_workflow("a", engine, workflow)
+            error = await refused(WorkflowOpenError, attempt, f"a second workflow {workflow!r} of {engine!r}")
+            same((error.workflow, error.token), ("workflow", first.token), "what the error names")
+        await store.forget_workflow("a", first.token)
+        await store.record_workflow("a", "another", "another")
+
+
+async def check_workflows_of_sessions_that_ended_are_listed(open_store: OpenStore) -> None:
+    async with stage(open_store) as (store, clock):
+        for status in reversed(AgentStatus):
+            await store.create(a_summary(status.value, status=status), journal("first"))
+            await store.record_workflow(status.value, "engine", f"of {status}")
+            clock.advance(1)
+        await store.create(a_summary("elsewhere", status=AgentStatus.COMPLETED), journal("first"))
+        await store.record_workflow("elsewhere", "another engine", "of elsewhere")
+        idle = [each for each in AgentStatus if each not in (AgentStatus.IN_PROGRESS, AgentStatus.PAUSED)]
+        expected = [status.value for status in reversed(idle)]
+        same(await _names(store), expected, "the sessions, those that were recorded first first,")
+        same(await _names(store, limit=2), expected[:2], "the first two")
+        same(await _names(store, "another engine"), ["elsewhere"], "those of the other engine")
+        found = {each.agent_id: each for each in await store.open_workflows("engine", limit=100)}
+        newest, position = found[expected[-1]], list(reversed(AgentStatus)).index(idle[0])
+        same(newest.seconds, len(AgentStatus) - position, "the seconds since the record")
+        same((newest.engine, newest.workflow), ("engine", f"of {idle[0]}"), "the workflow")
+        await store.forget_workflow(newest.agent_id, newest.token)
+        same(await _names(store), expected[:-1], "the others")
+        clock.advance(1)
+        await store.record_workflow(expected[0], "engine", f"of {expected[0]}")
+        same(
+            await _names(store), [*expected[1:-1], expected[0]], "those, after the first was recorded again,"
+        )
+        await refused(ConfigurationError, store.open_workflows("engine", limit=0), "the limit 0")
+
+
+async def check_a_workflow_is_listed_once_its_session_has_ended(open_store: OpenStore) -> None:
+    async with stage(open_store) as (store, _):
+        await store.create(a_summary("a", status=AgentStatus.PAUSED), journal("first"))
+        await store.record_workflow("a", "engine", "workflow")
+        same(await _names(store), [], "the workflows while the session waits")
+        stopped = a_summary("a", status=AgentStatus.STOPPED)
+        await store.append("a", journal("second"), after=1, summary=stopped)
+        same(await _names(store), ["a"], "the workflows once it was stopped")
+
+
+async def check_a_recorded_workflow_changes_nothing_else_of_a_session(open_store: OpenStore) -> None:
+    async with stage(open_store, "a", "held") as (store, clock), await open_store(clock) as other:
+        lease = await store.acquire("held", "one", 30)
+        for name in ("a", "held"):
+            before = await store.read(name)
+            same(before.summary.workflow, None, "the workflow of a session that has none")
+            opened = await other.record_workflow(name, "engine", "workflow")
+            same((await store.read(name)).summary.workflow, "workflow", "the workflow")
+            await other.forget_workflow(name, opened.token)
+            same(await store.read(name), before, f"the session {name!r} after its workflow was forgotten")
+            await other.record_workflow(name, "engine", "workflow")
+        same(await writes(store, lease), True, "whether the runner writes")
+        await refused(SessionRunningError, store.delete("held"), "deleting what runs, before its workflow")
+        lease = await other.acquire("a", "two", 30)
+        await other.append("a", journal("second"), after=1, lease=lease, summary=a_summary("a"), release=True)
+        same((await store.read("a")).summary.workflow, "workflow", "the workflow after an append")
+        attempt = store.delete("a", expected_version=1)
+        error = await refused(StoreError, attempt, "deleting another version")
+        assert not isinstance(error, ConflictError), "an open workflow is checked before the version"
+
+
+async def check_a_recorded_workflow_does_not_travel(open_store: OpenStore) -> None:
+    async with stage(open_store) as (store, _):
+        await store.add(AgentState(agent_id="a"))
+        before = [line async for line in store.export("a")]
+        opened = await store.record_workflow("a", "engine", "workflow")
+        same([line async for line in store.export("a")], before, "the exported lines")
+        await store.fork("a", new_agent_id="fork")
+        await store.delete("fork")
+        await store.forget_workflow("a", opened.token)
+        await store.delete("a")
+        await store.import_lines(before)
+        same((await store.read("a")).summary.workflow, None, "the workflow of an imported session")
+        await store.forget_workflow("a", opened.token)
+        await store.delete("a")
+
+
+async def check_a_workflow_needs_a_session_and_names(open_store: OpenStore) -> None:
+    async with stage(open_store, "a") as (store, _):
+        attempt = store.record_workflow("missing", "engine", "workflow")
+        await refused(SessionNotFoundError, attempt, "a workflow without a session")
+        invalid: Any
+        for invalid in ("", None, 1, b"engine", "a\x00", "\ud800"):
+            attempt = store.record_workflow("a", invalid, "workflow")
+            await refused(ConfigurationError, attempt, f"the engine {invalid!r}")
+            attempt = store.record_workflow("a", "engine", invalid)
+            await refused(ConfigurationError, attempt, f"the workflow {invalid!r}")
+        await store.delete("a")
